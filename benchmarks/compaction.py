@@ -22,7 +22,7 @@ from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.sight import ALL
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.batch import Batch
-from paceline_workers.engine.scheduling import Chunk, Plan, Request
+from paceline_workers.engine.scheduling import Chunk, Request, StepPlan
 from paceline_workers.messages import Sampling
 
 REQUESTS, CONTEXT = 8, 1024
@@ -75,9 +75,9 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.thread_time() - begin
 
 
-def _plan(pages: list[int], each: int) -> Plan:
+def _plan(pages: list[int], each: int) -> StepPlan:
     tables = [pages[start : start + each] for start in range(0, len(pages), each)]
-    return Plan(tuple(Chunk(_request(table), CONTEXT - 1, 1, True) for table in tables))
+    return StepPlan(tuple(Chunk(_request(table), CONTEXT - 1, 1, True) for table in tables))
 
 
 def _request(table: list[int]) -> Request:

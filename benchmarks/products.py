@@ -14,7 +14,7 @@ import torch
 from benchmarks.harness import Bar, Measured, Row, main
 from torch import Tensor
 
-from paceline_workers.engine.model.products import Linear, Products
+from paceline_workers.engine.model.products import Linear, LinearFactory
 
 SHAPES = ((4096, 768), (1280, 768), (768, 2048), (32000, 768))
 """[out, in]: gate and up, query key value, down, output matrix."""
@@ -46,7 +46,7 @@ def _times(shape: tuple[int, int], dtype: torch.dtype, *, quick: bool) -> Iterat
     """Rows, and seconds of the plain and of the packed product."""
     copies = max(WORKING_SET // (shape[0] * shape[1] * dtype.itemsize), 1)
     weights = [torch.randn(shape).to(dtype) for _ in range(copies)]
-    plain, packed = (cycle([Products(kind).linear(weight) for weight in weights]) for kind in ("plain", "packed"))
+    plain, packed = (cycle([LinearFactory(kind).linear(weight) for weight in weights]) for kind in ("plain", "packed"))
     for count in QUICK_ROWS if quick else ROWS:
         x = torch.randn(count, shape[1]).to(dtype)
         pairs = [(_seconds(plain, x), _seconds(packed, x)) for _ in range(QUICK_REPEATS if quick else REPEATS)]

@@ -36,7 +36,7 @@ from tokenizers import Tokenizer
 from paceline_core.auth import new_signing_key
 from paceline_core.kube import Endpoint
 from paceline_core.wire import StepTime
-from paceline_gateway.requests.life import Life
+from paceline_gateway.requests.life import RequestMachine
 from paceline_gateway.routing.worker import STEP_TOKENS
 from paceline_workers import demo
 
@@ -221,7 +221,7 @@ def _phases(stand: Stand, worker: str) -> dict[str, int]:
     return Counter(_phase(call.life) for call in stand.calls if call.life.waiting or call.life.worker == worker)
 
 
-def _phase(life: Life) -> str:
+def _phase(life: RequestMachine) -> str:
     if life.waiting:
         return "queue"
     if not life.begun:

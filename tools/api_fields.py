@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from paceline_workers.server.openai.fields import FIELDS, Api, Field, Route
+from paceline_workers.server.openai.fields import FIELDS, Api, FieldRoute, RequestField
 from paceline_workers.server.openai.fields.paths import PATHS
 from paceline_workers.server.openai.fields.row import (
     CHAT,
@@ -27,7 +27,7 @@ from paceline_workers.server.openai.fields.row import (
 )
 
 PAGE = "docs/api.md"
-_ON: Mapping[tuple[Route, ...], str] = {
+_ON: Mapping[tuple[FieldRoute, ...], str] = {
     CHAT: "chat",
     COMPLETIONS: "completions",
     MESSAGES: "messages",
@@ -35,7 +35,7 @@ _ON: Mapping[tuple[Route, ...], str] = {
 }
 
 
-def field_table(routes: Sequence[Route]) -> str:
+def field_table(routes: Sequence[FieldRoute]) -> str:
     """The fields of these routes; the second column names the route of those that not all of them have."""
     rows = [row for row in FIELDS if set(row.routes) & set(routes)]
     several = len(routes) > 1
@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _field(row: Field, routes: Sequence[Route], *, several: bool) -> tuple[str, ...]:
+def _field(row: RequestField, routes: Sequence[FieldRoute], *, several: bool) -> tuple[str, ...]:
     on = "" if set(routes) <= set(row.routes) else _ON[row.routes]
     note = f"{row.note}; {row.passing} may be sent" if row.neutral else row.note
     return (f"`{row.name}`", *([on] if several else []), *_known(row.apis), str(row.support), note)

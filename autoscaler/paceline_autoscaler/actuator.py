@@ -10,34 +10,34 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from paceline_autoscaler.nouns import Decision, Goal, State
+from paceline_autoscaler.nouns import Decision, LearnedState, ScalingSpec
 from paceline_core.errors import Conflict, PacelineError
-from paceline_core.kube import Cluster, Event, Key, Scale, ScaleTarget, ServiceRef
+from paceline_core.kube import Cluster, Event, ObjectKey, Scale, ScaleTarget, ServiceRef
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.registry.enums import Direction, ScaleLimit
-from paceline_core.telemetry import Complaints, Metrics, get_logger
+from paceline_core.telemetry import FaultLog, Metrics, get_logger
 
 MANAGER = "paceline-autoscaler"
 STATE_LIMIT = 20 * 1000
-_STATE = TypeAdapter(State)
+_STATE = TypeAdapter(LearnedState)
 _UNDELETED = "the states of services that are gone are not deleted"
 _log = get_logger(__name__)
 
 
-class Actuator:
+class ScaleWriter:
     """Reads scales, and carries decisions out."""
 
     def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
         self._cluster = cluster
         self._metrics = metrics
-        self._complaints = Complaints(_log)
+        self._complaints = FaultLog(_log)
 
-    async def scales(self, goal: Goal) -> dict[str, Scale]:
+    async def scales(self, goal: ScalingSpec) -> dict[str, Scale]:
         """What is ordered in each pool. Raises Unreachable or NotFound."""
-        key = Key.parse(goal.service)
+        key = ObjectKey.parse(goal.service)
         return {pool.name: await self._cluster.get_scale(ScaleTarget(key, pool.name)) for pool in goal.pools}
 
-    async def scale(self, key: Key, decision: Decision, scales: Mapping[str, Scale]) -> PacelineError | None:
+    async def scale(self, key: ObjectKey, decision: Decision, scales: Mapping[str, Scale]) -> PacelineError | None:
         """Order what was decided; why a pool could not be set, if so: the next pass has to try again."""
         fault = None
         for pool in decision.pools:
@@ -52,19 +52,19 @@ class Actuator:
                 self._complaints.end(_unwritten(key, "scale"))
         return fault
 
-    async def tell(self, key: Key, decision: Decision) -> None:
+    async def tell(self, key: ObjectKey, decision: Decision) -> None:
         """An event for a change."""
         reason = {Direction.UP: "ScaledUp", Direction.DOWN: "ScaledDown", Direction.HOLD: "ScalingHeld"}
         await self._cluster.event(
             Event(INFERENCE_SERVICE, key, "Normal", reason[decision.direction], decision.sentence)
         )
 
-    async def warn_of_limit(self, key: Key, decision: Decision) -> None:
+    async def warn_of_limit(self, key: ObjectKey, decision: Decision) -> None:
         """An event for a limit that now binds."""
         if decision.limit is not ScaleLimit.NONE:
             await self._cluster.event(Event(INFERENCE_SERVICE, key, "Warning", "ScalingLimited", decision.sentence))
 
-    async def say(self, key: Key, status: Mapping[str, Any]) -> bool:
+    async def say(self, key: ObjectKey, status: Mapping[str, Any]) -> bool:
         """Write the status; False when it could not be."""
         try:
             await self._cluster.patch_status(INFERENCE_SERVICE, key, status, MANAGER)
@@ -74,7 +74,7 @@ class Actuator:
         self._complaints.end(_unwritten(key, "status"))
         return True
 
-    async def recall(self, service: ServiceRef) -> State:
+    async def recall(self, service: ServiceRef) -> LearnedState:
         """What was learned of a service before; nothing if nothing is stored, or nothing that this version understands.
 
         Raises PacelineError when the API server does not say which.
@@ -87,7 +87,7 @@ class Actuator:
             raise
         self._complaints.end(_unread(service.key))
         if data is None or "state" not in data:
-            return State()
+            return LearnedState()
         try:
             return _STATE.validate_json(data["state"])
         except ValidationError as error:
@@ -95,9 +95,9 @@ class Actuator:
                 "learned state is unreadable and starts anew",
                 extra={"service": str(service.key), "reason": str(error)},
             )
-            return State()
+            return LearnedState()
 
-    async def remember(self, service: ServiceRef, state: State) -> bool:
+    async def remember(self, service: ServiceRef, state: LearnedState) -> bool:
         """Store what was learned; False when it could not be."""
         try:
             await self._cluster.put_state(service, {"state": state_json(state)})
@@ -120,25 +120,25 @@ class Actuator:
         self._complaints.end(_UNDELETED)
         return True
 
-    def _failed(self, key: Key, what: str, error: PacelineError) -> None:
+    def _failed(self, key: ObjectKey, what: str, error: PacelineError) -> None:
         if isinstance(error, Conflict):
             _log.info("somebody else was faster", extra={"service": str(key), "what": what, "reason": str(error)})
             return
         self._count(key)
         self._complaints.begin(_unwritten(key, what), str(error))
 
-    def _count(self, key: Key) -> None:
+    def _count(self, key: ObjectKey) -> None:
         self._metrics.counter("paceline_autoscaler_actuation_errors_total", key.namespace, key.name).inc()
 
 
-def _unread(key: Key) -> str:
+def _unread(key: ObjectKey) -> str:
     return f"the learned state of {key} is not read; nothing is stored over it"
 
 
-def _unwritten(key: Key, what: str) -> str:
+def _unwritten(key: ObjectKey, what: str) -> str:
     return f"the {what} of {key} is not written"
 
 
-def state_json(state: State) -> str:
+def state_json(state: LearnedState) -> str:
     """The state as stored; at most STATE_LIMIT bytes by construction."""
     return _STATE.dump_json(state).decode()

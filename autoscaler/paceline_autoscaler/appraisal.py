@@ -2,10 +2,20 @@
 
 import re
 
-from paceline_autoscaler.capacity import Mix, Price, mix_of, output_of, price, work_rate
+from paceline_autoscaler.capacity import TokenCost, TokenMix, mix_of, output_of, price, work_rate
 from paceline_autoscaler.memory import drain_s, start_s
-from paceline_autoscaler.nouns import ClassDemand, Gap, Goal, Observation, PoolGoal, PoolView, Role, State, Verdicts
-from paceline_autoscaler.picture import Column, Group, Picture, clear_s
+from paceline_autoscaler.nouns import (
+    ClassSignals,
+    LearnedState,
+    MissingSignal,
+    Observation,
+    PoolSpec,
+    PoolStatus,
+    Role,
+    ScalingSpec,
+    SloCounts,
+)
+from paceline_autoscaler.picture import PoolEstimate, RoleEstimate, WorkEstimate, clear_s
 from paceline_core.registry.enums import QueryResult, ReplicaState
 
 _QUANTILE = re.compile(r"_p([1-9][0-9])$")
@@ -14,12 +24,12 @@ _JUDGED_ENOUGH = 10
 _TOLERATED_WAIT_S = 1.0
 
 
-def appraise(seen: Observation, known: State) -> Picture:
+def estimate(seen: Observation, known: LearnedState) -> WorkEstimate:
     """Make sense of an observation with what is known."""
     lead = start_s(seen.goal, known)
     roles = dict.fromkeys(pool.role for pool in seen.goal.pools)
     groups = tuple(_group(seen, known, role, lead) for role in roles)
-    return Picture(
+    return WorkEstimate(
         observation=seen,
         groups=groups,
         gaps=gaps_of(seen),
@@ -31,16 +41,16 @@ def appraise(seen: Observation, known: State) -> Picture:
     )
 
 
-def gaps_of(seen: Observation) -> tuple[Gap, ...]:
+def gaps_of(seen: Observation) -> tuple[MissingSignal, ...]:
     """What is missing from the picture."""
     silent = any(len(pool.loads) < pool.ready for pool in seen.pools)
     found = {
-        Gap.GATEWAYS: seen.demand.heard < max(seen.demand.expected, 1),
-        Gap.ENDPOINTS: seen.endpoints_lost,
-        Gap.LOAD: silent,
-        Gap.OBJECTS: seen.objects_lost,
-        Gap.ATTAINMENT: _unknown_attainment(seen),
-        Gap.STATE: seen.state_unread,
+        MissingSignal.GATEWAYS: seen.demand.heard < max(seen.demand.expected, 1),
+        MissingSignal.ENDPOINTS: seen.endpoints_lost,
+        MissingSignal.LOAD: silent,
+        MissingSignal.OBJECTS: seen.objects_lost,
+        MissingSignal.ATTAINMENT: _unknown_attainment(seen),
+        MissingSignal.STATE: seen.state_unread,
     }
     return tuple(gap for gap, missing in found.items() if missing)
 
@@ -53,7 +63,7 @@ def worst_burn(seen: Observation, role: Role | None) -> float | None:
     return max((burn for burn in burns if burn is not None), default=None)
 
 
-def burn_of(verdicts: Verdicts) -> float | None:
+def burn_of(verdicts: SloCounts) -> float | None:
     """Share of misses over the share allowed; None for too few requests, or a target that is not a latency quantile."""
     judged = verdicts.good + verdicts.bad
     quantile = _QUANTILE.search(verdicts.slo)
@@ -77,7 +87,7 @@ def _concerns(slo: str, role: Role | None) -> bool:
     return role not in ("prefill", "decode") or slo.startswith("e2e") or slo.startswith("ttft") == (role == "prefill")
 
 
-def _group(seen: Observation, known: State, role: Role, lead: float) -> Group:
+def _group(seen: Observation, known: LearnedState, role: Role, lead: float) -> RoleEstimate:
     mix = mix_of(seen.demand.classes, known.output_tokens)
     goals = [pool for pool in seen.goal.pools if pool.role == role]
     prices = _prices(seen.goal, goals, known, mix, role)
@@ -86,12 +96,12 @@ def _group(seen: Observation, known: State, role: Role, lead: float) -> Group:
     first = goals[0].name
     views = {view.name: view for view in seen.pools}
     columns = tuple(
-        Column(
+        PoolEstimate(
             pool, views[pool.name], _ratio(costs[pool.name], costs[first]), _etas(views[pool.name], seen, known, lead)
         )
         for pool in goals
     )
-    return Group(
+    return RoleEstimate(
         role=role,
         columns=columns,
         known=not prices.keys().isdisjoint(speed.pool for speed in known.speeds),
@@ -105,15 +115,17 @@ def _ratio(cost: float, reference: float) -> float:
     return cost / reference if cost > 0 and reference > 0 else 1.0
 
 
-def _prices(goal: Goal, pools: list[PoolGoal], known: State, mix: Mix, role: Role) -> dict[str, Price]:
+def _prices(
+    goal: ScalingSpec, pools: list[PoolSpec], known: LearnedState, mix: TokenMix, role: Role
+) -> dict[str, TokenCost]:
     """A pool that nobody has measured is taken to be like one that somebody has."""
     tpot = min((target.seconds for target in goal.targets if target.metric == "tpot"), default=None)
     found = {speed.pool: price(speed, mix, tpot, goal.step_tokens, role) for speed in known.speeds}
-    default = next((found[pool.name] for pool in pools if pool.name in found), Price(0.0, 0.0))
+    default = next((found[pool.name] for pool in pools if pool.name in found), TokenCost(0.0, 0.0))
     return {pool.name: found.get(pool.name, default) for pool in pools}
 
 
-def _etas(view: PoolView, seen: Observation, known: State, lead: float) -> tuple[float, ...]:
+def _etas(view: PoolStatus, seen: Observation, known: LearnedState, lead: float) -> tuple[float, ...]:
     """One that is overdue is still coming: it is never ordered twice, but it is not believed to be there at once."""
     since = dict(known.starting)
     starting = [replica for replica in view.replicas if replica.state is ReplicaState.STARTING]
@@ -124,7 +136,7 @@ def _etas(view: PoolView, seen: Observation, known: State, lead: float) -> tuple
 
 
 def _backlog(
-    seen: Observation, columns: tuple[Column, ...], prices: dict[str, Price], known: State, soon: float
+    seen: Observation, columns: tuple[PoolEstimate, ...], prices: dict[str, TokenCost], known: LearnedState, soon: float
 ) -> float:
     reference = prices[columns[0].goal.name]
     queued = 0.0
@@ -141,20 +153,20 @@ def _backlog(
     return queued + inside
 
 
-def _queued_tokens(cls: ClassDemand, waiting: int) -> float:
+def _queued_tokens(cls: ClassSignals, waiting: int) -> float:
     if not waiting or cls.queued_tokens or not cls.flows or not cls.flows[-1].arrivals:
         return cls.queued_tokens
     return waiting * cls.flows[-1].prompt_tokens / cls.flows[-1].arrivals
 
 
-def _urgency(cls: ClassDemand, goal: Goal, soon: float) -> float:
+def _urgency(cls: ClassSignals, goal: ScalingSpec, soon: float) -> float:
     """Work that has time is cleared only in part by then: time until the promise, else until the queue gives it up."""
     promised = [target.seconds for target in goal.targets if target.cls is cls.name and target.metric == "ttft"]
     slack = min(promised, default=cls.deadline_s)
     return 1.0 if slack is None else min(1.0, soon / max(slack, 1e-9))
 
 
-def _backlogged(seen: Observation, groups: tuple[Group, ...]) -> bool:
+def _backlogged(seen: Observation, groups: tuple[RoleEstimate, ...]) -> bool:
     """More waits than the ready replicas do within the strictest TTFT; without a known speed, anything that waits."""
     if any(cls.held for cls in seen.demand.classes):
         return True

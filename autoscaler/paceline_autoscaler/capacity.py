@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import log2, sqrt
 
-from paceline_autoscaler.nouns import ClassDemand, Role, Speed, WorkerLoad
+from paceline_autoscaler.nouns import ClassSignals, PoolSpeed, Role, WorkerLoad
 
 OUTPUT_PRIOR = 128.0
 _SURE_AFTER_S = 30.0
@@ -19,7 +19,7 @@ _SURENESS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class TokenMix:
     """The mean request: tokens in, tokens out."""
 
     prompt_tokens: float
@@ -27,7 +27,7 @@ class Mix:
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class TokenCost:
     """Replica-seconds of one prompt token, and of one output token."""
 
     prompt: float
@@ -38,7 +38,7 @@ class Price:
         return prompt_tokens * self.prompt + requests * output_tokens * self.output
 
 
-def mix_of(classes: Iterable[ClassDemand], learned_output: float | None) -> Mix:
+def mix_of(classes: Iterable[ClassSignals], learned_output: float | None) -> TokenMix:
     """The mean over classes, weighted by their arrivals in the longest window."""
     arrivals = prompt = output = 0.0
     for cls in classes:
@@ -48,26 +48,26 @@ def mix_of(classes: Iterable[ClassDemand], learned_output: float | None) -> Mix:
             prompt += flow.prompt_tokens
             output += flow.arrivals * output_of(cls, learned_output)
     if arrivals == 0:
-        return Mix(0.0, learned_output if learned_output is not None else OUTPUT_PRIOR)
-    return Mix(prompt / arrivals, output / arrivals)
+        return TokenMix(0.0, learned_output if learned_output is not None else OUTPUT_PRIOR)
+    return TokenMix(prompt / arrivals, output / arrivals)
 
 
-def output_of(cls: ClassDemand, learned: float | None) -> float:
+def output_of(cls: ClassSignals, learned: float | None) -> float:
     """Output tokens to expect of one request: the class's own mean, else the service's, else a prior."""
     known = cls.output_tokens if cls.output_tokens is not None else learned
     return OUTPUT_PRIOR if known is None else known
 
 
-def price(speed: Speed, mix: Mix, tpot_s: float | None, step_tokens: int, role: Role) -> Price:
+def price(speed: PoolSpeed, mix: TokenMix, tpot_s: float | None, step_tokens: int, role: Role) -> TokenCost:
     """What tokens cost on such a replica; the half that the role does not do is free."""
     step = speed.step_time
     prompt = step.prefill + step.base / step_tokens + step.context * mix.prompt_tokens / 2
     batch = feasible_batch(speed, mix, tpot_s)
     output = step.seconds(prefill_tokens=0, sequences=batch, kv_tokens=round(batch * held_tokens(mix))) / batch
-    return Price(0.0 if role == "decode" else max(prompt, 0.0), 0.0 if role == "prefill" else max(output, 0.0))
+    return TokenCost(0.0 if role == "decode" else max(prompt, 0.0), 0.0 if role == "prefill" else max(output, 0.0))
 
 
-def feasible_batch(speed: Speed, mix: Mix, tpot_s: float | None) -> int:
+def feasible_batch(speed: PoolSpeed, mix: TokenMix, tpot_s: float | None) -> int:
     """Most sequences that decode together within the TPOT promise, the slots and the KV pages; at least one."""
     fitting = min(speed.slots, int(speed.kv_tokens / max(held_tokens(mix), 1.0)))
     step = speed.step_time
@@ -77,7 +77,7 @@ def feasible_batch(speed: Speed, mix: Mix, tpot_s: float | None) -> int:
     return max(fitting, 1)
 
 
-def held_tokens(mix: Mix) -> float:
+def held_tokens(mix: TokenMix) -> float:
     """KV tokens that a running request holds on average: its prompt and half of its output."""
     return mix.prompt_tokens + mix.output_tokens / 2
 
@@ -92,7 +92,7 @@ def usable(replicas: int) -> float:
     return min(0.9 + 0.025 * log2(replicas / 4), 0.95)
 
 
-def work_rate(classes: Iterable[ClassDemand], unit: Price, learned_output: float | None) -> float:
+def work_rate(classes: Iterable[ClassSignals], unit: TokenCost, learned_output: float | None) -> float:
     """Replica-seconds per second that clients bring: the highest rate of any window that is surely there.
 
     A short window sees a step early and noise always: of fewer than 30 s only what exceeds two standard deviations of
@@ -114,7 +114,7 @@ def _believed(work: float, arrivals: float, seconds: float) -> float:
     return work / max(seconds, 1.0) * max(1 - _SURENESS / sqrt(arrivals), 0.0)
 
 
-def speed_of(pool: str, loads: Iterable[WorkerLoad]) -> Speed | None:
+def speed_of(pool: str, loads: Iterable[WorkerLoad]) -> PoolSpeed | None:
     """The pool's speed as the replica with the most observed steps fitted it; a prior serves until there is better."""
     best = max(loads, key=lambda load: (load.step_time.observations, load.worker), default=None)
-    return None if best is None else Speed(pool, best.step_time, best.slots, best.kv_tokens)
+    return None if best is None else PoolSpeed(pool, best.step_time, best.slots, best.kv_tokens)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from math import floor
 
-from paceline_autoscaler.nouns import ClassDemand, Demand, Flow
+from paceline_autoscaler.nouns import ClassSignals, Demand, RateWindow
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import ClassDemand as Row
 from paceline_core.wire import DemandReport
@@ -60,12 +60,12 @@ class DemandMeter:
         classes = (self._class((service, cls), now) for cls in RequestClass)
         return Demand(expected, heard, tuple(found for found in classes if found is not None))
 
-    def _class(self, kind: Kind, now: float) -> ClassDemand | None:
+    def _class(self, kind: Kind, now: float) -> ClassSignals | None:
         rows = [row for g in self._gateways.values() if now - g.at <= SILENCE_S for row in g.rows.get(kind, ())]
         if not rows and kind not in self._bins:
             return None
         deadlines = [row.nearest_deadline_s for row in rows if row.nearest_deadline_s is not None]
-        return ClassDemand(
+        return ClassSignals(
             name=kind[1],
             flows=tuple(self._flow(kind, now, window) for window in WINDOWS_S),
             output_tokens=self._output_tokens(kind, now),
@@ -76,9 +76,9 @@ class DemandMeter:
             deadline_s=min(deadlines, default=None),
         )
 
-    def _flow(self, kind: Kind, now: float, window: int) -> Flow:
+    def _flow(self, kind: Kind, now: float, window: int) -> RateWindow:
         arrivals, prompt_tokens, _, _ = self._sum(kind, now, window)
-        return Flow(min(window, max(now - (self._since or now), 1.0)), arrivals, prompt_tokens)
+        return RateWindow(min(window, max(now - (self._since or now), 1.0)), arrivals, prompt_tokens)
 
     def _output_tokens(self, kind: Kind, now: float) -> float | None:
         *_, output, completed = self._sum(kind, now, WINDOWS_S[-1])

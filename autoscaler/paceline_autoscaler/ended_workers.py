@@ -13,7 +13,7 @@ not told; nor is what ended while nobody led, or while the watch was lost.
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-from paceline_core.kube import Changed, Endpoint, Event, Gone, Key, Listed, ServiceEndpoints
+from paceline_core.kube import Deleted, Endpoint, Event, Listed, ObjectKey, ServiceEndpoints, Upserted
 from paceline_core.kube.cluster import WatchEvent
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.wire import LoadReport
@@ -31,12 +31,12 @@ class EndedWorkers:
         self._engines: dict[tuple[str, str], int] = {}
         self._waiting: deque[Event] = deque(maxlen=WAITING)
 
-    def on_workers(self, event: WatchEvent[ServiceEndpoints], known: Mapping[Key, ServiceEndpoints]) -> None:
+    def on_workers(self, event: WatchEvent[ServiceEndpoints], known: Mapping[ObjectKey, ServiceEndpoints]) -> None:
         """One event of the watch on workers; `known` is what was known before it."""
         match event:
-            case Changed(now):
+            case Upserted(now):
                 self._compare(known.get(now.service), now)
-            case Gone(last):
+            case Deleted(last):
                 self._compare(known.get(last.service), ServiceEndpoints(last.service, ()))
             case Listed(items):
                 alive = {(str(item.service), worker.name) for item in items for worker in item.endpoints}
@@ -47,13 +47,13 @@ class EndedWorkers:
         place, count = (service, worker), report.engine_restarts
         if count > self._engines.get(place, count):
             said = f"The engine of worker {worker} ended and another one was started; see its log."
-            self._waiting.append(Event(INFERENCE_SERVICE, Key.parse(service), "Warning", "EngineEnded", said))
+            self._waiting.append(Event(INFERENCE_SERVICE, ObjectKey.parse(service), "Warning", "EngineEnded", said))
         self._engines[place] = count
 
     def _compare(self, before: ServiceEndpoints | None, now: ServiceEndpoints) -> None:
         if before is None:
             return
-        self._waiting.extend(ends(before, now))
+        self._waiting.extend(termination_events(before, now))
         for name in {worker.name for worker in before.endpoints} - {worker.name for worker in now.endpoints}:
             self._engines.pop((str(now.service), name), None)
 
@@ -64,7 +64,7 @@ class EndedWorkers:
         return waiting
 
 
-def ends(before: ServiceEndpoints, after: ServiceEndpoints) -> Iterator[Event]:
+def termination_events(before: ServiceEndpoints, after: ServiceEndpoints) -> Iterator[Event]:
     """Events of the workers that were there before."""
     there = {worker.name: worker for worker in after.endpoints}
     failed = {worker.name: worker for worker in after.failed}
@@ -76,7 +76,7 @@ def ends(before: ServiceEndpoints, after: ServiceEndpoints) -> Iterator[Event]:
             yield _lost(before.service, old, _why(failed.get(old.name)))
 
 
-def _of_one(service: Key, old: Endpoint, new: Endpoint) -> Iterator[Event]:
+def _of_one(service: ObjectKey, old: Endpoint, new: Endpoint) -> Iterator[Event]:
     if new.force_deleted and not old.terminating and not new.disruption and old.host:
         yield _lost(service, new, "its pod was deleted by force, without time to finish its streams")
     if new.restarts > old.restarts:
@@ -94,6 +94,6 @@ def _why(failed: Endpoint | None) -> str:
     return "its pod was removed without being told to end" if failed is None else failed.disruption or failed.ended
 
 
-def _lost(service: Key, old: Endpoint, why: str) -> Event:
+def _lost(service: ObjectKey, old: Endpoint, why: str) -> Event:
     said = f"Worker {old.name} of pool {old.pool} is lost{f' ({why})' if why else ''}."
     return Event(INFERENCE_SERVICE, service, "Warning", "WorkerLost", said)

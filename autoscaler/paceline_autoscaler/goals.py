@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from decimal import Decimal
 
-from paceline_autoscaler.nouns import Goal, PoolGoal, Target
+from paceline_autoscaler.nouns import PoolSpec, ScalingSpec, SloTarget
 from paceline_core.errors import InvalidInput
 from paceline_core.objects import ResolvedPool, ResolvedService
 from paceline_planner.coldstart import PULL, SCHEDULE, WARM
@@ -24,14 +24,14 @@ def built_in(name: str) -> Accelerator | None:
         return None
 
 
-def goal_of(service: ResolvedService, find: Find = built_in) -> Goal:
+def scaling_spec(service: ResolvedService, find: Find = built_in) -> ScalingSpec:
     """What a service wishes; `find` knows accelerators by name. An unknown price counts as nothing."""
     scaling = service.scaling
-    return Goal(
+    return ScalingSpec(
         service=service.key,
         policy=scaling.policy,
-        targets=tuple(Target(t.cls, t.metric, t.quantile, t.seconds) for t in service.targets),
-        pools=tuple(_pool(pool, service, find) for pool in service.pools),
+        targets=tuple(SloTarget(t.cls, t.metric, t.quantile, t.seconds) for t in service.targets),
+        pools=tuple(_pool_spec(pool, service, find) for pool in service.pools),
         step_tokens=service.engine.step_tokens,
         start_prior_s=start_prior_s(service),
         drain_limit_s=service.rollout.drain_timeout_s,
@@ -53,10 +53,10 @@ def start_prior_s(service: ResolvedService) -> float:
     return SCHEDULE + PULL + WARM + _LOAD_PRIOR_S
 
 
-def _pool(pool: ResolvedPool, service: ResolvedService, find: Find) -> PoolGoal:
+def _pool_spec(pool: ResolvedPool, service: ResolvedService, find: Find) -> PoolSpec:
     """GPUs and price are of what is emulated where it is emulated: the numbers are about that, not about the laptop."""
     gpus, price = replica_devices(service, pool), pool_price(service, pool, find)
-    return PoolGoal(pool.name, pool.role, pool.min, pool.max, gpus, float(price or 0))
+    return PoolSpec(pool.name, pool.role, pool.min, pool.max, gpus, float(price or 0))
 
 
 def _dollars(amount: Decimal | None) -> float | None:

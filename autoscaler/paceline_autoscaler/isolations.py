@@ -8,7 +8,7 @@ an autoscaler that takes the lease over in between tells nothing of what its pre
 from collections import deque
 from datetime import datetime, timedelta
 
-from paceline_core.kube import Event, Key
+from paceline_core.kube import Event, ObjectKey
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.wire import DemandReport, Isolated
 
@@ -20,7 +20,7 @@ GATEWAYS = 1024
 Told = tuple[str, Isolated]
 
 
-class Isolations:
+class IsolationEvents:
     """Isolations by gateway; `waiting` are those that no Event tells of yet."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ def event(service: str, told: Isolated) -> Event:
     who = f"Request {told.request} of tenant {told.tenant}"
     message = f"{who} is isolated: two workers died of it, the last one {told.worker}."
     extra = {"tenant": told.tenant, "request-id": told.request}
-    return Event(INFERENCE_SERVICE, Key.parse(service), "Warning", "RequestIsolated", message, extra)
+    return Event(INFERENCE_SERVICE, ObjectKey.parse(service), "Warning", "RequestIsolated", message, extra)
 
 
 def _fresh(told: Isolated, now: datetime) -> bool:

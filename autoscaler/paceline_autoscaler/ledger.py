@@ -17,7 +17,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from paceline_autoscaler.nouns import Decision, Observation, State
+from paceline_autoscaler.nouns import Decision, LearnedState, Observation
 from paceline_autoscaler.policies import decide
 from paceline_core.clock import rfc3339
 from paceline_core.errors import InvalidInput
@@ -32,12 +32,12 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DecisionEntry:
     """One line. `held`: decisions of the same kind since the line before, folded away."""
 
     kind: Literal["change", "keyframe"]
     held: int
-    state: State
+    state: LearnedState
     observation: Observation
     decision: Decision
 
@@ -52,7 +52,7 @@ class Entry:
         return rfc3339(datetime.fromtimestamp(self.observation.now, UTC))
 
 
-_ENTRY = TypeAdapter(Entry)
+_ENTRY = TypeAdapter(DecisionEntry)
 _DECISION = TypeAdapter(Decision)
 
 
@@ -64,7 +64,7 @@ class _Last:
     folded: int = 0
 
 
-class Ledger:
+class DecisionLog:
     """The last entries in memory, all in a file if there is one; the file before the current one is kept.
 
     What an earlier process wrote at the end of the file is remembered; what it wrote before a new file began is not.
@@ -72,10 +72,10 @@ class Ledger:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._entries: deque[Entry] = deque(tail(path) if path is not None else (), maxlen=KEPT)
+        self._entries: deque[DecisionEntry] = deque(tail(path) if path is not None else (), maxlen=KEPT)
         self._last: dict[str, _Last] = {}
 
-    def add(self, state: State, observation: Observation, decision: Decision) -> Entry | None:
+    def add(self, state: LearnedState, observation: Observation, decision: Decision) -> DecisionEntry | None:
         """Write a decision down or fold it; `state` is what it was taken with."""
         service, now = observation.goal.service, observation.now
         last = self._last.get(service)
@@ -84,13 +84,13 @@ class Ledger:
             last.folded += 1
             return None
         folded = last.folded if last is not None else 0
-        entry = Entry("keyframe" if alike else "change", folded, state, observation, decision)
+        entry = DecisionEntry("keyframe" if alike else "change", folded, state, observation, decision)
         self._last[service] = _Last(now, decision, observation.supply)
         self._entries.append(entry)
         self._write(entry)
         return entry
 
-    def recent(self, service: str | None = None, limit: int = 50) -> list[Entry]:
+    def recent(self, service: str | None = None, limit: int = 50) -> list[DecisionEntry]:
         """The newest entries first."""
         found = [entry for entry in reversed(self._entries) if service in (None, entry.service)]
         return found[:limit]
@@ -99,7 +99,7 @@ class Ledger:
         """A service is gone; its next entry, should it come back, is a change."""
         self._last.pop(service, None)
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: DecisionEntry) -> None:
         if self._path is None:
             return
         try:
@@ -122,7 +122,7 @@ def _kind(decision: Decision) -> tuple[object, ...]:
     return decision.direction, decision.reason, decision.limit, decision.gaps, replicas, wishes
 
 
-def read(path: Path) -> Iterator[Entry]:
+def read(path: Path) -> Iterator[DecisionEntry]:
     """Every entry of a file. Raises InvalidInput naming the line that is not one."""
     try:
         lines = path.read_bytes().splitlines()
@@ -135,7 +135,7 @@ def read(path: Path) -> Iterator[Entry]:
             raise InvalidInput(f"{path}:{number}", f"is not an entry of a ledger: {error.errors()[0]['msg']}") from None
 
 
-def tail(path: Path, limit: int = TAIL_LIMIT) -> list[Entry]:
+def tail(path: Path, limit: int = TAIL_LIMIT) -> list[DecisionEntry]:
     """The entries in the last `limit` bytes of a file, oldest first; lines that are none are left out."""
     try:
         with path.open("rb") as file:
@@ -150,17 +150,17 @@ def tail(path: Path, limit: int = TAIL_LIMIT) -> list[Entry]:
     return found
 
 
-def replay(entries: Iterable[Entry]) -> list[Entry]:
+def replay(entries: Iterable[DecisionEntry]) -> list[DecisionEntry]:
     """Decide everything again; the entries whose decision does not come out the same, byte for byte."""
     return [entry for entry in entries if not _same(decide(entry.observation, entry.state)[0], entry.decision)]
 
 
-def entry_json(entry: Entry) -> bytes:
+def entry_json(entry: DecisionEntry) -> bytes:
     """One line, without its end."""
     return _ENTRY.dump_json(entry)
 
 
-def explain(entry: Entry) -> str:
+def explain(entry: DecisionEntry) -> str:
     """A few lines for people: when, what, why, what else was possible, what was missing."""
     decision = entry.decision
     lines = [f"{entry.time}  {entry.service}  {decision.sentence}"]
@@ -170,7 +170,7 @@ def explain(entry: Entry) -> str:
     return "\n".join(lines)
 
 
-def _folded(entry: Entry) -> str:
+def _folded(entry: DecisionEntry) -> str:
     return f"; {counted(entry.held, 'time')} the same before" if entry.held else ""
 
 

@@ -13,19 +13,19 @@ from typing import TypeVar
 from paceline_autoscaler import series
 from paceline_autoscaler.ended_workers import EndedWorkers
 from paceline_autoscaler.isolations import event
-from paceline_autoscaler.measures import Measures
-from paceline_autoscaler.nouns import Goal
-from paceline_autoscaler.observe import Sightings, observe
-from paceline_autoscaler.signals import Gateways, Workers
-from paceline_autoscaler.subject import Desk, Subject
-from paceline_autoscaler.world import World, follow
+from paceline_autoscaler.measures import AttainmentPoller
+from paceline_autoscaler.nouns import ScalingSpec
+from paceline_autoscaler.observe import SignalSnapshot, observe
+from paceline_autoscaler.signals import GatewayDemand, WorkerLoads
+from paceline_autoscaler.subject import ScalerDeps, ServiceScaler
+from paceline_autoscaler.world import ClusterView, follow
 from paceline_core.errors import Forbidden, NotFound
-from paceline_core.kube import Cluster, Key, Listed, Lost, Scale, ServiceEndpoints
+from paceline_core.kube import Cluster, Listed, ObjectKey, Scale, ServiceEndpoints, WatchLost
 from paceline_core.kube.cluster import Manifest, WatchEvent
-from paceline_core.kube.leadership import Candidate
+from paceline_core.kube.leadership import LeaderElector
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_SERVICE
 from paceline_core.tasks import first
-from paceline_core.telemetry import Complaints, get_logger
+from paceline_core.telemetry import FaultLog, get_logger
 
 WORKERS = "Pod"
 LEASE = "paceline-autoscaler"
@@ -43,12 +43,12 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Senses:
+class Signals:
     """Everything that is heard and measured. `bell` is rung when a request is held or a service is new."""
 
-    gateways: Gateways
-    workers: Workers
-    measures: Measures
+    gateways: GatewayDemand
+    workers: WorkerLoads
+    measures: AttainmentPoller
     bell: asyncio.Event
     ended: EndedWorkers = field(default_factory=EndedWorkers)
 
@@ -56,17 +56,17 @@ class Senses:
 class Autoscaler:
     """One process's autoscaler: `run` until cancelled, then `close`; `step` is one pass. `name` holds the lease."""
 
-    def __init__(self, name: str, cluster: Cluster, senses: Senses, desk: Desk, interval_s: float) -> None:
+    def __init__(self, name: str, cluster: Cluster, senses: Signals, desk: ScalerDeps, interval_s: float) -> None:
         self._cluster = cluster
-        self._candidate = Candidate(cluster, LEASE, name, LEASE_TTL_S, desk.clock)
-        self._complaints = Complaints(_log)
+        self._candidate = LeaderElector(cluster, LEASE, name, LEASE_TTL_S, desk.clock)
+        self._complaints = FaultLog(_log)
         self._senses = senses
         self._desk = desk
         self._interval_s = interval_s
-        self._world = World()
-        self._subjects: dict[Key, Subject] = {}
+        self._world = ClusterView()
+        self._subjects: dict[ObjectKey, ServiceScaler] = {}
         self._gate = asyncio.Semaphore(_AT_ONCE)
-        self._unmade: dict[Key, float] = {}
+        self._unmade: dict[ObjectKey, float] = {}
         self._swept_at: float | None = None
         self.passed_at = desk.clock.monotonic()
 
@@ -76,7 +76,7 @@ class Autoscaler:
         return self._world.known
 
     @property
-    def world(self) -> World:
+    def world(self) -> ClusterView:
         """What the cluster holds."""
         return self._world
 
@@ -155,7 +155,7 @@ class Autoscaler:
         """Keep account of what is current; a fault that lasts is told once."""
         gauge = self._desk.metrics.gauge("paceline_autoscaler_cluster_current", kind)
         match event:
-            case Lost(reason):
+            case WatchLost(reason):
                 self._complaints.begin(f"the watch of {kind} is lost; what is known goes on", reason)
                 gauge.set(0)
             case Listed():
@@ -180,7 +180,7 @@ class Autoscaler:
         soon = any(now - since < UNMADE_S for since in self._unmade.values())
         return min(self._interval_s, UNMADE_PAUSE_S) if soon else self._interval_s
 
-    async def _pass(self, key: Key, goal: Goal) -> None:
+    async def _pass(self, key: ObjectKey, goal: ScalingSpec) -> None:
         async with self._gate:
             try:
                 subject = self._subject(key)
@@ -204,16 +204,16 @@ class Autoscaler:
             if self._candidate.leads:
                 await subject.remember()
 
-    async def _refused(self, key: Key, error: Forbidden) -> None:
+    async def _refused(self, key: ObjectKey, error: Forbidden) -> None:
         """What a decision needs may not be read; the object's status can still say so."""
         if key in self._subjects and self._candidate.leads:
             await self._subjects[key].say_refused(self._world.services[key], str(error))
 
-    def _sightings(self, subject: Subject, goal: Goal, scales: dict[str, Scale]) -> Sightings:
+    def _sightings(self, subject: ServiceScaler, goal: ScalingSpec, scales: dict[str, Scale]) -> SignalSnapshot:
         key, senses, metrics = subject.key, self._senses, self._desk.metrics
         series.age(metrics, key, "gateways", senses.gateways.age_s())
         series.age(metrics, key, "attainment", senses.measures.age_s(goal.service))
-        return Sightings(
+        return SignalSnapshot(
             demand=senses.gateways.demand(goal.service),
             scales=scales,
             endpoints=self._world.endpoints(key),
@@ -224,12 +224,12 @@ class Autoscaler:
             state_unread=bool(subject.unread),
         )
 
-    def _subject(self, key: Key) -> Subject:
+    def _subject(self, key: ObjectKey) -> ServiceScaler:
         if key not in self._subjects:
-            self._subjects[key] = Subject(key, self._world.services[key].metadata.uid, self._desk)
+            self._subjects[key] = ServiceScaler(key, self._world.services[key].metadata.uid, self._desk)
         return self._subjects[key]
 
-    def _still(self, key: Key) -> bool:
+    def _still(self, key: ObjectKey) -> bool:
         service = self._world.services.get(key)
         return service is not None and service.metadata.uid == self._subjects[key].uid
 
@@ -241,14 +241,14 @@ class Autoscaler:
             whole = await self._desk.actuator.forget_gone(alive)
             self._swept_at = at if whole else at - SWEEP_S + SWEEP_AGAIN_S
 
-    def _drop(self, keys: list[Key]) -> None:
+    def _drop(self, keys: list[ObjectKey]) -> None:
         for key in keys:
             del self._subjects[key]
             self._complaints.end(_failed(key))
             self._desk.ledger.forget(str(key))
             series.forget(self._desk.metrics, key)
 
-    def _report(self, key: Key, error: BaseException) -> None:
+    def _report(self, key: ObjectKey, error: BaseException) -> None:
         """One service's failure is its own; whoever wrote it, the others are scaled on."""
         if not isinstance(error, Exception):
             raise error
@@ -264,5 +264,5 @@ class Autoscaler:
             metrics.gauge("paceline_autoscaler_last_success_timestamp_seconds").set(clock.utc().timestamp())
 
 
-def _failed(key: Key) -> str:
+def _failed(key: ObjectKey) -> str:
     return f"the passes over {key} fail"

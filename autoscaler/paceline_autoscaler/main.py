@@ -13,7 +13,7 @@ import socket
 import sys
 
 from paceline_autoscaler.config import AutoscalerConfig
-from paceline_autoscaler.process import Site, serve
+from paceline_autoscaler.process import AutoscalerDeps, serve
 from paceline_core.auth import FileSigner, Signer
 from paceline_core.clock import SystemClock
 from paceline_core.config import LEVEL_VARIABLE, from_environment
@@ -46,7 +46,7 @@ async def _run(config: AutoscalerConfig, signer: Signer, listening: socket.socke
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        await serve(config, Site(cluster, clock, signer), listening, stop)
+        await serve(config, AutoscalerDeps(cluster, clock, signer), listening, stop)
     finally:
         await cluster.close()
 

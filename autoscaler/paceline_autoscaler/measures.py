@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from paceline_autoscaler.nouns import Attainment, Goal, Target, Verdicts
-from paceline_autoscaler.source import Answer, MetricsSource, Question, Value, cause_of, observed, verdicts
+from paceline_autoscaler.nouns import Attainment, ScalingSpec, SloCounts, SloTarget
+from paceline_autoscaler.source import MetricsSource, Query, QueryAnswer, Value, cause_of, observed, verdicts
 from paceline_core.clock import Clock
 from paceline_core.registry.enums import QueryResult, RequestClass, Verdict
 from paceline_core.telemetry import Metrics, get_logger
@@ -23,11 +23,11 @@ _log = get_logger(__name__)
 @dataclass(frozen=True, slots=True)
 class _Round:
     at: float
-    answer: Answer
-    quantiles: Mapping[Target, float] = field(default_factory=dict)
+    answer: QueryAnswer
+    quantiles: Mapping[SloTarget, float] = field(default_factory=dict)
 
 
-class Measures:
+class AttainmentPoller:
     """The last answers by service; `run` asks every `interval_s`."""
 
     def __init__(self, source: MetricsSource, clock: Clock, metrics: Metrics, interval_s: float) -> None:
@@ -40,13 +40,13 @@ class Measures:
         for result in QueryResult:  # from 0: a rate misses what begins at 1
             metrics.counter("paceline_autoscaler_query_results_total", result.value)
 
-    async def run(self, goals: Callable[[], Iterable[Goal]]) -> None:
+    async def run(self, goals: Callable[[], Iterable[ScalingSpec]]) -> None:
         """Round after round, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._source.run())
             group.create_task(self._rounds_of(goals))
 
-    async def round(self, goals: Iterable[Goal]) -> None:
+    async def round(self, goals: Iterable[ScalingSpec]) -> None:
         """Ask once for every service, and forget those that are gone."""
         wanted = [goal for goal in goals if goal.targets]
         found = await asyncio.gather(*(self._service(goal) for goal in wanted))
@@ -62,7 +62,7 @@ class Measures:
         rows = judged(found.answer) if isinstance(found.answer, Value) else ()
         return Attainment(found.answer.result, WINDOW_S, rows, self._source.address, cause_of(found.answer))
 
-    def quantiles(self, service: str) -> Mapping[Target, float]:
+    def quantiles(self, service: str) -> Mapping[SloTarget, float]:
         """What each promised quantile was, in seconds, where it is known."""
         found = self._rounds.get(service)
         return {} if found is None else found.quantiles
@@ -74,15 +74,15 @@ class Measures:
             return None
         return self._clock.monotonic() - found.at + found.answer.age_s
 
-    async def _rounds_of(self, goals: Callable[[], Iterable[Goal]]) -> None:
+    async def _rounds_of(self, goals: Callable[[], Iterable[ScalingSpec]]) -> None:
         while True:
             await self.round(goals())
             await self._clock.sleep(self._interval_s)
 
-    async def _service(self, goal: Goal) -> _Round:
+    async def _service(self, goal: ScalingSpec) -> _Round:
         namespace, _, name = goal.service.partition("/")
         kinds = dict.fromkeys((target.metric, target.quantile) for target in goal.targets)
-        questions: list[Question] = [verdicts(namespace, name, WINDOW_S)]
+        questions: list[Query] = [verdicts(namespace, name, WINDOW_S)]
         questions += [observed(namespace, name, metric, quantile, WINDOW_S) for metric, quantile in kinds]
         first, *rest = await asyncio.gather(*(self._ask(question) for question in questions))
         by_kind = dict(zip(kinds, rest, strict=True))
@@ -90,7 +90,7 @@ class Measures:
         quantiles = {target: seconds for target, seconds in known.items() if seconds is not None}
         return _Round(self._clock.monotonic(), first, quantiles)
 
-    async def _ask(self, question: Question) -> Answer:
+    async def _ask(self, question: Query) -> QueryAnswer:
         async with self._gate:
             answer = await self._source.ask(question)
         self._metrics.counter("paceline_autoscaler_query_results_total", answer.result.value).inc()
@@ -99,7 +99,7 @@ class Measures:
         return answer
 
 
-def judged(answer: Value) -> tuple[Verdicts, ...]:
+def judged(answer: Value) -> tuple[SloCounts, ...]:
     """Good and bad by class and target; what carries an unknown class is left out."""
     counts: dict[tuple[RequestClass, str], list[float]] = {}
     for sample in answer.samples:
@@ -107,9 +107,9 @@ def judged(answer: Value) -> tuple[Verdicts, ...]:
         if cls in set(RequestClass) and slo:
             pair = counts.setdefault((RequestClass(cls), slo), [0.0, 0.0])
             pair[verdict != Verdict.GOOD] += max(sample.value, 0.0)
-    return tuple(Verdicts(cls, slo, good, bad) for (cls, slo), (good, bad) in sorted(counts.items()))
+    return tuple(SloCounts(cls, slo, good, bad) for (cls, slo), (good, bad) in sorted(counts.items()))
 
 
-def _of_class(answer: Answer, cls: RequestClass) -> float | None:
+def _of_class(answer: QueryAnswer, cls: RequestClass) -> float | None:
     samples = answer.samples if isinstance(answer, Value) else ()
     return next((sample.value for sample in samples if sample.labels.get("class") == cls), None)

@@ -17,7 +17,7 @@ PolicyName = Literal["slo", "advise", "queue", "concurrency", "kv", "fixed", "ex
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SloTarget:
     """One promise: `quantile` (0.95) of a class's requests stay below `seconds`; `name` is its metric label."""
 
     cls: RequestClass
@@ -32,7 +32,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolGoal:
+class PoolSpec:
     """Bounds and price of one pool; `gpus` and `dollars_per_hour` are of one replica (emulated GPUs where emulated)."""
 
     name: str
@@ -44,7 +44,7 @@ class PoolGoal:
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class ScalingSpec:
     """What the user wishes of one service, in numbers.
 
     `pause_until` is the annotation's text; `foreign` names a Deployment that is not ours to describe.
@@ -52,8 +52,8 @@ class Goal:
 
     service: str
     policy: PolicyName
-    targets: tuple[Target, ...]
-    pools: tuple[PoolGoal, ...]
+    targets: tuple[SloTarget, ...]
+    pools: tuple[PoolSpec, ...]
     step_tokens: int
     start_prior_s: float
     drain_limit_s: float
@@ -66,7 +66,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class RateWindow:
     """What arrived in the last `seconds`."""
 
     seconds: float
@@ -75,11 +75,11 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassDemand:
+class ClassSignals:
     """One class over all gateways; `flows` from the shortest window to the longest, `output_tokens` per request."""
 
     name: RequestClass
-    flows: tuple[Flow, ...] = ()
+    flows: tuple[RateWindow, ...] = ()
     output_tokens: float | None = None
     queued: int = 0
     queued_tokens: int = 0
@@ -94,7 +94,7 @@ class Demand:
 
     expected: int
     heard: int
-    classes: tuple[ClassDemand, ...] = ()
+    classes: tuple[ClassSignals, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class WorkerLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolView:
+class PoolStatus:
     """One pool as it is: what was ordered, who is there, and how the ready ones are."""
 
     name: str
@@ -140,7 +140,7 @@ class PoolView:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class SloCounts:
     """Requests judged against one target within the window."""
 
     cls: RequestClass
@@ -158,7 +158,7 @@ class Attainment:
 
     result: QueryResult
     window_s: float
-    verdicts: tuple[Verdicts, ...] = ()
+    verdicts: tuple[SloCounts, ...] = ()
     source: str = ""
     cause: str = ""
 
@@ -171,9 +171,9 @@ class Observation:
     """
 
     now: float
-    goal: Goal
+    goal: ScalingSpec
     demand: Demand
-    pools: tuple[PoolView, ...]
+    pools: tuple[PoolStatus, ...]
     attainment: Attainment | None
     endpoints_lost: bool = False
     objects_lost: bool = False
@@ -185,7 +185,7 @@ class Observation:
         return tuple((pool.ready, pool.desired) for pool in self.pools)
 
 
-class Gap(StrEnum):
+class MissingSignal(StrEnum):
     """A part of the picture that is missing. While there is one, nothing is removed."""
 
     GATEWAYS = "gateways"
@@ -197,7 +197,7 @@ class Gap(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
+class PoolSpeed:
     """How fast one replica of a pool is, as last reported."""
 
     pool: str
@@ -207,7 +207,7 @@ class Speed:
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
+class DemandPeak:
     """The highest work rate of a span that ended at `at`."""
 
     at: float
@@ -215,7 +215,7 @@ class Peak:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class DemandHistory:
     """What is remembered of the pools of one role, in the units of its cheapest pool.
 
     `complete_since`: from when on every gateway was heard; `supply_since`: since when `ready` has not changed;
@@ -223,7 +223,7 @@ class Memory:
     """
 
     role: Role
-    peaks: tuple[Peak, ...] = ()
+    peaks: tuple[DemandPeak, ...] = ()
     complete_since: float | None = None
     ready: int = 0
     supply_since: float = 0.0
@@ -232,7 +232,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LearnedState:
     """What one service's decisions carry over, small enough for a ConfigMap.
 
     `starts_s` and `drains_s`: how long the last starts and drains took. `starting` and `draining`: who is at it, since
@@ -248,13 +248,13 @@ class State:
     draining: tuple[tuple[str, float], ...] = ()
     idle_since: float | None = None
     output_tokens: float | None = None
-    speeds: tuple[Speed, ...] = ()
-    memories: tuple[Memory, ...] = ()
+    speeds: tuple[PoolSpeed, ...] = ()
+    memories: tuple[DemandHistory, ...] = ()
     at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SignalValues:
     """The numbers behind a decision: rates in replica-s/s of the cheapest pool, backlog in replica-s, times in s."""
 
     demand: float = 0.0
@@ -285,8 +285,8 @@ class Decision:
     limit: ScaleLimit
     sentence: str
     rejected: tuple[str, ...] = ()
-    gaps: tuple[Gap, ...] = ()
-    reading: Reading = Reading()
+    gaps: tuple[MissingSignal, ...] = ()
+    reading: SignalValues = SignalValues()
 
     @property
     def replicas(self) -> int:

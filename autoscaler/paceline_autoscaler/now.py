@@ -11,7 +11,7 @@ from paceline_core.clock import Clock
 Now = Callable[[], float]
 
 
-def anchored(clock: Clock) -> Now:
+def unix_clock(clock: Clock) -> Now:
     """`now()` in Unix seconds, anchored here."""
     offset = clock.utc().timestamp() - clock.monotonic()
     return lambda: offset + clock.monotonic()

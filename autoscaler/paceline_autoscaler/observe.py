@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from paceline_autoscaler.nouns import Attainment, Demand, Goal, Observation, PoolView, Replica, WorkerLoad
+from paceline_autoscaler.nouns import Attainment, Demand, Observation, PoolStatus, Replica, ScalingSpec, WorkerLoad
 from paceline_core.kube import Endpoint, Scale
 from paceline_core.objects.naming import STABLE
 from paceline_core.registry.enums import ReplicaState
 
 
 @dataclass(frozen=True, slots=True)
-class Sightings:
+class SignalSnapshot:
     """The parts of an observation as they come. `scales` by pool, `loads` by worker."""
 
     demand: Demand
@@ -24,11 +24,11 @@ class Sightings:
     state_unread: bool = False
 
 
-def observe(now: float, goal: Goal, seen: Sightings) -> Observation:
+def observe(now: float, goal: ScalingSpec, seen: SignalSnapshot) -> Observation:
     """One service at `now`. Canary workers are not counted: their number follows from the pool's by its share."""
     stable = [endpoint for endpoint in seen.endpoints if endpoint.track == STABLE]
     pools = tuple(
-        _pool(name, scale, [endpoint for endpoint in stable if endpoint.pool == name], seen.loads, now)
+        _pool_status(name, scale, [endpoint for endpoint in stable if endpoint.pool == name], seen.loads, now)
         for name, scale in seen.scales.items()
     )
     return Observation(
@@ -36,10 +36,12 @@ def observe(now: float, goal: Goal, seen: Sightings) -> Observation:
     )
 
 
-def _pool(name: str, scale: Scale, endpoints: list[Endpoint], loads: Mapping[str, WorkerLoad], now: float) -> PoolView:
+def _pool_status(
+    name: str, scale: Scale, endpoints: list[Endpoint], loads: Mapping[str, WorkerLoad], now: float
+) -> PoolStatus:
     replicas = tuple(Replica(e.name, _state(e), _age(e, now)) for e in sorted(endpoints, key=lambda e: e.name))
     ready = [replica.name for replica in replicas if replica.state is ReplicaState.READY]
-    return PoolView(name, scale.replicas, replicas, tuple(loads[worker] for worker in ready if worker in loads))
+    return PoolStatus(name, scale.replicas, replicas, tuple(loads[worker] for worker in ready if worker in loads))
 
 
 def _state(endpoint: Endpoint) -> ReplicaState:

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from itertools import chain
 
 from paceline_autoscaler.capacity import usable
-from paceline_autoscaler.nouns import Gap, Goal, Observation, PoolGoal, PoolView, Role
+from paceline_autoscaler.nouns import MissingSignal, Observation, PoolSpec, PoolStatus, Role, ScalingSpec
 
 MIN_CLEAR_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PoolEstimate:
     """One pool. `ratio` of its replica-seconds do what one of the reference pool does; `etas` (s) of who is pending."""
 
-    goal: PoolGoal
-    view: PoolView
+    goal: PoolSpec
+    view: PoolStatus
     ratio: float
     etas: tuple[float, ...]
 
@@ -30,11 +30,11 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RoleEstimate:
     """The pools of one role, cheapest first. `known`: some replica has told how fast it is."""
 
     role: Role
-    columns: tuple[Column, ...]
+    columns: tuple[PoolEstimate, ...]
     known: bool
     demand: float
     backlog: float
@@ -66,12 +66,12 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class WorkEstimate:
     """What policies look at. `backlogged`: more waits than the promise allows; `idle_s`: how long nobody has asked."""
 
     observation: Observation
-    groups: tuple[Group, ...]
-    gaps: tuple[Gap, ...]
+    groups: tuple[RoleEstimate, ...]
+    gaps: tuple[MissingSignal, ...]
     backlogged: bool
     idle_s: float
     burn: float | None
@@ -79,7 +79,7 @@ class Picture:
     drain_s: float
 
     @property
-    def goal(self) -> Goal:
+    def goal(self) -> ScalingSpec:
         """What the user wishes."""
         return self.observation.goal
 

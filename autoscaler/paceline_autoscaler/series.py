@@ -3,14 +3,14 @@
 from paceline_autoscaler.nouns import Decision, Observation
 from paceline_autoscaler.policies.guards import cost_per_hour
 from paceline_autoscaler.status import present
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.registry import METRICS
 from paceline_core.registry.enums import ReplicaState, ScaleLimit
 from paceline_core.registry.metrics import SERVICE
 from paceline_core.telemetry import Metrics
 
 
-def record(metrics: Metrics, key: Key, seen: Observation, decision: Decision, elapsed_s: float) -> None:
+def record(metrics: Metrics, key: ObjectKey, seen: Observation, decision: Decision, elapsed_s: float) -> None:
     """Replicas, signals, the decision, and what the replicas cost in the `elapsed_s` since the last pass."""
     place = (key.namespace, key.name)
     metrics.counter("paceline_autoscaler_actuation_errors_total", *place)  # from 0: a rate misses what begins at 1
@@ -32,7 +32,7 @@ def record(metrics: Metrics, key: Key, seen: Observation, decision: Decision, el
     metrics.counter("paceline_cost_dollars_total", *place).inc(max(spent, 0.0))
 
 
-def age(metrics: Metrics, key: Key, signal: str, seconds: float | None) -> None:
+def age(metrics: Metrics, key: ObjectKey, signal: str, seconds: float | None) -> None:
     """How old a signal is; a signal that was never heard has no age, and no series."""
     place = ("paceline_autoscaler_signal_age_seconds", key.namespace, key.name, signal)
     if seconds is None:
@@ -41,7 +41,7 @@ def age(metrics: Metrics, key: Key, signal: str, seconds: float | None) -> None:
         metrics.gauge(*place).set(seconds)
 
 
-def forget(metrics: Metrics, key: Key) -> None:
+def forget(metrics: Metrics, key: ObjectKey) -> None:
     """A service is gone: drop its series."""
     for row in METRICS.values():
         if row.owner == "autoscaler" and row.labels[:2] == SERVICE:

@@ -7,12 +7,12 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from paceline_autoscaler.ledger import KEPT, entry_json
 from paceline_autoscaler.loop import Autoscaler
-from paceline_autoscaler.subject import Desk
+from paceline_autoscaler.subject import ScalerDeps
 
 STUCK_S = 60.0
 
 
-def make_app(autoscaler: Autoscaler, desk: Desk) -> FastAPI:
+def make_app(autoscaler: Autoscaler, desk: ScalerDeps) -> FastAPI:
     """`/healthz`: passes go on; `/readyz`: services and workers are known; `/debug/decisions`: newest first."""
     app = FastAPI(openapi_url=None)
 

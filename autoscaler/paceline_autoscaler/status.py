@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from paceline_autoscaler.appraisal import burn_of
-from paceline_autoscaler.nouns import Decision, Gap, Observation, Target, Verdicts
+from paceline_autoscaler.nouns import Decision, MissingSignal, Observation, SloCounts, SloTarget
 from paceline_autoscaler.paused import why_paused
 from paceline_autoscaler.policies.guards import budget_words, cost_per_hour, why_hold
 from paceline_core.objects.status import ServiceStatus
@@ -35,7 +35,7 @@ Turned = Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StatusInput:
     """The decision that stands, since when (RFC 3339), what it was taken from, and the latest of each.
 
     `starting`: since when (as `now`) each replica has been starting, be it for the first time or again. `lost`: why a
@@ -46,13 +46,13 @@ class Standing:
     decision: Decision
     latest: Decision
     observation: Observation
-    quantiles: Mapping[Target, float]
+    quantiles: Mapping[SloTarget, float]
     starting: Mapping[str, float]
-    lost: Mapping[Gap, str] = field(default_factory=dict)
+    lost: Mapping[MissingSignal, str] = field(default_factory=dict)
     refused: str = ""
 
 
-def status_of(standing: Standing, turned: Turned, generation: int, now: str) -> Status:
+def status_of(standing: StatusInput, turned: Turned, generation: int, now: str) -> Status:
     """The whole part of the status that is ours; `turned` tells since when each condition is what it was."""
     seen = standing.observation
     rows = {(row.cls, row.slo): row for row in seen.attainment.verdicts} if seen.attainment else {}
@@ -98,7 +98,7 @@ def present(seen: Observation) -> dict[str, int]:
     return {pool.name: len(pool.replicas) for pool in seen.pools}
 
 
-def _scaling(standing: Standing) -> Status:
+def _scaling(standing: StatusInput) -> Status:
     decision, latest = standing.decision, standing.latest
     wanted = {pool.name: pool.wish if decision.reason is ScaleReason.ADVISE else pool.replicas for pool in latest.pools}
     scaling: Status = {
@@ -115,7 +115,7 @@ def _scaling(standing: Standing) -> Status:
     return scaling
 
 
-def _promise(standing: Standing) -> str:
+def _promise(standing: StatusInput) -> str:
     """`ttft p95 420ms/500ms` of the target nearest to breach; `ttft p95 -/500ms` of the first before any is."""
     shares = {target: seconds / target.seconds for target, seconds in standing.quantiles.items()}
     if not shares:
@@ -126,7 +126,7 @@ def _promise(standing: Standing) -> str:
     return f"{worst.metric} {quantile} {brief(rounded(max(standing.quantiles[worst], 0.0)))}/{brief(worst.seconds)}"
 
 
-def _target(target: Target, rows: Mapping[Any, Verdicts], quantiles: Mapping[Target, float]) -> Status:
+def _target(target: SloTarget, rows: Mapping[Any, SloCounts], quantiles: Mapping[SloTarget, float]) -> Status:
     row = rows.get((target.cls, target.name))
     burn = burn_of(row) if row is not None else None
     told: Status = {
@@ -142,7 +142,7 @@ def _target(target: Target, rows: Mapping[Any, Verdicts], quantiles: Mapping[Tar
     return told
 
 
-def _conditions(standing: Standing, turned: Turned, generation: int, now: str) -> list[Status]:
+def _conditions(standing: StatusInput, turned: Turned, generation: int, now: str) -> list[Status]:
     facts = {
         "SLOMet": _slo_met(standing),
         "MetricsFresh": _metrics_fresh(standing),
@@ -167,40 +167,41 @@ def _conditions(standing: Standing, turned: Turned, generation: int, now: str) -
 Fact = tuple[str, str, str]
 
 
-def _slo_met(standing: Standing) -> Fact:
+def _slo_met(standing: StatusInput) -> Fact:
     if not standing.observation.goal.targets:
         return "Unknown", "NoTargets", "no class promises anything; write classes.interactive.slo to change that"
     burn = standing.latest.reading.burn
     if burn is not None:
         met = burn <= 1
         return ("True", "Met", "every budget lasts its window") if met else ("False", "Burning", "a budget burns")
-    if Gap.ATTAINMENT in standing.latest.gaps:
+    if MissingSignal.ATTAINMENT in standing.latest.gaps:
         return "Unknown", "NotMeasured", _unmeasured(standing)
     return "Unknown", "TooFewRequests", "too few requests were judged lately"
 
 
-def _metrics_fresh(standing: Standing) -> Fact:
+def _metrics_fresh(standing: StatusInput) -> Fact:
     gaps = standing.latest.gaps
     if not gaps:
         return "True", "Fresh", "gateways, workers and the metrics source are heard"
     demand = standing.observation.demand
     told = {
-        Gap.GATEWAYS: f"{demand.heard} of {demand.expected} gateways are heard",
-        Gap.ENDPOINTS: f"the list of workers is not current{_because(standing, Gap.ENDPOINTS)}",
-        Gap.OBJECTS: f"the objects are not current{_because(standing, Gap.OBJECTS)}",
-        Gap.LOAD: "not every ready replica tells its load",
-        Gap.ATTAINMENT: _unmeasured(standing),
-        Gap.STATE: f"the learned state is not read{_because(standing, Gap.STATE)}, so nothing is stored over it",
+        MissingSignal.GATEWAYS: f"{demand.heard} of {demand.expected} gateways are heard",
+        MissingSignal.ENDPOINTS: f"the list of workers is not current{_because(standing, MissingSignal.ENDPOINTS)}",
+        MissingSignal.OBJECTS: f"the objects are not current{_because(standing, MissingSignal.OBJECTS)}",
+        MissingSignal.LOAD: "not every ready replica tells its load",
+        MissingSignal.ATTAINMENT: _unmeasured(standing),
+        MissingSignal.STATE: f"the learned state is not read{_because(standing, MissingSignal.STATE)}, "
+        "so nothing is stored over it",
     }
     message = ", ".join(told[gap] for gap in gaps)
     return "False", f"{gaps[0].value.capitalize()}Missing", f"{message}; nothing is scaled down meanwhile"
 
 
-def _because(standing: Standing, gap: Gap) -> str:
+def _because(standing: StatusInput, gap: MissingSignal) -> str:
     return f" ({standing.lost[gap]})" if gap in standing.lost else ""
 
 
-def _scaling_active(standing: Standing) -> Fact:
+def _scaling_active(standing: StatusInput) -> Fact:
     if standing.refused:
         return "False", "Forbidden", refusal(standing.refused)
     goal = standing.observation.goal
@@ -209,7 +210,7 @@ def _scaling_active(standing: Standing) -> Fact:
     return "True", "Scaling", f"policy {goal.policy} scales it"
 
 
-def _scaling_limited(standing: Standing) -> Fact:
+def _scaling_limited(standing: StatusInput) -> Fact:
     limit, goal = standing.latest.limit, standing.observation.goal
     if limit is ScaleLimit.NONE:
         return "False", "WithinLimits", "no limit binds"
@@ -221,7 +222,7 @@ def _scaling_limited(standing: Standing) -> Fact:
     return "True", limit.value.capitalize(), f"{told}; {'more' if limit is ScaleLimit.MAX else 'fewer'} would be wanted"
 
 
-def _capacity_blocked(standing: Standing) -> Fact:
+def _capacity_blocked(standing: StatusInput) -> Fact:
     usual = standing.latest.reading.start_s
     limit = max(OVERDUE * usual, OVERDUE_LEAST_S)
     seen = standing.observation
@@ -238,14 +239,14 @@ def _capacity_blocked(standing: Standing) -> Fact:
     return "True", "StartsOverdue", f"{subject} not ready after {duration(float(round(limit)))}"
 
 
-def _paused(standing: Standing) -> Fact:
+def _paused(standing: StatusInput) -> Fact:
     goal = standing.observation.goal
     if why := why_paused(goal.pause_until, standing.observation.now):
         return "True", "Annotation", f"{why} ({goal.pause_reason[:REASON_LIMIT]})" if goal.pause_reason else why
     return "False", "NotPaused", "scaling is not paused"
 
 
-def _unmeasured(standing: Standing) -> str:
+def _unmeasured(standing: StatusInput) -> str:
     """`the metrics source http://prometheus:9090 answers error (unreachable: Connection refused)`."""
     attainment = standing.observation.attainment
     if attainment is None:

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from paceline_autoscaler import series
-from paceline_autoscaler.actuator import Actuator
-from paceline_autoscaler.ledger import Ledger, same_kind
+from paceline_autoscaler.actuator import ScaleWriter
+from paceline_autoscaler.ledger import DecisionLog, same_kind
 from paceline_autoscaler.memory import joined
-from paceline_autoscaler.nouns import Decision, Gap, Observation, State, Target
+from paceline_autoscaler.nouns import Decision, LearnedState, MissingSignal, Observation, SloTarget
 from paceline_autoscaler.now import Now
 from paceline_autoscaler.policies import decide
-from paceline_autoscaler.status import Standing, Status, Turned, refusal, refused_status, status_of
+from paceline_autoscaler.status import Status, StatusInput, Turned, refusal, refused_status, status_of
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Forbidden, PacelineError
-from paceline_core.kube import Key, Scale, ServiceRef
+from paceline_core.kube import ObjectKey, Scale, ServiceRef
 from paceline_core.objects import InferenceService
 from paceline_core.registry.enums import Direction, ScaleLimit
 from paceline_core.telemetry import Metrics
@@ -29,23 +29,23 @@ STATE_AGAIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class ScalerDeps:
     """What every subject works with."""
 
-    actuator: Actuator
-    ledger: Ledger
+    actuator: ScaleWriter
+    ledger: DecisionLog
     metrics: Metrics
     clock: Clock
     now: Now
 
 
-class Subject:
+class ServiceScaler:
     """Holds the state that decisions carry over; `uid` tells a new object of the same name from this one."""
 
-    def __init__(self, key: Key, uid: str, desk: Desk) -> None:
+    def __init__(self, key: ObjectKey, uid: str, desk: ScalerDeps) -> None:
         self.key = key
         self.uid = uid
-        self.state = State()
+        self.state = LearnedState()
         self.unread = "not asked for yet"
         """Why the stored state is not known; empty once it is."""
         self._desk = desk
@@ -89,16 +89,16 @@ class Subject:
         service: InferenceService,
         seen: Observation,
         decision: Decision,
-        quantiles: dict[Target, float],
-        lost: Mapping[Gap, str],
+        quantiles: dict[SloTarget, float],
+        lost: Mapping[MissingSignal, str],
     ) -> None:
         """Bring the object's status up to date, if it is worth a write."""
         if self._standing is None:
             return
         now, turned, generation = self._desk.clock.monotonic(), self._turned(service), service.metadata.generation
         starting = dict(self.state.starting)
-        why = {**lost, Gap.STATE: self.unread}
-        standing = Standing(self._since, self._standing, decision, seen, quantiles, starting, why, self._refused)
+        why = {**lost, MissingSignal.STATE: self.unread}
+        standing = StatusInput(self._since, self._standing, decision, seen, quantiles, starting, why, self._refused)
         if not self._due(status_of(standing, turned, generation, self._time()), now):
             return
         self._standing = decision

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from paceline_autoscaler.goals import built_in, goal_of
-from paceline_autoscaler.nouns import Gap, Goal
-from paceline_core.kube import Changed, Endpoint, Gone, Key, Listed, Lost, ServiceEndpoints, ServiceRef
+from paceline_autoscaler.goals import built_in, scaling_spec
+from paceline_autoscaler.nouns import MissingSignal, ScalingSpec
+from paceline_core.kube import Deleted, Endpoint, Listed, ObjectKey, ServiceEndpoints, ServiceRef, Upserted, WatchLost
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.objects import AcceleratorProfile, InferenceService, ManifestError, read, resolve
 from paceline_core.telemetry import get_logger
@@ -24,19 +24,21 @@ _log = get_logger(__name__)
 
 
 @dataclass(slots=True)
-class World:
+class ClusterView:
     """The last word of each watch; `lost`: what is broken, and why: what it said ages. `goals`: what services wish.
 
     `uids` has every service that is there, those that are not understood too.
     """
 
-    services: dict[Key, InferenceService] = field(default_factory=dict)
+    services: dict[ObjectKey, InferenceService] = field(default_factory=dict)
     profiles: dict[str, Accelerator] = field(default_factory=dict)
-    workers: dict[Key, ServiceEndpoints] = field(default_factory=dict)
-    goals: dict[Key, Goal] = field(default_factory=dict)
-    uids: dict[Key, str] = field(default_factory=dict)
-    lost: dict[Gap, str] = field(default_factory=lambda: {Gap.OBJECTS: _UNLISTED, Gap.ENDPOINTS: _UNLISTED})
-    unlisted: set[Gap] = field(default_factory=lambda: {Gap.OBJECTS, Gap.ENDPOINTS})
+    workers: dict[ObjectKey, ServiceEndpoints] = field(default_factory=dict)
+    goals: dict[ObjectKey, ScalingSpec] = field(default_factory=dict)
+    uids: dict[ObjectKey, str] = field(default_factory=dict)
+    lost: dict[MissingSignal, str] = field(
+        default_factory=lambda: {MissingSignal.OBJECTS: _UNLISTED, MissingSignal.ENDPOINTS: _UNLISTED}
+    )
+    unlisted: set[MissingSignal] = field(default_factory=lambda: {MissingSignal.OBJECTS, MissingSignal.ENDPOINTS})
 
     @property
     def known(self) -> bool:
@@ -51,25 +53,25 @@ class World:
     @property
     def services_lost(self) -> bool:
         """Whether the services are as of an earlier moment."""
-        return Gap.OBJECTS in self.lost
+        return MissingSignal.OBJECTS in self.lost
 
     @property
     def workers_lost(self) -> bool:
         """Whether the workers are as of an earlier moment."""
-        return Gap.ENDPOINTS in self.lost
+        return MissingSignal.ENDPOINTS in self.lost
 
-    def endpoints(self, key: Key) -> tuple[Endpoint, ...]:
+    def endpoints(self, key: ObjectKey) -> tuple[Endpoint, ...]:
         """A service's workers."""
         found = self.workers.get(key)
         return () if found is None else found.endpoints
 
     def on_service(self, event: WatchEvent[Manifest]) -> None:
         """Take one event of the watch on InferenceServices."""
-        self._note(Gap.OBJECTS, event)
+        self._note(MissingSignal.OBJECTS, event)
         _apply(self.uids, event, _key, lambda manifest: str(manifest["metadata"].get("uid", "")))
         _apply(self.services, event, _key, self._service)
         match event:
-            case Changed(item) | Gone(item):
+            case Upserted(item) | Deleted(item):
                 self._wish(_key(item))
             case Listed():
                 self._wish_all()
@@ -81,12 +83,12 @@ class World:
 
     def on_workers(self, event: WatchEvent[ServiceEndpoints]) -> None:
         """Take one event of the watch on workers."""
-        self._note(Gap.ENDPOINTS, event)
+        self._note(MissingSignal.ENDPOINTS, event)
         _apply(self.workers, event, lambda item: item.service, lambda item: item)
 
-    def _note(self, gap: Gap, event: WatchEvent[T]) -> None:
+    def _note(self, gap: MissingSignal, event: WatchEvent[T]) -> None:
         match event:
-            case Lost(reason):
+            case WatchLost(reason):
                 self.lost[gap] = reason
             case Listed():
                 self.lost.pop(gap, None)
@@ -96,9 +98,9 @@ class World:
         for key in self.goals.keys() | self.services.keys():
             self._wish(key)
 
-    def _wish(self, key: Key) -> None:
+    def _wish(self, key: ObjectKey) -> None:
         if key in self.services:
-            self.goals[key] = goal_of(resolve(self.services[key]), self._accelerator)
+            self.goals[key] = scaling_spec(resolve(self.services[key]), self._accelerator)
         else:
             self.goals.pop(key, None)
 
@@ -125,17 +127,17 @@ def _apply(into: dict[K, V], event: WatchEvent[T], key: Callable[[T], K], value:
             found = {key(item): value(item) for item in items}
             into.clear()
             into.update({name: made for name, made in found.items() if made is not None})
-        case Changed(item):
+        case Upserted(item):
             made = value(item)
             if made is not None:
                 into[key(item)] = made
-        case Gone(item):
+        case Deleted(item):
             into.pop(key(item), None)
 
 
-def _key(manifest: Manifest) -> Key:
+def _key(manifest: Manifest) -> ObjectKey:
     metadata = manifest["metadata"]
-    return Key(metadata.get("namespace") or "default", metadata["name"])
+    return ObjectKey(metadata.get("namespace") or "default", metadata["name"])
 
 
 def _profile(manifest: Manifest) -> Accelerator | None:

@@ -15,18 +15,18 @@ from tests.gateway import manifests
 
 from paceline_cli.supervisor.api import make_app
 from paceline_cli.supervisor.server import serving
-from paceline_cli.supervisor.store import Store
+from paceline_cli.supervisor.store import ObjectStore
 from paceline_core.clock import SystemClock
-from paceline_core.kube import Endpoint, Key, ServiceEndpoints
+from paceline_core.kube import Endpoint, ObjectKey, ServiceEndpoints
 
 NOTHING = {"outputTokensPerMinute": 0, "inputTokensPerMinute": 0, "requestsPerMinute": 0}
 TENANTS = {"neighbour": {}, "guest": {}, "zero": NOTHING}
 """A guest without limits is the worst that a key can be."""
 
 
-def filled(ports: Mapping[Model, int]) -> tuple[Store, list[str]]:
+def filled(ports: Mapping[Model, int]) -> tuple[ObjectStore, list[str]]:
     """The store, and the key of each tenant in turn."""
-    store, keys = Store(), []
+    store, keys = ObjectStore(), []
     for name, limits in TENANTS.items():
         secret, key = manifests.key(name)
         keys.append(key)
@@ -35,7 +35,7 @@ def filled(ports: Mapping[Model, int]) -> tuple[Store, list[str]]:
     for model, port in ports.items():
         store.objects.put(manifests.service(model.value))
         worker = Endpoint(f"{model}-0", "main", "stable", "r1", "127.0.0.1", port, ready=True)
-        store.put_endpoints(ServiceEndpoints(Key("default", model.value), (worker,)))
+        store.put_endpoints(ServiceEndpoints(ObjectKey("default", model.value), (worker,)))
     return store, keys
 
 

@@ -11,7 +11,7 @@ from paceline_workers.config import EngineConfig
 from paceline_workers.engine.channel import Channel
 from paceline_workers.engine.loop import EngineLoop
 from paceline_workers.engine.timer import SystemTimer
-from paceline_workers.engine.torch_cpu import TorchBackend
+from paceline_workers.engine.torch_cpu import CpuBackend
 from paceline_workers.messages import Abort, FromEngine, Sampling, Submit, Tokens
 
 ENGINE: dict[str, Any] = {"step_tokens": 2048, "max_seqs": 64, "kv_pages": 1024, "batch_window_s": {}}
@@ -50,7 +50,7 @@ def load(folder: str, threads: int) -> Generate:
     """The engine, kept between jobs."""
     timer, inbox = SystemTimer(), Inbox()
     config = EngineConfig.model_validate({**ENGINE, "threads": threads})
-    backend = TorchBackend.load(config, f"file://{folder}", timer, lambda _: None)
+    backend = CpuBackend.load(config, f"file://{folder}", timer, lambda _: None)
     loop = EngineLoop(cast("Channel", inbox), backend, timer)
     count = 0
 

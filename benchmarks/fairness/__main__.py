@@ -35,7 +35,7 @@ from benchmarks.scheduling.traces import BLOCK, Call, azure, mooncake
 
 from paceline_core.registry.enums import RequestClass
 from paceline_gateway.queues.ticket import OUTPUT_WEIGHT
-from paceline_gateway.routing.policy import Ask
+from paceline_gateway.routing.policy import RoutingRequest
 from paceline_gateway.routing.prefix_keys import prefix_keys
 
 WORKERS = 4
@@ -221,7 +221,7 @@ def conversations(calls: Sequence[Call]) -> list[Job]:
         tenant = f"tenant-{call.blocks[min(1, len(call.blocks) - 1)] % TENANTS}"
         keys = prefix_keys({"prompt": text(call)}, tenant)
         told, size = ((), 0) if keys is None else (keys.keys, keys.size)
-        ask = Ask(call.prompt, INTERACTIVE, mean, told, size)
+        ask = RoutingRequest(call.prompt, INTERACTIVE, mean, told, size)
         made.append(Job(number, call.at / TRACE_RATE, call, keys, ask, tenant))
     return made
 
@@ -256,7 +256,9 @@ def _calls(who: dict[str, tuple[float, int]], until: float, name: RequestClass, 
             prompt, output = lengths.draw(draws)
             tokens = prompt * times
             blocks = tuple(next(fresh) + 1000 for _ in range(-(-tokens // BLOCK)))
-            made.append(Job(0, at, Call(at, tokens, output, blocks), None, Ask(tokens, name, lengths.mean), tenant))
+            made.append(
+                Job(0, at, Call(at, tokens, output, blocks), None, RoutingRequest(tokens, name, lengths.mean), tenant)
+            )
     return made
 
 

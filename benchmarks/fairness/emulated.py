@@ -28,8 +28,8 @@ from tests.gateway.stand import Stand, gateway, until
 from paceline_core.auth import new_signing_key
 from paceline_core.kube import Endpoint
 from paceline_core.registry.enums import RequestClass
-from paceline_core.telemetry import Outlet
-from paceline_gateway.telemetry.process import Outlets
+from paceline_core.telemetry import BackgroundWriter
+from paceline_gateway.telemetry.process import LogSinks
 
 WORKERS, SLOTS = 2, 48
 SPELL_S, QUICK_SPELL_S = 25.0, 10.0
@@ -184,7 +184,7 @@ def _gateway(pipe: Connection, signing_key: bytes, endpoints: list[Endpoint]) ->
 async def _serve(pipe: Connection, signing_key: bytes, endpoints: list[Endpoint]) -> None:
     log = io.StringIO()
     with tempfile.TemporaryDirectory() as folder:
-        async with gateway(Path(folder), signing_key=signing_key, outlets=Outlets(Outlet(log))) as stand:
+        async with gateway(Path(folder), signing_key=signing_key, outlets=LogSinks(BackgroundWriter(log))) as stand:
             await stand.serve(endpoints)
             pipe.send((stand.port, stand.key))
             while await asyncio.to_thread(pipe.recv):

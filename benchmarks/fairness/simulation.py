@@ -11,11 +11,11 @@ from benchmarks.routing.simulation import Engine, Front, Job, Simulation, Way
 from benchmarks.scheduling.simulation import Machine
 from benchmarks.scheduling.traces import Call
 
-from paceline_gateway.queues.dispatcher import Caps, Dispatcher
-from paceline_gateway.queues.ticket import OUTPUT_WEIGHT, Ticket
+from paceline_gateway.queues.dispatcher import Dispatcher, QueueLimits
+from paceline_gateway.queues.ticket import OUTPUT_WEIGHT, QueuedRequest
 
 HOLD_S = 3600.0
-_CAPS = Caps(held=1 << 30, size=1 << 60)
+_CAPS = QueueLimits(held=1 << 30, size=1 << 60)
 
 
 @dataclass(slots=True)
@@ -39,13 +39,13 @@ class FairFront(Front):
         super().__init__(way, number, engines)
         self.dispatcher = Dispatcher(self.fleet, _CAPS)
         self.story = Story()
-        self._tickets: dict[int, Ticket] = {}
+        self._tickets: dict[int, QueuedRequest] = {}
         self._jobs: dict[int, Job] = {}
 
     def arrive(self, job: Job, now: float) -> None:
         """A call comes."""
         ask = job.ask
-        ticket = Ticket(job.number, ask.request_class, ask.prompt_tokens, 4 * ask.prompt_tokens, now + HOLD_S)
+        ticket = QueuedRequest(job.number, ask.request_class, ask.prompt_tokens, 4 * ask.prompt_tokens, now + HOLD_S)
         ticket.tenant, ticket.expected_output = job.tenant, ask.expected_output
         ticket.keys, ticket.prompt_bytes = ask.keys, ask.prompt_bytes
         self._tickets[job.number], self._jobs[job.number] = ticket, job

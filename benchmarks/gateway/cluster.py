@@ -13,9 +13,9 @@ from tests.gateway import manifests
 
 from paceline_cli.supervisor.api import make_app
 from paceline_cli.supervisor.server import serving
-from paceline_cli.supervisor.store import Store
+from paceline_cli.supervisor.store import ObjectStore
 from paceline_core.clock import SystemClock
-from paceline_core.kube import Endpoint, Key, ServiceEndpoints
+from paceline_core.kube import Endpoint, ObjectKey, ServiceEndpoints
 
 SOCKET = "supervisor.sock"
 AMPLE: dict[str, Any] = {
@@ -29,9 +29,9 @@ TIGHT: dict[str, Any] = {"outputTokensPerMinute": 100}
 TENANTS = {"ample": AMPLE, "tight": TIGHT, "as-tight": TIGHT}
 
 
-def filled(ports: list[int]) -> tuple[Store, list[str]]:
+def filled(ports: list[int]) -> tuple[ObjectStore, list[str]]:
     """The store, and the key of each tenant in turn."""
-    store, keys = Store(), []
+    store, keys = ObjectStore(), []
     store.objects.put(manifests.service())
     for name, limits in TENANTS.items():
         secret, key = manifests.key(name)
@@ -41,7 +41,7 @@ def filled(ports: list[int]) -> tuple[Store, list[str]]:
     workers = tuple(
         Endpoint(f"w{index}", "main", "stable", "r1", "127.0.0.1", port, ready=True) for index, port in enumerate(ports)
     )
-    store.put_endpoints(ServiceEndpoints(Key("default", "chat"), workers))
+    store.put_endpoints(ServiceEndpoints(ObjectKey("default", "chat"), workers))
     return store, keys
 
 

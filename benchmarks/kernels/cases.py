@@ -16,10 +16,10 @@ from paceline_kernels.add_rmsnorm.launch import add_rmsnorm
 from paceline_kernels.copy_blocks.launch import copy_blocks, gather_pages, scatter_pages
 from paceline_kernels.paged_decode.launch import launch_for, paged_decode
 from paceline_kernels.paged_prefill import Tiles, paged_prefill
-from paceline_kernels.paging import Pages, Rule, Sequences
+from paceline_kernels.paging import AttentionMask, Pages, Sequences
 from paceline_kernels.rope_append.launch import rope_append
 from paceline_kernels.sample.launch import Scratch, sample
-from paceline_kernels.sample.state import Drawn, State
+from paceline_kernels.sample.state import SampleOutput, SamplerState
 from paceline_kernels.silu_mul.launch import silu_mul
 from paceline_kernels.work_list.launch import Work, plan_work
 
@@ -92,7 +92,7 @@ def _sequences() -> Sequences:
     return Sequences(table, numbers, numbers)
 
 
-def _paged_decode(types: Types, head_dim: int, queries: int, rule: Rule, *, sinks: bool = False) -> object:
+def _paged_decode(types: Types, head_dim: int, queries: int, rule: AttentionMask, *, sinks: bool = False) -> object:
     dtype, kind = types
     pages, rows = blank_pages(kind, head_dim), HEADS // KV_HEADS * queries
     launch = launch_for(dtype, kind, head_dim, rows)
@@ -104,7 +104,7 @@ def _paged_decode(types: Types, head_dim: int, queries: int, rule: Rule, *, sink
     return paged_decode(query, pages, _sequences(), rule, work, sink_logits=logits, out=query, lse=lse)
 
 
-def _paged_prefill(types: Types, head_dim: int, tokens: int, rule: Rule) -> object:
+def _paged_prefill(types: Types, head_dim: int, tokens: int, rule: AttentionMask) -> object:
     dtype, kind = types
     query, starts = blank(TOKENS * tokens, HEADS, head_dim, dtype=dtype), blank(TOKENS + 1, dtype=I32)
     tiles = Tiles.of((tokens,) * TOKENS, (4096,) * TOKENS, "meta", HEADS // KV_HEADS)
@@ -113,17 +113,17 @@ def _paged_prefill(types: Types, head_dim: int, tokens: int, rule: Rule) -> obje
 
 def _decode(name: str, kind: torch.dtype, queries: int, spilled: int = 0) -> Case:
     launch = launch_for(BF16, kind, HEAD_DIM, HEADS // KV_HEADS * queries)
-    call = partial(_paged_decode, (BF16, kind), HEAD_DIM, queries, Rule(scale=0.1))
+    call = partial(_paged_decode, (BF16, kind), HEAD_DIM, queries, AttentionMask(scale=0.1))
     return Case(f"paged_decode {name}, {queries} queries", call, {"decode_kernel": launch.programs}, spilled)
 
 
-def _prefill(name: str, kind: torch.dtype, rule: Rule) -> Case:
+def _prefill(name: str, kind: torch.dtype, rule: AttentionMask) -> Case:
     call = partial(_paged_prefill, (BF16, kind), HEAD_DIM, 512, rule)
     return Case(name, call, {"prefill_kernel": 2 if kind == BF16 else 1})
 
 
 def _attention() -> Iterator[Case]:
-    plain, bent = Rule(scale=0.1), Rule(scale=0.1, window=1024, first=4, cap=50.0)
+    plain, bent = AttentionMask(scale=0.1), AttentionMask(scale=0.1, window=1024, first=4, cap=50.0)
     for name, kind in KINDS.items():
         # 3.9 spills so much where 3.6 spills nothing, and a third program is worth more than ten registers
         yield _decode(name, kind, 1, spilled=0 if kind == BF16 else 40)
@@ -139,8 +139,8 @@ def _attention() -> Iterator[Case]:
 
 
 def _sample(rows: int) -> object:
-    numbers, state = blank(rows, dtype=I32), State.empty(rows, VOCAB, "meta")
-    scratch, drawn = Scratch.empty(rows, VOCAB, "meta"), Drawn.empty(rows, "meta")
+    numbers, state = blank(rows, dtype=I32), SamplerState.empty(rows, VOCAB, "meta")
+    scratch, drawn = Scratch.empty(rows, VOCAB, "meta"), SampleOutput.empty(rows, "meta")
     return sample(blank(rows, VOCAB), numbers, numbers, state, scratch, drawn)
 
 

@@ -8,7 +8,7 @@ from benchmarks.kernels.bench import Bench, Model
 from torch import Tensor
 
 from paceline_kernels.paged_decode.launch import Launch, launch_for
-from paceline_kernels.paging import Pages, Rule, Sequences
+from paceline_kernels.paging import AttentionMask, Pages, Sequences
 from paceline_kernels.work_list.launch import Work, plan_work
 
 
@@ -37,7 +37,7 @@ class Contexts:
     sequences: Sequences
     query: Tensor
     out: Tensor
-    rule: Rule
+    rule: AttentionMask
     work: Work
     launch: Launch
 
@@ -52,7 +52,7 @@ def contexts(
     sequences, pages = _sequences(bench, batch)
     pools = tuple(_pool(bench, pages, kind) for _ in range(bench.copies(batch.bytes(model) * kind.itemsize // 2)))
     shape = (len(sequences), queries, model.heads, model.head_dim)
-    rule = Rule(scale=model.head_dim**-0.5)
+    rule = AttentionMask(scale=model.head_dim**-0.5)
     programs = launch.programs * bench.multiprocessors
     work = Work.empty(len(sequences), model.kv_heads, rows, model.head_dim, programs, bench.device, tile=launch.tile)
     plan_work(sequences, model.page, rule, work, queries)

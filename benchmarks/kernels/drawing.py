@@ -10,12 +10,12 @@ from benchmarks.kernels.bench import Bench, microseconds_row, share_row
 from benchmarks.kernels.timing import Call, Contestant
 
 from paceline_kernels.sample.launch import Scratch, sample
-from paceline_kernels.sample.state import Asked, Drawn, State
+from paceline_kernels.sample.state import SampleOutput, SamplerState, SamplingParams
 
 ASKED = {
-    "greedy": Asked(temperature=0.0),
-    "temperature": Asked(temperature=0.8),
-    "top-p, penalties, logprobs": Asked(temperature=0.8, top_p=0.9, presence=0.5, logprobs=5),
+    "greedy": SamplingParams(temperature=0.0),
+    "temperature": SamplingParams(temperature=0.8),
+    "top-p, penalties, logprobs": SamplingParams(temperature=0.8, top_p=0.9, presence=0.5, logprobs=5),
 }
 ROWS = (1, 64)
 
@@ -33,13 +33,13 @@ def measure(bench: Bench, counts: tuple[int, ...] = ROWS) -> Iterator[Row]:
                 yield share_row(title, times, size, bench.limits.copy)
 
 
-def drawn(bench: Bench, count: int, asked: Asked, launch: Any = None) -> Call:
+def drawn(bench: Bench, count: int, asked: SamplingParams, launch: Any = None) -> Call:
     """One call on logits of its own, for requests that all ask for the same."""
     vocab, device = bench.model.vocab, bench.device
-    state = State.empty(count, vocab, device)
+    state = SamplerState.empty(count, vocab, device)
     for slot in range(count):
         state.join(slot, asked, [1, 2, 3])
     slots = torch.arange(count, dtype=torch.int32, device=device)
     positions = torch.full_like(slots, 3)
-    room = (state, Scratch.empty(count, vocab, device), Drawn.empty(count, device))
+    room = (state, Scratch.empty(count, vocab, device), SampleOutput.empty(count, device))
     return partial(sample, bench.randn(count, vocab), slots, positions, *room, launch=launch)

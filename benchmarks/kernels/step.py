@@ -17,17 +17,17 @@ from torch import Tensor
 
 from paceline_kernels.paging import Sequences
 from paceline_kernels.sample.launch import Scratch, sample
-from paceline_kernels.sample.state import Asked, Drawn, State
+from paceline_kernels.sample.state import SampleOutput, SamplerState, SamplingParams
 from paceline_planner.dtypes import Dtype
 from paceline_planner.shapes import ModelShape
 from paceline_workers.engine.gpu.cache import GpuCache
 from paceline_workers.engine.gpu.decoder import GpuDecoder, Step
 from paceline_workers.engine.gpu.device import opened
-from paceline_workers.engine.memory.sight import Sight
+from paceline_workers.engine.memory.sight import AttentionWindow
 from paceline_workers.engine.model import decoder
 from paceline_workers.engine.model.config import ModelConfig
 from paceline_workers.engine.model.generation import Generation
-from paceline_workers.engine.model.products import Products
+from paceline_workers.engine.model.products import LinearFactory
 from paceline_workers.engine.model.rope import Rope
 from paceline_workers.engine.model.weights import Weights
 
@@ -74,7 +74,7 @@ def measure(bench: Bench, steps: Sequence[Decoded] = STEPS) -> Iterator[Row]:
     """Tokens a second, beside those of the limit."""
     device, settings = opened(bench.device), _settings(bench.model, bench.dtype)
     weights, shape = cast("Weights", Random(bench)), settings.shape
-    loaded = decoder.load(settings, weights, Products("plain"), lambda: None)
+    loaded = decoder.load(settings, weights, LinearFactory("plain"), lambda: None)
     model = GpuDecoder(loaded, device, LONGEST)
     for one in steps:
         pages = -(-one.length // bench.model.page)
@@ -101,10 +101,14 @@ def _step(bench: Bench, model: GpuDecoder, cache: GpuCache, one: Decoded, pages:
     drawn = torch.arange(one.count, device=bench.device)
     step = Step(numbers(1), numbers(last), slots, drawn, singles, None, works)
     states, logits = model.room(one.count)
-    state, counts = State.empty(one.count, bench.model.vocab, bench.device), numbers(one.length, torch.int32)
+    state, counts = SamplerState.empty(one.count, bench.model.vocab, bench.device), numbers(one.length, torch.int32)
     for slot in range(one.count):
-        state.join(slot, Asked(temperature=0.0), [1])
-    room = (state, Scratch.empty(one.count, bench.model.vocab, bench.device), Drawn.empty(one.count, bench.device))
+        state.join(slot, SamplingParams(temperature=0.0), [1])
+    room = (
+        state,
+        Scratch.empty(one.count, bench.model.vocab, bench.device),
+        SampleOutput.empty(one.count, bench.device),
+    )
     seats = drawn.int()
 
     def call() -> Any:
@@ -130,4 +134,4 @@ def _settings(model: Model, dtype: torch.dtype) -> ModelConfig:
         kv_dtype=kind,
     )
     rope = Rope.of("default", model.head_dim, 500000.0, LONGEST, {})
-    return ModelConfig(shape, 1e-5, rope, (Sight(),) * model.layers, Generation())
+    return ModelConfig(shape, 1e-5, rope, (AttentionWindow(),) * model.layers, Generation())

@@ -19,11 +19,11 @@ from benchmarks.reconcile.population import LABEL, REPLICAS, namespaces, service
 
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Conflict
-from paceline_core.kube import Changed, Key, Listed
+from paceline_core.kube import Listed, ObjectKey, Upserted
 from paceline_core.kube.api.credentials import Access
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer
-from paceline_core.kube.api.watch import Watched, watch_all
+from paceline_core.kube.api.server import KubeClient
+from paceline_core.kube.api.watch import WatchOptions, watch_all
 from paceline_core.kube.cluster import Manifest, WatchEvent
 
 AT_ONCE = 16
@@ -36,39 +36,39 @@ _clock = SystemClock()
 Report = dict[str, Any]
 
 
-async def floor(api: ApiServer, count: int) -> Report:
+async def floor(api: KubeClient, count: int) -> Report:
     """Make services and their children with this client alone; until every replica is ready."""
     bare = Floor(api)
     await bare.prepare(namespaces())
     return await _until_ready(api, count, bare.make)
 
 
-async def create(api: ApiServer, count: int) -> Report:
+async def create(api: KubeClient, count: int) -> Report:
     """Make the services and leave the rest to the operator; until every replica is ready."""
     return await _until_ready(api, count, lambda manifest: _create(api, manifest))
 
 
-async def create_half(api: ApiServer, count: int) -> Report:
+async def create_half(api: KubeClient, count: int) -> Report:
     """Make the services; until half of the Deployments exist."""
     watching = asyncio.create_task(
-        _seen(watch_all(api, Watched(DEPLOYMENT, selector=LABEL)), lambda _: True, count // 2)
+        _seen(watch_all(api, WatchOptions(DEPLOYMENT, selector=LABEL)), lambda _: True, count // 2)
     )
     await _all(lambda manifest: _create(api, manifest), services(count))
     await watching
     return {}
 
 
-async def finish(api: ApiServer, count: int) -> Report:
+async def finish(api: KubeClient, count: int) -> Report:
     """Make nothing; until every replica is ready."""
     began = _clock.monotonic()
-    await _seen(watch_all(api, Watched(DEPLOYMENT, selector=LABEL)), ready, count)
+    await _seen(watch_all(api, WatchOptions(DEPLOYMENT, selector=LABEL)), ready, count)
     return {"ready_s": _clock.monotonic() - began}
 
 
-async def storm(api: ApiServer, count: int) -> Report:
+async def storm(api: KubeClient, count: int) -> Report:
     """With the controller-manager stopped: each Deployment loses a ready replica; until every status says so."""
     items = (await api.list(DEPLOYMENT, selector=LABEL))[:count]
-    watching = asyncio.create_task(_seen(watch_all(api, Watched(SERVICE)), lose, len(items)))
+    watching = asyncio.create_task(_seen(watch_all(api, WatchOptions(SERVICE)), lose, len(items)))
     await asyncio.sleep(2)
     began = _clock.monotonic()
     for number, item in enumerate(items):
@@ -79,7 +79,7 @@ async def storm(api: ApiServer, count: int) -> Report:
     return {"injected_s": injected - began, "after_last_s": _clock.monotonic() - injected}
 
 
-async def edits(api: ApiServer, count: int) -> Report:
+async def edits(api: KubeClient, count: int) -> Report:
     """Five edits a second; for each the time until the Deployment's spec has changed."""
     chosen = list(services(count))[: min(EDITS, count)]
     changes = Changes(api)
@@ -88,7 +88,7 @@ async def edits(api: ApiServer, count: int) -> Report:
     began, sent = _clock.monotonic(), {}
     for number, manifest in enumerate(chosen):
         await _at(began + number / EDITS_PER_S)
-        key = Key(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+        key = ObjectKey(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
         sent[str(key)] = _clock.monotonic()
         await api.merge(SERVICE, key, {"spec": {"engine": {"maxSeqs": 32}}})
     async with asyncio.timeout(LIMIT_S):
@@ -101,7 +101,7 @@ async def edits(api: ApiServer, count: int) -> Report:
 class Changes:
     """When each service's Deployment changed its pod template."""
 
-    def __init__(self, api: ApiServer) -> None:
+    def __init__(self, api: KubeClient) -> None:
         self._api = api
         self._before: dict[str, Any] = {}
         self.at: dict[str, float] = {}
@@ -116,7 +116,7 @@ class Changes:
 
     async def watch(self) -> None:
         """Follow the Deployments until cancelled."""
-        async with aclosing(watch_all(self._api, Watched(DEPLOYMENT, selector=LABEL))) as events:
+        async with aclosing(watch_all(self._api, WatchOptions(DEPLOYMENT, selector=LABEL))) as events:
             async for event in events:
                 for item in _items(event):
                     self._take(item)
@@ -131,13 +131,13 @@ class Changes:
             self.at.setdefault(name, _clock.monotonic())
 
 
-async def _create(api: ApiServer, manifest: Manifest) -> None:
+async def _create(api: KubeClient, manifest: Manifest) -> None:
     await api.create(SERVICE, manifest["metadata"]["namespace"], manifest)
 
 
-async def _until_ready(api: ApiServer, count: int, make: Callable[[Manifest], Awaitable[None]]) -> Report:
+async def _until_ready(api: KubeClient, count: int, make: Callable[[Manifest], Awaitable[None]]) -> Report:
     began = _clock.monotonic()
-    watching = asyncio.create_task(_seen(watch_all(api, Watched(DEPLOYMENT, selector=LABEL)), ready, count))
+    watching = asyncio.create_task(_seen(watch_all(api, WatchOptions(DEPLOYMENT, selector=LABEL)), ready, count))
     await _all(make, services(count))
     created = _clock.monotonic()
     await watching
@@ -171,7 +171,7 @@ def _items(event: WatchEvent[Manifest]) -> tuple[Manifest, ...]:
     match event:
         case Listed(items):
             return items
-        case Changed(item):
+        case Upserted(item):
             return (item,)
     return ()
 
@@ -189,18 +189,18 @@ def lose(service: Manifest) -> bool:
     return summary.startswith(f"{REPLICAS - 1}/{REPLICAS}")
 
 
-async def _lose_one(api: ApiServer, deployment: Manifest) -> None:
+async def _lose_one(api: KubeClient, deployment: Manifest) -> None:
     metadata = deployment["metadata"]
     fewer = REPLICAS - 1
     status = {"readyReplicas": fewer, "availableReplicas": fewer, "unavailableReplicas": 1}
-    await api.merge(DEPLOYMENT, Key(metadata["namespace"], metadata["name"]), {"status": status}, "status")
+    await api.merge(DEPLOYMENT, ObjectKey(metadata["namespace"], metadata["name"]), {"status": status}, "status")
 
 
 async def _at(moment: float) -> None:
     await asyncio.sleep(max(moment - _clock.monotonic(), 0))
 
 
-async def prepare(api: ApiServer, count: int) -> Report:
+async def prepare(api: KubeClient, count: int) -> Report:
     """The namespaces."""
     del count
     for name in namespaces():
@@ -218,7 +218,7 @@ PHASES = {run.__name__: run for run in (prepare, floor, create, create_half, fin
 async def main() -> None:
     """Carry out one phase."""
     kubeconfig, phase, count = sys.argv[1:]
-    api = await ApiServer.connect(Access(Path(kubeconfig)))
+    api = await KubeClient.connect(Access(Path(kubeconfig)))
     try:
         report = await PHASES[phase](api, int(count))
     finally:

@@ -11,9 +11,9 @@ from benchmarks.reconcile.population import service
 
 from paceline_core.clock import SystemClock, rfc3339
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 from paceline_core.kube.cluster import Manifest
-from paceline_operator.nouns import Apply, NamespaceView, Settings, View
+from paceline_operator.nouns import Apply, NamespaceView, ReconcileInput, Settings
 from paceline_operator.plans import observe_child, plan_namespace, plan_service
 
 NAME, NAMESPACE, UID = "floor-name", "floor-namespace", "00000000-0000-0000-0000-00000000f100"
@@ -23,7 +23,7 @@ SETTINGS = Settings("paceline-system", "localhost/paceline:bench", "http://pacel
 class Floor:
     """Makes services with their children."""
 
-    def __init__(self, api: ApiServer) -> None:
+    def __init__(self, api: KubeClient) -> None:
         self._api = api
         self._shared = [apply.manifest() for apply in _shared()]
         self._children = [json.dumps(apply.manifest()) for apply in _children(self._shared)]
@@ -59,5 +59,5 @@ def _children(shared: list[Manifest]) -> list[Apply]:
     manifest = service(NAME, NAMESPACE)
     manifest["metadata"] |= {"uid": UID, "generation": 1, "creationTimestamp": rfc3339(clock.utc())}
     stand = {body["kind"]: observe_child({**body, "metadata": {**body["metadata"], "uid": "u"}}) for body in shared}
-    view = View(manifest, {}, stand, SETTINGS, clock.monotonic(), rfc3339(clock.utc()))
+    view = ReconcileInput(manifest, {}, stand, SETTINGS, clock.monotonic(), rfc3339(clock.utc()))
     return [action for action in plan_service(view).actions if isinstance(action, Apply)]

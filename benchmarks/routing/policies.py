@@ -9,13 +9,13 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from paceline_gateway.routing.pace import Pace
-from paceline_gateway.routing.policy import Ask, Candidate, Pick, Policy
+from paceline_gateway.routing.pace import ShortestTTFT
+from paceline_gateway.routing.policy import Candidate, RoutingPolicy, RoutingRequest, Selection
 from paceline_gateway.routing.rendezvous import weight
 
 Name = Literal["pace", "prefix", "least_kv", "power_of_two", "least_requests", "random", "round_robin"]
 BOUND = 1.25
-_Choose = Callable[[Sequence[Candidate], Ask], Candidate]
+_Choose = Callable[[Sequence[Candidate], RoutingRequest], Candidate]
 
 
 class BaselinePolicy:
@@ -24,31 +24,31 @@ class BaselinePolicy:
     def __init__(self, choose: _Choose) -> None:
         self._choose = choose
 
-    def pick(self, candidates: Sequence[Candidate], ask: Ask, now: float) -> Pick | None:  # noqa: ARG002
+    def pick(self, candidates: Sequence[Candidate], ask: RoutingRequest, now: float) -> Selection | None:  # noqa: ARG002
         """The function's choice; None where no candidate has room."""
         roomy = [candidate for candidate in candidates if candidate.room]
         if not roomy:
             return None
         chosen = self._choose(roomy, ask)
-        return Pick(chosen.worker, chosen.cached_tokens)
+        return Selection(chosen.worker, chosen.cached_tokens)
 
 
-def round_robin(candidates: Sequence[Candidate], _: Ask) -> Candidate:
+def round_robin(candidates: Sequence[Candidate], _: RoutingRequest) -> Candidate:
     """The worker picked the longest ago."""
     return min(candidates, key=lambda candidate: candidate.worker.picked)
 
 
-def least_requests(candidates: Sequence[Candidate], _: Ask) -> Candidate:
+def least_requests(candidates: Sequence[Candidate], _: RoutingRequest) -> Candidate:
     """The worker with the fewest in flight; equals take turns."""
     return min(candidates, key=lambda candidate: (candidate.worker.in_flight, candidate.worker.picked))
 
 
-def least_kv(candidates: Sequence[Candidate], _: Ask) -> Candidate:
+def least_kv(candidates: Sequence[Candidate], _: RoutingRequest) -> Candidate:
     """The worker whose KV memory is emptiest; equals as for the fewest requests."""
     return min(candidates, key=lambda c: (c.worker.fullness(0), c.worker.in_flight, c.worker.picked))
 
 
-def prefix(candidates: Sequence[Candidate], ask: Ask) -> Candidate:
+def prefix(candidates: Sequence[Candidate], ask: RoutingRequest) -> Candidate:
     """The longest match with no more than BOUND times the mean in flight; ties by rendezvous on the first key.
 
     Consistent hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, 2016).
@@ -59,10 +59,10 @@ def prefix(candidates: Sequence[Candidate], ask: Ask) -> Candidate:
     return max(within, key=lambda c: (c.cached_tokens, weight(key, c.worker.name) if key else -c.worker.picked))
 
 
-def make(name: Name, *, lookahead_s: float, seed: int) -> Policy:
+def make(name: Name, *, lookahead_s: float, seed: int) -> RoutingPolicy:
     """A policy by its name. `seed` is for those that draw; gateways with one seed would draw alike."""
     if name == "pace":
-        return Pace(lookahead_s)
+        return ShortestTTFT(lookahead_s)
     draws = random.Random(seed)
     choices: Mapping[str, _Choose] = {
         "prefix": prefix,

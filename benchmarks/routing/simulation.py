@@ -22,15 +22,22 @@ from benchmarks.scheduling.traces import BLOCK, Call
 from paceline_core.kube import Endpoint
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import KVLoad, LoadReport, PrefixKeys, WorkerState
-from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.policy import Ask
+from paceline_gateway.routing.fleet import WorkerPool
+from paceline_gateway.routing.policy import RoutingRequest
 from paceline_gateway.routing.prefix_keys import prefix_keys
 from paceline_gateway.routing.worker import RAMP_S, Worker
-from paceline_workers.engine.memory.kv import KvMemory
-from paceline_workers.engine.scheduling import Limits, Plan, Request, Sample, Scheduler, WeightedShares
+from paceline_workers.engine.memory.kv import KVCacheManager
+from paceline_workers.engine.scheduling import (
+    Request,
+    SampledToken,
+    Scheduler,
+    SchedulerLimits,
+    StepPlan,
+    WeightedShares,
+)
 from paceline_workers.engine.scheduling.forecast import Forecast
 from paceline_workers.engine.scheduling.victim import cheapest
-from paceline_workers.server.prefixes import PrefixBoard, PrefixReader
+from paceline_workers.server.prefixes import PrefixLog, PrefixReader
 
 REPORT_S = 0.25
 LOOKAHEAD_S = 0.5
@@ -62,7 +69,7 @@ class Job:
     at: float
     call: Call
     prefix: PrefixKeys | None
-    ask: Ask
+    ask: RoutingRequest
     tenant: str = ""
     request: Request | None = None
     worker: Worker | None = None
@@ -122,8 +129,8 @@ class Engine:
         self.machine = machine
         self.gateways = way.gateways
         self.sequences = way.sequences
-        self.memory = KvMemory(machine.pages, machine.page_tokens)
-        limits = Limits(
+        self.memory = KVCacheManager(machine.pages, machine.page_tokens)
+        limits = SchedulerLimits(
             max_model_len=machine.context,
             vocab_size=1 << 31,
             page_tokens=machine.page_tokens,
@@ -134,8 +141,8 @@ class Engine:
         forecast = Forecast(machine.context)
         self.core = Scheduler(self.memory, limits, WeightedShares(), choose=cheapest, forecast=forecast)
         self.core.learn(machine.model)
-        self.plan: Plan | None = None
-        self._board = PrefixBoard()
+        self.plan: StepPlan | None = None
+        self._board = PrefixLog()
         self._reader = PrefixReader(self._board)
         self.jobs: dict[str, Job] = {}
 
@@ -209,8 +216,8 @@ class Engine:
             prefix=self._reader.delta(),
         )
 
-    def _draw(self, request: Request) -> Sample:
-        return Sample(END if request.produced + 1 >= self.jobs[request.id].call.output else WORD)
+    def _draw(self, request: Request) -> SampledToken:
+        return SampledToken(END if request.produced + 1 >= self.jobs[request.id].call.output else WORD)
 
 
 class Front:
@@ -218,7 +225,7 @@ class Front:
 
     def __init__(self, way: Way, number: int, engines: Sequence[Engine]) -> None:
         policy = make(way.policy, lookahead_s=LOOKAHEAD_S, seed=number)
-        self.fleet = Fleet(policy, silence_s=1e9, lookahead_s=LOOKAHEAD_S, prefix_bytes=1 << 25)
+        self.fleet = WorkerPool(policy, silence_s=1e9, lookahead_s=LOOKAHEAD_S, prefix_bytes=1 << 25)
         self.exist(engines)
         self.queue: deque[Job] = deque()
 
@@ -361,7 +368,7 @@ def jobs(calls: Sequence[Call], rate: float) -> list[Job]:
     for number, call in enumerate(calls):
         keys = prefix_keys({"prompt": text(call)}, "tenant")
         told, size = ((), 0) if keys is None else (keys.keys, keys.size)
-        ask = Ask(call.prompt, RequestClass.INTERACTIVE, mean, told, size)
+        ask = RoutingRequest(call.prompt, RequestClass.INTERACTIVE, mean, told, size)
         made.append(Job(number, call.at / rate, call, keys, ask))
     return made
 

@@ -18,10 +18,10 @@ import numpy as np
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers import demo
-from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.memory.kv import KVCacheManager
 from paceline_workers.engine.sampling import Sampler
 from paceline_workers.engine.sampling.matching import Grammars
-from paceline_workers.engine.scheduling import Limits, Plan, Request, Sample, Scheduler
+from paceline_workers.engine.scheduling import Request, SampledToken, Scheduler, SchedulerLimits, StepPlan
 from paceline_workers.messages import Sampling
 
 RUNNING = 256
@@ -55,7 +55,7 @@ class Measured:
 def measure(steps: int) -> Measured:
     """Run `steps` steps of a full engine."""
     found = Measured(_scheduler())
-    sampler, arrivals, flight = Sampler(_grammars()), _requests(), Plan()
+    sampler, arrivals, flight = Sampler(_grammars()), _requests(), StepPlan()
     now = 0.0
     for number in range(RUNNING + steps):
         now += STEP_S
@@ -82,13 +82,13 @@ def _arrive(core: Scheduler, arrivals: Iterator[Request], now: float) -> None:
         core.submit(request)
 
 
-def _draw(plan: Plan, sampler: Sampler) -> tuple[list[Sample], int]:
+def _draw(plan: StepPlan, sampler: Sampler) -> tuple[list[SampledToken], int]:
     """What a model without preferences says; the number of rows that had a grammar."""
     rows = [chunk.request for chunk in plan.chunks if chunk.samples]
     structured = [request for request in rows if request.sampling.grammar]
     logits = np.zeros((len(structured), VOCAB), dtype=np.float32)
     drawn = iter(sampler(logits, structured))
-    return [next(drawn) if request.sampling.grammar else Sample(3) for request in rows], len(structured)
+    return [next(drawn) if request.sampling.grammar else SampledToken(3) for request in rows], len(structured)
 
 
 def _grammars() -> Grammars:
@@ -98,7 +98,7 @@ def _grammars() -> Grammars:
 
 
 def _scheduler() -> Scheduler:
-    limits = Limits(
+    limits = SchedulerLimits(
         max_model_len=4096,
         vocab_size=1 << 31,
         page_tokens=PAGE,
@@ -106,7 +106,7 @@ def _scheduler() -> Scheduler:
         step_tokens=2048,
         tpot=dict.fromkeys(RequestClass, 0.1),
     )
-    core = Scheduler(KvMemory(PAGES, PAGE), limits)
+    core = Scheduler(KVCacheManager(PAGES, PAGE), limits)
     core.learn(StepTime(base=0.006, prefill=2.3e-5, sequence=1.2e-5, kv=4e-8, context=1e-9))
     return core
 

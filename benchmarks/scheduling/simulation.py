@@ -10,10 +10,18 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_planner import hardware, memory, shapes, steptime
 from paceline_planner.caps import Caps
-from paceline_workers.engine.memory.kv import KvMemory
-from paceline_workers.engine.scheduling import Limits, Plan, Policy, Request, Sample, Scheduler, WeightedShares
+from paceline_workers.engine.memory.kv import KVCacheManager
+from paceline_workers.engine.scheduling import (
+    ClassPolicy,
+    Request,
+    SampledToken,
+    Scheduler,
+    SchedulerLimits,
+    StepPlan,
+    WeightedShares,
+)
 from paceline_workers.engine.scheduling.forecast import Forecast
-from paceline_workers.engine.scheduling.victim import Candidate, Choice, cheapest
+from paceline_workers.engine.scheduling.victim import Choice, VictimCandidate, cheapest
 from paceline_workers.messages import Sampling
 
 END, WORD = 1, 2
@@ -67,7 +75,7 @@ class NoGrowth(Forecast):
         return 1
 
 
-def last_admitted(candidates: Iterable[Candidate], step: int) -> Request:  # noqa: ARG001 - a Choice
+def last_admitted(candidates: Iterable[VictimCandidate], step: int) -> Request:  # noqa: ARG001 - a Choice
     """The newest running request, however much it has computed."""
     return list(candidates)[-1].request
 
@@ -90,7 +98,7 @@ class Machine:
         pages = int(fit.kv_bytes * share) // (page_tokens * shape.kv_bytes_per_token)
         return cls(steptime.prior(shape, device, caps=caps), pages, page_tokens, shape.max_context)
 
-    def seconds(self, plan: Plan) -> float:
+    def seconds(self, plan: StepPlan) -> float:
         """What a step takes."""
         return self.model.seconds(
             prefill_tokens=plan.prefill_tokens,
@@ -104,7 +112,7 @@ class Machine:
 class Way:
     """One way to schedule. `told`: `max_tokens` is the logged length of the output."""
 
-    policy: Callable[[], Policy]
+    policy: Callable[[], ClassPolicy]
     choose: Choice
     forecast: Callable[[int, int], Forecast]
     told: bool = False
@@ -172,7 +180,7 @@ def unloaded(calls: Sequence[Call], machine: Machine) -> float:
 
 
 def _scheduler(machine: Machine, way: Way) -> Scheduler:
-    limits = Limits(
+    limits = SchedulerLimits(
         max_model_len=machine.context,
         vocab_size=1 << 31,
         page_tokens=machine.page_tokens,
@@ -181,7 +189,7 @@ def _scheduler(machine: Machine, way: Way) -> Scheduler:
         max_waiting=1 << 20,
     )
     core = Scheduler(
-        KvMemory(machine.pages, machine.page_tokens),
+        KVCacheManager(machine.pages, machine.page_tokens),
         limits,
         way.policy(),
         choose=way.choose,
@@ -208,6 +216,6 @@ def _submit(core: Scheduler, call: Call, number: int, at: float, *, told: bool) 
     return request
 
 
-def _draw(request: Request, lengths: dict[str, int]) -> Sample:
+def _draw(request: Request, lengths: dict[str, int]) -> SampledToken:
     """Words, until the logged length is reached."""
-    return Sample(END if request.produced + 1 >= lengths[request.id] else WORD)
+    return SampledToken(END if request.produced + 1 >= lengths[request.id] else WORD)

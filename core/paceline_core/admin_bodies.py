@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 
 from paceline_core.admin_hosts import App, Receive, Scope, Send
-from paceline_core.errors import Code, RequestError, answer
+from paceline_core.errors import Code, RequestError, error_response
 
 LIMIT = 1 << 20
 LINGER_S = 1.0
@@ -17,7 +17,7 @@ DROPPED_BODIES = 16
 """Bodies' worth that a refused client may still send."""
 
 
-class AdminBodies:
+class BodyLimitMiddleware:
     """An ASGI application behind that bound."""
 
     def __init__(self, app: App, limit: int = LIMIT) -> None:
@@ -46,7 +46,7 @@ class AdminBodies:
     async def _refuse(self, receive: Receive, send: Send) -> None:
         """Answer, and read on for a moment: a close at once would reset the connection and take the answer with it."""
         words = f"The body is over the limit of {self._limit} bytes."
-        spoken = answer(RequestError(Code.REQUEST_TOO_LARGE, words))
+        spoken = error_response(RequestError(Code.REQUEST_TOO_LARGE, words))
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(spoken.body))]
         headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": spoken.status, "headers": headers})

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from ipaddress import ip_address
 from typing import Any
 
-from paceline_core.errors import Code, RequestError, answer
+from paceline_core.errors import Code, RequestError, error_response
 
 VARIABLE = "PACELINE_ADMIN_HOSTS"
 _INSIDE = (".svc", ".svc.cluster.local", ".localhost")
@@ -40,7 +40,7 @@ def is_own(host: bytes, further: frozenset[str] = frozenset()) -> bool:
     return name in further or name.endswith(_INSIDE) or _is_address(name)
 
 
-class AdminHosts:
+class AllowedHostsMiddleware:
     """An ASGI application behind that check."""
 
     def __init__(self, app: App, further: frozenset[str] | None = None) -> None:
@@ -55,7 +55,7 @@ class AdminHosts:
             return
         name = hosts[0].decode("latin-1")[:128]
         words = f"This port is not called {name}; use its address, or add the name to {VARIABLE}."
-        spoken = answer(RequestError(Code.INVALID_REQUEST, words, param="host"))
+        spoken = error_response(RequestError(Code.INVALID_REQUEST, words, param="host"))
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(spoken.body))]
         await send({"type": "http.response.start", "status": spoken.status, "headers": headers})
         await send({"type": "http.response.body", "body": spoken.body})

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from paceline_core.errors import Code, RequestError, answer
+from paceline_core.errors import Code, RequestError, error_response
 
 HEAD_BYTES = 64 << 10
 """Twice what a gateway takes: it adds headers of its own."""
@@ -44,7 +44,7 @@ class _Flow(FlowControl):
             self._resumed()
 
 
-class Protocol(HttpToolsProtocol):
+class BoundedHttpProtocol(HttpToolsProtocol):
     """One connection. `pending` waits for its turn or for a request before it: it is what is left of one read."""
 
     pending = b""
@@ -166,7 +166,7 @@ class Protocol(HttpToolsProtocol):
             self.transport.close()
             return
         words = f"The request is not valid HTTP/1.1: {sys.exception()}."
-        said = answer(self._refusal or RequestError(Code.INVALID_REQUEST, words))
+        said = error_response(self._refusal or RequestError(Code.INVALID_REQUEST, words))
         own = {"x-request-id": secrets.token_hex(12), "content-length": len(said.body), "connection": "close"}
         lines = "".join(f"{name}: {value}\r\n" for name, value in {**said.headers, **own}.items())
         self.transport.write(STATUS_LINE[said.status] + lines.encode() + b"\r\n" + said.body)

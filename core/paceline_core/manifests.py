@@ -14,8 +14,8 @@ from typing import Any, Final
 import yaml
 
 from paceline_core.errors import InvalidInput
-from paceline_core.objects import KINDS, AcceleratorProfile, AnyObject, ManifestError, Problem, validate
-from paceline_core.words import cut
+from paceline_core.objects import KINDS, AcceleratorProfile, AnyObject, FieldError, ManifestError, validate
+from paceline_core.words import truncate
 from paceline_core.yaml_loader import JSONLoader
 
 FILE_LIMIT: Final = 4 << 20
@@ -24,7 +24,7 @@ STANDARD_INPUT: Final = Path("-")
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ParsedManifest:
     """One checked object, the document it came from, and where that stands: `chat.yaml, document 2 (Tenant local)`."""
 
     found: AnyObject
@@ -33,50 +33,50 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class ManifestFile:
     """What a text holds: the objects without faults, and the faults of all others."""
 
-    manifests: list[Manifest]
-    faults: list[Problem]
+    manifests: list[ParsedManifest]
+    faults: list[FieldError]
 
 
-def read_manifests(path: Path) -> list[Manifest]:
+def read_manifests(path: Path) -> list[ParsedManifest]:
     """Every object of a file. Raises ManifestError with the faults of all documents, InvalidInput if unreadable."""
-    return _sound(survey(path))
+    return _sound(load_manifests(path))
 
 
-def parse_manifests(text: str, name: str) -> list[Manifest]:
+def parse_manifests(text: str, name: str) -> list[ParsedManifest]:
     """Every object of a text; `name` stands for it in messages."""
     return _sound(_surveyed(text, name))
 
 
-def survey(path: Path) -> Survey:
+def load_manifests(path: Path) -> ManifestFile:
     """Everything of a file, faults as they are found. Raises InvalidInput if it is unreadable or holds nothing."""
     return _surveyed(_text(path), str(path))
 
 
-def _surveyed(text: str, name: str) -> Survey:
+def _surveyed(text: str, name: str) -> ManifestFile:
     documents, broken = _documents(text, name)
-    found: list[Manifest] = []
-    faults: list[Problem] = []
+    found: list[ParsedManifest] = []
+    faults: list[FieldError] = []
     for context, document in documents.items():
         try:
-            found.append(Manifest(validate(document), document, context))
+            found.append(ParsedManifest(validate(document), document, context))
         except ManifestError as error:
             faults += [_placed(problem, context) for problem in error.problems]
     faults += [*_twins(documents), *broken]
     if not found and not faults:
         raise InvalidInput(name, "holds no object; write at least one InferenceService")
-    return Survey(found, faults)
+    return ManifestFile(found, faults)
 
 
-def _sound(found: Survey) -> list[Manifest]:
+def _sound(found: ManifestFile) -> list[ParsedManifest]:
     if found.faults:
         raise ManifestError(found.faults)
     return found.manifests
 
 
-def _documents(text: str, name: str) -> tuple[dict[str, Any], list[Problem]]:
+def _documents(text: str, name: str) -> tuple[dict[str, Any], list[FieldError]]:
     """Those that are not empty, by context, up to where the text is no YAML any more: that is the problem."""
     found: dict[str, Any] = {}
     try:
@@ -84,7 +84,7 @@ def _documents(text: str, name: str) -> tuple[dict[str, Any], list[Problem]]:
             if document is not None:
                 found[f"{name}, document {number}{_title(document)}"] = document
     except InvalidInput as error:
-        return found, [Problem(error.field, error.message)]
+        return found, [FieldError(error.field, error.message)]
     return found, []
 
 
@@ -114,8 +114,8 @@ def _text(path: Path) -> str:
         raise InvalidInput(str(path), "is not text in UTF-8") from None
 
 
-def _placed(problem: Problem, context: str) -> Problem:
-    return Problem(f"{context}: {problem.field}" if problem.field else context, problem.message)
+def _placed(problem: FieldError, context: str) -> FieldError:
+    return FieldError(f"{context}: {problem.field}" if problem.field else context, problem.message)
 
 
 def _title(document: Any) -> str:
@@ -123,15 +123,15 @@ def _title(document: Any) -> str:
         return ""
     metadata = document.get("metadata")
     words = (document.get("kind"), metadata.get("name") if isinstance(metadata, dict) else None)
-    title = " ".join(cut(word) for word in words if isinstance(word, str) and word)
+    title = " ".join(truncate(word) for word in words if isinstance(word, str) and word)
     return f" ({title})" if title else ""
 
 
-def _twins(documents: Mapping[str, Any]) -> Iterator[Problem]:
+def _twins(documents: Mapping[str, Any]) -> Iterator[FieldError]:
     first: dict[str, str] = {}
     for context, document in documents.items():
         if (place := _place(document)) in first:
-            fault = Problem("metadata.name", f"stands already in {first[place]}; rename one of them")
+            fault = FieldError("metadata.name", f"stands already in {first[place]}; rename one of them")
             yield _placed(fault, context)
         elif place:
             first[place] = context

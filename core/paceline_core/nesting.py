@@ -26,7 +26,7 @@ _ALIKE = bytes.maketrans(b"{}", b"[]")
 _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
 
 
-class Shape(NamedTuple):
+class JsonShape(NamedTuple):
     """Objects that a parser would make of a body. `strings` counts keys too, `commas` stands for the entries."""
 
     containers: int
@@ -63,18 +63,18 @@ def _few_brackets(body: bytes) -> bool:
     return found <= LEVELS
 
 
-def shape_of(body: bytes) -> Shape:
+def shape_of(body: bytes) -> JsonShape:
     """Count; what comes after a count that is over its bound is left at 0. `levels` is at most LEVELS + 1."""
     if b"\\" in body:
         body = body.replace(rb"\\", b"").replace(rb"\"", b"")
     strings = (body.count(b'"') + 1) // 2
     if strings > STRINGS:
-        return Shape(0, 0, strings, 0)
+        return JsonShape(0, 0, strings, 0)
     plain = b"".join(body.split(b'"')[::2])
     containers, commas = plain.count(b"[") + plain.count(b"{"), plain.count(b",")
     if containers > CONTAINERS:
-        return Shape(containers, 0, strings, commas)
-    return Shape(containers, _levels(plain.translate(_ALIKE, _OTHERS), containers), strings, commas)
+        return JsonShape(containers, 0, strings, commas)
+    return JsonShape(containers, _levels(plain.translate(_ALIKE, _OTHERS), containers), strings, commas)
 
 
 def _levels(brackets: bytes, containers: int) -> int:

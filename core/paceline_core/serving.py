@@ -16,9 +16,9 @@ from typing import Any
 
 import uvicorn
 
-from paceline_core.admin_bodies import AdminBodies
-from paceline_core.admin_hosts import AdminHosts
-from paceline_core.http_protocol import Protocol
+from paceline_core.admin_bodies import BodyLimitMiddleware
+from paceline_core.admin_hosts import AllowedHostsMiddleware
+from paceline_core.http_protocol import BoundedHttpProtocol
 from paceline_core.telemetry import get_logger
 
 CLOSE_S = 1
@@ -27,7 +27,7 @@ POLL_S = 0.01
 _log = get_logger(__name__)
 
 
-class Server(uvicorn.Server):
+class QuietServer(uvicorn.Server):
     """uvicorn without its own idea of signals. `should_exit` is set on the loop that serves."""
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -75,12 +75,12 @@ class Server(uvicorn.Server):
         await self.lifespan.shutdown()
 
 
-def admin_server(app: Any) -> Server:
+def admin_server(app: Any) -> QuietServer:
     """A server of an ASGI application: `serve([socket])` until `should_exit`, open answers then have a second left."""
-    return Server(
+    return QuietServer(
         uvicorn.Config(
-            AdminHosts(AdminBodies(app)),
-            http=Protocol,
+            AllowedHostsMiddleware(BodyLimitMiddleware(app)),
+            http=BoundedHttpProtocol,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -15,7 +15,7 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
-def cut(value: object) -> str:
+def truncate(value: object) -> str:
     """As text of at most 40 characters."""
     text = str(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

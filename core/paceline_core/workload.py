@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paceline_core.objects.model_names import Loss
+from paceline_core.objects.model_names import LostName
 from paceline_core.objects.naming import STABLE
 
 Status = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ConditionValue:
     """One condition without its times: True, False or Unknown, a CamelCase word, a sentence."""
 
     status: str
@@ -33,7 +33,7 @@ class PoolCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunningRevision:
     """What runs, where and by which name it is asked, and the bounds of replicas over all pools.
 
     `model` is its source. `rolling_out`: the revision of the spec, where another one (`revision`) still serves.
@@ -49,18 +49,20 @@ class Run:
     model: str = ""
 
 
-VALID = Verdict("True", "Valid", "The object is valid and its parts were started.")
-NO_TROUBLE = Verdict("False", "AsExpected", "Nothing is wrong.")
+VALID = ConditionValue("True", "Valid", "The object is valid and its parts were started.")
+NO_TROUBLE = ConditionValue("False", "AsExpected", "Nothing is wrong.")
 
 
-def named(key: str, loss: Loss | None) -> Verdict:
+def named(key: str, loss: LostName | None) -> ConditionValue:
     """Whether a valid service answers to its served name too; `loss`: who does instead. It runs either way."""
     if loss is None:
         return VALID
     if loss.partial:
         return replace(VALID, message=f"{VALID.message} {sentence(str(loss))}")
     fix = "Change spec.model.servedName to give it a short name of its own."
-    return Verdict("False", "NameTaken", f"{sentence(str(loss))} This service runs and answers to {key!r}. {fix}")
+    return ConditionValue(
+        "False", "NameTaken", f"{sentence(str(loss))} This service runs and answers to {key!r}. {fix}"
+    )
 
 
 def sentence(words: str) -> str:
@@ -68,29 +70,31 @@ def sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
 
 
-def readiness(ready: int, desired: int, trouble: Verdict, serving: str = "") -> Verdict:
+def readiness(ready: int, desired: int, trouble: ConditionValue, serving: str = "") -> ConditionValue:
     """Whether requests are answered, however many replicas are still to come; if not, what `trouble` says of it.
 
     `serving`: a clause about the revision that answers, where it is not the one of the spec.
     """
     if ready:
         clause = f"; {serving}" if serving else ""
-        return Verdict("True", "WorkersReady", f"{of_replicas(ready, desired)} ready for requests{clause}.")
+        return ConditionValue("True", "WorkersReady", f"{of_replicas(ready, desired)} ready for requests{clause}.")
     if desired:
         cause = f": {trouble.reason}" if trouble.status == "True" else ""
-        return Verdict("False", "NoWorkerReady", f"No worker is ready yet (0 of {desired}){cause}; requests are held.")
-    return Verdict("False", "AtZero", "Scaled to zero; the next request wakes a worker.")
+        return ConditionValue(
+            "False", "NoWorkerReady", f"No worker is ready yet (0 of {desired}){cause}; requests are held."
+        )
+    return ConditionValue("False", "AtZero", "Scaled to zero; the next request wakes a worker.")
 
 
-def progress(ready: int, desired: int, *, settled: bool, leaving: int) -> Verdict:
+def progress(ready: int, desired: int, *, settled: bool, leaving: int) -> ConditionValue:
     """Whether the number of replicas is on its way; `leaving`: those that finish their streams and go."""
     message = f"{of_replicas(ready, desired)} ready"
     if settled:
-        return Verdict("False", "Settled", f"{message}.")
+        return ConditionValue("False", "Settled", f"{message}.")
     if leaving and ready >= desired:
         more = "1 more finishes its streams" if leaving == 1 else f"{leaving} more finish their streams"
-        return Verdict("True", "Draining", f"{message}; {more}.")
-    return Verdict("True", "Scaling", f"{message}.")
+        return ConditionValue("True", "Draining", f"{message}; {more}.")
+    return ConditionValue("True", "Scaling", f"{message}.")
 
 
 def of_replicas(count: int, whole: int) -> str:
@@ -98,7 +102,7 @@ def of_replicas(count: int, whole: int) -> str:
     return f"{min(count, whole)} of {whole} {'replica is' if whole == 1 else 'replicas are'}"
 
 
-def why(verdicts: Mapping[str, Verdict]) -> str:
+def summary_reason(verdicts: Mapping[str, ConditionValue]) -> str:
     """The one word that a line has room for: why an object is not accepted, or what is wrong with it; or nothing."""
     for kind, bad in (("Accepted", "False"), ("Degraded", "True")):
         if kind in verdicts and verdicts[kind].status == bad:
@@ -111,11 +115,13 @@ def summary(counts: str, reason: str, *, emulated: bool) -> str:
     return " ".join(part for part in (counts, "emulated" if emulated else "", reason) if part)
 
 
-def workload(pools: Sequence[PoolCounts], desired: int, run: Run, verdicts: Mapping[str, Verdict]) -> Status:
+def workload(
+    pools: Sequence[PoolCounts], desired: int, run: RunningRevision, verdicts: Mapping[str, ConditionValue]
+) -> Status:
     """`status.workload`; `desired` is over all pools."""
     counts = f"{min(sum(pool.ready for pool in pools), desired)}/{desired}"
     return {
-        "summary": summary(counts, why(verdicts), emulated=run.emulated),
+        "summary": summary(counts, summary_reason(verdicts), emulated=run.emulated),
         "revision": run.revision,
         "shares": {STABLE: 100},
         "pools": [
@@ -132,7 +138,7 @@ def workload(pools: Sequence[PoolCounts], desired: int, run: Run, verdicts: Mapp
     }
 
 
-def conditions(verdicts: Mapping[str, Verdict], before: Sequence[Status], time: str) -> list[Status]:
+def conditions(verdicts: Mapping[str, ConditionValue], before: Sequence[Status], time: str) -> list[Status]:
     """By type, with the time at which each status last changed; `before` is what was said last."""
     known = {(old["type"], old["status"]): old["lastTransitionTime"] for old in before}
     return [

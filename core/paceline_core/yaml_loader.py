@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from paceline_core.words import cut
+from paceline_core.words import truncate
 
 MOST_VALUES: Final = 100_000
 """Of one document."""
@@ -35,7 +35,7 @@ _EXACT: Final = 1e21
 
 def _refuse_tag(_: yaml.SafeLoader, node: yaml.Node) -> None:
     tag = node.tag.replace(_PREFIX, "!!")
-    raise _refusal(f"the tag {cut(tag)} is not for manifests; leave it out", node)
+    raise _refusal(f"the tag {truncate(tag)} is not for manifests; leave it out", node)
 
 
 class JSONLoader(yaml.SafeLoader):
@@ -63,13 +63,13 @@ class JSONLoader(yaml.SafeLoader):
             return super().construct_object(node, deep=deep)
         except (ValueError, KeyError, IndexError):
             raise _refusal(
-                f"{cut(node.value)} cannot be read as what it seems to be; write it in quotes", node
+                f"{truncate(node.value)} cannot be read as what it seems to be; write it in quotes", node
             ) from None
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         """As its parent; raises ConstructorError for half a character."""
         if isinstance(node, yaml.ScalarNode) and any("\ud800" <= letter <= "\udfff" for letter in node.value):
-            raise _refusal(f"{cut(ascii(node.value))} is no text that can be written; leave it out", node)
+            raise _refusal(f"{truncate(ascii(node.value))} is no text that can be written; leave it out", node)
         return super().construct_scalar(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -81,10 +81,10 @@ class JSONLoader(yaml.SafeLoader):
             if key.tag != f"{_PREFIX}str":
                 raise _refusal(f"{_named(key)} is not text; write it in quotes{_read_as(key)}", key)
             if key.value in seen:
-                raise _refusal(f"{cut(key.value)} stands twice in one map", key)
+                raise _refusal(f"{truncate(key.value)} stands twice in one map", key)
             seen.add(key.value)
         for name in _overwritten(node):
-            raise _refusal(f"<< stands behind {cut(name)}, which it would overwrite; write << first", node)
+            raise _refusal(f"<< stands behind {truncate(name)}, which it would overwrite; write << first", node)
         return super().construct_mapping(node, deep=deep)
 
     def read_null(self, node: yaml.ScalarNode) -> None:
@@ -181,7 +181,7 @@ def _merged_keys(node: yaml.Node) -> Iterator[str]:
 def _named(key: yaml.Node) -> str:
     if not isinstance(key, yaml.ScalarNode):
         return "a key"
-    return f"the key {cut(key.value)}" if key.value else "an empty key"
+    return f"the key {truncate(key.value)}" if key.value else "an empty key"
 
 
 def _read_as(key: yaml.Node) -> str:

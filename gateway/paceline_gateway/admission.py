@@ -9,14 +9,14 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import PrefixKeys
 from paceline_gateway.http.message import Headers
 from paceline_gateway.identity import choose_class
-from paceline_gateway.requests.body import Asked, parse, rename_model
-from paceline_gateway.requests.prompt import Prompt, measure
-from paceline_gateway.routing.directory import Directory
-from paceline_gateway.routing.models import Asker, Destination, locate
+from paceline_gateway.requests.body import ParsedBody, parse, rename_model
+from paceline_gateway.requests.prompt import PromptSize, measure
+from paceline_gateway.routing.directory import ConfigSnapshot
+from paceline_gateway.routing.models import Destination, Requester, resolve_model
 from paceline_gateway.routing.prefix_keys import prefix_keys
 
 
-class Admission(NamedTuple):
+class AdmittedRequest(NamedTuple):
     """`body` is what goes to the worker: the client's own bytes, but for a model name that the worker does not know.
 
     `max_tokens` is what was asked for, else the class's limit. `ours`: the workers are of our own runtime, so a stream
@@ -34,7 +34,7 @@ class Admission(NamedTuple):
     ours: bool = False
     onward: tuple[Destination, ...] = ()
     """Where it may go if nobody answers it there."""
-    prompt: Prompt = Prompt()
+    prompt: PromptSize = PromptSize()
     min_tokens: int = 0
     """Tokens that each choice has for certain."""
     counts: bool = False
@@ -44,11 +44,11 @@ class Admission(NamedTuple):
 _TOKENIZERS = frozenset({"paceline", "vllm", "sglang", "custom"})
 """Runtimes that answer `/tokenize`, `/detokenize` and `/v1/messages/count_tokens` in vLLM's shapes, or may."""
 
-Choose = Callable[[Sequence[Destination], RequestClass, int, Prompt], int]
+Choose = Callable[[Sequence[Destination], RequestClass, int, PromptSize], int]
 """The place of the destination in a chain that takes a request of this class, of so many bytes and this prompt."""
 
 
-def first(_chain: Sequence[Destination], _: RequestClass, _size: int, _prompt: Prompt) -> int:
+def first(_chain: Sequence[Destination], _: RequestClass, _size: int, _prompt: PromptSize) -> int:
     """Whatever state it is in."""
     return 0
 
@@ -57,34 +57,36 @@ def admit(  # noqa: PLR0913 - all that a judgement rests on
     body: bytes,
     headers: Headers,
     tenant: ResolvedTenant,
-    picture: Directory,
+    picture: ConfigSnapshot,
     draw: float,
     *,
     path: str = "",
     choose: Choose = first,
-) -> Admission:
+) -> AdmittedRequest:
     """Judge a request of this tenant to this path. Raises RequestError naming the field."""
     asked = parse(body, path)
     request_class = choose_class(headers, tenant)
-    chain = locate(asked.model, Asker(tenant, headers), picture, draw)
+    chain = resolve_model(asked.model, Requester(tenant, headers), picture, draw)
     prompt = measure(asked.data, path)
     place = 0 if len(chain) == 1 else choose(chain, request_class, len(body), prompt)
     return _under(asked, body, request_class, tenant, chain[place:], prompt)
 
 
-def readmit(body: bytes, tenant: ResolvedTenant, admission: Admission, place: int, *, path: str = "") -> Admission:
+def readmit(
+    body: bytes, tenant: ResolvedTenant, admission: AdmittedRequest, place: int, *, path: str = ""
+) -> AdmittedRequest:
     """Judge an admitted request anew, for a later destination of its chain. Raises RequestError."""
     return _under(parse(body, path), body, admission.request_class, tenant, admission.onward[place:], admission.prompt)
 
 
 def _under(  # noqa: PLR0913, PLR0917 - as above
-    asked: Asked,
+    asked: ParsedBody,
     body: bytes,
     request_class: RequestClass,
     tenant: ResolvedTenant,
     chain: tuple[Destination, ...],
-    size: Prompt,
-) -> Admission:
+    size: PromptSize,
+) -> AdmittedRequest:
     """The terms of the chain's first destination."""
     destination = chain[0]
     limit = destination.service.classes[request_class].max_tokens
@@ -98,7 +100,7 @@ def _under(  # noqa: PLR0913, PLR0917 - as above
         body = rename_model(body, asked.model, destination.model)
     ours = destination.service.runtime.name == "paceline"
     prefix = prefix_keys(asked.data, tenant.name) if ours else None
-    return Admission(
+    return AdmittedRequest(
         destination=destination,
         request_class=request_class,
         stream=asked.stream,
@@ -114,8 +116,8 @@ def _under(  # noqa: PLR0913, PLR0917 - as above
 
 
 def admit_tokens(  # noqa: PLR0913 - as above
-    body: bytes, headers: Headers, tenant: ResolvedTenant, picture: Directory, draw: float, *, path: str
-) -> Admission:
+    body: bytes, headers: Headers, tenant: ResolvedTenant, picture: ConfigSnapshot, draw: float, *, path: str
+) -> AdmittedRequest:
     """Judge a request that counts or spells tokens: none but the model it names can answer. Raises RequestError."""
     admission = admit(body, headers, tenant, picture, draw, path=path)
     runtime = admission.destination.service.runtime.name

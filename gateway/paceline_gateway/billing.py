@@ -8,24 +8,24 @@ from decimal import Decimal
 
 from paceline_core.clock import Clock
 from paceline_core.errors import RequestError
-from paceline_core.kube import Changed, Listed
+from paceline_core.kube import Listed, Upserted
 from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
 from paceline_core.objects.tenant import Tenant
 from paceline_core.registry import RequestClass
 from paceline_core.telemetry import Metrics
-from paceline_gateway.desk import Desk
-from paceline_gateway.quota.nouns import Use
-from paceline_gateway.requests.nouns import Record
-from paceline_gateway.routing.directory import NOTHING, Directory
+from paceline_gateway.desk import ServiceState
+from paceline_gateway.quota.nouns import QuotaUsage
+from paceline_gateway.requests.nouns import RequestRecord
+from paceline_gateway.routing.directory import NOTHING, ConfigSnapshot
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.telemetry.tenants import TenantSeries
 from paceline_gateway.telemetry.usage import UsageSeries
 from paceline_gateway.usage import exposure
-from paceline_gateway.usage.cost import Part, Replica, cost_of
+from paceline_gateway.usage.cost import Part, PricedReplica, cost_of
 from paceline_gateway.usage.entries import read_usage
-from paceline_gateway.usage.exposure import Exposure
-from paceline_gateway.usage.ledger import Ledger
-from paceline_gateway.usage.nouns import Spent, Stored
+from paceline_gateway.usage.exposure import BudgetExposure
+from paceline_gateway.usage.ledger import UsageLedger
+from paceline_gateway.usage.nouns import StoredUsage, UsageAmount
 from paceline_planner.cost import pool_price
 
 Earlier = Sequence[tuple[Worker, int]]
@@ -36,15 +36,22 @@ class Billing:
     """One gateway's. `name` is the gateway's, unique among them and the same after a restart in its place."""
 
     def __init__(self, name: str, clock: Clock, metrics: Metrics, tenants: TenantSeries) -> None:
-        self.ledger = Ledger(name, clock.utc())
-        self.exposure = Exposure()
+        self.ledger = UsageLedger(name, clock.utc())
+        self.exposure = BudgetExposure()
         self._clock = clock
         self._series = UsageSeries(metrics, tenants)
         self._prices: dict[tuple[str, str], Decimal | None] = {}
         self._priced = NOTHING
 
     def reserve(  # noqa: PLR0913, PLR0917 - all that a reservation rests on
-        self, request: int, tenant: ResolvedTenant, desk: Desk, need: Use, most: Use, picture: Directory, gateways: int
+        self,
+        request: int,
+        tenant: ResolvedTenant,
+        desk: ServiceState,
+        need: QuotaUsage,
+        most: QuotaUsage,
+        picture: ConfigSnapshot,
+        gateways: int,
     ) -> RequestError | None:
         """Set aside what a request may use of its tenant's month, or say why there is too little left."""
         if not tenant.budgeted and tenant.input_tokens_per_minute is tenant.output_tokens_per_minute is None:
@@ -53,9 +60,9 @@ class Billing:
         expected, at_most = (_spent([(replica, use.output_tokens)], use, 0) for use in (need, most))
         return exposure.reserve(self.ledger, self.exposure, request, tenant, expected, at_most, gateways)
 
-    def exhausted(self, tenant: ResolvedTenant, least: Use) -> RequestError | None:
+    def exhausted(self, tenant: ResolvedTenant, least: QuotaUsage) -> RequestError | None:
         """Why not even so small a request fits into a tenant's month; None where it does."""
-        return self.ledger.exhausted(tenant, Spent(least.requests, least.input_tokens, least.output_tokens))
+        return self.ledger.exhausted(tenant, UsageAmount(least.requests, least.input_tokens, least.output_tokens))
 
     def release(self, request: int) -> None:
         """A request has ended."""
@@ -63,7 +70,13 @@ class Billing:
         self.exposure.release(request)
 
     def charged(  # noqa: PLR0913, PLR0917 - all that a price rests on
-        self, record: Record, use: Use, desk: Desk, name: RequestClass, picture: Directory, earlier: Earlier = ()
+        self,
+        record: RequestRecord,
+        use: QuotaUsage,
+        desk: ServiceState,
+        name: RequestClass,
+        picture: ConfigSnapshot,
+        earlier: Earlier = (),
     ) -> None:
         """A request has used so much, at the worker that ended it and at those that its stream has lost before."""
         if not use.requests:
@@ -74,14 +87,14 @@ class Billing:
         self.ledger.charged(record.tenant, spent, self._clock.monotonic())
         self._series.charged(desk.key, name, record.tenant, spent)
 
-    def on_tenants(self, event: Listed[Tenant] | Changed[Tenant]) -> None:
+    def on_tenants(self, event: Listed[Tenant] | Upserted[Tenant]) -> None:
         """What the API server has of tenants."""
         match event:
             case Listed(items):
                 self.ledger.keep({tenant.name: tenant for tenant in items})
                 for tenant in items:
                     self._seen(tenant)
-            case Changed(tenant):
+            case Upserted(tenant):
                 self._seen(tenant)
 
     def roll(self) -> None:
@@ -92,33 +105,33 @@ class Billing:
         """A service is gone."""
         self._series.forget(service)
 
-    def show(self, picture: Directory) -> None:
+    def show(self, picture: ConfigSnapshot) -> None:
         """Bring the gauges up to date, for a scrape."""
         oldest = max((age for _, age in self.ledger.holds(self._clock.monotonic())), default=0.0)
         self._series.show(picture.tenants.values(), self.ledger.used, oldest)
 
     def _seen(self, tenant: Tenant) -> None:
         entries = read_usage(tenant.status.usage)
-        self.ledger.seen(tenant.name, Stored(tenant.metadata.resource_version, entries))
+        self.ledger.seen(tenant.name, StoredUsage(tenant.metadata.resource_version, entries))
 
-    def _priced_at(self, desk: Desk, worker: Worker | None, picture: Directory) -> Replica | None:
+    def _priced_at(self, desk: ServiceState, worker: Worker | None, picture: ConfigSnapshot) -> PricedReplica | None:
         """Where a request ran; if that is not known any more, at any worker's price."""
         replica = None if worker is None else self._replica(desk.service, worker, picture)
         return replica or self._any_replica(desk, picture)
 
-    def _any_replica(self, desk: Desk, picture: Directory) -> Replica | None:
+    def _any_replica(self, desk: ServiceState, picture: ConfigSnapshot) -> PricedReplica | None:
         """Where a request would run if it ran now, as far as that is known beforehand."""
         worker = next((worker for worker in desk.fleet if worker.report is not None), None)
         return None if worker is None else self._replica(desk.service, worker, picture)
 
-    def _replica(self, service: ResolvedService, worker: Worker, picture: Directory) -> Replica | None:
+    def _replica(self, service: ResolvedService, worker: Worker, picture: ConfigSnapshot) -> PricedReplica | None:
         """None while the worker has not said how fast it is, or its price is unknown."""
         report, price = worker.report, self._price(service, worker.endpoint.pool, picture)
         if report is None or price is None:
             return None
-        return Replica(report.step_time, report.slots, service.engine.step_tokens, price)
+        return PricedReplica(report.step_time, report.slots, service.engine.step_tokens, price)
 
-    def _price(self, service: ResolvedService, name: str, picture: Directory) -> Decimal | None:
+    def _price(self, service: ResolvedService, name: str, picture: ConfigSnapshot) -> Decimal | None:
         """A replica's price in this pool; looked up once a picture."""
         if picture is not self._priced:
             self._priced, self._prices = picture, {}
@@ -129,7 +142,7 @@ class Billing:
         return self._prices[key]
 
 
-def _spent(parts: Sequence[Part], use: Use, cached: int) -> Spent:
+def _spent(parts: Sequence[Part], use: QuotaUsage, cached: int) -> UsageAmount:
     """With what it costs there; nothing where that is unknown."""
     dollars = cost_of(parts, prompt=use.input_tokens, cached=cached)
-    return Spent(use.requests, use.input_tokens, use.output_tokens, dollars)
+    return UsageAmount(use.requests, use.input_tokens, use.output_tokens, dollars)

@@ -10,12 +10,12 @@ from typing import Final
 
 from paceline_core.clock import Clock
 from paceline_core.errors import Conflict, PacelineError
-from paceline_core.kube import Cluster, Key
+from paceline_core.kube import Cluster, ObjectKey
 from paceline_core.objects.metadata import TENANT
 from paceline_core.tasks import cancel, ended
-from paceline_core.telemetry import Complaints, get_logger
+from paceline_core.telemetry import FaultLog, get_logger
 from paceline_gateway.usage.entries import status_of
-from paceline_gateway.usage.ledger import Ledger
+from paceline_gateway.usage.ledger import UsageLedger
 
 EVERY_S: Final = 60.0
 TICK_S: Final = 1.0
@@ -29,18 +29,18 @@ _SUBJECT = "usage cannot be written; it is kept, and written later"
 _log = get_logger(__name__)
 
 
-class Checkpoint:
+class UsageWriter:
     """`namespace` is where Tenants are."""
 
     def __init__(
-        self, ledger: Ledger, cluster: Cluster, namespace: str, clock: Clock, every_s: float = EVERY_S
+        self, ledger: UsageLedger, cluster: Cluster, namespace: str, clock: Clock, every_s: float = EVERY_S
     ) -> None:
         self._ledger = ledger
         self._cluster = cluster
         self._namespace = namespace
         self._clock = clock
         self._every_s = every_s
-        self._complaints = Complaints(_log)
+        self._complaints = FaultLog(_log)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -83,7 +83,7 @@ class Checkpoint:
         write = self._ledger.begin(tenant, self._clock.utc(), self._clock.monotonic())
         if write is None:
             return True
-        status, key = status_of(write.entries, write.month), Key(self._namespace, tenant)
+        status, key = status_of(write.entries, write.month), ObjectKey(self._namespace, tenant)
         try:
             await self._cluster.patch_status(TENANT, key, status, MANAGER, write.version)
         except Conflict:

@@ -12,7 +12,7 @@ from paceline_core.kube.connect import ClusterConfig
 _MIB = 1 << 20
 
 
-class Limits(Config):
+class HttpLimits(Config):
     """Every cap and every wait. Sizes in bytes, times in seconds."""
 
     head_bytes: int = Field(default=32 << 10, ge=1024)
@@ -116,5 +116,5 @@ class GatewayConfig(Config):
     """How long new work is still taken after SIGTERM: until every load balancer knows that this gateway leaves."""
     drain_s: float = Field(default=30.0, gt=0)
     """How long open streams may run on after that."""
-    limits: Limits = Limits()
+    limits: HttpLimits = HttpLimits()
     quota: Quota = Quota()

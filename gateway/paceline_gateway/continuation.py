@@ -4,22 +4,22 @@ from dataclasses import replace
 
 from paceline_core.registry.enums import CutReason, ResumeReason
 from paceline_core.wire import encode
-from paceline_gateway.http.upstream import Loss
-from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.http.upstream import DisconnectReason
+from paceline_gateway.queues.ticket import QueuedRequest
 from paceline_gateway.requests import events as e
-from paceline_gateway.requests.suspicion import Part
-from paceline_gateway.requests.told import Told
-from paceline_gateway.routing.fleet import Fleet
+from paceline_gateway.requests.suspicion import SuspectGroup
+from paceline_gateway.requests.told import StreamJournal
+from paceline_gateway.routing.fleet import WorkerPool
 from paceline_gateway.routing.worker import Worker
 
 NO_STREAM = 502
 """What a worker's answer is that should have been the rest of a stream and is no stream."""
 
 _LOST = {
-    Loss.STALE: e.Lost(harmless=True, suspect=False),
-    Loss.REFUSED: e.Lost(harmless=True),
-    Loss.CLOSED: e.Lost(),
-    Loss.INVALID: e.Lost(),
+    DisconnectReason.STALE: e.Lost(harmless=True, suspect=False),
+    DisconnectReason.REFUSED: e.Lost(harmless=True),
+    DisconnectReason.CLOSED: e.Lost(),
+    DisconnectReason.INVALID: e.Lost(),
 }
 _MOVED = {
     ResumeReason.ENGINE: e.Lost(reason=ResumeReason.ENGINE),
@@ -28,7 +28,7 @@ _MOVED = {
 }
 
 
-class Continuation:
+class ResumeState:
     """One call's. `told` is None while its stream could not be resumed anyway; `message` is what a resumption sends.
 
     `vocabulary`: what the stream's ids mean, as the worker said that began it. `earlier`: the workers that were lost,
@@ -40,14 +40,14 @@ class Continuation:
     def __init__(self, limit: int, prompt_tokens: int) -> None:
         self._limit = limit
         self._prompt_tokens = prompt_tokens
-        self.told: Told | None = None
+        self.told: StreamJournal | None = None
         self.message = b""
         self.vocabulary = b""
         self.earlier: list[tuple[Worker, int]] = []
 
     def restart(self) -> None:
         """Nothing of it has reached the client."""
-        self.told = Told(self._limit)
+        self.told = StreamJournal(self._limit)
 
     def tokens(self, output: int) -> int:
         """What another worker would have to compute to go on, after so many output tokens."""
@@ -62,14 +62,16 @@ class Continuation:
             self.message = encode(resume.model_copy(update={"vocabulary": self.vocabulary.decode("latin-1")}))
         return self.told.cut
 
-    def lost(self, loss: Loss, moved: ResumeReason | None, part: Part | None, *, begun: bool) -> e.Lost:
+    def lost(
+        self, loss: DisconnectReason, moved: ResumeReason | None, part: SuspectGroup | None, *, begun: bool
+    ) -> e.Lost:
         """The event for a worker's answer that broke off; `part`: because the worker has died."""
         lost = _LOST[loss] if moved is None else _MOVED.get(moved, _LOST[loss])
         if part is not None:
             lost = replace(lost, harmless=False, suspect=True, part=part)
         return replace(lost, cut=self.cut()) if begun else lost
 
-    def carry(self, ticket: Ticket, output: int, fleet: Fleet, worker: Worker) -> None:
+    def carry(self, ticket: QueuedRequest, output: int, fleet: WorkerPool, worker: Worker) -> None:
         """What was told is part of the prompt now, and better not read by another revision's model."""
         ticket.resumed = True
         self.earlier.append((worker, output))

@@ -19,12 +19,12 @@ from paceline_core.clock import rfc3339
 from paceline_core.registry.enums import RequestClass, ResumeReason
 from paceline_core.telemetry import get_logger
 from paceline_core.wire import MOVED_HEADER, SUSPECT, Isolated, MoveReason
-from paceline_gateway.desk import Desk
+from paceline_gateway.desk import ServiceState
 from paceline_gateway.http.message import Headers
-from paceline_gateway.http.upstream import Loss
-from paceline_gateway.queues.ticket import Ticket
-from paceline_gateway.requests.nouns import Record
-from paceline_gateway.requests.suspicion import Part, proof
+from paceline_gateway.http.upstream import DisconnectReason
+from paceline_gateway.queues.ticket import QueuedRequest
+from paceline_gateway.requests.nouns import RequestRecord
+from paceline_gateway.requests.suspicion import SuspectGroup, proof
 from paceline_gateway.routing.worker import Worker
 
 _log = get_logger(__name__)
@@ -37,38 +37,40 @@ MOST = 9999
 """Tokens of a trial that a worker can be told."""
 _SUSPECT, _MOVED, _ENGINE = SUSPECT.encode(), MOVED_HEADER.encode(), MoveReason.ENGINE.encode()
 _NUMBER = re.compile(r"[0-9]{1,18}")
-_DOUBTFUL = frozenset({Loss.CLOSED, Loss.STALE})
+_DOUBTFUL = frozenset({DisconnectReason.CLOSED, DisconnectReason.STALE})
 
 
-class LostCall(Protocol):
+class LostRequest(Protocol):
     """A call that has lost its worker."""
 
-    ticket: Ticket | None
+    ticket: QueuedRequest | None
 
-    def resolve_loss(self, worker: Worker, loss: Loss, part: Part | None) -> None:
+    def resolve_loss(self, worker: Worker, loss: DisconnectReason, part: SuspectGroup | None) -> None:
         """Go on: the worker's fate is known. `part`: the call's part in the worker's death, None if it lives."""
         ...
 
 
-C = TypeVar("C", bound=LostCall)
+C = TypeVar("C", bound=LostRequest)
 
 
-class Said(NamedTuple):
+class DeathVerdict(NamedTuple):
     """The call's part in the death of the worker's engine; whether the worker has a suspect and takes no second one."""
 
-    part: Part | None = None
+    part: SuspectGroup | None = None
     busy: bool = False
 
 
-class Deaths:
+class WorkerDeaths:
     """Lost answers of one gateway. `later` calls back after so many seconds."""
 
     def __init__(self, gateway: str = "", later: Callable[[float, Callable[[], None]], object] | None = None) -> None:
         self._gateway = gateway
         self._later = later or _call_later
-        self._open: dict[Worker, dict[LostCall, Loss]] = {}
+        self._open: dict[Worker, dict[LostRequest, DisconnectReason]] = {}
 
-    def lost(self, desk: Desk, worker: Worker, call: LostCall, loss: Loss, moved: ResumeReason | None) -> None:
+    def lost(
+        self, desk: ServiceState, worker: Worker, call: LostRequest, loss: DisconnectReason, moved: ResumeReason | None
+    ) -> None:
         """A call's answer broke off, or the worker gave it up; it hears of it now or as soon as it is known why."""
         if moved is ResumeReason.ENGINE:
             call.resolve_loss(worker, loss, self.engine(desk, worker, call))
@@ -80,7 +82,7 @@ class Deaths:
             self._open.setdefault(worker, {})[call] = loss
             self._later(STANDS_S, lambda: self._stands(worker, call))
 
-    def refused(self, desk: Desk, worker: Worker) -> None:
+    def refused(self, desk: ServiceState, worker: Worker) -> None:
         """The worker's port refuses connections."""
         if worker.draining or worker.dead or worker.report is None:
             return
@@ -94,7 +96,7 @@ class Deaths:
         for call, loss in self._taken(worker):
             call.resolve_loss(worker, loss, None)
 
-    def engine(self, desk: Desk, worker: Worker, call: LostCall) -> Part | None:
+    def engine(self, desk: ServiceState, worker: Worker, call: LostRequest) -> SuspectGroup | None:
         """The worker says that its engine died while it had this call: the call's part in it."""
         if worker.draining:
             return None
@@ -102,14 +104,14 @@ class Deaths:
             _count(desk, worker)
         return _part(desk, call)
 
-    def head(self, desk: Desk, worker: Worker, call: LostCall, headers: Headers, now: float) -> Said:
+    def head(self, desk: ServiceState, worker: Worker, call: LostRequest, headers: Headers, now: float) -> DeathVerdict:
         """Read what a worker's answer says beside its status."""
         busy = _SUSPECT in headers
         if busy:
             worker.tries_until = now + BUSY_S
-        return Said(self.engine(desk, worker, call) if headers.get(_MOVED) == _ENGINE else None, busy)
+        return DeathVerdict(self.engine(desk, worker, call) if headers.get(_MOVED) == _ENGINE else None, busy)
 
-    def introduction(self, ticket: Ticket | None, now: float) -> bytes:
+    def introduction(self, ticket: QueuedRequest | None, now: float) -> bytes:
         """A header line for the worker that gets a suspect, while certainty comes first."""
         if ticket is None or not ticket.suspect or now >= ticket.sure_until:
             return b""
@@ -124,13 +126,13 @@ class Deaths:
             if call is not None and call.ticket is not None and str(call.ticket.accused) == accused:
                 yield call
 
-    def _stands(self, worker: Worker, call: LostCall) -> None:
+    def _stands(self, worker: Worker, call: LostRequest) -> None:
         if worker.connected:
             self._settle(worker, call)
         else:
             self._later(UNKNOWN_S, lambda: self._settle(worker, call))
 
-    def _settle(self, worker: Worker, call: LostCall) -> None:
+    def _settle(self, worker: Worker, call: LostRequest) -> None:
         calls = self._open.get(worker, {})
         loss = calls.pop(call, None)
         if not calls:
@@ -138,11 +140,11 @@ class Deaths:
         if loss is not None:
             call.resolve_loss(worker, loss, None)
 
-    def _taken(self, worker: Worker) -> Iterator[tuple[LostCall, Loss]]:
+    def _taken(self, worker: Worker) -> Iterator[tuple[LostRequest, DisconnectReason]]:
         yield from self._open.pop(worker, {}).items()
 
 
-def isolated(desk: Desk, name: RequestClass, record: Record, request_id: bytes, at: datetime) -> None:
+def isolated(desk: ServiceState, name: RequestClass, record: RequestRecord, request_id: bytes, at: datetime) -> None:
     """Tell of a request that workers died of: a log line, a metric, and with the demand an Event."""
     told = Isolated(tenant=record.tenant, request=request_id.decode("latin-1"), worker=record.worker, at=rfc3339(at))
     desk.isolate(name, told)
@@ -150,12 +152,12 @@ def isolated(desk: Desk, name: RequestClass, record: Record, request_id: bytes, 
     _log.warning("a request is isolated: two workers died of it", extra=extra)
 
 
-def _count(desk: Desk, worker: Worker) -> None:
+def _count(desk: ServiceState, worker: Worker) -> None:
     if desk.dispatcher.died(worker):
         desk.series.deaths.inc()
 
 
-def _part(desk: Desk, call: LostCall) -> Part | None:
+def _part(desk: ServiceState, call: LostRequest) -> SuspectGroup | None:
     return None if call.ticket is None else desk.dispatcher.part(call.ticket)
 
 

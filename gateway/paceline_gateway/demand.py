@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 from paceline_core.registry import RequestClass
 from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand, encode
-from paceline_gateway.desk import Desk
-from paceline_gateway.queues.line import FairLine
-from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.desk import ServiceState
+from paceline_gateway.queues.line import FairQueue
+from paceline_gateway.queues.ticket import QueuedRequest
 from paceline_gateway.telemetry.tenants import OTHER
 
 PERIOD_S = 1.0
 SUBSCRIBERS = 16
 
 
-class Bell:
+class ChangeNotifier:
     """Wakes every reader of the demand stream."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class _Queue:
     oldest: float | None = None
     deadline: float | None = None
 
-    def add(self, ticket: Ticket, *, late: bool) -> None:
+    def add(self, ticket: QueuedRequest, *, late: bool) -> None:
         self.tickets += 1
         self.prompt_tokens += ticket.prompt_tokens
         self.oldest = ticket.joined if self.oldest is None else min(self.oldest, ticket.joined)
@@ -71,7 +71,7 @@ class _Queue:
 _NOBODY = _Queue()
 
 
-def service_demand(desk: Desk, now: float) -> ServiceDemand:
+def service_demand(desk: ServiceState, now: float) -> ServiceDemand:
     """One service's line of the report: a row for each class and tenant that ever asked. All rows of a class are it."""
     held = desk.dispatcher.held(now) > 0
     rows = tuple(row for name in desk.tallies for row in _class_demand(desk, name, now, held=held))
@@ -79,7 +79,7 @@ def service_demand(desk: Desk, now: float) -> ServiceDemand:
     return ServiceDemand(service=desk.key, classes=rows, workers=connected, isolated=tuple(desk.isolated))
 
 
-def _class_demand(desk: Desk, name: RequestClass, now: float, *, held: bool) -> Iterator[ClassDemand]:
+def _class_demand(desk: ServiceState, name: RequestClass, now: float, *, held: bool) -> Iterator[ClassDemand]:
     tallies, line = desk.tenants[name], desk.dispatcher.lines[name]
     queues = _queues(line, tallies)
     for tenant, tally in tallies.items():
@@ -102,7 +102,7 @@ def _class_demand(desk: Desk, name: RequestClass, now: float, *, held: bool) -> 
         )
 
 
-def _queues(line: FairLine, tenants: Container[str]) -> dict[str, _Queue]:
+def _queues(line: FairQueue, tenants: Container[str]) -> dict[str, _Queue]:
     """Who waits, by whom their demand is told of."""
     late = {ticket.id for ticket in line.late}
     queues: dict[str, _Queue] = {}
@@ -113,7 +113,11 @@ def _queues(line: FairLine, tenants: Container[str]) -> dict[str, _Queue]:
 
 
 async def demand_lines(
-    gateway: str, started: str, desks: Callable[[], Iterable[Desk]], now: Callable[[], float], bell: Bell
+    gateway: str,
+    started: str,
+    desks: Callable[[], Iterable[ServiceState]],
+    now: Callable[[], float],
+    bell: ChangeNotifier,
 ) -> AsyncIterator[bytes]:
     """One reader's lines, until it closes the generator."""
     with bell.reader() as rung:

@@ -7,25 +7,25 @@ from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
 from paceline_core.registry import Outcome, RequestClass, Verdict
 from paceline_core.registry.enums import DivertReason
 from paceline_core.wire import Isolated
-from paceline_gateway.admission import Admission
-from paceline_gateway.config import Limits
-from paceline_gateway.queues.dispatcher import Caps, Dispatcher
-from paceline_gateway.queues.door import Shed
-from paceline_gateway.queues.ticket import OUTPUT_WEIGHT, Ticket
-from paceline_gateway.quota.nouns import Use
-from paceline_gateway.quota.outputs import PRIOR, Outputs
-from paceline_gateway.requests.body import MOST
+from paceline_gateway.admission import AdmittedRequest
+from paceline_gateway.config import HttpLimits
+from paceline_gateway.queues.dispatcher import Dispatcher, QueueLimits
+from paceline_gateway.queues.door import ShedDecision
+from paceline_gateway.queues.ticket import OUTPUT_WEIGHT, QueuedRequest
+from paceline_gateway.quota.nouns import QuotaUsage
+from paceline_gateway.quota.outputs import PRIOR, OutputLengthEstimator
+from paceline_gateway.requests.body import MAX_INT64
 from paceline_gateway.requests.budget import RetryBudget
 from paceline_gateway.requests.estimate import PromptEstimate
 from paceline_gateway.requests.judge import Verdicts
-from paceline_gateway.requests.nouns import Record
-from paceline_gateway.requests.prompt import Prompt
-from paceline_gateway.routing.breaker import Circuit
-from paceline_gateway.routing.fallback import Pressure, crowding
-from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.policy import Ask, Policy
-from paceline_gateway.routing.worker import Standing
-from paceline_gateway.telemetry.series import ServiceSeries
+from paceline_gateway.requests.nouns import RequestRecord
+from paceline_gateway.requests.prompt import PromptSize
+from paceline_gateway.routing.breaker import BreakerState
+from paceline_gateway.routing.fallback import DestinationLoad, overloaded
+from paceline_gateway.routing.fleet import WorkerPool
+from paceline_gateway.routing.policy import RoutingPolicy, RoutingRequest
+from paceline_gateway.routing.worker import WorkerHealth
+from paceline_gateway.telemetry.series import ServiceMetrics
 from paceline_gateway.telemetry.tenants import OTHER
 
 _OK, _GOOD = Outcome.OK, Verdict.GOOD
@@ -35,7 +35,7 @@ TENANTS = 32
 
 
 @dataclass(slots=True)
-class Tally:
+class RequestCounters:
     """One class's cumulative counts. `completed` were answered in full, with `output_tokens`; prompts are estimates.
 
     `open` is how many there are now.
@@ -66,30 +66,32 @@ class Tally:
             self.output_tokens += output
 
 
-class Desk:
+class ServiceState:
     """One service. `service` and `series` are replaced when the object changes; the rest stays."""
 
-    def __init__(self, service: ResolvedService, series: ServiceSeries, limits: Limits, policy: Policy) -> None:
+    def __init__(
+        self, service: ResolvedService, series: ServiceMetrics, limits: HttpLimits, policy: RoutingPolicy
+    ) -> None:
         self.key = service.key
         self.service = service
         self.series = series
-        fleet = Fleet(
+        fleet = WorkerPool(
             policy,
             silence_s=limits.load_silence_s,
             lookahead_s=limits.lookahead_s,
             prefix_bytes=limits.prefix_bytes,
         )
-        self.dispatcher = Dispatcher(fleet, Caps(held=limits.held_requests, size=limits.queue_bytes))
+        self.dispatcher = Dispatcher(fleet, QueueLimits(held=limits.held_requests, size=limits.queue_bytes))
         self.estimate = PromptEstimate()
-        self.tallies = {name: Tally() for name in RequestClass}
-        self.tenants: dict[RequestClass, dict[str, Tally]] = {name: {} for name in RequestClass}
-        self.outputs = {name: Outputs() for name in RequestClass}
+        self.tallies = {name: RequestCounters() for name in RequestClass}
+        self.tenants: dict[RequestClass, dict[str, RequestCounters]] = {name: {} for name in RequestClass}
+        self.outputs = {name: OutputLengthEstimator() for name in RequestClass}
         self.isolated: deque[Isolated] = deque(maxlen=ISOLATED)
         """The last requests that were isolated."""
         self._budgets: dict[float, RetryBudget] = {}
 
     @property
-    def fleet(self) -> Fleet:
+    def fleet(self) -> WorkerPool:
         """The service's workers."""
         return self.dispatcher.fleet
 
@@ -99,35 +101,35 @@ class Desk:
         mean = round(tally.output_tokens / tally.completed) if tally.completed else PRIOR
         return mean if asked is None else min(mean, asked)
 
-    def prompt_tokens(self, prompt: Prompt, tenant: str = "") -> int:
+    def prompt_tokens(self, prompt: PromptSize, tenant: str = "") -> int:
         """Prompt tokens to expect; what is beyond the model's context is refused and must buy no replica."""
         return self._within_context(prompt, self.estimate.tokens(prompt, tenant))
 
-    def most_prompt_tokens(self, prompt: Prompt) -> int:
+    def most_prompt_tokens(self, prompt: PromptSize) -> int:
         """Prompt tokens that there are at most, beside what a chat template adds."""
-        return self._within_context(prompt, MOST if prompt.unbound else prompt.most)
+        return self._within_context(prompt, MAX_INT64 if prompt.unbound else prompt.most)
 
-    def _within_context(self, prompt: Prompt, tokens: int) -> int:
+    def _within_context(self, prompt: PromptSize, tokens: int) -> int:
         return min(tokens, self.fleet.context * prompt.prompts) if self.fleet.context else tokens
 
     def budget(self, share: float) -> RetryBudget:
         """The retry budget for requests that came under this share."""
         return self._budgets.setdefault(share, RetryBudget(share))
 
-    def pressure(self, name: RequestClass, size: int, prompt: Prompt, now: float) -> Pressure:
+    def pressure(self, name: RequestClass, size: int, prompt: PromptSize, now: float) -> DestinationLoad:
         """How it would take one more request."""
         terms = self.service.classes[name]
         if not self.fleet.eligible(now):
-            return Pressure.DOWN
+            return DestinationLoad.DOWN
         if self.dispatcher.refusal(name, size, terms.queue_limit, now) is not None:
-            return Pressure.FULL
+            return DestinationLoad.FULL
         promised = [target.seconds for target in terms.targets if target.metric == "ttft"]
         if not promised:
-            return Pressure.OPEN
+            return DestinationLoad.OPEN
         ttft_s = self.fleet.ttft_s(
-            Ask(self.prompt_tokens(prompt), name), self.dispatcher.lines[name].prompt_tokens, now
+            RoutingRequest(self.prompt_tokens(prompt), name), self.dispatcher.lines[name].prompt_tokens, now
         )
-        return crowding(ttft_s, self._slot_wait_s(name, now), promised)
+        return overloaded(ttft_s, self._slot_wait_s(name, now), promised)
 
     def _slot_wait_s(self, name: RequestClass, now: float) -> float | None:
         """How long one more waits for a slot: by the length of answers, or the pace of its line if that is less."""
@@ -139,14 +141,14 @@ class Desk:
             return wait
         return pace if wait is None else min(wait, pace)
 
-    def diverted(self, name: RequestClass, prompt: Prompt, reason: DivertReason) -> None:
+    def diverted(self, name: RequestClass, prompt: PromptSize, reason: DivertReason) -> None:
         """A request that asked for this service goes to another one instead: it is demand for both."""
         tokens = self.prompt_tokens(prompt)
         self.tallies[name].arrived(tokens, 0)
         self.tally(name, OTHER).arrived(tokens, 0)
         self.series.diverted[reason].inc()
 
-    def went_on(self, ticket: Ticket, reason: DivertReason) -> None:
+    def went_on(self, ticket: QueuedRequest, reason: DivertReason) -> None:
         """The same of one that had arrived, and was served nothing here."""
         self.tallies[ticket.request_class].open -= 1
         self.tally(ticket.request_class, ticket.tenant).open -= 1
@@ -154,11 +156,11 @@ class Desk:
         self.series.diverted[reason].inc()
 
     def ticket(
-        self, number: int, tenant: ResolvedTenant, admission: Admission, deadline: float, *, writes: bool
-    ) -> Ticket:
+        self, number: int, tenant: ResolvedTenant, admission: AdmittedRequest, deadline: float, *, writes: bool
+    ) -> QueuedRequest:
         """A place in the queue for this tenant's request; `writes`: its answer has output tokens."""
         name, size, prefix = admission.request_class, len(admission.body), admission.prefix
-        return Ticket(
+        return QueuedRequest(
             number,
             name,
             0 if admission.counts else self.prompt_tokens(admission.prompt, tenant.name),
@@ -172,29 +174,29 @@ class Desk:
             prompt_bytes=0 if prefix is None else prefix.size,
         )
 
-    def takes(self, ticket: Ticket, now: float) -> bool:
+    def takes(self, ticket: QueuedRequest, now: float) -> bool:
         """Whether it may wait here without anybody's having to go."""
         return self.dispatcher.shed(ticket, self.service.classes[ticket.request_class].queue_limit, now) is None
 
-    def shed(self, ticket: Ticket, now: float) -> Shed | None:
+    def shed(self, ticket: QueuedRequest, now: float) -> ShedDecision | None:
         """Who must go so that this one may wait, if anybody must; counted as gone."""
         shed = self.dispatcher.shed(ticket, self.service.classes[ticket.request_class].queue_limit, now)
         if shed is not None:
             self.series.classes[shed.ticket.request_class].shed[shed.reason].inc()
         return shed
 
-    def settled(self, ticket: Ticket, use: Use, cached: int) -> None:
+    def settled(self, ticket: QueuedRequest, use: QuotaUsage, cached: int) -> None:
         """One that arrived has used this much, of which so many input tokens were cached."""
         uncached = max(use.input_tokens - cached, 0)
         self.dispatcher.settle(ticket, uncached + OUTPUT_WEIGHT * use.output_tokens)
 
-    def tally(self, name: RequestClass, tenant: str) -> Tally:
+    def tally(self, name: RequestClass, tenant: str) -> RequestCounters:
         """A tenant's own counts; those beyond the first TENANTS share one."""
         own = self.tenants[name]
         found = own.get(tenant)
         if found is None:
             label = tenant if len(own) < TENANTS else OTHER
-            found = own.setdefault(label, Tally())
+            found = own.setdefault(label, RequestCounters())
             self.series.isolated(label)
         return found
 
@@ -208,7 +210,9 @@ class Desk:
         self.tallies[name].arrived(prompt_tokens)
         self.tally(name, tenant).arrived(prompt_tokens)
 
-    def ended(self, record: Record, verdicts: Verdicts, name: RequestClass, prompt: Prompt, choices: int = 1) -> None:
+    def ended(
+        self, record: RequestRecord, verdicts: Verdicts, name: RequestClass, prompt: PromptSize, choices: int = 1
+    ) -> None:
         """One that arrived has ended."""
         kept = all(verdict is _GOOD for _, verdict in verdicts) if verdicts else None
         output = record.meter.output if record.outcome is _OK else 0
@@ -222,10 +226,10 @@ class Desk:
     def show(self, now: float) -> None:
         """Bring the gauges up to date."""
         standings = self.fleet.standings(now)
-        for state in Standing:
+        for state in WorkerHealth:
             self.series.workers[state].set(standings[state])
         circuits = self.fleet.circuits(now)
-        for circuit in Circuit:
+        for circuit in BreakerState:
             self.series.circuits[circuit].set(circuits[circuit])
         self.series.prefix_bytes.set(self.fleet.prefixes.bytes)
         self.series.in_flight.set(sum(tally.open for tally in self.tallies.values()))

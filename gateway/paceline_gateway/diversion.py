@@ -10,28 +10,28 @@ from dataclasses import dataclass
 
 from paceline_core.errors import RequestError
 from paceline_core.registry.enums import DivertReason, RequestClass
-from paceline_gateway.admission import Admission, readmit
-from paceline_gateway.desk import Desk
-from paceline_gateway.proxy import Call
-from paceline_gateway.queues.ticket import Ticket
-from paceline_gateway.requests.prompt import Prompt
+from paceline_gateway.admission import AdmittedRequest, readmit
+from paceline_gateway.desk import ServiceState
+from paceline_gateway.proxy import ActiveRequest
+from paceline_gateway.queues.ticket import QueuedRequest
+from paceline_gateway.requests.prompt import PromptSize
 from paceline_gateway.routes import writes
-from paceline_gateway.routing.fallback import Pressure, When, onward, share_s
+from paceline_gateway.routing.fallback import DestinationLoad, When, next_destination, share_s
 from paceline_gateway.routing.models import Destination
 
 _PRESSURE = {
-    DivertReason.CROWDED: Pressure.CROWDED,
-    DivertReason.FULL: Pressure.FULL,
-    DivertReason.WAITED: Pressure.FULL,
-    DivertReason.DOWN: Pressure.DOWN,
-    DivertReason.FAILED: Pressure.DOWN,
+    DivertReason.CROWDED: DestinationLoad.CROWDED,
+    DivertReason.FULL: DestinationLoad.FULL,
+    DivertReason.WAITED: DestinationLoad.FULL,
+    DivertReason.DOWN: DestinationLoad.DOWN,
+    DivertReason.FAILED: DestinationLoad.DOWN,
 }
 """How badly off a request is where it is."""
-States = list[tuple[When, Pressure]]
+States = list[tuple[When, DestinationLoad]]
 
 
 @dataclass(frozen=True, slots=True)
-class Stuck:
+class BlockedGroup:
     """Requests that wait in vain for one reason and have the same way on: where one cannot go, no other can."""
 
     service: str
@@ -40,26 +40,28 @@ class Stuck:
     onward: tuple[str, ...]
 
 
-def pressures(  # noqa: PLR0913, PLR0917 - all that a judgement rests on
+def destination_loads(  # noqa: PLR0913, PLR0917 - all that a judgement rests on
     chain: Sequence[Destination],
-    desks: Mapping[str, Desk],
+    desks: Mapping[str, ServiceState],
     name: RequestClass,
     size: int,
-    prompt: Prompt,
+    prompt: PromptSize,
     now: float,
 ) -> States:
     """How each destination would take one more request; one that is gone is down."""
     found = ((destination.when, desks.get(destination.service.key)) for destination in chain)
-    return [(when, Pressure.DOWN if desk is None else desk.pressure(name, size, prompt, now)) for when, desk in found]
+    return [
+        (when, DestinationLoad.DOWN if desk is None else desk.pressure(name, size, prompt, now)) for when, desk in found
+    ]
 
 
-def divert(call: Call, reason: DivertReason, desks: Mapping[str, Desk], now: float) -> bool:
+def fall_back(call: ActiveRequest, reason: DivertReason, desks: Mapping[str, ServiceState], now: float) -> bool:
     """Send it on, if a later destination can take it."""
     here, admission, ticket = call.desk, call.admission, call.ticket
     if here is None or ticket is None or admission is None or not admission.onward or call.life.begun:
         return False
-    states = pressures(admission.onward, desks, ticket.request_class, ticket.size, admission.prompt, now)
-    while (place := onward(states, _PRESSURE[reason])) is not None:
+    states = destination_loads(admission.onward, desks, ticket.request_class, ticket.size, admission.prompt, now)
+    while (place := next_destination(states, _PRESSURE[reason])) is not None:
         desk = desks[admission.onward[place].service.key]
         found = _place_at(desk, call, admission, ticket, place)
         if found is not None and desk.takes(found[1], now):
@@ -67,11 +69,11 @@ def divert(call: Call, reason: DivertReason, desks: Mapping[str, Desk], now: flo
             desk.arrived(ticket.request_class, found[1].prompt_tokens, ticket.tenant)
             call.diverted(desk, *found)
             return True
-        states[place] = (states[place][0], Pressure.FULL)
+        states[place] = (states[place][0], DestinationLoad.FULL)
     return False
 
 
-def in_vain(call: Call, up: dict[Desk, bool], now: float) -> Stuck | None:
+def fallback_reason(call: ActiveRequest, up: dict[ServiceState, bool], now: float) -> BlockedGroup | None:
     """Whether it waits where no worker can be asked, or has waited its share of the time that it may.
 
     `up` keeps, for one look at many calls, which services have a worker that can be asked.
@@ -90,12 +92,12 @@ def in_vain(call: Call, up: dict[Desk, bool], now: float) -> Stuck | None:
         reason = DivertReason.WAITED
     else:
         return None
-    return Stuck(desk.key, ticket.request_class, reason, tuple(d.service.key for d in admission.onward))
+    return BlockedGroup(desk.key, ticket.request_class, reason, tuple(d.service.key for d in admission.onward))
 
 
 def _place_at(
-    desk: Desk, call: Call, admission: Admission, ticket: Ticket, place: int
-) -> tuple[Admission, Ticket] | None:
+    desk: ServiceState, call: ActiveRequest, admission: AdmittedRequest, ticket: QueuedRequest, place: int
+) -> tuple[AdmittedRequest, QueuedRequest] | None:
     """What it is there; None if it asks for more than that one gives."""
     tenant = call.request.head.tenant
     if tenant is None:

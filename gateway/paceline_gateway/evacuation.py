@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterable
 
 from paceline_core.telemetry import get_logger
 from paceline_core.wire import Evacuate, encode
-from paceline_gateway.desk import Desk
+from paceline_gateway.desk import ServiceState
 from paceline_gateway.http.message import Headers
-from paceline_gateway.http.pool import Exchange, Pool
-from paceline_gateway.http.upstream import Loss
-from paceline_gateway.proxy import Call
+from paceline_gateway.http.pool import ConnectionPool, UpstreamExchange
+from paceline_gateway.http.upstream import DisconnectReason
+from paceline_gateway.proxy import ActiveRequest
 from paceline_gateway.requests.state import AT_WORKER
-from paceline_gateway.routing.moves import AGAIN_S, Moves, Stream
+from paceline_gateway.routing.moves import AGAIN_S, EvacuationPlanner, MovableStream
 from paceline_gateway.routing.worker import Worker
 
 _log = get_logger(__name__)
 
 
-class Asked:
+class EvacuationRequest:
     """One worker that was asked. Receives its answer."""
 
     def __init__(self, worker: str, streams: int, since: float) -> None:
@@ -42,26 +42,26 @@ class Asked:
         """It has answered."""
         self.over = True
 
-    def lost(self, _: Loss) -> None:
+    def lost(self, _: DisconnectReason) -> None:
         """It is gone, and its streams with it, or it will be asked again."""
         self.over = True
 
 
-class Evacuation:
+class Evacuator:
     """`internal_token` makes a token for a service's workers."""
 
-    def __init__(self, pool: Pool, internal_token: Callable[[str], str], lookahead_s: float) -> None:
+    def __init__(self, pool: ConnectionPool, internal_token: Callable[[str], str], lookahead_s: float) -> None:
         self._pool = pool
         self._internal_token = internal_token
         self._lookahead_s = lookahead_s
-        self._moves: dict[str, Moves] = {}
-        self._asked: list[tuple[Asked, Exchange]] = []
+        self._moves: dict[str, EvacuationPlanner] = {}
+        self._asked: list[tuple[EvacuationRequest, UpstreamExchange]] = []
 
-    def sweep(self, desks: Iterable[Desk], calls: Iterable[Call], now: float) -> None:
+    def sweep(self, desks: Iterable[ServiceState], calls: Iterable[ActiveRequest], now: float) -> None:
         """Ask where it is time; call it a few times a second."""
         self._forget(now)
         for desk in desks:
-            moves = self._moves.setdefault(desk.key, Moves(self._lookahead_s))
+            moves = self._moves.setdefault(desk.key, EvacuationPlanner(self._lookahead_s))
             if leaving := moves.leaving(desk.fleet, now):
                 self._move(desk, moves, leaving, calls, now)
 
@@ -69,9 +69,16 @@ class Evacuation:
         """A service is gone."""
         self._moves.pop(service, None)
 
-    def _move(self, desk: Desk, moves: Moves, leaving: Iterable[Worker], calls: Iterable[Call], now: float) -> None:
+    def _move(
+        self,
+        desk: ServiceState,
+        moves: EvacuationPlanner,
+        leaving: Iterable[Worker],
+        calls: Iterable[ActiveRequest],
+        now: float,
+    ) -> None:
         workers = {worker.name: worker for worker in leaving}
-        streams: dict[Worker, dict[Stream, Call]] = {worker: {} for worker in workers.values()}
+        streams: dict[Worker, dict[MovableStream, ActiveRequest]] = {worker: {} for worker in workers.values()}
         for call in calls:
             if call.desk is desk and call.life.worker in workers and (stream := _stream(call)) is not None:
                 streams[workers[call.life.worker]][stream] = call
@@ -81,7 +88,7 @@ class Evacuation:
             chosen = [call for stream, call in streams[worker].items() if stream.ticket in tickets and _movable(call)]
             self._ask(desk, worker, chosen, now)
 
-    def _ask(self, desk: Desk, worker: Worker, calls: Iterable[Call], now: float) -> None:
+    def _ask(self, desk: ServiceState, worker: Worker, calls: Iterable[ActiveRequest], now: float) -> None:
         names = [call.request_id.decode("latin-1") for call in calls]
         if not names:
             return
@@ -90,7 +97,7 @@ class Evacuation:
             f"POST /internal/evacuate HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: {len(body)}\r\n"
             f"content-type: application/json\r\nx-paceline-internal-token: {self._internal_token(desk.key)}\r\n\r\n"
         )
-        asked = Asked(worker.name, len(names), now)
+        asked = EvacuationRequest(worker.name, len(names), now)
         self._asked.append((asked, self._pool.send(worker.address, [head.encode(), body], asked)))
 
     def _forget(self, now: float) -> None:
@@ -101,14 +108,14 @@ class Evacuation:
         self._asked = [entry for entry in self._asked if not entry[0].over]
 
 
-def _stream(call: Call) -> Stream | None:
+def _stream(call: ActiveRequest) -> MovableStream | None:
     """What could move of it; None if no other worker could go on with it."""
     told, ticket = call.continuation.told, call.ticket
     if ticket is None or told is None or told.cut is not None or call.life.state not in AT_WORKER:
         return None
-    return Stream(ticket.id, ticket.request_class, call.continuation.tokens(call.life.meter.output))
+    return MovableStream(ticket.id, ticket.request_class, call.continuation.tokens(call.life.meter.output))
 
 
-def _movable(call: Call) -> bool:
+def _movable(call: ActiveRequest) -> bool:
     """The same, looked at closely: what is kept of it is read."""
     return not call.life.begun or call.continuation.cut() is None

@@ -15,74 +15,74 @@ from paceline_core.registry.enums import DivertReason, RequestClass, ShedReason
 from paceline_core.telemetry import Metrics
 from paceline_core.wire import LoadReport
 from paceline_gateway.billing import Billing
-from paceline_gateway.config import Limits
-from paceline_gateway.deaths import Deaths, isolated
-from paceline_gateway.demand import Bell
-from paceline_gateway.desk import Desk
-from paceline_gateway.diversion import Stuck, divert, in_vain, pressures
-from paceline_gateway.evacuation import Evacuation
-from paceline_gateway.http.pool import Pool
-from paceline_gateway.identity import judge_again
-from paceline_gateway.proxy import Call
-from paceline_gateway.queues.door import Shed
-from paceline_gateway.queues.line import FairLine
-from paceline_gateway.quota.nouns import Reservation, Use
-from paceline_gateway.quota.quotas import Quotas
-from paceline_gateway.quota.use import made_since, used
+from paceline_gateway.config import HttpLimits
+from paceline_gateway.deaths import WorkerDeaths, isolated
+from paceline_gateway.demand import ChangeNotifier
+from paceline_gateway.desk import ServiceState
+from paceline_gateway.diversion import BlockedGroup, destination_loads, fall_back, fallback_reason
+from paceline_gateway.evacuation import Evacuator
+from paceline_gateway.http.pool import ConnectionPool
+from paceline_gateway.identity import reauthorize
+from paceline_gateway.proxy import ActiveRequest
+from paceline_gateway.queues.door import ShedDecision
+from paceline_gateway.queues.line import FairQueue
+from paceline_gateway.quota.nouns import QuotaUsage, Reservation
+from paceline_gateway.quota.quotas import QuotaManager
+from paceline_gateway.quota.use import charged_usage, made_since
 from paceline_gateway.requests import events as e
-from paceline_gateway.requests.judge import judge
-from paceline_gateway.requests.nouns import Record, Waits
+from paceline_gateway.requests.judge import evaluate_slos
+from paceline_gateway.requests.nouns import RequestRecord, Timeouts
 from paceline_gateway.requests.phases import phases
-from paceline_gateway.requests.prompt import Prompt
+from paceline_gateway.requests.prompt import PromptSize
 from paceline_gateway.requests.state import HELD
-from paceline_gateway.routing.directory import NOTHING, Directory
-from paceline_gateway.routing.fallback import Pressure, choose
+from paceline_gateway.routing.directory import NOTHING, ConfigSnapshot
+from paceline_gateway.routing.fallback import DestinationLoad, choose
 from paceline_gateway.routing.models import Destination
-from paceline_gateway.routing.policy import Policy
+from paceline_gateway.routing.policy import RoutingPolicy
 from paceline_gateway.telemetry.access import AccessLog
 from paceline_gateway.telemetry.quota import QuotaSeries
-from paceline_gateway.telemetry.series import ServiceSeries, forget
+from paceline_gateway.telemetry.series import ServiceMetrics, forget
 from paceline_gateway.telemetry.tenants import TenantSeries
-from paceline_gateway.telemetry.trace import Ended, Trace, Tracing
+from paceline_gateway.telemetry.trace import FinishedRequest, RequestTracing, Trace
 
 RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class GatewayDeps:
     """What the gateway works with. `follow` opens and closes load streams: a service and its workers now.
 
     `policy` makes a routing policy for one service.
     """
 
-    limits: Limits
+    limits: HttpLimits
     clock: Clock
     signer: Signer
     metrics: Metrics
     access: AccessLog
     follow: Callable[[str, tuple[Endpoint, ...]], None]
-    policy: Callable[[], Policy]
-    quotas: Quotas
+    policy: Callable[[], RoutingPolicy]
+    quotas: QuotaManager
     name: str
-    tracing: Tracing
+    tracing: RequestTracing
 
 
-class Floor:
+class RequestManager:
     """Everything under way at one gateway."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: GatewayDeps) -> None:
         limits = parts.limits
         self.limits = limits
         self.now = parts.clock.monotonic
-        self.waits = Waits(limits.first_token_s, limits.stall_s, limits.answer_s, limits.resume_s)
-        self.pool = Pool(limits, parts.clock.monotonic)
-        self._evacuation = Evacuation(self.pool, self.internal_token, limits.lookahead_s)
-        self.deaths = Deaths(parts.name)
-        self.bell = Bell()
-        self.picture: Directory = NOTHING
+        self.waits = Timeouts(limits.first_token_s, limits.stall_s, limits.answer_s, limits.resume_s)
+        self.pool = ConnectionPool(limits, parts.clock.monotonic)
+        self._evacuation = Evacuator(self.pool, self.internal_token, limits.lookahead_s)
+        self.deaths = WorkerDeaths(parts.name)
+        self.bell = ChangeNotifier()
+        self.picture: ConfigSnapshot = NOTHING
         self.pictures = 0
         """How many there were: names one without keeping it."""
-        self.desks: dict[str, Desk] = {}
+        self.desks: dict[str, ServiceState] = {}
         self.tenants = TenantSeries(parts.metrics)
         self._quota_series = QuotaSeries(parts.metrics)
         self.quotas = parts.quotas
@@ -90,8 +90,8 @@ class Floor:
         self.billing = Billing(parts.name, parts.clock, parts.metrics, self.tenants)
         self._parts = parts
         self._endpoints: dict[str, tuple[Endpoint, ...]] = {}
-        self._calls: dict[int, Call] = {}
-        self._chained: dict[int, Call] = {}
+        self._calls: dict[int, ActiveRequest] = {}
+        self._chained: dict[int, ActiveRequest] = {}
         self._moving: set[str] = set()
         self._again: set[str] = set()
         self._held: set[str] = set()
@@ -108,7 +108,7 @@ class Floor:
         return (call.reservation for call in self._calls.values() if call.reservation is not None)
 
     @property
-    def calls(self) -> Iterable[Call]:
+    def calls(self) -> Iterable[ActiveRequest]:
         """Those under way."""
         return self._calls.values()
 
@@ -119,42 +119,42 @@ class Floor:
             token = self._tokens[service] = self._parts.signer.token(service, self._parts.clock.utc())
         return token
 
-    def open_call(self, call: Call) -> None:
+    def open_call(self, call: ActiveRequest) -> None:
         """A call that is known from now on, found by its ticket."""
         if call.ticket is not None:
             self._calls[call.ticket.id] = call
             if call.admission is not None and call.admission.onward:
                 self._chained[call.ticket.id] = call
 
-    def arrived(self, call: Call, reservation: Reservation) -> None:
+    def arrived(self, call: ActiveRequest, reservation: Reservation) -> None:
         """A call has its reservation."""
         call.reservation = reservation
         if call.ticket is not None and call.desk is not None:
             call.desk.arrived(call.ticket.request_class, call.ticket.prompt_tokens, call.ticket.tenant)
 
-    def lines(self) -> dict[str, FairLine]:
+    def lines(self) -> dict[str, FairQueue]:
         """Everybody who waits, by service and class."""
         return {
             f"{key} {name}": line for key, desk in self.desks.items() for name, line in desk.dispatcher.lines.items()
         }
 
-    def choose(self, chain: Sequence[Destination], name: RequestClass, size: int, prompt: Prompt) -> int:
+    def choose(self, chain: Sequence[Destination], name: RequestClass, size: int, prompt: PromptSize) -> int:
         """Which destination takes a request. What goes elsewhere for want of room is demand for the first one too."""
         now = self.now()
-        states = pressures(chain[:1], self.desks, name, size, prompt, now)
-        if states[0][1] is Pressure.OPEN:
+        states = destination_loads(chain[:1], self.desks, name, size, prompt, now)
+        if states[0][1] is DestinationLoad.OPEN:
             return 0
-        states += pressures(chain[1:], self.desks, name, size, prompt, now)
+        states += destination_loads(chain[1:], self.desks, name, size, prompt, now)
         place = choose(states)
         if place:
             self.desks[chain[0].service.key].diverted(name, prompt, DivertReason(states[0][1].name.lower()))
         return place
 
-    def divert(self, call: Call, reason: DivertReason) -> bool:
+    def divert(self, call: ActiveRequest, reason: DivertReason) -> bool:
         """Send a request that waits on to the next destination of its route that can take it, if there is one."""
-        return divert(call, reason, self.desks, self.now())
+        return fall_back(call, reason, self.desks, self.now())
 
-    def seek(self, call: Call, *, last: bool) -> None:
+    def seek(self, call: ActiveRequest, *, last: bool) -> None:
         """The same of one that workers have failed, unless another worker is left and it may be asked again."""
         desk, ticket = call.desk, call.ticket
         if desk is None or ticket is None:
@@ -163,11 +163,11 @@ class Floor:
         if last or not left:
             self.divert(call, DivertReason.FAILED)
 
-    def displaced(self, shed: Shed) -> None:
+    def displaced(self, shed: ShedDecision) -> None:
         """One who waits must go for another."""
         self._turn_out(self._calls[shed.ticket.id], DivertReason.FULL, shed.error)
 
-    def moved(self, desk: Desk) -> None:
+    def moved(self, desk: ServiceState) -> None:
         """Hand waiting requests to workers with room. What moves on the way is looked at again, not nested."""
         key = desk.key
         if not desk.dispatcher.waiting:
@@ -183,17 +183,21 @@ class Floor:
             self._moving.discard(key)
         self._watch_held(desk)
 
-    def refunded(self, call: Call, used: Use) -> bytes:
+    def refunded(self, call: ActiveRequest, used: QuotaUsage) -> bytes:
         """Header lines that tell where its tenant stands, once of its reservation so much is charged."""
         return b"" if call.reservation is None else self.quotas.refunded(call.reservation, used, self.now())
 
-    def ended(self, call: Call, record: Record) -> None:
+    def ended(self, call: ActiveRequest, record: RequestRecord) -> None:
         """A call is over: count it everywhere."""
         self.tenants.ended(record)
         if call.trace is not None:
             self._trace(call, call.trace, record)
         trace_id, at = (0, 0.0) if call.trace is None else (call.trace.trace_id, self._parts.clock.utc().timestamp())
-        use = Use() if call.reservation is None else used(record, call.reservation.use, self._made(call, record))
+        use = (
+            QuotaUsage()
+            if call.reservation is None
+            else charged_usage(record, call.reservation.use, self._made(call, record))
+        )
         self._parts.access.ended(record, call.request_id, call.request.head.path, trace_id, use.input_tokens)
         if call.ticket is None or call.desk is None:
             return
@@ -201,7 +205,7 @@ class Floor:
         if record.code is Code.REQUEST_ISOLATED:
             isolated(desk, name, record, call.request_id, self._parts.clock.utc())
             self.bell.ring()
-        verdicts = judge(record, desk.service.classes[name].targets)
+        verdicts = evaluate_slos(record, desk.service.classes[name].targets)
         self._calls.pop(call.ticket.id, None)
         self._chained.pop(call.ticket.id, None)
         self.billing.release(call.ticket.id)
@@ -216,7 +220,7 @@ class Floor:
         desk.series.classes[name].ended(record, verdicts, trace_id, at)
         desk.series.ended(record, phases(record))
 
-    def _made(self, call: Call, record: Record) -> int:
+    def _made(self, call: ActiveRequest, record: RequestRecord) -> int:
         """Output tokens of an answer that was given up before it told any."""
         admission, reservation = call.admission, call.reservation
         if call.desk is None or admission is None or reservation is None or record.sent is None:
@@ -228,11 +232,13 @@ class Floor:
         made = made_since(record.ended - record.sent, step_s, admission.choices)
         return reservation.use.output_tokens if made is None else min(made, most)
 
-    def _trace(self, call: Call, trace: Trace, record: Record) -> None:
+    def _trace(self, call: ActiveRequest, trace: Trace, record: RequestRecord) -> None:
         model = "" if call.desk is None else call.desk.service.model.served_name
-        self.tracing.record(Ended(trace, record, call.request_id.decode("latin-1"), call.request.head.path, model))
+        self.tracing.record(
+            FinishedRequest(trace, record, call.request_id.decode("latin-1"), call.request.head.path, model)
+        )
 
-    def on_picture(self, picture: Directory) -> None:
+    def on_picture(self, picture: ConfigSnapshot) -> None:
         """Objects changed: open and close desks, follow changed promises."""
         self.picture = picture
         self.pictures += 1
@@ -241,13 +247,13 @@ class Floor:
         for key, service in picture.services.items():
             desk = self.desks.get(key)
             if desk is None:
-                series = ServiceSeries(self._parts.metrics, service)
-                self.desks[key] = desk = Desk(service, series, self.limits, self._parts.policy())
+                series = ServiceMetrics(self._parts.metrics, service)
+                self.desks[key] = desk = ServiceState(service, series, self.limits, self._parts.policy())
                 self.on_workers(key, self._endpoints.get(key, ()))
             elif desk.service != service:
                 if desk.service.classes != service.classes:
                     forget(self._parts.metrics, service.namespace, service.name, promises_only=True)
-                    desk.series = ServiceSeries(self._parts.metrics, service)
+                    desk.series = ServiceMetrics(self._parts.metrics, service)
                     for call in self._calls.values():
                         call.count_gaps()
                 desk.service = service
@@ -320,7 +326,7 @@ class Floor:
             call.on(e.Refused(error))
         self._parts.access.flush()
 
-    def _assign(self, desk: Desk, key: str) -> None:
+    def _assign(self, desk: ServiceState, key: str) -> None:
         while True:
             self._again.discard(key)
             for ticket, worker in desk.dispatcher.assign(self.now()):
@@ -330,27 +336,27 @@ class Floor:
             if key not in self._again:
                 return
 
-    def _turn_out(self, call: Call, reason: DivertReason, error: RequestError) -> None:
+    def _turn_out(self, call: ActiveRequest, reason: DivertReason, error: RequestError) -> None:
         """It can wait here no longer."""
         if not (call.life.waiting and self.divert(call, reason)):
             call.on(e.Refused(error))
 
     def _look_around(self, now: float) -> None:
         """Those who wait in vain go on to the next destination of their route."""
-        stuck: set[Stuck] = set()
-        up: dict[Desk, bool] = {}
+        stuck: set[BlockedGroup] = set()
+        up: dict[ServiceState, bool] = {}
         for call in list(self._chained.values()):
-            found = in_vain(call, up, now)
+            found = fallback_reason(call, up, now)
             if found is not None and found not in stuck and not self.divert(call, found.reason):
                 stuck.add(found)
 
-    def _expire(self, call: Call, now: float) -> None:
+    def _expire(self, call: ActiveRequest, now: float) -> None:
         desk, ticket = call.desk, call.ticket
         if desk is not None and ticket is not None and call.life.waiting:
             desk.series.classes[ticket.request_class].shed[ShedReason.DEADLINE].inc()
         call.expired(held=desk is not None and desk.dispatcher.held(now) > 0)
 
-    def _watch_held(self, desk: Desk) -> None:
+    def _watch_held(self, desk: ServiceState) -> None:
         key, held = desk.key, desk.dispatcher.held(self.now()) > 0
         if held and key not in self._held:
             self._held.add(key)
@@ -358,12 +364,12 @@ class Floor:
         elif not held:
             self._held.discard(key)
 
-    def _judge_again(self, call: Call) -> None:
+    def _judge_again(self, call: ActiveRequest) -> None:
         """Who waits must still have the right to."""
         if call.ticket is None or call.desk is None:
             return
         try:
-            judge_again(call.request.head.headers, call.ticket.request_class, call.desk.key, self.picture)
+            reauthorize(call.request.head.headers, call.ticket.request_class, call.desk.key, self.picture)
         except RequestError as error:
             call.on(e.Refused(error))
 

@@ -2,26 +2,26 @@
 
 from typing import TYPE_CHECKING, Protocol
 
-from paceline_gateway.config import Limits
-from paceline_gateway.deaths import Deaths
-from paceline_gateway.desk import Desk
-from paceline_gateway.http.pool import Pool
-from paceline_gateway.quota.nouns import Use
-from paceline_gateway.requests.nouns import Record, Waits
-from paceline_gateway.telemetry.trace import Tracing
+from paceline_gateway.config import HttpLimits
+from paceline_gateway.deaths import WorkerDeaths
+from paceline_gateway.desk import ServiceState
+from paceline_gateway.http.pool import ConnectionPool
+from paceline_gateway.quota.nouns import QuotaUsage
+from paceline_gateway.requests.nouns import RequestRecord, Timeouts
+from paceline_gateway.telemetry.trace import RequestTracing
 
 if TYPE_CHECKING:
-    from paceline_gateway.proxy import Call
+    from paceline_gateway.proxy import ActiveRequest
 
 
-class Front(Protocol):
+class RequestContext(Protocol):
     """What a call needs of its gateway."""
 
-    limits: Limits
-    waits: Waits
-    pool: Pool
-    tracing: Tracing
-    deaths: Deaths
+    limits: HttpLimits
+    waits: Timeouts
+    pool: ConnectionPool
+    tracing: RequestTracing
+    deaths: WorkerDeaths
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -31,18 +31,18 @@ class Front(Protocol):
         """A token for this service's workers."""
         ...
 
-    def moved(self, desk: Desk) -> None:
+    def moved(self, desk: ServiceState) -> None:
         """Somebody joined the queue or a worker has more room."""
         ...
 
-    def seek(self, call: "Call", *, last: bool) -> None:
+    def seek(self, call: "ActiveRequest", *, last: bool) -> None:
         """Workers failed it, and another destination may take it; `last`: its next dispatch is its last."""
         ...
 
-    def refunded(self, call: "Call", used: Use) -> bytes:
+    def refunded(self, call: "ActiveRequest", used: QuotaUsage) -> bytes:
         """Header lines that tell where its tenant stands, once of its reservation so much is charged."""
         ...
 
-    def ended(self, call: "Call", record: Record) -> None:
+    def ended(self, call: "ActiveRequest", record: RequestRecord) -> None:
         """A call is over."""
         ...

@@ -14,20 +14,20 @@ from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.registry.enums import DivertReason
 from paceline_core.telemetry import get_logger
 from paceline_gateway import models
-from paceline_gateway.admission import Admission, admit, admit_tokens
-from paceline_gateway.desk import Desk
-from paceline_gateway.floor import RETRY_S, Floor
+from paceline_gateway.admission import AdmittedRequest, admit, admit_tokens
+from paceline_gateway.desk import ServiceState
+from paceline_gateway.floor import RETRY_S, RequestManager
 from paceline_gateway.http.cors import NO_CORS, CorsPolicy, preflight_fields
-from paceline_gateway.http.message import Head, Request
-from paceline_gateway.http.reader import Refusal
-from paceline_gateway.http.reply import Reply, json_fields, request_id_field
+from paceline_gateway.http.message import Head, HttpRequest
+from paceline_gateway.http.reader import RejectedRequest
+from paceline_gateway.http.reply import ResponseWriter, json_fields, request_id_field
 from paceline_gateway.identity import authenticate, sent_key_id
-from paceline_gateway.proxy import Call
-from paceline_gateway.queues.ticket import Ticket
-from paceline_gateway.quota.nouns import Reservation, Use
+from paceline_gateway.proxy import ActiveRequest
+from paceline_gateway.queues.ticket import QueuedRequest
+from paceline_gateway.quota.nouns import QuotaUsage, Reservation
 from paceline_gateway.requests import events as e
 from paceline_gateway.routes import Route, check_bodiless, check_coding, find_route, find_socket, methods_of, writes
-from paceline_gateway.routing.directory import NOTHING, Directory
+from paceline_gateway.routing.directory import NOTHING, ConfigSnapshot
 from paceline_gateway.telemetry.access import AccessLog
 
 _log = get_logger(__name__)
@@ -38,12 +38,12 @@ _VERSION = orjson.dumps({"version": __version__})
 _ANSWERED_BY_WORKERS = frozenset({Route.GENERATE, Route.TOKENS})
 
 
-class Gateway:
+class PublicApi:
     """`draw` in [0, 1) chooses among weighted backends."""
 
     def __init__(
         self,
-        floor: Floor,
+        floor: RequestManager,
         access: AccessLog,
         draw: Callable[[], float] = random.random,
         cors: CorsPolicy = NO_CORS,
@@ -74,7 +74,7 @@ class Gateway:
             return error
         return None
 
-    def _authenticate(self, head: Head, picture: Directory) -> ResolvedTenant:
+    def _authenticate(self, head: Head, picture: ConfigSnapshot) -> ResolvedTenant:
         if picture is NOTHING:
             message = "This gateway has just started and has not been told of keys and models yet; retry."
             raise RequestError(Code.NO_CAPACITY, message, retry_after=RETRY_S)
@@ -88,7 +88,7 @@ class Gateway:
         """Header lines that say where its tenant stands, such as for a WebSocket's handshake."""
         return b"" if head.tenant is None else self._floor.quotas.fields(head.tenant, self._floor.now())
 
-    def handle(self, request: Request, reply: Reply) -> None:
+    def handle(self, request: HttpRequest, reply: ResponseWriter) -> None:
         """Take a whole request."""
         request_id = _request_id(request.head)
         try:
@@ -115,7 +115,7 @@ class Gateway:
         desk = self._floor.desks.get(service)
         return 0 if desk is None else desk.fleet.context
 
-    def refuse(self, refusal: Refusal, reply: Reply) -> None:
+    def refuse(self, refusal: RejectedRequest, reply: ResponseWriter) -> None:
         """Answer a request that was refused while it was read."""
         head = refusal.head
         request_id = _new_id() if head is None else _request_id(head)
@@ -126,15 +126,15 @@ class Gateway:
             self._access.refused(refusal.error, request_id, head.path, sent_key_id(head.headers))
         reply.fail(refusal.error, request_id_field(request_id))
 
-    def _generate(self, request: Request, reply: Reply, request_id: bytes, *, counts: bool) -> None:
+    def _generate(self, request: HttpRequest, reply: ResponseWriter, request_id: bytes, *, counts: bool) -> None:
         tenant = request.head.tenant
         if tenant is None:
             raise RequestError(Code.INVALID_API_KEY, "No API key was sent.")
-        call = Call(self._floor, request, reply, request_id)
+        call = ActiveRequest(self._floor, request, reply, request_id)
         call.on(e.Authenticated(tenant.name))
         _answering(call, self._admit, call, tenant, counts)
 
-    def _admit(self, call: Call, tenant: ResolvedTenant, counts: bool) -> None:
+    def _admit(self, call: ActiveRequest, tenant: ResolvedTenant, counts: bool) -> None:
         """Learn what is asked for. Raises RequestError."""
         floor, head, body, draw = self._floor, call.request.head, call.request.body, self._draw()
         if len(body) > CHEAP_BYTES:
@@ -147,16 +147,16 @@ class Gateway:
             call.request = call.request._replace(body=admission.body)
         self._reserve(call, admission, tenant)
 
-    def _check_left(self, call: Call, tenant: ResolvedTenant, counts: bool) -> None:
+    def _check_left(self, call: ActiveRequest, tenant: ResolvedTenant, counts: bool) -> None:
         """Whether a tenant may ask anything at all, before its body is parsed. Raises RequestError."""
         floor, tokens = self._floor, not counts
-        least = Use(1, tokens, tokens and writes(call.request.head.path))
+        least = QuotaUsage(1, tokens, tokens and writes(call.request.head.path))
         refusal = floor.billing.exhausted(tenant, least) or floor.quotas.exhausted(tenant, least, floor.now())
         if refusal is not None:
             call.quota_fields = self.standing(call.request.head)
             raise refusal
 
-    def _reserve(self, call: Call, admission: Admission, tenant: ResolvedTenant) -> None:
+    def _reserve(self, call: ActiveRequest, admission: AdmittedRequest, tenant: ResolvedTenant) -> None:
         """Ask for the tenant's leave; it may come later."""
         service, name, floor = admission.destination.service, admission.request_class, self._floor
         desk, now, writing = floor.desks[service.key], floor.now(), writes(call.request.head.path)
@@ -173,18 +173,23 @@ class Gateway:
         call.waiter = floor.quotas.reserve(tenant, need, now, partial(self._reserved, call))
 
     def _needs(
-        self, desk: Desk, ticket: Ticket, admission: Admission, tenant: ResolvedTenant, writing: bool
-    ) -> tuple[Use, Use]:
+        self,
+        desk: ServiceState,
+        ticket: QueuedRequest,
+        admission: AdmittedRequest,
+        tenant: ResolvedTenant,
+        writing: bool,
+    ) -> tuple[QuotaUsage, QuotaUsage]:
         """The expected use of a request, and the most that it may use."""
         if admission.counts:
-            return Use(1), Use(1)
+            return QuotaUsage(1), QuotaUsage(1)
         gateways, exposed = self._floor.quotas.gateways, self._floor.billing.exposure.of(tenant.name)
         prompt = ticket.prompt_tokens
         if _crowded(exposed.input_tokens * gateways, tenant.input_tokens_per_minute):
             prompt = max(prompt, desk.prompt_tokens(admission.prompt))
         most = max(prompt, desk.most_prompt_tokens(admission.prompt))
         if not writing:
-            return Use(1, prompt), Use(1, most)
+            return QuotaUsage(1, prompt), QuotaUsage(1, most)
         output = desk.outputs[ticket.request_class].expected(
             tenant.name,
             admission.max_tokens,
@@ -192,9 +197,9 @@ class Gateway:
             least=admission.min_tokens,
             crowded=_crowded(exposed.output_tokens * gateways, tenant.output_tokens_per_minute),
         )
-        return Use(1, prompt, output), Use(1, most, admission.max_tokens * admission.choices)
+        return QuotaUsage(1, prompt, output), QuotaUsage(1, most, admission.max_tokens * admission.choices)
 
-    def _reserved(self, call: Call, result: Reservation | RequestError) -> None:
+    def _reserved(self, call: ActiveRequest, result: Reservation | RequestError) -> None:
         """The tenant's leave, or why there is none."""
         call.waiter = None
         if isinstance(result, Reservation):
@@ -204,7 +209,7 @@ class Gateway:
         call.quota_fields = self.standing(call.request.head)
         call.on(e.Refused(result))
 
-    def _queue(self, call: Call, reservation: Reservation) -> None:
+    def _queue(self, call: ActiveRequest, reservation: Reservation) -> None:
         """Stand in line. Raises RequestError when it is full."""
         self._floor.arrived(call, reservation)
         if call.desk is None or call.ticket is None:
@@ -223,7 +228,7 @@ def _crowded(exposed: float, limit: int | None) -> bool:
     return limit is not None and exposed > limit
 
 
-def _answering(call: Call, step: Callable[..., None], *given: Any) -> None:
+def _answering(call: ActiveRequest, step: Callable[..., None], *given: Any) -> None:
     """Take a step; whatever goes wrong in it, the call ends with an answer."""
     try:
         step(*given)

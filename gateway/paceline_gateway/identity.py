@@ -10,14 +10,14 @@ from paceline_core.auth import key_id, verify
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.registry.enums import RequestClass
-from paceline_gateway.routing.directory import Directory
+from paceline_gateway.routing.directory import ConfigSnapshot
 
 _MISSING = "No API key was sent; send the header `Authorization: Bearer pl_...`."
 _CHALLENGE = {"www-authenticate": "Bearer"}
 _WRONG = "The API key is not valid; check it, or ask for a new one."
 
 
-def authenticate(headers: Mapping[bytes, bytes], picture: Directory) -> ResolvedTenant:
+def authenticate(headers: Mapping[bytes, bytes], picture: ConfigSnapshot) -> ResolvedTenant:
     """The tenant whose key this is. Raises RequestError `invalid_api_key`."""
     key = _bearer(headers)
     if key is None:
@@ -46,7 +46,7 @@ def choose_class(headers: Mapping[bytes, bytes], tenant: ResolvedTenant) -> Requ
     return _open(RequestClass(name), tenant)
 
 
-def judge_again(headers: Mapping[bytes, bytes], name: RequestClass, service: str, picture: Directory) -> None:
+def reauthorize(headers: Mapping[bytes, bytes], name: RequestClass, service: str, picture: ConfigSnapshot) -> None:
     """Whether one who waits for this service in this class still may, keys and tenants having changed since.
 
     Raises RequestError.

@@ -4,7 +4,7 @@ import asyncio
 from enum import StrEnum
 
 
-class Stage(StrEnum):
+class DrainStage(StrEnum):
     """The steps of an end, in their order."""
 
     SERVING = "serving"
@@ -16,20 +16,20 @@ class Stage(StrEnum):
     """What was left is being ended."""
 
 
-class Leaving:
+class DrainState:
     """`asked` is set by whoever wants the end; `until` is the monotonic moment at which a stage ends at the latest."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
-        self.stage = Stage.SERVING
+        self.stage = DrainStage.SERVING
         self.until: float | None = None
 
     def ask(self) -> None:
         """The end is wanted, and begins when the process next runs."""
         self.asked.set()
-        if self.stage is Stage.SERVING:
-            self.enter(Stage.SETTLING)
+        if self.stage is DrainStage.SERVING:
+            self.enter(DrainStage.SETTLING)
 
-    def enter(self, stage: Stage, until: float | None = None) -> None:
+    def enter(self, stage: DrainStage, until: float | None = None) -> None:
         """The next stage begins."""
         self.stage, self.until = stage, until

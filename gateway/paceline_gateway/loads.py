@@ -11,13 +11,13 @@ from paceline_core.errors import InvalidInput
 from paceline_core.kube import Endpoint
 from paceline_core.tasks import cancel
 from paceline_core.wire import LoadReport
-from paceline_core.wire.stream import Link, Place, keep_reading, stream_client
+from paceline_core.wire.stream import StreamClient, StreamSource, stream_client, subscribe
 
 SILENCE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerRef:
     """Whose stream, and where it is read."""
 
     service: str
@@ -26,10 +26,10 @@ class Worker:
     port: int
 
     @property
-    def place(self) -> Place:
+    def place(self) -> StreamSource:
         """Where its stream is."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return Place(self.name, f"http://{host}:{self.port}/internal/load", self.service)
+        return StreamSource(self.name, f"http://{host}:{self.port}/internal/load", self.service)
 
 
 class Listener(Protocol):
@@ -44,7 +44,7 @@ class Listener(Protocol):
         ...
 
 
-class Nobody:
+class NullListener:
     """Hears and does nothing."""
 
     def on_report(self, service: str, worker: str, report: LoadReport) -> None:
@@ -54,17 +54,17 @@ class Nobody:
         """Nothing."""
 
 
-class LoadStreams:
+class LoadReportStreams:
     """`listener` is set before the first `follow`: it is the one who asks for it."""
 
     def __init__(self, signer: Signer, clock: Clock) -> None:
-        self.listener: Listener = Nobody()
-        self._link = Link(stream_client(SILENCE_S), signer, clock)
-        self._tasks: dict[Worker, asyncio.Task[None]] = {}
+        self.listener: Listener = NullListener()
+        self._link = StreamClient(stream_client(SILENCE_S), signer, clock)
+        self._tasks: dict[WorkerRef, asyncio.Task[None]] = {}
 
     def follow(self, service: str, endpoints: Iterable[Endpoint]) -> None:
         """These are a service's workers now: open what is missing, close what is gone; who has no address yet waits."""
-        wanted = {Worker(service, e.name, e.host, e.port) for e in endpoints if e.host}
+        wanted = {WorkerRef(service, e.name, e.host, e.port) for e in endpoints if e.host}
         for worker in [w for w in self._tasks if w.service == service and w not in wanted]:
             self._tasks.pop(worker).cancel()
         for worker in wanted - self._tasks.keys():
@@ -77,7 +77,7 @@ class LoadStreams:
         await cancel(*tasks)
         await self._link.http.aclose()
 
-    async def _read(self, worker: Worker) -> None:
+    async def _read(self, worker: WorkerRef) -> None:
         def heard(report: LoadReport) -> None:
             if report.service != worker.service:
                 raise InvalidInput("service", f"{report.service!r} answers where {worker.service!r} should be")
@@ -86,4 +86,4 @@ class LoadStreams:
         def cut(refused: bool) -> None:
             self.listener.on_cut(worker.service, worker.name, refused=refused)
 
-        await keep_reading(LoadReport, worker.place, self._link, heard, cut)
+        await subscribe(LoadReport, worker.place, self._link, heard, cut)

@@ -19,10 +19,10 @@ from paceline_core.clock import SystemClock
 from paceline_core.config import LEVEL_VARIABLE, from_environment
 from paceline_core.errors import InvalidInput, PacelineError
 from paceline_core.kube.connect import connect
-from paceline_core.telemetry import Outlet, configure, get_logger
+from paceline_core.telemetry import BackgroundWriter, configure, get_logger
 from paceline_gateway.config import GatewayConfig
-from paceline_gateway.process import GatewayProcess, Ports
-from paceline_gateway.telemetry.process import Outlets
+from paceline_gateway.process import GatewayProcess, ListenSockets
+from paceline_gateway.telemetry.process import LogSinks
 from paceline_gateway.telemetry.tracing import tracing
 
 _log = get_logger(__name__)
@@ -34,7 +34,7 @@ def main() -> int:
     lines = configure("gateway", os.environ.get(LEVEL_VARIABLE, "INFO"))
     try:
         config = from_environment(GatewayConfig)
-        ports = Ports.take(config)
+        ports = ListenSockets.take(config)
         gc.freeze()  # what was imported lives for ever: a full collection need not walk it, nor hold requests up
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(config, ports, lines))
@@ -47,9 +47,9 @@ def main() -> int:
     return 0
 
 
-async def _run(config: GatewayConfig, ports: Ports, lines: Outlet) -> None:
+async def _run(config: GatewayConfig, ports: ListenSockets, lines: BackgroundWriter) -> None:
     clock = SystemClock()
-    outlets = Outlets(lines, tracing(config.name, clock, os.environ))
+    outlets = LogSinks(lines, tracing(config.name, clock, os.environ))
     cluster = await connect(config.cluster, config.namespace, clock, "slices", config.key_namespace)
     stop, cut = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()

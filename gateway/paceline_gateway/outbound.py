@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import PREFIX, RESUME, SEED
-from paceline_gateway.admission import Admission
+from paceline_gateway.admission import AdmittedRequest
 from paceline_gateway.http.message import Head
 from paceline_gateway.http.reply import request_id_field
 from paceline_gateway.routing.worker import Worker
@@ -17,7 +17,7 @@ from paceline_gateway.routing.worker import Worker
 _RESUME = RESUME.encode()
 
 
-class Outbound:
+class UpstreamRequest:
     """One request's message to whichever worker gets it.
 
     `tpot_s`: seconds per output token that it is promised, 0 for none; `trace`: what all workers hear of its trace, a
@@ -26,7 +26,9 @@ class Outbound:
 
     __slots__ = ("_body", "_path", "_same")
 
-    def __init__(self, head: Head, request_id: bytes, admission: Admission, tpot_s: float, trace: bytes = b"") -> None:
+    def __init__(
+        self, head: Head, request_id: bytes, admission: AdmittedRequest, tpot_s: float, trace: bytes = b""
+    ) -> None:
         tenant = "" if head.tenant is None else head.tenant.name
         self._body = admission.body
         self._path = head.path

@@ -21,22 +21,22 @@ from paceline_core.listening import bind
 from paceline_core.serving import admin_server
 from paceline_core.tasks import first
 from paceline_core.telemetry import Metrics, get_logger
-from paceline_gateway.admin.app import Seen, create_admin
-from paceline_gateway.admin.control import Control, Levels
-from paceline_gateway.checkpoint import Checkpoint
+from paceline_gateway.admin.app import AdminDeps, create_admin
+from paceline_gateway.admin.control import AdminControl, LogLevelOverride
+from paceline_gateway.checkpoint import UsageWriter
 from paceline_gateway.config import GatewayConfig
-from paceline_gateway.floor import Floor, Parts
-from paceline_gateway.gateway import Gateway
+from paceline_gateway.floor import GatewayDeps, RequestManager
+from paceline_gateway.gateway import PublicApi
 from paceline_gateway.http.cors import CorsPolicy
 from paceline_gateway.http.server import Server
-from paceline_gateway.leaving import Leaving, Stage
-from paceline_gateway.loads import LoadStreams
-from paceline_gateway.queues.common import Common
-from paceline_gateway.routing.pace import Pace
-from paceline_gateway.stores.sharing import Surroundings, counters
+from paceline_gateway.leaving import DrainStage, DrainState
+from paceline_gateway.loads import LoadReportStreams
+from paceline_gateway.queues.common import SharedFairness
+from paceline_gateway.routing.pace import ShortestTTFT
+from paceline_gateway.stores.sharing import QuotaDeps, counters
 from paceline_gateway.telemetry.access import AccessLog
-from paceline_gateway.telemetry.process import Outlets, ProcessSeries
-from paceline_gateway.watch import Watcher
+from paceline_gateway.telemetry.process import LogSinks, ProcessMetrics
+from paceline_gateway.watch import ClusterWatcher
 
 SWEEP_S = 0.25
 POLL_S = 0.05
@@ -44,14 +44,14 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Ports:
+class ListenSockets:
     """Two listening sockets."""
 
     public: socket.socket
     admin: socket.socket
 
     @classmethod
-    def take(cls, config: GatewayConfig) -> "Ports":
+    def take(cls, config: GatewayConfig) -> "ListenSockets":
         """Bind both. Raises InvalidInput naming the field, the address and the fix."""
         public = bind(config.listen, "listen")
         try:
@@ -65,24 +65,29 @@ class GatewayProcess:
     """Everything of one gateway."""
 
     def __init__(
-        self, config: GatewayConfig, cluster: Cluster, clock: Clock, ports: Ports, outlets: Outlets | None = None
+        self,
+        config: GatewayConfig,
+        cluster: Cluster,
+        clock: Clock,
+        ports: ListenSockets,
+        outlets: LogSinks | None = None,
     ) -> None:
-        self._outlets = outlets = outlets or Outlets()
+        self._outlets = outlets = outlets or LogSinks()
         metrics, signer = Metrics("gateway"), FileSigner(config.signing_key, issuer="gateway")
         access = AccessLog(outlets.lines if config.access_log else None, clock.utc)
-        loads = LoadStreams(signer, clock)
+        loads = LoadReportStreams(signer, clock)
         admin = ports.admin.getsockname()[:2]
-        counts = counters(config, Surroundings(cluster, signer, clock, metrics, admin))
+        counts = counters(config, QuotaDeps(cluster, signer, clock, metrics, admin))
         self._pump = counts.pump
-        loads.listener = floor = Floor(
-            Parts(
+        loads.listener = floor = RequestManager(
+            GatewayDeps(
                 config.limits,
                 clock,
                 signer,
                 metrics,
                 access,
                 loads.follow,
-                partial(Pace, config.limits.lookahead_s),
+                partial(ShortestTTFT, config.limits.lookahead_s),
                 counts.quotas,
                 config.name,
                 outlets.spans,
@@ -94,10 +99,10 @@ class GatewayProcess:
         self._ports = ports
         self._loads = loads
         cors = CorsPolicy(frozenset(config.cors_origins))
-        self._gateway = Gateway(floor, access, cors=cors)
+        self._gateway = PublicApi(floor, access, cors=cors)
         self.server = Server(self._gateway, config.limits, clock, cors=cors)
-        self._series = ProcessSeries(metrics, self.server, outlets)
-        self._watcher = Watcher(
+        self._series = ProcessMetrics(metrics, self.server, outlets)
+        self._watcher = ClusterWatcher(
             cluster,
             Namespaces(config.namespace, keys=config.key_namespace),
             floor.on_picture,
@@ -105,18 +110,18 @@ class GatewayProcess:
             metrics,
         )
         self._watcher.on_tenants = floor.billing.on_tenants
-        self._checkpoint = Checkpoint(floor.billing.ledger, cluster, config.namespace, clock)
+        self._checkpoint = UsageWriter(floor.billing.ledger, cluster, config.namespace, clock)
         trust = TrustBundle(config.trust_bundle, GATEWAY_AUDIENCE, clock)
-        self._leaving, self._levels = Leaving(), Levels()
-        control = Control(self._leaving, self._levels, clock, lambda: floor.open, lambda: self.server.busy)
-        seen = Seen(floor, metrics, clock, config.name, trust, self._unready, control, counts.peers)
+        self._leaving, self._levels = DrainState(), LogLevelOverride()
+        control = AdminControl(self._leaving, self._levels, clock, lambda: floor.open, lambda: self.server.busy)
+        seen = AdminDeps(floor, metrics, clock, config.name, trust, self._unready, control, counts.peers)
         self._http = admin_server(create_admin(seen))
 
     async def run(self, stop: asyncio.Event, cut: asyncio.Event) -> None:
         """Serve until `stop`, then drain until done, the grace period's end, or `cut`. Raises what broke a watch."""
         self._watcher.start()
         if self._pump is not None:
-            self._pump.start(self.floor.quotas, Common(self.floor.lines))
+            self._pump.start(self.floor.quotas, SharedFairness(self.floor.lines))
         self._checkpoint.start()
         await self.server.start(self._ports.public)
         serving = asyncio.create_task(self._http.serve([self._ports.admin]))
@@ -141,15 +146,15 @@ class GatewayProcess:
     async def _drain(self, cut: asyncio.Event) -> None:
         settle_s, drain_s = self._config.settle_s, self._config.drain_s
         self.server.settle()
-        self._leaving.enter(Stage.SETTLING, self._clock.monotonic() + settle_s)
+        self._leaving.enter(DrainStage.SETTLING, self._clock.monotonic() + settle_s)
         await first(self._clock.sleep(settle_s), cut.wait())
         self.server.drain()
-        self._leaving.enter(Stage.DRAINING, self._clock.monotonic() + drain_s)
+        self._leaving.enter(DrainStage.DRAINING, self._clock.monotonic() + drain_s)
         _log.info("draining", extra={"open": self.floor.open})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
                 await first(self._emptied(), cut.wait())
-        self._leaving.enter(Stage.CUTTING)
+        self._leaving.enter(DrainStage.CUTTING)
         self.floor.cut()
         _log.info("drained")
 

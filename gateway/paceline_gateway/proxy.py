@@ -9,33 +9,33 @@ from typing import Any, ClassVar
 from paceline_core.errors import Code, RequestError
 from paceline_core.telemetry import Histogram
 from paceline_core.wire import VOCABULARY
-from paceline_gateway.admission import Admission
-from paceline_gateway.continuation import NO_STREAM, Continuation
-from paceline_gateway.deaths import Said
-from paceline_gateway.desk import Desk
-from paceline_gateway.front import Front
-from paceline_gateway.http.message import Headers, Request
-from paceline_gateway.http.pool import Exchange
-from paceline_gateway.http.reply import Reply, passed_on, request_id_field
-from paceline_gateway.http.upstream import Loss
-from paceline_gateway.outbound import Outbound
-from paceline_gateway.queues.ticket import Ticket
-from paceline_gateway.quota.nouns import Reservation, Waiter
+from paceline_gateway.admission import AdmittedRequest
+from paceline_gateway.continuation import NO_STREAM, ResumeState
+from paceline_gateway.deaths import DeathVerdict
+from paceline_gateway.desk import ServiceState
+from paceline_gateway.front import RequestContext
+from paceline_gateway.http.message import Headers, HttpRequest
+from paceline_gateway.http.pool import UpstreamExchange
+from paceline_gateway.http.reply import ResponseWriter, passed_on, request_id_field
+from paceline_gateway.http.upstream import DisconnectReason
+from paceline_gateway.outbound import UpstreamRequest
+from paceline_gateway.queues.ticket import QueuedRequest
+from paceline_gateway.quota.nouns import PendingReservation, Reservation
 from paceline_gateway.quota.use import used_by_failed, used_by_refused
 from paceline_gateway.requests import events as e
-from paceline_gateway.requests.life import Life
+from paceline_gateway.requests.life import RequestMachine
 from paceline_gateway.requests.state import DISPATCHED, STREAMING
-from paceline_gateway.requests.stream import StreamScan, read_code, read_server_timing, read_usage
-from paceline_gateway.requests.suspicion import PROOF, Part
+from paceline_gateway.requests.stream import SseScanner, read_code, read_server_timing, read_usage
+from paceline_gateway.requests.suspicion import PROOF, SuspectGroup
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.telemetry.trace import Trace
-from paceline_gateway.terms import terms_of
+from paceline_gateway.terms import request_terms
 
 _VOCABULARY = VOCABULARY.encode()
 _DRAINING = b"x-paceline-draining"
 
 
-class Call:
+class ActiveRequest:
     """One request from its last byte to its answer's last byte. Receives the worker's response."""
 
     __slots__ = (
@@ -44,25 +44,25 @@ class Call:
         "desk", "life", "quota_fields", "reply", "request", "request_id", "reservation", "ticket", "trace", "waiter",
     )  # fmt: skip
 
-    def __init__(self, front: Front, request: Request, reply: Reply, request_id: bytes) -> None:
+    def __init__(self, front: RequestContext, request: HttpRequest, reply: ResponseWriter, request_id: bytes) -> None:
         self._front = front
-        self._exchange: Exchange | None = None
+        self._exchange: UpstreamExchange | None = None
         self._worker: Worker | None = None
-        self._outbound: Outbound | None = None
+        self._outbound: UpstreamRequest | None = None
         self._gaps: Histogram | None = None
         self._last, self._brought = 0.0, 0
         self._lost: Worker | None = None
-        self._next: tuple[Desk, Admission, Ticket] | None = None
+        self._next: tuple[ServiceState, AdmittedRequest, QueuedRequest] | None = None
         self._paused = False
         self.request, self.request_id, self.reply = request, request_id, reply
-        self.life = Life(request.received, front.waits)
-        self.continuation = Continuation(0, 0)
-        self.desk: Desk | None = None
-        self.admission: Admission | None = None
-        self.ticket: Ticket | None = None
+        self.life = RequestMachine(request.received, front.waits)
+        self.continuation = ResumeState(0, 0)
+        self.desk: ServiceState | None = None
+        self.admission: AdmittedRequest | None = None
+        self.ticket: QueuedRequest | None = None
         self.trace: Trace | None = None
         self.reservation: Reservation | None = None
-        self.waiter: Waiter | None = None
+        self.waiter: PendingReservation | None = None
         self.quota_fields = b""
         reply.on_gone, reply.on_pressure = lambda stalled: self.on(e.ClientGone(stalled)), self._pressure
 
@@ -71,19 +71,19 @@ class Call:
         """Workers that its stream has lost, each with the output tokens there were by then."""
         return self.continuation.earlier
 
-    def admitted(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
+    def admitted(self, desk: ServiceState, admission: AdmittedRequest, ticket: QueuedRequest) -> None:
         """It is known what it asks for, and of whom."""
         self._belong(desk, admission, ticket)
         budget = desk.budget(admission.destination.retry_share)
-        self.on(e.Admitted(terms_of(desk, admission, ticket), budget))
+        self.on(e.Admitted(request_terms(desk, admission, ticket), budget))
 
-    def diverted(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
+    def diverted(self, desk: ServiceState, admission: AdmittedRequest, ticket: QueuedRequest) -> None:
         """Another destination of its route takes it."""
         self._next = (desk, admission, ticket)
         if self.ticket is not None:
             ticket.take_suspicion(self.ticket)
         budget = desk.budget(admission.destination.retry_share)
-        self.on(e.Diverted(terms_of(desk, admission, ticket), budget))
+        self.on(e.Diverted(request_terms(desk, admission, ticket), budget))
 
     def assigned(self, worker: Worker) -> None:
         """The queue chose a worker."""
@@ -109,8 +109,8 @@ class Call:
     def head(self, status: int, headers: Headers) -> None:
         """The worker's status and headers."""
         if status == 401:  # it does not believe this gateway, which no client can mend
-            self._do_drop(e.Drop(), 0.0)
-            self.lost(Loss.INVALID)
+            self._do_drop(e.AbortUpstream(), 0.0)
+            self.lost(DisconnectReason.INVALID)
             return
         self._status, self._stream = status, headers.get(b"content-type", b"").startswith(b"text/event-stream")
         quota = self.quota_fields if status < 400 else self._front.refunded(self, used_by_refused(status))
@@ -121,7 +121,7 @@ class Call:
             read_server_timing(headers[b"server-timing"], self.life.meter)
         if not self.life.begun:
             self.continuation.vocabulary = headers.get(_VOCABULARY, b"")
-        no_rest, said = status == 200 and self.life.begun and not self._stream, Said()
+        no_rest, said = status == 200 and self.life.begun and not self._stream, DeathVerdict()
         if self.desk is not None and self._worker is not None:
             said = self._front.deaths.head(self.desk, self._worker, self, headers, self._front.now())
         self.on(e.Answered(NO_STREAM if no_rest else status, *said))
@@ -134,7 +134,7 @@ class Call:
         scan = self._scan
         out = scan.feed(data)
         if scan.failed:
-            self.on(e.Failed(scan.error))
+            self.on(e.AttemptFailed(scan.error))
             if self._scan is not scan or self.life.waiting:
                 return  # another worker tries
         if scan.done and self._exchange is not None and self._exchange.complete:
@@ -154,9 +154,9 @@ class Call:
         elif self._scan.done or self._scan.failed:
             self._finish_stream()
         else:
-            self._broke_off(Loss.CLOSED)
+            self._broke_off(DisconnectReason.CLOSED)
 
-    def lost(self, loss: Loss) -> None:
+    def lost(self, loss: DisconnectReason) -> None:
         """The worker's answer broke off."""
         self._exchange = None
         if self._stream and self._scan.done:
@@ -164,7 +164,7 @@ class Call:
         else:
             self._broke_off(loss)
 
-    def resolve_loss(self, worker: Worker, loss: Loss, part: Part | None) -> None:
+    def resolve_loss(self, worker: Worker, loss: DisconnectReason, part: SuspectGroup | None) -> None:
         """Why its answer broke off is known."""
         if worker is self._lost:
             self._lost = None
@@ -175,22 +175,22 @@ class Call:
         if self.life.state is not STREAMING:
             self.on(e.Expired(held=held))
         elif self._scan.done:
-            self._do_drop(e.Drop(), 0.0)
+            self._do_drop(e.AbortUpstream(), 0.0)
             self._finish_stream()
         else:
             self.on(e.Expired(held=held, cut=self.continuation.cut()))
 
-    def _belong(self, desk: Desk, admission: Admission, ticket: Ticket) -> None:
+    def _belong(self, desk: ServiceState, admission: AdmittedRequest, ticket: QueuedRequest) -> None:
         self.desk, self.admission, self.ticket = desk, admission, ticket
-        self.continuation = Continuation(self._front.limits.resume_bytes, ticket.prompt_tokens)
+        self.continuation = ResumeState(self._front.limits.resume_bytes, ticket.prompt_tokens)
         self.count_gaps()
         promise, told = desk.service.classes[admission.request_class].tpot_s, b""
         if self.trace is None:
             traceparent = self.request.head.headers.get(b"traceparent", b"")
             self.trace, told = self._front.tracing.begin(traceparent, desk.service.sample_ratio)
-        self._outbound = Outbound(self.request.head, self.request_id, admission, promise, told)
+        self._outbound = UpstreamRequest(self.request.head, self.request_id, admission, promise, told)
 
-    def _broke_off(self, loss: Loss) -> None:
+    def _broke_off(self, loss: DisconnectReason) -> None:
         self._lost = self._worker
         if self._worker is not None and self.desk is not None:
             self._front.deaths.lost(self.desk, self._worker, self, loss, self._scan.moved)
@@ -261,16 +261,16 @@ class Call:
             dispatcher.join(self.ticket, now)
         return True
 
-    def _do_withdraw(self, _: e.Withdraw, _now: float) -> bool:
+    def _do_withdraw(self, _: e.Dequeue, _now: float) -> bool:
         if self.desk is not None and self.ticket is not None:
             self.desk.dispatcher.leave(self.ticket)
         return False
 
-    def _do_seek(self, action: e.Seek, _now: float) -> bool:
+    def _do_seek(self, action: e.TryFallback, _now: float) -> bool:
         self._front.seek(self, last=action.last)
         return False
 
-    def _do_move(self, _: e.Move, _now: float) -> bool:
+    def _do_move(self, _: e.SwitchDestination, _now: float) -> bool:
         if self._next is not None:
             self._belong(*self._next)
         return True
@@ -294,13 +294,13 @@ class Call:
             self.desk.series.resumed(action.reason, action.gap)
         return False
 
-    def _do_drop(self, _: e.Drop, _now: float) -> bool:
+    def _do_drop(self, _: e.AbortUpstream, _now: float) -> bool:
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.abort()
         return False
 
-    def _do_free(self, action: e.Free, now: float) -> bool:
+    def _do_free(self, action: e.ReleaseSlot, now: float) -> bool:
         if self.trace is not None:
             self.trace.freed(now)
         if self.desk is not None and self.ticket is not None:
@@ -313,7 +313,7 @@ class Call:
             self.ticket.accuse(action.part, self._brought, now)
         return False
 
-    def _do_deliver(self, _: e.Deliver, _now: float) -> bool:
+    def _do_deliver(self, _: e.SendResponse, _now: float) -> bool:
         self.reply.whole(self._status, self._fields, b"".join(self._collected))
         return False
 
@@ -343,7 +343,7 @@ class Call:
             self.life.meter.output = 0
             if self.admission is not None and self.admission.ours and self.admission.stream:
                 self.continuation.restart()
-        self._scan = StreamScan(self.life.meter, self.continuation.told, resumed=self.life.begun)
+        self._scan = SseScanner(self.life.meter, self.continuation.told, resumed=self.life.begun)
         self._stream, self._brought, self._status = False, 0, 200
         self._fields, self._size = b"", 0
         self._collected: list[bytes] = []
@@ -353,9 +353,9 @@ class Call:
         return max(1, round(min(limit, waits.first_token_s) * 1000))
 
     _doings: ClassVar[dict[type[e.Action], Callable[[Any, Any, float], bool]]] = {
-        e.Enqueue: _do_enqueue, e.Withdraw: _do_withdraw, e.Seek: _do_seek, e.Move: _do_move,
-        e.Send: _do_send, e.Resumed: _do_resumed, e.Drop: _do_drop, e.Free: _do_free,
-        e.Accuse: _do_accuse, e.Deliver: _do_deliver, e.Close: _do_close, e.Fail: _do_fail,
+        e.Enqueue: _do_enqueue, e.Dequeue: _do_withdraw, e.TryFallback: _do_seek, e.SwitchDestination: _do_move,
+        e.Send: _do_send, e.Resumed: _do_resumed, e.AbortUpstream: _do_drop, e.ReleaseSlot: _do_free,
+        e.Accuse: _do_accuse, e.SendResponse: _do_deliver, e.Close: _do_close, e.Fail: _do_fail,
         e.Settle: _do_settle,
     }  # fmt: skip
     """How each action is carried out; True if the queue should be looked at afterwards."""

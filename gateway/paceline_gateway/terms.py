@@ -1,14 +1,14 @@
 """What a request's machine and its worker must know of the service that it was admitted to."""
 
-from paceline_gateway.admission import Admission
-from paceline_gateway.desk import Desk
-from paceline_gateway.queues.ticket import Ticket
-from paceline_gateway.requests.nouns import Terms
+from paceline_gateway.admission import AdmittedRequest
+from paceline_gateway.desk import ServiceState
+from paceline_gateway.queues.ticket import QueuedRequest
+from paceline_gateway.requests.nouns import RequestTerms
 
 
-def terms_of(desk: Desk, admission: Admission, ticket: Ticket) -> Terms:
+def request_terms(desk: ServiceState, admission: AdmittedRequest, ticket: QueuedRequest) -> RequestTerms:
     """What the machine must know of it."""
-    return Terms(
+    return RequestTerms(
         service=desk.key,
         request_class=admission.request_class,
         stream=admission.stream,

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
-from paceline_core.auth import KeyRecord
+from paceline_core.auth import ApiKeyRecord
 from paceline_core.auth.keys import TENANT_LABEL
 from paceline_core.errors import PacelineError
-from paceline_core.kube import Changed, Cluster, Endpoint, Gone, Listed, Lost, Namespaces, ServiceEndpoints
+from paceline_core.kube import Cluster, Deleted, Endpoint, Listed, Namespaces, ServiceEndpoints, Upserted, WatchLost
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.objects.accelerator import AcceleratorProfile
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT, Object
@@ -23,8 +23,8 @@ from paceline_core.objects.service import InferenceService
 from paceline_core.objects.tenant import Tenant
 from paceline_core.objects.validate import read
 from paceline_core.tasks import cancel, ended
-from paceline_core.telemetry import Complaints, Metrics, get_logger
-from paceline_gateway.routing.directory import Directory, Unread, directory
+from paceline_core.telemetry import FaultLog, Metrics, get_logger
+from paceline_gateway.routing.directory import ConfigSnapshot, Unread, directory
 from paceline_planner.hardware import Accelerator, from_profile
 
 O = TypeVar("O", bound=Object)  # noqa: E741 - an object's type
@@ -33,7 +33,7 @@ WORKERS = "EndpointSlice"
 _log = get_logger(__name__)
 
 
-class Shelf(dict[str, T]):
+class ResourceStore(dict[str, T]):
     """Items of one watch by `namespace/name`."""
 
     def __init__(self, read_item: Callable[[Manifest], T | None]) -> None:
@@ -47,13 +47,13 @@ class Shelf(dict[str, T]):
                 self.clear()
                 for item in items:
                     self._put(item)
-            case Changed(item):
+            case Upserted(item):
                 before = self.get(_key(item))
                 self._put(item)
                 return _judged_by(before) != _judged_by(self.get(_key(item)))
-            case Gone(item):
+            case Deleted(item):
                 self.pop(_key(item), None)
-            case Lost():
+            case WatchLost():
                 return False
         return True
 
@@ -65,7 +65,7 @@ class Shelf(dict[str, T]):
             self[_key(item)] = found
 
 
-class Watcher:
+class ClusterWatcher:
     """Keeps the picture. `on_picture` gets each new one, `on_workers` a service's endpoints, `on_tenants` honoured
     Tenants with their statuses, before the picture that has them.
     """
@@ -74,7 +74,7 @@ class Watcher:
         self,
         cluster: Cluster,
         namespaces: Namespaces,
-        on_picture: Callable[[Directory], None],
+        on_picture: Callable[[ConfigSnapshot], None],
         on_workers: Callable[[str, tuple[Endpoint, ...]], None],
         metrics: Metrics,
     ) -> None:
@@ -83,16 +83,20 @@ class Watcher:
         self._key_namespace = namespaces.keys
         self._on_picture = on_picture
         self._on_workers = on_workers
-        self._services: Shelf[InferenceService | Unread] = Shelf(lambda item: _read_named(InferenceService, item))
-        self._routes: Shelf[InferenceRoute | Unread] = Shelf(lambda item: _read_named(InferenceRoute, item))
-        self._tenants = Shelf(lambda item: _read_object(Tenant, item))
-        self._keys = Shelf(self._read_key)
-        self._accelerators = Shelf(_read_profile)
-        self.on_tenants: Callable[[Listed[Tenant] | Changed[Tenant]], None] = _ignore
+        self._services: ResourceStore[InferenceService | Unread] = ResourceStore(
+            lambda item: _read_named(InferenceService, item)
+        )
+        self._routes: ResourceStore[InferenceRoute | Unread] = ResourceStore(
+            lambda item: _read_named(InferenceRoute, item)
+        )
+        self._tenants = ResourceStore(lambda item: _read_object(Tenant, item))
+        self._keys = ResourceStore(self._read_key)
+        self._accelerators = ResourceStore(_read_profile)
+        self.on_tenants: Callable[[Listed[Tenant] | Upserted[Tenant]], None] = _ignore
         self._followed: set[str] = set()
         self._listed: set[str] = set()
         self._metrics = metrics
-        self._complaints = Complaints(_log)
+        self._complaints = FaultLog(_log)
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -115,7 +119,7 @@ class Watcher:
         await cancel(*self._tasks)
 
     @property
-    def _shelves(self) -> dict[str, Shelf[Any]]:
+    def _shelves(self) -> dict[str, ResourceStore[Any]]:
         return {
             INFERENCE_SERVICE: self._services,
             INFERENCE_ROUTE: self._routes,
@@ -134,12 +138,12 @@ class Watcher:
             case Listed():
                 self._listed.add(kind)
                 self._complaints.end(_lost(kind))
-            case Lost(reason):
+            case WatchLost(reason):
                 self._complaints.begin(_lost(kind), reason)
         current = kind in self._listed and _lost(kind) not in self._complaints.standing
         self._metrics.gauge("paceline_gateway_cluster_current", kind).set(current)
 
-    async def _watch(self, kind: str, shelf: Shelf[Any]) -> None:
+    async def _watch(self, kind: str, shelf: ResourceStore[Any]) -> None:
         async for event in self._cluster.watch(kind):
             self._note(kind, event)
             news = shelf.take(event)
@@ -150,11 +154,11 @@ class Watcher:
 
     def _tell_tenants(self, event: WatchEvent[Manifest]) -> None:
         match event:
-            case Changed(item):
+            case Upserted(item):
                 tenant = self._tenants.get(_key(item))
                 if tenant is not None and tenant.namespace == self._namespace:
-                    self.on_tenants(Changed(tenant))
-            case Listed() | Gone():
+                    self.on_tenants(Upserted(tenant))
+            case Listed() | Deleted():
                 tenants = self._tenants.values()
                 self.on_tenants(Listed(tuple(tenant for tenant in tenants if tenant.namespace == self._namespace)))
 
@@ -168,11 +172,11 @@ class Watcher:
                         self._follow(service, ())
                     for item in items:
                         self._follow(str(item.service), item.endpoints)
-                case Changed(item):
+                case Upserted(item):
                     self._follow(str(item.service), item.endpoints)
-                case Gone(item):
+                case Deleted(item):
                     self._follow(str(item.service), ())
-                case Lost():
+                case WatchLost():
                     pass
 
     def _follow(self, service: str, endpoints: tuple[Endpoint, ...]) -> None:
@@ -182,16 +186,16 @@ class Watcher:
             self._followed.discard(service)
         self._on_workers(service, endpoints)
 
-    def _picture(self) -> Directory:
+    def _picture(self) -> ConfigSnapshot:
         shelves = (self._services.values(), self._routes.values(), self._tenants.values(), self._keys.values())
         return directory(*shelves, self._namespace, self._accelerators.values())
 
-    def _read_key(self, item: Manifest) -> KeyRecord | None:
+    def _read_key(self, item: Manifest) -> ApiKeyRecord | None:
         metadata = item.get("metadata", {})
         if metadata.get("namespace") != self._key_namespace or TENANT_LABEL not in (metadata.get("labels") or {}):
             return None
         try:
-            record = KeyRecord.from_manifest(item)
+            record = ApiKeyRecord.from_manifest(item)
             bytes.fromhex(record.salt)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             _log.warning("a key Secret cannot be read", extra={"object": _key(item), "reason": repr(error)})

@@ -9,7 +9,7 @@ NARROW = (torch.int8, torch.float8_e4m3fn)
 """Types of pages that need scales."""
 
 
-def expect(name: str, tensor: Tensor, *shape: int) -> None:
+def check_tensor(name: str, tensor: Tensor, *shape: int) -> None:
     """Raise ValueError unless it is contiguous and has this shape; -1 allows any size."""
     if tensor.shape != shape and not _fits(tensor.shape, shape):
         raise ValueError(f"{name} has the shape {list(tensor.shape)}; {list(shape)} is needed")
@@ -19,13 +19,13 @@ def expect(name: str, tensor: Tensor, *shape: int) -> None:
 
 def expect_pages(pages: Pages) -> None:
     """Raise ValueError unless kernels can read and write these pages."""
-    expect("pages.data", pages.data, -1, -1, 2, -1, -1)
+    check_tensor("pages.data", pages.data, -1, -1, 2, -1, -1)
     if pages.page_tokens not in PAGE_TOKENS:
         raise ValueError(f"pages.data has pages of {pages.page_tokens} tokens; {PAGE_TOKENS} are taken")
     if (pages.data.dtype in NARROW) != (pages.scales is not None):
         raise ValueError(f"pages.scales go with pages of {NARROW} and no others; these are {pages.data.dtype}")
     if pages.scales is not None:
-        expect("pages.scales", pages.scales, *pages.data.shape[:4])
+        check_tensor("pages.scales", pages.scales, *pages.data.shape[:4])
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:

@@ -66,7 +66,7 @@ class Sequences:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AttentionMask:
     """How a query scores keys, and which it sees.
 
     scores = softcap(scale * q.k), softcap(x) = cap * tanh(x / cap) if `cap` > 0; `scale` is above 0. `window`: tokens

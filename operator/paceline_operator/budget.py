@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from paceline_core.clock import Clock
 from paceline_core.tasks import cancel
-from paceline_operator.queue import Urgency
+from paceline_operator.queue import Priority
 
 _ROUNDING = 1e-9
 
 
 @dataclass(slots=True)
-class Bucket:
+class TokenBucket:
     """Tokens that flow in at `rate` a second up to `burst`; pure."""
 
     rate: float
@@ -40,17 +40,17 @@ class Bucket:
         self.filled_at = max(self.filled_at, now + seconds)
 
 
-class Budget:
+class WriteRateLimiter:
     """The bucket, awaitable."""
 
     def __init__(self, clock: Clock, rate: float, burst: float) -> None:
         self._clock = clock
-        self._bucket = Bucket(rate, burst, burst, clock.monotonic())
-        self._waiters: list[tuple[Urgency, int, asyncio.Future[None]]] = []
+        self._bucket = TokenBucket(rate, burst, burst, clock.monotonic())
+        self._waiters: list[tuple[Priority, int, asyncio.Future[None]]] = []
         self._tickets = itertools.count()
         self._serving: asyncio.Task[None] | None = None
 
-    async def spend(self, urgency: Urgency) -> None:
+    async def spend(self, urgency: Priority) -> None:
         """Return when one write may be sent."""
         if not self._waiters and self._bucket.take(self._clock.monotonic()) == 0.0:
             return

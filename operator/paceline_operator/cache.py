@@ -10,16 +10,16 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.api.server import key_of
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.objects.naming import LABEL_SERVICE
-from paceline_operator.nouns import Live, Place
+from paceline_operator.nouns import ObjectRef, ObservedChild
 from paceline_operator.objects import exact, version_of
 from paceline_operator.plans.marks import ACCOUNT, POLICY, TRUST
 from paceline_operator.plans.observe import observe_child
-from paceline_operator.queue import Item, Urgency
+from paceline_operator.queue import Priority, ReconcileKey
 
 NAMESPACE = "Namespace"
 CHILD_KINDS = ("ServiceAccount", "ConfigMap", "NetworkPolicy", "Service", "PodDisruptionBudget", "Deployment")
@@ -30,29 +30,29 @@ ENDED = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class CachedChild:
     """A child as it was seen, its version, whose it is, and whether an answer to our own write told us."""
 
-    live: Live
+    live: ObservedChild
     version: int
-    item: Item
+    item: ReconcileKey
     told_by_answer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Wake:
+class Requeue:
     """Who is to look, and how urgently."""
 
-    item: Item
-    urgency: Urgency
+    item: ReconcileKey
+    urgency: Priority
 
 
-class Cache:
+class ChildCache:
     """All children. Invariant: a place's version never goes back while its object lives."""
 
     def __init__(self) -> None:
-        self._kinds: dict[str, dict[Key, Sight]] = {kind: {} for kind in CHILD_KINDS}
-        self._groups: dict[Item, dict[Place, Live]] = defaultdict(dict)
+        self._kinds: dict[str, dict[ObjectKey, CachedChild]] = {kind: {} for kind in CHILD_KINDS}
+        self._groups: dict[ReconcileKey, dict[ObjectRef, ObservedChild]] = defaultdict(dict)
         self._lost: set[str] = set()
         self._ended: OrderedDict[str, None] = OrderedDict()
 
@@ -61,36 +61,36 @@ class Cache:
         """Kinds whose watch is lost: what is known of them ages."""
         return frozenset(self._lost)
 
-    def get(self, kind: str, key: Key) -> Live | None:
+    def get(self, kind: str, key: ObjectKey) -> ObservedChild | None:
         """What stands at a place."""
         known = self._kinds[kind].get(key)
         return known.live if known else None
 
-    def group(self, item: Item) -> dict[Place, Live]:
+    def group(self, item: ReconcileKey) -> dict[ObjectRef, ObservedChild]:
         """What a service owns or is labelled with, or what a namespace's services share."""
         return dict(self._groups.get(item, {}))
 
-    def shared(self, namespace: str) -> dict[str, Live]:
+    def shared(self, namespace: str) -> dict[str, ObservedChild]:
         """What stands where a namespace's services share things, by kind."""
-        found = {kind: self.get(kind, Key(namespace, name)) for kind, name in SHARED}
+        found = {kind: self.get(kind, ObjectKey(namespace, name)) for kind, name in SHARED}
         return {kind: live for kind, live in found.items() if live is not None}
 
-    def groups(self) -> list[Item]:
+    def groups(self) -> list[ReconcileKey]:
         """Everybody who has children."""
         return list(self._groups)
 
-    def put(self, manifest: Manifest, *, answer: bool = False) -> Wake | None:
+    def put(self, manifest: Manifest, *, answer: bool = False) -> Requeue | None:
         """Take a child as it was seen, or as our write was answered; who is to look at it."""
         if self._known(manifest["kind"], key_of(manifest), version_of(manifest)):
             return None
         return self._put(sight(manifest, answer=answer))
 
-    def _known(self, kind: str, key: Key, version: int) -> bool:
+    def _known(self, kind: str, key: ObjectKey, version: int) -> bool:
         """Whether this, or something younger, was taken: mostly the watch's echo of our own write."""
         known = self._kinds[kind].get(key)
         return known is not None and version <= known.version
 
-    def _put(self, seen: Sight) -> Wake | None:
+    def _put(self, seen: CachedChild) -> Requeue | None:
         live = seen.live
         known = self._kinds[live.kind].get(live.key)
         if live.uid in self._ended and not seen.told_by_answer:
@@ -101,19 +101,19 @@ class Cache:
         self._groups[seen.item][live.place] = live
         return _wake(seen.item, known.live if known else None, live)
 
-    def remove(self, manifest: Manifest) -> Wake | None:
+    def remove(self, manifest: Manifest) -> Requeue | None:
         """Take a child's end as it was seen."""
         known = self._kinds[manifest["kind"]].get(key_of(manifest))
         if known is None or known.version > version_of(manifest):
             return None
         return self._drop(known)
 
-    def absent(self, kind: str, key: Key) -> Wake | None:
+    def absent(self, kind: str, key: ObjectKey) -> Requeue | None:
         """Take the answer that there is nothing at a place."""
         known = self._kinds[kind].get(key)
         return self._drop(known) if known else None
 
-    def ended(self, kind: str, key: Key, uid: str) -> None:
+    def ended(self, kind: str, key: ObjectKey, uid: str) -> None:
         """Take the answer that our delete was accepted: late news of that object are dropped."""
         self._ended[uid] = None
         if len(self._ended) > ENDED:
@@ -127,12 +127,12 @@ class Cache:
         self._lost.add(kind)
         self._kinds[kind] = {key: replace(known, told_by_answer=False) for key, known in self._kinds[kind].items()}
 
-    def listed(self, kind: str, manifests: Iterable[Manifest]) -> tuple[list[Wake], list[Key]]:
+    def listed(self, kind: str, manifests: Iterable[Manifest]) -> tuple[list[Requeue], list[ObjectKey]]:
         """Take a whole list of `trimmed` objects: who is to look, and the doubtful places."""
         self._lost.discard(kind)
         wakes, seen = [], set()
         for manifest in manifests:
-            found: Sight = manifest[_SIGHT]
+            found: CachedChild = manifest[_SIGHT]
             seen.add(found.live.key)
             if not self._known(kind, found.live.key, found.version):
                 wakes.append(self._put(found))
@@ -141,23 +141,23 @@ class Cache:
         wakes += [self._drop(known) for known in missing if not known.told_by_answer]
         return [wake for wake in wakes if wake is not None], doubtful
 
-    def _drop(self, known: Sight) -> Wake:
+    def _drop(self, known: CachedChild) -> Requeue:
         del self._kinds[known.live.kind][known.live.key]
         self._forget(known)
-        return Wake(known.item, Urgency.EDIT)
+        return Requeue(known.item, Priority.EDIT)
 
-    def _forget(self, known: Sight) -> None:
+    def _forget(self, known: CachedChild) -> None:
         group = self._groups[known.item]
         group.pop(known.live.place, None)
         if not group:
             del self._groups[known.item]
 
 
-def sight(manifest: Manifest, *, answer: bool = False) -> Sight:
+def sight(manifest: Manifest, *, answer: bool = False) -> CachedChild:
     """Digest a whole object."""
     live = observe_child(manifest)
     live = replace(live, content=exact(live.content))
-    return Sight(live, version_of(manifest), _whose(live, manifest), answer)
+    return CachedChild(live, version_of(manifest), _whose(live, manifest), answer)
 
 
 def trimmed(manifest: Manifest) -> Manifest:
@@ -165,23 +165,23 @@ def trimmed(manifest: Manifest) -> Manifest:
     return {_SIGHT: sight(manifest)}
 
 
-def _whose(live: Live, manifest: Manifest) -> Item:
+def _whose(live: ObservedChild, manifest: Manifest) -> ReconcileKey:
     """The service that owns it, or that its label names; else what its namespace's services share."""
     if live.owner is not None and live.owner.kind == INFERENCE_SERVICE:
-        return Item(INFERENCE_SERVICE, Key(live.key.namespace, live.owner.name))
+        return ReconcileKey(INFERENCE_SERVICE, ObjectKey(live.key.namespace, live.owner.name))
     service = (manifest["metadata"].get("labels") or {}).get(LABEL_SERVICE)
     return (
-        Item(INFERENCE_SERVICE, Key(live.key.namespace, service))
+        ReconcileKey(INFERENCE_SERVICE, ObjectKey(live.key.namespace, service))
         if service
-        else Item(NAMESPACE, Key("", live.key.namespace))
+        else ReconcileKey(NAMESPACE, ObjectKey("", live.key.namespace))
     )
 
 
-def _wake(item: Item, before: Live | None, after: Live) -> Wake | None:
+def _wake(item: ReconcileKey, before: ObservedChild | None, after: ObservedChild) -> Requeue | None:
     """A change of what we made is an edit; a change of scale comes first; counts are a status; the rest is noise."""
     if before is None or (before.uid, before.owner, before.fingerprint) != (after.uid, after.owner, after.fingerprint):
-        return Wake(item, Urgency.EDIT)
+        return Requeue(item, Priority.EDIT)
     if before.replicas == after.replicas:
         return None
     scaled = before.replicas and after.replicas and before.replicas.desired != after.replicas.desired
-    return Wake(item, Urgency.DELETE if scaled else Urgency.STATUS)
+    return Requeue(item, Priority.DELETE if scaled else Priority.STATUS)

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from paceline_core.clock import Clock
-from paceline_core.errors import Conflict, NotFound, PacelineError, Refused
-from paceline_core.kube import Key
+from paceline_core.errors import ApiError, Conflict, NotFound, PacelineError
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.api.resource import RESOURCES, Resource
 from paceline_core.kube.cluster import Manifest
 from paceline_core.telemetry import Metrics, get_logger
-from paceline_operator.budget import Budget
-from paceline_operator.cache import Cache, Wake
-from paceline_operator.faults import Fault, fault_of
-from paceline_operator.leader import Leadership
+from paceline_operator.budget import WriteRateLimiter
+from paceline_operator.cache import ChildCache, Requeue
+from paceline_operator.faults import ConditionFault, fault_of
+from paceline_operator.leader import LeaderElection
 from paceline_operator.nouns import MANAGER, REPLICAS_MANAGER, Action, Apply, Delete, HandOver
-from paceline_operator.queue import Urgency
+from paceline_operator.queue import Priority
 
 T = TypeVar("T")
 TOO_MANY = 429
@@ -32,10 +32,10 @@ _REMEMBERED = 1024
 _log = get_logger(__name__)
 
 
-class Api(Protocol):
+class KubeApi(Protocol):
     """What is asked of the API server; see ApiServer."""
 
-    async def get(self, resource: Resource, key: Key, subresource: str = "") -> Manifest: ...
+    async def get(self, resource: Resource, key: ObjectKey, subresource: str = "") -> Manifest: ...
 
     async def list(
         self, resource: Resource, namespace: str = "", *, selector: str = "", fields: str = ""
@@ -47,18 +47,18 @@ class Api(Protocol):
 
     async def apply_new(self, resource: Resource, body: Manifest, manager: str) -> Manifest: ...
 
-    async def delete(self, resource: Resource, key: Key, uid: str = "") -> None: ...
+    async def delete(self, resource: Resource, key: ObjectKey, uid: str = "") -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Gates:
+class WriteGate:
     """What every write passes: may this process write, and is there budget for it."""
 
-    leadership: Leadership
-    budget: Budget
+    leadership: LeaderElection
+    budget: WriteRateLimiter
     metrics: Metrics
 
-    async def passed(self, verb: str, kind: str, urgency: Urgency) -> None:
+    async def passed(self, verb: str, kind: str, urgency: Priority) -> None:
         """Return when the write may be sent. Raises NotLeading."""
         self.leadership.check()
         await self.budget.spend(urgency)
@@ -66,24 +66,24 @@ class Gates:
         self.metrics.counter("paceline_operator_writes_total", verb, kind).inc()
 
 
-class Hands:
+class PlanExecutor:
     """The only writer of objects; `gates` first, the cache after."""
 
-    def __init__(self, api: Api, cache: Cache, gates: Gates, clock: Clock) -> None:
+    def __init__(self, api: KubeApi, cache: ChildCache, gates: WriteGate, clock: Clock) -> None:
         self._api = api
         self._cache = cache
         self._gates = gates
         self._clock = clock
         self._terminating: OrderedDict[str, float] = OrderedDict()
 
-    async def carry(self, actions: Iterable[Action], urgency: Urgency) -> list[Fault]:
+    async def carry(self, actions: Iterable[Action], urgency: Priority) -> list[ConditionFault]:
         """Do them in order; the faults met. Raises NotLeading, Unreachable, or Refused for too many requests."""
         faults = []
         for action in actions:
             try:
                 await self._act(action, urgency)
-            except (Refused, NotFound) as error:
-                if isinstance(error, Refused) and error.status == TOO_MANY:
+            except (ApiError, NotFound) as error:
+                if isinstance(error, ApiError) and error.status == TOO_MANY:
                     raise
                 namespace = _place(action)[1].namespace
                 if _goes_away(error, namespace):
@@ -92,7 +92,7 @@ class Hands:
                 faults.append(fault_of(error, _doing(action)))
         return faults
 
-    async def status(self, kind: str, manifest: Manifest, status: Manifest, urgency: Urgency) -> Manifest | None:
+    async def status(self, kind: str, manifest: Manifest, status: Manifest, urgency: Priority) -> Manifest | None:
         """Apply the operator's share of a status to this very object; the answer, or None when it is gone.
 
         Raises Conflict when another object has its name, or the server gave up among too many writers.
@@ -107,12 +107,12 @@ class Hands:
         except NotFound:
             return None
 
-    async def write(self, body: Manifest, urgency: Urgency) -> Manifest:
+    async def write(self, body: Manifest, urgency: Priority) -> Manifest:
         """Apply with force. Raises Conflict when a uid or version in it is no longer so."""
         kind = body["kind"]
         return await self._sent("apply", kind, urgency, lambda: self._api.apply(RESOURCES[kind], body, MANAGER))
 
-    async def create(self, body: Manifest, urgency: Urgency) -> Manifest:
+    async def create(self, body: Manifest, urgency: Priority) -> Manifest:
         """Apply what must not exist yet. Raises Conflict."""
         kind = body["kind"]
         return await self._sent("apply", kind, urgency, lambda: self._api.apply_new(RESOURCES[kind], body, MANAGER))
@@ -122,14 +122,14 @@ class Hands:
         told = self._terminating.get(namespace)
         return told is not None and self._clock.monotonic() - told < TERMINATING_S
 
-    async def look(self, kind: str, key: Key) -> Wake | None:
+    async def look(self, kind: str, key: ObjectKey) -> Requeue | None:
         """Ask what stands at a place, and let the cache know; who is to look at it, unless it is the caller."""
         try:
             return self._cache.put(await self._api.get(RESOURCES[kind], key), answer=True)
         except NotFound:
             return self._cache.absent(kind, key)
 
-    async def _act(self, action: Action, urgency: Urgency) -> None:
+    async def _act(self, action: Action, urgency: Priority) -> None:
         try:
             match action:
                 case Apply():
@@ -143,11 +143,11 @@ class Hands:
             _log.info("a conflict is looked into", extra={"kind": kind, "object": str(key), "reason": str(error)})
             await self.look(kind, key)
 
-    async def _apply(self, action: Apply, urgency: Urgency) -> None:
+    async def _apply(self, action: Apply, urgency: Priority) -> None:
         send = self.write if action.force else self.create
         self._cache.put(await send(action.manifest(), urgency), answer=True)
 
-    async def _hand_over(self, action: HandOver, urgency: Urgency) -> None:
+    async def _hand_over(self, action: HandOver, urgency: Priority) -> None:
         body = action.manifest()
         answer = await self._sent(
             "apply",
@@ -157,16 +157,16 @@ class Hands:
         )
         self._cache.put(answer, answer=True)
 
-    async def _delete(self, action: Delete, urgency: Urgency) -> None:
+    async def _delete(self, action: Delete, urgency: Priority) -> None:
         kind, key = action.kind, action.key
         await self._sent("delete", kind, urgency, lambda: self._api.delete(RESOURCES[kind], key, action.uid))
         self._cache.ended(kind, key, action.uid)
 
-    async def _sent(self, verb: str, kind: str, urgency: Urgency, request: Callable[[], Awaitable[T]]) -> T:
+    async def _sent(self, verb: str, kind: str, urgency: Priority, request: Callable[[], Awaitable[T]]) -> T:
         await self._gates.passed(verb, kind, urgency)
         try:
             return await request()
-        except Refused as error:
+        except ApiError as error:
             if error.status == TOO_MANY:
                 self._gates.budget.stop(error.retry_after or RETRY_AFTER_S)
             raise
@@ -184,7 +184,7 @@ def _goes_away(error: PacelineError, namespace: str) -> bool:
     return "is being terminated" in text or f'namespaces "{namespace}" not found' in text
 
 
-def _place(action: Action) -> tuple[str, Key]:
+def _place(action: Action) -> tuple[str, ObjectKey]:
     match action:
         case Apply(child=child):
             return child.place

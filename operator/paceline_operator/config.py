@@ -9,7 +9,7 @@ from paceline_core.kube.connect import ClusterConfig
 from paceline_operator.nouns import Settings
 
 
-class WorkerConfig(Config):
+class WorkerPodConfig(Config):
     """What every worker pod has in common."""
 
     image: str = Field(min_length=1)
@@ -57,7 +57,7 @@ class OperatorConfig(Config):
     """Health and metrics."""
     endpoint: str = Field(pattern=r"^https?://")
     """URL of the gateway, as services' status shows it."""
-    worker: WorkerConfig
+    worker: WorkerPodConfig
     route_hosts: tuple[str, ...] = ()
     """Outside hosts that InferenceRoutes may name."""
     requests_per_second: float = Field(default=50.0, gt=0)

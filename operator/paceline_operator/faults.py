@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline_core.errors import Forbidden, Refused, Unauthorized
+from paceline_core.errors import ApiError, Forbidden, Unauthorized
 from paceline_core.kube.cluster import Manifest
-from paceline_core.workload import Verdict, summary, why
+from paceline_core.workload import ConditionValue, summary, summary_reason
 
 DEGRADED = "Degraded"
 CONDITIONS = ("Accepted", "Ready", "Progressing", "ModelFits", DEGRADED)
@@ -20,7 +20,7 @@ _FORBIDDEN = " is forbidden: "
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ConditionFault:
     """`reason` is one CamelCase word: Forbidden, Invalid or Failed; the message names object and cause.
 
     `missing` is the same for all objects that lack one right: see `missing_right`.
@@ -31,14 +31,14 @@ class Fault:
     missing: str = field(default="", compare=False)
 
 
-def fault_of(error: Exception, doing: str) -> Fault:
+def fault_of(error: Exception, doing: str) -> ConditionFault:
     """The fault behind an error; `doing` says what was tried, like `apply Deployment default/chat-main`."""
     if isinstance(error, Forbidden):
         told = _brief(f"{error.message} (the operator's role lacks this right; tried: {doing})")
-        return Fault("Forbidden", told, missing_right(error))
-    if isinstance(error, Refused):
-        return Fault("Invalid", _brief(f"the API server refused to {doing}: {error.message}"))
-    return Fault("Failed", _brief(f"cannot {doing}: {type(error).__name__}: {error}"))
+        return ConditionFault("Forbidden", told, missing_right(error))
+    if isinstance(error, ApiError):
+        return ConditionFault("Invalid", _brief(f"the API server refused to {doing}: {error.message}"))
+    return ConditionFault("Failed", _brief(f"cannot {doing}: {type(error).__name__}: {error}"))
 
 
 def missing_right(error: Exception) -> str:
@@ -48,7 +48,9 @@ def missing_right(error: Exception) -> str:
     return error.message.partition(_FORBIDDEN)[2] or error.message if isinstance(error, Forbidden) else ""
 
 
-def degraded(live: Mapping[str, Any], planned: Manifest | None, fault: Fault, time: str, generation: int) -> Manifest:
+def degraded(
+    live: Mapping[str, Any], planned: Manifest | None, fault: ConditionFault, time: str, generation: int
+) -> Manifest:
     """The operator's whole share of a status with the fault in it; `live` is the status as it stands."""
     status = planned if planned is not None else operators_share(live)
     conditions = {found["type"]: found for found in status.get("conditions") or ()}
@@ -68,7 +70,7 @@ def operators_share(live: Mapping[str, Any]) -> Manifest:
     return {**share, "conditions": [found for found in live.get("conditions") or () if found["type"] in CONDITIONS]}
 
 
-def _condition(live: Mapping[str, Any], fault: Fault, time: str, generation: int) -> Manifest:
+def _condition(live: Mapping[str, Any], fault: ConditionFault, time: str, generation: int) -> Manifest:
     conditions: dict[str, Manifest] = {found["type"]: found for found in live.get("conditions") or ()}
     before = conditions.get(DEGRADED, {})
     since = before.get("lastTransitionTime", time) if before.get("status") == "True" else time
@@ -94,8 +96,8 @@ def timeless(status: Mapping[str, Any]) -> Manifest:
 def _short(workload: Manifest, conditions: Mapping[str, Manifest]) -> Manifest:
     """The workload with a summary that ends in the reason."""
     counts, *words = workload["summary"].split()
-    verdicts = {kind: Verdict(one["status"], one["reason"], "") for kind, one in conditions.items()}
-    return {**workload, "summary": summary(counts, why(verdicts), emulated="emulated" in words)}
+    verdicts = {kind: ConditionValue(one["status"], one["reason"], "") for kind, one in conditions.items()}
+    return {**workload, "summary": summary(counts, summary_reason(verdicts), emulated="emulated" in words)}
 
 
 def _brief(message: str) -> str:

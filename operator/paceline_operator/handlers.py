@@ -27,7 +27,7 @@ import kopf
 
 from paceline_core.clock import Clock
 from paceline_core.kube.api.credentials import Credentials
-from paceline_core.kube.api.pulse import Pulse
+from paceline_core.kube.api.pulse import WatchLiveness
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.api.watch import backoff_s
 from paceline_core.kube.cluster import Manifest
@@ -144,10 +144,12 @@ def settings() -> kopf.OperatorSettings:
     return made
 
 
-class Session:
+class KopfLogin:
     """Makes kopf's sessions. `pulses` by kind are stamped by what a watch brings."""
 
-    def __init__(self, credentials: Credentials, pulses: Mapping[str, Pulse], on_list: OnList, clock: Clock) -> None:
+    def __init__(
+        self, credentials: Credentials, pulses: Mapping[str, WatchLiveness], on_list: OnList, clock: Clock
+    ) -> None:
         self.repeats = Repeats()
         self._credentials = credentials
         self._clock = clock

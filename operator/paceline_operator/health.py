@@ -12,27 +12,27 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from paceline_core.clock import Clock
-from paceline_core.kube.api.pulse import Pulse
+from paceline_core.kube.api.pulse import WatchLiveness
 from paceline_core.telemetry import Metrics
 from paceline_operator.config import HealthConfig
 from paceline_operator.queue import WorkQueue
-from paceline_operator.world import World
+from paceline_operator.world import ClusterState
 
 
 @dataclass(frozen=True, slots=True)
-class Vitals:
+class HealthInputs:
     """What health is judged by. `ended` names a part that ended, or nothing."""
 
-    world: World
+    world: ClusterState
     queue: WorkQueue
-    pulses: Callable[[], Iterable[Pulse]]
+    pulses: Callable[[], Iterable[WatchLiveness]]
     limits: HealthConfig
     metrics: Metrics
     clock: Clock
     ended: Callable[[], str]
 
 
-def illness(vitals: Vitals) -> str:
+def liveness_error(vitals: HealthInputs) -> str:
     """Why this process should be started anew, or nothing."""
     now, limits = vitals.clock.monotonic(), vitals.limits
     if ended := vitals.ended():
@@ -46,24 +46,24 @@ def illness(vitals: Vitals) -> str:
     return ""
 
 
-def unreadiness(vitals: Vitals) -> str:
+def readiness_error(vitals: HealthInputs) -> str:
     """What is not listed yet, with the right that it lacks, or nothing."""
     world = vitals.world
     kinds = [f"{kind} ({world.blind[kind]})" if kind in world.blind else kind for kind in world.missing]
     return f"not listed yet: {', '.join(kinds)}" if kinds else ""
 
 
-def make_app(vitals: Vitals) -> FastAPI:
+def make_app(vitals: HealthInputs) -> FastAPI:
     """`/healthz`, `/readyz`, `/metrics`."""
     app = FastAPI(openapi_url=None)
 
     @app.get("/healthz")
     async def healthz() -> Response:
-        return _told(illness(vitals))
+        return _told(liveness_error(vitals))
 
     @app.get("/readyz")
     async def readyz() -> Response:
-        return _told(unreadiness(vitals))
+        return _told(readiness_error(vitals))
 
     @app.get("/metrics")
     async def metrics(request: Request) -> Response:
@@ -79,7 +79,7 @@ def _told(trouble: str) -> Response:
     return PlainTextResponse(trouble or "ok", 503 if trouble else 200)
 
 
-def _measure(vitals: Vitals) -> None:
+def _measure(vitals: HealthInputs) -> None:
     now, backlog, metrics = vitals.clock.monotonic(), vitals.queue.backlog, vitals.metrics
     metrics.gauge("paceline_operator_queue_depth").set(backlog.depth)
     metrics.gauge("paceline_operator_queue_oldest_seconds").set(backlog.oldest_s(now))

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from paceline_core.auth import JwkSet, new_signing_key, public_half
 from paceline_core.clock import Clock
 from paceline_core.errors import Conflict, NotFound
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.kube.cluster import Manifest
 from paceline_core.telemetry import get_logger
-from paceline_operator.carry import Api, Hands
+from paceline_operator.carry import KubeApi, PlanExecutor
 from paceline_operator.nouns import Deliver, KeysPlan, KeysView, SigningKey
 from paceline_operator.plans.keys import REGISTRY, SIGNERS, plan_keys
 from paceline_operator.plans.marks import shared_labels
-from paceline_operator.queue import Urgency
+from paceline_operator.queue import Priority
 
 STEPS = 4
 CONFLICT_S = 1.0
@@ -28,7 +28,7 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Rotation:
+class RotationConfig:
     """Where keys live, how often they rotate, and whom to tell when the trusted ones change."""
 
     namespace: str
@@ -36,10 +36,10 @@ class Rotation:
     changed: Callable[[], None]
 
 
-class Keys:
+class KeyRotator:
     """The rotation of one installation. `trust`: the public keys that every namespace must know, None until known."""
 
-    def __init__(self, api: Api, hands: Hands, rotation: Rotation, clock: Clock) -> None:
+    def __init__(self, api: KubeApi, hands: PlanExecutor, rotation: RotationConfig, clock: Clock) -> None:
         self._api = api
         self._hands = hands
         self._namespace = rotation.namespace
@@ -51,7 +51,7 @@ class Keys:
         self._memo: Mapping[str, float] = {}
         self.trust: JwkSet | None = None
 
-    async def reconcile(self, urgency: Urgency) -> float | None:
+    async def reconcile(self, urgency: Priority) -> float | None:
         """Take the steps that are due; when the next one is."""
         again_s: float | None = None
         for _ in range(STEPS):
@@ -81,11 +81,11 @@ class Keys:
 
     async def _registry(self) -> Manifest | None:
         try:
-            return await self._api.get(RESOURCES["ConfigMap"], Key(self._namespace, REGISTRY))
+            return await self._api.get(RESOURCES["ConfigMap"], ObjectKey(self._namespace, REGISTRY))
         except NotFound:
             return None
 
-    async def _carry(self, plan: KeysPlan, urgency: Urgency) -> bool:
+    async def _carry(self, plan: KeysPlan, urgency: Priority) -> bool:
         """Whether anything was written."""
         if plan.registry is not None:
             write = self._hands.write if plan.registry.force else self._hands.create
@@ -97,7 +97,7 @@ class Keys:
             self._changed()
         return plan.registry is not None or bool(plan.deliver)
 
-    async def _deliver(self, delivery: Deliver, urgency: Urgency) -> None:
+    async def _deliver(self, delivery: Deliver, urgency: Priority) -> None:
         private = self._pairs[delivery.signer]
         await self._hands.write(_secret(delivery.signer, self._namespace, private), urgency)
         self._delivered.add(delivery.kid)

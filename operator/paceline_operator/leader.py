@@ -7,7 +7,7 @@ are guarded by uid, first applies never force.
 import asyncio
 
 from paceline_core.clock import Clock
-from paceline_core.kube.leadership import Candidate, LeaseApi
+from paceline_core.kube.leadership import LeaderElector, LeaseApi
 from paceline_core.telemetry import Metrics
 
 LEASE = "paceline-operator"
@@ -18,11 +18,11 @@ class NotLeading(Exception):
     """This process may not write now; the key waits until somebody may."""
 
 
-class Leadership:
+class LeaderElection:
     """`run` it; `leads` says whether to write, `led` waits until so."""
 
     def __init__(self, leases: LeaseApi, holder: str, ttl_s: float, clock: Clock, metrics: Metrics) -> None:
-        self._candidate = Candidate(leases, LEASE, holder, ttl_s, clock)
+        self._candidate = LeaderElector(leases, LEASE, holder, ttl_s, clock)
         self._pause_s = ttl_s / 5
         self._clock = clock
         self._gauge = metrics.gauge("paceline_operator_leader")

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from paceline_core.clock import Clock
 from paceline_core.errors import Forbidden, PacelineError
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.objects.naming import LABEL_SERVICE
 from paceline_core.telemetry import get_logger
-from paceline_operator.budget import Bucket
-from paceline_operator.carry import Api
+from paceline_operator.budget import TokenBucket
+from paceline_operator.carry import KubeApi
 from paceline_operator.faults import fault_of
-from paceline_operator.nouns import Trouble
+from paceline_operator.nouns import PodProblem
 from paceline_operator.plans.observe import pod_trouble
 
 PATIENCE_S = 5.0
@@ -34,23 +34,23 @@ class _Watched:
 
     since: float
     again: float = 0.0
-    troubles: tuple[Trouble, ...] = field(default=())
+    troubles: tuple[PodProblem, ...] = field(default=())
 
 
-class Lookout:
+class PodDiagnostics:
     """Troubles by service."""
 
-    def __init__(self, api: Api, clock: Clock) -> None:
+    def __init__(self, api: KubeApi, clock: Clock) -> None:
         self._api = api
         self._clock = clock
-        self._bucket = Bucket(RATE, 2 * RATE, 2 * RATE, clock.monotonic())
-        self._watched: dict[Key, _Watched] = {}
+        self._bucket = TokenBucket(RATE, 2 * RATE, 2 * RATE, clock.monotonic())
+        self._watched: dict[ObjectKey, _Watched] = {}
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: ObjectKey) -> None:
         """The service is ready, or gone."""
         self._watched.pop(key, None)
 
-    def again_s(self, key: Key) -> float | None:
+    def again_s(self, key: ObjectKey) -> float | None:
         """When to look at an unready service again."""
         watched = self._watched.get(key)
         if watched is None:
@@ -60,7 +60,7 @@ class Lookout:
             return PATIENCE_S - (now - watched.since)
         return min(EVERY_S, watched.again - now) if watched.again > now else EVERY_S
 
-    async def troubles(self, key: Key, *, crowded: bool = False) -> tuple[Trouble, ...]:
+    async def troubles(self, key: ObjectKey, *, crowded: bool = False) -> tuple[PodProblem, ...]:
         """What keeps an unready service's pods, as last seen; () while patience lasts. Nothing is asked in a crowd."""
         now = self._clock.monotonic()
         watched = self._watched.setdefault(key, _Watched(now))
@@ -71,20 +71,20 @@ class Lookout:
             watched.troubles = await self._look(key, watched)
         return watched.troubles
 
-    async def _look(self, key: Key, watched: _Watched) -> tuple[Trouble, ...]:
+    async def _look(self, key: ObjectKey, watched: _Watched) -> tuple[PodProblem, ...]:
         try:
             pods = await self._api.list(RESOURCES["Pod"], key.namespace, selector=f"{LABEL_SERVICE}={key.name}")
         except Forbidden as error:
             fault = fault_of(error, f"list the pods of {key}")
             watched.again -= EVERY_S - REFUSED_S
-            return (Trouble(fault.reason, fault.message),)
+            return (PodProblem(fault.reason, fault.message),)
         except PacelineError as error:
             _log.info("pods could not be read", extra={"service": str(key), "reason": str(error)})
             return watched.troubles
-        return gathered(trouble for pod in pods if (trouble := pod_trouble(pod)) is not None)
+        return aggregate(trouble for pod in pods if (trouble := pod_trouble(pod)) is not None)
 
 
-def gathered(troubles: Iterable[Trouble]) -> tuple[Trouble, ...]:
+def aggregate(troubles: Iterable[PodProblem]) -> tuple[PodProblem, ...]:
     """Each trouble once, with how many pods say so; the most frequent first."""
     counts = Counter(troubles)
     return tuple(replace(trouble, pods=count) for trouble, count in counts.most_common())

@@ -19,17 +19,17 @@ import uvloop
 from paceline_core.clock import SystemClock
 from paceline_core.config import LEVEL_VARIABLE, from_environment
 from paceline_core.errors import InvalidInput, PacelineError
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 from paceline_core.listening import bind
 from paceline_core.telemetry import configure, get_logger
 from paceline_operator.config import OperatorConfig
-from paceline_operator.process import Site, serve
+from paceline_operator.process import OperatorDeps, serve
 
 _log = get_logger(__name__)
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def main(wrap: Callable[[ApiServer], ApiServer] = lambda api: api) -> int:
+def main(wrap: Callable[[KubeClient], KubeClient] = lambda api: api) -> int:
     """Run until a signal; the exit status. `wrap` stands between the operator and the API server, for tests."""
     configure("operator", os.environ.get(LEVEL_VARIABLE, "INFO"))
     try:
@@ -37,7 +37,7 @@ def main(wrap: Callable[[ApiServer], ApiServer] = lambda api: api) -> int:
         with bind(config.listen) as listening:
             _calm_collector()
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(_run(Site(config, SystemClock(), wrap), listening))
+                runner.run(_run(OperatorDeps(config, SystemClock(), wrap), listening))
     except PacelineError as error:
         sys.stderr.write(f"paceline operator: {error}\n")
         return 2 if isinstance(error, InvalidInput) else 1
@@ -53,7 +53,7 @@ def _calm_collector() -> None:
     gc.set_threshold(20_000, 50, 100)
 
 
-async def _run(site: Site, listening: socket.socket) -> None:
+async def _run(site: OperatorDeps, listening: socket.socket) -> None:
     stop = asyncio.Event()
 
     def take_signals() -> None:

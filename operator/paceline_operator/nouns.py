@@ -1,24 +1,25 @@
 """What the operator's plans speak of: children wished and seen, what a reconcile sees, what it answers.
 
-Plain data: a `View` goes into a plan, a `Plan` comes out, and the shell carries it out. A `Memo` only saves
-time: a plan without it is the same. Times are seconds of a monotonic clock (`now`) and RFC 3339 UTC (`time`).
+Plain data: a `ReconcileInput` goes into a plan, a `ReconcilePlan` comes out, and the shell carries it out. A `Memo`
+only saves time: a plan without it is the same. Times are seconds of a monotonic clock (`now`) and RFC 3339 UTC
+(`time`).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from paceline_core.auth import JwkSet
-from paceline_core.kube.cluster import Event, Key, Manifest
-from paceline_core.objects.model_names import Loss
+from paceline_core.kube.cluster import Event, Manifest, ObjectKey
+from paceline_core.objects.model_names import LostName
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.objects.service import InferenceService
-from paceline_core.workload import Verdict
+from paceline_core.workload import ConditionValue
 
 MANAGER = "paceline-operator"
 REPLICAS_MANAGER = "paceline-replicas"
 SCALER = "paceline-autoscaler"
 
-Place = tuple[str, Key]
+ObjectRef = tuple[str, ObjectKey]
 """A child's kind and key."""
 
 
@@ -50,7 +51,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class PodProblem:
     """Why pods do not become ready: one CamelCase word, a sentence, the pool and how many pods say so."""
 
     reason: str
@@ -60,7 +61,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Replicas:
+class ReplicaCounts:
     """A Deployment's counts. `total` holds old and new pods, not `terminating` ones.
 
     `shared`: another manager owns `.spec.replicas`, so that an apply may leave it out. `trouble`: what the Deployment's
@@ -76,7 +77,7 @@ class Replicas:
     generation: int
     observed_generation: int
     shared: bool
-    trouble: Trouble | None = None
+    trouble: PodProblem | None = None
     scaled_by: str = ""
 
     @property
@@ -92,21 +93,21 @@ class Replicas:
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class DesiredChild:
     """One object as it is wished: a complete apply configuration, for a Deployment without its replicas."""
 
     kind: str
-    key: Key
+    key: ObjectKey
     body: Manifest
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ObjectRef:
         """Where it stands."""
         return (self.kind, self.key)
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class ObservedChild:
     """One object as it was seen. `content` is JSON of all that a plan compares; `fingerprint` stands for it.
 
     `inputs` is the annotation of that name; `replicas` is for Deployments alone. `changed_by`: the manager of the last
@@ -115,7 +116,7 @@ class Live:
     """
 
     kind: str
-    key: Key
+    key: ObjectKey
     uid: str
     owner: Owner | None
     content: bytes
@@ -123,18 +124,18 @@ class Live:
     managed: bool
     inputs: str = ""
     pool: str = ""
-    replicas: Replicas | None = None
+    replicas: ReplicaCounts | None = None
     changed_by: str = ""
     additions: tuple[tuple[str, str], ...] = ()
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ObjectRef:
         """Where it stands."""
         return (self.kind, self.key)
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ServiceFacts:
     """What a service's spec amounts to, as far as its status goes; plain words, so that it is cheap to keep.
 
     `pools`: those that are to run; `workload`: somebody else's Deployment that serves instead. Of a spec that is not
@@ -145,8 +146,8 @@ class Facts:
     revision: str
     pools: tuple[str, ...]
     emulated: bool
-    accepted: Verdict
-    fits: Verdict
+    accepted: ConditionValue
+    fits: ConditionValue
     workload: str = ""
     model: str = ""
     served_name: str = ""
@@ -155,23 +156,23 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Validation:
     """`service` and `resolved` are None for what cannot be read; `runs`: its children are to be made."""
 
-    accepted: Verdict
-    fits: Verdict
+    accepted: ConditionValue
+    fits: ConditionValue
     runs: bool
     service: InferenceService | None = None
     resolved: ResolvedService | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class Converged:
     """Nothing had to be done for these inputs and these children (their fingerprints)."""
 
     inputs: tuple[object, ...]
-    children: frozenset[tuple[Place, str]]
-    facts: Facts
+    children: frozenset[tuple[ObjectRef, str]]
+    facts: ServiceFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,30 +185,30 @@ class Memo:
 
     since: float
     written: float | None = None
-    settled: Settled | None = None
-    judged: tuple[tuple[object, ...], Judgement] | None = None
-    seen: Mapping[Place, tuple[str, int, tuple[tuple[str, str], ...]]] | None = None
+    settled: Converged | None = None
+    judged: tuple[tuple[object, ...], Validation] | None = None
+    seen: Mapping[ObjectRef, tuple[str, int, tuple[tuple[str, str], ...]]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ReconcileInput:
     """What one service's reconcile sees. `service` is the object as the API server has it.
 
     `children`: everything seen that the service owns or that stands in its children's places, whoever owns it.
     `shared`: the namespace's shared objects by kind. `profiles`: AcceleratorProfiles by name, None if nobody may read
-    them. `loss`: who else answers to the service's served name, if anybody does (see `Names`).
+    them. `loss`: who else answers to the service's served name, if anybody does (see `ModelNameIndex`).
     `crowd`: how many services start at once, when they are many; then what can be told later is.
     """
 
     service: Manifest
-    children: Mapping[Place, Live]
-    shared: Mapping[str, Live]
+    children: Mapping[ObjectRef, ObservedChild]
+    shared: Mapping[str, ObservedChild]
     settings: Settings
     now: float
     time: str
     profiles: Mapping[str, Manifest] | None = field(default_factory=dict)
-    troubles: tuple[Trouble, ...] = ()
-    loss: Loss | None = None
+    troubles: tuple[PodProblem, ...] = ()
+    loss: LostName | None = None
     crowd: int = 0
     memo: Memo | None = None
 
@@ -216,7 +217,7 @@ class View:
 class Apply:
     """Server-side apply. Without `uid` it creates and must not force; with it, it forces on that object alone."""
 
-    child: Child
+    child: DesiredChild
     force: bool
     reason: str
     replicas: int | None = None
@@ -236,7 +237,7 @@ class Apply:
 class HandOver:
     """Let `paceline-replicas` co-own a Deployment's replicas at their live value. No force: a Conflict means done."""
 
-    key: Key
+    key: ObjectKey
     uid: str
     replicas: int
     reason: str
@@ -256,7 +257,7 @@ class Delete:
     """Delete this very object, and no other of its name."""
 
     kind: str
-    key: Key
+    key: ObjectKey
     uid: str
     reason: str
 
@@ -265,7 +266,7 @@ Action = Apply | HandOver | Delete
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReconcilePlan:
     """What to do, in this order: actions, status, events; then look again after `again_s`, if it is given.
 
     `status` is the operator's whole share, or None when what stands there is right or must wait. `memo` goes into the
@@ -290,7 +291,7 @@ class NamespaceView:
 
     namespace: str
     services: int
-    shared: Mapping[str, Live]
+    shared: Mapping[str, ObservedChild]
     settings: Settings
     trust: JwkSet | None
     terminating: bool = False

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 import orjson
 
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.api.server import key_of
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
-from paceline_operator.queue import Item, Urgency
+from paceline_operator.queue import Priority, ReconcileKey
 
 KINDS = (INFERENCE_SERVICE, TENANT, INFERENCE_ROUTE, ACCELERATOR_PROFILE)
 _SEEN = "seen"
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class CachedObject:
     """One object. `essence` is what a person can change, as bytes to compare."""
 
     version: int
@@ -41,30 +41,30 @@ class Stored:
 class Change:
     """An object came, changed (`came` False) or went (`urgency` DELETE and no longer known)."""
 
-    item: Item
-    urgency: Urgency
+    item: ReconcileKey
+    urgency: Priority
     came: bool = False
     went: bool = False
 
 
-class Objects:
+class ObjectCache:
     """All objects of the four kinds. Invariant: an object's version never goes back."""
 
     def __init__(self) -> None:
-        self._kinds: dict[str, dict[Key, Stored]] = {kind: {} for kind in KINDS}
+        self._kinds: dict[str, dict[ObjectKey, CachedObject]] = {kind: {} for kind in KINDS}
         self._counts: Counter[tuple[str, str]] = Counter()
 
-    def get(self, item: Item) -> Manifest | None:
+    def get(self, item: ReconcileKey) -> Manifest | None:
         """The object, or None when there is none or it goes away."""
         stored = self._kinds[item.kind].get(item.key)
         return stored.manifest() if stored is not None and not stored.going else None
 
-    def uid(self, item: Item) -> str:
+    def uid(self, item: ReconcileKey) -> str:
         """The object's uid, or nothing."""
         stored = self._kinds[item.kind].get(item.key)
         return stored.uid if stored else ""
 
-    def keys(self, kind: str) -> list[Key]:
+    def keys(self, kind: str) -> list[ObjectKey]:
         """Where the kind's objects are."""
         return list(self._kinds[kind])
 
@@ -81,20 +81,20 @@ class Objects:
         item = _item(manifest)
         return None if self._known(item, version_of(manifest)) else self._put(item, _stored(manifest))
 
-    def _known(self, item: Item, version: int) -> bool:
+    def _known(self, item: ReconcileKey, version: int) -> bool:
         """Whether this, or something younger, was taken: mostly the watch's echo of our own status."""
         known = self._kinds[item.kind].get(item.key)
         return known is not None and version <= known.version
 
-    def _put(self, item: Item, new: Stored) -> Change | None:
+    def _put(self, item: ReconcileKey, new: CachedObject) -> Change | None:
         known = self._kinds[item.kind].get(item.key)
         self._kinds[item.kind][item.key] = new
         self._counts[item.kind, item.key.namespace] += known is None
         if new.going:
-            return Change(item, Urgency.DELETE)
+            return Change(item, Priority.DELETE)
         if known is None or known.uid != new.uid:
-            return Change(item, Urgency.CREATE if known is None else Urgency.EDIT, came=True)
-        return Change(item, Urgency.EDIT) if known.essence != new.essence else None
+            return Change(item, Priority.CREATE if known is None else Priority.EDIT, came=True)
+        return Change(item, Priority.EDIT) if known.essence != new.essence else None
 
     def remove(self, manifest: Manifest) -> Change | None:
         """Take an object's end as it was seen."""
@@ -107,7 +107,7 @@ class Objects:
     def listed(self, kind: str, manifests: Iterable[Manifest], version: int, namespace: str = "") -> list[Change]:
         """Take a whole list of `seen` objects, of one namespace or of all, that was complete at `version`."""
         changes = []
-        found: set[Key] = set()
+        found: set[ObjectKey] = set()
         for manifest in manifests:
             item, new = manifest[_SEEN]
             found.add(item.key)
@@ -118,24 +118,24 @@ class Objects:
             for key, known in self._kinds[kind].items()
             if key not in found and known.version <= version and namespace in ("", key.namespace)
         ]
-        changes += [self._drop(Item(kind, key)) for key in absent]
+        changes += [self._drop(ReconcileKey(kind, key)) for key in absent]
         return [change for change in changes if change is not None]
 
-    def _drop(self, item: Item) -> Change:
+    def _drop(self, item: ReconcileKey) -> Change:
         del self._kinds[item.kind][item.key]
         self._counts[item.kind, item.key.namespace] -= 1
-        return Change(item, Urgency.DELETE, went=True)
+        return Change(item, Priority.DELETE, went=True)
 
 
-class Book(Mapping[str, Manifest]):
+class CacheView(Mapping[str, Manifest]):
     """The objects of a kind that has no namespaces, by name; each is read when it is asked for."""
 
-    def __init__(self, objects: Objects, kind: str) -> None:
+    def __init__(self, objects: ObjectCache, kind: str) -> None:
         self._objects = objects
         self._kind = kind
 
     def __getitem__(self, name: str) -> Manifest:
-        found = self._objects.get(Item(self._kind, Key("", name)))
+        found = self._objects.get(ReconcileKey(self._kind, ObjectKey("", name)))
         if found is None:
             raise KeyError(name)
         return found
@@ -162,15 +162,15 @@ def exact(data: bytes) -> bytes:
     return bytes(memoryview(data))
 
 
-def _item(manifest: Manifest) -> Item:
-    return Item(manifest["kind"], key_of(manifest))
+def _item(manifest: Manifest) -> ReconcileKey:
+    return ReconcileKey(manifest["kind"], key_of(manifest))
 
 
-def _stored(manifest: Manifest) -> Stored:
+def _stored(manifest: Manifest) -> CachedObject:
     metadata = manifest["metadata"]
     kept = {name: value for name, value in metadata.items() if name != "managedFields"}
     essence = (metadata.get("generation"), metadata.get("labels") or {}, metadata.get("annotations") or {})
-    return Stored(
+    return CachedObject(
         version_of(manifest),
         metadata["uid"],
         hash(orjson.dumps(essence, option=orjson.OPT_SORT_KEYS)),

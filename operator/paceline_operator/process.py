@@ -12,37 +12,37 @@ from dataclasses import dataclass
 
 from paceline_core.clock import Clock
 from paceline_core.kube.api.credentials import Access
-from paceline_core.kube.api.server import ApiServer
-from paceline_core.kube.lease import Leases
+from paceline_core.kube.api.server import KubeClient
+from paceline_core.kube.lease import LeaseClient
 from paceline_core.serving import admin_server
 from paceline_core.tasks import cancel
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_operator.config import OperatorConfig
-from paceline_operator.health import Vitals, make_app
-from paceline_operator.operator import Means, Operator
+from paceline_operator.health import HealthInputs, make_app
+from paceline_operator.operator import Manager, ManagerDeps
 
 _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class OperatorDeps:
     """What comes from outside: how to reach the API server, the time, what to do to connections before their use."""
 
     config: OperatorConfig
     clock: Clock
-    wrap: Callable[[ApiServer], ApiServer] = lambda api: api
+    wrap: Callable[[KubeClient], KubeClient] = lambda api: api
 
 
 async def serve(
-    site: Site, listening: socket.socket, stop: asyncio.Event, take_signals: Callable[[], None] = lambda: None
+    site: OperatorDeps, listening: socket.socket, stop: asyncio.Event, take_signals: Callable[[], None] = lambda: None
 ) -> None:
     """Reconcile and answer until `stop`. Raises what broke a part. kopf takes the signals: `take_signals` again."""
     metrics = Metrics("operator")
     async with _connections(site) as (api, own):
         config, clock = site.config, site.clock
-        leases = Leases(own, config.namespace, clock)
-        operator = Operator(Means(config, site.wrap(api), leases, clock, metrics, take_signals))
-        vitals = Vitals(
+        leases = LeaseClient(own, config.namespace, clock)
+        operator = Manager(ManagerDeps(config, site.wrap(api), leases, clock, metrics, take_signals))
+        vitals = HealthInputs(
             operator.world, operator.queue, lambda: operator.pulses, config.health, metrics, clock, operator.ended
         )
         http = admin_server(make_app(vitals))
@@ -60,11 +60,11 @@ async def serve(
 
 
 @contextlib.asynccontextmanager
-async def _connections(site: Site) -> AsyncIterator[tuple[ApiServer, ApiServer]]:
+async def _connections(site: OperatorDeps) -> AsyncIterator[tuple[KubeClient, KubeClient]]:
     access = Access(site.config.cluster.kubeconfig)
-    api = await ApiServer.connect(access, site.clock)
+    api = await KubeClient.connect(access, site.clock)
     try:
-        own = await ApiServer.connect(access, site.clock)
+        own = await KubeClient.connect(access, site.clock)
         try:
             yield api, own
         finally:

@@ -1,13 +1,13 @@
 """Which key is worked on next: one place a key, the most urgent first, the oldest among equals.
 
-`Backlog` is pure: it is told the time. A key is in at most one of four states: absent, waiting, running, or due later.
-What arrives while a key runs makes it wait again afterwards, so no two workers hold one key and nothing is forgotten.
-A key that failed comes back after a pause that doubles; only a deletion, a change of scale or an edit ends the pause
-early, since the echo of our own failure must not. The number of keys is the number of objects, and that is the cap.
-Of the keys that lack one right (or credentials), `PROBES` come back within `REFUSED_PAUSE_S`, and the first that gets
-further wakes all the others: a right that is back works within seconds, and one that is missing for good costs little
-more for a thousand keys than for two.
-Known hole: strict priority, so an endless storm of edits would keep resyncs waiting; the health probe shows it.
+`PriorityQueue` is pure: it is told the time. A key is in at most one of four states: absent, waiting, running, or due
+later. What arrives while a key runs makes it wait again afterwards, so no two workers hold one key and nothing is
+forgotten. A key that failed comes back after a pause that doubles; only a deletion, a change of scale or an edit ends
+the pause early, since the echo of our own failure must not. The number of keys is the number of objects, and that is
+the cap. Of the keys that lack one right (or credentials), `PROBES` come back within `REFUSED_PAUSE_S`, and the first
+that gets further wakes all the others: a right that is back works within seconds, and one that is missing for good
+costs little more for a thousand keys than for two. Known hole: strict priority, so an endless storm of edits would keep
+resyncs waiting; the health probe shows it.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from enum import IntEnum
 from itertools import islice
 
 from paceline_core.clock import Clock
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 120.0
@@ -26,7 +26,7 @@ REFUSED_PAUSE_S = 10.0
 PROBES = 2
 
 
-class Urgency(IntEnum):
+class Priority(IntEnum):
     """Why a key is to be looked at; less is sooner."""
 
     DELETE = 0
@@ -42,18 +42,18 @@ class Urgency(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Item:
+class ReconcileKey:
     """What a pass is about: a kind and an object's place."""
 
     kind: str
-    key: Key
+    key: ObjectKey
 
 
 @dataclass(slots=True)
 class _Place:
     """One key: `since` it waits, perhaps for the end of its own pass; `due`: postponed; `paused`: after a failure."""
 
-    urgency: Urgency = Urgency.RESYNC
+    urgency: Priority = Priority.RESYNC
     since: float | None = None
     ticket: int = 0
     running: bool = False
@@ -61,8 +61,8 @@ class _Place:
     paused: bool = False
     failures: int = 0
     refused: str = ""
-    later: Urgency = Urgency.RESYNC
-    taken: Urgency = Urgency.RESYNC
+    later: Priority = Priority.RESYNC
+    taken: Priority = Priority.RESYNC
 
     @property
     def waits(self) -> bool:
@@ -71,19 +71,19 @@ class _Place:
 
 
 @dataclass(slots=True)
-class Backlog:
+class PriorityQueue:
     """The queue's state machine."""
 
-    _places: dict[Item, _Place] = field(default_factory=dict)
-    _ready: list[tuple[Urgency, int, Item]] = field(default_factory=list)
-    _later: list[tuple[float, int, Item]] = field(default_factory=list)
-    _refused: dict[str, dict[Item, None]] = field(default_factory=dict)
+    _places: dict[ReconcileKey, _Place] = field(default_factory=dict)
+    _ready: list[tuple[Priority, int, ReconcileKey]] = field(default_factory=list)
+    _later: list[tuple[float, int, ReconcileKey]] = field(default_factory=list)
+    _refused: dict[str, dict[ReconcileKey, None]] = field(default_factory=dict)
     _tickets: int = 0
 
-    def add(self, item: Item, urgency: Urgency, now: float) -> None:
+    def add(self, item: ReconcileKey, urgency: Priority, now: float) -> None:
         """Let a key be looked at; one that waits already keeps the more urgent of its reasons."""
         place = self._places.setdefault(item, _Place())
-        if place.paused and urgency > Urgency.EDIT:
+        if place.paused and urgency > Priority.EDIT:
             place.later = min(place.later, urgency)
             return
         place.due, place.paused = None, False
@@ -96,7 +96,7 @@ class Backlog:
         if not place.running:
             self._enter(item, place)
 
-    def take(self, now: float, limit: Urgency = Urgency.RESYNC) -> Item | None:
+    def take(self, now: float, limit: Priority = Priority.RESYNC) -> ReconcileKey | None:
         """The next key that is at least as urgent as `limit`; the caller says `done` or `failed` afterwards."""
         if not self.waits(now, limit):
             return None
@@ -105,11 +105,11 @@ class Backlog:
         place.since, place.running, place.taken = None, True, place.urgency
         return item
 
-    def done(self, item: Item, now: float, again_s: float | None = None) -> None:
+    def done(self, item: ReconcileKey, now: float, again_s: float | None = None) -> None:
         """A pass succeeded; look again after `again_s` if given."""
         place = self._places[item]
         self._not_refused(item, place, "", now)
-        place.running, place.failures, place.later = False, 0, Urgency.RESYNC
+        place.running, place.failures, place.later = False, 0, Priority.RESYNC
         if place.since is not None:
             self._enter(item, place)
         elif again_s is not None:
@@ -117,13 +117,13 @@ class Backlog:
         else:
             del self._places[item]
 
-    def failed(self, item: Item, now: float, after_s: float | None = None, refused: str = "") -> float:
+    def failed(self, item: ReconcileKey, now: float, after_s: float | None = None, refused: str = "") -> float:
         """A pass failed; the pause in seconds before the next one, at least `after_s`. `refused`: what was missing."""
         place = self._places[item]
         self._not_refused(item, place, refused, now)
         place.running, place.failures = False, place.failures + 1
         pause = max(self._pause_s(item, place, refused), after_s or 0.0)
-        if place.since is not None and place.urgency <= Urgency.EDIT:
+        if place.since is not None and place.urgency <= Priority.EDIT:
             self._enter(item, place)
             return 0.0
         if place.since is not None:
@@ -142,16 +142,16 @@ class Backlog:
             heapq.heappop(self._later)
         return None
 
-    def urgency(self, item: Item) -> Urgency:
+    def urgency(self, item: ReconcileKey) -> Priority:
         """Why a key that was taken is looked at."""
         return self._places[item].taken
 
-    def failures(self, item: Item) -> int:
+    def failures(self, item: ReconcileKey) -> int:
         """Passes that failed in a row."""
         place = self._places.get(item)
         return place.failures if place else 0
 
-    def waits(self, now: float, limit: Urgency = Urgency.RESYNC) -> bool:
+    def waits(self, now: float, limit: Priority = Priority.RESYNC) -> bool:
         """Whether `take` would return a key."""
         self._wake(now)
         while self._ready:
@@ -172,16 +172,16 @@ class Backlog:
         places = self._places.values()
         return max((now - place.since for place in places if place.since is not None and place.waits), default=0.0)
 
-    def _pause_s(self, item: Item, place: _Place, refused: str) -> float:
+    def _pause_s(self, item: ReconcileKey, place: _Place, refused: str) -> float:
         if not refused:
-            return pause_s(place.failures)
+            return backoff_s(place.failures)
         place.refused = refused
         together = self._refused.setdefault(refused, {})
         together.setdefault(item)
         probe = item in islice(together, PROBES)
-        return pause_s(place.failures, REFUSED_PAUSE_S if probe else LONGEST_PAUSE_S)
+        return backoff_s(place.failures, REFUSED_PAUSE_S if probe else LONGEST_PAUSE_S)
 
-    def _not_refused(self, item: Item, place: _Place, refused: str, now: float) -> None:
+    def _not_refused(self, item: ReconcileKey, place: _Place, refused: str, now: float) -> None:
         """A pass got beyond what it was refused for before, or was refused for something else: so may the others."""
         if not place.refused or place.refused == refused:
             return
@@ -203,18 +203,18 @@ class Backlog:
             place.since, place.urgency = moment, place.later
             self._enter(item, place)
 
-    def _enter(self, item: Item, place: _Place) -> None:
+    def _enter(self, item: ReconcileKey, place: _Place) -> None:
         self._tickets += 1
         place.ticket = self._tickets
         heapq.heappush(self._ready, (place.urgency, place.ticket, item))
 
-    def _postpone(self, item: Item, place: _Place, moment: float) -> None:
+    def _postpone(self, item: ReconcileKey, place: _Place, moment: float) -> None:
         self._tickets += 1
         place.due = moment
         heapq.heappush(self._later, (moment, self._tickets, item))
 
 
-def pause_s(failures: int, longest_s: float = LONGEST_PAUSE_S) -> float:
+def backoff_s(failures: int, longest_s: float = LONGEST_PAUSE_S) -> float:
     """Seconds between the n-th failure in a row and the next try: 0.5, 1, 2 ... 120."""
     return min(FIRST_PAUSE_S * 2.0 ** (min(failures, 32) - 1), longest_s)
 
@@ -224,21 +224,21 @@ class WorkQueue:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._waiters: deque[tuple[Urgency, asyncio.Future[None]]] = deque()
+        self._waiters: deque[tuple[Priority, asyncio.Future[None]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self.backlog = Backlog()
+        self.backlog = PriorityQueue()
 
     @property
     def idle(self) -> int:
         """Workers that wait for any key at all."""
-        return sum(limit is Urgency.RESYNC for limit, _ in self._waiters)
+        return sum(limit is Priority.RESYNC for limit, _ in self._waiters)
 
-    def put(self, item: Item, urgency: Urgency) -> None:
+    def put(self, item: ReconcileKey, urgency: Priority) -> None:
         """Let a key be looked at."""
         self.backlog.add(item, urgency, self._clock.monotonic())
         self._ring()
 
-    async def get(self, limit: Urgency = Urgency.RESYNC) -> Item:
+    async def get(self, limit: Priority = Priority.RESYNC) -> ReconcileKey:
         """The next key at least as urgent as `limit`; waits for one."""
         while True:
             item = self.backlog.take(self._clock.monotonic(), limit)
@@ -247,13 +247,13 @@ class WorkQueue:
                 return item
             await self._wait(limit)
 
-    def done(self, item: Item, again_s: float | None = None) -> None:
+    def done(self, item: ReconcileKey, again_s: float | None = None) -> None:
         """A pass succeeded."""
         self.backlog.done(item, self._clock.monotonic(), again_s)
         self._ring()
 
-    def failed(self, item: Item, after_s: float | None = None, refused: str = "") -> float:
-        """A pass failed; the pause before the next. `refused`: see `Backlog.failed`."""
+    def failed(self, item: ReconcileKey, after_s: float | None = None, refused: str = "") -> float:
+        """A pass failed; the pause before the next. `refused`: see `PriorityQueue.failed`."""
         pause = self.backlog.failed(item, self._clock.monotonic(), after_s, refused)
         self._ring()
         return pause
@@ -263,7 +263,7 @@ class WorkQueue:
         if self._timer is not None:
             self._timer.cancel()
 
-    async def _wait(self, limit: Urgency) -> None:
+    async def _wait(self, limit: Priority) -> None:
         waiter = asyncio.get_running_loop().create_future()
         entry = (limit, waiter)
         self._waiters.append(entry)

@@ -8,29 +8,29 @@ key's own, is said in its status where it has one, is logged when it changes, an
 from dataclasses import dataclass
 
 from paceline_core.clock import rfc3339
-from paceline_core.errors import PacelineError, Refused
-from paceline_core.kube import Key
+from paceline_core.errors import ApiError, PacelineError
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_operator.cache import NAMESPACE, SHARED
 from paceline_operator.carry import TERMINATING_S
-from paceline_operator.faults import Fault, fault_of, missing_right
-from paceline_operator.keys import Keys
+from paceline_operator.faults import ConditionFault, fault_of, missing_right
+from paceline_operator.keys import KeyRotator
 from paceline_operator.leader import NotLeading
-from paceline_operator.nouns import Live, NamespaceView
+from paceline_operator.nouns import NamespaceView, ObservedChild
 from paceline_operator.plans.namespace import plan_namespace
 from paceline_operator.plans.others import plan_profile, plan_route, plan_tenant
 from paceline_operator.quarrels import CALM_S
-from paceline_operator.queue import Item, Urgency
-from paceline_operator.services import ROUNDS, Faulty, Services, Tools
+from paceline_operator.queue import Priority, ReconcileKey
+from paceline_operator.services import ROUNDS, ReconcileError, ReconcilerDeps, ServiceReconciler
 
 KEYS = "SigningKeys"
 _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Result:
     """`failed`: the key comes back after a pause of at least `again_s`; else it is looked at again then, if given.
 
     `refused` is the right for whose want it failed, see `missing_right`.
@@ -45,14 +45,14 @@ class Outcome:
 class Reconciler:
     """Passes over keys of every kind."""
 
-    def __init__(self, tools: Tools, keys: Keys, metrics: Metrics) -> None:
+    def __init__(self, tools: ReconcilerDeps, keys: KeyRotator, metrics: Metrics) -> None:
         self._tools = tools
         self._keys = keys
         self._metrics = metrics
-        self._services = Services(tools)
-        self._said: dict[Item, tuple[str, float]] = {}
+        self._services = ServiceReconciler(tools)
+        self._said: dict[ReconcileKey, tuple[str, float]] = {}
 
-    async def run(self, item: Item, urgency: Urgency) -> Outcome:
+    async def run(self, item: ReconcileKey, urgency: Priority) -> Result:
         """One pass; never raises but for the end of the process."""
         began = self._tools.clock.monotonic()
         outcome = await self._judged(item, urgency)
@@ -65,25 +65,25 @@ class Reconciler:
             del self._said[item]
         return outcome
 
-    async def _judged(self, item: Item, urgency: Urgency) -> Outcome:
+    async def _judged(self, item: ReconcileKey, urgency: Priority) -> Result:
         try:
-            return Outcome(await self._pass(item, urgency))
+            return Result(await self._pass(item, urgency))
         except NotLeading:
-            return Outcome(failed=True)
-        except Faulty as error:
+            return Result(failed=True)
+        except ReconcileError as error:
             self._log(item, error)
             await self._say(item, error.fault, urgency)
-            return Outcome(failed=True, reason=error.fault.reason, refused=error.fault.missing)
+            return Result(failed=True, reason=error.fault.reason, refused=error.fault.missing)
         except PacelineError as error:
             self._log(item, error)
-            after_s = error.retry_after if isinstance(error, Refused) else None
-            return Outcome(after_s, failed=True, reason=type(error).__name__, refused=missing_right(error))
+            after_s = error.retry_after if isinstance(error, ApiError) else None
+            return Result(after_s, failed=True, reason=type(error).__name__, refused=missing_right(error))
         except Exception as error:  # noqa: BLE001 - one object's failure is its own; the others go on
             self._log(item, error)
             await self._say(item, fault_of(error, f"reconcile {item.kind} {item.key}"), urgency)
-            return Outcome(failed=True, reason="Failed")
+            return Result(failed=True, reason="Failed")
 
-    async def _pass(self, item: Item, urgency: Urgency) -> float | None:
+    async def _pass(self, item: ReconcileKey, urgency: Priority) -> float | None:
         match item.kind:
             case kind if kind == INFERENCE_SERVICE:
                 return await self._services.reconcile(item.key, urgency)
@@ -93,7 +93,7 @@ class Reconciler:
                 return await self._keys.reconcile(urgency)
         return await self._other(item, urgency)
 
-    async def _namespace(self, namespace: str, urgency: Urgency) -> float | None:
+    async def _namespace(self, namespace: str, urgency: Priority) -> float | None:
         tools = self._tools
         for _ in range(ROUNDS):
             if tools.hands.terminates(namespace):
@@ -112,17 +112,19 @@ class Reconciler:
                 return self._calm(namespace, (plan.again_s, wait_s))
             faults = await tools.hands.carry(actions, urgency)
             if faults:
-                raise Faulty(faults[0])
+                raise ReconcileError(faults[0])
             if tools.hands.terminates(namespace):
                 return TERMINATING_S
             quarrels.acted(actions, {live.place: live for live in view.shared.values()})
             self._wake_waiting(namespace)
-        raise Faulty(Fault("Failed", f"something undoes what the operator shares among the services of {namespace}"))
+        raise ReconcileError(
+            ConditionFault("Failed", f"something undoes what the operator shares among the services of {namespace}")
+        )
 
     def _calm(self, namespace: str, waits: tuple[float | None, ...]) -> float | None:
         """Let the services say what is contested among the things that they share; when to look again."""
-        quarrels, places = self._services.quarrels, [(kind, Key(namespace, name)) for kind, name in SHARED]
-        contested = next((Fault(one.reason, one.message) for one in quarrels.troubles(places)), None)
+        quarrels, places = self._services.quarrels, [(kind, ObjectKey(namespace, name)) for kind, name in SHARED]
+        contested = next((ConditionFault(one.reason, one.message) for one in quarrels.troubles(places)), None)
         self._services.share(namespace, contested)
         return min((wait for wait in (*waits, quarrels.calm_s(places)) if wait is not None), default=None)
 
@@ -131,16 +133,16 @@ class Reconciler:
         waiting = [item for item in self._services.waiting if item.key.namespace == namespace]
         for item in waiting:
             self._services.waiting.discard(item)
-            self._tools.wake(item, Urgency.STATUS)
+            self._tools.wake(item, Priority.STATUS)
 
-    async def _shared(self, namespace: str) -> dict[str, Live]:
+    async def _shared(self, namespace: str) -> dict[str, ObservedChild]:
         cache = self._tools.world.cache
         for live in cache.shared(namespace).values():
             if not live.managed:
                 await self._services.look(live)  # no watch tells when it goes
         return cache.shared(namespace)
 
-    async def _other(self, item: Item, urgency: Urgency) -> float | None:
+    async def _other(self, item: ReconcileKey, urgency: Priority) -> float | None:
         manifest = self._tools.world.objects.get(item)
         if manifest is None:
             return None
@@ -151,7 +153,7 @@ class Reconciler:
                 self._tools.world.on_object(None, answer)
         return None
 
-    def _status(self, item: Item, manifest: Manifest) -> Manifest | None:
+    def _status(self, item: ReconcileKey, manifest: Manifest) -> Manifest | None:
         tools = self._tools
         time = rfc3339(tools.clock.utc())
         match item.kind:
@@ -167,7 +169,7 @@ class Reconciler:
     def _service_names(self) -> frozenset[str]:
         return frozenset(str(key) for key in self._tools.world.objects.keys(INFERENCE_SERVICE))
 
-    async def _say(self, item: Item, fault: Fault, urgency: Urgency) -> None:
+    async def _say(self, item: ReconcileKey, fault: ConditionFault, urgency: Priority) -> None:
         """A service's status says its faults and its namespace's; one that it says already is not written again."""
         if item.kind == NAMESPACE:
             self._services.share(item.key.name, fault)
@@ -179,7 +181,7 @@ class Reconciler:
         except (PacelineError, NotLeading) as error:
             _log.info("a fault could not be written", extra={"service": str(item.key), "reason": str(error)})
 
-    def _log(self, item: Item, error: Exception) -> None:
+    def _log(self, item: ReconcileKey, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
         known, _ = self._said.get(item, ("", 0.0))
         self._said[item] = (text, self._tools.clock.monotonic())

@@ -1,7 +1,8 @@
 """One pass over one service: view, plan, carry out, say; again while there is more to do.
 
 A plan sees what the last one's requests were answered, so a first creation is two rounds in one pass: children, then
-the hand-over of replicas. `ROUNDS` bounds a pass; somebody who undoes what we write gets pauses (see `Quarrels`).
+the hand-over of replicas. `ROUNDS` bounds a pass; somebody who undoes what we write gets pauses (see
+`ConflictBackoff`).
 """
 
 from collections.abc import Callable, Iterable
@@ -9,23 +10,23 @@ from dataclasses import dataclass, replace
 
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Forbidden
-from paceline_core.kube import Event, Key
+from paceline_core.kube import Event, ObjectKey
 from paceline_core.kube.api.server import key_of
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_SERVICE
 from paceline_core.objects.naming import deployment_name, workers_service_name
 from paceline_core.telemetry import get_logger
-from paceline_operator.carry import TERMINATING_S, Hands
-from paceline_operator.faults import Fault, degraded, fault_of, says_already, timeless
-from paceline_operator.lookout import Lookout
-from paceline_operator.nouns import Live, Memo, Place, Plan, Settings, Trouble, View
-from paceline_operator.objects import Book
+from paceline_operator.carry import TERMINATING_S, PlanExecutor
+from paceline_operator.faults import ConditionFault, degraded, fault_of, says_already, timeless
+from paceline_operator.lookout import PodDiagnostics
+from paceline_operator.nouns import Memo, ObjectRef, ObservedChild, PodProblem, ReconcileInput, ReconcilePlan, Settings
+from paceline_operator.objects import CacheView
 from paceline_operator.plans.events import CREATED, OF_ACTIONS, REPAIRED
 from paceline_operator.plans.namespace import missing
 from paceline_operator.plans.service import plan_service
-from paceline_operator.quarrels import Quarrels
-from paceline_operator.queue import Item, Urgency
-from paceline_operator.world import World
+from paceline_operator.quarrels import ConflictBackoff
+from paceline_operator.queue import Priority, ReconcileKey
+from paceline_operator.world import ClusterState
 
 ROUNDS = 4
 CROWD = 12
@@ -34,42 +35,42 @@ STRANGER_S = 15.0
 _log = get_logger(__name__)
 
 
-class Faulty(Exception):
+class ReconcileError(Exception):
     """A pass met something that a person must mend; the service's status says it."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: ConditionFault) -> None:
         super().__init__(fault.message)
         self.fault = fault
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class ReconcilerDeps:
     """What every pass uses."""
 
-    world: World
-    hands: Hands
-    lookout: Lookout
+    world: ClusterState
+    hands: PlanExecutor
+    lookout: PodDiagnostics
     settings: Settings
     clock: Clock
     record: Callable[[Event], None]
-    wake: Callable[[Item, Urgency], None]
+    wake: Callable[[ReconcileKey, Priority], None]
 
 
-class Services:
+class ServiceReconciler:
     """Passes over services. Keeps each service's memo, and what is wrong with what each namespace's services share."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: ReconcilerDeps) -> None:
         self._tools = tools
-        self._memos: dict[Key, tuple[str, Memo]] = {}
-        self._shared: dict[str, Trouble] = {}
-        self._starting: set[Key] = set()
+        self._memos: dict[ObjectKey, tuple[str, Memo]] = {}
+        self._shared: dict[str, PodProblem] = {}
+        self._starting: set[ObjectKey] = set()
         self._crowd = 0
-        self.waiting: set[Item] = set()
-        self.quarrels = Quarrels(tools.clock)
+        self.waiting: set[ReconcileKey] = set()
+        self.quarrels = ConflictBackoff(tools.clock)
 
-    def share(self, namespace: str, fault: Fault | None) -> None:
+    def share(self, namespace: str, fault: ConditionFault | None) -> None:
         """What keeps the things that a namespace's services share from being as wished: each of them says it."""
-        trouble = Trouble(fault.reason, fault.message) if fault else None
+        trouble = PodProblem(fault.reason, fault.message) if fault else None
         if self._shared.get(namespace) == trouble:
             return
         self._shared.pop(namespace, None)
@@ -77,19 +78,19 @@ class Services:
             self._shared[namespace] = trouble
         for key in self._tools.world.objects.keys(INFERENCE_SERVICE):
             if key.namespace == namespace:
-                self._tools.wake(Item(INFERENCE_SERVICE, key), Urgency.STATUS)
+                self._tools.wake(ReconcileKey(INFERENCE_SERVICE, key), Priority.STATUS)
 
-    async def look(self, live: Live) -> None:
+    async def look(self, live: ObservedChild) -> None:
         """Ask for an object of somebody else, of which no watch tells. Raises Faulty when it may not be read."""
         try:
             await self._tools.hands.look(live.kind, live.key)
         except Forbidden as error:
-            raise Faulty(fault_of(error, f"read {live.kind} {live.key}")) from error
+            raise ReconcileError(fault_of(error, f"read {live.kind} {live.key}")) from error
 
-    async def reconcile(self, key: Key, urgency: Urgency) -> float | None:
+    async def reconcile(self, key: ObjectKey, urgency: Priority) -> float | None:
         """One pass; when to look again. Raises Faulty, NotLeading, Unreachable or Refused."""
         for _ in range(ROUNDS):
-            manifest = self._tools.world.objects.get(Item(INFERENCE_SERVICE, key))
+            manifest = self._tools.world.objects.get(ReconcileKey(INFERENCE_SERVICE, key))
             if manifest is None:
                 self._forget(key)
                 return None
@@ -97,25 +98,27 @@ class Services:
                 return TERMINATING_S
             if blind := next(iter(self._tools.world.blind.values()), ""):
                 told = f"{blind} (the operator's role lacks this right; nothing is changed)"
-                raise Faulty(Fault("Forbidden", told, blind))
+                raise ReconcileError(ConditionFault("Forbidden", told, blind))
             view = await self._view(key, manifest)
             plan = await self._round(view, urgency)
             if not plan.actions:
                 calm_s = self.quarrels.calm_s(_places(key, manifest))
                 waits = (plan.again_s, self._tools.lookout.again_s(key), _stranger_s(view), calm_s)
                 return min((wait for wait in waits if wait is not None), default=None)
-        raise Faulty(
-            Fault("Failed", f"something undoes what the operator writes for {key}; see the children's managers")
+        raise ReconcileError(
+            ConditionFault(
+                "Failed", f"something undoes what the operator writes for {key}; see the children's managers"
+            )
         )
 
-    async def _round(self, view: View, urgency: Urgency) -> Plan:
+    async def _round(self, view: ReconcileInput, urgency: Priority) -> ReconcilePlan:
         manifest = view.service
         key = key_of(manifest)
         plan = self._unquarrelled(view, self._planned(view))
         faults = await self._tools.hands.carry(plan.actions, urgency)
         if faults:
             await self.say(manifest, plan.status, faults[0], urgency)
-            raise Faulty(faults[0])
+            raise ReconcileError(faults[0])
         if self._tools.hands.terminates(key.namespace):
             return plan
         self.quarrels.acted(plan.actions, view.children)
@@ -133,7 +136,7 @@ class Services:
         for event in events:
             self._tools.record(event)
 
-    def _unquarrelled(self, view: View, plan: Plan) -> Plan:
+    def _unquarrelled(self, view: ReconcileInput, plan: ReconcilePlan) -> ReconcilePlan:
         """The plan without what must wait because somebody undoes it."""
         actions, wait_s = self.quarrels.due(plan.actions)
         said_s = self.quarrels.wait_s(*_said(view.service, plan.status)) if plan.status is not None else 0.0
@@ -144,7 +147,7 @@ class Services:
             plan = replace(plan, status=None, events=(), memo=view.memo)
         return replace(plan, actions=tuple(actions), again_s=min(waits, default=None))
 
-    async def say(self, manifest: Manifest, planned: Manifest | None, fault: Fault, urgency: Urgency) -> None:
+    async def say(self, manifest: Manifest, planned: Manifest | None, fault: ConditionFault, urgency: Priority) -> None:
         """Let the service's status say a fault."""
         live = manifest.get("status") or {}
         generation = manifest["metadata"].get("generation", 0)
@@ -153,18 +156,18 @@ class Services:
             await self._write(manifest, status, urgency)
             self.quarrels.wrote(*_said(manifest, status))
 
-    def _planned(self, view: View) -> Plan:
+    def _planned(self, view: ReconcileInput) -> ReconcilePlan:
         try:
             return plan_service(view)
         except Exception as error:
-            raise Faulty(fault_of(error, "plan this service")) from error
+            raise ReconcileError(fault_of(error, "plan this service")) from error
 
-    async def _write(self, manifest: Manifest, status: Manifest, urgency: Urgency) -> None:
+    async def _write(self, manifest: Manifest, status: Manifest, urgency: Priority) -> None:
         answer = await self._tools.hands.status(INFERENCE_SERVICE, manifest, status, urgency)
         if answer is not None:
             self._tools.world.on_object(None, answer)
 
-    async def _view(self, key: Key, manifest: Manifest) -> View:
+    async def _view(self, key: ObjectKey, manifest: Manifest) -> ReconcileInput:
         tools, now = self._tools, self._tools.clock.monotonic()
         children = self._children(key, manifest)
         for live in children.values():
@@ -173,9 +176,9 @@ class Services:
                 children = self._children(key, manifest)
         shared = tools.world.cache.shared(key.namespace)
         if missing(shared, tools.settings):
-            self.waiting.add(Item(INFERENCE_SERVICE, key))
+            self.waiting.add(ReconcileKey(INFERENCE_SERVICE, key))
         uid, memo = self._memos.get(key, ("", None))
-        return View(
+        return ReconcileInput(
             service=manifest,
             children=children,
             shared=shared,
@@ -184,7 +187,7 @@ class Services:
             time=rfc3339(tools.clock.utc()),
             profiles=None
             if ACCELERATOR_PROFILE in tools.world.unreadable
-            else Book(tools.world.objects, ACCELERATOR_PROFILE),
+            else CacheView(tools.world.objects, ACCELERATOR_PROFILE),
             troubles=(
                 *await self._troubles(key, children),
                 *self._shared_troubles(key.namespace),
@@ -195,57 +198,57 @@ class Services:
             memo=memo if uid == manifest["metadata"]["uid"] else None,
         )
 
-    def _children(self, key: Key, manifest: Manifest) -> dict[Place, Live]:
+    def _children(self, key: ObjectKey, manifest: Manifest) -> dict[ObjectRef, ObservedChild]:
         cache = self._tools.world.cache
-        children = cache.group(Item(INFERENCE_SERVICE, key))
+        children = cache.group(ReconcileKey(INFERENCE_SERVICE, key))
         for place in _children_places(key, manifest):
             if place not in children and (live := cache.get(*place)) is not None:
                 children[place] = live
         return children
 
-    def _shared_troubles(self, namespace: str) -> tuple[Trouble, ...]:
+    def _shared_troubles(self, namespace: str) -> tuple[PodProblem, ...]:
         trouble = self._shared.get(namespace)
         return (trouble,) if trouble else ()
 
-    async def _troubles(self, key: Key, children: dict[Place, Live]) -> tuple[Trouble, ...]:
+    async def _troubles(self, key: ObjectKey, children: dict[ObjectRef, ObservedChild]) -> tuple[PodProblem, ...]:
         counts = [live.replicas for live in children.values() if live.replicas is not None]
         if all(count.settled for count in counts):
             self._tools.lookout.forget(key)
             return ()
         return await self._tools.lookout.troubles(key, crowded=self._crowd > 0)
 
-    def _count(self, key: Key, *, told: bool) -> None:
+    def _count(self, key: ObjectKey, *, told: bool) -> None:
         """A crowd is as large as it ever was, until it is none: who comes last has waited for all the others."""
         (self._starting.discard if told else self._starting.add)(key)
         starting = len(self._starting)
         self._crowd = max(self._crowd, starting) if starting >= CROWD else 0
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: ObjectKey) -> None:
         self._memos.pop(key, None)
         self._count(key, told=True)
-        self.waiting.discard(Item(INFERENCE_SERVICE, key))
+        self.waiting.discard(ReconcileKey(INFERENCE_SERVICE, key))
         self._tools.lookout.forget(key)
 
 
-def _said(manifest: Manifest, status: Manifest) -> tuple[Place, Manifest]:
+def _said(manifest: Manifest, status: Manifest) -> tuple[ObjectRef, Manifest]:
     """Where a status is written, and what it says of which object."""
     return (INFERENCE_SERVICE, key_of(manifest)), {**timeless(status), "uid": manifest["metadata"]["uid"]}
 
 
-def _stranger_s(view: View) -> float | None:
+def _stranger_s(view: ReconcileInput) -> float | None:
     """No watch tells when an object that does not carry our label goes."""
     return STRANGER_S if any(not live.managed for live in view.children.values()) else None
 
 
-def _places(key: Key, manifest: Manifest) -> list[Place]:
+def _places(key: ObjectKey, manifest: Manifest) -> list[ObjectRef]:
     """Where a quarrel about this service may be."""
     return [(INFERENCE_SERVICE, key), *_children_places(key, manifest)]
 
 
-def _children_places(key: Key, manifest: Manifest) -> list[Place]:
+def _children_places(key: ObjectKey, manifest: Manifest) -> list[ObjectRef]:
     """Where the service's children belong, whoever stands there."""
-    workers = Key(key.namespace, workers_service_name(key.name))
+    workers = ObjectKey(key.namespace, workers_service_name(key.name))
     pools = (manifest.get("spec") or {}).get("pools") or ()
     names = [pool["name"] for pool in pools if isinstance(pool, dict) and isinstance(pool.get("name"), str)]
-    deployments = [("Deployment", Key(key.namespace, deployment_name(key.name, name))) for name in names]
+    deployments = [("Deployment", ObjectKey(key.namespace, deployment_name(key.name, name))) for name in names]
     return [("Service", workers), ("PodDisruptionBudget", workers), *deployments]

@@ -8,18 +8,18 @@ import asyncio
 
 from paceline_core.clock import Clock
 from paceline_core.errors import Forbidden, PacelineError
-from paceline_core.kube import Key
-from paceline_core.kube.api.pulse import Pulse
+from paceline_core.kube import ObjectKey
+from paceline_core.kube.api.pulse import WatchLiveness
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer
-from paceline_core.kube.api.watch import Watched, watch_all
+from paceline_core.kube.api.server import KubeClient
+from paceline_core.kube.api.watch import WatchOptions, watch_all
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE
-from paceline_core.telemetry import Complaints, get_logger
+from paceline_core.telemetry import FaultLog, get_logger
 from paceline_operator.cache import trimmed
-from paceline_operator.carry import Hands
+from paceline_operator.carry import PlanExecutor
 from paceline_operator.objects import KINDS, seen
 from paceline_operator.plans.marks import MANAGED_BY
-from paceline_operator.world import World
+from paceline_operator.world import ClusterState
 
 SELECTOR = "=".join(MANAGED_BY)
 SETTLE_S = 1.0
@@ -28,10 +28,12 @@ _FAILED = "the list of {} fails"
 _log = get_logger(__name__)
 
 
-class Watches:
+class Informers:
     """`children` and `objects` run until cancelled; `audit` asks for a list of a kind."""
 
-    def __init__(self, api: ApiServer, world: World, hands: Hands, clock: Clock, namespaces: tuple[str, ...]) -> None:
+    def __init__(
+        self, api: KubeClient, world: ClusterState, hands: PlanExecutor, clock: Clock, namespaces: tuple[str, ...]
+    ) -> None:
         self._api = api
         self._world = world
         self._hands = hands
@@ -40,7 +42,7 @@ class Watches:
         self._due: set[str] = set(KINDS)
         self._asked = asyncio.Event()
         self._asked.set()
-        self._complaints = Complaints(_log)
+        self._complaints = FaultLog(_log)
         self.unseen: frozenset[str] = frozenset()
 
     def audit(self, kind: str) -> None:
@@ -49,9 +51,9 @@ class Watches:
             self._due.add(kind)
             self._asked.set()
 
-    async def children(self, kind: str, namespaces: tuple[str, ...], pulse: Pulse) -> None:
+    async def children(self, kind: str, namespaces: tuple[str, ...], pulse: WatchLiveness) -> None:
         """Follow the children of a kind."""
-        async for event in watch_all(self._api, Watched(RESOURCES[kind], namespaces, SELECTOR, trimmed), pulse):
+        async for event in watch_all(self._api, WatchOptions(RESOURCES[kind], namespaces, SELECTOR, trimmed), pulse):
             for key in self._world.on_child(kind, event):
                 await self._look(kind, key)
 
@@ -96,7 +98,7 @@ class Watches:
             self.unseen = self._world.unreadable = frozenset((ACCELERATOR_PROFILE,))
         self._world.listed(kind)
 
-    async def _look(self, kind: str, key: Key) -> None:
+    async def _look(self, kind: str, key: ObjectKey) -> None:
         try:
             self._world.wake(await self._hands.look(kind, key))
         except PacelineError as error:

@@ -6,30 +6,30 @@ and, as a route does, whatever claims the same name; a profile concerns every se
 
 from collections.abc import Iterable
 
-from paceline_core.kube import Changed, Gone, Key, Listed, Lost
+from paceline_core.kube import Deleted, Listed, ObjectKey, Upserted, WatchLost
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
-from paceline_operator.cache import CHILD_KINDS, NAMESPACE, Cache, Wake
-from paceline_operator.objects import KINDS, Change, Objects
+from paceline_operator.cache import CHILD_KINDS, NAMESPACE, ChildCache, Requeue
+from paceline_operator.objects import KINDS, Change, ObjectCache
 from paceline_operator.plans.keys import REGISTRY
-from paceline_operator.plans.names import Names
-from paceline_operator.queue import Item, Urgency, WorkQueue
+from paceline_operator.plans.names import ModelNameIndex
+from paceline_operator.queue import Priority, ReconcileKey, WorkQueue
 
 DELETED = "DELETED"
 FORBIDDEN = " is forbidden"
 """What every refusal for a missing right says, after the resource."""
 
 
-class World:
+class ClusterState:
     """Objects, children, and the queue that their changes fill.
 
     `blind`: kinds that may not be watched, and why. `unreadable`: kinds that this install leaves to others.
     """
 
-    def __init__(self, queue: WorkQueue, keys_item: Item) -> None:
-        self.objects = Objects()
-        self.cache = Cache()
-        self.names = Names()
+    def __init__(self, queue: WorkQueue, keys_item: ReconcileKey) -> None:
+        self.objects = ObjectCache()
+        self.cache = ChildCache()
+        self.names = ModelNameIndex()
         self.keys_item = keys_item
         self.blind: dict[str, str] = {}
         self.unreadable: frozenset[str] = frozenset()
@@ -61,38 +61,38 @@ class World:
         """All of a kind was seen, or never will be."""
         self._missing.discard(kind)
 
-    def on_child(self, kind: str, event: WatchEvent[Manifest]) -> list[Key]:
+    def on_child(self, kind: str, event: WatchEvent[Manifest]) -> list[ObjectKey]:
         """Take one event of a watch on children; places to ask for."""
         match event:
             case Listed(items):
                 wakes, doubtful = self.cache.listed(kind, items)
                 self._missing.discard(kind)
                 if self.blind.pop(kind, None):
-                    self._all(INFERENCE_SERVICE, Urgency.EDIT)  # ends the pause that followed the refusals
+                    self._all(INFERENCE_SERVICE, Priority.EDIT)  # ends the pause that followed the refusals
                 for wake in wakes:
                     self.wake(wake)
                 return doubtful
-            case Changed(item):
+            case Upserted(item):
                 self.wake(self.cache.put(item))
                 self._wake_keys(kind, item)
-            case Gone(item):
+            case Deleted(item):
                 self.wake(self.cache.remove(item))
                 self._wake_keys(kind, item)
-            case Lost(reason):
+            case WatchLost(reason):
                 self.cache.lose(kind)
                 if FORBIDDEN in reason:
                     self.blind[kind] = reason
-                    self._all(INFERENCE_SERVICE, Urgency.RESYNC)
+                    self._all(INFERENCE_SERVICE, Priority.RESYNC)
         return []
 
-    def everything(self) -> list[Item]:
+    def everything(self) -> list[ReconcileKey]:
         """Every key there is: objects, and namespaces in which something of ours stands or belongs."""
-        items = [Item(kind, key) for kind in KINDS for key in self.objects.keys(kind)]
+        items = [ReconcileKey(kind, key) for kind in KINDS for key in self.objects.keys(kind)]
         namespaces = {key.namespace for key in self.objects.keys(INFERENCE_SERVICE)}
         shared = {item for item in self.cache.groups() if item.kind == NAMESPACE}
-        return [*sorted(shared | {Item(NAMESPACE, Key("", name)) for name in namespaces}), *items]
+        return [*sorted(shared | {ReconcileKey(NAMESPACE, ObjectKey("", name)) for name in namespaces}), *items]
 
-    def wake(self, wake: Wake | None) -> None:
+    def wake(self, wake: Requeue | None) -> None:
         """Let somebody look."""
         if wake is not None:
             self._queue.put(wake.item, wake.urgency)
@@ -101,7 +101,7 @@ class World:
         metadata = manifest["metadata"]
         place = (kind, metadata["name"], metadata.get("namespace"))
         if place == ("ConfigMap", REGISTRY, self.keys_item.key.namespace):
-            self._queue.put(self.keys_item, Urgency.EDIT)
+            self._queue.put(self.keys_item, Priority.EDIT)
 
     def _spread(self, change: Change) -> None:
         item = change.item
@@ -110,26 +110,26 @@ class World:
         if item.kind == INFERENCE_SERVICE:
             self._service(change)
         elif item.kind == ACCELERATOR_PROFILE:
-            self._all(INFERENCE_SERVICE, Urgency.STATUS)
+            self._all(INFERENCE_SERVICE, Priority.STATUS)
         if not change.went:
             self._queue.put(item, change.urgency)
 
-    def _contest(self, item: Item) -> None:
+    def _contest(self, item: ReconcileKey) -> None:
         manifest = self.objects.get(item)
         place = (item.kind, item.key)
         concerned = self.names.remove(place) if manifest is None else self.names.put(manifest)
         for kind, key in concerned:
-            self._queue.put(Item(kind, key), Urgency.STATUS)
+            self._queue.put(ReconcileKey(kind, key), Priority.STATUS)
 
     def _service(self, change: Change) -> None:
         key = change.item.key
-        if change.came or change.urgency is Urgency.DELETE:
+        if change.came or change.urgency is Priority.DELETE:
             # the first one needs what all share, the last one did
             if self.objects.count(INFERENCE_SERVICE, key.namespace) <= 1:
-                self._queue.put(Item(NAMESPACE, Key("", key.namespace)), Urgency.EDIT)
-            self._all(INFERENCE_ROUTE, Urgency.RESYNC)
-            self._all(TENANT, Urgency.RESYNC)
+                self._queue.put(ReconcileKey(NAMESPACE, ObjectKey("", key.namespace)), Priority.EDIT)
+            self._all(INFERENCE_ROUTE, Priority.RESYNC)
+            self._all(TENANT, Priority.RESYNC)
 
-    def _all(self, kind: str, urgency: Urgency) -> None:
+    def _all(self, kind: str, urgency: Priority) -> None:
         for key in self.objects.keys(kind):
-            self._queue.put(Item(kind, key), urgency)
+            self._queue.put(ReconcileKey(kind, key), urgency)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Final
 
-from paceline_core.objects import Problem, ResolvedPool, ResolvedService
+from paceline_core.objects import FieldError, ResolvedPool, ResolvedService
 from paceline_planner.hardware import Accelerator
 
 _BUDGET: Final = "spec.scaling.budget.dollarsPerHour"
@@ -24,7 +24,7 @@ def pool_price(
     return None if device is None else replica_price(device, max(replica_devices(service, pool), 1))
 
 
-def budget_doubts(service: ResolvedService, find: Callable[[str], Accelerator | None]) -> Iterator[Problem]:
+def budget_doubts(service: ResolvedService, find: Callable[[str], Accelerator | None]) -> Iterator[FieldError]:
     """Why a budget in dollars is probably not meant so: too small for what must run, or blind to what it costs."""
     budget = service.scaling.budget_dollars_per_hour
     if budget is None:
@@ -34,12 +34,12 @@ def budget_doubts(service: ResolvedService, find: Callable[[str], Accelerator | 
     least = sum((pool.min * (prices[pool.name] or 0) for pool in service.pools), Decimal(0))
     if budget < least:
         said = f"{budget:f} is below the {least:f} that replicas.min of all pools costs; raise it, or lower min"
-        yield Problem(_BUDGET, said)
+        yield FieldError(_BUDGET, said)
     elif known and budget < min(known) and len(known) == len(prices):
-        yield Problem(_BUDGET, f"{budget:f} is below the {min(known):f} of one replica; raise it, or remove it")
+        yield FieldError(_BUDGET, f"{budget:f} is below the {min(known):f} of one replica; raise it, or remove it")
     if blind := [name for name, price in prices.items() if price is None]:
         said = f"the price of pool {', '.join(blind)} is unknown, so that it counts as nothing"
-        yield Problem(_BUDGET, f"{said}; write dollarsPerHour in its AcceleratorProfile")
+        yield FieldError(_BUDGET, f"{said}; write dollarsPerHour in its AcceleratorProfile")
 
 
 def replica_devices(service: ResolvedService, pool: ResolvedPool) -> int:

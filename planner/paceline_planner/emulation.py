@@ -3,22 +3,22 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from paceline_core.objects.problems import Problem
+from paceline_core.objects.problems import FieldError
 from paceline_core.objects.resolved import ResolvedEmulation, ResolvedService
 from paceline_planner import hardware, memory, shapes
 from paceline_planner.caps import Caps
 
 
-def refusals(service: ResolvedService) -> Iterator[Problem]:
+def refusals(service: ResolvedService) -> Iterator[FieldError]:
     """Names that the planner does not know, or a model that does not fit; nothing where nothing is emulated."""
     if (emulation := service.engine.emulation) is None:
         return
     if unknown := list(_unknown(emulation)):
         yield from unknown
     elif (length := service.engine.max_model_len or 1) > (most := shapes.shape(emulation.model).max_context):
-        yield Problem("spec.engine.maxModelLen", f"{length} is over the model's context of {most}; lower it")
+        yield FieldError("spec.engine.maxModelLen", f"{length} is over the model's context of {most}; lower it")
     elif not (fit := emulated_fit(service, emulation)).fits:
-        yield Problem("spec.engine.emulate", fit.reason)
+        yield FieldError("spec.engine.emulate", fit.reason)
 
 
 def emulated_fit(service: ResolvedService, emulation: ResolvedEmulation) -> memory.Fit:
@@ -32,7 +32,7 @@ def emulated_fit(service: ResolvedService, emulation: ResolvedEmulation) -> memo
     )
 
 
-def _unknown(emulation: ResolvedEmulation) -> Iterator[Problem]:
+def _unknown(emulation: ResolvedEmulation) -> Iterator[FieldError]:
     asked: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "accelerator": (emulation.accelerator, hardware.CATALOGUE),
         "model": (emulation.model, shapes.CATALOGUE),
@@ -40,4 +40,4 @@ def _unknown(emulation: ResolvedEmulation) -> Iterator[Problem]:
     for field, (name, catalogue) in asked.items():
         if name not in catalogue:
             message = f"{name!r} cannot be emulated; use one of {', '.join(catalogue)}"
-            yield Problem(f"spec.engine.emulate.{field}", message)
+            yield FieldError(f"spec.engine.emulate.{field}", message)

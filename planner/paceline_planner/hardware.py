@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from paceline_core.errors import InvalidInput
 from paceline_core.objects.accelerator import AcceleratorSpec
-from paceline_core.objects.problems import Problem, did_you_mean
+from paceline_core.objects.problems import FieldError, did_you_mean
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.units import dollars, quantity
 from paceline_planner.dtypes import Dtype
@@ -157,7 +157,7 @@ def accelerator(name: str) -> Accelerator:
     return CATALOGUE[name]
 
 
-def unknown_accelerators(service: ResolvedService, profiles: Iterable[str]) -> Iterator[Problem]:
+def unknown_accelerators(service: ResolvedService, profiles: Iterable[str]) -> Iterator[FieldError]:
     """Pools that would run on what neither paceline nor one of these profiles knows; none where steps are emulated."""
     known = list(dict.fromkeys((*CATALOGUE, *profiles)))
     for place, pool in enumerate(() if service.emulated else service.pools):
@@ -166,17 +166,17 @@ def unknown_accelerators(service: ResolvedService, profiles: Iterable[str]) -> I
             fix = f"write one of them, or add an AcceleratorProfile {name}"
             hint = did_you_mean(name, [one for one in known if one[0] == name[0]])  # an a100 is no slip for h100
             message = f"{name!r} is none of {', '.join(known)}, which are known here{hint}; {fix}"
-            yield Problem(f"spec.pools[{place}].accelerator", message)
+            yield FieldError(f"spec.pools[{place}].accelerator", message)
 
 
-def foreign_accelerators(service: ResolvedService, find: Callable[[str], Accelerator | None]) -> Iterator[Problem]:
+def foreign_accelerators(service: ResolvedService, find: Callable[[str], Accelerator | None]) -> Iterator[FieldError]:
     """Pools that would really compute on devices of other vendors: their workers would refuse to start."""
     for place, pool in enumerate(() if service.emulated else service.pools):
         device = find(pool.accelerator)
         if device is not None and device.resource.startswith(_NOT_NVIDIA):
             message = f"workers compute on NVIDIA GPUs and CPUs in this version, and {device.name} is {device.resource}"
             fix = "name an NVIDIA GPU or cpu, or emulate with spec.engine.emulate"
-            yield Problem(f"spec.pools[{place}].accelerator", f"{message}; {fix}")
+            yield FieldError(f"spec.pools[{place}].accelerator", f"{message}; {fix}")
 
 
 def by_device_name(name: str) -> Accelerator | None:

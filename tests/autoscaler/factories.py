@@ -5,17 +5,17 @@ from typing import Any
 
 from paceline_autoscaler.nouns import (
     Attainment,
-    ClassDemand,
+    ClassSignals,
     Demand,
-    Flow,
-    Goal,
+    LearnedState,
     Observation,
-    PoolGoal,
-    PoolView,
+    PoolSpec,
+    PoolStatus,
+    RateWindow,
     Replica,
-    State,
-    Target,
-    Verdicts,
+    ScalingSpec,
+    SloCounts,
+    SloTarget,
     WorkerLoad,
 )
 from paceline_autoscaler.policies import decide
@@ -29,12 +29,12 @@ STEP = StepTime(base=0.0, prefill=25e-6, sequence=0.0, kv=0.0, observations=50)
 INTERACTIVE = RequestClass.INTERACTIVE
 
 
-def goal(**changes: Any) -> Goal:
-    made = Goal(
+def goal(**changes: Any) -> ScalingSpec:
+    made = ScalingSpec(
         service="default/chat",
         policy="slo",
-        targets=(Target(INTERACTIVE, "ttft", 0.95, 0.5),),
-        pools=(PoolGoal("main", "both", 1, 10, 1, 4.0),),
+        targets=(SloTarget(INTERACTIVE, "ttft", 0.95, 0.5),),
+        pools=(PoolSpec("main", "both", 1, 10, 1, 4.0),),
         step_tokens=2048,
         start_prior_s=20.0,
         drain_limit_s=30.0,
@@ -42,25 +42,25 @@ def goal(**changes: Any) -> Goal:
     return replace(made, **changes)
 
 
-def pool(**changes: Any) -> PoolGoal:
-    return replace(PoolGoal("main", "both", 1, 10, 1, 4.0), **changes)
+def pool(**changes: Any) -> PoolSpec:
+    return replace(PoolSpec("main", "both", 1, 10, 1, 4.0), **changes)
 
 
-def flows(rate: float, seconds: tuple[float, ...] = (5.0, 15.0, 60.0)) -> tuple[Flow, ...]:
+def flows(rate: float, seconds: tuple[float, ...] = (5.0, 15.0, 60.0)) -> tuple[RateWindow, ...]:
     """Windows in which requests worth `rate` replica-seconds per second arrived evenly."""
-    return tuple(Flow(window, rate * 10 * window, rate * 10 * window * PROMPT) for window in seconds)
+    return tuple(RateWindow(window, rate * 10 * window, rate * 10 * window * PROMPT) for window in seconds)
 
 
 def demand(rate: float, **changes: Any) -> Demand:
     fields = {"output_tokens": float(OUTPUT), "in_flight": 1 if rate else 0, **changes}
-    return Demand(1, 1, (ClassDemand(INTERACTIVE, flows(rate), **fields),))
+    return Demand(1, 1, (ClassSignals(INTERACTIVE, flows(rate), **fields),))
 
 
 def load(worker: str, **changes: Any) -> WorkerLoad:
     return replace(WorkerLoad(worker, 64, 1, 0, 0, 1_000_000, 0.1, STEP), **changes)
 
 
-def view(ready: int = 1, starting: int = 0, draining: int = 0, **changes: Any) -> PoolView:
+def view(ready: int = 1, starting: int = 0, draining: int = 0, **changes: Any) -> PoolStatus:
     """A pool whose replicas are all known; starting ones are five seconds old."""
     counts = (
         (ReplicaState.READY, ready, 900.0),
@@ -69,11 +69,11 @@ def view(ready: int = 1, starting: int = 0, draining: int = 0, **changes: Any) -
     )
     replicas = tuple(Replica(f"{state.value}-{n}", state, age) for state, count, age in counts for n in range(count))
     loads = tuple(load(replica.name) for replica in replicas if replica.state is ReplicaState.READY)
-    return replace(PoolView("main", ready + starting, replicas, loads), **changes)
+    return replace(PoolStatus("main", ready + starting, replicas, loads), **changes)
 
 
 def attainment(good: float = 100, bad: float = 0) -> Attainment:
-    return Attainment(QueryResult.VALUE, 60.0, (Verdicts(INTERACTIVE, "ttft_p95", good, bad),))
+    return Attainment(QueryResult.VALUE, 60.0, (SloCounts(INTERACTIVE, "ttft_p95", good, bad),))
 
 
 def answered(result: QueryResult) -> Attainment:
@@ -85,9 +85,9 @@ def observation(**changes: Any) -> Observation:
     return replace(made, **changes)
 
 
-def seasoned(seen: Observation, seconds: float = 600.0, state: State | None = None) -> State:
+def seasoned(seen: Observation, seconds: float = 600.0, state: LearnedState | None = None) -> LearnedState:
     """The state after the same has been seen for so long, once every five seconds, up to just before `seen.now`."""
-    known = state or State()
+    known = state or LearnedState()
     for ago in range(round(seconds), 0, -5):
         _, known = decide(replace(seen, now=seen.now - ago), known)
     return known

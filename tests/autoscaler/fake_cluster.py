@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline_core.errors import Conflict, NotFound
-from paceline_core.kube import Event, Key, Scale, ScaleTarget, ServiceEndpoints, ServiceRef
+from paceline_core.kube import Event, ObjectKey, Scale, ScaleTarget, ServiceEndpoints, ServiceRef
 from paceline_core.kube.cluster import Manifest, WatchEvent
 
 
@@ -16,7 +16,7 @@ class FakeCluster:
 
     scales: dict[ScaleTarget, Scale] = field(default_factory=dict)
     states: dict[ServiceRef, dict[str, str]] = field(default_factory=dict)
-    statuses: list[tuple[Key, dict[str, Any]]] = field(default_factory=list)
+    statuses: list[tuple[ObjectKey, dict[str, Any]]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     written: list[tuple[ScaleTarget, int]] = field(default_factory=list)
     leases: dict[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class FakeCluster:
         return self.scales[target]
 
     async def patch_status(
-        self, kind: str, key: Key, status: Mapping[str, Any], manager: str, version: str = ""
+        self, kind: str, key: ObjectKey, status: Mapping[str, Any], manager: str, version: str = ""
     ) -> None:
         self._break("patch_status")
         self.statuses.append((key, dict(status)))

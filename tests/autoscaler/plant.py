@@ -10,20 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from paceline_autoscaler.capacity import Mix, price
+from paceline_autoscaler.capacity import TokenMix, price
 from paceline_autoscaler.demand import DemandMeter
 from paceline_autoscaler.nouns import (
     Attainment,
     Decision,
-    Goal,
+    LearnedState,
     Observation,
-    PoolGoal,
-    PoolView,
+    PoolSpec,
+    PoolSpeed,
+    PoolStatus,
     Replica,
-    Speed,
-    State,
-    Target,
-    Verdicts,
+    ScalingSpec,
+    SloCounts,
+    SloTarget,
     WorkerLoad,
 )
 from paceline_autoscaler.policies import decide
@@ -32,19 +32,19 @@ from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand, StepTim
 
 SERVICE = "default/chat"
 STEP_TIME = StepTime(base=6e-3, prefill=36e-6, sequence=4e-6, kv=4e-8, observations=100)
-SPEED = Speed("main", STEP_TIME, 64, 400_000)
+SPEED = PoolSpeed("main", STEP_TIME, 64, 400_000)
 PROMPT, OUTPUT = 4096, 32
 STEP_S = 0.1
 OWN_LIMIT = 8
 EPOCH = 1_800_000_000.0
 
 
-def goal_of(least: int = 1, most: int = 8, ttft_s: float = 2.0, idle_after_s: float | None = None) -> Goal:
-    return Goal(
+def goal_of(least: int = 1, most: int = 8, ttft_s: float = 2.0, idle_after_s: float | None = None) -> ScalingSpec:
+    return ScalingSpec(
         service=SERVICE,
         policy="slo",
-        targets=(Target(RequestClass.INTERACTIVE, "ttft", 0.95, ttft_s),),
-        pools=(PoolGoal("main", "both", least, most, 1, 4.0),),
+        targets=(SloTarget(RequestClass.INTERACTIVE, "ttft", 0.95, ttft_s),),
+        pools=(PoolSpec("main", "both", least, most, 1, 4.0),),
         step_tokens=2048,
         start_prior_s=20.0,
         drain_limit_s=60.0,
@@ -66,7 +66,7 @@ class Server:
 class Plant:
     """The model. `rate(t)` is in requests per second; `served` holds (arrival, TTFT)."""
 
-    goal: Goal
+    goal: ScalingSpec
     rate: Callable[[float], float]
     cold_start_s: float = 20.0
     slowness: float = 1.0
@@ -79,14 +79,14 @@ class Plant:
     arrivals: int = 0
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
     desired_over_time: list[tuple[float, int]] = field(default_factory=list)
-    state: State = field(default_factory=State)
+    state: LearnedState = field(default_factory=LearnedState)
     meter: DemandMeter = field(default_factory=DemandMeter)
     _due: float = 0.0
     _named: int = 0
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed) if self.seed is not None else None
-        unit = price(SPEED, Mix(PROMPT, OUTPUT), None, self.goal.step_tokens, "both")
+        unit = price(SPEED, TokenMix(PROMPT, OUTPUT), None, self.goal.step_tokens, "both")
         self.prefill_s = unit.prompt * PROMPT * self.slowness
         self.work_s = unit.of(1, PROMPT, OUTPUT) * self.slowness
         for _ in range(self.desired):
@@ -200,7 +200,7 @@ class Plant:
             now=self.now,
             goal=self.goal,
             demand=self.meter.of(SERVICE, self.now, 1, 1),
-            pools=(PoolView("main", self.desired, replicas, loads),),
+            pools=(PoolStatus("main", self.desired, replicas, loads),),
             attainment=self._attainment(),
         )
 
@@ -217,7 +217,7 @@ class Plant:
         window = 60.0
         first = [ttft for arrival, ttft in self.served if self.now - window <= arrival + ttft <= self.now]
         bad = sum(ttft > self.goal.targets[0].seconds for ttft in first)
-        verdicts = Verdicts(RequestClass.INTERACTIVE, "ttft_p95", len(first) - bad, bad)
+        verdicts = SloCounts(RequestClass.INTERACTIVE, "ttft_p95", len(first) - bad, bad)
         return Attainment(QueryResult.VALUE, window, (verdicts,))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from paceline_autoscaler.signals import Link
+from paceline_autoscaler.signals import StreamClient
 from paceline_core.auth import TokenSigner, new_signing_key
 from paceline_core.clock import ManualClock
 from paceline_core.registry.enums import RequestClass
@@ -56,9 +56,9 @@ class Talkers:
     def __getitem__(self, host: str) -> Talker:
         return self.by_host.setdefault(host, Talker())
 
-    def link(self) -> Link:
+    def link(self) -> StreamClient:
         http = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
-        return Link(http, TokenSigner(KEY, "autoscaler"), self.clock)
+        return StreamClient(http, TokenSigner(KEY, "autoscaler"), self.clock)
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         talker = self.by_host.get(request.url.netloc.decode())

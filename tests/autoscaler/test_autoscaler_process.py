@@ -25,17 +25,17 @@ from tests.ports import free_port
 from paceline_autoscaler.ledger import read, replay
 from paceline_autoscaler.loop import LEASE
 from paceline_cli.supervisor.api import make_app
-from paceline_cli.supervisor.store import Store
+from paceline_cli.supervisor.store import ObjectStore
 from paceline_core.auth import InvalidToken, TokenVerifier, jwk_set, new_signing_key, public_jwk
 from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock, rfc3339
 from paceline_core.errors import NotFound
-from paceline_core.kube import Endpoint, Key, ScaleTarget, ServiceEndpoints, ServiceRef
+from paceline_core.kube import Endpoint, ObjectKey, ScaleTarget, ServiceEndpoints, ServiceRef
 from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand, encode
 
 pytestmark = pytest.mark.real
 
-KEY = Key("default", "chat")
+KEY = ObjectKey("default", "chat")
 POOL = ScaleTarget(KEY, "main")
 LIMIT_S = 60.0
 
@@ -72,7 +72,7 @@ class Stage:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.store = Store()
+        self.store = ObjectStore()
         self.key = new_signing_key()
         self.row = ClassDemand.model_validate({"name": "interactive"})
         self.good = 0

@@ -10,11 +10,11 @@ from tests.autoscaler.test_scaling_loop import CHAT, KEY, PLACE, POOL, SLO, Rig,
 
 from paceline_autoscaler.actuator import state_json
 from paceline_autoscaler.loop import LEASE, LEASE_TTL_S, SWEEP_AGAIN_S
-from paceline_autoscaler.nouns import State
+from paceline_autoscaler.nouns import LearnedState
 from paceline_autoscaler.subject import STATE_AGAIN_S
 from paceline_core.clock import rfc3339
-from paceline_core.errors import Forbidden, PacelineError, Refused, Unauthorized, Unreachable
-from paceline_core.kube import Endpoint, Key, Listed, Lost, Scale, ScaleTarget, ServiceEndpoints, ServiceRef
+from paceline_core.errors import ApiError, Forbidden, PacelineError, Unauthorized, Unreachable
+from paceline_core.kube import Endpoint, Listed, ObjectKey, Scale, ScaleTarget, ServiceEndpoints, ServiceRef, WatchLost
 from paceline_core.kube.leadership import USABLE
 
 WORDS = 'deployments.apps "chat-main" is forbidden: User "autoscaler" cannot {verb} resource "deployments/scale"'
@@ -102,7 +102,7 @@ async def test_other_missing_rights_keep_nobody_from_scaling_and_are_told_once(
 async def test_states_that_may_not_be_deleted_are_told_once_and_deleted_later(
     call: str, rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gone = ServiceRef(Key("default", "gone"), "u1")
+    gone = ServiceRef(ObjectKey("default", "gone"), "u1")
     rig.cluster.states, rig.cluster.broken[call] = {gone: {"state": "{}"}}, forbidden("delete")
     await rig.start()
     await rig.seconds(10, ready=1, requests=BUSY)
@@ -134,7 +134,7 @@ async def test_without_the_right_to_the_lease_nothing_is_written_and_one_line_sa
 async def test_while_objects_cannot_be_watched_replicas_are_added_and_none_removed(rig: Rig) -> None:
     await rig.start(ready=3)
     await rig.seconds(20, ready=3)
-    rig.autoscaler.on_service(Lost("inferenceservices is forbidden"))
+    rig.autoscaler.on_service(WatchLost("inferenceservices is forbidden"))
     await rig.seconds(90, ready=3)
     assert rig.cluster.scales[POOL].replicas == 3
     message = condition(rig, "MetricsFresh")[2]
@@ -151,8 +151,8 @@ async def test_after_hours_without_an_api_server_the_last_known_set_goes_on(
     assert rig.cluster.scales[POOL].replicas == 3
     gone = Unreachable("connection refused")
     rig.cluster.broken = dict.fromkeys(("get_scale", "set_scale", "patch_status", "put_state", "lease"), gone)
-    rig.autoscaler.on_service(Lost("connection refused"))
-    rig.autoscaler.on_workers(Lost("connection refused"))
+    rig.autoscaler.on_service(WatchLost("connection refused"))
+    rig.autoscaler.on_workers(WatchLost("connection refused"))
     for _ in range(3):
         await rig.seconds(20, ready=3)
         rig.clock.advance(3600)
@@ -280,7 +280,7 @@ async def test_learned_state_that_may_not_be_stored_is_stored_soon_after_it_may(
 UNREADABLE = (
     Forbidden(403, "Forbidden", 'configmaps "paceline-scaling.default.chat" is forbidden'),
     Unauthorized(401, "Unauthorized", "the credentials are refused"),
-    Refused(503, "ServiceUnavailable", "etcd has no leader"),
+    ApiError(503, "ServiceUnavailable", "etcd has no leader"),
     Unreachable("the API server did not answer in time"),
 )
 
@@ -290,7 +290,7 @@ async def test_stored_state_that_cannot_be_read_is_kept_and_holds_scale_downs_un
     fault: PacelineError, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig = Rig()
-    stored = {"state": state_json(State(policy="slo", starts_s=(333.0,)))}
+    stored = {"state": state_json(LearnedState(policy="slo", starts_s=(333.0,)))}
     rig.cluster.states[CHAT], rig.cluster.broken["get_state"] = dict(stored), fault
     await rig.start(ready=3)
     await rig.seconds(90, ready=3)

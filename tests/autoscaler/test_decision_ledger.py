@@ -10,14 +10,14 @@ from tests.autoscaler.factories import NOW, demand, goal, observation, view
 from tests.autoscaler.plant import Plant, goal_of
 
 from paceline_autoscaler import ledger as module
-from paceline_autoscaler.ledger import Entry, Ledger, entry_json, explain, read, replay
-from paceline_autoscaler.nouns import Observation, State
+from paceline_autoscaler.ledger import DecisionEntry, DecisionLog, entry_json, explain, read, replay
+from paceline_autoscaler.nouns import LearnedState, Observation
 from paceline_autoscaler.policies import decide
 from paceline_core.errors import InvalidInput
 
 
-def keep(ledger: Ledger, seen: Observation, state: State | None = None) -> Entry | None:
-    known = state or State()
+def keep(ledger: DecisionLog, seen: Observation, state: LearnedState | None = None) -> DecisionEntry | None:
+    known = state or LearnedState()
     return ledger.add(known, seen, decide(seen, known)[0])
 
 
@@ -25,7 +25,7 @@ def keep(ledger: Ledger, seen: Observation, state: State | None = None) -> Entry
 def burst(tmp_path: Path) -> Path:
     """A ledger of five minutes with a burst in them, one decision a second."""
     plant = Plant(goal_of(), lambda t: 24 if 60 <= t < 120 else 4, seed=1)
-    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger = DecisionLog(tmp_path / "ledger.jsonl")
     for _ in range(300):
         known = plant.state
         seen, decision = plant.second()
@@ -63,7 +63,7 @@ def test_changes_are_written_holds_are_folded_and_keyframes_come_every_minute(bu
 
 
 def test_holds_of_one_kind_are_counted() -> None:
-    ledger = Ledger()
+    ledger = DecisionLog()
     for second in range(30):
         keep(ledger, observation(now=NOW + second))
     entry = keep(ledger, observation(now=NOW + 30, demand=demand(4.0)))
@@ -72,7 +72,7 @@ def test_holds_of_one_kind_are_counted() -> None:
 
 
 def test_who_is_ready_is_news_though_the_decision_is_of_the_same_kind() -> None:
-    ledger = Ledger()
+    ledger = DecisionLog()
     kept = [
         keep(ledger, observation(now=NOW + second, pools=(view(ready=ready, desired=1),)))
         for second, ready in enumerate((1, 1, 0, 0, 1))
@@ -87,7 +87,7 @@ def test_who_is_ready_is_news_though_the_decision_is_of_the_same_kind() -> None:
 
 
 def test_services_are_folded_apart_and_found_by_name() -> None:
-    ledger = Ledger()
+    ledger = DecisionLog()
     for name in ("a", "b", "a"):
         keep(ledger, observation(goal=goal(service=f"default/{name}")))
     assert [entry.service for entry in ledger.recent()] == ["default/b", "default/a"]
@@ -96,7 +96,7 @@ def test_services_are_folded_apart_and_found_by_name() -> None:
 
 
 def test_a_service_that_comes_back_is_news() -> None:
-    ledger = Ledger()
+    ledger = DecisionLog()
     keep(ledger, observation())
     ledger.forget("default/chat")
     entry = keep(ledger, observation(now=NOW + 1))
@@ -105,7 +105,7 @@ def test_a_service_that_comes_back_is_news() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    ledger = Ledger()
+    ledger = DecisionLog()
     for second in range(module.KEPT + 20):
         keep(ledger, observation(now=NOW + 100 * second))
     assert len(ledger.recent(limit=10_000)) == module.KEPT
@@ -114,19 +114,19 @@ def test_memory_is_bounded() -> None:
 def test_a_full_file_is_put_aside_and_one_before_it_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     path.write_bytes(b"x" * (module.FILE_LIMIT + 1))
-    keep(Ledger(path), observation())
+    keep(DecisionLog(path), observation())
     assert len(list(read(path))) == 1
     assert (tmp_path / "ledger.jsonl.1").stat().st_size > module.FILE_LIMIT
 
 
 def test_a_disk_that_takes_nothing_stops_nothing(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "missing" / "ledger.jsonl")
+    ledger = DecisionLog(tmp_path / "missing" / "ledger.jsonl")
     assert keep(ledger, observation()) is not None
     assert len(ledger.recent()) == 1
 
 
 def test_an_entry_explains_itself_in_a_few_lines() -> None:
-    entry = keep(Ledger(), observation(demand=replace(demand(3.0), expected=2), pools=(view(),)))
+    entry = keep(DecisionLog(), observation(demand=replace(demand(3.0), expected=2), pools=(view(),)))
     assert entry is not None
     first, *rest = explain(entry).splitlines()
     assert first == (
@@ -143,7 +143,7 @@ def test_an_entry_explains_itself_in_a_few_lines() -> None:
 @pytest.mark.parametrize("line", [b"", b"nonsense", b"{}", b'{"kind": "change"}'])
 def test_a_line_that_is_no_entry_is_named(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "ledger.jsonl"
-    keep(Ledger(path), observation())
+    keep(DecisionLog(path), observation())
     path.write_bytes(path.read_bytes() + line + b"\n")
     with pytest.raises(InvalidInput, match=r"ledger\.jsonl:2: is not an entry"):
         list(read(path))
@@ -168,7 +168,7 @@ def test_a_restarted_ledger_still_knows_the_newest_entries(burst: Path) -> None:
     written = list(read(burst))
     with burst.open("ab") as file:
         file.write(b"half a li")
-    heir = Ledger(burst)
+    heir = DecisionLog(burst)
     assert heir.recent(limit=module.KEPT) == written[::-1]
     entry = keep(heir, observation(now=written[-1].observation.now + 1))
     assert entry is not None

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_autoscaler.demand import DemandMeter
-from paceline_autoscaler.nouns import ClassDemand as Demanded
+from paceline_autoscaler.nouns import ClassSignals as Demanded
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_autoscaler.source import (
-    EmbeddedSource,
     Empty,
     Error,
     ErrorKind,
+    MetricSample,
     NaN,
     Partial,
-    Sample,
+    ScrapeSource,
     Stale,
     Value,
     observed,
@@ -53,13 +53,13 @@ class Gateways:
 
     pages: dict[str, str | None]
     clock: ManualClock = field(default_factory=ManualClock)
-    source: EmbeddedSource = field(init=False)
+    source: ScrapeSource = field(init=False)
     scrapes: int = 0
     often: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         http = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
-        self.source = EmbeddedSource(http, lambda: tuple(self.pages), self.clock)
+        self.source = ScrapeSource(http, lambda: tuple(self.pages), self.clock)
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         self.scrapes += 1
@@ -136,7 +136,7 @@ async def test_a_quantile_is_of_the_window_and_not_of_all_time() -> None:
     world = Gateways({HERE: timed(1000, 1000, 1000)})
     await world.scrape()
     await world.scrape(one=timed(1000, 1100, 1100))
-    assert await world.source.ask(TTFT) == Value((Sample({"class": "interactive"}, 0.975),), 0.0)
+    assert await world.source.ask(TTFT) == Value((MetricSample({"class": "interactive"}, 0.975),), 0.0)
 
 
 @pytest.mark.parametrize("page", [None, "sick", 'paceline_slo_requests_total{class="x'])

@@ -6,21 +6,21 @@ from typing import Any
 from tests.autoscaler.talkers import load_report
 
 from paceline_autoscaler.ended_workers import WAITING, EndedWorkers
-from paceline_core.kube import Changed, Endpoint, Gone, Key, Listed, Lost, ServiceEndpoints
-from paceline_core.kube.roster import Roster, read_pod
+from paceline_core.kube import Deleted, Endpoint, Listed, ObjectKey, ServiceEndpoints, Upserted, WatchLost
+from paceline_core.kube.roster import EndpointTracker, read_pod
 
-KEY = Key("default", "chat")
+KEY = ObjectKey("default", "chat")
 WORKER = Endpoint("chat-main-1", "main", "stable", "r1", "10.1.0.1", 8000, ready=True)
 
 
 def told(*steps: tuple[Endpoint, ...], failed: tuple[Endpoint, ...] = ()) -> list[tuple[str, str, str]]:
     """The Events of a watch that shows these workers one after another."""
     ended = EndedWorkers()
-    known: dict[Key, ServiceEndpoints] = {}
+    known: dict[ObjectKey, ServiceEndpoints] = {}
     for index, workers in enumerate(steps):
         last = failed if index == len(steps) - 1 else ()
         now = ServiceEndpoints(KEY, workers, last)
-        ended.on_workers(Changed(now) if workers or last else Gone(now), known)
+        ended.on_workers(Upserted(now) if workers or last else Deleted(now), known)
         known = {KEY: now}
     return [(event.type, event.reason, event.message) for event in ended.take()]
 
@@ -88,8 +88,8 @@ def test_what_is_first_seen_or_listed_again_tells_nothing() -> None:
     ended = EndedWorkers()
     old = replace(WORKER, restarts=7, ended="x")
     ended.on_workers(Listed((ServiceEndpoints(KEY, (old,)),)), {})
-    ended.on_workers(Changed(ServiceEndpoints(KEY, (old,))), {})
-    ended.on_workers(Lost("gone"), {KEY: ServiceEndpoints(KEY, (old,))})
+    ended.on_workers(Upserted(ServiceEndpoints(KEY, (old,))), {})
+    ended.on_workers(WatchLost("gone"), {KEY: ServiceEndpoints(KEY, (old,))})
     ended.on_workers(Listed(()), {KEY: ServiceEndpoints(KEY, (old,))})
     assert ended.take() == []
 
@@ -123,17 +123,17 @@ def ran(restarts: int, **ended: Any) -> dict[str, Any]:
 
 
 def test_a_pods_status_is_read_as_kubernetes_writes_it() -> None:
-    roster, ended = Roster(read_pod), EndedWorkers()
-    known: dict[Key, ServiceEndpoints] = {}
+    roster, ended = EndpointTracker(read_pod), EndedWorkers()
+    known: dict[ObjectKey, ServiceEndpoints] = {}
     disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": "node is gone"}
     for item in (
         Listed((pod(**ran(0)),)),
-        Changed(pod(**ran(1, exitCode=137, reason="OOMKilled", finishedAt="2026-01-01T00:00:00Z"))),
-        Changed(pod("Failed", conditions=[disrupted], **ran(1))),
+        Upserted(pod(**ran(1, exitCode=137, reason="OOMKilled", finishedAt="2026-01-01T00:00:00Z"))),
+        Upserted(pod("Failed", conditions=[disrupted], **ran(1))),
     ):
         for event in roster.take(item):
             ended.on_workers(event, known)
-            assert not isinstance(event, Lost)
+            assert not isinstance(event, WatchLost)
             items = event.items if isinstance(event, Listed) else (event.item,)
             known = {one.service: one for one in items}
     killed = "the worker used more memory than its limit and was killed (OOMKilled)"

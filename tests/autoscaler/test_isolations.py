@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from tests.autoscaler.talkers import demand_report, eventually
 from tests.autoscaler.test_scaling_loop import Rig
 
-from paceline_autoscaler.isolations import FRESH_S, GATEWAYS, WAITING, Isolations, event
+from paceline_autoscaler.isolations import FRESH_S, GATEWAYS, WAITING, IsolationEvents, event
 from paceline_core.clock import rfc3339
 from paceline_core.wire import DemandReport, Isolated, ServiceDemand
 
@@ -23,12 +23,12 @@ def line(*requests: Isolated, gateway: str = "g1") -> DemandReport:
     )
 
 
-def names(book: Isolations) -> list[str]:
+def names(book: IsolationEvents) -> list[str]:
     return [each.request for _, each in book.take()]
 
 
 def test_each_is_told_once_however_often_its_gateway_repeats_it() -> None:
-    book = Isolations()
+    book = IsolationEvents()
     assert not book.on(line(), NOW)
     assert book.on(line(told("a")), NOW)
     assert not book.on(line(told("a")), NOW)
@@ -38,21 +38,21 @@ def test_each_is_told_once_however_often_its_gateway_repeats_it() -> None:
 
 
 def test_of_a_gateway_heard_for_the_first_time_only_what_is_fresh_is_news() -> None:
-    book = Isolations()
+    book = IsolationEvents()
     old, odd = told("old", FRESH_S + 1), (told("odd", at="yesterday"), told("naive", at="2026-01-31T12:00:00"))
     assert book.on(line(old, told("fresh"), *odd), NOW)
     assert names(book) == ["fresh"]
 
 
 def test_what_nobody_may_tell_is_bounded() -> None:
-    book = Isolations()
+    book = IsolationEvents()
     book.on(line(), NOW)
     book.on(line(*(told(f"r{number}") for number in range(2 * WAITING))), NOW)
     assert len(names(book)) == WAITING
 
 
 def test_gateways_that_come_and_go_are_not_remembered_for_ever() -> None:
-    book = Isolations()
+    book = IsolationEvents()
     for number in range(2 * GATEWAYS):
         book.on(line(gateway=f"g{number}"), NOW)
         book.on(line(gateway="first"), NOW)

@@ -6,19 +6,19 @@ from collections.abc import Callable
 import pytest
 from tests.autoscaler.factories import INTERACTIVE, goal
 
-from paceline_autoscaler.measures import WINDOW_S, Measures, judged
-from paceline_autoscaler.nouns import Attainment, Verdicts
+from paceline_autoscaler.measures import WINDOW_S, AttainmentPoller, judged
+from paceline_autoscaler.nouns import Attainment, SloCounts
 from paceline_autoscaler.source import (
-    Answer,
     Empty,
     Error,
     ErrorKind,
-    Growth,
+    HistogramQuantile,
+    Increase,
+    MetricSample,
     NaN,
     Partial,
-    Quantile,
-    Question,
-    Sample,
+    Query,
+    QueryAnswer,
     Stale,
     Value,
     cause_of,
@@ -28,7 +28,9 @@ from paceline_core.registry.enums import QueryResult
 from paceline_core.telemetry import Metrics
 
 LABELS = {"class": "interactive", "slo": "ttft_p95"}
-COUNTS = Value((Sample({**LABELS, "verdict": "good"}, 95), Sample({**LABELS, "verdict": "bad_ttft"}, 5)), 1.0)
+COUNTS = Value(
+    (MetricSample({**LABELS, "verdict": "good"}, 95), MetricSample({**LABELS, "verdict": "bad_ttft"}, 5)), 1.0
+)
 
 
 class Source:
@@ -36,12 +38,12 @@ class Source:
 
     address = "http://prometheus:9090"
 
-    def __init__(self, answer: Callable[[Question], Answer]) -> None:
+    def __init__(self, answer: Callable[[Query], QueryAnswer]) -> None:
         self._answer = answer
-        self.asked: list[Question] = []
+        self.asked: list[Query] = []
         self.at_once = self.most_at_once = 0
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: Query) -> QueryAnswer:
         self.asked.append(question)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -53,12 +55,12 @@ class Source:
         return
 
 
-def both(question: Question) -> Answer:
-    return COUNTS if isinstance(question, Growth) else Value((Sample({"class": "interactive"}, 0.42),), 1.0)
+def both(question: Query) -> QueryAnswer:
+    return COUNTS if isinstance(question, Increase) else Value((MetricSample({"class": "interactive"}, 0.42),), 1.0)
 
 
-def measures(source: Source, clock: ManualClock | None = None) -> Measures:
-    return Measures(source, clock or ManualClock(), Metrics("autoscaler"), interval_s=5.0)
+def measures(source: Source, clock: ManualClock | None = None) -> AttainmentPoller:
+    return AttainmentPoller(source, clock or ManualClock(), Metrics("autoscaler"), interval_s=5.0)
 
 
 async def test_a_round_brings_verdicts_and_quantiles() -> None:
@@ -66,7 +68,7 @@ async def test_a_round_brings_verdicts_and_quantiles() -> None:
     assert asking.attainment("default/chat") is None
     await asking.round([goal()])
     assert asking.attainment("default/chat") == Attainment(
-        QueryResult.VALUE, WINDOW_S, (Verdicts(INTERACTIVE, "ttft_p95", 95, 5),), Source.address
+        QueryResult.VALUE, WINDOW_S, (SloCounts(INTERACTIVE, "ttft_p95", 95, 5),), Source.address
     )
     assert asking.quantiles("default/chat") == {goal().targets[0]: 0.42}
     assert asking.age_s("default/chat") == 1.0
@@ -75,7 +77,7 @@ async def test_a_round_brings_verdicts_and_quantiles() -> None:
 @pytest.mark.parametrize(
     "answer", [Empty(), NaN(1.0), Stale(99.0), Partial(("half",)), Error(ErrorKind.TIMEOUT, "no answer")]
 )
-async def test_every_other_answer_is_passed_on_as_what_it_is(answer: Answer) -> None:
+async def test_every_other_answer_is_passed_on_as_what_it_is(answer: QueryAnswer) -> None:
     asking = measures(Source(lambda _: answer))
     await asking.round([goal()])
     assert asking.attainment("default/chat") == Attainment(
@@ -118,8 +120,11 @@ async def test_many_services_are_asked_few_at_a_time() -> None:
 
 async def test_answers_are_counted_by_kind() -> None:
     metrics = Metrics("autoscaler")
-    asking = Measures(
-        Source(lambda q: NaN(0.0) if isinstance(q, Quantile) else COUNTS), ManualClock(), metrics, interval_s=5.0
+    asking = AttainmentPoller(
+        Source(lambda q: NaN(0.0) if isinstance(q, HistogramQuantile) else COUNTS),
+        ManualClock(),
+        metrics,
+        interval_s=5.0,
     )
     await asking.round([goal()])
     assert b'paceline_autoscaler_query_results_total{result="nan"} 1.0' in metrics.exposition("")[0]
@@ -128,13 +133,13 @@ async def test_answers_are_counted_by_kind() -> None:
 
 def test_verdicts_are_summed_and_unknown_classes_left_out() -> None:
     samples = (
-        Sample({**LABELS, "verdict": "good"}, 7.5),
-        Sample({**LABELS, "verdict": "bad_ttft"}, 1.0),
-        Sample({**LABELS, "verdict": "bad_failed"}, 2.0),
-        Sample({"class": "vip", "slo": "ttft_p95", "verdict": "good"}, 9.0),
-        Sample({"class": "interactive", "verdict": "good"}, 9.0),
+        MetricSample({**LABELS, "verdict": "good"}, 7.5),
+        MetricSample({**LABELS, "verdict": "bad_ttft"}, 1.0),
+        MetricSample({**LABELS, "verdict": "bad_failed"}, 2.0),
+        MetricSample({"class": "vip", "slo": "ttft_p95", "verdict": "good"}, 9.0),
+        MetricSample({"class": "interactive", "verdict": "good"}, 9.0),
     )
-    assert judged(Value(samples, 0.0)) == (Verdicts(INTERACTIVE, "ttft_p95", 7.5, 3.0),)
+    assert judged(Value(samples, 0.0)) == (SloCounts(INTERACTIVE, "ttft_p95", 7.5, 3.0),)
 
 
 async def test_run_goes_on_asking_until_it_is_cancelled() -> None:

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.autoscaler.factories import NOW, STEP, attainment, demand, goal, load, observation, pool, seasoned, view
 
-from paceline_autoscaler.nouns import Decision, Observation, PoolView, Replica, State
+from paceline_autoscaler.nouns import Decision, LearnedState, Observation, PoolStatus, Replica
 from paceline_autoscaler.policies import decide
 from paceline_core.registry.enums import Direction, ReplicaState, ScaleLimit, ScaleReason
 
 
-def decided(seen: Observation, state: State | None = None) -> Decision:
-    return decide(seen, state or State())[0]
+def decided(seen: Observation, state: LearnedState | None = None) -> Decision:
+    return decide(seen, state or LearnedState())[0]
 
 
 @pytest.mark.parametrize(("rate", "replicas"), [(0.5, 1), (0.79, 1), (1.0, 2), (1.4, 2), (1.6, 3), (3.0, 5), (4.4, 7)])
@@ -145,7 +145,7 @@ def test_what_attainment_taught_holds_against_the_next_scale_down() -> None:
 
 def test_a_speed_once_learned_serves_when_no_replica_is_there_to_tell_it() -> None:
     state = seasoned(observation())
-    asleep = observation(goal=goal(pools=(pool(min=0),)), demand=demand(3.0), pools=(PoolView("main", 0),))
+    asleep = observation(goal=goal(pools=(pool(min=0),)), demand=demand(3.0), pools=(PoolStatus("main", 0),))
     assert decided(asleep, state).replicas == 5
 
 
@@ -198,11 +198,11 @@ def test_prefill_and_decode_are_sized_by_their_own_half() -> None:
 
 
 def test_starts_are_learned_from_what_is_seen() -> None:
-    state = State()
+    state = LearnedState()
     for age in (1.0, 31.0):
         ready = ReplicaState.READY if age > 30 else ReplicaState.STARTING
         replicas = (Replica("a", ReplicaState.READY, 99.0), Replica("b", ready, age))
-        seen = observation(now=NOW + age, pools=(PoolView("main", 2, replicas, (load("a"),)),))
+        seen = observation(now=NOW + age, pools=(PoolStatus("main", 2, replicas, (load("a"),)),))
         _, state = decide(seen, state)
     assert state.starts_s == (31.0,)
     assert decided(observation(now=NOW + 32), state).reading.start_s == 31.0
@@ -236,7 +236,7 @@ def test_more_demand_never_means_fewer_replicas(
 def test_what_is_pending_is_never_ordered_twice(rate: float, ready: int, starting: int) -> None:
     """Carrying a decision out and deciding again at the same moment orders nothing more."""
     seen = observation(demand=demand(rate), pools=(view(ready, starting),))
-    first, state = decide(seen, State())
+    first, state = decide(seen, LearnedState())
     ordered = replace(seen.pools[0], desired=first.replicas)
     second, _ = decide(replace(seen, pools=(ordered,)), state)
     assert second.replicas == first.replicas
@@ -256,7 +256,7 @@ def test_nothing_is_released_under_a_backlog(rate: float, ready: int, queued: in
 def test_constant_demand_comes_to_rest(rate: float, start: int) -> None:
     """From any size, with starts of 20 s and drains of 10 s: after ten minutes nothing moves any more."""
     ages = [900.0] * start
-    state, moves = State(), []
+    state, moves = LearnedState(), []
     for second in range(0, 1500, 5):
         ages = [age + 5 for age in ages]
         replicas = tuple(
@@ -264,7 +264,9 @@ def test_constant_demand_comes_to_rest(rate: float, start: int) -> None:
             for n, age in enumerate(ages)
         )
         loads = tuple(load(r.name) for r in replicas if r.state is ReplicaState.READY)
-        seen = observation(now=NOW + second, demand=demand(rate), pools=(PoolView("main", len(ages), replicas, loads),))
+        seen = observation(
+            now=NOW + second, demand=demand(rate), pools=(PoolStatus("main", len(ages), replicas, loads),)
+        )
         decision, state = decide(seen, state)
         if decision.direction is not Direction.HOLD:
             moves.append(second)

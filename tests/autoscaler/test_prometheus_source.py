@@ -11,15 +11,15 @@ from tests.autoscaler.conftest import Page, Prometheus, until
 from tests.ports import free_port
 
 from paceline_autoscaler.source import (
-    EmbeddedSource,
     Empty,
     Error,
     ErrorKind,
-    Growth,
+    HistogramQuantile,
+    Increase,
     NaN,
     Partial,
     PrometheusSource,
-    Quantile,
+    ScrapeSource,
     Stale,
     Value,
     cause_of,
@@ -43,11 +43,11 @@ class Story:
     prometheus: Prometheus
 
     @property
-    def verdicts(self) -> Growth:
+    def verdicts(self) -> Increase:
         return verdicts("default", self.name, 5.0)
 
     @property
-    def ttft(self) -> Quantile:
+    def ttft(self) -> HistogramQuantile:
         return observed("default", self.name, "ttft", 0.95, 5.0)
 
     def export(self, good: int, bad: int, fast: int = 0, slow: int = 0) -> None:
@@ -132,7 +132,7 @@ async def test_an_expression_that_prometheus_refuses_is_an_error(story: Story) -
 
 async def test_both_sources_tell_the_same_story(story: Story) -> None:
     async with httpx.AsyncClient() as http:
-        embedded = EmbeddedSource(http, lambda: [f"{story.prometheus.exporter.url}/metrics"], SystemClock())
+        embedded = ScrapeSource(http, lambda: [f"{story.prometheus.exporter.url}/metrics"], SystemClock())
         await embedded.scrape()
         story.export(80, 20, fast=60, slow=40)
         await embedded.scrape()

@@ -3,13 +3,13 @@
 from tests.autoscaler.factories import demand, goal, load, observation, pool, seasoned, view
 from tests.every import cases
 
-from paceline_autoscaler.nouns import Decision, Observation, PolicyName, State
+from paceline_autoscaler.nouns import Decision, LearnedState, Observation, PolicyName
 from paceline_autoscaler.policies import decide
 from paceline_core.registry.enums import Direction, ScaleReason
 
 
-def decided(seen: Observation, state: State | None = None) -> Decision:
-    return decide(seen, state or State())[0]
+def decided(seen: Observation, state: LearnedState | None = None) -> Decision:
+    return decide(seen, state or LearnedState())[0]
 
 
 def under(policy: PolicyName, ready: int = 2, waiting: int = 0, kv_used: float = 0.1, **traffic: int) -> Observation:

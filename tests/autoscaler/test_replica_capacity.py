@@ -7,8 +7,8 @@ from tests.autoscaler.factories import INTERACTIVE, load
 
 from paceline_autoscaler.capacity import (
     OUTPUT_PRIOR,
-    Mix,
-    Price,
+    TokenCost,
+    TokenMix,
     feasible_batch,
     mix_of,
     price,
@@ -16,16 +16,16 @@ from paceline_autoscaler.capacity import (
     usable,
     work_rate,
 )
-from paceline_autoscaler.nouns import ClassDemand, Flow, Speed
+from paceline_autoscaler.nouns import ClassSignals, PoolSpeed, RateWindow
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 
 H100 = StepTime(base=6e-3, prefill=36e-6, sequence=4e-6, kv=4e-8)
-SPEED = Speed("main", H100, slots=64, kv_tokens=400_000)
+SPEED = PoolSpeed("main", H100, slots=64, kv_tokens=400_000)
 
 
 def test_a_prefill_bound_request_costs_its_prompt_and_little_else() -> None:
-    unit = price(SPEED, Mix(4096, 32), None, 2048, "both")
+    unit = price(SPEED, TokenMix(4096, 32), None, 2048, "both")
     assert unit.prompt * 4096 == pytest.approx(4096 * 36e-6 + 2 * 6e-3)
     assert unit.output == pytest.approx(6e-3 / 64 + 4e-6 + 4e-8 * 4112)
     assert unit.of(10, 40_960, 32) == pytest.approx(10 * (4096 * unit.prompt + 32 * unit.output))
@@ -33,27 +33,27 @@ def test_a_prefill_bound_request_costs_its_prompt_and_little_else() -> None:
 
 def test_attention_over_the_prompt_is_counted_at_half_its_length() -> None:
     step = H100.model_copy(update={"context": 1e-9})
-    unit = price(Speed("main", step, 64, 400_000), Mix(4096, 32), None, 2048, "both")
+    unit = price(PoolSpeed("main", step, 64, 400_000), TokenMix(4096, 32), None, 2048, "both")
     assert unit.prompt == pytest.approx(36e-6 + 6e-3 / 2048 + 1e-9 * 2048)
 
 
 def test_the_batch_is_bound_by_slots_pages_and_the_tpot_promise() -> None:
-    assert feasible_batch(SPEED, Mix(100, 100), None) == 64
-    assert feasible_batch(SPEED, Mix(20_000, 100), None) == int(400_000 / 20_050)
+    assert feasible_batch(SPEED, TokenMix(100, 100), None) == 64
+    assert feasible_batch(SPEED, TokenMix(20_000, 100), None) == int(400_000 / 20_050)
     each = 4e-6 + 4e-8 * 150
-    assert feasible_batch(SPEED, Mix(100, 100), 6e-3 + 10.5 * each) == 10
+    assert feasible_batch(SPEED, TokenMix(100, 100), 6e-3 + 10.5 * each) == 10
 
 
 def test_a_promise_that_nobody_can_keep_is_served_one_by_one() -> None:
-    assert feasible_batch(SPEED, Mix(100, 100), 1e-3) == 1
-    assert feasible_batch(SPEED, Mix(10**9, 100), None) == 1
+    assert feasible_batch(SPEED, TokenMix(100, 100), 1e-3) == 1
+    assert feasible_batch(SPEED, TokenMix(10**9, 100), None) == 1
 
 
 def test_each_half_of_a_split_service_pays_for_its_half() -> None:
-    mix = Mix(1000, 200)
+    mix = TokenMix(1000, 200)
     whole = price(SPEED, mix, None, 2048, "both")
-    assert price(SPEED, mix, None, 2048, "prefill") == Price(whole.prompt, 0.0)
-    assert price(SPEED, mix, None, 2048, "decode") == Price(0.0, whole.output)
+    assert price(SPEED, mix, None, 2048, "prefill") == TokenCost(whole.prompt, 0.0)
+    assert price(SPEED, mix, None, 2048, "decode") == TokenCost(0.0, whole.output)
 
 
 @pytest.mark.parametrize(("replicas", "share"), [(0, 0.8), (1, 0.8), (2, 0.85), (4, 0.9), (16, 0.95), (1000, 0.95)])
@@ -66,12 +66,12 @@ def test_one_more_replica_always_adds_capacity(replicas: int) -> None:
     assert (replicas + 1) * usable(replicas + 1) > replicas * usable(replicas)
 
 
-def arrivals(*windows: tuple[float, float], output: float | None = 10.0) -> ClassDemand:
+def arrivals(*windows: tuple[float, float], output: float | None = 10.0) -> ClassSignals:
     """(seconds, arrivals) of requests with 1000 prompt tokens."""
-    return ClassDemand(INTERACTIVE, tuple(Flow(s, n, n * 1000) for s, n in windows), output_tokens=output)
+    return ClassSignals(INTERACTIVE, tuple(RateWindow(s, n, n * 1000) for s, n in windows), output_tokens=output)
 
 
-UNIT = Price(1e-4, 0.0)
+UNIT = TokenCost(1e-4, 0.0)
 """A request of 1000 prompt tokens is a tenth of a replica-second."""
 
 
@@ -89,7 +89,7 @@ def test_a_few_early_requests_are_not_taken_for_a_step() -> None:
 
 
 def test_classes_are_added_window_by_window() -> None:
-    offline = ClassDemand(RequestClass.OFFLINE, arrivals((60, 600)).flows, output_tokens=1.0)
+    offline = ClassSignals(RequestClass.OFFLINE, arrivals((60, 600)).flows, output_tokens=1.0)
     assert work_rate([arrivals((60, 600)), offline], UNIT, None) == pytest.approx(2.0)
 
 
@@ -99,7 +99,7 @@ def test_nobody_asking_is_no_work() -> None:
 
 
 def test_output_is_expected_as_told_else_as_learned_else_by_the_prior() -> None:
-    unit = Price(0.0, 1.0)
+    unit = TokenCost(0.0, 1.0)
     told, untold = arrivals((60, 60), output=10.0), arrivals((60, 60), output=None)
     assert work_rate([told], unit, 99.0) == pytest.approx(10.0)
     assert work_rate([untold], unit, 99.0) == pytest.approx(99.0)
@@ -107,10 +107,10 @@ def test_output_is_expected_as_told_else_as_learned_else_by_the_prior() -> None:
 
 
 def test_the_mean_request_is_weighted_by_arrivals() -> None:
-    long = ClassDemand(RequestClass.BATCH, (Flow(60, 10, 100_000),), output_tokens=400.0)
+    long = ClassSignals(RequestClass.BATCH, (RateWindow(60, 10, 100_000),), output_tokens=400.0)
     mixed = mix_of([arrivals((60, 30)), long], None)
     assert (mixed.prompt_tokens, mixed.output_tokens) == pytest.approx((3250, 107.5))
-    assert mix_of([], 50.0) == Mix(0.0, 50.0)
+    assert mix_of([], 50.0) == TokenMix(0.0, 50.0)
 
 
 @given(st.floats(1, 100), st.floats(1, 3))

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from paceline_autoscaler.goals import goal_of
-from paceline_autoscaler.nouns import Gap
-from paceline_autoscaler.world import World
-from paceline_core.kube import Changed, Gone, Key, Listed, Lost
+from paceline_autoscaler.goals import scaling_spec
+from paceline_autoscaler.nouns import MissingSignal
+from paceline_autoscaler.world import ClusterView
+from paceline_core.kube import Deleted, Listed, ObjectKey, Upserted, WatchLost
 from paceline_core.objects import API_VERSION, resolve, validate
 from paceline_core.objects.service import InferenceService
 
-KEY = Key("default", "chat")
+KEY = ObjectKey("default", "chat")
 
 
 def manifest(**spec: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def profile(name: str, price: str) -> dict[str, Any]:
 
 def test_targets_bounds_and_prices_come_from_the_object_and_the_catalogue() -> None:
     slo = {"ttft": {"p95": "500ms"}, "tpot": {"p50": "40ms"}}
-    wish = goal_of(resolved(classes={"interactive": {"slo": slo}}))
+    wish = scaling_spec(resolved(classes={"interactive": {"slo": slo}}))
     assert [(target.name, target.seconds) for target in wish.targets] == [("ttft_p95", 0.5), ("tpot_p50", 0.04)]
     (pool,) = wish.pools
     assert (pool.name, pool.min, pool.max, pool.gpus, pool.dollars_per_hour) == ("main", 1, 4, 1, 3.93)
@@ -55,28 +55,28 @@ def test_targets_bounds_and_prices_come_from_the_object_and_the_catalogue() -> N
 def test_an_emulated_service_is_priced_as_what_it_emulates() -> None:
     emulate = {"accelerator": "h100", "model": "llama-3.1-8b", "coldStart": "20s"}
     pools = [{"name": "main", "accelerator": "cpu", "replicas": {"min": 1, "max": 4}}]
-    wish = goal_of(resolved(engine={"emulate": emulate}, pools=pools))
+    wish = scaling_spec(resolved(engine={"emulate": emulate}, pools=pools))
     assert (wish.pools[0].gpus, wish.pools[0].dollars_per_hour, wish.start_prior_s) == (1, 3.93, 20.0)
 
 
 def test_a_process_on_cpus_is_not_thought_to_start_like_a_node_of_gpus() -> None:
     pools = [{"name": "main", "accelerator": "cpu", "replicas": {"min": 1, "max": 4}}]
-    assert goal_of(resolved(pools=pools)).start_prior_s == 10.0
-    assert goal_of(resolved(pools=[{"name": "main", "accelerator": "h100"}])).start_prior_s == 81.0
+    assert scaling_spec(resolved(pools=pools)).start_prior_s == 10.0
+    assert scaling_spec(resolved(pools=[{"name": "main", "accelerator": "h100"}])).start_prior_s == 81.0
 
 
 def test_several_gpus_cost_several_times() -> None:
     pools = [{"name": "main", "accelerator": "h100", "gpusPerReplica": 4}]
-    assert goal_of(resolved(pools=pools)).pools[0].dollars_per_hour == pytest.approx(15.72)
+    assert scaling_spec(resolved(pools=pools)).pools[0].dollars_per_hour == pytest.approx(15.72)
 
 
 def test_an_unknown_accelerator_costs_nothing_and_stops_nothing() -> None:
     pools = [{"name": "main", "accelerator": "moon1"}]
-    assert goal_of(resolved(pools=pools)).pools[0].dollars_per_hour == 0.0
+    assert scaling_spec(resolved(pools=pools)).pools[0].dollars_per_hour == 0.0
 
 
 def test_scaling_rollout_and_pause_are_carried_over() -> None:
-    wish = goal_of(
+    wish = scaling_spec(
         resolved(
             scaling={"scaleToZero": {"after": "5m"}, "budget": {"gpus": 8, "dollarsPerHour": "20.50"}},
             rollout={"drainTimeout": "90s"},
@@ -93,50 +93,50 @@ def test_scaling_rollout_and_pause_are_carried_over() -> None:
 
 
 def test_a_list_replaces_what_was_known_and_changes_amend_it() -> None:
-    world = World()
+    world = ClusterView()
     world.on_service(Listed((manifest(),)))
     assert set(world.goals) == {KEY}
-    world.on_service(Changed(manifest(scaling={"policy": "fixed"})))
+    world.on_service(Upserted(manifest(scaling={"policy": "fixed"})))
     assert world.goals[KEY].policy == "fixed"
-    world.on_service(Gone(manifest()))
+    world.on_service(Deleted(manifest()))
     assert world.goals == {}
-    world.on_service(Changed(manifest()))
+    world.on_service(Upserted(manifest()))
     world.on_service(Listed(()))
     assert world.goals == {}
 
 
 def test_a_broken_watch_keeps_the_picture_and_says_that_it_ages() -> None:
-    world = World()
+    world = ClusterView()
     assert not world.known
     world.on_service(Listed((manifest(),)))
     world.on_workers(Listed(()))
     assert (world.known, world.lost) == (True, {})
-    world.on_workers(Lost("the server closed the watch"))
+    world.on_workers(WatchLost("the server closed the watch"))
     assert world.workers_lost
     assert (world.known, set(world.goals)) == (True, {KEY})
-    assert world.lost == {Gap.ENDPOINTS: "the server closed the watch"}
+    assert world.lost == {MissingSignal.ENDPOINTS: "the server closed the watch"}
     world.on_workers(Listed(()))
     assert (world.known, world.lost) == (True, {})
 
 
 def test_before_its_first_list_a_lost_watch_leaves_the_picture_unknown() -> None:
-    world = World()
+    world = ClusterView()
     world.on_workers(Listed(()))
-    world.on_service(Lost("forbidden"))
+    world.on_service(WatchLost("forbidden"))
     assert (world.known, world.services_lost) == (False, True)
 
 
 def test_an_object_that_is_not_understood_leaves_the_last_form_in_force() -> None:
-    world = World()
+    world = ClusterView()
     world.on_service(Listed((manifest(),)))
-    world.on_service(Changed(manifest(pools="nonsense")))
+    world.on_service(Upserted(manifest(pools="nonsense")))
     assert world.goals[KEY].pools[0].max == 4
 
 
 def test_a_profile_sets_the_price_of_its_accelerator() -> None:
-    world = World()
+    world = ClusterView()
     world.on_service(Listed((manifest(),)))
     world.on_profile(Listed((profile("h100", "1.25"), profile("broken", "a lot"))))
     assert world.goals[KEY].pools[0].dollars_per_hour == 1.25
-    world.on_profile(Gone(profile("h100", "1.25")))
+    world.on_profile(Deleted(profile("h100", "1.25")))
     assert world.goals[KEY].pools[0].dollars_per_hour == 3.93

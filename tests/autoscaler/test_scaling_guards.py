@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 from tests.autoscaler.factories import NOW, answered, attainment, demand, goal, observation, pool, seasoned, view
 from tests.every import cases
 
-from paceline_autoscaler.nouns import Attainment, Decision, Demand, Gap, Goal, Observation, PolicyName, PoolView, State
+from paceline_autoscaler.nouns import (
+    Attainment,
+    Decision,
+    Demand,
+    LearnedState,
+    MissingSignal,
+    Observation,
+    PolicyName,
+    PoolStatus,
+    ScalingSpec,
+)
 from paceline_autoscaler.policies import POLICIES, decide
 from paceline_core.registry.enums import Direction, QueryResult, ScaleLimit, ScaleReason
 
@@ -20,23 +30,23 @@ def idle_pool(rate: float = 0.5, ready: int = 4) -> Observation:
     return observation(demand=demand(rate), pools=(view(ready=ready),))
 
 
-def decided(seen: Observation, state: State | None = None) -> Decision:
-    return decide(seen, state or State())[0]
+def decided(seen: Observation, state: LearnedState | None = None) -> Decision:
+    return decide(seen, state or LearnedState())[0]
 
 
-def missing(seen: Observation, gap: Gap) -> Observation:
+def missing(seen: Observation, gap: MissingSignal) -> Observation:
     match gap:
-        case Gap.GATEWAYS:
+        case MissingSignal.GATEWAYS:
             return replace(seen, demand=replace(seen.demand, expected=2))
-        case Gap.ENDPOINTS:
+        case MissingSignal.ENDPOINTS:
             return replace(seen, endpoints_lost=True)
-        case Gap.LOAD:
+        case MissingSignal.LOAD:
             return replace(seen, pools=tuple(replace(pool, loads=pool.loads[1:]) for pool in seen.pools))
-        case Gap.ATTAINMENT:
+        case MissingSignal.ATTAINMENT:
             return replace(seen, attainment=answered(QueryResult.ERROR))
-        case Gap.OBJECTS:
+        case MissingSignal.OBJECTS:
             return replace(seen, objects_lost=True)
-        case Gap.STATE:
+        case MissingSignal.STATE:
             return replace(seen, state_unread=True)
 
 
@@ -44,18 +54,18 @@ def test_the_whole_picture_lets_a_replica_go() -> None:
     assert decided(idle_pool(), seasoned(idle_pool())).direction is Direction.DOWN
 
 
-@pytest.mark.parametrize("gap", list(Gap))
-def test_nothing_is_removed_while_a_part_is_missing(gap: Gap) -> None:
+@pytest.mark.parametrize("gap", list(MissingSignal))
+def test_nothing_is_removed_while_a_part_is_missing(gap: MissingSignal) -> None:
     seen = missing(idle_pool(), gap)
     decision = decided(seen, seasoned(idle_pool()))
     assert (decision.direction, decision.gaps) == (Direction.HOLD, (gap,))
-    if gap is not Gap.GATEWAYS:
+    if gap is not MissingSignal.GATEWAYS:
         assert decision.reason is ScaleReason.MISSING_DATA
         assert "else 4→3" in decision.sentence
 
 
-@pytest.mark.parametrize("gap", list(Gap))
-def test_demand_and_load_still_add_while_a_part_is_missing(gap: Gap) -> None:
+@pytest.mark.parametrize("gap", list(MissingSignal))
+def test_demand_and_load_still_add_while_a_part_is_missing(gap: MissingSignal) -> None:
     seen = missing(observation(demand=demand(4.0), pools=(view(ready=2),)), gap)
     decision = decided(seen, seasoned(observation(pools=(view(ready=2),))))
     assert (decision.direction, decision.gaps) == (Direction.UP, (gap,))
@@ -65,7 +75,7 @@ def test_demand_and_load_still_add_while_a_part_is_missing(gap: Gap) -> None:
 def test_no_answer_of_the_metrics_source_removes_capacity_under_traffic(result: QueryResult) -> None:
     seen = replace(idle_pool(), attainment=answered(result))
     decision = decided(seen, seasoned(idle_pool()))
-    assert (decision.reason, decision.gaps) == (ScaleReason.MISSING_DATA, (Gap.ATTAINMENT,))
+    assert (decision.reason, decision.gaps) == (ScaleReason.MISSING_DATA, (MissingSignal.ATTAINMENT,))
 
 
 @pytest.mark.parametrize("result", SILENT_ANSWERS)
@@ -88,7 +98,7 @@ def test_silence_of_clients_explains_no_other_answer(result: QueryResult) -> Non
 
 
 def test_before_the_first_answer_the_promise_counts_as_unmeasured() -> None:
-    assert decided(replace(idle_pool(), attainment=None)).gaps == (Gap.ATTAINMENT,)
+    assert decided(replace(idle_pool(), attainment=None)).gaps == (MissingSignal.ATTAINMENT,)
 
 
 def test_a_service_that_promises_nothing_needs_no_measure() -> None:
@@ -97,16 +107,16 @@ def test_a_service_that_promises_nothing_needs_no_measure() -> None:
 
 
 def test_without_any_gateway_the_picture_is_partial() -> None:
-    assert Gap.GATEWAYS in decided(observation(demand=Demand(0, 0))).gaps
+    assert MissingSignal.GATEWAYS in decided(observation(demand=Demand(0, 0))).gaps
 
 
 def test_a_silent_gateway_makes_the_round_trip_begin_anew() -> None:
     known = seasoned(replace(idle_pool(), now=NOW - 20))
-    _, known = decide(missing(replace(idle_pool(), now=NOW - 20), Gap.GATEWAYS), known)
+    _, known = decide(missing(replace(idle_pool(), now=NOW - 20), MissingSignal.GATEWAYS), known)
     assert decided(idle_pool(), known).reason is ScaleReason.COOLDOWN
 
 
-parts = st.sets(st.sampled_from(list(Gap)), min_size=1)
+parts = st.sets(st.sampled_from(list(MissingSignal)), min_size=1)
 
 
 @given(
@@ -120,7 +130,7 @@ parts = st.sets(st.sampled_from(list(Gap)), min_size=1)
     st.booleans(),
 )
 def test_whatever_is_missing_no_policy_orders_less_than_is_ordered(
-    gaps: set[Gap],
+    gaps: set[MissingSignal],
     policy: PolicyName,
     rate: float,
     ready: int,
@@ -134,7 +144,7 @@ def test_whatever_is_missing_no_policy_orders_less_than_is_ordered(
     seen = whole
     for gap in gaps:
         seen = missing(seen, gap)
-    if gaps == {Gap.ATTAINMENT} and not (idle or rate == 0):
+    if gaps == {MissingSignal.ATTAINMENT} and not (idle or rate == 0):
         seen = replace(seen, attainment=answered(result))
     decision = decided(seen, seasoned(whole, 60))
     assert decision.gaps
@@ -160,7 +170,7 @@ def test_a_raised_minimum_is_obeyed_at_once() -> None:
 
 
 def test_a_lowered_maximum_is_obeyed_even_on_missing_data() -> None:
-    seen = missing(observation(goal=goal(pools=(pool(max=2),)), pools=(view(ready=5),)), Gap.GATEWAYS)
+    seen = missing(observation(goal=goal(pools=(pool(max=2),)), pools=(view(ready=5),)), MissingSignal.GATEWAYS)
     decision = decided(seen)
     assert (decision.replicas, decision.limit, decision.reason) == (2, ScaleLimit.MAX, ScaleReason.BOUNDS)
 
@@ -226,7 +236,7 @@ def test_advice_is_given_and_not_taken() -> None:
     assert "would go 4→3 and save $4.00 an hour" in down.sentence
 
 
-def foreign(name: str) -> Goal:
+def foreign(name: str) -> ScalingSpec:
     return goal(policy="external") if name == "external" else goal(foreign=name)
 
 
@@ -263,17 +273,19 @@ def test_a_minimum_of_one_never_sleeps() -> None:
 
 
 @cases("policy", ["slo", "queue", "concurrency", "kv"])
-@cases("gap", [None, *Gap])
-def test_a_held_request_wakes_a_sleeping_service_whatever_else_is_missing(policy: PolicyName, gap: Gap | None) -> None:
+@cases("gap", [None, *MissingSignal])
+def test_a_held_request_wakes_a_sleeping_service_whatever_else_is_missing(
+    policy: PolicyName, gap: MissingSignal | None
+) -> None:
     asleep = observation(
-        goal=replace(SLEEPY, policy=policy), demand=demand(0.0, held=1, queued=1), pools=(PoolView("main", 0),)
+        goal=replace(SLEEPY, policy=policy), demand=demand(0.0, held=1, queued=1), pools=(PoolStatus("main", 0),)
     )
     decision = decided(missing(asleep, gap) if gap else asleep)
     assert (decision.replicas, decision.reason) == (1, ScaleReason.WAKE)
 
 
 def test_a_wake_without_a_waiting_request_speaks_of_none_that_waits() -> None:
-    asleep = observation(goal=SLEEPY, demand=demand(0.5), pools=(PoolView("main", 0),))
+    asleep = observation(goal=SLEEPY, demand=demand(0.5), pools=(PoolStatus("main", 0),))
     decision = decided(asleep)
     assert decision.reason is ScaleReason.WAKE
     assert decision.sentence == "0→1: requests arrive, and nothing runs"
@@ -281,7 +293,7 @@ def test_a_wake_without_a_waiting_request_speaks_of_none_that_waits() -> None:
 
 def test_a_sleeping_service_sleeps_on() -> None:
     asleep = observation(
-        goal=SLEEPY, demand=demand(0.0), pools=(PoolView("main", 0),), attainment=answered(QueryResult.EMPTY)
+        goal=SLEEPY, demand=demand(0.0), pools=(PoolStatus("main", 0),), attainment=answered(QueryResult.EMPTY)
     )
     decision = decided(asleep, seasoned(asleep))
     assert (decision.replicas, decision.direction) == (0, Direction.HOLD)
@@ -292,6 +304,6 @@ def test_both_halves_of_a_split_service_are_woken() -> None:
     asleep = observation(
         goal=goal(pools=pools, idle_after_s=60.0),
         demand=demand(0.0, held=3),
-        pools=(PoolView("prefill", 0), PoolView("decode", 0)),
+        pools=(PoolStatus("prefill", 0), PoolStatus("decode", 0)),
     )
     assert [row.replicas for row in decided(asleep).pools] == [1, 1]

@@ -10,20 +10,30 @@ from tests.autoscaler.fake_cluster import FakeCluster
 from tests.autoscaler.talkers import Talker, Talkers, demand_report, eventually, load_report
 from tests.autoscaler.test_scaling_goals import manifest
 
-from paceline_autoscaler.actuator import Actuator
-from paceline_autoscaler.ledger import Ledger, read, replay
-from paceline_autoscaler.loop import LEASE, LEASE_TTL_S, UNMADE_PAUSE_S, UNMADE_S, Autoscaler, Senses
-from paceline_autoscaler.measures import Measures
-from paceline_autoscaler.now import anchored
-from paceline_autoscaler.signals import Gateways, Workers
-from paceline_autoscaler.source import Answer, Growth, Question, Sample, Value
-from paceline_autoscaler.subject import Desk
+from paceline_autoscaler.actuator import ScaleWriter
+from paceline_autoscaler.ledger import DecisionLog, read, replay
+from paceline_autoscaler.loop import LEASE, LEASE_TTL_S, UNMADE_PAUSE_S, UNMADE_S, Autoscaler, Signals
+from paceline_autoscaler.measures import AttainmentPoller
+from paceline_autoscaler.now import unix_clock
+from paceline_autoscaler.signals import GatewayDemand, WorkerLoads
+from paceline_autoscaler.source import Increase, MetricSample, Query, QueryAnswer, Value
+from paceline_autoscaler.subject import ScalerDeps
 from paceline_core.clock import ManualClock, rfc3339
 from paceline_core.errors import Conflict, Unreachable
-from paceline_core.kube import Changed, Endpoint, Gone, Key, Listed, Lost, ScaleTarget, ServiceEndpoints, ServiceRef
+from paceline_core.kube import (
+    Deleted,
+    Endpoint,
+    Listed,
+    ObjectKey,
+    ScaleTarget,
+    ServiceEndpoints,
+    ServiceRef,
+    Upserted,
+    WatchLost,
+)
 from paceline_core.telemetry import Metrics
 
-KEY = Key("default", "chat")
+KEY = ObjectKey("default", "chat")
 CHAT = ServiceRef(KEY, "")
 POOL = ScaleTarget(KEY, "main")
 PLACE = ("main", "stable", "r")
@@ -35,9 +45,9 @@ class Kept:
 
     address = "http://prometheus:9090"
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: Query) -> QueryAnswer:
         labels = {"class": "interactive", "slo": "ttft_p95", "verdict": "good"}
-        return Value((Sample(labels, 100.0 if isinstance(question, Growth) else 0.2),), 0.5)
+        return Value((MetricSample(labels, 100.0 if isinstance(question, Increase) else 0.2),), 0.5)
 
     async def run(self) -> None:
         return
@@ -58,13 +68,15 @@ class Rig:
         self.cluster = cluster or FakeCluster(scales={})
         self.metrics = Metrics("autoscaler")
         self.bell = asyncio.Event()
-        now = anchored(self.clock)
-        self.desk = Desk(Actuator(self.cluster, self.metrics), Ledger(ledger), self.metrics, self.clock, now)
+        now = unix_clock(self.clock)
+        self.desk = ScalerDeps(
+            ScaleWriter(self.cluster, self.metrics), DecisionLog(ledger), self.metrics, self.clock, now
+        )
         link = self.talkers.link()
-        self.gateways = Gateways(["gateway:81"], link, now, self.bell.set, self._resolve)
-        self.workers = Workers(link)
-        self.measures = Measures(Kept(), self.clock, self.metrics, 5.0)
-        senses = Senses(self.gateways, self.workers, self.measures, self.bell)
+        self.gateways = GatewayDemand(["gateway:81"], link, now, self.bell.set, self._resolve)
+        self.workers = WorkerLoads(link)
+        self.measures = AttainmentPoller(Kept(), self.clock, self.metrics, 5.0)
+        senses = Signals(self.gateways, self.workers, self.measures, self.bell)
         self.autoscaler = Autoscaler(name, self.cluster, senses, self.desk, 5.0)
         self.arrivals = 0
 
@@ -240,7 +252,7 @@ async def test_learned_state_that_cannot_be_read_starts_anew(rig: Rig, stored: d
     assert rig.desk.ledger.recent()
 
 
-GONE = ServiceRef(Key("default", "gone"), "u1")
+GONE = ServiceRef(ObjectKey("default", "gone"), "u1")
 REPLACED = ServiceRef(KEY, "of one that had the name before")
 
 
@@ -250,14 +262,14 @@ async def test_the_state_of_services_that_are_gone_is_deleted_and_no_other(rig: 
     await rig.seconds(1, ready=1)
     assert set(rig.cluster.states) == {CHAT}
     await rig.seconds(40, ready=1)
-    rig.autoscaler.on_service(Gone(manifest(classes=SLO)))
+    rig.autoscaler.on_service(Deleted(manifest(classes=SLO)))
     await rig.seconds(1, ready=1)
     assert rig.cluster.states == {}
 
 
 async def test_while_services_are_not_current_no_state_is_deleted(rig: Rig) -> None:
     await rig.start()
-    rig.autoscaler.on_service(Lost("connection refused"))
+    rig.autoscaler.on_service(WatchLost("connection refused"))
     rig.cluster.states = {GONE: {"state": "{}"}}
     await rig.seconds(2, ready=1)
     assert set(rig.cluster.states) == {GONE}
@@ -270,7 +282,7 @@ async def test_a_service_that_is_not_understood_keeps_its_state(rig: Rig) -> Non
     newer = manifest(classes=SLO)
     newer["metadata"] = {**newer["metadata"], "name": "newer", "uid": "u2"}
     newer["spec"] = "what a later version writes"
-    kept = ServiceRef(Key("default", "newer"), "u2")
+    kept = ServiceRef(ObjectKey("default", "newer"), "u2")
     rig.cluster.states = {kept: {"state": "{}"}}
     await rig.start()
     rig.autoscaler.on_service(Listed((manifest(classes=SLO), newer)))
@@ -304,7 +316,7 @@ async def test_a_service_that_is_gone_leaves_no_series(rig: Rig) -> None:
     await rig.start()
     await rig.seconds(2, ready=1)
     assert exported(rig, 'pisvc="chat"')
-    rig.autoscaler.world.on_service(Gone(manifest()))
+    rig.autoscaler.world.on_service(Deleted(manifest()))
     await rig.autoscaler.step()
     assert not exported(rig, 'pisvc="chat"')
 
@@ -312,7 +324,7 @@ async def test_a_service_that_is_gone_leaves_no_series(rig: Rig) -> None:
 async def test_nothing_is_released_while_the_workers_watch_is_broken(rig: Rig) -> None:
     await rig.start(ready=3)
     await rig.seconds(20, ready=3)
-    rig.autoscaler.on_workers(Lost("closed"))
+    rig.autoscaler.on_workers(WatchLost("closed"))
     await rig.seconds(60, ready=3)
     assert rig.cluster.scales[POOL].replicas == 3
     status = rig.cluster.statuses[-1][1]
@@ -479,7 +491,7 @@ async def test_a_worker_that_ended_is_told_by_the_leading_autoscaler_once(rig: R
     await rig.start()
     await rig.seconds(1, ready=1)
     row = Endpoint("main-0", *PLACE, "10.1.0.0", 9000, True, restarts=1, ended="out of memory")
-    rig.autoscaler.on_workers(Changed(ServiceEndpoints(KEY, (row,))))
+    rig.autoscaler.on_workers(Upserted(ServiceEndpoints(KEY, (row,))))
     await rig.autoscaler.step()
     await rig.autoscaler.step()
     told = [event.message for event in rig.cluster.events if event.reason == "WorkerEnded"]

@@ -7,20 +7,20 @@ from hypothesis import strategies as st
 from tests.autoscaler.factories import NOW, demand, goal, load, observation, pool
 
 from paceline_autoscaler.actuator import STATE_LIMIT, state_json
-from paceline_autoscaler.memory import Moment, drain_s, joined, learn, memory_of, peak, recall, start_s
-from paceline_autoscaler.nouns import Memory, Peak, PoolView, Replica, State
+from paceline_autoscaler.memory import DemandSample, drain_s, joined, learn, memory_of, peak, record_demand, start_s
+from paceline_autoscaler.nouns import DemandHistory, DemandPeak, LearnedState, PoolStatus, Replica
 from paceline_autoscaler.policies import decide
 from paceline_core.registry.enums import ReplicaState
 
 READY, STARTING, DRAINING = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING
 
 
-def after(*moments: tuple[float, tuple[tuple[str, ReplicaState, float], ...]], lost: bool = False) -> State:
+def after(*moments: tuple[float, tuple[tuple[str, ReplicaState, float], ...]], lost: bool = False) -> LearnedState:
     """The state after these moments: (seconds, replicas as name, state and age)."""
-    known = State()
+    known = LearnedState()
     for at, rows in moments:
         replicas = tuple(Replica(*row) for row in rows)
-        known = learn(observation(now=NOW + at, pools=(PoolView("main", 1, replicas),), endpoints_lost=lost), known)
+        known = learn(observation(now=NOW + at, pools=(PoolStatus("main", 1, replicas),), endpoints_lost=lost), known)
     return known
 
 
@@ -37,9 +37,9 @@ def test_a_start_faster_than_the_passes_took_no_longer_than_its_age() -> None:
     known = after((0, ()), (5, (("a", READY, 4.0),)), (10, (("a", READY, 9.0),)))
     assert known.starts_s == (4.0,)
     assert start_s(goal(), known) == 4.0
-    asleep = learn(observation(now=NOW + 300, pools=(PoolView("main", 0),)), known)
+    asleep = learn(observation(now=NOW + 300, pools=(PoolStatus("main", 0),)), known)
     woken = (Replica("a", READY, 3.0),)
-    awake = learn(observation(now=NOW + 305, pools=(PoolView("main", 1, woken),)), asleep)
+    awake = learn(observation(now=NOW + 305, pools=(PoolStatus("main", 1, woken),)), asleep)
     assert start_s(goal(), awake) <= 4.0
 
 
@@ -58,19 +58,19 @@ def test_nothing_is_learned_from_a_list_that_is_not_current() -> None:
 
 
 def test_the_upper_quartile_of_the_last_eight_counts() -> None:
-    known = State(starts_s=(5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 90.0))
+    known = LearnedState(starts_s=(5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 90.0))
     assert start_s(goal(), known) == 10.0
-    assert start_s(goal(), State()) == 20.0
-    assert drain_s(goal(), State(drains_s=(300.0,))) == 30.0
+    assert start_s(goal(), LearnedState()) == 20.0
+    assert drain_s(goal(), LearnedState(drains_s=(300.0,))) == 30.0
 
 
-def rising(memory: Memory, at: float, rate: float, window: float = 60.0) -> Memory:
-    return recall(memory, Moment(at, rate, 1, complete=True), window)
+def rising(memory: DemandHistory, at: float, rate: float, window: float = 60.0) -> DemandHistory:
+    return record_demand(memory, DemandSample(at, rate, 1, complete=True), window)
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 20), st.floats(0, 10)), min_size=1, max_size=80))
 def test_the_peak_is_the_highest_rate_of_the_window_and_never_less(steps: list[tuple[float, float]]) -> None:
-    memory, now, past = Memory("both"), NOW, []
+    memory, now, past = DemandHistory("both"), NOW, []
     for pause, rate in steps:
         now += pause
         past.append((now, rate))
@@ -82,15 +82,15 @@ def test_the_peak_is_the_highest_rate_of_the_window_and_never_less(steps: list[t
 
 
 def test_supply_is_as_old_as_its_last_change() -> None:
-    memory = recall(Memory("both"), Moment(NOW, 1.0, 2, complete=True), 60)
-    memory = recall(memory, Moment(NOW + 50, 1.0, 2, complete=True), 60)
+    memory = record_demand(DemandHistory("both"), DemandSample(NOW, 1.0, 2, complete=True), 60)
+    memory = record_demand(memory, DemandSample(NOW + 50, 1.0, 2, complete=True), 60)
     assert memory.supply_since == NOW
-    memory = recall(memory, Moment(NOW + 55, 1.0, 3, complete=True), 60)
+    memory = record_demand(memory, DemandSample(NOW + 55, 1.0, 3, complete=True), 60)
     assert memory.supply_since == NOW + 55
 
 
 def test_a_lesson_of_attainment_fades_over_hours() -> None:
-    memory = Memory("both", derate=0.6, derate_at=NOW)
+    memory = DemandHistory("both", derate=0.6, derate_at=NOW)
     assert rising(memory, NOW + 60, 1.0).derate < 0.61
     assert 0.8 < rising(memory, NOW + 2 * 3600, 1.0).derate < 0.9
 
@@ -101,8 +101,8 @@ def test_the_largest_state_fits_its_config_map() -> None:
     names = [f"a-service-of-forty-characters-in-its-name-pool{n:08d}-abcde" for n in range(300)]
     states = (READY, STARTING, DRAINING)
     replicas = tuple(Replica(name, states[n % 3], 123.456789) for n, name in enumerate(names))
-    views = tuple(PoolView(p.name, 300, replicas if n == 0 else (), (load("x"),)) for n, p in enumerate(pools))
-    state = State(starts_s=(123.456789012,) * 8, drains_s=(123.456789012,) * 8)
+    views = tuple(PoolStatus(p.name, 300, replicas if n == 0 else (), (load("x"),)) for n, p in enumerate(pools))
+    state = LearnedState(starts_s=(123.456789012,) * 8, drains_s=(123.456789012,) * 8)
     for step in range(100):
         moment = observation(now=NOW + 2 * step, goal=goal(pools=pools), demand=demand(9.0 - step / 11.3), pools=views)
         _, state = decide(replace(moment), state)
@@ -111,17 +111,21 @@ def test_the_largest_state_fits_its_config_map() -> None:
 
 
 def test_a_state_that_is_read_late_is_joined_with_what_was_learned_meanwhile() -> None:
-    old = Memory("both", (Peak(NOW, 9.0), Peak(NOW + 5, 1.0)), derate=0.6, derate_at=NOW)
-    new = Memory("both", (Peak(NOW + 60, 3.0),), complete_since=NOW + 50, ready=2, derate=1.0, derate_at=NOW + 60)
-    stored = State("slo", (9.0,), starting=(("a", NOW), ("gone", NOW)), output_tokens=70.0, memories=(old,), at=NOW)
-    since = State("slo", (5.0,), starting=(("a", NOW + 40), ("b", NOW + 50)), memories=(new,), at=NOW + 60)
+    old = DemandHistory("both", (DemandPeak(NOW, 9.0), DemandPeak(NOW + 5, 1.0)), derate=0.6, derate_at=NOW)
+    new = DemandHistory(
+        "both", (DemandPeak(NOW + 60, 3.0),), complete_since=NOW + 50, ready=2, derate=1.0, derate_at=NOW + 60
+    )
+    stored = LearnedState(
+        "slo", (9.0,), starting=(("a", NOW), ("gone", NOW)), output_tokens=70.0, memories=(old,), at=NOW
+    )
+    since = LearnedState("slo", (5.0,), starting=(("a", NOW + 40), ("b", NOW + 50)), memories=(new,), at=NOW + 60)
     both = joined(stored, since)
     assert (both.starts_s, both.starting) == ((9.0, 5.0), (("a", NOW), ("b", NOW + 50)))
     assert (both.output_tokens, both.at) == (70.0, NOW + 60)
     memory = memory_of(both, "both")
-    assert memory.peaks == (Peak(NOW, 9.0), Peak(NOW + 60, 3.0))
+    assert memory.peaks == (DemandPeak(NOW, 9.0), DemandPeak(NOW + 60, 3.0))
     assert (memory.complete_since, memory.ready) == (NOW + 50, 2)
     assert 0.6 < memory.derate < 0.61
-    assert joined(stored, State()) == stored
-    assert joined(State(), since) == since
+    assert joined(stored, LearnedState()) == stored
+    assert joined(LearnedState(), since) == since
     assert memory_of(joined(replace(stored, policy="queue"), since), "both") == new

@@ -18,19 +18,19 @@ from tests.autoscaler.factories import (
     view,
 )
 
-from paceline_autoscaler.nouns import Decision, Goal, Observation, Target
+from paceline_autoscaler.nouns import Decision, Observation, ScalingSpec, SloTarget
 from paceline_autoscaler.policies import decide
-from paceline_autoscaler.status import Standing, Turned, rounded, status_of
+from paceline_autoscaler.status import StatusInput, Turned, rounded, status_of
 from paceline_core.objects.status import ServiceStatus
 from paceline_core.registry.enums import QueryResult
 
 SINCE, NOW_TEXT = "2027-01-15T07:00:00Z", "2027-01-15T08:00:00Z"
-TTFT = Target(INTERACTIVE, "ttft", 0.95, 0.5)
+TTFT = SloTarget(INTERACTIVE, "ttft", 0.95, 0.5)
 
 
 def told(seen: Observation, turned: Turned | None = None, **changes: Any) -> dict[str, Any]:
     decision: Decision = decide(seen, seasoned(seen, 60))[0]
-    standing = Standing(SINCE, decision, decision, seen, {TTFT: 0.4219}, {})
+    standing = StatusInput(SINCE, decision, decision, seen, {TTFT: 0.4219}, {})
     return status_of(replace(standing, **changes), turned or {}, 7, NOW_TEXT)
 
 
@@ -188,7 +188,7 @@ def test_conditions_tell_what_is_so_now_and_not_the_decision_that_stands() -> No
         (goal(budget_gpus=2), 3.0, "The budget is 2 GPUs, which pays for fewer replicas than are wanted."),
     ],
 )
-def test_a_limit_is_told_by_its_own_numbers(wish: Goal, rate: float, words: str) -> None:
+def test_a_limit_is_told_by_its_own_numbers(wish: ScalingSpec, rate: float, words: str) -> None:
     assert message(told(observation(goal=wish, demand=demand(rate))), "ScalingLimited") == words
 
 

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from tests.autoscaler.talkers import KEY, Talkers, demand_report, eventually, load_report
 
-from paceline_autoscaler.now import anchored
-from paceline_autoscaler.signals import Gateways, Workers, resolve
-from paceline_autoscaler.signals.streams import Streams
+from paceline_autoscaler.now import unix_clock
+from paceline_autoscaler.signals import GatewayDemand, WorkerLoads, resolve
+from paceline_autoscaler.signals.streams import ReportStreams
 from paceline_autoscaler.signals.workers import load_of
 from paceline_core.auth import TokenVerifier, jwk_set, public_jwk
 from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
-from paceline_core.kube import Endpoint, Key, ServiceEndpoints
+from paceline_core.kube import Endpoint, ObjectKey, ServiceEndpoints
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import DemandReport, KVLoad, StepTime, WorkerState
 from paceline_core.wire.message import LINE_LIMIT
-from paceline_core.wire.stream import Place, keep_reading
+from paceline_core.wire.stream import StreamSource, subscribe
 
-PLACE = Place("here", "http://one:1/internal/demand", GATEWAY_AUDIENCE)
+PLACE = StreamSource("here", "http://one:1/internal/demand", GATEWAY_AUDIENCE)
 
 
 class Reader:
@@ -27,7 +27,7 @@ class Reader:
 
     def __init__(self, talkers: Talkers) -> None:
         self.lines: list[DemandReport] = []
-        self.streams = Streams(DemandReport, talkers.link(), lambda _, line: self.lines.append(line))
+        self.streams = ReportStreams(DemandReport, talkers.link(), lambda _, line: self.lines.append(line))
 
 
 @pytest.fixture
@@ -95,9 +95,7 @@ async def test_who_does_not_listen_yet_is_no_news_and_who_refuses_or_leaves_is(
     caplog.set_level("INFO", "paceline_core.wire.stream")
     cuts = []
     task = asyncio.create_task(
-        keep_reading(
-            DemandReport, PLACE, talkers.link(), reader.lines.append, lambda _: cuts.append(len(caplog.records))
-        )
+        subscribe(DemandReport, PLACE, talkers.link(), reader.lines.append, lambda _: cuts.append(len(caplog.records)))
     )
     await eventually(lambda: len(cuts) == 1)
     talkers["one:1"].say(demand_report())
@@ -182,7 +180,7 @@ class Front:
     def __init__(self, talkers: Talkers, *addresses: str, **names: tuple[str, ...]) -> None:
         self.rung = 0
         self.names = Names(**names)
-        self.gateways = Gateways(addresses, talkers.link(), anchored(talkers.clock), self._ring, self.names)
+        self.gateways = GatewayDemand(addresses, talkers.link(), unix_clock(talkers.clock), self._ring, self.names)
 
     def _ring(self) -> None:
         self.rung += 1
@@ -252,11 +250,11 @@ async def test_a_held_request_rings_the_bell_and_a_served_one_does_not(talkers: 
 
 def endpoints(*names: str, service: str = "default/chat", host: str = "10.1.0.1") -> ServiceEndpoints:
     rows = (Endpoint(name, "main", "stable", "r", host, 90 + n, True) for n, name in enumerate(names))
-    return ServiceEndpoints(Key.parse(service), tuple(rows))
+    return ServiceEndpoints(ObjectKey.parse(service), tuple(rows))
 
 
 async def test_workers_are_heard_by_service(talkers: Talkers) -> None:
-    workers = Workers(talkers.link())
+    workers = WorkerLoads(talkers.link())
     silent, other = talkers["10.1.0.1:91"], talkers["10.1.0.2:90"]
     workers.follow([endpoints("main-1", "main-2"), endpoints("other-1", service="default/other", host="10.1.0.2")])
     talkers["10.1.0.1:90"].say(load_report("main-1"))
@@ -271,7 +269,7 @@ async def test_workers_are_heard_by_service(talkers: Talkers) -> None:
 
 async def test_a_worker_is_believed_of_its_own_service_and_by_the_name_it_is_listed_under(talkers: Talkers) -> None:
     heard: list[tuple[str, str]] = []
-    workers = Workers(talkers.link(), lambda service, worker, _: heard.append((service, worker)))
+    workers = WorkerLoads(talkers.link(), lambda service, worker, _: heard.append((service, worker)))
     workers.follow([endpoints("main-1", "main-2")])
     talkers["10.1.0.1:90"].say(load_report("liar", service="default/other", engine_restarts=1))
     talkers["10.1.0.1:91"].say(load_report("liar"))

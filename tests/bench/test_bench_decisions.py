@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from paceline_autoscaler.ledger import Ledger
+from paceline_autoscaler.ledger import DecisionLog
 from paceline_autoscaler.nouns import (
-    ClassDemand,
+    ClassSignals,
     Demand,
-    Flow,
-    Goal,
+    LearnedState,
     Observation,
-    PoolGoal,
-    PoolView,
-    State,
+    PoolSpec,
+    PoolStatus,
+    RateWindow,
+    ScalingSpec,
 )
 from paceline_autoscaler.policies import decide
 from paceline_cli.bench.decisions import taken
@@ -22,19 +22,19 @@ from paceline_core.registry import RequestClass
 
 def seen(now: float, service: str = "default/chat") -> Observation:
     """One pool of one replica, whose minimum has just become two."""
-    pool = PoolGoal("main", "both", min=2, max=4, gpus=1, dollars_per_hour=1.0)
-    goal = Goal(service, "fixed", (), (pool,), step_tokens=2048, start_prior_s=20.0, drain_limit_s=300.0)
-    demand = Demand(1, 1, (ClassDemand(RequestClass.INTERACTIVE, (Flow(10.0, 5.0, 500.0),)),))
-    return Observation(now, goal, demand, (PoolView("main", 1),), None)
+    pool = PoolSpec("main", "both", min=2, max=4, gpus=1, dollars_per_hour=1.0)
+    goal = ScalingSpec(service, "fixed", (), (pool,), step_tokens=2048, start_prior_s=20.0, drain_limit_s=300.0)
+    demand = Demand(1, 1, (ClassSignals(RequestClass.INTERACTIVE, (RateWindow(10.0, 5.0, 500.0),)),))
+    return Observation(now, goal, demand, (PoolStatus("main", 1),), None)
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
     path = tmp_path / "ledger.jsonl"
-    book = Ledger(path)
+    book = DecisionLog(path)
     for now, service in ((1000.0, "default/chat"), (1030.0, "default/other"), (1070.0, "default/chat")):
         observation = seen(now, service)
-        book.add(State(), observation, decide(observation, State())[0])
+        book.add(LearnedState(), observation, decide(observation, LearnedState())[0])
     return path
 
 

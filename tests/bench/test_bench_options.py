@@ -2,45 +2,45 @@
 
 import pytest
 
-from paceline_cli.bench.options import Options, ProfileName, profile_of
-from paceline_cli.bench.profiles import Phase, Spacing
+from paceline_cli.bench.options import BenchOptions, ProfileName, profile_of
+from paceline_cli.bench.profiles import LoadPhase, Spacing
 from paceline_cli.bench.prompts import PROBE_WORDS, Writer, calibrate
 from paceline_core.errors import InvalidInput
 
 
 def test_a_burst_is_prefill_bound_by_default() -> None:
-    profile = profile_of(Options(ProfileName.BURST))
+    profile = profile_of(BenchOptions(ProfileName.BURST))
     assert profile.prompt_tokens >= 4096
     assert profile.output_tokens <= 64
     assert [phase.name for phase in profile.phases] == ["before", "burst", "after"]
 
 
 def test_a_burst_takes_three_durations_and_a_relative_rate() -> None:
-    profile = profile_of(Options(ProfileName.BURST, rate=1.5, burst_rate="4x", duration="10s, 20s,1m"))
-    assert profile.phases == (Phase("before", 10, 1.5), Phase("burst", 20, 6.0), Phase("after", 60, 1.5))
+    profile = profile_of(BenchOptions(ProfileName.BURST, rate=1.5, burst_rate="4x", duration="10s, 20s,1m"))
+    assert profile.phases == (LoadPhase("before", 10, 1.5), LoadPhase("burst", 20, 6.0), LoadPhase("after", 60, 1.5))
 
 
 @pytest.mark.parametrize(
     ("name", "spacing"), [(ProfileName.POISSON, Spacing.POISSON), (ProfileName.STEADY, Spacing.EVEN)]
 )
 def test_other_profiles_take_one_duration(name: ProfileName, spacing: Spacing) -> None:
-    profile = profile_of(Options(name, rate=7, duration="5s", prompt_tokens=100, output_tokens=9))
-    assert (profile.phases, profile.spacing) == ((Phase("load", 5, 7),), spacing)
+    profile = profile_of(BenchOptions(name, rate=7, duration="5s", prompt_tokens=100, output_tokens=9))
+    assert (profile.phases, profile.spacing) == ((LoadPhase("load", 5, 7),), spacing)
     assert (profile.prompt_tokens, profile.output_tokens) == (100, 9)
 
 
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        (Options(ProfileName.BURST, duration="30s"), "duration"),
-        (Options(ProfileName.POISSON, duration="30s,30s"), "duration"),
-        (Options(ProfileName.POISSON, duration="long"), "duration"),
-        (Options(ProfileName.POISSON, rate=0), "rate"),
-        (Options(ProfileName.BURST, burst_rate="many"), "burst-rate"),
-        (Options(ProfileName.POISSON, prompt_tokens=-1), "prompt-tokens"),
+        (BenchOptions(ProfileName.BURST, duration="30s"), "duration"),
+        (BenchOptions(ProfileName.POISSON, duration="30s,30s"), "duration"),
+        (BenchOptions(ProfileName.POISSON, duration="long"), "duration"),
+        (BenchOptions(ProfileName.POISSON, rate=0), "rate"),
+        (BenchOptions(ProfileName.BURST, burst_rate="many"), "burst-rate"),
+        (BenchOptions(ProfileName.POISSON, prompt_tokens=-1), "prompt-tokens"),
     ],
 )
-def test_a_wrong_option_is_named(options: Options, field: str) -> None:
+def test_a_wrong_option_is_named(options: BenchOptions, field: str) -> None:
     with pytest.raises(InvalidInput, match=field):
         profile_of(options)
 

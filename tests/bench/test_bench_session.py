@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from paceline_cli.bench.client import Client, Target
-from paceline_cli.bench.observe import DecisionRow, Decisions, Emulation, HostUse, Observation, Replicas
+from paceline_cli.bench.client import BenchTarget, Client
+from paceline_cli.bench.observe import BenchObservation, DecisionRow, Decisions, Emulation, HostUse, Replicas
 from paceline_cli.bench.profiles import burst, steady
 from paceline_cli.bench.promise import parse_target
 from paceline_cli.bench.report import Run
@@ -20,7 +20,7 @@ from paceline_cli.bench.table import render
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Unreachable
 
-SEEN = Observation(
+SEEN = BenchObservation(
     replicas=(Replicas(0.0, 1, 1, 0, 0), Replicas(1.0, 2, 1, 1, 0), Replicas(2.0, 2, 2, 0, 0)),
     decisions=Decisions(
         (
@@ -76,7 +76,7 @@ class Watched:
     async def begin(self, start: float) -> None:
         self.began = True
 
-    async def end(self) -> Observation:
+    async def end(self) -> BenchObservation:
         assert self.began
         return replace(SEEN, decisions=None)
 
@@ -98,7 +98,7 @@ async def test_a_run_offers_its_schedule_and_reports_what_the_server_counted() -
     clock = SystemClock()
     async with server() as url:
         run = a_run(url)
-        report = await execute(run, Client(Target(url, "k", "m"), clock, 5), clock, Observer(Watched(), decided))
+        report = await execute(run, Client(BenchTarget(url, "k", "m"), clock, 5), clock, Observer(Watched(), decided))
     offered = report.overall.offered
     assert offered > 5
     assert report.overall.endings == {"ok": offered}
@@ -111,13 +111,13 @@ async def test_a_run_offers_its_schedule_and_reports_what_the_server_counted() -
 async def test_an_unanswered_first_request_ends_the_run() -> None:
     async with server(b"401 Unauthorized") as url:
         with pytest.raises(Unreachable, match="refused: 401"):
-            await execute(a_run(url), Client(Target(url, "k", "m"), SystemClock(), 5), SystemClock())
+            await execute(a_run(url), Client(BenchTarget(url, "k", "m"), SystemClock(), 5), SystemClock())
 
 
 async def test_the_watch_ends_with_a_run_that_fails() -> None:
     watched = Watched()
     async with server(b"401 Unauthorized") as url:
-        client = Client(Target(url, "k", "m"), SystemClock(), 5)
+        client = Client(BenchTarget(url, "k", "m"), SystemClock(), 5)
         with pytest.raises(Unreachable):
             await execute(a_run(url), client, SystemClock(), Observer(watched, decided))
     assert watched.closed
@@ -126,7 +126,7 @@ async def test_the_watch_ends_with_a_run_that_fails() -> None:
 async def test_the_table_shows_phases_replicas_decisions_and_the_verdict() -> None:
     clock = SystemClock()
     async with server() as url:
-        client = Client(Target(url, "k", "m"), clock, 5)
+        client = Client(BenchTarget(url, "k", "m"), clock, 5)
         report = await execute(a_run(url), client, clock, Observer(Watched(), decided))
     console = Console(width=200)
     with console.capture() as capture:
@@ -150,6 +150,6 @@ async def test_a_run_without_a_stack_reports_what_a_client_can_see() -> None:
     clock = SystemClock()
     async with server() as url:
         run = Run("2026-01-01T00:00:00Z", url, "m", steady(20, 0.3, 20, 2), 1, ())
-        report = await execute(run, Client(Target(url, "k", "m"), clock, 5), clock)
-    assert report.observation == Observation()
+        report = await execute(run, Client(BenchTarget(url, "k", "m"), clock, 5), clock)
+    assert report.observation == BenchObservation()
     assert report.overall.offered == 6

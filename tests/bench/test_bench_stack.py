@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 
 from paceline_cli.bench.attach import attach
-from paceline_cli.bench.client import Target
+from paceline_cli.bench.client import BenchTarget
 from paceline_cli.bench.command import Load, Where, measure
-from paceline_cli.bench.options import Options, ProfileName, profile_of
-from paceline_cli.bench.own_stack import own_stack
+from paceline_cli.bench.options import BenchOptions, ProfileName, profile_of
+from paceline_cli.bench.own_stack import temporary_stack
 from paceline_cli.bench.promise import parse_target
 from paceline_core.clock import SystemClock
 from paceline_core.errors import InvalidInput, NotFound, Unreachable
@@ -31,7 +31,7 @@ spec:
   classes: {interactive: {slo: {ttft: {p95: 1s}}}}
   pools: [{name: main, accelerator: cpu}]
 """
-OPTIONS = Options(ProfileName.STEADY, rate=4, duration="3s", prompt_tokens=256, output_tokens=5)
+OPTIONS = BenchOptions(ProfileName.STEADY, rate=4, duration="3s", prompt_tokens=256, output_tokens=5)
 LOAD = Load(profile_of(OPTIONS), seed=0, targets=(), limit_s=30.0)
 
 
@@ -39,7 +39,7 @@ LOAD = Load(profile_of(OPTIONS), seed=0, targets=(), limit_s=30.0)
 async def state(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Path]:
     file = tmp_path_factory.mktemp("stack") / "tiny.yaml"
     file.write_text(MANIFESTS)
-    async with own_stack(file) as state:
+    async with temporary_stack(file) as state:
         yield state
 
 
@@ -81,13 +81,13 @@ async def test_a_wrong_key_ends_the_run_at_its_first_request(state: Path) -> Non
 async def test_an_own_stack_is_gone_with_the_run(tmp_path: Path) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text(MANIFESTS)
-    async with own_stack(file) as state:
+    async with temporary_stack(file) as state:
         attached = await attach(state, None, SystemClock())
         await attached.cluster.close()
     assert not state.exists()
     with pytest.raises(NotFound):
         await attach(state, None, SystemClock())
-    host, port, _ = Target(attached.record.endpoint, "", "").address
+    host, port, _ = BenchTarget(attached.record.endpoint, "", "").address
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection(host, port)
 
@@ -96,7 +96,7 @@ async def test_manifests_with_a_fault_end_the_run(tmp_path: Path) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text(MANIFESTS.replace("servedName", "servdName"))
     with pytest.raises((Unreachable, InvalidInput)):
-        async with own_stack(file):
+        async with temporary_stack(file):
             pass
 
 

@@ -7,10 +7,10 @@ import pytest
 from benchmarks.routing.policies import Name, make
 from tests.gateway.fleets import INTERACTIVE, KV, LOOKAHEAD_S, NOW, ask, fleet, has, picked, picks, say, worker
 
-from paceline_gateway.routing.fleet import Fleet
+from paceline_gateway.routing.fleet import WorkerPool
 
 
-def choosing(*names: str, policy: Name, **said: object) -> Fleet:
+def choosing(*names: str, policy: Name, **said: object) -> WorkerPool:
     return fleet(*names, policy=make(policy, lookahead_s=LOOKAHEAD_S, seed=1), **said)
 
 

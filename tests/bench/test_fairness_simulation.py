@@ -9,7 +9,7 @@ from benchmarks.scheduling.simulation import Machine
 from benchmarks.scheduling.traces import Call
 
 from paceline_core.registry.enums import RequestClass
-from paceline_gateway.routing.policy import Ask
+from paceline_gateway.routing.policy import RoutingRequest
 
 MACHINE = Machine.h100(64, 0.5)
 WAY = Way("pace", sequences=4)
@@ -18,7 +18,7 @@ WAY = Way("pace", sequences=4)
 def job(number: int, tenant: str, prompt: int = 600) -> Job:
     """The calls of all come at once."""
     call = Call(0.0, prompt, 20, (2 * number + 10, 2 * number + 11))
-    return Job(number, 0.0, call, None, Ask(prompt, RequestClass.INTERACTIVE, 20), tenant)
+    return Job(number, 0.0, call, None, RoutingRequest(prompt, RequestClass.INTERACTIVE, 20), tenant)
 
 
 def crowd() -> list[Job]:

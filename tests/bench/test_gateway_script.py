@@ -3,9 +3,9 @@
 from benchmarks.gateway.script import Script
 from tests.every import cases
 
-from paceline_gateway.requests.nouns import Meter
-from paceline_gateway.requests.stream import StreamScan
-from paceline_gateway.requests.told import Told
+from paceline_gateway.requests.nouns import TokenUsage
+from paceline_gateway.requests.stream import SseScanner
+from paceline_gateway.requests.told import StreamJournal
 
 SCRIPT = Script(tokens=4)
 
@@ -31,8 +31,8 @@ def test_a_peer_gets_the_same_events_in_the_same_writes_as_a_gateway_of_ours_les
 
 
 def test_our_gateway_reads_the_comments_so_that_every_token_could_be_resumed() -> None:
-    meter, told = Meter(), Told(1 << 20)
-    scan = StreamScan(meter, told)
+    meter, told = TokenUsage(), StreamJournal(1 << 20)
+    scan = SseScanner(meter, told)
     passed = b"".join(scan.feed(piece) for piece in unchunked(SCRIPT.writes(comments=True)))
     assert passed == answer()
     assert scan.done

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.every import cases
 
-from paceline_cli.bench.client import Client, Target
-from paceline_cli.bench.samples import Arrival, Ending, Sample, Usage
+from paceline_cli.bench.client import BenchTarget, Client
+from paceline_cli.bench.samples import Arrival, Ending, RequestSample, TokenCounts
 from paceline_core.clock import SystemClock
 from paceline_core.errors import InvalidInput
 
@@ -72,8 +72,8 @@ async def serving(answer: bytes, *, hang: bool = False) -> AsyncIterator[tuple[s
         await server.wait_closed()
 
 
-async def asked(url: str, limit: float = 5.0) -> Sample:
-    client = Client(Target(url, "pl_key", "chat"), SystemClock(), limit)
+async def asked(url: str, limit: float = 5.0) -> RequestSample:
+    client = Client(BenchTarget(url, "pl_key", "chat"), SystemClock(), limit)
     return await client.send(ARRIVAL, client.prepare("hello there", 2))
 
 
@@ -81,7 +81,7 @@ async def test_a_whole_stream_is_ok_and_timed() -> None:
     async with serving(HEAD + chunked(STREAM)) as (url, _):
         sample = await asked(url)
     assert (sample.ending, sample.detail) == (Ending.OK, "")
-    assert sample.usage == Usage(3, 2)
+    assert sample.usage == TokenCounts(3, 2)
     assert len(sample.content) == 2
     assert sample.sent is not None
     assert sample.end is not None
@@ -136,9 +136,9 @@ async def test_nobody_listening_is_unreachable(unused_tcp_port_factory: Callable
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8080", "ftp://x", "http://"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="url"):
-        Client(Target(url, "k", "m"), SystemClock(), 1)
+        Client(BenchTarget(url, "k", "m"), SystemClock(), 1)
 
 
 @pytest.mark.parametrize("url", ["http://h/v1", "http://h/v1/", "http://h", "http://h/"])
 def test_the_base_url_may_end_in_v1_or_not(url: str) -> None:
-    assert Target(url, "k", "m").request("p", 1).startswith(b"POST /v1/chat/completions ")
+    assert BenchTarget(url, "k", "m").request("p", 1).startswith(b"POST /v1/chat/completions ")

@@ -7,7 +7,7 @@ import pytest
 
 from paceline_cli.bench.openloop import OpenLoop
 from paceline_cli.bench.profiles import schedule, steady
-from paceline_cli.bench.samples import Arrival, Ending, Sample
+from paceline_cli.bench.samples import Arrival, Ending, RequestSample
 from paceline_core.clock import ManualClock
 
 
@@ -19,11 +19,11 @@ class Server:
         self.release = asyncio.Event()
         self.seen: list[tuple[float, bytes]] = []
 
-    async def send(self, arrival: Arrival, request: bytes) -> Sample:
+    async def send(self, arrival: Arrival, request: bytes) -> RequestSample:
         sent = self.clock.monotonic()
         self.seen.append((sent, request))
         await self.release.wait()
-        return Sample(arrival, Ending.OK, sent, self.clock.monotonic(), (sent + 1,))
+        return RequestSample(arrival, Ending.OK, sent, self.clock.monotonic(), (sent + 1,))
 
 
 def body(arrival: Arrival) -> bytes:

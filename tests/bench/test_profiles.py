@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_cli.bench.profiles import Phase, Profile, Spacing, burst, poisson, resolve_rate, schedule, steady
+from paceline_cli.bench.profiles import LoadPhase, Profile, Spacing, burst, poisson, resolve_rate, schedule, steady
 from paceline_core.errors import InvalidInput
 
 rates = st.floats(0.1, 50)
 durations = st.floats(0.5, 20)
-phases = st.builds(Phase, st.sampled_from(["before", "burst", "after"]), durations, rates)
+phases = st.builds(LoadPhase, st.sampled_from(["before", "burst", "after"]), durations, rates)
 profiles = st.builds(
     Profile,
     st.just("any"),

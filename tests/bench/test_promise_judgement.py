@@ -7,32 +7,32 @@ from dataclasses import replace
 
 import pytest
 
-from paceline_cli.bench.observe import Emulation, LatenessTally, Observation, host_use
+from paceline_cli.bench.observe import BenchObservation, Emulation, LatenessTally, host_use
 from paceline_cli.bench.profiles import Profile, burst, poisson
 from paceline_cli.bench.promise import met, parse_target
 from paceline_cli.bench.report import Run, Window, attainment, recovery, report, summarise
-from paceline_cli.bench.samples import Arrival, Ending, Sample, Usage
+from paceline_cli.bench.samples import Arrival, Ending, RequestSample, TokenCounts
 from paceline_core.errors import InvalidInput
 from paceline_core.objects import Target
 from paceline_core.registry import RequestClass
 
 TTFT = Target(RequestClass.INTERACTIVE, "ttft", 0.95, 0.5)
 TPOT = Target(RequestClass.INTERACTIVE, "tpot", 0.95, 0.05)
-NOTHING = Observation()
+NOTHING = BenchObservation()
 E2E = Target(RequestClass.INTERACTIVE, "e2e", 0.5, 60.0)
 PROFILE = burst(1, 4, (10, 20, 10), 4096, 32)
 
 
-def answered(number: int, at: float, ttft: float, phase: str = "load") -> Sample:
+def answered(number: int, at: float, ttft: float, phase: str = "load") -> RequestSample:
     content = (at + ttft, at + ttft + 0.01, at + ttft + 0.03)
-    return Sample(Arrival(number, at, phase, 10, 3), Ending.OK, at, content[-1], content, Usage(10, 3))
+    return RequestSample(Arrival(number, at, phase, 10, 3), Ending.OK, at, content[-1], content, TokenCounts(10, 3))
 
 
-def lost(number: int, at: float, ending: Ending) -> Sample:
-    return Sample(Arrival(number, at, "load", 10, 3), ending, at, at + 1, (at + 0.1,))
+def lost(number: int, at: float, ending: Ending) -> RequestSample:
+    return RequestSample(Arrival(number, at, "load", 10, 3), ending, at, at + 1, (at + 0.1,))
 
 
-def judged(samples: Sequence[Sample], seen: Observation = NOTHING, profile: Profile | None = None) -> str:
+def judged(samples: Sequence[RequestSample], seen: BenchObservation = NOTHING, profile: Profile | None = None) -> str:
     run = Run("2026-01-01T00:00:00Z", "http://x", "m", profile or poisson(1, 10, 10, 3), 0, (TTFT,))
     return report(run, samples, seen).verdict
 
@@ -46,12 +46,12 @@ def test_the_measures_of_an_answer() -> None:
 
 
 def test_tpot_divides_by_the_servers_count_and_not_by_events() -> None:
-    sample = replace(answered(0, 0.0, 0.2), usage=Usage(10, 31))
+    sample = replace(answered(0, 0.0, 0.2), usage=TokenCounts(10, 31))
     assert sample.tpot == pytest.approx(0.001)
 
 
 def test_one_token_keeps_a_tpot_target_and_has_no_tpot() -> None:
-    sample = replace(answered(0, 0.0, 0.2), content=(0.2,), usage=Usage(10, 1))
+    sample = replace(answered(0, 0.0, 0.2), content=(0.2,), usage=TokenCounts(10, 1))
     assert sample.tpot is None
     assert met(TPOT, sample)
 
@@ -110,7 +110,7 @@ def test_the_verdict_says_kept_or_missed() -> None:
 
 @pytest.mark.parametrize(("p99", "verdict"), [(0.05, "kept"), (0.1, "void"), (math.inf, "void"), (None, "kept")])
 def test_late_emulated_steps_void_a_run(p99: float | None, verdict: str) -> None:
-    assert judged([answered(0, 0.0, 0.1)], Observation(emulation=Emulation(100, p99))) == verdict
+    assert judged([answered(0, 0.0, 0.1)], BenchObservation(emulation=Emulation(100, p99))) == verdict
 
 
 def test_a_generator_behind_its_own_schedule_voids_a_run() -> None:
@@ -122,7 +122,7 @@ def test_a_generator_behind_its_own_schedule_voids_a_run() -> None:
 def test_a_report_is_plain_versioned_json() -> None:
     run = Run("2026-01-01T00:00:00Z", "http://x", "m", PROFILE, 7, (TTFT, TPOT))
     samples = [answered(n, n * 1.0, 0.1, phase=("before", "burst", "burst", "after")[n // 10]) for n in range(40)]
-    data = json.loads(json.dumps(report(run, samples, Observation()).json()))
+    data = json.loads(json.dumps(report(run, samples, BenchObservation()).json()))
     assert data["schema"] == "paceline.bench/v1"
     assert data["definitions"]["percentile"].startswith("linear interpolation")
     assert [phase["name"] for phase in data["phases"]] == ["before", "burst", "after"]

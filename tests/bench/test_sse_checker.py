@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.every import cases
 
-from paceline_cli.bench.samples import Ending, Usage
+from paceline_cli.bench.samples import Ending, TokenCounts
 from paceline_cli.bench.sse import EVENT_LIMIT, ChatStream
 
 Event = dict[str, Any] | str
@@ -58,7 +58,7 @@ def test_a_right_stream_is_ok_however_it_is_cut(words: list[str], edges: list[in
     ending, stream, count = checked(*cut(wire(answer(words), newline), edges))
     assert (ending, stream.faults) == (Ending.OK, [])
     assert count == len(words)
-    assert (stream.usage, stream.finish) == (Usage(3, 2), "stop")
+    assert (stream.usage, stream.finish) == (TokenCounts(3, 2), "stop")
 
 
 @given(st.binary(max_size=300), borders)

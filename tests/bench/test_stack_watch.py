@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from paceline_cli.bench.observe import Emulation, Observation
+from paceline_cli.bench.observe import BenchObservation, Emulation
 from paceline_cli.bench.watch import LATENESS, Watch, lateness
 from paceline_core.clock import ManualClock
 from paceline_core.errors import Unreachable
-from paceline_core.kube import Changed, Endpoint, Key, Listed, Lost, Scale, ScaleTarget, ServiceEndpoints
+from paceline_core.kube import Endpoint, Listed, ObjectKey, Scale, ScaleTarget, ServiceEndpoints, Upserted, WatchLost
 from paceline_core.kube.cluster import WatchEvent
 
-SERVICE = Key("default", "chat")
+SERVICE = ObjectKey("default", "chat")
 TARGET = ScaleTarget(SERVICE, "main")
 Events = asyncio.Queue[WatchEvent[ServiceEndpoints]]
 
@@ -77,7 +77,7 @@ class Pace(ManualClock):
             await asyncio.Event().wait()
 
 
-async def watched(stack: Stack, script: Callable[[int], None], seconds: int) -> Observation:
+async def watched(stack: Stack, script: Callable[[int], None], seconds: int) -> BenchObservation:
     clock = Pace(script, seconds)
     watch = Watch(stack, [TARGET], clock, stack.scrape)  # type: ignore[arg-type]  # the parts of a Cluster it uses
     async with asyncio.timeout(5):
@@ -92,9 +92,9 @@ async def test_replicas_are_counted_by_state_every_second() -> None:
     def script(second: int) -> None:
         if second == 1:
             stack.desired = 2
-            stack.events.put_nowait(Changed(service(worker(1), worker(2, ready=False))))
+            stack.events.put_nowait(Upserted(service(worker(1), worker(2, ready=False))))
         if second == 3:
-            stack.events.put_nowait(Changed(service(worker(1, terminating=True), worker(2))))
+            stack.events.put_nowait(Upserted(service(worker(1, terminating=True), worker(2))))
 
     seen = await watched(stack, script, seconds=5)
     states = [(round(r.at), r.desired, r.ready, r.starting, r.draining) for r in seen.replicas]
@@ -105,7 +105,7 @@ async def test_replicas_are_counted_by_state_every_second() -> None:
 
 async def test_a_lost_watch_keeps_the_last_picture() -> None:
     stack = Stack(worker(1), worker(2))
-    seen = await watched(stack, lambda second: stack.events.put_nowait(Lost("restart")), seconds=3)
+    seen = await watched(stack, lambda second: stack.events.put_nowait(WatchLost("restart")), seconds=3)
     assert [r.ready for r in seen.replicas] == [2, 2, 2]
 
 
@@ -125,10 +125,10 @@ async def test_lateness_is_the_runs_own_and_a_leaving_worker_is_heard_to_its_end
 
     def script(second: int) -> None:
         if second == 1:
-            stack.events.put_nowait(Changed(service(worker(1, terminating=True), worker(2))))
+            stack.events.put_nowait(Upserted(service(worker(1, terminating=True), worker(2))))
         stack.pages["chat-main-1"] = page(100, 100 + 10 * second, 200 + 10 * second)
         if second == 4:
-            stack.events.put_nowait(Changed(service(worker(2))))
+            stack.events.put_nowait(Upserted(service(worker(2))))
             stack.pages = {"chat-main-2": page(0, 7, 7)}
 
     seen = await watched(stack, script, seconds=6)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from paceline_cli.commands.lint import Findings, examine
-from paceline_cli.supervisor.wishes import read_wishes
+from paceline_cli.supervisor.wishes import read_local_manifests
 from paceline_core.objects import ManifestError
 
 FP8 = {"kvCache": {"dtype": "fp8"}}
@@ -54,7 +54,7 @@ def test_a_run_refuses_an_accelerator_that_none_of_its_files_knows(tmp_path: Pat
     file = tmp_path / "file.yaml"
     file.write_text(yaml.safe_dump(service("h1000")))
     with pytest.raises(ManifestError, match=r"spec.pools\[0\].accelerator: 'h1000' is none of h100, h200, l4, cpu"):
-        read_wishes([file], datetime(2026, 1, 31, 12, tzinfo=UTC))
+        read_local_manifests([file], datetime(2026, 1, 31, 12, tzinfo=UTC))
 
 
 def test_what_is_built_in_or_has_a_profile_here_or_is_emulated_is_not_noted(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_device_of_another_vendor_is_refused_where_a_pool_would_really_compute
     assert found.unserved == found.faults
     assert found.faults[0].endswith(said)
     with pytest.raises(ManifestError, match=r"mi300x is amd\.com/gpu"):
-        read_wishes([file], datetime(2026, 1, 31, 12, tzinfo=UTC))
+        read_local_manifests([file], datetime(2026, 1, 31, 12, tzinfo=UTC))
 
 
 def test_fp8_on_a_gpu_that_has_it_is_not_noted(tmp_path: Path) -> None:

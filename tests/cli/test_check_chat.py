@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paceline_cli.up.check import Answer, Target, ask
+from paceline_cli.up.check import ChatAnswer, ChatTarget, ask
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Unreachable
 
@@ -29,7 +29,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 @asynccontextmanager
-async def server(answer: bytes, requests: list[bytes]) -> AsyncIterator[Target]:
+async def server(answer: bytes, requests: list[bytes]) -> AsyncIterator[ChatTarget]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         length = next(int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if b"content-length" in line)
@@ -40,10 +40,10 @@ async def server(answer: bytes, requests: list[bytes]) -> AsyncIterator[Target]:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
-        yield Target(f"http://127.0.0.1:{port}", "pl_key", "demo")
+        yield ChatTarget(f"http://127.0.0.1:{port}", "pl_key", "demo")
 
 
-async def asked(answer: bytes) -> Answer:
+async def asked(answer: bytes) -> ChatAnswer:
     async with server(answer, []) as target:
         return await ask(target, SystemClock())
 
@@ -77,5 +77,5 @@ async def test_a_wrong_answer_fails_the_check_and_says_why(answer: bytes, reason
 
 
 def test_speed_counts_the_tokens_after_the_first() -> None:
-    assert Answer(ttft_s=0.5, total_s=1.5, tokens=11, text="").tokens_per_s == 10.0
-    assert Answer(ttft_s=0.5, total_s=0.5, tokens=1, text="").tokens_per_s == 0.0
+    assert ChatAnswer(ttft_s=0.5, total_s=1.5, tokens=11, text="").tokens_per_s == 10.0
+    assert ChatAnswer(ttft_s=0.5, total_s=0.5, tokens=1, text="").tokens_per_s == 0.0

@@ -7,7 +7,7 @@ import pytest
 from paceline_cli.cluster.place import SYSTEM, place
 from paceline_cli.cluster.services import named
 from paceline_core.errors import InvalidInput
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 
 KUBECONFIG = """
 current-context: one
@@ -60,8 +60,8 @@ def test_what_cannot_be_a_namespace_never_reaches_a_path(file: str, name: str) -
 
 def test_a_service_is_named_alone_or_with_its_namespace(file: str) -> None:
     where = place(file, "", "", SYSTEM)
-    assert named("chat", where) == Key("team-a", "chat")
-    assert named("other/chat", where) == Key("other", "chat")
+    assert named("chat", where) == ObjectKey("team-a", "chat")
+    assert named("other/chat", where) == ObjectKey("other", "chat")
 
 
 @pytest.mark.parametrize("name", ["", "Chat", "../secrets/x", "a/b/c", "/chat", "chat?x=1", "chat\n"])

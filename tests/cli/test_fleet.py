@@ -15,21 +15,21 @@ import psutil
 import pytest
 from tests.cli.waiting import until
 
-from paceline_cli.supervisor.fleet import LEFT_LOGS, Fleet
+from paceline_cli.supervisor.fleet import LEFT_LOGS, ReplicaManager
 from paceline_cli.supervisor.ports import PortPool
 from paceline_cli.supervisor.probes import HttpProber
 from paceline_cli.supervisor.rundir import run_dir
-from paceline_cli.supervisor.site import HOST, Site
-from paceline_cli.supervisor.store import ENDPOINTS, Store
+from paceline_cli.supervisor.site import HOST, RunContext
+from paceline_cli.supervisor.store import ENDPOINTS, ObjectStore
 from paceline_core.clock import SystemClock
-from paceline_core.kube import Key, ScaleTarget, ServiceEndpoints
+from paceline_core.kube import ObjectKey, ScaleTarget, ServiceEndpoints
 from paceline_core.kube.local import endpoints_from
 from paceline_core.launch import LaunchFile, Probe, Resources, WorkerLaunch
 from paceline_core.objects import InferenceService, ResolvedService, resolve, validate
 
 pytestmark = pytest.mark.real
 
-CHAT, CODE = Key("default", "chat"), Key("default", "code")
+CHAT, CODE = ObjectKey("default", "chat"), ObjectKey("default", "code")
 MAIN = ScaleTarget(CHAT, "main")
 DOCUMENT = {
     "apiVersion": "paceline.dev/v1alpha1",
@@ -62,7 +62,7 @@ def resolved() -> ResolvedService:
 class StandIns:
     """Launches of the stand-in worker."""
 
-    def __init__(self, programs: Mapping[Key, str] | None = None) -> None:
+    def __init__(self, programs: Mapping[ObjectKey, str] | None = None) -> None:
         self.ports: dict[str, int] = {}
         self.more: dict[str, Any] = {}
         self._programs = programs or {}
@@ -97,15 +97,15 @@ class StandIns:
 class Running:
     """A fleet with what a test wants to know of it."""
 
-    def __init__(self, site: Site, launches: StandIns, *keys: Key, left_logs: int = LEFT_LOGS) -> None:
-        self.store = Store()
+    def __init__(self, site: RunContext, launches: StandIns, *keys: ObjectKey, left_logs: int = LEFT_LOGS) -> None:
+        self.store = ObjectStore()
         for key in keys or (CHAT,):
             self.store.objects.put({**DOCUMENT, "metadata": {"name": key.name, "namespace": key.namespace}})
             self.store.scales.create(ScaleTarget(key, "main"), 1)
         self.launches = launches
         self.published: list[ServiceEndpoints] = []
         services = dict.fromkeys(keys or (CHAT,), resolved())
-        self.fleet = Fleet(site, self.store, services, launches, self._publish, left_logs)
+        self.fleet = ReplicaManager(site, self.store, services, launches, self._publish, left_logs)
 
     def _publish(self, items: Iterable[ServiceEndpoints]) -> None:
         self.published = list(items)
@@ -136,10 +136,10 @@ class Running:
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+async def site(tmp_path: Path) -> AsyncIterator[RunContext]:
     async with httpx.AsyncClient() as http:
         with run_dir(tmp_path) as run:
-            yield Site(run, PortPool(HOST), SystemClock(), HttpProber(http), "http://127.0.0.1:8000")
+            yield RunContext(run, PortPool(HOST), SystemClock(), HttpProber(http), "http://127.0.0.1:8000")
 
 
 @contextlib.asynccontextmanager
@@ -153,7 +153,7 @@ async def fleet(found: Running) -> AsyncIterator[Running]:
 
 
 @pytest.fixture
-async def running(site: Site) -> AsyncIterator[Running]:
+async def running(site: RunContext) -> AsyncIterator[Running]:
     async with fleet(Running(site, StandIns())) as found:
         yield found
 
@@ -180,7 +180,7 @@ async def test_more_replicas_are_started_and_fewer_are_drained_from_the_newest(r
     assert list(running.launches.ports) == ["chat-main-1"]
 
 
-async def test_the_logs_of_workers_that_have_left_stay_up_to_a_bound(site: Site) -> None:
+async def test_the_logs_of_workers_that_have_left_stay_up_to_a_bound(site: RunContext) -> None:
     async with fleet(Running(site, StandIns(), left_logs=1)) as running:
         running.scale(3)
         await until(lambda: len(running.ready) == 3)
@@ -207,14 +207,14 @@ async def test_a_killed_worker_leaves_the_endpoints_and_comes_back(running: Runn
     assert [event["reason"] for event in running.store.events] == ["BackOff"]
 
 
-async def test_a_worker_that_keeps_ending_is_given_up_with_its_last_words(site: Site) -> None:
+async def test_a_worker_that_keeps_ending_is_given_up_with_its_last_words(site: RunContext) -> None:
     async with fleet(Running(site, StandIns({CHAT: FAILING}))) as failing:
         given_up = await failing.fleet.wait_ready()
         assert str(given_up[CHAT]).startswith("chat-main-1 keeps ending: no such model; its log is ")
         await until(lambda: failing.condition("Degraded") == "True")
 
 
-async def test_a_wrong_file_is_not_tried_twice(site: Site) -> None:
+async def test_a_wrong_file_is_not_tried_twice(site: RunContext) -> None:
     async with fleet(Running(site, StandIns({CHAT: WRONG}))) as failing:
         assert list(await failing.fleet.wait_ready()) == [CHAT]
         assert [event["message"] for event in failing.store.events] == [
@@ -222,7 +222,7 @@ async def test_a_wrong_file_is_not_tried_twice(site: Site) -> None:
         ]
 
 
-async def test_a_broken_service_leaves_the_others_serving_and_says_why(site: Site) -> None:
+async def test_a_broken_service_leaves_the_others_serving_and_says_why(site: RunContext) -> None:
     async with fleet(Running(site, StandIns({CHAT: FAILING}), CHAT, CODE)) as running:
         assert list(await running.fleet.wait_ready()) == [CHAT]
         await until(lambda: running.ready == ["code-main-1"])
@@ -245,7 +245,7 @@ async def test_a_broken_service_leaves_the_others_serving_and_says_why(site: Sit
     ],
 )
 async def test_a_worker_that_cannot_be_started_is_given_up_with_the_reason(
-    site: Site, env: dict[str, str], files: tuple[LaunchFile, ...], why: str
+    site: RunContext, env: dict[str, str], files: tuple[LaunchFile, ...], why: str
 ) -> None:
     launches = StandIns()
     launches.more = {"env": env, "files": files}
@@ -257,7 +257,7 @@ async def test_a_worker_that_cannot_be_started_is_given_up_with_the_reason(
         assert f"cannot be started: {why}" in failing.store.events[0]["message"]
 
 
-async def test_a_full_disk_is_the_reason_where_no_log_can_tell_one(site: Site) -> None:
+async def test_a_full_disk_is_the_reason_where_no_log_can_tell_one(site: RunContext) -> None:
     site.run.log("chat-main-1").symlink_to("/dev/full")
     async with fleet(Running(site, StandIns({CHAT: FAILING}))) as failing:
         given_up = await failing.fleet.wait_ready()
@@ -266,7 +266,7 @@ async def test_a_full_disk_is_the_reason_where_no_log_can_tell_one(site: Site) -
             assert "chat-main-1.log cannot be written: No space left on device" in told
 
 
-async def test_stopping_drains_everybody(site: Site) -> None:
+async def test_stopping_drains_everybody(site: RunContext) -> None:
     found = Running(site, StandIns())
     found.store.scales.set(MAIN, 2, "1")
     passes = asyncio.create_task(found.fleet.run())

@@ -5,22 +5,22 @@ from typing import Any
 from tests.cli.test_manifest_notes import made, route, service, tenant
 
 from paceline_cli.supervisor.judgements import write
-from paceline_cli.supervisor.store import Store
-from paceline_core.kube.cluster import Key
+from paceline_cli.supervisor.store import ObjectStore
+from paceline_core.kube.cluster import ObjectKey
 
 TIME = "2026-01-31T12:00:00Z"
 
 
-def judged(*documents: dict[str, Any]) -> tuple[Store, dict[Key, Any]]:
-    store = Store()
+def judged(*documents: dict[str, Any]) -> tuple[ObjectStore, dict[ObjectKey, Any]]:
+    store = ObjectStore()
     for document in documents:
         document["metadata"] |= {"generation": 1, "creationTimestamp": TIME}
         store.objects.put(document)
     return store, dict(write(store, TIME))
 
 
-def said(store: Store, kind: str, key: str) -> tuple[str, str]:
-    (accepted,) = store.objects.get(kind, Key.parse(key))["status"]["conditions"]
+def said(store: ObjectStore, kind: str, key: str) -> tuple[str, str]:
+    (accepted,) = store.objects.get(kind, ObjectKey.parse(key))["status"]["conditions"]
     return accepted["status"], accepted["reason"]
 
 
@@ -41,8 +41,8 @@ def test_a_service_and_a_route_that_lose_their_name_are_told() -> None:
     capture["spec"] = {"model": "chat", "backends": [{"service": "own"}]}
     other = service("other", "chat")
     store, accepted = judged(service("chat", "chat"), other, capture)
-    assert accepted[Key("default", "chat")].reason == "Valid"
-    lost = accepted[Key("default", "other")]
+    assert accepted[ObjectKey("default", "chat")].reason == "Valid"
+    lost = accepted[ObjectKey("default", "other")]
     assert (lost.status, lost.reason) == ("False", "NameTaken")
     assert "The older service default/chat answers to 'chat'." in lost.message
     assert said(store, "InferenceRoute", "evil/public") == ("False", "NameTaken")

@@ -8,8 +8,8 @@ import pytest
 from paceline_cli.main import app
 from paceline_cli.supervisor import key_secrets
 from paceline_cli.supervisor.keys import LOCAL_TENANT, KeyFile, in_vain
-from paceline_cli.supervisor.store import Store
-from paceline_core.auth import KeyRecord, verify
+from paceline_cli.supervisor.store import ObjectStore
+from paceline_core.auth import ApiKeyRecord, verify
 from paceline_core.clock import ManualClock
 from paceline_core.errors import InvalidInput, NotFound
 
@@ -61,7 +61,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_the_gateway_sees_every_key_as_a_secret_and_no_revoked_one(tmp_path: Path) -> None:
-    keys, store = KeyFile(tmp_path), Store()
+    keys, store = KeyFile(tmp_path), ObjectStore()
     kept, _ = keys.create("a", ManualClock())
     revoked, _ = keys.create("b", ManualClock())
     key_secrets.publish(keys, store)
@@ -69,7 +69,7 @@ def test_the_gateway_sees_every_key_as_a_secret_and_no_revoked_one(tmp_path: Pat
     keys.revoke(revoked.key_id)
     key_secrets.publish(keys, store)
     (manifest,) = store.objects.list("Secret")
-    assert KeyRecord.from_manifest(manifest) == kept
+    assert ApiKeyRecord.from_manifest(manifest) == kept
     assert manifest["metadata"]["namespace"] == "paceline-system-tenant-keys"
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from paceline_cli.supervisor.machine import lacking
+from paceline_cli.supervisor.machine import missing_on_host
 from paceline_core.objects import InferenceService, ResolvedService, resolve, validate
 
 POOLS = [{"name": "main", "accelerator": "cpu"}, {"name": "gpus", "accelerator": "l4"}]
@@ -24,12 +24,12 @@ def service(**spec: Any) -> ResolvedService:
 def test_without_a_driver_each_pool_of_gpus_is_named_and_with_one_none(tmp_path: Path) -> None:
     nothing, driver = tmp_path / "absent", tmp_path / "nvidiactl"
     driver.touch()
-    (problem,) = lacking(service(), (nothing,))
+    (problem,) = missing_on_host(service(), (nothing,))
     assert str(problem).startswith("spec.pools[1].accelerator: this machine has no NVIDIA GPU for 'l4'; write cpu, or")
-    assert list(lacking(service(), (nothing, driver))) == []
+    assert list(missing_on_host(service(), (nothing, driver))) == []
 
 
 def test_who_asks_for_no_gpu_needs_no_driver(tmp_path: Path) -> None:
     emulated = service(engine={"emulate": {"accelerator": "h100", "model": "llama-3.1-8b"}})
     for asked in (service(pools=POOLS[:1]), emulated):
-        assert list(lacking(asked, (tmp_path / "absent",))) == []
+        assert list(missing_on_host(asked, (tmp_path / "absent",))) == []

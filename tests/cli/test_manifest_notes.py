@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from paceline_cli.commands.lint import examine
-from paceline_cli.supervisor.wishes import read_wishes
+from paceline_cli.supervisor.wishes import read_local_manifests
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 SYSTEM = "paceline-system"
@@ -41,7 +41,7 @@ def noted(tmp_path: Path, *documents: dict[str, Any]) -> list[str]:
     """Beside the service chat: without the place, the same from both commands."""
     file = tmp_path / "file.yaml"
     file.write_text(yaml.safe_dump_all([service("chat", "demo"), *documents]))
-    found = read_wishes([file], NOW).notes
+    found = read_local_manifests([file], NOW).notes
     (judged,) = examine([file]).values()
     assert judged.notes == found
     assert judged.faults == ()

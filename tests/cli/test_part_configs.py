@@ -9,14 +9,14 @@ import yaml
 from paceline_autoscaler.config import AutoscalerConfig
 from paceline_cli.supervisor import control, hops, prometheus
 from paceline_cli.supervisor.control import Ports
-from paceline_cli.supervisor.part import PartSpec
+from paceline_cli.supervisor.part import ComponentSpec
 from paceline_cli.supervisor.ports import PortPool
 from paceline_cli.supervisor.rundir import run_dir
-from paceline_cli.supervisor.site import HOST, NAMESPACE, Site
+from paceline_cli.supervisor.site import HOST, NAMESPACE, RunContext
 from paceline_core.auth import InvalidToken, TokenSigner, TokenVerifier
 from paceline_core.clock import ManualClock
 from paceline_core.config import load
-from paceline_core.kube import Endpoint, Key, ServiceEndpoints
+from paceline_core.kube import Endpoint, ObjectKey, ServiceEndpoints
 from paceline_core.launch import Probe
 from paceline_gateway.config import GatewayConfig
 
@@ -32,17 +32,17 @@ class Nobody:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+def site(tmp_path: Path) -> Iterator[RunContext]:
     with run_dir(tmp_path) as run:
         hops.create(run)
-        yield Site(run, PortPool(HOST), ManualClock(), Nobody(), "http://127.0.0.1:8000")
+        yield RunContext(run, PortPool(HOST), ManualClock(), Nobody(), "http://127.0.0.1:8000")
 
 
-def file_of(part: PartSpec) -> Path:
+def file_of(part: ComponentSpec) -> Path:
     return Path(part.env["PACELINE_CONFIG"])
 
 
-def test_the_gateway_reads_its_file(site: Site) -> None:
+def test_the_gateway_reads_its_file(site: RunContext) -> None:
     part = control.gateway(site, PORTS)
     config = load(GatewayConfig, file_of(part))
     assert (config.listen.port, config.admin.port, config.cluster.socket) == (8000, 8001, site.run.socket)
@@ -51,12 +51,12 @@ def test_the_gateway_reads_its_file(site: Site) -> None:
     assert part.argv[-1] == "paceline_gateway.main"
 
 
-def test_the_gateway_is_told_whose_pages_may_read_answers(site: Site) -> None:
+def test_the_gateway_is_told_whose_pages_may_read_answers(site: RunContext) -> None:
     part = control.gateway(replace(site, cors_origins=("http://localhost:3000",)), PORTS)
     assert load(GatewayConfig, file_of(part)).cors_origins == ("http://localhost:3000",)
 
 
-def test_the_autoscaler_reads_its_file(site: Site) -> None:
+def test_the_autoscaler_reads_its_file(site: RunContext) -> None:
     config = load(AutoscalerConfig, file_of(control.autoscaler(site, PORTS)))
     assert (config.cluster.socket, config.namespace) == (site.run.socket, NAMESPACE)
     assert config.gateways == ("127.0.0.1:8001",)
@@ -64,13 +64,13 @@ def test_the_autoscaler_reads_its_file(site: Site) -> None:
     assert config.prometheus.url == "http://127.0.0.1:8003"
 
 
-def test_without_prometheus_the_autoscaler_is_told_of_none(site: Site) -> None:
+def test_without_prometheus_the_autoscaler_is_told_of_none(site: RunContext) -> None:
     config = load(AutoscalerConfig, file_of(control.autoscaler(site, Ports(8000, 8001, 8002, None))))
     assert config.prometheus is None
 
 
 @pytest.mark.parametrize("signer", hops.SIGNERS)
-def test_the_trust_bundle_knows_every_signer(site: Site, signer: str) -> None:
+def test_the_trust_bundle_knows_every_signer(site: RunContext, signer: str) -> None:
     now = site.clock.utc()
     token = TokenSigner(hops.key_path(site.run, signer).read_bytes(), signer).token("default/chat", now)
     trust = json.loads(hops.trust_bundle_path(site.run).read_text())
@@ -82,12 +82,12 @@ def test_the_trust_bundle_knows_every_signer(site: Site, signer: str) -> None:
         TokenVerifier(trust, "default/chat").verify(forged, now)
 
 
-def test_prometheus_scrapes_the_parts_and_the_workers_that_there_are(site: Site) -> None:
+def test_prometheus_scrapes_the_parts_and_the_workers_that_there_are(site: RunContext) -> None:
     part = prometheus.spec("/usr/bin/prometheus", site, 8003, [("gateway", 8001), ("autoscaler", 8002)])
     text = next(word for word in part.argv if word.startswith("--config.file=")).partition("=")[2]
     jobs = {job["job_name"]: job for job in yaml.safe_load(Path(text).read_text())["scrape_configs"]}
     assert jobs["gateway"]["static_configs"] == [{"targets": ["127.0.0.1:8001"]}]
     found = Path(jobs["worker"]["file_sd_configs"][0]["files"][0])
     assert yaml.safe_load(found.read_text()) == []
-    prometheus.targets(site, [ServiceEndpoints(Key("default", "chat"), (WORKER,))])
+    prometheus.targets(site, [ServiceEndpoints(ObjectKey("default", "chat"), (WORKER,))])
     assert yaml.safe_load(found.read_text()) == [{"targets": ["127.0.0.1:20002"], "labels": {"worker": "chat-main-1"}}]

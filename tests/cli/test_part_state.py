@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tests.cli.waiting import until
 
-from paceline_cli.supervisor.part import Part, PartSpec, failure
+from paceline_cli.supervisor.part import Component, ComponentSpec, failure
 from paceline_cli.supervisor.ports import PortPool
 from paceline_cli.supervisor.rundir import run_dir
-from paceline_cli.supervisor.site import HOST, Site
+from paceline_cli.supervisor.site import HOST, RunContext
 from paceline_core.clock import SystemClock
 from paceline_core.launch import Probe
 
@@ -41,11 +41,11 @@ def told() -> Told:
 
 
 @pytest.fixture
-async def part(tmp_path: Path, told: Told) -> AsyncIterator[Part]:
+async def part(tmp_path: Path, told: Told) -> AsyncIterator[Component]:
     argv = (sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(600)")
     with run_dir(tmp_path) as run:
-        site = Site(run, PortPool(HOST), SystemClock(), told, "http://127.0.0.1:8000")
-        found = Part(PartSpec("gateway", argv, {}, 1, READY, grace_s=5.0), site, told.tell)
+        site = RunContext(run, PortPool(HOST), SystemClock(), told, "http://127.0.0.1:8000")
+        found = Component(ComponentSpec("gateway", argv, {}, 1, READY, grace_s=5.0), site, told.tell)
         found.start()
         try:
             yield found
@@ -53,7 +53,7 @@ async def part(tmp_path: Path, told: Told) -> AsyncIterator[Part]:
             await found.stop()
 
 
-async def test_a_part_that_came_back_is_starting_until_it_says_that_it_is_ready(part: Part, told: Told) -> None:
+async def test_a_part_that_came_back_is_starting_until_it_says_that_it_is_ready(part: Component, told: Told) -> None:
     await until(lambda: part.state == "starting" and part.log.read_text())
     told.healthy = True
     await part.wait_ready()
@@ -67,7 +67,7 @@ async def test_a_part_that_came_back_is_starting_until_it_says_that_it_is_ready(
     await until(lambda: part.state == "running")
 
 
-async def test_a_part_that_is_told_to_leave_drains_and_is_stopped_then(part: Part, told: Told) -> None:
+async def test_a_part_that_is_told_to_leave_drains_and_is_stopped_then(part: Component, told: Told) -> None:
     told.healthy = True
     await part.wait_ready()
     leaving = asyncio.create_task(part.stop())

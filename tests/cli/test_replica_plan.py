@@ -1,15 +1,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_cli.supervisor.replicas import Counts, Drain, Replica, Start, count, plan
-from paceline_core.kube import Key, ScaleTarget
+from paceline_cli.supervisor.replicas import Counts, Drain, LocalReplica, Start, count, plan
+from paceline_core.kube import ObjectKey, ScaleTarget
 
-MAIN = ScaleTarget(Key("default", "chat"), "main")
-SPARE = ScaleTarget(Key("default", "chat"), "spare")
+MAIN = ScaleTarget(ObjectKey("default", "chat"), "main")
+SPARE = ScaleTarget(ObjectKey("default", "chat"), "spare")
 
 
-def replica(ordinal: int, *, ready: bool = True, draining: bool = False, target: ScaleTarget = MAIN) -> Replica:
-    return Replica(target, ordinal, ready, draining)
+def replica(ordinal: int, *, ready: bool = True, draining: bool = False, target: ScaleTarget = MAIN) -> LocalReplica:
+    return LocalReplica(target, ordinal, ready, draining)
 
 
 def test_missing_replicas_are_started() -> None:
@@ -48,19 +48,19 @@ def test_a_draining_replica_is_counted_as_draining_alone() -> None:
 
 
 @st.composite
-def pools(draw: st.DrawFn) -> list[Replica]:
+def pools(draw: st.DrawFn) -> list[LocalReplica]:
     flags = draw(st.lists(st.tuples(st.sampled_from([MAIN, SPARE]), st.booleans(), st.booleans()), max_size=20))
-    return [Replica(target, ordinal, ready, draining) for ordinal, (target, ready, draining) in enumerate(flags)]
+    return [LocalReplica(target, ordinal, ready, draining) for ordinal, (target, ready, draining) in enumerate(flags)]
 
 
 @given(pools(), st.integers(0, 12), st.integers(0, 12))
-def test_carrying_out_the_plan_reaches_the_desired_numbers(replicas: list[Replica], main: int, spare: int) -> None:
+def test_carrying_out_the_plan_reaches_the_desired_numbers(replicas: list[LocalReplica], main: int, spare: int) -> None:
     desired = {MAIN: main, SPARE: spare}
     actions = plan(desired, replicas)
     drained = {(a.target, a.ordinal) for a in actions if isinstance(a, Drain)}
     after = [
-        Replica(r.target, r.ordinal, r.ready, r.draining or (r.target, r.ordinal) in drained) for r in replicas
-    ] + [Replica(a.target, 100 + i, False, False) for i, a in enumerate(actions) if isinstance(a, Start)]
+        LocalReplica(r.target, r.ordinal, r.ready, r.draining or (r.target, r.ordinal) in drained) for r in replicas
+    ] + [LocalReplica(a.target, 100 + i, False, False) for i, a in enumerate(actions) if isinstance(a, Start)]
     for target, wanted in desired.items():
         assert sum(r.target == target and not r.draining for r in after) == wanted
     assert plan(desired, after) == ()

@@ -1,12 +1,12 @@
 import pytest
 
-from paceline_cli.supervisor.store import ENDPOINTS, Store
-from paceline_cli.supervisor.store.feed import Feed
+from paceline_cli.supervisor.store import ENDPOINTS, ObjectStore
+from paceline_cli.supervisor.store.feed import WatchFeed
 from paceline_core.errors import Conflict, InvalidInput, NotFound
-from paceline_core.kube import Endpoint, Key, ScaleTarget, ServiceEndpoints, ServiceRef
+from paceline_core.kube import Endpoint, ObjectKey, ScaleTarget, ServiceEndpoints, ServiceRef
 from paceline_core.kube.cluster import Manifest
 
-CHAT = Key("default", "chat")
+CHAT = ObjectKey("default", "chat")
 MAIN = ScaleTarget(CHAT, "main")
 
 
@@ -14,14 +14,14 @@ def manifest(name: str = "chat", kind: str = "InferenceService") -> Manifest:
     return {"kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": {}}
 
 
-def store(limit: int = 256) -> Store:
-    found = Store(limit)
+def store(limit: int = 256) -> ObjectStore:
+    found = ObjectStore(limit)
     found.objects.put(manifest())
     found.scales.create(MAIN, 1)
     return found
 
 
-async def drained(feed: Feed) -> list[str]:
+async def drained(feed: WatchFeed) -> list[str]:
     lines = []
     while line := await feed.next(0.01):
         lines.append(line["type"])

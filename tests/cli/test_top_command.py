@@ -17,11 +17,11 @@ from tests.cli.test_top_frame import cls, look, tenant, worker
 
 from paceline_cli.main import app, plugin
 from paceline_cli.supervisor.rundir import RunRecord, write_record
-from paceline_cli.top.look import PAGES, ROWS, Look, Reading, Silent
+from paceline_cli.top.look import PAGES, ROWS, GatewaySnapshot, Reading, UnreachableGateway
 from paceline_cli.top.look import look as ask
-from paceline_cli.top.outputs import Json, Plain, Screen
+from paceline_cli.top.outputs import JsonTopOutput, PlainTopOutput, ScreenTopOutput
 from paceline_cli.top.rows import Frame
-from paceline_cli.top.show import Pace, show, until_interrupted
+from paceline_cli.top.show import RefreshInterval, show, until_interrupted
 from paceline_core.clock import ManualClock
 from paceline_core.errors import Forbidden, Unreachable
 
@@ -32,7 +32,7 @@ SERVICES = "/apis/paceline.dev/v1alpha1/namespaces/default/inferenceservices"
 QUICK = ("--once", "--every", "0.2")
 
 
-def views(told: Look) -> Answers:
+def views(told: GatewaySnapshot) -> Answers:
     """What a gateway answers at its admin port."""
     pages = {"services": told.services, "queues": told.queues, "workers": told.workers, "tenants": told.tenants}
     return {f"/v1/{name}": page.model_dump(mode="json") for name, page in pages.items()}
@@ -221,7 +221,7 @@ class Told:
         self.closed = True
 
 
-def watch(readings: list[Reading], pace: Pace, output: Told) -> None:
+def watch(readings: list[Reading], pace: RefreshInterval, output: Told) -> None:
     left = iter(readings)
 
     async def read() -> Reading:
@@ -231,12 +231,14 @@ def watch(readings: list[Reading], pace: Pace, output: Told) -> None:
         asyncio.run(show(read, pace, output, ManualClock()))
 
 
-GONE = [Silent("g0", "it is not up")]
+GONE = [UnreachableGateway("g0", "it is not up")]
 
 
 def test_a_gateway_that_goes_away_is_named_and_waited_for() -> None:
     output = Told(3)
-    watch([[look(0, cls())], [look(2, cls())], GONE, [look(6, cls(arrivals=4))]], Pace(2.0, once=False), output)
+    watch(
+        [[look(0, cls())], [look(2, cls())], GONE, [look(6, cls(arrivals=4))]], RefreshInterval(2.0, once=False), output
+    )
     assert [len(frame.gateways) for frame in output.frames] == [1, 0, 1]
     assert output.closed
 
@@ -245,14 +247,14 @@ def test_a_gateway_that_goes_away_is_named_and_waited_for() -> None:
 def test_a_script_hears_of_it_when_there_is_nothing_to_show(readings: list[Reading]) -> None:
     output = Told(1)
     with pytest.raises(Unreachable, match=r"g0: it is not up"):
-        watch(readings, Pace(2.0, once=True), output)
+        watch(readings, RefreshInterval(2.0, once=True), output)
     assert (output.frames, output.closed) == ([], True)
 
 
 def test_a_right_that_is_missing_is_told_as_one_and_not_as_a_gateway_that_is_down() -> None:
-    refused = Silent("g0", 'cannot get resource "pods/proxy"', forbidden=True)
+    refused = UnreachableGateway("g0", 'cannot get resource "pods/proxy"', forbidden=True)
     with pytest.raises(Forbidden, match="pods/proxy"):
-        watch([[refused]], Pace(2.0, once=True), Told(1))
+        watch([[refused]], RefreshInterval(2.0, once=True), Told(1))
 
 
 def test_a_gateway_that_hangs_is_given_up() -> None:
@@ -261,7 +263,7 @@ def test_a_gateway_that_hangs_is_given_up() -> None:
         return b""
 
     found = asyncio.run(ask("g0", hang, "", ManualClock(), limit_s=0.01))
-    assert found == Silent("g0", "no answer within 0.01 s")
+    assert found == UnreachableGateway("g0", "no answer within 0.01 s")
 
 
 @pytest.mark.parametrize(("there", "seen"), [(450, 450), (1500, PAGES * ROWS)])
@@ -277,17 +279,17 @@ def test_long_lists_are_read_page_by_page_up_to_a_bound(there: int, seen: int) -
         return json.dumps(page).encode()
 
     found = asyncio.run(ask("g0", paged, "", ManualClock()))
-    assert isinstance(found, Look)
+    assert isinstance(found, GatewaySnapshot)
     assert [each.worker for each in found.workers.workers] == [each["worker"] for each in every[:seen]]
     assert found.workers.truncated is (seen < there)
 
 
 def test_a_terminal_too_narrow_for_tables_says_how_wide_it_must_be() -> None:
     told = Told(1)
-    watch([[look(at, cls(arrivals=1))] for at in range(2)], Pace(1.0, once=True), told)
+    watch([[look(at, cls(arrivals=1))] for at in range(2)], RefreshInterval(1.0, once=True), told)
     for width, hint in ((60, True), (80, False)):
         text = io.StringIO()
-        drawn = Screen(Console(file=text, force_terminal=True, width=width))
+        drawn = ScreenTopOutput(Console(file=text, force_terminal=True, width=width))
         drawn.show(told.frames[0])
         drawn.close()
         assert ("60 columns cut the tables; make it 80 or more" in text.getvalue()) is hint
@@ -295,16 +297,16 @@ def test_a_terminal_too_narrow_for_tables_says_how_wide_it_must_be() -> None:
 
 def test_frames_that_follow_each_other_are_lines_of_json_tables_or_one_screen() -> None:
     frames: list[str] = []
-    for output in (Json(alone=False, write=frames.append), Plain(frames.append)):
+    for output in (JsonTopOutput(alone=False, write=frames.append), PlainTopOutput(frames.append)):
         watch_two = Told(2)
-        watch([[look(at, cls(arrivals=1))] for at in range(3)], Pace(1.0, once=False), watch_two)
+        watch([[look(at, cls(arrivals=1))] for at in range(3)], RefreshInterval(1.0, once=False), watch_two)
         for frame in watch_two.frames:
             output.show(frame)
         output.close()
     assert [len(text.splitlines()) == 1 for text in frames] == [True, True, False, False]
     assert frames[3].startswith("\n1 gateway: g0")
     screen = io.StringIO()
-    drawn = Screen(Console(file=screen, force_terminal=True, width=160))
+    drawn = ScreenTopOutput(Console(file=screen, force_terminal=True, width=160))
     for frame in watch_two.frames:
         drawn.show(frame)
     drawn.close()

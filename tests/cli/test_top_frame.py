@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from paceline_cli.top.frame import frame, quantile
-from paceline_cli.top.look import Look, Silent
+from paceline_cli.top.look import GatewaySnapshot, UnreachableGateway
 from paceline_cli.top.outputs import drawn, lines
 from paceline_cli.top.rows import Frame
 from paceline_cli.top.show import History
 from paceline_cli.top.tables import MOST, short
-from paceline_gateway.admin.views import Queues, Services, Tenants, Times, Workers
+from paceline_gateway.admin.views import HistogramView, Queues, Services, Tenants, Workers
 
 PAGE = {"gateway": "g0", "time": "2026-11-15T00:00:00Z", "total": 1, "truncated": False}
 BOUNDS = (0.1, 0.2, 0.4)
@@ -54,7 +54,7 @@ def tenant(name: str = "team", **more: Any) -> dict[str, Any]:
 
 def look(
     at: float, *classes: dict[str, Any], gateway: str = "g0", workers: Any = (), tenants: Any = (), lines: Any = ()
-) -> Look:
+) -> GatewaySnapshot:
     service = {
         "service": "default/chat", "model": "chat", "emulated": False, "held": 0, "workers": {}, "bytes_per_token": 4,
         "classes": classes,
@@ -63,7 +63,7 @@ def look(
         "service": "default/chat", "waiting": 0, "held": 0, "held_limit": 9, "size_bytes": 0, "size_limit": 9,
         "kept_slots": 0, "lines": lines,
     }  # fmt: skip
-    return Look(
+    return GatewaySnapshot(
         gateway,
         at,
         Services.model_validate(PAGE | {"services": [service] if classes else []}),
@@ -73,7 +73,7 @@ def look(
     )
 
 
-def between(then: Look, now: Look) -> Frame:
+def between(then: GatewaySnapshot, now: GatewaySnapshot) -> Frame:
     return frame([now], {then.gateway: then})
 
 
@@ -126,8 +126,8 @@ def test_without_a_promise_the_p95_is_told() -> None:
 
 @given(st.lists(st.integers(0, 50), min_size=4, max_size=4), st.lists(st.integers(0, 50), min_size=4, max_size=4))
 def test_a_quantile_of_two_gateways_is_that_of_all_their_requests(one: list[int], two: list[int]) -> None:
-    parts = [Times(bounds=BOUNDS, counts=tuple(counts)) for counts in (one, two)]
-    whole = Times(bounds=BOUNDS, counts=tuple(a + b for a, b in zip(one, two, strict=True)))
+    parts = [HistogramView(bounds=BOUNDS, counts=tuple(counts)) for counts in (one, two)]
+    whole = HistogramView(bounds=BOUNDS, counts=tuple(a + b for a, b in zip(one, two, strict=True)))
     for wanted in (0.5, 0.95):
         assert quantile(wanted, parts) == quantile(wanted, [whole])
         found = quantile(wanted, parts)
@@ -140,13 +140,13 @@ def test_several_gateways_are_one_picture() -> None:
         "name": "interactive", "waiting": 3, "limit": 9, "size_bytes": 0, "prompt_tokens": 0, "eldest_s": 4.0,
         "deadline_s": None, "wait_s": 2.0, "in_flight": 0, "tenants_total": 0, "truncated": False, "tenants": [],
     }  # fmt: skip
-    now: list[Look | Silent] = [
+    now: list[GatewaySnapshot | UnreachableGateway] = [
         look(2, cls(arrivals=2, in_flight=1), workers=[worker(taken=4)]),
         look(
             2, cls(arrivals=4, in_flight=2, queued=3), gateway="g1", lines=[line],
             workers=[worker(taken=2, circuit="open", backlog_tokens=300, heard_s_ago=0.1, slots=9)],
         ),
-        Silent("g2", "no answer within 5 s"),
+        UnreachableGateway("g2", "no answer within 5 s"),
     ]  # fmt: skip
     seen = frame(now, then)
     (row,), (one,) = seen.classes, seen.workers
@@ -220,7 +220,7 @@ def test_the_tables_say_what_needs_attention() -> None:
 
 
 def test_when_nobody_answers_the_tables_say_so_and_why() -> None:
-    shown = text(frame([Silent("g0", "it is not up")], {}))
+    shown = text(frame([UnreachableGateway("g0", "it is not up")], {}))
     assert shown.startswith("no gateway answers")
     assert "g0 does not answer: it is not up" in shown
 

@@ -8,25 +8,25 @@ from typing import Any, cast
 
 import pytest
 
-from paceline_cli.supervisor.stack import Stack
-from paceline_cli.up.check import Target
-from paceline_cli.up.options import Options
+from paceline_cli.supervisor.stack import LocalStack
+from paceline_cli.up.check import ChatTarget
+from paceline_cli.up.options import UpOptions
 from paceline_cli.up.session import Session
-from paceline_cli.view.outputs import Json
+from paceline_cli.view.outputs import JsonUpOutput
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Unreachable
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 
-CHAT, CODE, DRAW = (Key("default", name) for name in ("chat", "code", "draw"))
+CHAT, CODE, DRAW = (ObjectKey("default", name) for name in ("chat", "code", "draw"))
 
 
 class Judged:
     """A stack whose services are ready but for those in `broken`."""
 
-    def __init__(self, broken: Mapping[Key, Unreachable]) -> None:
+    def __init__(self, broken: Mapping[ObjectKey, Unreachable]) -> None:
         self._broken = dict(broken)
 
-    async def wait_ready(self) -> dict[Key, Unreachable]:
+    async def wait_ready(self) -> dict[ObjectKey, Unreachable]:
         return self._broken
 
     def snapshot(self) -> dict[str, Any]:
@@ -39,17 +39,17 @@ class Judged:
         return Path("/no/log")
 
 
-def broken(*keys: Key) -> dict[Key, Unreachable]:
+def broken(*keys: ObjectKey) -> dict[ObjectKey, Unreachable]:
     return {key: Unreachable(f"{key.name} keeps ending: {key.name} is wrong") for key in keys}
 
 
-async def session(failed: Mapping[Key, Unreachable], port: int = 1, **options: Any) -> list[dict[str, Any]]:
+async def session(failed: Mapping[ObjectKey, Unreachable], port: int = 1, **options: Any) -> list[dict[str, Any]]:
     """What it said; port 1 never answers."""
     said: list[str] = []
-    targets = {key: Target(f"http://127.0.0.1:{port}", "pl_key", key.name) for key in (CHAT, CODE, DRAW)}
-    asked = Options((), Path(), **options)
-    stack, clock = cast("Stack", Judged(failed)), SystemClock()
-    await Session(asked, stack, targets, Json(said.append), clock, asyncio.Event()).run(())
+    targets = {key: ChatTarget(f"http://127.0.0.1:{port}", "pl_key", key.name) for key in (CHAT, CODE, DRAW)}
+    asked = UpOptions((), Path(), **options)
+    stack, clock = cast("LocalStack", Judged(failed)), SystemClock()
+    await Session(asked, stack, targets, JsonUpOutput(said.append), clock, asyncio.Event()).run(())
     return [json.loads(line) for line in said]
 
 

@@ -6,16 +6,16 @@ from typing import Any
 
 from rich.console import Console
 
-from paceline_cli.up.check import Answer, Target
+from paceline_cli.up.check import ChatAnswer, ChatTarget
 from paceline_cli.view.detail import detail
-from paceline_cli.view.outputs import Json, Plain, choose, curl
+from paceline_cli.view.outputs import JsonUpOutput, PlainUpOutput, choose, curl
 from paceline_cli.view.rows import row
 from paceline_cli.view.screen import screen
 from paceline_cli.view.text import changed, legend, line
 
 LOGS = Path("/state/run/logs")
-TARGET = Target("http://127.0.0.1:8000", "pl_abc_def", "demo")
-ANSWER = Answer(ttft_s=0.12, total_s=0.62, tokens=11, text=" Time to first token. ")
+TARGET = ChatTarget("http://127.0.0.1:8000", "pl_abc_def", "demo")
+ANSWER = ChatAnswer(ttft_s=0.12, total_s=0.62, tokens=11, text=" Time to first token. ")
 
 
 def document(**status: Any) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def test_the_screen_shows_replicas_promises_decision_and_what_is_down() -> None:
 
 def test_plain_output_tells_the_whole_story() -> None:
     lines: list[str] = []
-    plain = Plain(lines.append)
+    plain = PlainUpOutput(lines.append)
     plain.starting(run(busy()), ["careful"])
     plain.ready(TARGET)
     for _ in range(3):
@@ -149,7 +149,7 @@ def test_plain_output_tells_the_whole_story() -> None:
 
 def test_plain_output_says_once_that_a_process_ended() -> None:
     lines: list[str] = []
-    plain = Plain(lines.append)
+    plain = PlainUpOutput(lines.append)
     ended = {"time": "2026-01-01T12:00:01Z", "reason": "BackOff", "message": "gateway ended (signal 9)"}
     scaled = {"time": "2026-01-01T12:00:02Z", "reason": "Scaled", "message": "1 -> 2"}
     for events in ([], [ended], [ended, scaled], [ended, scaled, {**ended, "time": "2026-01-01T12:00:09Z"}]):
@@ -159,7 +159,7 @@ def test_plain_output_says_once_that_a_process_ended() -> None:
 
 def test_json_output_is_one_object_a_line() -> None:
     lines: list[str] = []
-    out = Json(lines.append)
+    out = JsonUpOutput(lines.append)
     out.starting(run(busy()), [])
     out.ready(TARGET)
     out.update(run(busy()))
@@ -183,5 +183,5 @@ def test_the_curl_is_ready_to_paste() -> None:
 
 
 def test_output_without_a_terminal_is_plain() -> None:
-    assert isinstance(choose(as_json=False, terminal=False), Plain)
-    assert isinstance(choose(as_json=True, terminal=True), Json)
+    assert isinstance(choose(as_json=False, terminal=False), PlainUpOutput)
+    assert isinstance(choose(as_json=True, terminal=True), JsonUpOutput)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from paceline_cli.supervisor.wishes import Wishes, read_wishes
+from paceline_cli.supervisor.wishes import LocalManifests, read_local_manifests
 from paceline_core.errors import InvalidInput
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.objects import ManifestError
 from paceline_workers import demo
 
@@ -36,24 +36,24 @@ spec: {model: m, backends: [{service: chat}, {service: gone}]}
 """
 
 
-def wishes(tmp_path: Path, *documents: str) -> Wishes:
+def wishes(tmp_path: Path, *documents: str) -> LocalManifests:
     file = tmp_path / "file.yaml"
     file.write_text("---".join(documents))
-    return read_wishes([file], NOW)
+    return read_local_manifests([file], NOW)
 
 
 def tenant(name: str, namespace: str) -> str:
     return TENANT.replace("NAMESPACE", namespace).replace("NAME", name)
 
 
-def names(found: Wishes) -> list[tuple[str, str, str]]:
+def names(found: LocalManifests) -> list[tuple[str, str, str]]:
     return [(d["kind"], d["metadata"]["namespace"], d["metadata"]["name"]) for d in found.documents]
 
 
 def test_a_service_alone_gets_a_tenant_to_use_it(tmp_path: Path) -> None:
     found = wishes(tmp_path, CHAT)
     assert names(found) == [("InferenceService", "default", "chat"), ("Tenant", "paceline-system", "local")]
-    assert list(found.services) == [Key("default", "chat")]
+    assert list(found.services) == [ObjectKey("default", "chat")]
 
 
 def test_the_users_own_local_tenant_is_left_alone(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_an_object_that_stands_in_two_files_is_refused(tmp_path: Path) -> None:
     for file in files:
         file.write_text(CHAT)
     with pytest.raises(ManifestError, match="stands in two files"):
-        read_wishes(files, NOW)
+        read_local_manifests(files, NOW)
 
 
 def test_faults_of_all_files_and_what_is_not_served_are_told_together(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_faults_of_all_files_and_what_is_not_served_are_told_together(tmp_path: 
     one.write_text(CHAT + "  colour: red\n")
     two.write_text(CHAT.replace("chat", "code") + "  engine: {speculative: {method: ngram}}\n---\nkind: Pod\n")
     with pytest.raises(ManifestError) as refused:
-        read_wishes([one, two], NOW)
+        read_local_manifests([one, two], NOW)
     told = str(refused.value)
     assert [word in told for word in ("spec.colour", "spec.engine.speculative", "(Pod): kind")] == [True] * 3
 
@@ -156,6 +156,6 @@ def test_an_unknown_field_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.name)
 def test_every_example_can_be_served_here(file: Path) -> None:
-    found = read_wishes([file], NOW)
+    found = read_local_manifests([file], NOW)
     assert found.services
     assert found.notes == ()

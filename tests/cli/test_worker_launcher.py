@@ -9,13 +9,13 @@ import pytest
 from paceline_cli.supervisor.launcher import Launcher
 from paceline_cli.supervisor.ports import PortPool
 from paceline_cli.supervisor.rundir import RunDir, run_dir
-from paceline_cli.supervisor.site import HOST, Site
+from paceline_cli.supervisor.site import HOST, RunContext
 from paceline_core.clock import ManualClock
-from paceline_core.kube import Key, ScaleTarget
+from paceline_core.kube import ObjectKey, ScaleTarget
 from paceline_core.launch import Probe
 from paceline_core.objects import InferenceService, resolve, validate
 
-CHAT = Key("default", "chat")
+CHAT = ObjectKey("default", "chat")
 MAIN = ScaleTarget(CHAT, "main")
 
 
@@ -46,7 +46,7 @@ def launching(run: RunDir, folder: Path, **spec: Any) -> Launcher:
     }
     found = validate(document)
     assert isinstance(found, InferenceService)
-    site = Site(run, PortPool(HOST), ManualClock(), Nobody(), "http://127.0.0.1:8000", "DEBUG")
+    site = RunContext(run, PortPool(HOST), ManualClock(), Nobody(), "http://127.0.0.1:8000", "DEBUG")
     return Launcher(site, {CHAT: resolve(found)}, folder / "jwks.json")
 
 

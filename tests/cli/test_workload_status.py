@@ -2,7 +2,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline_cli.supervisor.replicas import Counts
-from paceline_cli.supervisor.workload import Observed, status
+from paceline_cli.supervisor.workload import ObservedReplicas, status
 from paceline_core.objects import InferenceService, ResolvedService, read, resolve, validate
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
@@ -28,7 +28,7 @@ def service(**engine: Any) -> ResolvedService:
 
 
 def said(counts: Counts, desired: int, *failing: str, before: Sequence[dict[str, Any]] = (), now: str = EARLY) -> Any:
-    return status(service(), Observed({"main": counts}, desired, failing), "http://x", before, now)
+    return status(service(), ObservedReplicas({"main": counts}, desired, failing), "http://x", before, now)
 
 
 def condition(found: Any, kind: str) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def test_the_summary_is_ready_of_desired() -> None:
 
 def test_an_emulated_service_says_so() -> None:
     emulated = service(emulate={"accelerator": "h100", "model": "llama-3.1-8b"})
-    found = status(emulated, Observed({"main": Counts(ready=1)}, 1), "http://x", (), EARLY)
+    found = status(emulated, ObservedReplicas({"main": Counts(ready=1)}, 1), "http://x", (), EARLY)
     assert (found["workload"]["summary"], found["workload"]["emulated"]) == ("1/1 emulated", True)
 
 

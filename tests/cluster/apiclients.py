@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from tests.cluster.harness.workbench import Workbench
 
 from paceline_core.clock import Clock
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.api.credentials import Access
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer, Limits
+from paceline_core.kube.api.server import ClientTimeouts, KubeClient
 from paceline_core.kube.cluster import Manifest, WatchEvent
 
 T = TypeVar("T")
@@ -26,9 +26,9 @@ PATIENCE_S = 30.0
 
 
 @asynccontextmanager
-async def administrator(bench: Workbench, clock: Clock | None = None) -> AsyncIterator[ApiServer]:
+async def administrator(bench: Workbench, clock: Clock | None = None) -> AsyncIterator[KubeClient]:
     """Every right."""
-    api = await ApiServer.connect(Access(bench.kubeconfig), clock, Limits())
+    api = await KubeClient.connect(Access(bench.kubeconfig), clock, ClientTimeouts())
     try:
         yield api
     finally:
@@ -36,7 +36,7 @@ async def administrator(bench: Workbench, clock: Clock | None = None) -> AsyncIt
 
 
 @asynccontextmanager
-async def pod_account(bench: Workbench, place: str, folder: Path) -> AsyncIterator[ApiServer]:
+async def pod_account(bench: Workbench, place: str, folder: Path) -> AsyncIterator[KubeClient]:
     """What a pod of the namespace's `default` account finds, no right given."""
     kubectl = bench.kubectl.within(place)
     kubectl("wait", "--for=create", "serviceaccount/default", f"--timeout={PATIENCE_S:.0f}s")
@@ -44,7 +44,7 @@ async def pod_account(bench: Workbench, place: str, folder: Path) -> AsyncIterat
     (folder / "ca.crt").symlink_to(bench.machine.credentials.file("ca.crt"))
     host, _, port = bench.machine.server.removeprefix("https://").partition(":")
     environ = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
-    api = await ApiServer.connect(Access(account=folder, environ=environ))
+    api = await KubeClient.connect(Access(account=folder, environ=environ))
     try:
         yield api
     finally:
@@ -60,12 +60,12 @@ async def reading(watch: AsyncIterator[WatchEvent[T]]) -> AsyncIterator[AsyncIte
 
 
 @asynccontextmanager
-async def namespace(api: ApiServer) -> AsyncIterator[str]:
+async def namespace(api: KubeClient) -> AsyncIterator[str]:
     """One of a test's own; nothing is waited for, so no pod may be wanted in it at once."""
     name = f"test-{secrets.token_hex(4)}"
     await api.create(NAMESPACE, "", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name
-    await api.delete(NAMESPACE, Key("", name))
+    await api.delete(NAMESPACE, ObjectKey("", name))
 
 
 async def _patient(watch: AsyncIterator[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
@@ -108,7 +108,7 @@ def owners_of_replicas(found: Manifest) -> set[str]:
     return {entry["manager"] for entry in entries if "f:replicas" in entry.get("fieldsV1", {}).get("f:spec", {})}
 
 
-async def version_of(api: ApiServer, key: Key) -> str:
+async def version_of(api: KubeClient, key: ObjectKey) -> str:
     """The version of a Deployment that no controller changes any more."""
     before = ""
     async with asyncio.timeout(PATIENCE_S):

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 from paceline_operator.main import main
 
 DIED = 9
@@ -17,7 +17,7 @@ WRITES = ("apply", "delete", "create", "merge", "replace")
 class Crashing:
     """An ApiServer whose k-th write is the process's last act. `apply_new` is an `apply` of the real one."""
 
-    def __init__(self, api: ApiServer, after: int) -> None:
+    def __init__(self, api: KubeClient, after: int) -> None:
         self._api = api
         self._left = after
 

@@ -16,7 +16,7 @@ from tests.cluster.harness.audit import service_account
 from tests.cluster.harness.workbench import Workbench
 from tests.cluster.operators import ACCOUNT, ROOT, Home, Running, await_true
 
-from paceline_core.kube import Key, key_namespace_of
+from paceline_core.kube import ObjectKey, key_namespace_of
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_operator.cache import CHILD_KINDS
 
@@ -174,7 +174,7 @@ class Stage:
 
     def read(self, kind: str, name: str, namespace: str | None = None) -> Manifest:
         """An object, empty when there is none."""
-        found = self.api.get(RESOURCES[kind].path(Key(self.team if namespace is None else namespace, name)))
+        found = self.api.get(RESOURCES[kind].path(ObjectKey(self.team if namespace is None else namespace, name)))
         answer: Manifest = {} if found.status_code == httpx.codes.NOT_FOUND else found.raise_for_status().json()
         return answer
 

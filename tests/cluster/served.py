@@ -10,7 +10,7 @@ import httpx
 from tests.cluster.harness.parts import wait_until
 from tests.cluster.harness.workbench import Workbench
 
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.api.resource import RESOURCES, Resource
 from paceline_core.objects import KINDS
 from paceline_core.objects.crd import crd
@@ -115,7 +115,7 @@ def _collection(resource: Resource) -> str:
 
 def path_of(stored: Document) -> str:
     metadata = stored["metadata"]
-    return RESOURCES[stored["kind"]].path(Key(metadata.get("namespace", ""), metadata["name"]))
+    return RESOURCES[stored["kind"]].path(ObjectKey(metadata.get("namespace", ""), metadata["name"]))
 
 
 def _dry(dry: bool) -> dict[str, str]:

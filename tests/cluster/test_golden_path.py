@@ -28,7 +28,7 @@ from tests.cluster.traffic import Kind, streams, traffic
 from tools.dashboards import boards, queries
 from tools.dashboards.panels import PanelQuery
 
-from paceline_cli.bench.client import Target
+from paceline_cli.bench.client import BenchTarget
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(420)]
 
@@ -63,9 +63,9 @@ class Story:
         """The gateway's Service."""
         return self.bench.service(SYSTEM, "paceline-gateway", 80)
 
-    def target(self, model: str) -> Target:
+    def target(self, model: str) -> BenchTarget:
         """Where traffic goes."""
-        return Target(f"{self.url}/v1", self.key, model)
+        return BenchTarget(f"{self.url}/v1", self.key, model)
 
     def service(self, name: str) -> dict[str, Any]:
         """An InferenceService as it is now."""

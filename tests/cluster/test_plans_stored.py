@@ -11,9 +11,18 @@ from tests.cluster.served import Document, made_namespace, removed, serving
 from tests.core.objects.corpus import valid
 from tests.operator_plans.plan_factories import EMULATE, POOL, SETTINGS, service
 
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_operator.nouns import MANAGER, REPLICAS_MANAGER, Apply, Delete, Live, NamespaceView, Place, View
+from paceline_operator.nouns import (
+    MANAGER,
+    REPLICAS_MANAGER,
+    Apply,
+    Delete,
+    NamespaceView,
+    ObjectRef,
+    ObservedChild,
+    ReconcileInput,
+)
 from paceline_operator.plans import differs, observe_child, plan_namespace, plan_service
 
 pytestmark = pytest.mark.real
@@ -78,7 +87,7 @@ class Cluster:
 
     def __init__(self, api: httpx.Client) -> None:
         self._api = api
-        self.places: set[Place] = set()
+        self.places: set[ObjectRef] = set()
         self.owners: dict[str, Document] = {}
 
     def wish(self, name: str = "chat", **spec: Any) -> Document:
@@ -92,7 +101,7 @@ class Cluster:
         return service(name, uid=self.owners[name]["metadata"]["uid"], **spec)
 
     def apply(self, body: Document, manager: str, *, force: bool) -> httpx.Response:
-        key = Key(body["metadata"]["namespace"], body["metadata"]["name"])
+        key = ObjectKey(body["metadata"]["namespace"], body["metadata"]["name"])
         if body["kind"] != "InferenceService":
             self.places.add((body["kind"], key))
         return self._api.patch(
@@ -102,7 +111,7 @@ class Cluster:
             json=body,
         )
 
-    def merge(self, place: Place, patch: Document) -> None:
+    def merge(self, place: ObjectRef, patch: Document) -> None:
         """What `kubectl patch --type merge` does."""
         answer = self._api.patch(
             RESOURCES[place[0]].path(place[1]),
@@ -112,24 +121,24 @@ class Cluster:
         )
         assert answer.is_success, answer.text
 
-    def got(self, place: Place) -> Document:
+    def got(self, place: ObjectRef) -> Document:
         answer = self._api.get(RESOURCES[place[0]].path(place[1]))
         assert answer.is_success, answer.text
         return {"kind": place[0], **answer.json()}
 
-    def seen(self) -> dict[Place, Live]:
+    def seen(self) -> dict[ObjectRef, ObservedChild]:
         return {place: observe_child(self.got(place)) for place in self.places}
 
-    def remove(self, place: Place) -> None:
+    def remove(self, place: ObjectRef) -> None:
         self.places.discard(place)
         self._api.delete(RESOURCES[place[0]].path(place[1]))
 
-    def view(self, manifest: Document) -> View:
+    def view(self, manifest: Document) -> ReconcileInput:
         seen = self.seen()
         shared = {
             kind: live for (kind, _), live in seen.items() if kind in ("ServiceAccount", "ConfigMap", "NetworkPolicy")
         }
-        return View(manifest, seen, shared, RICH, now=0.0, time="2026-01-01T00:00:00Z")
+        return ReconcileInput(manifest, seen, shared, RICH, now=0.0, time="2026-01-01T00:00:00Z")
 
     def step(self, manifest: Document) -> int:
         """One reconcile of the namespace and the service; how many writes it took."""
@@ -201,7 +210,7 @@ def test_a_key_that_somebody_adds_to_a_selector_is_taken_away_by_one_apply(here:
     here.converge(manifest)
     _scale(here, 1)
     kind, name = child.split()
-    place = (kind, Key(NAMESPACE, name))
+    place = (kind, ObjectKey(NAMESPACE, name))
     before = here.seen()[place].content
     here.merge(place, {"spec": FOREIGN[child]})
     assert here.seen()[place].content != before
@@ -228,7 +237,7 @@ def test_replicas_that_nobody_moved_are_handed_over_with_the_first_edit_and_stay
 
 def _replicas(here: Cluster) -> tuple[int, bool]:
     """What the pool has, and whether the field is anybody's beside the operator."""
-    place = ("Deployment", Key(NAMESPACE, "chat-main"))
+    place = ("Deployment", ObjectKey(NAMESPACE, "chat-main"))
     owners = here.seen()[place].replicas
     assert owners is not None
     return here.got(place)["spec"]["replicas"], owners.shared
@@ -244,4 +253,4 @@ def _scale(here: Cluster, replicas: int) -> None:
 def test_longest_names_are_taken(here: Cluster) -> None:
     pool = {"name": "a" * 15, "accelerator": "cpu"}
     here.converge(here.wish("s" * 40, pools=[pool]))
-    assert ("Deployment", Key(NAMESPACE, f"{'s' * 40}-{'a' * 15}")) in here.places
+    assert ("Deployment", ObjectKey(NAMESPACE, f"{'s' * 40}-{'a' * 15}")) in here.places

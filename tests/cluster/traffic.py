@@ -14,9 +14,9 @@ from itertools import count
 
 import uvloop
 
-from paceline_cli.bench.client import Client, Target
+from paceline_cli.bench.client import BenchTarget, Client
 from paceline_cli.bench.prompts import Writer
-from paceline_cli.bench.samples import Arrival, Ending, Sample
+from paceline_cli.bench.samples import Arrival, Ending, RequestSample
 from paceline_core.clock import SystemClock
 
 REQUEST_LIMIT_S = 120.0
@@ -35,7 +35,7 @@ class Kind:
 class Traffic:
     """What became of the requests so far."""
 
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[RequestSample] = field(default_factory=list)
 
     @property
     def endings(self) -> Counter[Ending]:
@@ -49,7 +49,7 @@ class Traffic:
 
 
 @contextmanager
-def traffic(target: Target, kind: Kind) -> Iterator[Traffic]:
+def traffic(target: BenchTarget, kind: Kind) -> Iterator[Traffic]:
     """Offer requests for the length of a `with`; at its end those still open are waited for."""
     seen, stop = Traffic(), threading.Event()
     thread = threading.Thread(target=lambda: uvloop.run(_offer(target, kind, seen, stop)))
@@ -63,7 +63,7 @@ def traffic(target: Target, kind: Kind) -> Iterator[Traffic]:
 
 
 @contextmanager
-def streams(target: Target, number: int, tokens: int) -> Iterator[Traffic]:
+def streams(target: BenchTarget, number: int, tokens: int) -> Iterator[Traffic]:
     """So many long streams at once; at the end of the `with` all are waited for."""
     seen = Traffic()
     thread = threading.Thread(target=lambda: uvloop.run(_at_once(target, number, tokens, seen)))
@@ -75,7 +75,7 @@ def streams(target: Target, number: int, tokens: int) -> Iterator[Traffic]:
         assert not thread.is_alive(), "a stream has no end"
 
 
-async def _offer(target: Target, kind: Kind, seen: Traffic, stop: threading.Event) -> None:
+async def _offer(target: BenchTarget, kind: Kind, seen: Traffic, stop: threading.Event) -> None:
     clock, writer = SystemClock(), Writer(seed=1)
     client = Client(target, clock, REQUEST_LIMIT_S)
     began = clock.monotonic()
@@ -87,7 +87,7 @@ async def _offer(target: Target, kind: Kind, seen: Traffic, stop: threading.Even
             group.create_task(_one(client, writer.text(kind.words), kind.tokens, seen))
 
 
-async def _at_once(target: Target, number: int, tokens: int, seen: Traffic) -> None:
+async def _at_once(target: BenchTarget, number: int, tokens: int, seen: Traffic) -> None:
     clock, writer = SystemClock(), Writer(seed=2)
     client = Client(target, clock, REQUEST_LIMIT_S)
     async with asyncio.TaskGroup() as group:

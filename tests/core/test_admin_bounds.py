@@ -11,9 +11,9 @@ import uvicorn
 from tests.every import cases
 from uvicorn.server import ServerState
 
-from paceline_core.admin_bodies import LIMIT, AdminBodies
+from paceline_core.admin_bodies import LIMIT, BodyLimitMiddleware
 from paceline_core.config import Listen
-from paceline_core.http_protocol import HEAD_BYTES, SLICE, Protocol
+from paceline_core.http_protocol import HEAD_BYTES, SLICE, BoundedHttpProtocol
 from paceline_core.listening import bind
 from paceline_core.serving import admin_server
 
@@ -179,8 +179,8 @@ class Line(asyncio.Transport):
 def test_a_request_that_is_not_whole_has_one_limit_of_time(sent: list[bytes], limited: bool) -> None:
     loop, transport = Timers(), Line()
     try:
-        config = uvicorn.Config(Application(), http=Protocol, ws="none", lifespan="off", log_config=None)
-        transport.protocol = protocol = Protocol(config, ServerState(), {}, loop)
+        config = uvicorn.Config(Application(), http=BoundedHttpProtocol, ws="none", lifespan="off", log_config=None)
+        transport.protocol = protocol = BoundedHttpProtocol(config, ServerState(), {}, loop)
         protocol.connection_made(transport)
         for data in sent:
             protocol.data_received(data)
@@ -226,5 +226,5 @@ async def test_a_body_within_the_bound_reaches_the_application_whole() -> None:
     async def send(event: Any) -> None:
         sent.append(event)
 
-    await AdminBodies(app, limit=8)({"type": "http", "headers": []}, receive, send)
+    await BodyLimitMiddleware(app, limit=8)({"type": "http", "headers": []}, receive, send)
     assert [event.get("body") for event in sent] == [None, b"8"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.every import cases
 
 from paceline_core.errors import RequestError
-from paceline_core.nesting import CONTAINERS, LEVELS, STRINGS, VALUES, Shape, check_shape, shape_of
+from paceline_core.nesting import CONTAINERS, LEVELS, STRINGS, VALUES, JsonShape, check_shape, shape_of
 
 TRICKY = st.text(alphabet='[]{},:"\\/a\n\x07é€😀u0', max_size=12)
 JSON = st.recursive(
@@ -19,15 +19,15 @@ JSON = st.recursive(
 )
 
 
-def made(value: Any) -> Shape:
+def made(value: Any) -> JsonShape:
     """The shape of a parsed value."""
     if isinstance(value, str):
-        return Shape(0, 0, 1, 0)
+        return JsonShape(0, 0, 1, 0)
     if not isinstance(value, dict | list):
-        return Shape(0, 0, 0, 0)
+        return JsonShape(0, 0, 0, 0)
     inner = [made(each) for each in (value.values() if isinstance(value, dict) else value)]
     keys = len(value) if isinstance(value, dict) else 0
-    return Shape(
+    return JsonShape(
         1 + sum(each.containers for each in inner),
         1 + max((each.levels for each in inner), default=0),
         keys + sum(each.strings for each in inner),
@@ -68,7 +68,7 @@ def test_what_stands_in_a_prompt_counts_as_one_string() -> None:
     code = 'if (a[0] == "\\\\") { b = {{1, [2]}, "x"}; }\n' * 50_000
     body = json.dumps({"prompt": code}).encode()
     check_shape(body)
-    assert shape_of(body) == Shape(1, 1, 2, 0)
+    assert shape_of(body) == JsonShape(1, 1, 2, 0)
 
 
 @cases("byte", [b"[", b"{", b"]", b'"', b"\\", b",", b'\\"', b"[]", b"{}", b'["', b'{"":'])

@@ -11,17 +11,17 @@ from tests.engine.shadow import Hopeful, request
 
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine.backend import Backend
-from paceline_workers.engine.memory.kv import KvMemory
-from paceline_workers.engine.scheduling import Plan, Request, Scheduler
-from paceline_workers.engine.torch_cpu import TorchBackend
+from paceline_workers.engine.memory.kv import KVCacheManager
+from paceline_workers.engine.scheduling import Request, Scheduler, StepPlan
+from paceline_workers.engine.torch_cpu import CpuBackend
 from paceline_workers.messages import Sampling, Tokens
 
 
-def load(folder: Path, **engine: Any) -> TorchBackend:
+def load(folder: Path, **engine: Any) -> CpuBackend:
     """The backend over a model folder."""
     timer = ManualTimer()
     config = EngineConfig.model_validate({"page_tokens": 16, "batch_window_s": {}, **engine})
-    return TorchBackend.load(config, f"file://{folder}", timer, timer.pause)
+    return CpuBackend.load(config, f"file://{folder}", timer, timer.pause)
 
 
 class Driver:
@@ -42,9 +42,9 @@ class Driver:
     ) -> None:
         self.backend = backend
         self.ahead = ahead
-        self.flights: deque[Plan] = deque()
+        self.flights: deque[StepPlan] = deque()
         bounds = replace(backend.facts.limits, **limits)
-        memory = KvMemory(
+        memory = KVCacheManager(
             pages or backend.facts.pages,
             bounds.page_tokens,
             prefix_cache=cache,

@@ -14,18 +14,18 @@ from tests.engine.gpu_references import REFERENCES
 from tests.kernels.conftest import CUDA
 
 from paceline_planner.dtypes import Dtype
-from paceline_workers.engine.backend import Alive, Executed, Facts, unheard
+from paceline_workers.engine.backend import Alive, BackendInfo, StepResult, unheard
 from paceline_workers.engine.gpu.cache import GpuCache
 from paceline_workers.engine.gpu.decoder import GpuDecoder
 from paceline_workers.engine.gpu.device import Device, opened
 from paceline_workers.engine.gpu.kernels import LAUNCHES, Kernels
 from paceline_workers.engine.gpu.runner import GpuRunner
 from paceline_workers.engine.model import decoder
-from paceline_workers.engine.model.products import Products
+from paceline_workers.engine.model.products import LinearFactory
 from paceline_workers.engine.model.weights import TORCH_TYPES, Weights
 from paceline_workers.engine.pagefiles import PageFiles
 from paceline_workers.engine.sampling import Grammars, Sampler
-from paceline_workers.engine.scheduling import Plan
+from paceline_workers.engine.scheduling import StepPlan
 
 KERNELS = LAUNCHES if CUDA else REFERENCES
 
@@ -34,16 +34,16 @@ KERNELS = LAUNCHES if CUDA else REFERENCES
 class GpuBench:
     """A backend as the loop and `Driver` want one."""
 
-    facts: Facts
+    facts: BackendInfo
     device: Device
     cache: GpuCache
     runner: GpuRunner
     sampler: Sampler
 
-    def launch(self, plan: Plan, since: float) -> None:
+    def launch(self, plan: StepPlan, since: float) -> None:
         self.runner.launch(plan)
 
-    def collect(self, alive: Alive = unheard) -> Executed:
+    def collect(self, alive: Alive = unheard) -> StepResult:
         return self.runner.collect(alive)
 
 
@@ -57,7 +57,7 @@ def bench(
     if kv is not None:
         config = replace(config, shape=replace(config.shape, kv_dtype=kv))
     with Weights(folder, TORCH_TYPES[config.shape.weight_dtype], device.where) as weights:
-        model = decoder.load(config, weights, Products("plain"), lambda: None)
+        model = decoder.load(config, weights, LinearFactory("plain"), lambda: None)
     pages = (facts.pages, facts.limits.page_tokens, facts.host_pages)
     cache = GpuCache(config.shape, *pages, cast("PageFiles | None", facts.disk), device=device)
     mine = GpuDecoder(model, device, facts.limits.max_model_len, kernels)

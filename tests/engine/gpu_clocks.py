@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tests.engine.gpu_lines import OneLine
 
-from paceline_workers.engine.gpu.device import Mark
+from paceline_workers.engine.gpu.device import DeviceEvent
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Clocks(OneLine):
     now: dict[str, dict[str, int]] = field(default_factory=lambda: {line: {} for line in ("compute", "out", "back")})
     marks: "list[Stamp]" = field(default_factory=list)
 
-    def mark(self) -> Mark:
+    def mark(self) -> DeviceEvent:
         line = self.line[-1]
         clock = self.now[line]
         clock[line] = clock.get(line, 0) + 1
@@ -42,7 +42,7 @@ class Stamp:
         for line, count in self.clock.items():
             mine[line] = max(mine.get(line, 0), count)
 
-    def seconds_to(self, later: Mark) -> float:
+    def seconds_to(self, later: DeviceEvent) -> float:
         return 0.0
 
     def before(self, other: "Stamp") -> bool:

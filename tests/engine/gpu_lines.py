@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import torch
 from tests.kernels.conftest import CUDA
 
-from paceline_workers.engine.gpu.device import Host, Mark, Way
+from paceline_workers.engine.gpu.device import DeviceEvent, HostDevice, Way
 
 WHERE = torch.device("cuda" if CUDA else "cpu")
 
 
 @dataclass(frozen=True)
-class OneLine(Host):
+class OneLine(HostDevice):
     """One line for all, which knows the one of several that is current: the last of `line`."""
 
     where: torch.device = WHERE
@@ -31,9 +31,9 @@ class Lines(OneLine):
     """It writes down where one of several would have waited for which mark."""
 
     log: list[str] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[DeviceEvent] = field(default_factory=list)
 
-    def mark(self) -> Mark:
+    def mark(self) -> DeviceEvent:
         self.marks.append(Noted(self, f"{self.line[-1]}{len(self.marks) + 1}"))
         return self.marks[-1]
 
@@ -54,5 +54,5 @@ class Noted:
     def hold(self) -> None:
         self.lines.log.append(f"{self.lines.line[-1]} waits for {self.name}")
 
-    def seconds_to(self, later: Mark) -> float:
+    def seconds_to(self, later: DeviceEvent) -> float:
         return 0.0

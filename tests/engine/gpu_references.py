@@ -8,10 +8,10 @@ from paceline_kernels.add_rmsnorm import reference as norms
 from paceline_kernels.paged_decode.reference import paged_attention
 from paceline_kernels.paged_prefill import reference as prefill
 from paceline_kernels.paged_prefill.tiles import Tiles
-from paceline_kernels.paging import Pages, Rule, Sequences
+from paceline_kernels.paging import AttentionMask, Pages, Sequences
 from paceline_kernels.rope_append import reference as rope
 from paceline_kernels.sample import reference as sampling
-from paceline_kernels.sample.state import Drawn, State
+from paceline_kernels.sample.state import SampleOutput, SamplerState
 from paceline_kernels.silu_mul import reference as gates
 from paceline_workers.engine.gpu.kernels import Kernels
 
@@ -34,7 +34,9 @@ def plan_work(*_: Any) -> None:
     pass
 
 
-def paged_decode(query: Tensor, pages: Pages, sequences: Sequences, rule: Rule, work: Any, *, out: Tensor) -> Tensor:
+def paged_decode(
+    query: Tensor, pages: Pages, sequences: Sequences, rule: AttentionMask, work: Any, *, out: Tensor
+) -> Tensor:
     return out.copy_(paged_attention(query, pages, sequences, rule)[0])
 
 
@@ -43,7 +45,7 @@ def paged_prefill(
     starts: Tensor,
     pages: Pages,
     sequences: Sequences,
-    rule: Rule,
+    rule: AttentionMask,
     tiles: Tiles,
     *,
     out: Tensor,
@@ -51,7 +53,9 @@ def paged_prefill(
     return out.copy_(prefill.paged_prefill(query, starts, pages, sequences, rule)[0])
 
 
-def sample(logits: Tensor, seats: Tensor, counts: Tensor, state: State, scratch: Any, drawn: Drawn) -> Drawn:
+def sample(
+    logits: Tensor, seats: Tensor, counts: Tensor, state: SamplerState, scratch: Any, drawn: SampleOutput
+) -> SampleOutput:
     return sampling.sample(logits, seats, counts, state, drawn)
 
 

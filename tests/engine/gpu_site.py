@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from paceline_workers.engine.devices import Gpu
-from paceline_workers.engine.gpu.backend import Site
-from paceline_workers.engine.gpu.device import Device, Host
+from paceline_workers.engine.gpu.backend import GpuContext
+from paceline_workers.engine.gpu.device import Device, HostDevice
 from paceline_workers.engine.gpu.kernels import LAUNCHES, Kernels
-from paceline_workers.engine.gpu.room import Left
+from paceline_workers.engine.gpu.room import FreeMemory
 
 H100 = Gpu("NVIDIA H100 80GB HBM3", (9, 0))
 
@@ -16,11 +16,11 @@ H100 = Gpu("NVIDIA H100 80GB HBM3", (9, 0))
 class Told:
     """What is left and what a step takes on top; `tried`: how often somebody asked what a step takes."""
 
-    said: Left
+    said: FreeMemory
     step: int
     tried: list[int] = field(default_factory=list)
 
-    def left(self) -> Left:
+    def left(self) -> FreeMemory:
         return self.said
 
     def peak(self, run: Callable[[], None]) -> int:
@@ -30,6 +30,6 @@ class Told:
 
 
 def site(
-    left: Left, step: int = 0, *, gpu: Gpu = H100, kernels: Kernels = LAUNCHES, device: Device | None = None
-) -> Site:
-    return Site(gpu, device or Host(), Told(left, step), kernels)
+    left: FreeMemory, step: int = 0, *, gpu: Gpu = H100, kernels: Kernels = LAUNCHES, device: Device | None = None
+) -> GpuContext:
+    return GpuContext(gpu, device or HostDevice(), Told(left, step), kernels)

@@ -24,7 +24,7 @@ from tests.engine.manual import ManualTimer
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine.gpu.backend import TritonBackend
 from paceline_workers.engine.gpu.kernels import LAUNCHES, Kernels
-from paceline_workers.engine.gpu.room import Left
+from paceline_workers.engine.gpu.room import FreeMemory
 from paceline_workers.messages import Sampling
 
 ENGINE: dict[str, Any] = {"max_seqs": 5, "step_tokens": 160, "max_model_len": 300, "batch_window_s": {}}
@@ -76,7 +76,7 @@ def main(folder: Path, **engine: Any) -> dict[str, Any]:
 
     triton.knobs.runtime.jit_cache_hook = hook
     settings, timer = EngineConfig.model_validate(ENGINE | engine), ManualTimer()
-    where = site(Left(64 << 20, 64 << 20), kernels=kernels())
+    where = site(FreeMemory(64 << 20, 64 << 20), kernels=kernels())
     backend = TritonBackend.load(settings, f"file://{folder}", timer, timer.pause, where)
     warm = len(asked)
     serve(backend)

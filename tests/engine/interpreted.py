@@ -15,10 +15,10 @@ from paceline_workers.config import WorkerConfig
 from paceline_workers.engine.__main__ import main
 from paceline_workers.engine.backend import Backend, Pause
 from paceline_workers.engine.gpu.backend import TritonBackend
-from paceline_workers.engine.gpu.room import Left
+from paceline_workers.engine.gpu.room import FreeMemory
 from paceline_workers.engine.timer import Timer
 
-MEMORY = Left(1 << 30, 1 << 30)
+MEMORY = FreeMemory(1 << 30, 1 << 30)
 
 
 def load(settings: WorkerConfig, timer: Timer, pause: Pause) -> Backend:

@@ -18,7 +18,7 @@ from tests.engine.shadow import Shadow, expected, request, scheduler
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
-from paceline_workers.engine.memory.sight import ALL, Sight
+from paceline_workers.engine.memory.sight import ALL, AttentionWindow
 from paceline_workers.engine.scheduling import Scheduler
 
 MODEL = StepTime(base=0.01, prefill=0.001, sequence=0.0001, kv=0.0001, context=0.0001, observations=99)
@@ -72,7 +72,7 @@ def _scheduler(chance: Random) -> Scheduler:
         model=chance.choice([None, MODEL]),
         batching=chance.choice(["continuous", "continuous", "continuous", "dynamic", "static"]),
         tpot=chance.choice([{}, {RequestClass.INTERACTIVE: 0.02}]),
-        sight=chance.choice([ALL, ALL, Sight(4), Sight(6, 1), Sight(9, 5)]),
+        sight=chance.choice([ALL, ALL, AttentionWindow(4), AttentionWindow(6, 1), AttentionWindow(9, 5)]),
         reserved=chance.choice([{}, {RequestClass.INTERACTIVE: 0.3, RequestClass.BATCH: 0.3}]),
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline_workers.engine.memory.sight import Sight
+from paceline_workers.engine.memory.sight import AttentionWindow
 
 torch.set_num_threads(1)
 
@@ -144,9 +144,9 @@ class Reference:
 class Masked(Reference):
     """The same under the mask of a sight, the same one for all layers or one for each of them."""
 
-    sights: tuple[Sight, ...]
+    sights: tuple[AttentionWindow, ...]
 
-    def __init__(self, folder: Path, model: Any, *sights: Sight) -> None:
+    def __init__(self, folder: Path, model: Any, *sights: AttentionWindow) -> None:
         super().__init__(folder, model)
         object.__setattr__(self, "sights", sights)
 
@@ -159,7 +159,7 @@ class Masked(Reference):
         return _under(self._double, tokens, self.sights)
 
 
-def mask(sight: Sight, length: int) -> Tensor:
+def mask(sight: AttentionWindow, length: int) -> Tensor:
     """[query, key]: what may be seen, written down plainly."""
     rows = [
         [
@@ -172,7 +172,7 @@ def mask(sight: Sight, length: int) -> Tensor:
 
 
 @torch.inference_mode()
-def _under(model: Any, tokens: Sequence[int], sights: Sequence[Sight]) -> Tensor:
+def _under(model: Any, tokens: Sequence[int], sights: Sequence[AttentionWindow]) -> Tensor:
     """One pass over all tokens; each layer's attention gets its mask in place of the model's own."""
     layers = model.model.layers
     masks = [mask(sight, len(tokens)) for sight in sights]

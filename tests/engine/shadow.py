@@ -7,12 +7,12 @@ from typing import Any
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.memory.copies import Copy, CopyKind
-from paceline_workers.engine.memory.kv import KvMemory
-from paceline_workers.engine.memory.sight import ALL, Sight
-from paceline_workers.engine.scheduling import Chunk, Limits, Plan, Request, Sample, Scheduler
+from paceline_workers.engine.memory.kv import KVCacheManager
+from paceline_workers.engine.memory.sight import ALL, AttentionWindow
+from paceline_workers.engine.scheduling import Chunk, Request, SampledToken, Scheduler, SchedulerLimits, StepPlan
 from paceline_workers.engine.scheduling.beams import BeamGroup
 from paceline_workers.engine.scheduling.forecast import Forecast
-from paceline_workers.engine.scheduling.request import State
+from paceline_workers.engine.scheduling.request import RequestStatus
 from paceline_workers.engine.scheduling.search import Beams, Search, step
 from paceline_workers.messages import Sampling, Tokens
 
@@ -71,12 +71,12 @@ def scheduler(
     max_waiting: int = 1000,
     model: StepTime | None = None,
     hopeful: bool = False,
-    sight: Sight = ALL,
+    sight: AttentionWindow = ALL,
     **others: Any,
 ) -> Scheduler:
     least = sight.least(PAGE)
     bounded = least is not None and least <= pages
-    limits = Limits(
+    limits = SchedulerLimits(
         max_model_len=max_len or (1000 if bounded else pages * PAGE),
         vocab_size=VOCAB,
         page_tokens=PAGE,
@@ -86,7 +86,7 @@ def scheduler(
         windows=windows or {},
         **others,
     )
-    memory = KvMemory(pages, PAGE, prefix_cache=prefix_cache, host_pages=host, sight=sight, ahead=budget)
+    memory = KVCacheManager(pages, PAGE, prefix_cache=prefix_cache, host_pages=host, sight=sight, ahead=budget)
     core = Scheduler(memory, limits, forecast=Hopeful(0) if hopeful else None)
     core.learn(model or core.model)
     return core
@@ -126,14 +126,14 @@ class Shadow:
         self.core = core
         self.draw = draw
         self.ahead = ahead
-        self.flights: list[tuple[Plan, list[list[int]]]] = []
+        self.flights: list[tuple[StepPlan, list[list[int]]]] = []
         self.memory: dict[tuple[int, int], tuple[int, int]] = {}
         self.host: dict[tuple[int, int], tuple[int, int]] = {}
         self.now = 0.0
         self.moved = False
         self.events: list[Tokens] = []
 
-    def execute(self, plan: Plan, tables: list[list[int]] | None = None) -> list[Sample]:
+    def execute(self, plan: StepPlan, tables: list[list[int]] | None = None) -> list[SampledToken]:
         """Copy, write, then let every chunk read its context: the order of a forward pass.
 
         `tables`: the pages of each chunk's request as they were when the step was launched.
@@ -145,17 +145,17 @@ class Shadow:
             for place in range(chunk.start, chunk.start + chunk.count):
                 self.memory[pages[place // PAGE], place % PAGE] = (place, self.token(chunk.request, place))
         for chunk, pages in zip(plan.chunks, tables, strict=True):
-            if chunk.request.state is not State.RUNNING:
+            if chunk.request.state is not RequestStatus.RUNNING:
                 continue  # a beam's lead that was preempted since has other tokens by now
             places = self.seen(chunk)
             seen = [self.memory[pages[place // PAGE], place % PAGE] for place in places]
             assert seen == [(place, self.token(chunk.request, place)) for place in places]
         return [self.sample(chunk.request) for chunk in plan.chunks if chunk.samples]
 
-    def sample(self, request: Request) -> Sample:
+    def sample(self, request: Request) -> SampledToken:
         if request.beams is not None:
-            return Sample(0, candidates=after(request.tokens, request.beams.search.keep))
-        return Sample(self.draw(request))
+            return SampledToken(0, candidates=after(request.tokens, request.beams.search.keep))
+        return SampledToken(self.draw(request))
 
     def seen(self, chunk: Chunk) -> list[int]:
         """What any token of a chunk looks at: all before it, or what a window leaves in sight."""
@@ -171,10 +171,10 @@ class Shadow:
     def token(self, request: Request, place: int) -> int:
         """One that an ended or preempted request will never know is nobody's concern."""
         known = place < len(request.tokens)
-        assert known or request.state is not State.RUNNING
+        assert known or request.state is not RequestStatus.RUNNING
         return request.tokens[place] if known else LOST
 
-    def launch(self) -> Plan:
+    def launch(self) -> StepPlan:
         """Plan a step, and begin it if there is anything to do."""
         plan = self.core.step(self.now)
         self.check(plan)
@@ -203,7 +203,7 @@ class Shadow:
             if (copy.source, place) in source:
                 target[copy.target, place] = source[copy.source, place]
 
-    def step(self, seconds: float = 0.01) -> Plan:
+    def step(self, seconds: float = 0.01) -> StepPlan:
         """One whole step, or one begun and the last one ended."""
         plan = self.launch()
         self.now += seconds
@@ -232,7 +232,7 @@ class Shadow:
         """Requests that have not ended."""
         return len(self.core.running) + len(self.core.waiting)
 
-    def check(self, plan: Plan) -> None:
+    def check(self, plan: StepPlan) -> None:
         """A plan respects the budget and the slots, and nobody writes where another could read."""
         limits = self.core.limits
         assert sum(chunk.count for chunk in plan.chunks) <= limits.step_tokens
@@ -255,7 +255,7 @@ class Shadow:
         return {event.id: event.finish for event in self.events if event.finish}
 
 
-def shape(plan: Plan) -> list[tuple[str, int, int]]:
+def shape(plan: StepPlan) -> list[tuple[str, int, int]]:
     return [(chunk.request.id, chunk.start, chunk.count) for chunk in plan.chunks]
 
 

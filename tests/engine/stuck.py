@@ -15,18 +15,18 @@ from paceline_workers.config import WorkerConfig
 from paceline_workers.engine.__main__ import main
 from paceline_workers.engine.backend import Backend, Pause
 from paceline_workers.engine.gpu.backend import TritonBackend
-from paceline_workers.engine.gpu.device import Host, Mark
-from paceline_workers.engine.gpu.room import Left
+from paceline_workers.engine.gpu.device import DeviceEvent, HostDevice
+from paceline_workers.engine.gpu.room import FreeMemory
 from paceline_workers.engine.timer import Timer
 
 
 @dataclass(frozen=True)
-class Stuck(Host):
+class Stuck(HostDevice):
     """Once `hangs` is set nothing that is begun is ever over."""
 
     hangs: threading.Event = field(default_factory=threading.Event)
 
-    def mark(self) -> Mark:
+    def mark(self) -> DeviceEvent:
         return Never(super().mark()) if self.hangs.is_set() else super().mark()
 
 
@@ -34,7 +34,7 @@ class Stuck(Host):
 class Never:
     """A mark behind a kernel that hangs."""
 
-    made: Mark
+    made: DeviceEvent
 
     def over(self) -> bool:
         return False
@@ -45,7 +45,7 @@ class Never:
     def hold(self) -> None:
         pass
 
-    def seconds_to(self, later: Mark) -> float:
+    def seconds_to(self, later: DeviceEvent) -> float:
         return self.made.seconds_to(later)
 
 
@@ -54,7 +54,11 @@ def load(settings: WorkerConfig, timer: Timer, pause: Pause) -> Backend:
     torch.set_num_threads(1)
     device = Stuck()
     backend = TritonBackend.load(
-        settings.engine, settings.model, timer, pause, site(Left(1 << 30, 1 << 30), kernels=REFERENCES, device=device)
+        settings.engine,
+        settings.model,
+        timer,
+        pause,
+        site(FreeMemory(1 << 30, 1 << 30), kernels=REFERENCES, device=device),
     )
     device.hangs.set()
     return backend

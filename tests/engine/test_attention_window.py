@@ -15,16 +15,16 @@ from tests.engine.shadow import Shadow, request, scheduler
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
-from paceline_workers.engine.memory.sight import ALL, Sight, widest
-from paceline_workers.engine.scheduling import Chunk, Plan
-from paceline_workers.engine.torch_cpu import TorchBackend
+from paceline_workers.engine.memory.sight import ALL, AttentionWindow, widest
+from paceline_workers.engine.scheduling import Chunk, StepPlan
+from paceline_workers.engine.torch_cpu import CpuBackend
 
 pytestmark = pytest.mark.models
 
-SIGHT = Sight(32, 5)
+SIGHT = AttentionWindow(32, 5)
 PAGE = 16
 LENGTH = 10 * 32
-Pair = tuple[Masked, TorchBackend]
+Pair = tuple[Masked, CpuBackend]
 
 
 def opened(name: str, folders: pytest.TempPathFactory) -> Pair:
@@ -65,7 +65,7 @@ def test_logits_equal_those_under_the_mask_up_to_ten_windows(each: Pair, cuts: S
     entry.pages = list(range(20, 0, -1))
     start = 0
     for count in cuts:
-        plan = Plan((Chunk(entry, start, count, True),))
+        plan = StepPlan((Chunk(entry, start, count, True),))
         logits = backend.decoder(backend.decoder.lay_out(plan, PAGE), backend.cache)[0]
         start += count
         assert (logits - exact[start - 1]).abs().max() <= OUR_ERROR * expected.error, start
@@ -139,14 +139,18 @@ def test_a_model_with_windows_of_its_own_keeps_the_narrower_one_and_shows_it_no_
     run = Watched(backend)
     run.submit("a", prompt(70), 150)
     run.drain()
-    sights = [Sight(window), Sight(40, 3), Sight(window)] if "layer" in name else [Sight(window)] * 2
+    sights = (
+        [AttentionWindow(window), AttentionWindow(40, 3), AttentionWindow(window)]
+        if "layer" in name
+        else [AttentionWindow(window)] * 2
+    )
     assert backend.decoder.config.sights == tuple(sights)
     tally.check(Masked(plain.folder, plain.model, *sights), prompt(70), run.text("a"))
     assert run.most <= 7
 
 
 def test_sights_are_masks_of_the_same_meaning() -> None:
-    seen = reference.mask(Sight(3, 1), 6)
+    seen = reference.mask(AttentionWindow(3, 1), 6)
     assert seen.int().tolist() == [
         [1, 0, 0, 0, 0, 0],
         [1, 1, 0, 0, 0, 0],
@@ -159,10 +163,10 @@ def test_sights_are_masks_of_the_same_meaning() -> None:
 
 
 def test_layers_together_need_what_the_widest_of_them_needs() -> None:
-    assert widest([Sight(8), Sight(32, 4)]) == Sight(32, 4)
-    assert widest([Sight(8), ALL]) == ALL
-    assert Sight(8).narrowed(16, 4) == Sight(8)
-    assert ALL.narrowed(16, 4) == Sight(16, 4)
+    assert widest([AttentionWindow(8), AttentionWindow(32, 4)]) == AttentionWindow(32, 4)
+    assert widest([AttentionWindow(8), ALL]) == ALL
+    assert AttentionWindow(8).narrowed(16, 4) == AttentionWindow(8)
+    assert ALL.narrowed(16, 4) == AttentionWindow(16, 4)
 
 
 @pytest.mark.parametrize(
@@ -182,21 +186,21 @@ def test_a_pool_that_holds_a_window_serves_the_whole_context() -> None:
     engine = EngineConfig(page_tokens=16)
     lengths = [
         sizing.limits(engine, context=5000, vocab_size=9, pages=pages, sight=sight).max_model_len
-        for pages, sight in ((7, Sight(64, 4)), (6, Sight(64, 4)), (7, ALL))
+        for pages, sight in ((7, AttentionWindow(64, 4)), (6, AttentionWindow(64, 4)), (7, ALL))
     ]
     assert lengths == [5000, 96, 112]
 
 
 @pytest.mark.parametrize("pages", [3, 4, 5, 9])
 def test_alone_it_gets_on_with_the_fewest_pages_while_a_step_is_in_flight(pages: int) -> None:
-    run = Shadow(scheduler(pages, budget=64, sight=Sight(4)), ahead=True)
+    run = Shadow(scheduler(pages, budget=64, sight=AttentionWindow(4)), ahead=True)
     assert run.core.submit(request("a", [place % 50 for place in range(120)], 20)) is None
     run.drain()
     assert (run.ends(), run.core.counters.preemptions) == ({"a": "length"}, 0)
 
 
 def test_a_long_text_counts_with_its_window_once_its_prompt_is_through() -> None:
-    run = Shadow(scheduler(24, slots=20, budget=64, sight=Sight(4)))
+    run = Shadow(scheduler(24, slots=20, budget=64, sight=AttentionWindow(4)))
     for number in range(6):
         assert run.core.submit(request(f"r{number}", [number] * 20, 400)) is None
     together = 0

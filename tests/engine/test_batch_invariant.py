@@ -18,9 +18,9 @@ from torch.nn.functional import linear
 
 from paceline_core.errors import InvalidInput
 from paceline_workers.engine.model.invariant import MOST, SIZES, Attention, Blocks, silu
-from paceline_workers.engine.model.products import Kind, Products
-from paceline_workers.engine.scheduling import Chunk, Plan
-from paceline_workers.engine.torch_cpu import TorchBackend
+from paceline_workers.engine.model.products import Kind, LinearFactory
+from paceline_workers.engine.scheduling import Chunk, StepPlan
+from paceline_workers.engine.torch_cpu import CpuBackend
 from paceline_workers.messages import Sampling
 
 pytestmark = pytest.mark.models
@@ -47,14 +47,14 @@ def text(chance: random.Random, length: int) -> list[int]:
     return [chance.randrange(VOCAB) for _ in range(length)]
 
 
-def rows(backend: TorchBackend, tokens: Sequence[int], cuts: Sequence[int], beside: int = 0) -> Tensor:
+def rows(backend: CpuBackend, tokens: Sequence[int], cuts: Sequence[int], beside: int = 0) -> Tensor:
     """Logits of the last token of every cut; each step computes another request of `beside` tokens, too."""
     entry, other = request("a", list(tokens)), request("b", list(tokens[::-1]))
     entry.pages, other.pages = list(range(20, 8, -1)), list(range(30, 42))
     found, start = [], 0
     for count in cuts:
         chunks = (Chunk(entry, start, count, True), *([Chunk(other, 0, beside, True)] if beside else []))
-        found.append(backend.decoder(backend.decoder.lay_out(Plan(chunks), 16), backend.cache)[0])
+        found.append(backend.decoder(backend.decoder.lay_out(StepPlan(chunks), 16), backend.cache)[0])
         start += count
     return torch.stack(found)
 
@@ -95,7 +95,7 @@ def answers(driver: Driver, requests: Asked, tokens: int = TOKENS) -> dict[str, 
 class Served:
     """Requests of any length, every second one sampled with a seed, and what each gets alone."""
 
-    backend: TorchBackend
+    backend: CpuBackend
     requests: Asked
     alone: dict[str, Answer]
 
@@ -154,7 +154,7 @@ def test_a_row_of_a_product_has_the_same_bits_at_any_place_among_any_number_of_r
     chance = torch.Generator().manual_seed(2)
     for shape in ((96, 64), (31, 17), (300, 90)):
         weight, bias, x = (torch.randn(size, generator=chance).to(dtype) for size in (shape, shape[0], (600, shape[1])))
-        made = Products.of(kind, batch_invariant=True).linear(weight, bias)
+        made = LinearFactory.of(kind, batch_invariant=True).linear(weight, bias)
         expected = torch.cat([made(row[None]) for row in x])
         torch.testing.assert_close(expected, linear(x.float(), weight.float(), bias.float()).to(dtype))
         for start, count in ((0, 600), (1, 2), (5, 3), (7, 33), (300, 257), (0, 0)):

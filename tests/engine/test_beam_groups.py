@@ -6,8 +6,8 @@ import pytest
 from tests.engine.shadow import PAGE, PROMPT, Shadow, beams, expected, request, scheduler, searched, started
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.memory.sight import Sight
-from paceline_workers.engine.scheduling import Refusal, State
+from paceline_workers.engine.memory.sight import AttentionWindow
+from paceline_workers.engine.scheduling import Rejection, RequestStatus
 from paceline_workers.engine.scheduling.beams import request_of
 from paceline_workers.engine.scheduling.search import Search
 from paceline_workers.messages import Sampling, Submit
@@ -181,7 +181,7 @@ def test_beams_share_the_pages_of_the_prompt() -> None:
     ],
 )
 def test_what_could_not_run_alone_is_refused(search: Search, prompt: list[int], words: str) -> None:
-    assert started(40, slots=8).core.submit(beams("s", prompt, search)) == Refusal(words)
+    assert started(40, slots=8).core.submit(beams("s", prompt, search)) == Rejection(words)
 
 
 def test_a_search_of_another_class_is_put_back_whole() -> None:
@@ -205,7 +205,7 @@ def test_a_search_is_made_of_what_was_submitted() -> None:
     assert made.beams
     assert made.beams.search == Search(3, 61, frozenset({4, 9}), 0.5, "never", 2, 5)
     assert [member.id for member in made.beams.members] == ["s", "s/1", "s/2"]
-    assert made.state is State.WAITING
+    assert made.state is RequestStatus.WAITING
     assert request_of(Submit("r", [1], 9, Sampling()), [9], 0.0, 64).beams is None
 
 
@@ -213,7 +213,7 @@ def test_a_search_is_made_of_what_was_submitted() -> None:
 def test_beams_far_longer_than_the_window_share_a_bounded_pool(ahead: bool) -> None:
     """Put back when they have little in common, they come back although their ways would fill the pool many times."""
     search = Search(3, 90)
-    run = run_of(24, slots=8, budget=8, sight=Sight(9, 2), hopeful=True, ahead=ahead)
+    run = run_of(24, slots=8, budget=8, sight=AttentionWindow(9, 2), hopeful=True, ahead=ahead)
     for number in range(2):
         assert run.core.submit(beams(f"s{number}", LONG[number:], search, arrival=number / 100)) is None
     for count in range(1500):

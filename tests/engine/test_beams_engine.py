@@ -10,11 +10,11 @@ from tests.engine.reference import Reference
 from tests.engine.shadow import beams
 
 from paceline_workers.engine.scheduling.search import Search
-from paceline_workers.engine.torch_cpu import TorchBackend
+from paceline_workers.engine.torch_cpu import CpuBackend
 
 pytestmark = pytest.mark.models
 
-Pair = tuple[Reference, TorchBackend]
+Pair = tuple[Reference, CpuBackend]
 PROMPTS = {f"p{length}": [(place * 7 + length) % reference.VOCAB for place in range(length)] for length in (31, 48, 5)}
 STOPS = frozenset(range(0, 120, 2))
 SEARCHES = {

@@ -8,8 +8,8 @@ import pytest
 from tests.engine.peer import Peer, submit
 from tests.engine.test_engine_loop import Bench
 
-from paceline_workers.engine.compiling import GUESTS, Compiling
-from paceline_workers.engine.scheduling import Refusal
+from paceline_workers.engine.compiling import GUESTS, GrammarCompileQueue
+from paceline_workers.engine.scheduling import Rejection
 from paceline_workers.engine.scheduling.beams import request_of
 from paceline_workers.messages import Abort, Sampling, Submit
 
@@ -47,11 +47,11 @@ def bench(ends: Ends, press: Press) -> Bench:
     return Bench(ends, grammars=press)
 
 
-def enter(hall: Compiling, entry: Submit) -> bool:
+def enter(hall: GrammarCompileQueue, entry: Submit) -> bool:
     return hall.enter(request_of(entry, (), 0.0, 99), entry)
 
 
-def left(hall: Compiling, now: float = 0.0) -> list[tuple[str, str]]:
+def left(hall: GrammarCompileQueue, now: float = 0.0) -> list[tuple[str, str]]:
     return [(guest.submit.id, guest.refusal.words if guest.refusal else "") for guest in hall.leave(now)]
 
 
@@ -109,7 +109,7 @@ def test_a_request_whose_deadline_passes_meanwhile_ends_then(bench: Bench) -> No
 
 
 def test_grammars_are_compiled_one_after_the_other_in_their_order(press: Press) -> None:
-    hall = Compiling(press)
+    hall = GrammarCompileQueue(press)
     assert [enter(hall, asking(name, f"regex:{name}")) for name in "abc"] == [True] * 3
     assert enter(hall, asking("again", "regex:a"))
     assert press.asked == ["regex:a"]
@@ -125,17 +125,17 @@ def test_grammars_are_compiled_one_after_the_other_in_their_order(press: Press) 
 
 
 def test_nobody_waits_who_needs_no_grammar(press: Press) -> None:
-    assert not enter(Compiling(press), submit("plain", [1], 4))
-    assert Compiling(press).glance > 1.0
+    assert not enter(GrammarCompileQueue(press), submit("plain", [1], 4))
+    assert GrammarCompileQueue(press).glance > 1.0
     assert press.asked == []
 
 
 def test_beyond_so_many_guests_a_request_is_refused(press: Press) -> None:
-    hall = Compiling(press)
+    hall = GrammarCompileQueue(press)
     for number in range(GUESTS + 1):
         assert enter(hall, asking(f"r{number}", f"regex:a{number}"))
     assert len(hall) == GUESTS
     assert hall.glance < 1.0
     (guest,) = hall.leave(0.0)
     words = f"{GUESTS} requests wait for grammars to be compiled; try again shortly"
-    assert (guest.request.id, guest.refusal) == (f"r{GUESTS}", Refusal(words, "crowded"))
+    assert (guest.request.id, guest.refusal) == (f"r{GUESTS}", Rejection(words, "crowded"))

@@ -9,7 +9,7 @@ from tests.engine.manual import ManualTimer
 
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine.channel import PeerGone
-from paceline_workers.engine.torch_cpu import TorchBackend
+from paceline_workers.engine.torch_cpu import CpuBackend
 
 
 @pytest.fixture(scope="module")
@@ -42,4 +42,4 @@ def test_loading_ends_when_its_peer_does(folder: Path) -> None:
         raise PeerGone("gone")
 
     with pytest.raises(PeerGone):
-        TorchBackend.load(EngineConfig(), f"file://{folder}", ManualTimer(), gone)
+        CpuBackend.load(EngineConfig(), f"file://{folder}", ManualTimer(), gone)

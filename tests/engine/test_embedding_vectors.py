@@ -12,14 +12,14 @@ from tests.engine.reference import VOCAB, Reference
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from paceline_workers.engine.torch_cpu import TorchBackend
+from paceline_workers.engine.torch_cpu import CpuBackend
 
 pytestmark = pytest.mark.models
 
 LENGTHS = (1, 16, 17, 100, 250)
 TOLERANCE = 1e-5
 """Of numbers whose squares add up to 1."""
-Pair = tuple[Reference, TorchBackend]
+Pair = tuple[Reference, CpuBackend]
 
 
 @pytest.fixture(scope="module", params=["llama", "llama-untied-odd-heads", "mistral-window", "qwen3"])

@@ -15,12 +15,12 @@ from paceline_core.registry.enums import RequestClass
 from paceline_planner import hardware, shapes, steptime
 from paceline_workers import demo
 from paceline_workers.config import EmulateConfig, EngineConfig
-from paceline_workers.engine.backend import Executed
+from paceline_workers.engine.backend import StepResult
 from paceline_workers.engine.emulated import EmulatedBackend, Vocabulary
 from paceline_workers.engine.memory.copies import Copy, CopyKind
-from paceline_workers.engine.memory.kv import KvMemory
-from paceline_workers.engine.memory.sight import Sight
-from paceline_workers.engine.scheduling import Chunk, Plan, Scheduler
+from paceline_workers.engine.memory.kv import KVCacheManager
+from paceline_workers.engine.memory.sight import AttentionWindow
+from paceline_workers.engine.scheduling import Chunk, Scheduler, StepPlan
 from paceline_workers.engine.scheduling.search import Search
 from paceline_workers.messages import Sampling
 
@@ -32,7 +32,7 @@ def backend(timer: ManualTimer, engine: EngineConfig = ENGINE, emulate: EmulateC
     return EmulatedBackend.load(engine, emulate, timer, timer.pause)
 
 
-def execute(emulated: EmulatedBackend, plan: Plan, since: float) -> Executed:
+def execute(emulated: EmulatedBackend, plan: StepPlan, since: float) -> StepResult:
     emulated.launch(plan, since)
     return emulated.collect()
 
@@ -61,7 +61,7 @@ def test_a_step_that_lasts_says_so_again_and_again() -> None:
     timer = ManualTimer()
     slow = backend(timer, emulate=EmulateConfig(accelerator="l4", model="llama-3.1-8b"))
     entry = request("a", [9] * 16_000)
-    slow.launch(Plan((Chunk(entry, 0, 16_000, True),)), timer.now())
+    slow.launch(StepPlan((Chunk(entry, 0, 16_000, True),)), timer.now())
     signs: list[float] = []
     executed = slow.collect(lambda: signs.append(timer.now()))
     assert executed.seconds is not None
@@ -86,7 +86,7 @@ def test_without_a_length_the_models_context_is_the_limit() -> None:
 def test_a_step_ends_at_the_planners_time_whatever_the_host_did_meanwhile() -> None:
     timer = ManualTimer()
     emulated = backend(timer)
-    plan = Plan((decoding("a", 1000), decoding("b", 3000)))
+    plan = StepPlan((decoding("a", 1000), decoding("b", 3000)))
     since = timer.time
     timer.time += 0.002
     executed = execute(emulated, plan, since)
@@ -98,7 +98,7 @@ def test_a_step_ends_at_the_planners_time_whatever_the_host_did_meanwhile() -> N
 def test_a_mixed_step_takes_the_time_of_its_chunk_and_its_decodes() -> None:
     timer = ManualTimer()
     emulated, since = backend(timer), timer.time
-    plan = Plan((decoding("a", 1000), Chunk(request("b", [9] * 4096), 1024, 2047, False)))
+    plan = StepPlan((decoding("a", 1000), Chunk(request("b", [9] * 4096), 1024, 2047, False)))
     executed = execute(emulated, plan, since)
     work = steptime.StepWork(prefill_tokens=2047, context=1024 + 1024, sequences=1, kv_tokens=1001)
     assert timer.time - since == pytest.approx(seconds(work))
@@ -108,7 +108,7 @@ def test_a_mixed_step_takes_the_time_of_its_chunk_and_its_decodes() -> None:
 def test_lateness_is_how_long_after_its_time_a_step_ended() -> None:
     timer = ManualTimer(late=0.0015)
     emulated = backend(timer)
-    assert execute(emulated, Plan((decoding("a", 10),)), timer.time).lateness == pytest.approx(0.0015)
+    assert execute(emulated, StepPlan((decoding("a", 10),)), timer.time).lateness == pytest.approx(0.0015)
 
 
 def test_host_work_longer_than_the_step_is_lateness_too() -> None:
@@ -116,7 +116,7 @@ def test_host_work_longer_than_the_step_is_lateness_too() -> None:
     emulated, since = backend(timer), timer.time
     timer.time += 1.0
     whole = seconds(steptime.StepWork(sequences=1, kv_tokens=11))
-    assert execute(emulated, Plan((decoding("a", 10),)), since).lateness == pytest.approx(1.0 - whole)
+    assert execute(emulated, StepPlan((decoding("a", 10),)), since).lateness == pytest.approx(1.0 - whole)
 
 
 def test_the_prior_of_the_fit_is_the_planners() -> None:
@@ -234,7 +234,7 @@ def test_sixteen_streams_take_few_more_seconds_than_one() -> None:
         timer = ManualTimer()
         emulated = backend(timer)
         facts = emulated.facts
-        core = Scheduler(KvMemory(facts.pages, facts.limits.page_tokens), facts.limits)
+        core = Scheduler(KVCacheManager(facts.pages, facts.limits.page_tokens), facts.limits)
         for number in range(streams):
             core.submit(request(f"r{number}", [number + 5] * 100, 50))
         begin = timer.time
@@ -249,10 +249,10 @@ def test_sixteen_streams_take_few_more_seconds_than_one() -> None:
 def test_pages_over_the_hosts_link_take_their_time_and_copies_on_the_device_none() -> None:
     timer = ManualTimer()
     emulated = backend(timer, EngineConfig(host_bytes=1 << 34))
-    step = Plan((Chunk(request("a", [1, 2, 3]), 0, 3, True),))
+    step = StepPlan((Chunk(request("a", [1, 2, 3]), 0, 3, True),))
     moved = (Copy(CopyKind.OUT, 0, 0), Copy(CopyKind.IN, 0, 0), Copy(CopyKind.DEVICE, 0, 1))
 
-    def seconds(plan: Plan) -> float:
+    def seconds(plan: StepPlan) -> float:
         begin = timer.time
         execute(emulated, plan, begin)
         return timer.time - begin
@@ -267,7 +267,7 @@ def test_an_emulated_worker_counts_pages_by_the_type_and_the_window_that_are_ask
     plain, wide = (backend(ManualTimer(), EngineConfig(kv_dtype=dtype)) for dtype in ("auto", "fp32"))
     assert wide.facts.page_bytes == 2 * plain.facts.page_bytes
     narrow = backend(ManualTimer(), EngineConfig(attention_window=256, sink_tokens=4, kv_pages=8)).facts
-    assert narrow.sight == Sight(256, 4)
+    assert narrow.sight == AttentionWindow(256, 4)
     assert narrow.limits.max_model_len > 8 * 64
 
 

@@ -12,15 +12,15 @@ from tests.engine.shadow import next_token
 from paceline_core.errors import PacelineError
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
-from paceline_workers.engine.backend import Alive, Executed, Facts, unheard
+from paceline_workers.engine.backend import Alive, BackendInfo, StepResult, unheard
 from paceline_workers.engine.channel import Channel, PeerGone
 from paceline_workers.engine.compiling import Compiler
 from paceline_workers.engine.loop import ATTEMPTS, BEAT, EngineLoop
-from paceline_workers.engine.scheduling import Limits, Plan, Sample
+from paceline_workers.engine.scheduling import SampledToken, SchedulerLimits, StepPlan
 from paceline_workers.messages import Abort, Failed, FromEngine, Heartbeat, Sampling, Started, Submit, Tokens
 
 Ends = tuple[socket.socket, Peer]
-LIMITS = Limits(max_model_len=200, vocab_size=50, page_tokens=4, max_seqs=8, step_tokens=32)
+LIMITS = SchedulerLimits(max_model_len=200, vocab_size=50, page_tokens=4, max_seqs=8, step_tokens=32)
 
 
 @dataclass
@@ -31,25 +31,25 @@ class Scripted:
     faults: int = 0
     signs: int = 0
     ahead: bool = False
-    plans: list[Plan] = field(default_factory=list)
-    flights: list[tuple[Plan, float]] = field(default_factory=list)
+    plans: list[StepPlan] = field(default_factory=list)
+    flights: list[tuple[StepPlan, float]] = field(default_factory=list)
     host_pages: int = 0
     page_copy_s: float = 0.0
     grammars: Compiler | None = None
 
     @property
-    def facts(self) -> Facts:
-        facts = Facts(LIMITS, 50, 4096, (49,), StepTime(base=0.01, prefill=1e-5), {"load": 1.0})
+    def facts(self) -> BackendInfo:
+        facts = BackendInfo(LIMITS, 50, 4096, (49,), StepTime(base=0.01, prefill=1e-5), {"load": 1.0})
         facts = replace(facts, host_pages=self.host_pages, page_copy_s=self.page_copy_s, ahead=self.ahead)
         return replace(facts, grammars=self.grammars)
 
-    def launch(self, plan: Plan, since: float) -> None:
+    def launch(self, plan: StepPlan, since: float) -> None:
         assert len(self.flights) <= self.ahead
         self.plans.append(plan)
         begin = self.flights[-1][1] if self.flights else since
         self.flights.append((plan, begin + 0.01))
 
-    def collect(self, alive: Alive = unheard) -> Executed:
+    def collect(self, alive: Alive = unheard) -> StepResult:
         plan, end = self.flights.pop(0)
         for _ in range(self.signs):
             self.timer.until(self.timer.now() + BEAT)
@@ -59,8 +59,8 @@ class Scripted:
             self.faults -= 1
             self.flights.clear()
             raise RuntimeError("injected")
-        samples = [Sample(next_token(chunk.request)) for chunk in plan.chunks if chunk.samples]
-        return Executed(samples, 0.001, 0.01 if self.ahead else None)
+        samples = [SampledToken(next_token(chunk.request)) for chunk in plan.chunks if chunk.samples]
+        return StepResult(samples, 0.001, 0.01 if self.ahead else None)
 
 
 class Bench:

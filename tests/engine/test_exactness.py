@@ -19,13 +19,13 @@ from tests.engine.shadow import request
 from paceline_workers import demo
 from paceline_workers.engine.runner import Runner
 from paceline_workers.engine.sampling import Sampler
-from paceline_workers.engine.scheduling import Chunk, Plan
-from paceline_workers.engine.torch_cpu import TorchBackend
+from paceline_workers.engine.scheduling import Chunk, StepPlan
+from paceline_workers.engine.torch_cpu import CpuBackend
 from paceline_workers.messages import Sampling
 
 pytestmark = pytest.mark.models
 
-Pair = tuple[Reference, TorchBackend]
+Pair = tuple[Reference, CpuBackend]
 LENGTHS = (1, 15, 16, 17, 100, 260)
 CUTS = ((260,), (200, *(1,) * 60), (100, 17, 1, 1, 31, 33, 77))
 
@@ -71,7 +71,7 @@ def test_logits_are_within_twice_the_error_of_transformers(pair: Pair, cuts: tup
     entry.pages = list(range(30, 13, -1))
     start = 0
     for count in cuts:
-        plan = Plan((Chunk(entry, start, count, True),))
+        plan = StepPlan((Chunk(entry, start, count, True),))
         logits = backend.decoder(backend.decoder.lay_out(plan, 16), backend.cache)[0]
         start += count
         assert (logits - exact[start - 1]).abs().max() <= OUR_ERROR * expected.error, start

@@ -7,9 +7,9 @@ from tests.engine.shadow import PAGE, PROMPT, Shadow, request, scheduler
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
-from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.memory.kv import KVCacheManager
 from paceline_workers.engine.scheduling.forecast import ENOUGH, WINDOW, Forecast, Lengths, peak
-from paceline_workers.engine.scheduling.victim import RESPITE, Candidate, cheapest, rests
+from paceline_workers.engine.scheduling.victim import RESPITE, VictimCandidate, cheapest, rests
 
 
 def known(*lengths: int) -> Lengths:
@@ -90,14 +90,14 @@ def test_pages_that_requests_share_are_counted_once() -> None:
 # --- victims
 
 
-def candidate(name: str, freed: int, lost: float, preempted: int | None = None) -> Candidate:
+def candidate(name: str, freed: int, lost: float, preempted: int | None = None) -> VictimCandidate:
     entry = request(name, PROMPT)
     if preempted is not None:
         entry.preemptions, entry.resumed_step = 1, preempted
-    return Candidate(entry, freed, lost)
+    return VictimCandidate(entry, freed, lost)
 
 
-def chosen(*candidates: Candidate, step: int = 100) -> str:
+def chosen(*candidates: VictimCandidate, step: int = 100) -> str:
     return cheapest(candidates, step).id
 
 
@@ -134,7 +134,7 @@ def test_the_oldest_running_request_is_never_preempted_for_want_of_pages() -> No
 @pytest.mark.parametrize(("copy", "least"), [(None, "few"), (0.1, "full"), (9.0, "few")])
 def test_what_host_memory_would_bring_back_costs_the_way_back(copy: float | None, least: str) -> None:
     """Of four full pages one token is lost, of one and three tokens four; a page takes 4 s to compute."""
-    memory = KvMemory(9, PAGE, host_pages=0 if copy is None else 9, copy_seconds=copy or 0.0)
+    memory = KVCacheManager(9, PAGE, host_pages=0 if copy is None else 9, copy_seconds=copy or 0.0)
     memory.offload.prefill_seconds = 1.0
     entries = [request("full", [1] * 17), request("few", [2] * 7)]
     for entry in entries:
@@ -142,7 +142,7 @@ def test_what_host_memory_would_bring_back_costs_the_way_back(copy: float | None
         memory.publish(entry, 0, entry.wanted)
         entry.computed = entry.wanted
     model = StepTime(base=0.0, prefill=1.0)
-    assert cheapest([Candidate.of(entry, model, memory) for entry in entries], 100).id == least
+    assert cheapest([VictimCandidate.of(entry, model, memory) for entry in entries], 100).id == least
 
 
 def test_tokens_computed_again_are_counted() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.kernels.conftest import CUDA
 
-from paceline_workers.engine.gpu.device import Device, Host, Way, opened
+from paceline_workers.engine.gpu.device import Device, HostDevice, Way, opened
 
 pytestmark = pytest.mark.kernels
 CYCLES = 1_000_000_000
@@ -85,5 +85,5 @@ if CUDA:
 
 
 def test_a_cpu_stands_in_where_there_is_no_gpu() -> None:
-    assert isinstance(opened(torch.device("cpu")), Host)
+    assert isinstance(opened(torch.device("cpu")), HostDevice)
     assert opened(torch.device("cpu")).processors == 1

@@ -8,9 +8,9 @@ from tests.kernels.conftest import CUDA
 
 from paceline_workers.engine.gpu.buffers import NOBODY
 from paceline_workers.engine.gpu.device import opened
-from paceline_workers.engine.gpu.drawing import Drawing, Read
+from paceline_workers.engine.gpu.drawing import DeviceSampler, SampleReader
 from paceline_workers.engine.scheduling import Request
-from paceline_workers.engine.scheduling.request import State
+from paceline_workers.engine.scheduling.request import RequestStatus
 from paceline_workers.engine.scheduling.search import Search
 from paceline_workers.messages import Sampling
 
@@ -20,15 +20,15 @@ VOCAB = 20
 
 def running(name: str, sampling: Sampling | None = None) -> Request:
     entry = request(name, [1, 2])
-    entry.state, entry.sampling = State.RUNNING, sampling or Sampling(temperature=0.0)
+    entry.state, entry.sampling = RequestStatus.RUNNING, sampling or Sampling(temperature=0.0)
     return entry
 
 
-def drawing(places: int = 3) -> Drawing:
-    return Drawing(places, VOCAB, opened(torch.device("cuda" if CUDA else "cpu")), KERNELS)
+def drawing(places: int = 3) -> DeviceSampler:
+    return DeviceSampler(places, VOCAB, opened(torch.device("cuda" if CUDA else "cpu")), KERNELS)
 
 
-def draw(made: Drawing, entry: Request) -> int:
+def draw(made: DeviceSampler, entry: Request) -> int:
     """The next token of a request whose logits prefer 3 to 4 by less than a penalty, and both to all others."""
     logits = torch.zeros(1, VOCAB)
     logits[0, 3], logits[0, 4] = 2.0, 1.9
@@ -36,7 +36,7 @@ def draw(made: Drawing, entry: Request) -> int:
     made.renew()
     seats = torch.tensor([made.seat(entry)], dtype=torch.int32, device=where)
     made.draw(logits.to(where), seats, torch.tensor([len(entry.tokens)], dtype=torch.int32, device=where))
-    return Read(made.drawn).sample(0, entry).token
+    return SampleReader(made.drawn).sample(0, entry).token
 
 
 def test_tokens_drawn_one_step_ahead_are_counted_though_the_host_does_not_know_them() -> None:
@@ -60,7 +60,7 @@ def test_a_place_is_kept_while_a_request_runs_and_given_to_another_then() -> Non
     assert sorted(places) == [0, 1]
     made.renew()
     assert [made.seat(one), made.seat(two)] == places
-    one.state = State.DONE
+    one.state = RequestStatus.DONE
     made.renew()
     assert (made.seat(two), made.seat(three)) == (places[1], places[0])
 
@@ -82,4 +82,4 @@ def test_a_row_without_a_finite_logit_is_told_in_words() -> None:
     made, entry = drawing(), running("a")
     seats = torch.tensor([made.seat(entry)], dtype=torch.int32, device=made.drawn.tokens.device)
     made.draw(torch.full((1, VOCAB), torch.nan, device=seats.device), seats, seats + 2)
-    assert Read(made.drawn).sample(0, entry).error == "The model computed nan where a number belongs."
+    assert SampleReader(made.drawn).sample(0, entry).error == "The model computed nan where a number belongs."

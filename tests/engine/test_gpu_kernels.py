@@ -14,7 +14,7 @@ from tests.kernels.conftest import CUDA
 
 from paceline_planner.dtypes import Dtype
 from paceline_workers.engine.gpu.kernels import LAUNCHES
-from paceline_workers.engine.memory.sight import Sight
+from paceline_workers.engine.memory.sight import AttentionWindow
 from paceline_workers.engine.model.weights import TORCH_TYPES
 from paceline_workers.messages import Sampling
 
@@ -59,7 +59,7 @@ def test_a_window_with_sinks_is_seen_by_chunks_and_by_single_tokens(tmp_path: Pa
     plain, tally = reference.write(tmp_path, "llama", **SMALL), Tally()
     asked = {"a": prompt(21)}
     run = served(tmp_path, asked, 2, attention_window=16, sink_tokens=3, step_tokens=16)
-    tally.check_all(Masked(tmp_path, plain.model, Sight(16, 3)), run, asked, 2)
+    tally.check_all(Masked(tmp_path, plain.model, AttentionWindow(16, 3)), run, asked, 2)
 
 
 def test_a_prompt_in_chunks_beside_a_decode_and_a_hit(tmp_path: Path) -> None:

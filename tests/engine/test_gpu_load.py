@@ -18,20 +18,20 @@ from paceline_planner.caps import Caps
 from paceline_planner.dtypes import Dtype
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine.devices import Gpu, found
-from paceline_workers.engine.gpu.backend import UNKNOWN, Site, TritonBackend
+from paceline_workers.engine.gpu.backend import UNKNOWN, GpuContext, TritonBackend
 from paceline_workers.engine.gpu.kernels import Kernels
-from paceline_workers.engine.gpu.room import Left
+from paceline_workers.engine.gpu.room import FreeMemory
 from paceline_workers.engine.model import config
 from paceline_workers.messages import Sampling
 
 pytestmark = pytest.mark.models
 
 MIB = 1 << 20
-ROOMY = site(Left(8 * MIB, 8 * MIB), kernels=REFERENCES)
+ROOMY = site(FreeMemory(8 * MIB, 8 * MIB), kernels=REFERENCES)
 PAGE = 16 * 2 * 2 * 2 * 16 * 4
 """Bytes: tokens, keys and values, layers, heads, numbers in a head, float32."""
 GPU = found()
-PLACES = {"host": ROOMY} | ({} if GPU is None else {"cuda": Site.open(GPU)})
+PLACES = {"host": ROOMY} | ({} if GPU is None else {"cuda": GpuContext.open(GPU)})
 SMALL: dict[str, Any] = {"dtype": "fp32", "page_tokens": 16, "max_seqs": 4, "step_tokens": 64, "batch_window_s": {}}
 
 
@@ -40,19 +40,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return reference.write(tmp_path_factory.mktemp("llama"), "llama").folder
 
 
-def opened(folder: Path, where: Site = ROOMY, **engine: Any) -> TritonBackend:
+def opened(folder: Path, where: GpuContext = ROOMY, **engine: Any) -> TritonBackend:
     timer = ManualTimer()
     settings = EngineConfig.model_validate(SMALL | engine)
     return TritonBackend.load(settings, f"file://{folder}", timer, timer.pause, where)
 
 
-def refusal(folder: Path, where: Site = ROOMY, **engine: Any) -> str:
+def refusal(folder: Path, where: GpuContext = ROOMY, **engine: Any) -> str:
     with pytest.raises(InvalidInput) as refused:
         opened(folder, where, **engine)
     return str(refused.value)
 
 
-def told(where: Site) -> Told:
+def told(where: GpuContext) -> Told:
     assert isinstance(where.memory, Told)
     return where.memory
 
@@ -75,7 +75,7 @@ def test_greedy_tokens_are_those_of_the_cpu_backend(folder: Path, place: str) ->
 
 def test_pages_get_what_a_full_step_leaves_and_the_step_is_really_run(folder: Path) -> None:
     """By hand: of 100 MiB 95 may be used, 20 are, and a step takes 11, of which one page is the trial's own."""
-    where = site(Left(100 * MIB, 80 * MIB), 11 * MIB, kernels=REFERENCES)
+    where = site(FreeMemory(100 * MIB, 80 * MIB), 11 * MIB, kernels=REFERENCES)
     facts = opened(folder, where, max_seqs=8).facts
     assert facts.page_bytes == PAGE
     assert facts.pages == (95 * MIB - 20 * MIB - (11 * MIB - PAGE)) // PAGE
@@ -95,13 +95,13 @@ def test_an_engine_takes_most_of_what_is_free_and_still_steps(folder: Path, plac
 
 @pytest.mark.parametrize(("given", "pages"), [({"kv_pages": 7}, 7), ({"kv_bytes": 9 * PAGE + 1}, 9)])
 def test_pages_that_are_configured_are_not_measured(folder: Path, given: dict[str, int], pages: int) -> None:
-    where = site(Left(MIB, 0), kernels=REFERENCES)
+    where = site(FreeMemory(MIB, 0), kernels=REFERENCES)
     assert opened(folder, where, **given).facts.pages == pages
     assert told(where).tried == []
 
 
 def test_a_gpu_that_is_full_is_told_with_what_is_left(folder: Path) -> None:
-    where = site(Left(100 * MIB, 20 * MIB), 30 * MIB, kernels=REFERENCES)
+    where = site(FreeMemory(100 * MIB, 20 * MIB), 30 * MIB, kernels=REFERENCES)
     assert refusal(folder, where).startswith("model: its weights and a full step leave 0 MiB for pages on NVIDIA H100")
 
 

@@ -11,7 +11,7 @@ from tests.engine.test_gpu_runner import AHEAD, ROOM, prompts
 from tests.engine.test_prompt_logprobs import ask, check
 
 from paceline_workers.engine.gpu.device import opened
-from paceline_workers.engine.gpu.scoring import SCORED, Rows, Scored, Scores
+from paceline_workers.engine.gpu.scoring import SCORED, PromptScorer, ScoredPrompt, ScoreRows
 from paceline_workers.engine.sampling import prompt_logprob
 
 pytestmark = pytest.mark.kernels
@@ -54,9 +54,9 @@ def test_a_preemption_tells_none_twice_and_0_tokens_none(tmp_path: Path, ahead: 
 def test_rows_are_scored_as_on_the_host_however_many_there_are() -> None:
     device = opened(torch.device("cpu"))
     logits = torch.randn(SCORED * 2 + 3, 50, generator=torch.Generator().manual_seed(1))
-    chunks = [Scored(0, [1] * (SCORED + 5), 3), Scored(SCORED + 5, [49] * (SCORED - 2), 0)]
-    rows = Rows.of(chunks, device)
-    told = Scores.of(rows, lambda part: logits[rows.rows[part]]).copied(device).told(chunks)
+    chunks = [ScoredPrompt(0, [1] * (SCORED + 5), 3), ScoredPrompt(SCORED + 5, [49] * (SCORED - 2), 0)]
+    rows = ScoreRows.of(chunks, device)
+    told = PromptScorer.of(rows, lambda part: logits[rows.rows[part]]).copied(device).told(chunks)
     for chunk, entries in zip(chunks, told, strict=True):
         for place, (own, rank, best) in enumerate(entries):
             wanted = prompt_logprob(logits[chunk.row + place].numpy(), chunk.following[place], chunk.top)

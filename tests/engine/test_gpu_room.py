@@ -16,8 +16,8 @@ from paceline_planner.shapes import LLAMA_3_1_8B, ModelShape
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
 from paceline_workers.engine.devices import Gpu
-from paceline_workers.engine.gpu.room import HEAD_DIMS, Left, check, check_room, largest_step, pages_of, room
-from paceline_workers.engine.scheduling import Limits
+from paceline_workers.engine.gpu.room import HEAD_DIMS, FreeMemory, check, check_room, largest_step, pages_of, room
+from paceline_workers.engine.scheduling import SchedulerLimits
 
 GIB = 1 << 30
 H100 = Gpu("NVIDIA H100 80GB HBM3", (9, 0))
@@ -74,16 +74,16 @@ def test_types_are_those_asked_for_else_the_devices_usual_one(
 def test_pages_get_what_weights_others_and_a_step_leave_of_the_share() -> None:
     """By hand: of 100 GiB 95 may be used, 30 are in use (by whom ever), and a step takes 5 more."""
     assert USABLE == 0.95
-    assert room(Left(100 * GIB, 70 * GIB), 5 * GIB) == 60 * GIB
-    assert room(Left(100 * GIB, 10 * GIB), 6 * GIB) == -1 * GIB
+    assert room(FreeMemory(100 * GIB, 70 * GIB), 5 * GIB) == 60 * GIB
+    assert room(FreeMemory(100 * GIB, 10 * GIB), 6 * GIB) == -1 * GIB
 
 
 def test_a_device_that_holds_no_page_is_told_with_its_numbers_and_what_to_do() -> None:
-    check_room(2 << 20, 1 << 20, Left(80 * GIB, 20 * GIB), H100)
+    check_room(2 << 20, 1 << 20, FreeMemory(80 * GIB, 20 * GIB), H100)
     with pytest.raises(InvalidInput, match="leave 1 MiB for pages"):
-        check_room((2 << 20) - 1, 1 << 20, Left(80 * GIB, 20 * GIB), H100)
+        check_room((2 << 20) - 1, 1 << 20, FreeMemory(80 * GIB, 20 * GIB), H100)
     with pytest.raises(InvalidInput) as refused:
-        check_room(-GIB, 1 << 20, Left(80 * GIB, 2 * GIB), H100)
+        check_room(-GIB, 1 << 20, FreeMemory(80 * GIB, 2 * GIB), H100)
     said = str(refused.value)
     assert said.startswith("model: its weights and a full step leave 0 MiB for pages on NVIDIA H100 80GB HBM3, which ")
     assert "2048 of 81920 MiB free; end what else uses it, lower step_tokens or max_seqs, or take a larger one" in said
@@ -93,7 +93,7 @@ def test_a_device_that_holds_no_page_is_told_with_its_numbers_and_what_to_do() -
 def test_the_largest_step_has_all_tokens_and_drawn_rows_that_one_can_have(
     seqs: int, tokens: int, longest: int, page: int
 ) -> None:
-    limits = Limits(longest, 100, page, seqs, tokens)
+    limits = SchedulerLimits(longest, 100, page, seqs, tokens)
     plan = largest_step(limits)
     counts = [chunk.count for chunk in plan.chunks]
     assert sum(counts) == min(tokens, len(counts) * longest)

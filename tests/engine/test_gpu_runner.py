@@ -23,11 +23,11 @@ from paceline_workers import demo
 from paceline_workers.engine.backend import Backend
 from paceline_workers.engine.gpu.kernels import Kernels
 from paceline_workers.engine.memory.copies import Copy, CopyKind
-from paceline_workers.engine.memory.sight import Sight
-from paceline_workers.engine.scheduling import Chunk, Plan, Request
-from paceline_workers.engine.scheduling.request import State
+from paceline_workers.engine.memory.sight import AttentionWindow
+from paceline_workers.engine.scheduling import Chunk, Request, StepPlan
+from paceline_workers.engine.scheduling.request import RequestStatus
 from paceline_workers.engine.scheduling.search import Search
-from paceline_workers.engine.torch_cpu import TorchBackend
+from paceline_workers.engine.torch_cpu import CpuBackend
 from paceline_workers.messages import Sampling
 
 pytestmark = pytest.mark.kernels
@@ -59,7 +59,7 @@ def pair(folder: Reference) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def cpu(folder: Reference) -> TorchBackend:
+def cpu(folder: Reference) -> CpuBackend:
     return load(folder.folder, **ROOM)
 
 
@@ -101,11 +101,11 @@ def test_a_window_with_sinks_shows_what_its_mask_shows(tmp_path: Path, ahead: bo
     run = Driver(bench(plain.folder, attention_window=32, sink_tokens=5, **ROOM), ahead=ahead, pages=12, step_tokens=40)
     asked = prompts(3, 40, 90)
     serve(run, asked, 60)
-    tally.check_all(Masked(plain.folder, plain.model, Sight(32, 5)), run, asked, 60)
+    tally.check_all(Masked(plain.folder, plain.model, AttentionWindow(32, 5)), run, asked, 60)
     assert run.core.memory.held == 0
 
 
-def drawn(backend: GpuBench | TorchBackend, asked: dict[str, list[int]], ahead: bool) -> tuple[Driver, list[list[int]]]:
+def drawn(backend: GpuBench | CpuBackend, asked: dict[str, list[int]], ahead: bool) -> tuple[Driver, list[list[int]]]:
     """One request of each way to choose a token."""
     ways = [
         Sampling(temperature=0.9, top_p=0.9, top_k=50, seed=1),
@@ -122,7 +122,7 @@ def drawn(backend: GpuBench | TorchBackend, asked: dict[str, list[int]], ahead: 
 
 
 @AHEAD
-def test_the_device_draws_what_the_host_draws(pair: Pair, cpu: TorchBackend, ahead: bool) -> None:
+def test_the_device_draws_what_the_host_draws(pair: Pair, cpu: CpuBackend, ahead: bool) -> None:
     asked = prompts(30, 31, 47, 5)
     host, expected = drawn(cpu, asked, False)
     device, texts = drawn(pair[1], asked, ahead)
@@ -252,7 +252,9 @@ def test_a_step_that_cannot_be_begun_takes_no_place_for_results_from_the_one_in_
     armed: list[int] = []
     asked, run = prompts(20, 33, 41), Driver(bench(folder.folder, kernels=failing_where(armed), **ROOM))
     serve(run, asked, 1)
-    first, bad, *more = (Plan((Chunk(paged(prompt), 0, len(prompt), True),)) for prompt in (*asked.values(), [1, 2]))
+    first, bad, *more = (
+        StepPlan((Chunk(paged(prompt), 0, len(prompt), True),)) for prompt in (*asked.values(), [1, 2])
+    )
     run.backend.launch(first, 0.0)
     armed.append(1)
     with pytest.raises(RuntimeError, match="injected"):
@@ -266,7 +268,7 @@ def test_a_step_that_cannot_be_begun_takes_no_place_for_results_from_the_one_in_
 def paged(prompt: list[int]) -> Request:
     """A running request whose pages are the first ones."""
     entry = request("by hand", prompt, 1)
-    entry.state, entry.sampling, entry.pages = State.RUNNING, Sampling(temperature=0.0), list(range(3))
+    entry.state, entry.sampling, entry.pages = RequestStatus.RUNNING, Sampling(temperature=0.0), list(range(3))
     return entry
 
 
@@ -302,7 +304,7 @@ def test_a_step_begins_when_the_pages_that_it_sees_are_there(folder: Reference, 
     backend = bench(folder.folder, kernels=REFERENCES, device=lines, **ROOM)
     entry = request("a", [1, 2, 3])
     entry.pages = pages
-    backend.launch(Plan((Chunk(entry, 0, 3, True),), copies=(Copy(CopyKind.IN, 0, 5),)), 0.0)
+    backend.launch(StepPlan((Chunk(entry, 0, 3, True),), copies=(Copy(CopyKind.IN, 0, 5),)), 0.0)
     begun = lines.log.index("back waits for compute1")
     assert lines.log[begun:] == ["back waits for compute1", *["compute waits for back3"] * waits]
     backend.collect()
@@ -318,7 +320,7 @@ def test_a_step_with_long_chunks_tells_by_its_layers_that_it_gets_on_and_others_
     entry.pages = [0]
     told = []
     for start, count in ((0, 3), (2, 1)):
-        backend.launch(Plan((Chunk(entry, start, count, True),)), 0.0)
+        backend.launch(StepPlan((Chunk(entry, start, count, True),)), 0.0)
         begin = len(lines.log)
         backend.collect(lambda: lines.log.append("alive"))
         told.append([line.rstrip("0123456789") for line in lines.log[begin:]])

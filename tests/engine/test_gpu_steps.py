@@ -8,15 +8,15 @@ from tests.engine.shadow import request
 from tests.every import cases
 
 from paceline_kernels.paged_prefill import Tiles
-from paceline_workers.engine.gpu.buffers import NOBODY, Buffers, Form, Staged
-from paceline_workers.engine.gpu.device import Host
+from paceline_workers.engine.gpu.buffers import NOBODY, Buffers, Staged, StepShape
+from paceline_workers.engine.gpu.device import HostDevice
 from paceline_workers.engine.gpu.graphs import Graphs, buckets
 from paceline_workers.engine.gpu.layout import Rows, fill
 from paceline_workers.engine.gpu.steps import SPANS
-from paceline_workers.engine.scheduling import Chunk, Plan, Request
+from paceline_workers.engine.scheduling import Chunk, Request, StepPlan
 
 PAGE = 16
-MOST = Form.of(64, 8, 8, 8, 64, 10)
+MOST = StepShape.of(64, 8, 8, 8, 64, 10)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ MOST = Form.of(64, 8, 8, 8, 64, 10)
 )
 def test_buckets_double_and_then_grow_by_a_stride_up_to_the_most(most: int, sizes: tuple[int, ...]) -> None:
     assert buckets(most) == sizes
-    graphs = Graphs(Host(), most, 3)
+    graphs = Graphs(HostDevice(), most, 3)
     assert [graphs.form(count).singles for count in sizes] == list(sizes)
     assert graphs.form(max(most - 1, 1)).singles >= most - 1
 
@@ -44,8 +44,8 @@ def known(name: str, length: int, pages: list[int], dropped: int = 0) -> Request
     return entry
 
 
-def staged(plan: Plan, buffers: Buffers, turn: int = 0) -> tuple[Rows, Staged]:
-    rows = Rows.of(plan, Graphs(Host(), 8, 10), 2)
+def staged(plan: StepPlan, buffers: Buffers, turn: int = 0) -> tuple[Rows, Staged]:
+    rows = Rows.of(plan, Graphs(HostDevice(), 8, 10), 2)
     step = buffers.stage(rows.form, turn)
     fill(step, rows, PAGE, lambda entry: NOBODY if entry.id == "host" else ord(entry.id[0]))
     return rows, step
@@ -54,10 +54,10 @@ def staged(plan: Plan, buffers: Buffers, turn: int = 0) -> tuple[Rows, Staged]:
 def test_single_tokens_fill_a_bucket_whose_other_rows_stand_for_nobody() -> None:
     one, two, three = known("a", 5, [7]), known("b", 40, [2, 9, 4], dropped=1), known("host", 17, [3, 5])
     one.pending = 1
-    plan = Plan((Chunk(one, 5, 1, True), Chunk(two, 39, 1, True), Chunk(three, 16, 1, True)))
-    rows, step = staged(plan, Buffers(Host(), MOST))
+    plan = StepPlan((Chunk(one, 5, 1, True), Chunk(two, 39, 1, True), Chunk(three, 16, 1, True)))
+    rows, step = staged(plan, Buffers(HostDevice(), MOST))
     fields = step.fields
-    assert rows.form == Form.bucket(4, 10)
+    assert rows.form == StepShape.bucket(4, 10)
     assert fields.tokens.tolist() == [0, 40, 17, 0]
     assert fields.positions.tolist() == [5, 39, 16, 0]
     assert fields.slots.tolist() == [7 * PAGE + 5, 9 * PAGE + 7, 5 * PAGE, NOBODY]
@@ -77,10 +77,10 @@ def test_chunks_of_several_tokens_stand_behind_single_ones_and_only_who_samples_
         known("x", 3, [9]),
     )
     last.pending = 1
-    plan = Plan(
+    plan = StepPlan(
         (Chunk(long, 15, 3, False), Chunk(single, 8, 1, True), Chunk(cut, 46, 4, True), Chunk(last, 0, 4, True))
     )
-    rows, step = staged(plan, Buffers(Host(), MOST))
+    rows, step = staged(plan, Buffers(HostDevice(), MOST))
     fields, form = step.fields, rows.form
     assert (form.rows, form.singles, form.spans, form.drawn, form.pages) == (12, 1, 3, 3, 16)
     assert fields.tokens.tolist() == [9, 16, 17, 18, 47, 48, 49, 50, 1, 2, 3, 0]
@@ -97,13 +97,13 @@ def test_chunks_of_several_tokens_stand_behind_single_ones_and_only_who_samples_
 
 def test_samples_come_in_the_plans_order_whatever_the_rows_are() -> None:
     span, single = known("p", 20, [0, 1]), known("s", 9, [5])
-    rows, _ = staged(Plan((Chunk(span, 0, 20, True), Chunk(single, 8, 1, True))), Buffers(Host(), MOST))
+    rows, _ = staged(StepPlan((Chunk(span, 0, 20, True), Chunk(single, 8, 1, True))), Buffers(HostDevice(), MOST))
     assert list(rows.samples.items()) == [(span, 1), (single, 0)]
 
 
 def test_what_a_step_finds_on_the_device_is_what_was_staged() -> None:
-    buffers = Buffers(Host(), MOST)
-    _, step = staged(Plan((Chunk(known("l", 40, [6, 1, 8]), 15, 18, True),)), buffers)
+    buffers = Buffers(HostDevice(), MOST)
+    _, step = staged(StepPlan((Chunk(known("l", 40, [6, 1, 8]), 15, 18, True),)), buffers)
     buffers.send(step)
     found = buffers.inputs(step.form)
     for name in ("tokens", "slots", "drawn", "lengths", "starts", "tiles", "table"):
@@ -111,8 +111,8 @@ def test_what_a_step_finds_on_the_device_is_what_was_staged() -> None:
 
 
 def test_a_row_of_the_table_is_written_where_its_pages_differ_from_those_in_the_same_staging_buffer() -> None:
-    buffers, entry = Buffers(Host(), MOST), known("a", 30, [3, 4])
-    plan = Plan((Chunk(entry, 29, 1, True),))
+    buffers, entry = Buffers(HostDevice(), MOST), known("a", 30, [3, 4])
+    plan = StepPlan((Chunk(entry, 29, 1, True),))
     for turn in (0, 1):
         staged(plan, buffers, turn)[1].fields.table[0, 1] = 77 + turn
     assert [staged(plan, buffers, turn)[1].fields.table[0, 1] for turn in (0, 1)] == [77, 78]
@@ -121,8 +121,8 @@ def test_a_row_of_the_table_is_written_where_its_pages_differ_from_those_in_the_
 
 
 def test_a_step_of_other_sizes_leaves_nothing_that_would_be_taken_as_written() -> None:
-    buffers, entry = Buffers(Host(), MOST), known("a", 30, [3, 4])
-    plan, other = Plan((Chunk(entry, 29, 1, True),)), Plan((Chunk(known("b", 60, [1, 2, 5, 6]), 0, 60, True),))
+    buffers, entry = Buffers(HostDevice(), MOST), known("a", 30, [3, 4])
+    plan, other = StepPlan((Chunk(entry, 29, 1, True),)), StepPlan((Chunk(known("b", 60, [1, 2, 5, 6]), 0, 60, True),))
     for step in (plan, other, plan):
         _, last = staged(step, buffers)
     assert last.fields.table[0, :2].tolist() == [3, 4]

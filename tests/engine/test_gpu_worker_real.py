@@ -11,7 +11,7 @@ from tests.engine.process import engine
 from tests.worker.processes import HTTP, LIMIT_S, WorkerProcess, worker_process
 
 from paceline_core.errors import InvalidInput
-from paceline_core.launch import in_manifest_words
+from paceline_core.launch import to_manifest_field
 from paceline_workers.config import WorkerConfig
 from paceline_workers.messages import Failed
 
@@ -57,5 +57,5 @@ def test_a_gpu_that_is_asked_for_and_not_there_is_refused_with_the_manifests_fie
         (failed,) = run.peer.seen
         assert isinstance(failed, Failed)
         assert run.status() == 1
-    said = in_manifest_words(f"paceline worker: {InvalidInput(failed.field, failed.message)}")
+    said = to_manifest_field(f"paceline worker: {InvalidInput(failed.field, failed.message)}")
     assert said.startswith("spec.pools[].accelerator: torch finds no CUDA GPU here; run where `nvidia-smi` lists one")

@@ -13,11 +13,11 @@ from torch import Tensor
 from paceline_planner.dtypes import Dtype
 from paceline_planner.shapes import ModelShape
 from paceline_workers.engine.memory.copies import Copy, CopyKind
-from paceline_workers.engine.memory.sight import ALL, Sight
+from paceline_workers.engine.memory.sight import ALL, AttentionWindow
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.batch import Batch, Singles
-from paceline_workers.engine.model.kept import Gathered, Kept
-from paceline_workers.engine.scheduling import Chunk, Plan, Request
+from paceline_workers.engine.model.kept import GatherCache, Gathered
+from paceline_workers.engine.scheduling import Chunk, Request, StepPlan
 
 PAGE, PAGES, HEADS, DIM = 4, 80, 2, 8
 SHAPE = ModelShape(
@@ -26,21 +26,21 @@ SHAPE = ModelShape(
 )  # fmt: skip
 LAST = PAGES - 1
 ONTO_ITSELF = Copy(CopyKind.DEVICE, LAST, LAST)
-SIGHTS = [ALL, Sight(9), Sight(9, 3)]
+SIGHTS = [ALL, AttentionWindow(9), AttentionWindow(9, 3)]
 Change = Callable[["Twins", list[Request]], list[Request]]
 
 
 class Twins:
     """Two caches of the same pages; the second has a copy in each step, and so nothing kept."""
 
-    def __init__(self, sight: Sight = ALL) -> None:
+    def __init__(self, sight: AttentionWindow = ALL) -> None:
         self.sight = sight
         self.chance = torch.Generator().manual_seed(1)
         self.caches = [PagedCache(SHAPE, PAGES, PAGE, 1) for _ in range(2)]
 
     def step(self, *chunks: Chunk, copies: Sequence[Copy] = ()) -> tuple[Tensor, Tensor]:
         """What is attended to by each."""
-        batch, found = Batch.of(Plan(chunks), PAGE, HEADS, {self.sight}), []
+        batch, found = Batch.of(StepPlan(chunks), PAGE, HEADS, {self.sight}), []
         queries, keys, values = (self.random(len(batch.tokens), heads) for heads in (2 * HEADS, HEADS, HEADS))
         for cache, more in zip(self.caches, ((), (ONTO_ITSELF,)), strict=True):
             cache.copy([*copies, *more])
@@ -55,7 +55,7 @@ class Twins:
     def spoil(self, entries: Sequence[Request]) -> None:
         """Overwrite an early token in each one's pages: who gathers anew sees it."""
         for entry in entries:
-            slots = Batch.of(Plan((Chunk(entry, 1, 1, False),)), PAGE, HEADS).slots
+            slots = Batch.of(StepPlan((Chunk(entry, 1, 1, False),)), PAGE, HEADS).slots
             for cache in self.caches:
                 cache.write(0, slots, torch.ones(1, HEADS, DIM), torch.ones(1, HEADS, DIM))
 
@@ -191,7 +191,7 @@ def test_a_copy_into_a_page_that_stays_in_its_table_is_seen(kind: CopyKind) -> N
 
 
 @pytest.mark.parametrize("sight", SIGHTS, ids=["all", "window", "window and sinks"])
-def test_the_bits_are_the_same_while_contexts_grow_and_windows_move_on(sight: Sight) -> None:
+def test_the_bits_are_the_same_while_contexts_grow_and_windows_move_on(sight: AttentionWindow) -> None:
     twins = Twins(sight)
     entries = running(twins, 2, 5, 9, 20)
     for _ in range(15):
@@ -225,7 +225,7 @@ def at(entry: Request) -> int:
 
 
 def test_what_has_no_room_is_not_kept() -> None:
-    (small, large), kept = (gathered(length) for length in (3, 30)), Kept(room=4095)
+    (small, large), kept = (gathered(length) for length in (3, 30)), GatherCache(room=4095)
     kept.keep([large, small])
     assert kept.before(next_of(large)) is None
     assert kept.before(next_of(small)) is small
@@ -236,7 +236,7 @@ def test_what_has_no_room_is_not_kept() -> None:
 def gathered(length: int) -> Gathered:
     entry = request("a", [0] * length)
     entry.pages = list(range(10))
-    (singles,) = Batch.of(Plan((Chunk(entry, length - 1, 1, True),)), PAGE, HEADS).layouts[ALL].singles
+    (singles,) = Batch.of(StepPlan((Chunk(entry, length - 1, 1, True),)), PAGE, HEADS).layouts[ALL].singles
     keys = torch.zeros(HEADS, -(-length // PAGE) * PAGE, DIM)
     return Gathered(singles, keys, keys.clone())
 
@@ -244,5 +244,5 @@ def gathered(length: int) -> Gathered:
 def next_of(before: Gathered) -> Singles:
     chunk = before.singles.views[0].chunk
     following = Chunk(chunk.request, chunk.start + 1, 1, True)
-    (singles,) = Batch.of(Plan((following,)), PAGE, HEADS).layouts[ALL].singles
+    (singles,) = Batch.of(StepPlan((following,)), PAGE, HEADS).layouts[ALL].singles
     return singles

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from paceline_workers.engine.memory.copies import CopyKind
 from paceline_workers.engine.memory.disk import DiskIndex
-from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.memory.kv import KVCacheManager
 from paceline_workers.engine.memory.offload import number_of
-from paceline_workers.engine.memory.sight import ALL, Sight
+from paceline_workers.engine.memory.sight import ALL, AttentionWindow
 from paceline_workers.engine.memory.tiers import HostStore
 
 SIZE = 4
-SIGHTS = st.sampled_from([ALL, ALL, Sight(4), Sight(6, 1), Sight(5, 4)])
+SIGHTS = st.sampled_from([ALL, ALL, AttentionWindow(4), AttentionWindow(6, 1), AttentionWindow(5, 4)])
 
 
 @dataclass
@@ -41,9 +41,9 @@ def tokens(text: str) -> list[int]:
 class Device:
     """A memory and its bytes: every page and slot holds all tokens from position 0 to its own end."""
 
-    def __init__(self, pages: int, host: int = 0, sight: Sight = ALL, disk: int = 0) -> None:
+    def __init__(self, pages: int, host: int = 0, sight: AttentionWindow = ALL, disk: int = 0) -> None:
         index = DiskIndex(disk) if disk else None
-        self.memory = KvMemory(pages, SIZE, host_pages=host, sight=sight, ahead=SIZE, disk=index)
+        self.memory = KVCacheManager(pages, SIZE, host_pages=host, sight=sight, ahead=SIZE, disk=index)
         self.sight = sight
         self.files: dict[int, list[int]] = {}
         self.read: dict[int, list[int]] = {}
@@ -159,7 +159,7 @@ def test_one_token_is_always_left_to_compute() -> None:
 
 
 def test_without_a_prefix_cache_nothing_is_found_and_all_is_lost() -> None:
-    memory = KvMemory(8, SIZE, prefix_cache=False, host_pages=4)
+    memory = KVCacheManager(8, SIZE, prefix_cache=False, host_pages=4)
     table = Table(tokens("ab"))
     memory.place(table)
     memory.publish(table, 0, 8)
@@ -174,7 +174,7 @@ def test_a_preemption_loses_the_partial_page_alone() -> None:
 
 
 def test_fits_alone_counts_the_whole_device() -> None:
-    memory = KvMemory(3, SIZE)
+    memory = KVCacheManager(3, SIZE)
     assert memory.fits_alone(12)
     assert not memory.fits_alone(13)
 
@@ -231,7 +231,7 @@ def test_a_chain_may_lie_on_both_sides() -> None:
 
 
 def test_nothing_is_copied_where_computing_is_cheaper() -> None:
-    memory = KvMemory(2, SIZE, host_pages=4, copy_seconds=1.0)
+    memory = KVCacheManager(2, SIZE, host_pages=4, copy_seconds=1.0)
     memory.offload.prefill_seconds = 1.0 / SIZE
     assert not memory.offload.restores
     memory.offload.prefill_seconds = 1.001 / SIZE
@@ -258,7 +258,7 @@ def test_a_price_that_falls_stops_the_copies_at_once() -> None:
     ),
 )
 def test_whatever_is_found_holds_what_it_should_though_steps_fail(
-    pages: int, host: int, sight: Sight, disk: int, steps: list[tuple[str, str]]
+    pages: int, host: int, sight: AttentionWindow, disk: int, steps: list[tuple[str, str]]
 ) -> None:
     device = Device(pages, host, sight, disk)
     for text, outcome in steps:
@@ -433,7 +433,7 @@ def test_any_family_of_forks_reads_what_it_said(data: st.DataObject) -> None:
 
 
 def test_a_request_of_any_length_holds_a_window_and_its_sinks() -> None:
-    device = Device(8, sight=Sight(2 * SIZE, 1))
+    device = Device(8, sight=AttentionWindow(2 * SIZE, 1))
     table = device.start("a")
     for token in range(100):
         assert device.say(table, token)
@@ -443,13 +443,13 @@ def test_a_request_of_any_length_holds_a_window_and_its_sinks() -> None:
 
 
 def test_a_prompt_longer_than_the_pool_is_computed_by_and_by() -> None:
-    device = Device(5, sight=Sight(SIZE, 1))
+    device = Device(5, sight=AttentionWindow(SIZE, 1))
     assert device.serve("abcdefghij") == 10 * SIZE
     assert device.memory.held == 0
 
 
 def test_a_prefix_counts_as_known_if_its_end_and_its_sinks_are() -> None:
-    device = Device(7, sight=Sight(SIZE, 1))
+    device = Device(7, sight=AttentionWindow(SIZE, 1))
     device.serve("abcdef")
     device.serve("xy")
     assert device.memory.evicted > 0
@@ -461,16 +461,16 @@ def test_a_prefix_counts_as_known_if_its_end_and_its_sinks_are() -> None:
 
 
 def test_a_prefix_whose_sinks_are_gone_is_computed_from_its_first_token_on() -> None:
-    sight = Sight(SIZE, SIZE)
+    sight = AttentionWindow(SIZE, SIZE)
     assert sight.hit([False, True, True, True], SIZE) == 0
     assert sight.hit([True, False, False, True], SIZE) == 4
     assert sight.hit([True, False, True, False], SIZE) == 3
-    assert Sight(SIZE + 1, SIZE).hit([True, False, False, True], SIZE) == 4
-    assert Sight(SIZE + 2, SIZE).hit([True, False, False, True], SIZE) == 1
+    assert AttentionWindow(SIZE + 1, SIZE).hit([True, False, False, True], SIZE) == 4
+    assert AttentionWindow(SIZE + 2, SIZE).hit([True, False, False, True], SIZE) == 1
 
 
 def test_a_lack_of_pages_shortens_what_is_computed_next_before_it_stops_anything() -> None:
-    memory = KvMemory(8, SIZE, sight=Sight(SIZE), ahead=4 * SIZE)
+    memory = KVCacheManager(8, SIZE, sight=AttentionWindow(SIZE), ahead=4 * SIZE)
     long, other = Table(tokens("abcdefghij")), Table(tokens("uvwxyz"))
     memory.place(long)
     assert memory.covered(long) == 7 * SIZE

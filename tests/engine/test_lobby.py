@@ -17,15 +17,15 @@ from paceline_core.errors import InvalidInput
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
 from paceline_workers.engine.channel import Channel
-from paceline_workers.engine.lobby import GUESTS, Lobby
+from paceline_workers.engine.lobby import GUESTS, DiskPrefetchQueue
 from paceline_workers.engine.loop import EngineLoop
 from paceline_workers.engine.memory.copies import CopyKind
 from paceline_workers.engine.memory.disk import DiskIndex
-from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.memory.kv import KVCacheManager
 from paceline_workers.engine.pagefiles import PageFiles, file_bytes
-from paceline_workers.engine.scheduling import Limits
+from paceline_workers.engine.scheduling import SchedulerLimits
 
-LIMITS = Limits(max_model_len=200, vocab_size=VOCAB, page_tokens=PAGE, max_seqs=8, step_tokens=32)
+LIMITS = SchedulerLimits(max_model_len=200, vocab_size=VOCAB, page_tokens=PAGE, max_seqs=8, step_tokens=32)
 LONG = [number % 50 for number in range(5 * PAGE)]
 
 
@@ -58,13 +58,13 @@ class Hall:
 
     def __init__(self, pages: int = 4, host: int = 8) -> None:
         owner = request("probe", LONG)
-        probe = KvMemory(8, PAGE)
+        probe = KVCacheManager(8, PAGE)
         probe.uncached(owner)
         self.digests = owner.digests[:pages]
-        self.memory = KvMemory(8, PAGE, host_pages=host, disk=DiskIndex(100, self.digests))
+        self.memory = KVCacheManager(8, PAGE, host_pages=host, disk=DiskIndex(100, self.digests))
         self.memory.offload.prefill_seconds = 1.0
         self.shelf = Shelf()
-        self.lobby = Lobby(self.memory, self.shelf, LIMITS)
+        self.lobby = DiskPrefetchQueue(self.memory, self.shelf, LIMITS)
 
 
 def test_a_request_waits_until_all_its_pages_are_read_and_then_finds_them() -> None:
@@ -107,7 +107,7 @@ def test_nobody_waits_for_what_is_cheaper_to_compute_or_is_not_there() -> None:
     assert not hall.lobby.enter(request("other", [7] * 20), 0.0)
     hall.shelf.read_seconds = PAGE * 1.0
     assert not hall.lobby.enter(request("a", LONG), 0.0)
-    assert not Lobby(hall.memory, None, LIMITS).enter(request("a", LONG), 0.0)
+    assert not DiskPrefetchQueue(hall.memory, None, LIMITS).enter(request("a", LONG), 0.0)
 
 
 def test_nobody_waits_for_more_than_host_memory_holds() -> None:
@@ -188,7 +188,7 @@ class Life:
         return self.peer.tokens(name)
 
     @property
-    def memory(self) -> KvMemory:
+    def memory(self) -> KVCacheManager:
         return self.loop._memory
 
     def end(self) -> None:

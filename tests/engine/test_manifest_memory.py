@@ -12,7 +12,7 @@ from tests.engine.process import engine
 
 from paceline_core.config import parse
 from paceline_core.errors import InvalidInput
-from paceline_core.launch import Binding, build, in_manifest_words
+from paceline_core.launch import Binding, build, to_manifest_field
 from paceline_core.objects import InferenceService, resolve, validate
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.config import EngineConfig, WorkerConfig
@@ -87,7 +87,7 @@ def test_too_small_a_disk_is_told_with_the_field_of_the_manifest(launched: Write
     settings = parse(WorkerConfig, yaml.safe_load(path.read_text()), str(path)).engine
     with pytest.raises(InvalidInput) as refused:
         sizing.disk_pages(settings, 1 << 20, file_bytes(1 << 20))
-    said = in_manifest_words(f"paceline worker: {refused.value}")
+    said = to_manifest_field(f"paceline worker: {refused.value}")
     assert said.startswith("spec.engine.kvCache.diskOffloadBytes: 1048576 bytes")
 
 
@@ -96,7 +96,7 @@ def test_more_host_memory_than_there_is_is_refused_once_with_the_field_of_the_ma
         run.peer.until(lambda peer: any(isinstance(message, Failed) for message in peer.seen))
         assert run.status() == 1
         (failed,) = (message for message in run.peer.seen if isinstance(message, Failed))
-    said = in_manifest_words(f"paceline worker: {InvalidInput(failed.field, failed.message)}")
+    said = to_manifest_field(f"paceline worker: {InvalidInput(failed.field, failed.message)}")
     assert said.startswith("spec.engine.kvCache.hostOffloadBytes: 66060288 MiB do not fit: of ")
 
 
@@ -147,7 +147,7 @@ def test_narrow_pages_are_refused_on_cpus_with_the_field_of_the_manifest(launche
     with engine(path) as run:
         run.peer.until(lambda peer: any(isinstance(message, Failed) for message in peer.seen))
         (failed,) = (message for message in run.peer.seen if isinstance(message, Failed))
-    said = in_manifest_words(f"paceline worker: {InvalidInput(failed.field, failed.message)}")
+    said = to_manifest_field(f"paceline worker: {InvalidInput(failed.field, failed.message)}")
     assert said == "spec.engine.kvCache.dtype: int8 is for GPUs; write bf16 or fp32 here, or leave it out"
 
 

@@ -14,9 +14,9 @@ from tests.every import cases
 from torch import Tensor
 
 from paceline_workers.engine.model import products
-from paceline_workers.engine.model.products import PLAIN_ROWS, Kind, Products
-from paceline_workers.engine.scheduling import Chunk, Plan
-from paceline_workers.engine.torch_cpu import TorchBackend
+from paceline_workers.engine.model.products import PLAIN_ROWS, Kind, LinearFactory
+from paceline_workers.engine.scheduling import Chunk, StepPlan
+from paceline_workers.engine.torch_cpu import CpuBackend
 from paceline_workers.messages import Sampling
 
 pytestmark = pytest.mark.models
@@ -36,13 +36,13 @@ def text() -> list[int]:
     return [chance.randrange(VOCAB) for _ in range(sum(CUTS))]
 
 
-def last_rows(backend: TorchBackend, tokens: Sequence[int]) -> Tensor:
+def last_rows(backend: CpuBackend, tokens: Sequence[int]) -> Tensor:
     """Logits of the last token of every cut."""
     entry = request("a", list(tokens))
     entry.pages = list(range(8))
     rows, start = [], 0
     for count in CUTS:
-        plan = Plan((Chunk(entry, start, count, True),))
+        plan = StepPlan((Chunk(entry, start, count, True),))
         rows.append(backend.decoder(backend.decoder.lay_out(plan, 16), backend.cache)[0])
         start += count
     return torch.stack(rows)
@@ -91,7 +91,7 @@ def test_weights_are_held_as_asked_and_never_twice_unless_asked(
     kind: Kind, shared: bool, copies: tuple[bool, bool]
 ) -> None:
     assert products.packable()
-    made = Products(kind).linear(torch.ones(8, 4), shared=shared)
+    made = LinearFactory(kind).linear(torch.ones(8, 4), shared=shared)
     assert (made.weight is not None, made.packed is not None) == copies
 
 
@@ -101,7 +101,7 @@ def test_weights_are_held_as_asked_and_never_twice_unless_asked(
 def test_a_product_is_right_for_any_number_of_rows(kind: Kind, rows: int, dtype: torch.dtype) -> None:
     torch.manual_seed(rows)
     weight, bias, x = (torch.randn(shape).to(dtype) for shape in ((31, 17), (31,), (rows, 17)))
-    made = Products.of(kind).linear(weight, bias)
+    made = LinearFactory.of(kind).linear(weight, bias)
     torch.testing.assert_close(made(x), torch.addmm(bias.float(), x.float(), weight.T.float()).to(dtype))
 
 

@@ -8,8 +8,8 @@ from tests.every import cases
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
-from paceline_workers.engine.memory.sight import Sight
-from paceline_workers.engine.scheduling import Refusal, Request, pace
+from paceline_workers.engine.memory.sight import AttentionWindow
+from paceline_workers.engine.scheduling import Rejection, Request, pace
 from paceline_workers.messages import Sampling, Submit
 
 INTERACTIVE, BATCH, _ = RequestClass
@@ -55,7 +55,7 @@ def test_the_longest_chunk_within_a_budget_is_found_whatever_is_in_sight(
 
 
 def test_with_a_window_a_prompts_end_is_cut_into_chunks_as_long_as_its_middle() -> None:
-    run = Shadow(scheduler(256, budget=64, sight=Sight(16, 4), tpot={INTERACTIVE: 0.026}, model=MODEL))
+    run = Shadow(scheduler(256, budget=64, sight=AttentionWindow(16, 4), tpot={INTERACTIVE: 0.026}, model=MODEL))
     decoding(run)
     run.core.submit(request("new", [7] * 200, arrival=run.now))
     counts = [chunk.count for _ in range(20) for chunk in run.step().chunks if chunk.request.id == "new"]
@@ -159,7 +159,7 @@ def test_requests_that_are_not_served_are_counted_by_why() -> None:
     run.step()
     run.core.submit(request("late", [8], 9, arrival=run.now, deadline=run.now + 0.001))
     run.core.submit(request("patient", [8], 9, arrival=run.now))
-    full = Refusal("the engine's queue is full (2 requests)", "crowded")
+    full = Rejection("the engine's queue is full (2 requests)", "crowded")
     assert run.core.submit(request("crowded", [8], 9, arrival=run.now)) == full
     assert run.core.expire(run.now + 1.0)
     assert run.core.counters.shed_by == {"crowded": 1, "deadline": 1}

@@ -3,7 +3,7 @@
 import pytest
 from tests.engine.shadow import PAGE, Shadow, request, started
 
-from paceline_workers.engine.memory.keys import CHANGES, KeyBook
+from paceline_workers.engine.memory.keys import CHANGES, PrefixKeyIndex
 
 LONG = [number % 50 for number in range(5 * PAGE)]
 
@@ -90,7 +90,7 @@ def test_without_a_prefix_cache_no_key_is_told(cache: bool) -> None:
 
 
 def test_the_longest_unused_key_goes_first_and_is_told_as_gone() -> None:
-    book = KeyBook(lambda _: True, limit=2)
+    book = PrefixKeyIndex(lambda _: True, limit=2)
     for key in ("a", "b", "a", "c"):
         book.note(key, key.encode())
     assert book.changes() == (["a", "c"], [])
@@ -100,7 +100,7 @@ def test_the_longest_unused_key_goes_first_and_is_told_as_gone() -> None:
 
 def test_a_key_that_moves_to_another_page_is_looked_up_again() -> None:
     there = {b"x"}
-    book = KeyBook(there.__contains__)
+    book = PrefixKeyIndex(there.__contains__)
     book.note("key", b"x")
     assert book.changes() == (["key"], [])
     book.note("key", b"y")
@@ -113,7 +113,7 @@ def test_a_key_that_moves_to_another_page_is_looked_up_again() -> None:
 
 
 def test_many_changes_are_told_by_and_by() -> None:
-    book = KeyBook(lambda _: True)
+    book = PrefixKeyIndex(lambda _: True)
     for number in range(CHANGES + 3):
         book.note(str(number), b"page")
     assert [len(book.changes()[0]) for _ in range(3)] == [CHANGES, 3, 0]

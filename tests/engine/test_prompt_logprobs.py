@@ -16,14 +16,14 @@ from torch import Tensor
 
 from paceline_workers.engine.runner import Runner
 from paceline_workers.engine.sampling import Sampler
-from paceline_workers.engine.scheduling import Chunk, Request, Sample
-from paceline_workers.engine.torch_cpu import TorchBackend
+from paceline_workers.engine.scheduling import Chunk, Request, SampledToken
+from paceline_workers.engine.torch_cpu import CpuBackend
 from paceline_workers.messages import PromptLogprob
 
 LENGTHS = (2, 16, 17, 100, 190)
 TOP = 5
 TOLERANCE = 1e-4
-Pair = tuple[Reference, TorchBackend]
+Pair = tuple[Reference, CpuBackend]
 
 
 @pytest.fixture(scope="module", params=["llama", "mistral-window", "qwen3"])
@@ -137,7 +137,7 @@ def test_nothing_of_a_request_that_left_meanwhile_is_told() -> None:
     (chunk,) = plan.chunks
     assert chunk.scored == 5
     core.abort("a")
-    assert core.commit(plan, [Sample(1)], 0.0, [[(-1.0, 1, [])] * 5]) == []
+    assert core.commit(plan, [SampledToken(1)], 0.0, [[(-1.0, 1, [])] * 5]) == []
 
 
 @pytest.mark.parametrize(("start", "count", "scored"), [(0, 6, 5), (0, 4, 4), (4, 2, 1), (6, 1, 0)])

@@ -11,14 +11,14 @@ from paceline_core.registry.enums import RequestClass
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
 from paceline_workers.engine.scheduling.admission import Admission
-from paceline_workers.engine.scheduling.draft import Draft
+from paceline_workers.engine.scheduling.draft import StepBuilder
 from paceline_workers.engine.scheduling.forecast import Forecast
 from paceline_workers.engine.scheduling.pace import UNKNOWN
-from paceline_workers.engine.scheduling.plan import Limits
+from paceline_workers.engine.scheduling.plan import SchedulerLimits
 from paceline_workers.engine.scheduling.reserve import reserved
 
 INTERACTIVE, BATCH, OFFLINE = RequestClass
-LIMITS = Limits(100, 50, PAGE, 8, 32, reserved={INTERACTIVE: 0.5, BATCH: 0.25})
+LIMITS = SchedulerLimits(100, 50, PAGE, 8, 32, reserved={INTERACTIVE: 0.5, BATCH: 0.25})
 
 
 def kept(share: float = 0.5, pages: int = 16) -> Shadow:
@@ -130,7 +130,7 @@ def test_shares_that_leave_nothing_and_classes_that_are_none_are_refused() -> No
 
 
 def test_one_that_has_to_leave_pages_bars_its_class_and_those_below_and_a_lack_of_pages_bars_all() -> None:
-    draft, waiting = Draft(10, UNKNOWN, 4), request("b", [1], cls=BATCH)
+    draft, waiting = StepBuilder(10, UNKNOWN, 4), request("b", [1], cls=BATCH)
     draft.close(waiting, reserved=True)
     assert [draft.admits(name) for name in RequestClass] == [True, False, False]
     draft.close(waiting, reserved=False)

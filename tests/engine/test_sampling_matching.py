@@ -21,7 +21,7 @@ from paceline_core.errors import InvalidInput
 from paceline_workers import demo
 from paceline_workers.engine.sampling import Grammars, Sampler
 from paceline_workers.engine.sampling.matching import COMPILED, RENEWAL_S
-from paceline_workers.engine.scheduling import Request, Sample, State
+from paceline_workers.engine.scheduling import Request, RequestStatus, SampledToken
 from paceline_workers.messages import Sampling, Submit
 
 TEXT = (demo.FOLDER / "tokenizer.json").read_text()
@@ -51,7 +51,7 @@ def entry(grammar: str, output: Sequence[int] = (), **sampling: Any) -> Request:
     made = request("a", [7, 8], 99, stop_ids=frozenset({EOS}))
     made.tokens += output
     made.sampling = Sampling(grammar=grammar, **sampling)
-    made.state = State.RUNNING
+    made.state = RequestStatus.RUNNING
     return made
 
 
@@ -181,7 +181,7 @@ def test_a_grammar_that_can_be_read_in_ever_more_ways_is_refused_while_it_is_che
     made = entry(f"lark:start: s\n{rules}", temperature=1.0)
     made.stop_ids = frozenset()
     made.min_tokens = 400
-    sampler, one = Sampler(grammars()), Sample(0)
+    sampler, one = Sampler(grammars()), SampledToken(0)
     while not one.error and made.produced < 400:
         (one,) = sampler(model(made)[None], [made])
         made.tokens.append(one.token)
@@ -196,11 +196,11 @@ def test_what_others_have_used_up_of_a_grammar_costs_nobody_his_answer() -> None
     for seed in range(24):
         made = entry("regex:(?s)(.*[aeiou]){20}.{20}z.*[xyz].{15}q.*", temperature=3.0, seed=seed)
         made.min_tokens = 40
-        one = Sample(0)
+        one = SampledToken(0)
         while not one.error and made.produced < 40:
             (one,) = sampler(model(made)[None], [made])
             made.tokens.append(one.token)
-        made.state = State.DONE
+        made.state = RequestStatus.DONE
         ends.append(one.error)
     assert ends == [""] * 24
 
@@ -208,7 +208,7 @@ def test_what_others_have_used_up_of_a_grammar_costs_nobody_his_answer() -> None
 def test_an_expression_that_alone_needs_too_many_states_is_refused() -> None:
     made = entry("regex:(?s)(.*[aeiou]){20}.{20}z.*[xyz].{15}q.*", temperature=3.0)
     made.min_tokens = 1500
-    sampler, one = Sampler(Grammars(TEXT, VOCAB, [EOS])), Sample(0)
+    sampler, one = Sampler(Grammars(TEXT, VOCAB, [EOS])), SampledToken(0)
     while not one.error and made.produced < 1500:
         (one,) = sampler(model(made)[None], [made])
         made.tokens.append(one.token)
@@ -277,12 +277,12 @@ def test_company_changes_no_token_and_preemption_neither() -> None:
         rows = np.stack([model(made) for made in together])
         for made, drawn in zip(together, sampler(rows, together), strict=True):
             made.tokens.append(drawn.token)
-        together[step % 4].state = State.WAITING
+        together[step % 4].state = RequestStatus.WAITING
         sampler(np.empty((0, VOCAB), dtype=np.float32), [])
-        together[step % 4].state = State.RUNNING
+        together[step % 4].state = RequestStatus.RUNNING
     assert [made.tokens for made in together] == [made.tokens for made in alone]
     for made in together:
-        made.state = State.DONE
+        made.state = RequestStatus.DONE
     sampler(np.empty((0, VOCAB), dtype=np.float32), [])
     assert sampler.kept == 0
 

@@ -36,7 +36,7 @@ def on_host(case: Case) -> Request:
     return made
 
 
-def assert_drawn(drawn: state.Drawn, logits: Rows, wishes: Sequence[Case]) -> None:
+def assert_drawn(drawn: state.SampleOutput, logits: Rows, wishes: Sequence[Case]) -> None:
     """Tokens, faults and log-probabilities are those of the numpy sampler."""
     for row, told in enumerate(sample(logits, [on_host(case) for case in wishes])):
         best = float(drawn.best[row])

@@ -15,7 +15,7 @@ from tests.engine.shadow import request
 
 from paceline_workers.engine.sampling import Sampler, sample
 from paceline_workers.engine.sampling.penalties import Tally, add_bias, penalize
-from paceline_workers.engine.scheduling import Request, State
+from paceline_workers.engine.scheduling import Request, RequestStatus
 from paceline_workers.messages import Sampling
 
 SIZE = 10
@@ -27,7 +27,7 @@ def entry(prompt: list[int], output: list[int], **sampling: Any) -> Request:
     made = request("a", prompt, 99)
     made.tokens += output
     made.sampling = Sampling(**sampling)
-    made.state = State.RUNNING
+    made.state = RequestStatus.RUNNING
     return made
 
 
@@ -102,7 +102,7 @@ def test_a_sampler_forgets_whom_it_no_longer_serves() -> None:
     ended, preempted, plain = (entry([1], [2], frequency=value) for value in (1.0, 1.0, 0.0))
     sampler(np.tile(ROW, (3, 1)), [ended, preempted, plain])
     assert sampler.kept == 2
-    ended.state, preempted.state = State.DONE, State.WAITING
+    ended.state, preempted.state = RequestStatus.DONE, RequestStatus.WAITING
     sampler(ROW[None], [plain])
     assert sampler.kept == 0
 

@@ -15,7 +15,7 @@ from paceline_workers.engine.emulated import Vocabulary
 from paceline_workers.engine.gpu.drawing import wanted
 from paceline_workers.engine.sampling import Sampler, sample
 from paceline_workers.engine.scheduling import Request
-from paceline_workers.engine.scheduling.request import State
+from paceline_workers.engine.scheduling.request import RequestStatus
 from paceline_workers.messages import Sampling
 
 LOGITS = np.array([[2.0, 1.5, 1.0, 0.5, 0.0]], dtype=np.float32)
@@ -102,10 +102,10 @@ def test_min_tokens_holds_back_the_end_within_the_allowed_tokens() -> None:
 
 def test_what_is_kept_of_a_list_goes_with_its_request() -> None:
     sampler, made = Sampler(), entry([0], [], allowed=[3])
-    made.state = State.RUNNING
+    made.state = RequestStatus.RUNNING
     sampler(LOGITS, [made])
     assert sampler.kept == 1
-    made.state = State.DONE
+    made.state = RequestStatus.DONE
     sampler(LOGITS[:0], [])
     assert sampler.kept == 0
 

@@ -19,7 +19,7 @@ from tests.every import cases
 
 from paceline_workers.engine.sampling import Purpose, Sampler, noise, sample
 from paceline_workers.engine.sampling.noise import bits, draw
-from paceline_workers.engine.scheduling import Request, State
+from paceline_workers.engine.scheduling import Request, RequestStatus
 from paceline_workers.messages import Sampling
 
 ALARM = 1e-4
@@ -73,7 +73,7 @@ def entry(position: int, choice: int = 0, **sampling: Any) -> Request:
     made = request("a", [1] * position, 9)
     made.sampling = Sampling(**sampling)
     made.choice = choice
-    made.state = State.RUNNING
+    made.state = RequestStatus.RUNNING
     return made
 
 

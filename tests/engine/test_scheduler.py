@@ -6,7 +6,7 @@ import pytest
 from tests.engine.shadow import PAGE, PROMPT, VOCAB, Shadow, expected, request, scheduler, shape, started
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.scheduling import Chunk, Plan, Refusal, State, WeightedShares
+from paceline_workers.engine.scheduling import Chunk, Rejection, RequestStatus, StepPlan, WeightedShares
 
 INTERACTIVE, BATCH, OFFLINE = RequestClass
 
@@ -52,7 +52,7 @@ def test_the_numbers_of_a_plan_count_its_tokens() -> None:
     old = request("a", PROMPT[:4], 9)
     old.tokens.append(7)
     new = request("b", PROMPT)
-    plan = Plan((Chunk(old, 4, 1, True), Chunk(new, 4, 6, True)))
+    plan = StepPlan((Chunk(old, 4, 1, True), Chunk(new, 4, 6, True)))
     assert (plan.prefill_tokens, plan.decode_tokens, plan.kv_tokens) == (6, 1, 5)
     assert plan.context == sum(range(5, 11)) / 6
 
@@ -185,7 +185,7 @@ def test_a_prefix_cached_while_a_request_waits_is_noticed_though_others_head_its
     run.core.submit(twin)
     for _ in range(12):
         run.step()
-    assert (twin.state, twin.uncached) == (State.WAITING, 2)
+    assert (twin.state, twin.uncached) == (RequestStatus.WAITING, 2)
 
 
 def test_a_stream_of_short_prompts_does_not_starve_a_long_one() -> None:
@@ -213,7 +213,7 @@ def test_a_preempted_request_comes_back_before_all_new_ones_of_its_class() -> No
 def test_a_class_has_a_queue_of_its_own_length() -> None:
     run = Shadow(scheduler(class_waiting={BATCH: 1}))
     assert run.core.submit(request("a", PROMPT, cls=BATCH)) is None
-    full = Refusal("the engine's queue for class batch is full (1 requests)", "crowded")
+    full = Rejection("the engine's queue for class batch is full (1 requests)", "crowded")
     assert run.core.submit(request("b", PROMPT, cls=BATCH)) == full
     assert run.core.submit(request("c", PROMPT)) is None
 
@@ -375,5 +375,5 @@ def test_a_request_knows_its_state() -> None:
     run.core.submit(entry)
     states = [entry.state]
     run.step()
-    assert [*states, entry.state] == [State.WAITING, State.DONE]
+    assert [*states, entry.state] == [RequestStatus.WAITING, RequestStatus.DONE]
     assert replace(entry).gap == entry.gap

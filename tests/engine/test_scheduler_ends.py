@@ -5,7 +5,7 @@ from tests.engine.shadow import PROMPT, VOCAB, Shadow, beams, expected, request,
 from tests.every import cases
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.scheduling import Plan, Request, Sample
+from paceline_workers.engine.scheduling import Request, SampledToken, StepPlan
 from paceline_workers.engine.scheduling.search import Search
 
 INTERACTIVE, BATCH, OFFLINE = RequestClass
@@ -33,7 +33,7 @@ def test_a_stop_id_before_min_tokens_does_not_end_a_request() -> None:
 def test_a_sample_that_ends_its_grammar_ends_a_request() -> None:
     core = scheduler()
     core.submit(request("a", PROMPT, 9, min_tokens=5))
-    (event,) = core.commit(core.step(0.0), [Sample(7, ended=True)], 0.0)
+    (event,) = core.commit(core.step(0.0), [SampledToken(7, ended=True)], 0.0)
     assert (event.ids, event.finish, core.running) == ([7], "stop", [])
 
 
@@ -46,7 +46,7 @@ def test_a_row_that_went_wrong_ends_its_own_request_alone() -> None:
         run.step()
     plan, wrong = run.core.step(run.now), {"sick", "beams/1", "beams/2"}
     drawn = zip(plan.chunks, run.execute(plan), strict=True)
-    samples = [Sample(0, error="no number") if chunk.request.id in wrong else sample for chunk, sample in drawn]
+    samples = [SampledToken(0, error="no number") if chunk.request.id in wrong else sample for chunk, sample in drawn]
     run.events += run.core.commit(plan, samples, run.now)
     run.drain()
     assert {(event.id, event.error) for event in run.events if event.error} == {
@@ -197,7 +197,7 @@ def test_a_stream_that_has_begun_is_finished_after_its_deadline() -> None:
 def test_from_idle_the_first_request_waits_for_company_as_long_as_its_class_allows() -> None:
     run = Shadow(scheduler(windows={INTERACTIVE: 0.003, BATCH: 0.02}))
     run.core.submit(request("a", PROMPT, 2, cls=BATCH))
-    assert run.core.step(0.0) == Plan(wake=0.02)
+    assert run.core.step(0.0) == StepPlan(wake=0.02)
     run.core.submit(request("b", PROMPT, 2, arrival=0.01))
     assert run.core.step(0.01).wake == pytest.approx(0.013)
     plan = run.core.step(0.014)
@@ -234,7 +234,7 @@ def test_a_running_engine_admits_without_a_window() -> None:
 
 def test_an_idle_engine_wakes_for_the_nearest_deadline() -> None:
     run = Shadow(scheduler(windows={INTERACTIVE: 1.0}))
-    assert run.core.step(0.0) == Plan()
+    assert run.core.step(0.0) == StepPlan()
     run.core.submit(request("a", PROMPT, 2, deadline=0.3))
     assert run.core.step(0.0).wake == pytest.approx(0.3)
 

@@ -14,7 +14,7 @@ from tests.engine.shadow import PAGE, Shadow, beams, next_token, request, schedu
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
-from paceline_workers.engine.memory.sight import ALL, Sight
+from paceline_workers.engine.memory.sight import ALL, AttentionWindow
 from paceline_workers.engine.scheduling import Request
 from paceline_workers.engine.scheduling.search import Search
 
@@ -45,7 +45,7 @@ class Engine(RuleBasedStateMachine):
                 "hopeful": st.booleans(),
                 "model": st.none() | st.just(MODEL),
                 "batching": st.sampled_from(["continuous", "continuous", "dynamic", "static"]),
-                "sight": st.sampled_from([ALL, ALL, Sight(4), Sight(6, 1), Sight(9, 5)]),
+                "sight": st.sampled_from([ALL, ALL, AttentionWindow(4), AttentionWindow(6, 1), AttentionWindow(9, 5)]),
                 "reserved": st.just({}) | st.just({RequestClass.INTERACTIVE: 0.3, RequestClass.BATCH: 0.3}),
                 "tpot": st.just({}) | st.just({RequestClass.INTERACTIVE: 0.02}),
             }

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.engine.shadow import PAGE, PROMPT, Shadow, expected, next_token, request, scheduler
 
-from paceline_workers.engine.scheduling import Plan, Request, Sample
+from paceline_workers.engine.scheduling import Request, SampledToken, StepPlan
 
 LONG = [place * 7 % 50 for place in range(103)]
 AHEAD = pytest.mark.parametrize("ahead", [False, True], ids=["at once", "one step late"])
@@ -16,7 +16,7 @@ class Counting(Shadow):
 
     computed = 0
 
-    def execute(self, plan: Plan, tables: list[list[int]] | None = None) -> list[Sample]:
+    def execute(self, plan: StepPlan, tables: list[list[int]] | None = None) -> list[SampledToken]:
         self.computed += plan.prefill_tokens
         return super().execute(plan, tables)
 

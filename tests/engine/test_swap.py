@@ -11,14 +11,14 @@ from tests.engine.shadow import request
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
-from paceline_workers.engine.torch_cpu import TorchBackend
+from paceline_workers.engine.torch_cpu import CpuBackend
 from paceline_workers.messages import Sampling
 
 PROMPTS = {f"r{length}": [(place * 7 + length) % reference.VOCAB for place in range(length)] for length in (30, 47, 5)}
 
 
 @pytest.fixture(scope="module")
-def backend(tmp_path_factory: pytest.TempPathFactory) -> TorchBackend:
+def backend(tmp_path_factory: pytest.TempPathFactory) -> CpuBackend:
     folder: Path = tmp_path_factory.mktemp("swap")
     reference.write(folder, "llama")
     return load(folder, host_bytes=1 << 20)
@@ -32,7 +32,7 @@ def texts(run: Driver, sampling: Sampling | None = None) -> dict[str, list[int]]
 
 
 @pytest.mark.parametrize("sampling", [Sampling(temperature=0.0), Sampling(temperature=0.9, seed=5)])
-def test_preemption_by_swap_changes_no_token(backend: TorchBackend, sampling: Sampling) -> None:
+def test_preemption_by_swap_changes_no_token(backend: CpuBackend, sampling: Sampling) -> None:
     roomy, tight = Driver(backend), Driver(backend, pages=9, max_model_len=140)
     assert texts(tight, sampling) == texts(roomy, sampling)
     assert tight.core.counters.preemptions > 0
@@ -40,7 +40,7 @@ def test_preemption_by_swap_changes_no_token(backend: TorchBackend, sampling: Sa
     assert tight.core.memory.offload.pages_out >= tight.core.memory.offload.pages_in > 0
 
 
-def test_swap_computes_less_again_than_recompute_does(backend: TorchBackend) -> None:
+def test_swap_computes_less_again_than_recompute_does(backend: CpuBackend) -> None:
     swap, recompute = (Driver(backend, pages=9, max_model_len=140) for _ in range(2))
     recompute.core.memory.offload.prefill_seconds = 0.0
     assert texts(swap) == texts(recompute)
@@ -48,7 +48,7 @@ def test_swap_computes_less_again_than_recompute_does(backend: TorchBackend) -> 
     assert swap.core.counters.recomputed_tokens < recompute.core.counters.recomputed_tokens
 
 
-def test_a_prefix_that_was_evicted_is_hit_in_host_memory(backend: TorchBackend) -> None:
+def test_a_prefix_that_was_evicted_is_hit_in_host_memory(backend: CpuBackend) -> None:
     prompt = PROMPTS["r47"]
     run = Driver(backend, pages=6, max_model_len=90)
     run.submit("first", prompt, 12)
@@ -61,12 +61,12 @@ def test_a_prefix_that_was_evicted_is_hit_in_host_memory(backend: TorchBackend) 
     assert run.core.memory.offload.restored_tokens >= 16
 
 
-def test_the_warm_up_measures_what_a_page_costs_to_bring_back(backend: TorchBackend) -> None:
+def test_the_warm_up_measures_what_a_page_costs_to_bring_back(backend: CpuBackend) -> None:
     assert backend.facts.host_pages == (1 << 20) // backend.facts.page_bytes
     assert backend.facts.page_copy_s >= 0.0
 
 
-def test_choices_of_one_prompt_draw_what_they_draw_without_sharing(backend: TorchBackend) -> None:
+def test_choices_of_one_prompt_draw_what_they_draw_without_sharing(backend: CpuBackend) -> None:
     prompt, sampling = PROMPTS["r30"], Sampling(temperature=1.0, seed=3)
     apart, run = Driver(backend, cache=False), Driver(backend, cache=False)
     for number in range(4):

@@ -6,17 +6,17 @@ from typing import Any, Generic, TypeVar
 
 from paceline_core.errors import Conflict
 from paceline_core.kube import (
-    Changed,
+    Deleted,
     Endpoint,
     Event,
-    Gone,
-    Key,
     Listed,
-    Lost,
+    ObjectKey,
     Scale,
     ScaleTarget,
     ServiceEndpoints,
     ServiceRef,
+    Upserted,
+    WatchLost,
 )
 from paceline_core.kube.cluster import Manifest, WatchEvent
 
@@ -28,17 +28,17 @@ class Board(Generic[T]):
 
     def __init__(self) -> None:
         self.items: dict[str, T] = {}
-        self.refusal: Lost | None = None
+        self.refusal: WatchLost | None = None
         self._watchers: list[asyncio.Queue[WatchEvent[T]]] = []
 
     def put(self, key: str, item: T) -> None:
         """Create or change."""
         self.items[key] = item
-        self.tell(Changed(item))
+        self.tell(Upserted(item))
 
     def drop(self, key: str) -> None:
         """Delete."""
-        self.tell(Gone(self.items.pop(key)))
+        self.tell(Deleted(self.items.pop(key)))
 
     def tell(self, event: WatchEvent[T]) -> None:
         """Send an event to everybody."""
@@ -86,13 +86,13 @@ class ClusterDouble:
 
     def serve(self, service: str, *endpoints: Endpoint) -> None:
         """Say which workers a service has."""
-        self.endpoints.put(service, ServiceEndpoints(Key.parse(service), endpoints))
+        self.endpoints.put(service, ServiceEndpoints(ObjectKey.parse(service), endpoints))
 
     def lose(self, reason: str = "gone") -> None:
         """Break every watch for a moment; nothing has changed meanwhile."""
         for board in self.boards.values():
-            board.tell(Lost(reason))
-        self.endpoints.tell(Lost(reason))
+            board.tell(WatchLost(reason))
+        self.endpoints.tell(WatchLost(reason))
 
     def watch(self, kind: str) -> AsyncIterator[WatchEvent[Manifest]]:
         """Objects of a kind."""
@@ -111,7 +111,7 @@ class ClusterDouble:
         raise AssertionError(f"the gateway scaled {target} to {replicas} at {version}")
 
     async def patch_status(
-        self, kind: str, key: Key, status: Mapping[str, Any], manager: str, version: str = ""
+        self, kind: str, key: ObjectKey, status: Mapping[str, Any], manager: str, version: str = ""
     ) -> None:
         """A Tenant's usage, guarded by a version, is all that a gateway writes."""
         assert (kind, manager, list(status)) == ("Tenant", "paceline-gateway", ["usage"])

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.gateway.manifests import NAMESPACE
 
-from paceline_core.auth import KeyRecord
+from paceline_core.auth import ApiKeyRecord
 from paceline_core.kube import Endpoint
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.route import InferenceRoute
@@ -12,7 +12,7 @@ from paceline_core.objects.service import InferenceService
 from paceline_core.objects.tenant import Tenant
 from paceline_core.objects.validate import read
 from paceline_core.wire import KVLoad, LoadReport, StepTime, WorkerState
-from paceline_gateway.routing.directory import Directory, directory
+from paceline_gateway.routing.directory import ConfigSnapshot, directory
 
 SERVICE = "default/chat"
 
@@ -38,7 +38,7 @@ def report(name: str = "w0", **changes: Any) -> LoadReport:
     return LoadReport(**(fields | changes))
 
 
-def picture(*manifests: Manifest) -> Directory:
+def picture(*manifests: Manifest) -> ConfigSnapshot:
     """The directory of these objects."""
     by_kind: dict[str, list[Manifest]] = {}
     for manifest in manifests:
@@ -47,6 +47,6 @@ def picture(*manifests: Manifest) -> Directory:
         [read(InferenceService, item) for item in by_kind.get("InferenceService", [])],
         [read(InferenceRoute, item) for item in by_kind.get("InferenceRoute", [])],
         [read(Tenant, item) for item in by_kind.get("Tenant", [])],
-        [KeyRecord.from_manifest(item) for item in by_kind.get("Secret", [])],
+        [ApiKeyRecord.from_manifest(item) for item in by_kind.get("Secret", [])],
         NAMESPACE,
     )

@@ -7,11 +7,11 @@ from tests.gateway.pieces import picture
 
 from paceline_core.errors import RequestError
 from paceline_core.objects.resolved import ResolvedTenant
-from paceline_gateway.quota.nouns import Ask, Reservation, Use, Waiter
-from paceline_gateway.quota.pool import Pool
-from paceline_gateway.quota.quotas import Quotas
+from paceline_gateway.quota.nouns import LeaseRequest, PendingReservation, QuotaUsage, Reservation
+from paceline_gateway.quota.pool import BucketStore
+from paceline_gateway.quota.quotas import QuotaManager
 
-ONE = Use(1, 100, 50)
+ONE = QuotaUsage(1, 100, 50)
 
 
 def limited(name: str = "team", on_store_failure: str = "open", **limits: int) -> ResolvedTenant:
@@ -19,7 +19,7 @@ def limited(name: str = "team", on_store_failure: str = "open", **limits: int) -
     return picture(tenant(name, limits=limits, onStoreFailure=on_store_failure)).tenants[name]
 
 
-def asked(quotas: Quotas, who: ResolvedTenant, use: Use, now: float) -> Reservation | RequestError:
+def asked(quotas: QuotaManager, who: ResolvedTenant, use: QuotaUsage, now: float) -> Reservation | RequestError:
     """The answer to a reservation that needs no store."""
     answers: list[Reservation | RequestError] = []
     assert quotas.reserve(who, use, now, answers.append) is None
@@ -27,14 +27,14 @@ def asked(quotas: Quotas, who: ResolvedTenant, use: Use, now: float) -> Reservat
     return answer
 
 
-def granted(quotas: Quotas, who: ResolvedTenant, use: Use, now: float) -> Reservation:
+def granted(quotas: QuotaManager, who: ResolvedTenant, use: QuotaUsage, now: float) -> Reservation:
     """A reservation."""
     result = asked(quotas, who, use, now)
     assert isinstance(result, Reservation)
     return result
 
 
-def refused(quotas: Quotas, who: ResolvedTenant, use: Use, now: float) -> RequestError:
+def refused(quotas: QuotaManager, who: ResolvedTenant, use: QuotaUsage, now: float) -> RequestError:
     """The reason why there is none."""
     result = asked(quotas, who, use, now)
     assert isinstance(result, RequestError)
@@ -47,18 +47,18 @@ class Member:
 
     name: str
     gateways: int = 1
-    sent: list[Ask] = field(default_factory=list)
+    sent: list[LeaseRequest] = field(default_factory=list)
     answers: list[Reservation | RequestError] = field(default_factory=list)
-    quotas: Quotas = field(init=False)
+    quotas: QuotaManager = field(init=False)
 
     def __post_init__(self) -> None:
-        self.quotas = Quotas(self.sent.append, self.name, self.gateways)
+        self.quotas = QuotaManager(self.sent.append, self.name, self.gateways)
 
-    def reserve(self, who: ResolvedTenant, use: Use, now: float) -> Waiter | None:
+    def reserve(self, who: ResolvedTenant, use: QuotaUsage, now: float) -> PendingReservation | None:
         """Ask; the answer comes to `answers`."""
         return self.quotas.reserve(who, use, now, self.answers.append)
 
-    def deliver(self, pool: Pool, now: float) -> None:
+    def deliver(self, pool: BucketStore, now: float) -> None:
         """Carry everything that was sent, and what follows from it, to the pool and back."""
         while self.sent:
             ask = self.sent.pop(0)

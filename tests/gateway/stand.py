@@ -20,10 +20,10 @@ from paceline_core.clock import SystemClock
 from paceline_core.config import Listen
 from paceline_core.kube import Endpoint
 from paceline_core.kube.connect import ClusterConfig
-from paceline_gateway.config import GatewayConfig, Limits
-from paceline_gateway.process import GatewayProcess, Ports
-from paceline_gateway.proxy import Call
-from paceline_gateway.telemetry.process import Outlets
+from paceline_gateway.config import GatewayConfig, HttpLimits
+from paceline_gateway.process import GatewayProcess, ListenSockets
+from paceline_gateway.proxy import ActiveRequest
+from paceline_gateway.telemetry.process import LogSinks
 
 PATIENCE_S = 20.0
 CHAT = {"model": "chat", "messages": [{"role": "user", "content": "What is TTFT?"}]}
@@ -47,7 +47,7 @@ class Stand:
     run: asyncio.Task[None]
 
     @property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[ActiveRequest]:
         """Requests under way."""
         return list(self.process.floor._calls.values())
 
@@ -114,7 +114,7 @@ async def gateway(
     settle_s: float = 0.0,
     signing_key: bytes | None = None,
     cluster: ClusterDouble | None = None,
-    outlets: Outlets | None = None,
+    outlets: LogSinks | None = None,
     **more: Any,
 ) -> AsyncIterator[Stand]:
     """Start one with a service, a tenant and a key; always stops. Two of one cluster share it and the signing key."""
@@ -127,13 +127,13 @@ async def gateway(
     config = GatewayConfig(
         listen=Listen(port=0), admin=Listen(port=0), cluster=ClusterConfig(socket=directory / "none.sock"),
         signing_key=key_file, trust_bundle=trust,
-        settle_s=settle_s, drain_s=drain_s, limits=Limits(**(limits or {})), **more,
+        settle_s=settle_s, drain_s=drain_s, limits=HttpLimits(**(limits or {})), **more,
     )  # fmt: skip
     cluster = cluster or ClusterDouble()
     secret, key = manifests.key()
     for manifest in (manifests.service(), manifests.tenant(), secret):
         cluster.put(manifest)
-    ports = Ports.take(config)
+    ports = ListenSockets.take(config)
     port, admin = ports.public.getsockname()[1], ports.admin.getsockname()[1]
     process = GatewayProcess(config, cluster, SystemClock(), ports, outlets)
     stop, cut = asyncio.Event(), asyncio.Event()

@@ -14,8 +14,8 @@ from tests.gateway.stand import CHAT, STREAM, Stand, gateway, until
 from tests.gateway.test_gateway_websocket import dial, small_socket
 from tests.gateway.worker_double import Script
 
-from paceline_core.telemetry import Outlet
-from paceline_gateway.telemetry.process import Outlets
+from paceline_core.telemetry import BackgroundWriter
+from paceline_gateway.telemetry.process import LogSinks
 
 pytestmark = pytest.mark.real
 
@@ -43,7 +43,7 @@ async def line_of(stand: Stand, stream: io.StringIO) -> dict[str, Any]:
 async def test_a_workers_refusal_has_its_code(tmp_path: Path, make_worker: MakeWorker, body: str, code: str) -> None:
     worker, stream = await make_worker(), io.StringIO()
     worker.script = lambda _: Script(status=400, body=body)
-    async with gateway(tmp_path, outlets=Outlets(Outlet(stream))) as stand:
+    async with gateway(tmp_path, outlets=LogSinks(BackgroundWriter(stream))) as stand:
         stand.work(worker)
         assert (await stand.client.post("/v1/chat/completions", json=CHAT)).text == body
         line = await line_of(stand, stream)
@@ -53,7 +53,7 @@ async def test_a_workers_refusal_has_its_code(tmp_path: Path, make_worker: MakeW
 async def test_a_stream_that_is_left_has_the_input_that_is_charged(tmp_path: Path, make_worker: MakeWorker) -> None:
     worker, stream = await make_worker(), io.StringIO()
     worker.script = lambda _: Script(stall_after=1)
-    async with gateway(tmp_path, outlets=Outlets(Outlet(stream))) as stand:
+    async with gateway(tmp_path, outlets=LogSinks(BackgroundWriter(stream))) as stand:
         stand.work(worker)
         async with stand.client.stream("POST", "/v1/chat/completions", json=STREAM) as answer:
             await anext(answer.aiter_bytes())
@@ -86,7 +86,7 @@ async def test_a_client_that_reads_nothing_has_not_closed(
 ) -> None:
     worker, stream = await make_worker(), io.StringIO()
     worker.script = lambda _: Script(tokens=("x" * 100_000,) * 400)
-    async with gateway(tmp_path, {"write_s": 0.3}, outlets=Outlets(Outlet(stream))) as stand:
+    async with gateway(tmp_path, {"write_s": 0.3}, outlets=LogSinks(BackgroundWriter(stream))) as stand:
         stand.work(worker)
         async with asking(stand):
             line = await line_of(stand, stream)

@@ -6,17 +6,17 @@ from typing import Any
 from paceline_core.auth import key_id, new_key
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry import Outcome, RequestClass
-from paceline_core.telemetry import Outlet
+from paceline_core.telemetry import BackgroundWriter
 from paceline_gateway.identity import sent_key_id
-from paceline_gateway.requests.nouns import Meter, Record, Terms
+from paceline_gateway.requests.nouns import RequestRecord, RequestTerms, TokenUsage
 from paceline_gateway.telemetry.access import FLUSH_LINES, AccessLog
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5000, tzinfo=UTC)
-RECORD = Record(
+RECORD = RequestRecord(
     outcome=Outcome.STREAM_ERROR, status=200, code=Code.STREAM_LOST, tenant="team",
-    terms=Terms("default/chat", RequestClass.BATCH, True, 10, 30.0, 2),
+    terms=RequestTerms("default/chat", RequestClass.BATCH, True, 10, 30.0, 2),
     received=10.0, queued=10.0, sent=10.5, first=11.0, ended=12.0, attempts=1, worker="w0",
-    meter=Meter(prompt=7, cached=2, output=3),
+    meter=TokenUsage(prompt=7, cached=2, output=3),
 )  # fmt: skip
 
 
@@ -26,7 +26,7 @@ def written(stream: io.StringIO) -> list[dict[str, Any]]:
 
 def test_a_request_is_one_line_in_the_form_of_all_logs() -> None:
     stream = io.StringIO()
-    log = AccessLog(Outlet(stream), lambda: NOON)
+    log = AccessLog(BackgroundWriter(stream), lambda: NOON)
     log.ended(RECORD, b"id-1", "/v1/completions")
     log.flush()
     assert written(stream) == [
@@ -42,7 +42,7 @@ def test_a_request_is_one_line_in_the_form_of_all_logs() -> None:
 
 def test_a_traced_request_names_its_trace() -> None:
     stream = io.StringIO()
-    log = AccessLog(Outlet(stream), lambda: NOON)
+    log = AccessLog(BackgroundWriter(stream), lambda: NOON)
     log.ended(RECORD, b"id-1", "/v1/completions", 0xABC)
     log.ended(RECORD, b"id-2", "/v1/completions")
     log.flush()
@@ -51,7 +51,7 @@ def test_a_traced_request_names_its_trace() -> None:
 
 def test_a_refusal_is_logged_too() -> None:
     stream = io.StringIO()
-    log = AccessLog(Outlet(stream), lambda: NOON)
+    log = AccessLog(BackgroundWriter(stream), lambda: NOON)
     log.refused(RequestError(Code.INVALID_API_KEY, "The API key is not valid."), b"id-2", "/v1/completions")
     log.flush()
     (line,) = written(stream)
@@ -60,7 +60,7 @@ def test_a_refusal_is_logged_too() -> None:
 
 def test_a_refused_key_is_known_by_its_id_alone() -> None:
     stream = io.StringIO()
-    log = AccessLog(Outlet(stream), lambda: NOON)
+    log = AccessLog(BackgroundWriter(stream), lambda: NOON)
     _, key = new_key("team")
     for sent in (f"Bearer {key}", f"Bearer {key}x", "Bearer pl_\nabc", "Basic abc", ""):
         error = RequestError(Code.INVALID_API_KEY, "The API key is not valid.")
@@ -72,7 +72,7 @@ def test_a_refused_key_is_known_by_its_id_alone() -> None:
 
 def test_lines_are_gathered_but_not_without_end() -> None:
     stream = io.StringIO()
-    log = AccessLog(Outlet(stream), lambda: NOON)
+    log = AccessLog(BackgroundWriter(stream), lambda: NOON)
     for _ in range(FLUSH_LINES - 1):
         log.ended(RECORD, b"x", "/")
     assert stream.getvalue() == ""
@@ -89,7 +89,7 @@ def test_without_an_outlet_nothing_is_kept() -> None:
 
 def test_a_long_path_goes_into_the_log_by_its_beginning() -> None:
     stream = io.StringIO()
-    log = AccessLog(Outlet(stream), lambda: NOON)
+    log = AccessLog(BackgroundWriter(stream), lambda: NOON)
     log.refused(RequestError(Code.ROUTE_NOT_FOUND, "no"), b"id-3", "/" + "a" * 31_000)
     log.flush()
     (line,) = written(stream)

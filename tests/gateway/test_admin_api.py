@@ -20,7 +20,7 @@ from tests.gateway.worker_double import Script
 from paceline_core.auth import TokenSigner, jwk_set, new_signing_key, public_jwk
 from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock
-from paceline_gateway.admin.views import Drain, LogLevel, Page, Queues, Services, Tenants, Workers
+from paceline_gateway.admin.views import DrainView, LogLevel, Page, Queues, Services, Tenants, Workers
 
 pytestmark = pytest.mark.real
 VIEWS: dict[str, type[Page]] = {"tenants": Tenants, "queues": Queues, "workers": Workers, "services": Services}
@@ -30,8 +30,8 @@ def authority(key: bytes, issuer: str = "admin", audience: str = GATEWAY_AUDIENC
     return {HEADER: TokenSigner(key, issuer).token(audience, SystemClock().utc())}
 
 
-async def stage(stand: Stand) -> Drain:
-    return Drain.model_validate_json((await stand.admin.get("/v1/drain")).content)
+async def stage(stand: Stand) -> DrainView:
+    return DrainView.model_validate_json((await stand.admin.get("/v1/drain")).content)
 
 
 @pytest.mark.parametrize("name", VIEWS)

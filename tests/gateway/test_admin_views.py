@@ -19,59 +19,61 @@ from paceline_core.registry import Outcome, RequestClass, Verdict
 from paceline_core.telemetry import Metrics
 from paceline_gateway.admin.queues import TENANTS, queues
 from paceline_gateway.admin.services import services
-from paceline_gateway.admin.sight import MOST, Asked, Sight, cut
+from paceline_gateway.admin.sight import MOST, AdminSnapshot, PageQuery, paginate
 from paceline_gateway.admin.tenants import tenants
 from paceline_gateway.admin.views import TenantView, Workers
 from paceline_gateway.admin.workers import workers
-from paceline_gateway.config import Limits
-from paceline_gateway.desk import Desk
-from paceline_gateway.queues.ticket import Ticket
-from paceline_gateway.quota.nouns import Reservation, Use
-from paceline_gateway.quota.quotas import Quotas
-from paceline_gateway.requests.nouns import Meter, Record, Terms
-from paceline_gateway.requests.prompt import Prompt
-from paceline_gateway.routing.directory import Directory
-from paceline_gateway.routing.pace import Pace
-from paceline_gateway.telemetry.series import ServiceSeries
-from paceline_gateway.usage.ledger import Ledger
-from paceline_gateway.usage.nouns import Spent
+from paceline_gateway.config import HttpLimits
+from paceline_gateway.desk import ServiceState
+from paceline_gateway.queues.ticket import QueuedRequest
+from paceline_gateway.quota.nouns import QuotaUsage, Reservation
+from paceline_gateway.quota.quotas import QuotaManager
+from paceline_gateway.requests.nouns import RequestRecord, RequestTerms, TokenUsage
+from paceline_gateway.requests.prompt import PromptSize
+from paceline_gateway.routing.directory import ConfigSnapshot
+from paceline_gateway.routing.pace import ShortestTTFT
+from paceline_gateway.telemetry.series import ServiceMetrics
+from paceline_gateway.usage.ledger import UsageLedger
+from paceline_gateway.usage.nouns import UsageAmount
 
 NOW = 100.0
 NOVEMBER = datetime(2026, 11, 15, tzinfo=UTC)
 INTERACTIVE, BATCH, _ = RequestClass
 
 
-def sight(*objects: Manifest, quotas: Quotas | None = None, reservations: Sequence[Reservation] = ()) -> Sight:
+def sight(
+    *objects: Manifest, quotas: QuotaManager | None = None, reservations: Sequence[Reservation] = ()
+) -> AdminSnapshot:
     shown = picture(*objects)
     desks = {key: _desk(shown, key) for key in shown.services}
-    ledger = Ledger("g0", NOVEMBER)
-    counts = Quotas() if quotas is None else quotas
-    return Sight("g0", NOW, "2026-11-15T00:00:00Z", desks, shown, counts, ledger, reservations)
+    ledger = UsageLedger("g0", NOVEMBER)
+    counts = QuotaManager() if quotas is None else quotas
+    return AdminSnapshot("g0", NOW, "2026-11-15T00:00:00Z", desks, shown, counts, ledger, reservations)
 
 
-def _desk(shown: Directory, key: str) -> Desk:
+def _desk(shown: ConfigSnapshot, key: str) -> ServiceState:
     found = shown.services[key]
-    return Desk(found, ServiceSeries(Metrics("gateway"), found), Limits(), Pace(0.5))
+    return ServiceState(found, ServiceMetrics(Metrics("gateway"), found), HttpLimits(), ShortestTTFT(0.5))
 
 
-def wait(desk: Desk, number: int, who: str, since: float = NOW, name: RequestClass = INTERACTIVE) -> None:
+def wait(desk: ServiceState, number: int, who: str, since: float = NOW, name: RequestClass = INTERACTIVE) -> None:
     desk.arrived(name, 30)
-    ticket = Ticket(number, name, 30, 100, NOW + 20, tenant=who, expected_output=10)
+    ticket = QueuedRequest(number, name, 30, 100, NOW + 20, tenant=who, expected_output=10)
     desk.dispatcher.join(ticket, since)
 
 
-def only(seen: Sight) -> TenantView:
-    (view,) = tenants(seen, Asked()).tenants
+def only(seen: AdminSnapshot) -> TenantView:
+    (view,) = tenants(seen, PageQuery()).tenants
     return view
 
 
 def test_a_tenants_limits_show_what_is_used_reserved_and_left() -> None:
     limits = {"requestsPerMinute": 60, "inputTokensPerMinute": 1200, "concurrency": 4}
-    quotas, objects = Quotas(), tenant(limits=limits)
+    quotas, objects = QuotaManager(), tenant(limits=limits)
     who = picture(objects).tenants["team"]
-    done = granted(quotas, who, Use(1, 100, 50), NOW)
-    open_one = granted(quotas, who, Use(1, 500, 50), NOW)
-    quotas.settle(done, Use(1, 100, 20), NOW)
+    done = granted(quotas, who, QuotaUsage(1, 100, 50), NOW)
+    open_one = granted(quotas, who, QuotaUsage(1, 500, 50), NOW)
+    quotas.settle(done, QuotaUsage(1, 100, 20), NOW)
     view = only(sight(objects, quotas=quotas, reservations=[open_one]))
     assert (view.open, view.queued, view.in_flight) == (1, 0, 1)
     assert view.requests.model_dump() == {"limit": 60, "used": 2, "reserved": 1, "remaining": 58, "reset_s": 2}
@@ -88,11 +90,11 @@ def test_a_tenants_limits_show_what_is_used_reserved_and_left() -> None:
 def test_what_is_told_to_be_left_is_what_clients_are_told_and_never_more_than_there_is(
     uses: list[tuple[int, float]], limit: int
 ) -> None:
-    quotas, objects, now = Quotas(), tenant(limits={"requestsPerMinute": limit}), 0.0
+    quotas, objects, now = QuotaManager(), tenant(limits={"requestsPerMinute": limit}), 0.0
     who = picture(objects).tenants["team"]
     for requests, passed in uses:
         now += passed
-        quotas.reserve(who, Use(requests, 0, 0), now, lambda _: None)
+        quotas.reserve(who, QuotaUsage(requests, 0, 0), now, lambda _: None)
     left = only(replace(sight(objects, quotas=quotas), now=now)).requests
     header = quotas.fields(who, now).split(b"x-ratelimit-remaining-requests: ")[1].split(b"\r")[0]
     assert left.remaining is not None
@@ -108,7 +110,7 @@ def test_an_idle_tenant_has_all_of_its_limits_where_one_gateway_counts_alone() -
 
 
 def test_what_others_use_of_an_idle_tenants_limits_is_not_made_up() -> None:
-    shared = Quotas(send=lambda _: None, holder="g0", gateways=2)
+    shared = QuotaManager(send=lambda _: None, holder="g0", gateways=2)
     view = only(sight(tenant(limits={"requestsPerMinute": 60}), quotas=shared))
     assert (view.requests.limit, view.requests.remaining, view.requests.used) == (60, None, None)
 
@@ -119,8 +121,8 @@ def test_a_limit_of_nothing_never_comes_back() -> None:
 
 
 def test_a_changed_limit_is_shown_before_the_tenant_asks_again() -> None:
-    quotas, old = Quotas(), tenant(limits={"requestsPerMinute": 60})
-    granted(quotas, picture(old).tenants["team"], Use(1, 1, 1), NOW)
+    quotas, old = QuotaManager(), tenant(limits={"requestsPerMinute": 60})
+    granted(quotas, picture(old).tenants["team"], QuotaUsage(1, 1, 1), NOW)
     view = only(sight(tenant(limits={"requestsPerMinute": 600}), quotas=quotas))
     assert (view.requests.limit, view.requests.used, view.requests.remaining) == (600, 1, 599)
 
@@ -128,8 +130,8 @@ def test_a_changed_limit_is_shown_before_the_tenant_asks_again() -> None:
 def test_a_month_is_told_with_its_budget_and_what_open_requests_may_use_of_it() -> None:
     seen = sight(tenant(limits={"monthly": {"tokens": 1000, "dollars": "2.5"}}))
     who = seen.picture.tenants["team"]
-    assert seen.ledger.reserve(1, who, Spent(1, 30, 10, Decimal("0.001"))) is None
-    seen.ledger.charged("team", Spent(2, 100, 50, Decimal("0.25")), NOW)
+    assert seen.ledger.reserve(1, who, UsageAmount(1, 30, 10, Decimal("0.001"))) is None
+    seen.ledger.charged("team", UsageAmount(2, 100, 50, Decimal("0.25")), NOW)
     month = only(seen).month
     assert (month.month, month.requests, month.input_tokens, month.output_tokens) == ("2026-11", 2, 100, 50)
     assert (month.dollars, month.dollars_limit, month.tokens_limit) == ("0.25", "2.5", 1000)
@@ -137,9 +139,9 @@ def test_a_month_is_told_with_its_budget_and_what_open_requests_may_use_of_it() 
 
 
 def test_only_busy_tenants_are_told_when_asked_for() -> None:
-    quotas, objects = Quotas(), [tenant(name, limits={"requestsPerMinute": 9}) for name in ("idle", "team")]
-    granted(quotas, picture(*objects).tenants["team"], Use(1, 1, 1), NOW)
-    page = tenants(sight(*objects, quotas=quotas), Asked(), busy=True)
+    quotas, objects = QuotaManager(), [tenant(name, limits={"requestsPerMinute": 9}) for name in ("idle", "team")]
+    granted(quotas, picture(*objects).tenants["team"], QuotaUsage(1, 1, 1), NOW)
+    page = tenants(sight(*objects, quotas=quotas), PageQuery(), busy=True)
     assert ([view.tenant for view in page.tenants], page.total, page.truncated) == (["team"], 1, False)
 
 
@@ -149,7 +151,7 @@ def test_pages_joined_are_the_whole_list_in_order_and_only_the_last_is_not_trunc
 ) -> None:
     joined: list[str] = []
     for _ in range(len(names) + 1):
-        part = cut(names, str, Asked(limit, joined[-1] if joined else ""))
+        part = paginate(names, str, PageQuery(limit, joined[-1] if joined else ""))
         assert part.total == len(names)
         assert len(part.items) <= limit
         joined += part.items
@@ -160,7 +162,7 @@ def test_pages_joined_are_the_whole_list_in_order_and_only_the_last_is_not_trunc
 
 def test_an_answer_is_never_longer_than_asked_for() -> None:
     seen = sight(*[tenant(f"t{number:04}") for number in range(MOST + 1)])
-    page = tenants(seen, Asked(limit=MOST))
+    page = tenants(seen, PageQuery(limit=MOST))
     assert (len(page.tenants), page.total, page.truncated) == (MOST, MOST + 1, True)
 
 
@@ -170,7 +172,7 @@ def test_a_line_tells_who_waits_since_when_and_what_is_each_ones_share() -> None
     for number in range(4):
         wait(desk, number, "team", NOW - 3 + number)
     wait(desk, 4, "other")
-    (queue,) = queues(seen, Asked()).queues
+    (queue,) = queues(seen, PageQuery()).queues
     line = queue.lines[0]
     assert (queue.waiting, queue.held, queue.size_bytes) == (5, 5, 500)
     assert (line.name, line.waiting, line.limit, line.prompt_tokens) == (INTERACTIVE, 5, 30, 150)
@@ -184,7 +186,7 @@ def test_of_many_tenants_in_a_line_those_are_told_who_hold_most() -> None:
     seen = sight(service())
     for number in range(3 * TENANTS):
         wait(seen.desks["default/chat"], number, f"t{number % (2 * TENANTS):02}")
-    line = queues(seen, Asked()).queues[0].lines[0]
+    line = queues(seen, PageQuery()).queues[0].lines[0]
     assert (len(line.tenants), line.tenants_total, line.truncated) == (TENANTS, 2 * TENANTS, True)
     assert {who.waiting for who in line.tenants} == {2}
 
@@ -194,13 +196,13 @@ def test_the_waits_that_tenants_and_lines_tell_of_are_the_same_requests() -> Non
     for number, key in enumerate(["default/chat", "default/code", "default/chat"]):
         wait(seen.desks[key], number, "team", name=BATCH if number else INTERACTIVE)
     wait(seen.desks["default/code"], 9, "other")
-    by_tenant = {view.tenant: view.queued for view in tenants(seen, Asked()).tenants}
+    by_tenant = {view.tenant: view.queued for view in tenants(seen, PageQuery()).tenants}
     assert by_tenant == {"team": 3, "other": 1}
-    assert sum(queue.waiting for queue in queues(seen, Asked()).queues) == 4
+    assert sum(queue.waiting for queue in queues(seen, PageQuery()).queues) == 4
 
 
-def shown(seen: Sight, **asked: Any) -> Workers:
-    return workers(seen, Asked(**asked))
+def shown(seen: AdminSnapshot, **asked: Any) -> Workers:
+    return workers(seen, PageQuery(**asked))
 
 
 def test_a_worker_is_told_by_its_word_and_by_what_went_there_since() -> None:
@@ -259,14 +261,16 @@ def test_a_service_tells_what_came_and_what_was_kept() -> None:
     promised = {"interactive": {"slo": {"ttft": {"p95": "500ms"}}}}
     seen = sight(service(classes=promised))
     desk = seen.desks["default/chat"]
-    terms = Terms("default/chat", INTERACTIVE, True, 50, 60.0, 1)
-    done = Record(Outcome.OK, 200, None, "team", terms, 0.0, 0.0, 0.0, 0.2, 1.0, 1, "w0", Meter(prompt=50, output=5))
+    terms = RequestTerms("default/chat", INTERACTIVE, True, 50, 60.0, 1)
+    done = RequestRecord(
+        Outcome.OK, 200, None, "team", terms, 0.0, 0.0, 0.0, 0.2, 1.0, 1, "w0", TokenUsage(prompt=50, output=5)
+    )
     verdicts = [("ttft_p95", Verdict.GOOD)]
     desk.arrived(INTERACTIVE, 30)
-    desk.ended(done, verdicts, INTERACTIVE, Prompt(200))
+    desk.ended(done, verdicts, INTERACTIVE, PromptSize(200))
     desk.series.classes[INTERACTIVE].ended(done, verdicts)
     wait(desk, 0, "team")
-    (view,) = services(seen, Asked()).services
+    (view,) = services(seen, PageQuery()).services
     cls = view.classes[0]
     assert (view.service, view.model, view.held, view.bytes_per_token) == ("default/chat", "chat", 1, 4.0)
     assert (cls.arrivals, cls.completed, cls.good, cls.bad, cls.output_tokens) == (2, 1, 1, 0, 5)
@@ -281,7 +285,7 @@ def test_every_view_is_json_that_reads_back_as_itself() -> None:
     desk.fleet.update([endpoint()])
     desk.fleet.says("w0", report(), NOW)
     wait(desk, 0, "team")
-    for page in (tenants(seen, Asked()), queues(seen, Asked()), shown(seen), services(seen, Asked())):
+    for page in (tenants(seen, PageQuery()), queues(seen, PageQuery()), shown(seen), services(seen, PageQuery())):
         text = page.model_dump_json()
         assert type(page).model_validate_json(text) == page
         assert type(page).model_validate(json.loads(text) | {"new": 1}) == page

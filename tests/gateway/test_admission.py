@@ -6,7 +6,7 @@ from tests.gateway.pieces import picture
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry import RequestClass
-from paceline_gateway.admission import Admission, admit
+from paceline_gateway.admission import AdmittedRequest, admit
 from paceline_gateway.http.message import Headers
 
 CHAT = service(served_name="llama", classes={"batch": {"maxTokens": 100}})
@@ -14,7 +14,7 @@ SEEN = picture(CHAT, route("public", {"service": "chat"}), tenant())
 TEAM = SEEN.tenants["team"]
 
 
-def ask(headers: Headers | None = None, **fields: object) -> tuple[bytes, Admission]:
+def ask(headers: Headers | None = None, **fields: object) -> tuple[bytes, AdmittedRequest]:
     body = json.dumps({"messages": []} | fields).encode()
     return body, admit(body, headers or {}, TEAM, SEEN, 0.5)
 

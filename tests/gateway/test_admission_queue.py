@@ -10,12 +10,12 @@ from tests.gateway.pieces import endpoint, report
 from paceline_core.errors import Code
 from paceline_core.registry import RequestClass
 from paceline_core.registry.enums import ShedReason
-from paceline_gateway.queues.dispatcher import Caps, Dispatcher
-from paceline_gateway.queues.door import Shed
-from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.queues.dispatcher import Dispatcher, QueueLimits
+from paceline_gateway.queues.door import ShedDecision
+from paceline_gateway.queues.ticket import QueuedRequest
 from paceline_gateway.queues.turns import STARVED_S
-from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.pace import Pace
+from paceline_gateway.routing.fleet import WorkerPool
+from paceline_gateway.routing.pace import ShortestTTFT
 from paceline_gateway.routing.worker import RAMP_S
 
 NOW = 100.0
@@ -24,15 +24,15 @@ LIMIT = 12
 
 
 def dispatcher(*workers: str, held: int = 100, size: int = 10**6, slots: int = 4) -> Dispatcher:
-    fleet = Fleet(Pace(0.5), silence_s=1e9, lookahead_s=0.5, prefix_bytes=1 << 20)
+    fleet = WorkerPool(ShortestTTFT(0.5), silence_s=1e9, lookahead_s=0.5, prefix_bytes=1 << 20)
     fleet.update(endpoint(name) for name in workers)
     for name in workers:
         fleet.says(name, report(name, slots=slots), NOW - RAMP_S)
-    return Dispatcher(fleet, Caps(held=held, size=size))
+    return Dispatcher(fleet, QueueLimits(held=held, size=size))
 
 
-def ticket(number: int, tenant: str = "a", cls: RequestClass = INTERACTIVE, size: int = 40) -> Ticket:
-    return Ticket(number, cls, 10, size, deadline=NOW + 600, tenant=tenant)
+def ticket(number: int, tenant: str = "a", cls: RequestClass = INTERACTIVE, size: int = 40) -> QueuedRequest:
+    return QueuedRequest(number, cls, 10, size, deadline=NOW + 600, tenant=tenant)
 
 
 def crowded(*tenants: str, slots: int = 1) -> Dispatcher:
@@ -46,7 +46,7 @@ def crowded(*tenants: str, slots: int = 1) -> Dispatcher:
     return desk
 
 
-def shed(desk: Dispatcher, tenant: str, limit: int, now: float = NOW) -> Shed:
+def shed(desk: Dispatcher, tenant: str, limit: int, now: float = NOW) -> ShedDecision:
     found = desk.shed(ticket(99, tenant), limit, now)
     assert found is not None
     return found
@@ -189,7 +189,7 @@ def test_interactive_needs_never_take_more_than_half_of_a_worker_from_batch() ->
 
 def overloaded(seconds: int) -> list[RequestClass]:
     """Two slots, two seconds each; all classes always have somebody waiting. Who went, in order."""
-    desk, went, number, under_way = dispatcher("w0", slots=2), list[RequestClass](), 0, list[Ticket]()
+    desk, went, number, under_way = dispatcher("w0", slots=2), list[RequestClass](), 0, list[QueuedRequest]()
     for second in range(seconds):
         now = NOW + second
         for name in RequestClass:
@@ -238,7 +238,7 @@ def test_a_short_patience_starves_sooner() -> None:
 @given(seed=st.integers(0, 2**32))
 def test_everybody_goes_or_expires_in_time(seed: int) -> None:
     """Random overload of all classes and tenants: nobody is given out late, nobody stands here after the deadline."""
-    dice, desk, under_way = random.Random(seed), dispatcher("w0", "w1", slots=2), list[tuple[float, Ticket]]()
+    dice, desk, under_way = random.Random(seed), dispatcher("w0", "w1", slots=2), list[tuple[float, QueuedRequest]]()
     for step in range(300):
         now = NOW + step / 4
         joining = ticket(step, dice.choice("aaaabc"), dice.choice(list(RequestClass)))
@@ -264,7 +264,7 @@ class Hall(RuleBasedStateMachine):
         self.desk = dispatcher("w0", "w1", slots=4, size=40 * 20)
         self.now = NOW
         self.number = 0
-        self.gone: dict[int, Ticket] = {}
+        self.gone: dict[int, QueuedRequest] = {}
 
     @rule(cls=st.sampled_from(RequestClass), tenant=st.sampled_from("abc"), size=st.integers(1, 80))
     def come(self, cls: RequestClass, tenant: str, size: int) -> None:

@@ -7,23 +7,26 @@ from tests.every import cases
 
 from paceline_core.choices import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.requests.body import MOST, TEXTS, Asked, parse, rename_model
+from paceline_gateway.requests.body import MAX_INT64, TEXTS, ParsedBody, parse, rename_model
 from paceline_workers.server.openai.scoring import TEXTS_LIMIT
 
 
 @pytest.mark.parametrize(
     ("body", "asked"),
     [
-        ({"model": "m"}, Asked("m", False, None, "max_tokens")),
-        ({"model": "m", "stream": True}, Asked("m", True, None, "max_tokens")),
-        ({"model": "m", "stream": None, "max_tokens": None}, Asked("m", False, None, "max_tokens")),
-        ({"model": "m", "max_tokens": 7}, Asked("m", False, 7, "max_tokens")),
-        ({"model": "m", "max_tokens": 0}, Asked("m", False, 0, "max_tokens")),
-        ({"model": "m", "max_tokens": 7, "max_completion_tokens": 9}, Asked("m", False, 9, "max_completion_tokens")),
-        ({"model": "m", "whatever": [1]}, Asked("m", False, None, "max_tokens")),
+        ({"model": "m"}, ParsedBody("m", False, None, "max_tokens")),
+        ({"model": "m", "stream": True}, ParsedBody("m", True, None, "max_tokens")),
+        ({"model": "m", "stream": None, "max_tokens": None}, ParsedBody("m", False, None, "max_tokens")),
+        ({"model": "m", "max_tokens": 7}, ParsedBody("m", False, 7, "max_tokens")),
+        ({"model": "m", "max_tokens": 0}, ParsedBody("m", False, 0, "max_tokens")),
+        (
+            {"model": "m", "max_tokens": 7, "max_completion_tokens": 9},
+            ParsedBody("m", False, 9, "max_completion_tokens"),
+        ),
+        ({"model": "m", "whatever": [1]}, ParsedBody("m", False, None, "max_tokens")),
     ],
 )
-def test_what_the_gateway_reads(body: object, asked: Asked) -> None:
+def test_what_the_gateway_reads(body: object, asked: ParsedBody) -> None:
     assert parse(json.dumps(body).encode()) == asked
 
 
@@ -76,7 +79,7 @@ def test_choices_that_make_no_sense_are_left_to_the_worker(asked: object) -> Non
 @cases(
     ("more", "least"),
     [({}, 0), ({"min_tokens": 9}, 9), ({"min_tokens": -1}, 0), ({"min_tokens": "9"}, 0), ({"min_tokens": True}, 0),
-     ({"ignore_eos": True}, MOST), ({"ignore_eos": 1}, 0), ({"min_tokens": 1e300}, MOST)],
+     ({"ignore_eos": True}, MAX_INT64), ({"ignore_eos": 1}, 0), ({"min_tokens": 1e300}, MAX_INT64)],
 )  # fmt: skip
 def test_what_each_answer_has_for_certain_is_read(more: dict[str, object], least: int) -> None:
     assert parse(json.dumps({"model": "m", **more}).encode()).min_tokens == least
@@ -91,7 +94,7 @@ def test_a_limit_that_is_none_hears_what_its_route_takes(number: bytes) -> None:
 
 @pytest.mark.parametrize("number", [b"%d" % 10**30, b"%d" % 2**63, b"%d" % 2**70])
 def test_a_limit_that_is_too_large_is_left_to_the_class(number: bytes) -> None:
-    assert parse(b'{"model": "m", "max_tokens": ' + number + b"}").max_tokens == MOST
+    assert parse(b'{"model": "m", "max_tokens": ' + number + b"}").max_tokens == MAX_INT64
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_gateway.routing.breaker import ENOUGH, LONGEST_S, PAUSE_S, SHARE, Breaker, Circuit, left_out
+from paceline_gateway.routing.breaker import ENOUGH, LONGEST_S, PAUSE_S, SHARE, Breaker, BreakerState, ejected
 
 NOW = 100.0
 
@@ -21,12 +21,12 @@ def broken(pauses: int = 1) -> tuple[Breaker, float]:
 
 def test_a_failure_opens_it_and_a_probe_that_succeeds_closes_it() -> None:
     breaker, now = broken()
-    assert breaker.state(now) is Circuit.OPEN
+    assert breaker.state(now) is BreakerState.OPEN
     now += PAUSE_S
-    assert breaker.state(now) is Circuit.HALF_OPEN
+    assert breaker.state(now) is BreakerState.HALF_OPEN
     breaker.sent(7, now)
     breaker.succeeded(7)
-    assert breaker.state(now) is Circuit.CLOSED
+    assert breaker.state(now) is BreakerState.CLOSED
 
 
 def test_every_failed_probe_doubles_the_pause_up_to_the_longest() -> None:
@@ -49,7 +49,7 @@ def test_those_under_way_together_fail_as_one() -> None:
 def test_what_was_sent_before_it_failed_proves_nothing() -> None:
     breaker, now = broken()
     breaker.succeeded(5)
-    assert breaker.state(now + PAUSE_S) is Circuit.HALF_OPEN
+    assert breaker.state(now + PAUSE_S) is BreakerState.HALF_OPEN
 
 
 def test_there_is_one_probe_at_a_time_until_it_has_been_silent_for_long() -> None:
@@ -67,7 +67,7 @@ def test_a_probe_whose_client_left_makes_room_for_the_next() -> None:
     breaker.sent(1, now)
     breaker.left(1)
     assert breaker.may_probe(now)
-    assert breaker.state(now) is Circuit.HALF_OPEN
+    assert breaker.state(now) is BreakerState.HALF_OPEN
 
 
 def test_a_worker_that_answers_only_now_and_then_pauses_for_longer_each_time() -> None:
@@ -79,7 +79,7 @@ def test_a_worker_that_answers_only_now_and_then_pauses_for_longer_each_time() -
         now = breaker.until
         breaker.sent(ticket + 1, now)
         breaker.succeeded(ticket + 1)
-        assert breaker.state(now) is Circuit.CLOSED
+        assert breaker.state(now) is BreakerState.CLOSED
     assert lengths[:5] == [PAUSE_S] * 5
     assert lengths[-1] > 4 * PAUSE_S
 
@@ -106,7 +106,7 @@ def test_no_more_than_a_share_of_a_fleet_stays_out_beyond_a_first_pause(
         breaker.failed_at = now - ago
         breakers[name] = breaker
     size = len(breakers) + well
-    out = left_out(breakers, size, now)
+    out = ejected(breakers, size, now)
     long = [name for name in out if now >= breakers[name].failed_at + PAUSE_S]
     assert len(long) <= SHARE * size
     assert all(now < breakers[name].until for name in long)
@@ -114,7 +114,7 @@ def test_no_more_than_a_share_of_a_fleet_stays_out_beyond_a_first_pause(
 
 def test_the_only_worker_is_probed_after_a_first_pause_however_often_it_failed() -> None:
     breaker, now = broken(6)
-    assert left_out({"w": breaker}, 1, now + PAUSE_S / 2) == {"w"}
-    assert left_out({"w": breaker}, 1, now + PAUSE_S) == set()
+    assert ejected({"w": breaker}, 1, now + PAUSE_S / 2) == {"w"}
+    assert ejected({"w": breaker}, 1, now + PAUSE_S) == set()
     breaker.sent(99, now + PAUSE_S)
-    assert left_out({"w": breaker}, 1, now + PAUSE_S) == {"w"}
+    assert ejected({"w": breaker}, 1, now + PAUSE_S) == {"w"}

@@ -11,11 +11,11 @@ from tests.gateway.cluster_double import ClusterDouble
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, STREAM, Stand, until
 
-from paceline_core.kube import Changed, Listed, Lost, Namespaces
+from paceline_core.kube import Listed, Namespaces, Upserted, WatchLost
 from paceline_core.tasks import cancel
 from paceline_core.telemetry import Metrics
-from paceline_gateway.routing.directory import NOTHING, Directory
-from paceline_gateway.watch import WORKERS, Watcher
+from paceline_gateway.routing.directory import NOTHING, ConfigSnapshot
+from paceline_gateway.watch import WORKERS, ClusterWatcher
 
 
 @pytest.mark.real
@@ -64,8 +64,8 @@ class Picture:
 
     def __init__(self) -> None:
         self.cluster = ClusterDouble()
-        self.directory: Directory | None = None
-        self.watcher = Watcher(
+        self.directory: ConfigSnapshot | None = None
+        self.watcher = ClusterWatcher(
             self.cluster,
             Namespaces(manifests.NAMESPACE),
             self._take,
@@ -73,14 +73,14 @@ class Picture:
             Metrics("gateway"),
         )
 
-    def _take(self, directory: Directory) -> None:
+    def _take(self, directory: ConfigSnapshot) -> None:
         self.directory = directory
 
 
 async def test_a_right_that_is_missing_is_named_until_it_comes_back(caplog: pytest.LogCaptureFixture) -> None:
     picture = Picture()
     board = picture.cluster.board("Secret")
-    board.refusal = Lost('secrets is forbidden: User "gateway" cannot list resource "secrets"')
+    board.refusal = WatchLost('secrets is forbidden: User "gateway" cannot list resource "secrets"')
     with caplog.at_level(logging.INFO):
         picture.watcher.start()
         await until(lambda: picture.watcher.unlisted.startswith("Secret is not listed yet: secrets is forbidden"))
@@ -97,7 +97,7 @@ async def test_a_right_that_is_missing_is_named_until_it_comes_back(caplog: pyte
 async def test_no_picture_comes_before_everything_is_listed() -> None:
     picture = Picture()
     board = picture.cluster.board("Secret")
-    board.refusal = Lost("the API server hangs")
+    board.refusal = WatchLost("the API server hangs")
     picture.cluster.put(manifests.tenant())
     picture.watcher.start()
     await until(lambda: picture.watcher.unlisted.count("is not listed yet") == 1)
@@ -128,7 +128,7 @@ def test_before_the_first_lists_every_kind_is_missing() -> None:
 
 
 async def test_a_status_alone_makes_no_new_picture_and_tenants_are_told_before_it() -> None:
-    picture, told = Picture(), list[tuple[object, Directory | None]]()
+    picture, told = Picture(), list[tuple[object, ConfigSnapshot | None]]()
     picture.watcher.on_tenants = lambda event: told.append((event, picture.directory))
     tenant = manifests.tenant()
     picture.cluster.put(tenant)
@@ -137,7 +137,7 @@ async def test_a_status_alone_makes_no_new_picture_and_tenants_are_told_before_i
     before = picture.directory
     usage = {"month": "2026-11", "gateways": [{"id": "other", "requests": 3}]}
     picture.cluster.put({**tenant, "status": {"usage": usage}})
-    await until(lambda: isinstance(told[-1][0], Changed))
+    await until(lambda: isinstance(told[-1][0], Upserted))
     assert picture.directory is before
     picture.cluster.put(manifests.tenant(limits={"monthly": {"tokens": 5}}))
     await until(lambda: picture.directory is not before)

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.registry import RequestClass
-from paceline_gateway.queues.common import PART, TOLD, Common
-from paceline_gateway.queues.line import FairLine
-from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.queues.common import PART, TOLD, SharedFairness
+from paceline_gateway.queues.line import FairQueue
+from paceline_gateway.queues.ticket import QueuedRequest
 
 EVERYWHERE = "everywhere"
 NAME = "default/chat interactive"
 
 
-def ticket(number: int, tenant: str, tokens: int, weight: int = 1) -> Ticket:
-    return Ticket(number, RequestClass.INTERACTIVE, tokens, 40, deadline=1e9, tenant=tenant, weight=weight)
+def ticket(number: int, tenant: str, tokens: int, weight: int = 1) -> QueuedRequest:
+    return QueuedRequest(number, RequestClass.INTERACTIVE, tokens, 40, deadline=1e9, tenant=tenant, weight=weight)
 
 
 class Sums:
@@ -26,7 +26,7 @@ class Sums:
     def __init__(self) -> None:
         self.kept: dict[str, float] = {}
 
-    def share(self, common: Common) -> None:
+    def share(self, common: SharedFairness) -> None:
         for name, amount in common.tell().items():
             self.kept[name] = self.kept.get(name, 0.0) + amount
         common.heard(dict(self.kept))
@@ -36,8 +36,8 @@ class Gateway:
     """A line whose tenants always have somebody waiting."""
 
     def __init__(self, tenants: Iterable[str], dice: random.Random, largest: int) -> None:
-        self.line, self.served = FairLine(), Counter[str]()
-        self.common = Common(lambda: {NAME: self.line})
+        self.line, self.served = FairQueue(), Counter[str]()
+        self.common = SharedFairness(lambda: {NAME: self.line})
         self._tenants, self._dice, self._largest, self._number = list(tenants), dice, largest, 0
 
     def serve(self, tokens: int) -> None:
@@ -98,14 +98,14 @@ def test_who_is_served_elsewhere_is_still_served_here(seed: int) -> None:
     assert here.served[EVERYWHERE] < here.served["only"]
 
 
-def counted(line: FairLine) -> float:
+def counted(line: FairQueue) -> float:
     line.join(ticket(1, "a", 10))
     return line.accounts.counter("a")
 
 
 def test_what_was_told_from_here_is_not_charged_again_and_what_others_told_is_in_part() -> None:
-    line = FairLine()
-    common = Common(lambda: {NAME: line})
+    line = FairQueue()
+    common = SharedFairness(lambda: {NAME: line})
     before = counted(line)
     common.tell()
     common.heard({f"{NAME}\na": 500.0})
@@ -121,8 +121,8 @@ def test_what_was_told_from_here_is_not_charged_again_and_what_others_told_is_in
 
 
 def test_what_was_served_while_nobody_could_be_asked_is_not_made_up_for() -> None:
-    line = FairLine()
-    common = Common(lambda: {NAME: line})
+    line = FairQueue()
+    common = SharedFairness(lambda: {NAME: line})
     before = counted(line)
     common.heard({})
     common.tell()
@@ -133,11 +133,11 @@ def test_what_was_served_while_nobody_could_be_asked_is_not_made_up_for() -> Non
 
 
 def test_no_more_is_told_at_once_than_one_message_takes() -> None:
-    line = FairLine()
+    line = FairQueue()
     for number in range(TOLD + 5):
         each = ticket(number, f"t{number}", number + 1)
         line.join(each)
         line.went(each, number + 1)
-    told = Common(lambda: {NAME: line}).tell()
+    told = SharedFairness(lambda: {NAME: line}).tell()
     assert len(told) == TOLD
     assert min(told.values()) == 6

@@ -10,7 +10,7 @@ from tests.gateway.stand import CHAT, STREAM, Stand, gateway
 from tests.gateway.test_gateway_websocket import dial
 from websockets.exceptions import InvalidStatus
 
-from paceline_core.errors import ERRORS, RequestError, answer
+from paceline_core.errors import ERRORS, RequestError, error_response
 from paceline_gateway.config import GatewayConfig
 from paceline_gateway.http.cors import EXPOSED, NO_CORS, CorsPolicy
 from paceline_gateway.http.message import Head
@@ -89,7 +89,7 @@ def test_a_star_is_every_page_and_no_page_is_no_origin() -> None:
 
 
 def test_a_page_may_read_every_field_that_an_answer_may_carry() -> None:
-    told = {name for code in ERRORS for name in answer(RequestError(code, "why", retry_after=1.5)).headers}
+    told = {name for code in ERRORS for name in error_response(RequestError(code, "why", retry_after=1.5)).headers}
     lines = ratelimit_fields((10, 10, 10, 10), (5, 5, 5, 5)) + OWN_SHARE + request_id_field(b"r")
     told |= {line.partition(":")[0] for line in lines.decode().splitlines()}
     assert told - {"content-type"} <= set(EXPOSED)

@@ -14,22 +14,22 @@ from paceline_core.objects.validate import read
 from paceline_core.registry.enums import RequestClass
 from paceline_core.telemetry import Metrics
 from paceline_core.wire import SUSPECT
-from paceline_gateway.config import Limits
-from paceline_gateway.deaths import MOST, Deaths
-from paceline_gateway.desk import Desk
-from paceline_gateway.http.upstream import Loss
-from paceline_gateway.queues.ticket import Ticket
-from paceline_gateway.requests.suspicion import PROOF, Part
-from paceline_gateway.routing.pace import Pace
+from paceline_gateway.config import HttpLimits
+from paceline_gateway.deaths import MOST, WorkerDeaths
+from paceline_gateway.desk import ServiceState
+from paceline_gateway.http.upstream import DisconnectReason
+from paceline_gateway.queues.ticket import QueuedRequest
+from paceline_gateway.requests.suspicion import PROOF, SuspectGroup
+from paceline_gateway.routing.pace import ShortestTTFT
 from paceline_gateway.routing.worker import Worker
-from paceline_gateway.telemetry.series import ServiceSeries
+from paceline_gateway.telemetry.series import ServiceMetrics
 
 Later = list[Callable[[], None]]
 
 
-def desk() -> Desk:
+def desk() -> ServiceState:
     service = resolve(read(InferenceService, manifests.service()))
-    return Desk(service, ServiceSeries(Metrics("gateway"), service), Limits(), Pace(0.5))
+    return ServiceState(service, ServiceMetrics(Metrics("gateway"), service), HttpLimits(), ShortestTTFT(0.5))
 
 
 DESK = desk()
@@ -39,21 +39,21 @@ DESK = desk()
 class Caller:
     """A call that has lost its worker."""
 
-    ticket: Ticket | None
-    told: list[tuple[Loss, Part | None]] = field(default_factory=list)
+    ticket: QueuedRequest | None
+    told: list[tuple[DisconnectReason, SuspectGroup | None]] = field(default_factory=list)
 
-    def resolve_loss(self, _: Worker, loss: Loss, part: Part | None) -> None:
+    def resolve_loss(self, _: Worker, loss: DisconnectReason, part: SuspectGroup | None) -> None:
         self.told.append((loss, part))
 
 
-def suspect(number: int, accused: int = 1) -> Ticket:
-    ticket = Ticket(number, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
+def suspect(number: int, accused: int = 1) -> QueuedRequest:
+    ticket = QueuedRequest(number, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
     ticket.suspect, ticket.accused, ticket.sure_until = True, accused, 101.0
     return ticket
 
 
 def test_a_worker_hears_of_a_suspect_while_certainty_comes_first() -> None:
-    deaths, ticket = Deaths("one"), suspect(7)
+    deaths, ticket = WorkerDeaths("one"), suspect(7)
     assert deaths.introduction(ticket, 100.0) == f"{SUSPECT}: one/7.1;{PROOF}\r\n".encode()
     ticket.past = 20
     assert deaths.introduction(ticket, 100.0).endswith(f";{20 + PROOF}\r\n".encode())
@@ -79,21 +79,25 @@ def test_a_worker_hears_of_a_suspect_while_certainty_comes_first() -> None:
 )
 def test_a_gateway_hears_of_its_own_suspects_and_of_their_last_accusation(name: str, heard: bool) -> None:
     call = Caller(suspect(7, accused=2))
-    assert list(Deaths("one").cleared([name], {7: call})) == ([call] if heard else [])
+    assert list(WorkerDeaths("one").cleared([name], {7: call})) == ([call] if heard else [])
 
 
-@pytest.mark.parametrize("loss", [Loss.REFUSED, Loss.INVALID])
-def test_what_a_worker_that_lives_can_do_is_told_at_once(loss: Loss) -> None:
-    deaths, call, worker = Deaths(), Caller(suspect(1)), Worker(endpoint())
+@pytest.mark.parametrize("loss", [DisconnectReason.REFUSED, DisconnectReason.INVALID])
+def test_what_a_worker_that_lives_can_do_is_told_at_once(loss: DisconnectReason) -> None:
+    deaths, call, worker = WorkerDeaths(), Caller(suspect(1)), Worker(endpoint())
     worker.says(report(), 100.0)
     deaths.lost(DESK, worker, call, loss, None)
     assert call.told == [(loss, None)]
 
 
-@pytest.mark.parametrize("loss", [Loss.CLOSED, Loss.STALE])
-def test_a_broken_answer_waits_for_its_workers_word(loss: Loss) -> None:
+@pytest.mark.parametrize("loss", [DisconnectReason.CLOSED, DisconnectReason.STALE])
+def test_a_broken_answer_waits_for_its_workers_word(loss: DisconnectReason) -> None:
     later: Later = []
-    deaths, call, worker = Deaths("one", lambda _, then: later.append(then)), Caller(suspect(1)), Worker(endpoint())
+    deaths, call, worker = (
+        WorkerDeaths("one", lambda _, then: later.append(then)),
+        Caller(suspect(1)),
+        Worker(endpoint()),
+    )
     worker.says(report(), 100.0)
     deaths.lost(DESK, worker, call, loss, None)
     assert call.told == []
@@ -103,13 +107,17 @@ def test_a_broken_answer_waits_for_its_workers_word(loss: Loss) -> None:
 
 def test_while_its_load_stream_is_cut_it_waits_longer_and_a_new_one_says_that_it_lives() -> None:
     later: Later = []
-    deaths, call, worker = Deaths("one", lambda _, then: later.append(then)), Caller(suspect(1)), Worker(endpoint())
+    deaths, call, worker = (
+        WorkerDeaths("one", lambda _, then: later.append(then)),
+        Caller(suspect(1)),
+        Worker(endpoint()),
+    )
     worker.says(report(), 100.0)
-    deaths.lost(DESK, worker, call, Loss.CLOSED, None)
+    deaths.lost(DESK, worker, call, DisconnectReason.CLOSED, None)
     worker.connected = False
     later.pop()()
     assert call.told == []
     deaths.heard(worker)
-    assert call.told == [(Loss.CLOSED, None)]
+    assert call.told == [(DisconnectReason.CLOSED, None)]
     later.pop()()
     assert len(call.told) == 1

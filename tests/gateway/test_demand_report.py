@@ -10,26 +10,28 @@ from tests.gateway.pieces import endpoint, picture, report
 from paceline_core.registry import Outcome, RequestClass, Verdict
 from paceline_core.telemetry import Metrics
 from paceline_core.wire import DemandReport, decode
-from paceline_gateway.config import Limits
-from paceline_gateway.demand import Bell, demand_lines, service_demand
-from paceline_gateway.desk import TENANTS, Desk
-from paceline_gateway.queues.ticket import Ticket
-from paceline_gateway.requests.nouns import Meter, Record
-from paceline_gateway.requests.prompt import Prompt
-from paceline_gateway.routing.pace import Pace
-from paceline_gateway.telemetry.series import ServiceSeries
+from paceline_gateway.config import HttpLimits
+from paceline_gateway.demand import ChangeNotifier, demand_lines, service_demand
+from paceline_gateway.desk import TENANTS, ServiceState
+from paceline_gateway.queues.ticket import QueuedRequest
+from paceline_gateway.requests.nouns import RequestRecord, TokenUsage
+from paceline_gateway.requests.prompt import PromptSize
+from paceline_gateway.routing.pace import ShortestTTFT
+from paceline_gateway.telemetry.series import ServiceMetrics
 
 NOW = 100.0
 INTERACTIVE, BATCH, _ = RequestClass
 
 
-def desk() -> Desk:
+def desk() -> ServiceState:
     chat = picture(service()).services["default/chat"]
-    return Desk(chat, ServiceSeries(Metrics("gateway"), chat), Limits(), Pace(0.5))
+    return ServiceState(chat, ServiceMetrics(Metrics("gateway"), chat), HttpLimits(), ShortestTTFT(0.5))
 
 
-def record(outcome: Outcome, output: int = 5) -> Record:
-    return Record(outcome, 200, None, "team", None, 0.0, 0.0, 0.0, None, 1.0, 1, "w0", Meter(prompt=50, output=output))
+def record(outcome: Outcome, output: int = 5) -> RequestRecord:
+    return RequestRecord(
+        outcome, 200, None, "team", None, 0.0, 0.0, 0.0, None, 1.0, 1, "w0", TokenUsage(prompt=50, output=output)
+    )
 
 
 def test_a_class_that_was_never_asked_for_is_left_out() -> None:
@@ -43,7 +45,7 @@ def test_waiting_requests_are_described() -> None:
     made = desk()
     for number, (tokens, deadline) in enumerate([(30, NOW + 60), (12, NOW + 20)]):
         made.arrived(INTERACTIVE, tokens)
-        made.dispatcher.join(Ticket(number, INTERACTIVE, tokens, 100, deadline), NOW - 3 + number)
+        made.dispatcher.join(QueuedRequest(number, INTERACTIVE, tokens, 100, deadline), NOW - 3 + number)
     (cls,) = service_demand(made, NOW).classes
     assert (cls.arrivals, cls.prompt_tokens, cls.queued, cls.queued_prompt_tokens, cls.held) == (2, 42, 2, 42, 2)
     assert (cls.oldest_wait_s, cls.nearest_deadline_s, cls.in_flight) == (3.0, 20.0, 0)
@@ -52,7 +54,7 @@ def test_waiting_requests_are_described() -> None:
 def test_a_dispatched_request_is_in_flight_and_no_longer_held() -> None:
     made = desk()
     made.arrived(INTERACTIVE, 10)
-    made.dispatcher.join(Ticket(0, INTERACTIVE, 10, 100, NOW + 9), NOW)
+    made.dispatcher.join(QueuedRequest(0, INTERACTIVE, 10, 100, NOW + 9), NOW)
     made.fleet.update([endpoint()])
     made.fleet.says("w0", report(), NOW)
     made.dispatcher.assign(NOW)
@@ -65,7 +67,7 @@ def test_each_tenant_has_its_own_row() -> None:
     made = desk()
     for number, (tenant, deadline) in enumerate([("a", NOW + 60), ("b", NOW + 20), ("a", NOW + 40)]):
         made.arrived(INTERACTIVE, 10 + number, tenant)
-        ticket = Ticket(number, INTERACTIVE, 10 + number, 100, deadline, tenant=tenant)
+        ticket = QueuedRequest(number, INTERACTIVE, 10 + number, 100, deadline, tenant=tenant)
         made.dispatcher.join(ticket, NOW - 3 + number)
     made.arrived(INTERACTIVE, 7, "b")
     a, b = service_demand(made, NOW).classes
@@ -93,9 +95,9 @@ def test_the_rows_of_a_class_are_bounded_and_add_up_to_it(story: list[Asked]) ->
         made.arrived(INTERACTIVE, 10, asked.tenant)
         if asked.outcome is not None:
             ended = record(asked.outcome)._replace(tenant=asked.tenant)
-            made.ended(ended, [("ttft_p95", Verdict.GOOD)], INTERACTIVE, Prompt(200))
+            made.ended(ended, [("ttft_p95", Verdict.GOOD)], INTERACTIVE, PromptSize(200))
         elif asked.waits:
-            made.dispatcher.join(Ticket(number, INTERACTIVE, 10, 100, NOW + 9, tenant=asked.tenant), NOW)
+            made.dispatcher.join(QueuedRequest(number, INTERACTIVE, 10, 100, NOW + 9, tenant=asked.tenant), NOW)
     rows, whole, line = service_demand(made, NOW).classes, made.tallies[INTERACTIVE], made.dispatcher.lines[INTERACTIVE]
     assert len({row.tenant for row in rows}) == len(rows) <= TENANTS + 1
     for field in ("arrivals", "prompt_tokens", "output_tokens", "completed", "good", "bad"):
@@ -111,37 +113,37 @@ def test_only_answered_requests_are_completed() -> None:
     for outcome in (Outcome.OK, Outcome.SHED, Outcome.CANCELLED):
         made.arrived(INTERACTIVE, 10, "team")
         verdicts = [("ttft_p95", Verdict.GOOD if outcome is Outcome.OK else Verdict.BAD_FAILED)]
-        made.ended(record(outcome), [] if outcome is Outcome.CANCELLED else verdicts, INTERACTIVE, Prompt(200))
+        made.ended(record(outcome), [] if outcome is Outcome.CANCELLED else verdicts, INTERACTIVE, PromptSize(200))
     (cls,) = service_demand(made, NOW).classes
     assert (cls.arrivals, cls.completed, cls.output_tokens, cls.good, cls.bad, cls.in_flight) == (3, 1, 5, 1, 1, 0)
 
 
 def test_prompts_are_estimated_better_after_the_first_answer() -> None:
     made = desk()
-    assert made.prompt_tokens(Prompt(4000)) == 1000
+    assert made.prompt_tokens(PromptSize(4000)) == 1000
     made.arrived(INTERACTIVE, 1000)
     answered = record(Outcome.OK)
-    made.ended(answered._replace(meter=Meter(prompt=1000, output=5)), [], INTERACTIVE, Prompt(2000))
-    assert made.prompt_tokens(Prompt(4000), "team") == 2000
+    made.ended(answered._replace(meter=TokenUsage(prompt=1000, output=5)), [], INTERACTIVE, PromptSize(2000))
+    assert made.prompt_tokens(PromptSize(4000), "team") == 2000
 
 
 def test_an_estimate_is_never_more_than_the_model_takes() -> None:
     made = desk()
-    assert made.prompt_tokens(Prompt(3_000_000)) == 750_000
+    assert made.prompt_tokens(PromptSize(3_000_000)) == 750_000
     made.fleet.update([endpoint("w0")])
     made.fleet.says("w0", report("w0", max_model_len=0), NOW)
-    assert made.prompt_tokens(Prompt(3_000_000)) == 750_000
+    assert made.prompt_tokens(PromptSize(3_000_000)) == 750_000
     made.fleet.says("w0", report("w0", max_model_len=4096), NOW)
-    assert (made.prompt_tokens(Prompt(3_000_000)), made.prompt_tokens(Prompt(400))) == (4096, 100)
-    assert made.prompt_tokens(Prompt(3_000_000, prompts=100)) == 409_600
-    assert made.most_prompt_tokens(Prompt(5000)) == 4096
-    assert made.most_prompt_tokens(Prompt(5, unbound=True)) == 4096
+    assert (made.prompt_tokens(PromptSize(3_000_000)), made.prompt_tokens(PromptSize(400))) == (4096, 100)
+    assert made.prompt_tokens(PromptSize(3_000_000, prompts=100)) == 409_600
+    assert made.most_prompt_tokens(PromptSize(5000)) == 4096
+    assert made.most_prompt_tokens(PromptSize(5, unbound=True)) == 4096
     made.fleet.update([])
-    assert made.prompt_tokens(Prompt(3_000_000)) == 4096
+    assert made.prompt_tokens(PromptSize(3_000_000)) == 4096
 
 
 async def test_a_rung_bell_brings_a_line_at_once_and_a_closed_one_the_end() -> None:
-    bell, desks = Bell(), [desk()]
+    bell, desks = ChangeNotifier(), [desk()]
     lines = demand_lines("g0", "2026-01-01T00:00:00Z", lambda: desks, lambda: NOW, bell)
     first = decode(DemandReport, await anext(lines))
     assert bell.readers == 1

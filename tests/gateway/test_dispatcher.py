@@ -8,11 +8,11 @@ from tests.gateway.pieces import endpoint, report
 from paceline_core.errors import Code
 from paceline_core.registry import RequestClass
 from paceline_core.wire import StepTime, WorkerState
-from paceline_gateway.queues.dispatcher import Caps, Dispatcher
-from paceline_gateway.queues.drain import LATEST_S, SOONEST_S, UNKNOWN_S, DrainRate
-from paceline_gateway.queues.ticket import Ticket
-from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.pace import Pace
+from paceline_gateway.queues.dispatcher import Dispatcher, QueueLimits
+from paceline_gateway.queues.drain import LATEST_S, SOONEST_S, UNKNOWN_S, DispatchRate
+from paceline_gateway.queues.ticket import QueuedRequest
+from paceline_gateway.routing.fleet import WorkerPool
+from paceline_gateway.routing.pace import ShortestTTFT
 from paceline_gateway.routing.worker import Worker
 
 NOW = 100.0
@@ -20,18 +20,18 @@ INTERACTIVE, BATCH, OFFLINE = RequestClass
 
 
 def dispatcher(*workers: str, held: int = 100, size: int = 10**6, slots: int = 4) -> Dispatcher:
-    fleet = Fleet(Pace(0.5), silence_s=2.0, lookahead_s=0.5, prefix_bytes=1 << 20)
+    fleet = WorkerPool(ShortestTTFT(0.5), silence_s=2.0, lookahead_s=0.5, prefix_bytes=1 << 20)
     fleet.update(endpoint(name) for name in workers)
     for name in workers:
         fleet.says(name, report(name, slots=slots), NOW)
-    return Dispatcher(fleet, Caps(held=held, size=size))
+    return Dispatcher(fleet, QueueLimits(held=held, size=size))
 
 
-def ticket(number: int, cls: RequestClass = INTERACTIVE, tokens: int = 10, size: int = 40) -> Ticket:
-    return Ticket(number, cls, tokens, size, deadline=NOW + 30)
+def ticket(number: int, cls: RequestClass = INTERACTIVE, tokens: int = 10, size: int = 40) -> QueuedRequest:
+    return QueuedRequest(number, cls, tokens, size, deadline=NOW + 30)
 
 
-def order(assigned: list[tuple[Ticket, Worker]]) -> list[int]:
+def order(assigned: list[tuple[QueuedRequest, Worker]]) -> list[int]:
     return [ticket.id for ticket, _ in assigned]
 
 
@@ -161,7 +161,7 @@ def test_the_only_worker_is_tried_again_after_it_failed_once() -> None:
 
 
 def test_the_drain_rate_predicts_the_wait() -> None:
-    rate = DrainRate()
+    rate = DispatchRate()
     now = 0.0
     for _ in range(400):
         now += 0.25
@@ -171,7 +171,7 @@ def test_the_drain_rate_predicts_the_wait() -> None:
 
 
 def test_idle_hours_before_a_burst_do_not_make_its_clients_wait_longer() -> None:
-    rate, now = DrainRate(), 3600.0
+    rate, now = DispatchRate(), 3600.0
     rate.departed(0.0)
     for _ in range(200):
         now += 0.01
@@ -181,7 +181,7 @@ def test_idle_hours_before_a_burst_do_not_make_its_clients_wait_longer() -> None
 
 @given(st.lists(st.floats(0, 100), max_size=50), st.integers(1, 10_000), st.floats(0, 1000))
 def test_retry_after_is_always_within_its_bounds(waits: list[float], waiting: int, later: float) -> None:
-    rate, now = DrainRate(), 0.0
+    rate, now = DispatchRate(), 0.0
     for wait in waits:
         now += wait
         rate.departed(now)
@@ -196,8 +196,8 @@ class Room(RuleBasedStateMachine):
         self.desk = dispatcher("w0", "w1", slots=3)
         self.now = NOW
         self.number = 0
-        self.joined: dict[int, Ticket] = {}
-        self.gone: dict[int, Ticket] = {}
+        self.joined: dict[int, QueuedRequest] = {}
+        self.gone: dict[int, QueuedRequest] = {}
 
     @rule(cls=st.sampled_from(RequestClass), tokens=st.integers(1, 900))
     def join(self, cls: RequestClass, tokens: int) -> None:

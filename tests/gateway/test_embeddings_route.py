@@ -12,7 +12,7 @@ from tests.gateway.worker_double import Script
 
 from paceline_core.registry import RequestClass
 from paceline_gateway.quota.outputs import PRIOR
-from paceline_gateway.requests.prompt import Prompt
+from paceline_gateway.requests.prompt import PromptSize
 
 pytestmark = pytest.mark.real
 OUTPUT = 2
@@ -33,7 +33,7 @@ async def test_an_embedding_uses_its_prompt_alone(stand: Stand, make_worker: Mak
         response = await stand.client.post("/v1/embeddings", json={"model": "chat", "input": "some text"})
         assert (response.status_code, response.json()) == (200, VECTOR)
     desk = stand.process.floor.desks["default/chat"]
-    assert desk.prompt_tokens(Prompt(len("some text")), "team") == 7
+    assert desk.prompt_tokens(PromptSize(len("some text")), "team") == 7
     assert desk.outputs[RequestClass.INTERACTIVE].expected("team", None, 1) == PRIOR
     assert stand.process.floor.quotas.totals.reserved[OUTPUT] == 0
     assert (await stand.client.post("/v1/chat/completions", json=CHAT)).status_code == 200

@@ -8,30 +8,30 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from paceline_core.registry import RequestClass
-from paceline_gateway.queues.accounts import IDLE, Accounts
-from paceline_gateway.queues.line import OVERTAKEN, FairLine
-from paceline_gateway.queues.peak import WINDOW_S, Peak
-from paceline_gateway.queues.shares import Shares
-from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.queues.accounts import IDLE, VirtualTokenCounters
+from paceline_gateway.queues.line import OVERTAKEN, FairQueue
+from paceline_gateway.queues.peak import WINDOW_S, WindowedMax
+from paceline_gateway.queues.shares import TenantShares
+from paceline_gateway.queues.ticket import QueuedRequest
 
 NOW = 100.0
 INTERACTIVE = RequestClass.INTERACTIVE
 
 
-def ticket(number: int, tenant: str = "a", tokens: int = 10, *, weight: int = 1, output: int = 0) -> Ticket:
-    made = Ticket(number, INTERACTIVE, tokens, 40, deadline=NOW + 30, tenant=tenant, weight=weight)
+def ticket(number: int, tenant: str = "a", tokens: int = 10, *, weight: int = 1, output: int = 0) -> QueuedRequest:
+    made = QueuedRequest(number, INTERACTIVE, tokens, 40, deadline=NOW + 30, tenant=tenant, weight=weight)
     made.expected_output = output
     return made
 
 
-def line(*tickets: Ticket) -> FairLine:
-    made = FairLine()
+def line(*tickets: QueuedRequest) -> FairQueue:
+    made = FairQueue()
     for each in tickets:
         made.join(each)
     return made
 
 
-def go(fair: FairLine, uncached: int | None = None) -> Ticket:
+def go(fair: FairQueue, uncached: int | None = None) -> QueuedRequest:
     """The next one goes, with nothing cached unless told."""
     gone = fair.next(None)
     assert gone is not None
@@ -39,7 +39,7 @@ def go(fair: FairLine, uncached: int | None = None) -> Ticket:
     return gone
 
 
-def order(fair: FairLine) -> str:
+def order(fair: FairQueue) -> str:
     return "".join(go(fair).tenant for _ in range(len(fair)))
 
 
@@ -203,7 +203,7 @@ def test_deadlines_of_those_who_left_take_no_room() -> None:
 
 
 def test_accounts_of_idle_tenants_are_forgotten_at_last() -> None:
-    accounts = Accounts()
+    accounts = VirtualTokenCounters()
     for number in range(IDLE + 10):
         accounts.enter(f"t{number}", 1)
         accounts.charge(f"t{number}", 5.0, 1)
@@ -213,7 +213,7 @@ def test_accounts_of_idle_tenants_are_forgotten_at_last() -> None:
 
 
 def test_the_peak_is_remembered_for_a_window_and_forgotten_after_two() -> None:
-    peak = Peak()
+    peak = WindowedMax()
     peak.saw(7, NOW)
     peak.saw(2, NOW + 1)
     assert peak.value(NOW + WINDOW_S - 1) == 7
@@ -221,7 +221,7 @@ def test_the_peak_is_remembered_for_a_window_and_forgotten_after_two() -> None:
 
 
 def test_the_largest_holder_is_found_after_he_gave_back() -> None:
-    shares = Shares()
+    shares = TenantShares()
     shares.add("a", 1, 10)
     shares.add("b", 1, 6)
     shares.remove("a", 9)
@@ -231,7 +231,7 @@ def test_the_largest_holder_is_found_after_he_gave_back() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 9)), max_size=60), st.integers(1, 60))
 def test_whoever_must_make_room_is_above_his_share(taken: list[tuple[str, int]], limit: int) -> None:
-    shares, amounts = Shares(), dict[str, int]()
+    shares, amounts = TenantShares(), dict[str, int]()
     for tenant, amount in taken:
         shares.add(tenant, 1, amount)
         amounts[tenant] = amounts.get(tenant, 0) + amount
@@ -248,7 +248,7 @@ def test_two_who_wait_are_served_alike_within_the_bound_of_vtc(seed: int, weight
     bound = 2 * max(longest_in, 2 * slots * (longest_in + longest_out))
     dice, weights = random.Random(seed), {"a": 1, "b": weight}
     own = {tenant: (dice.randint(1, longest_in), dice.randint(0, longest_out)) for tenant in "ab"}
-    fair, served, running = FairLine(), {"a": 0.0, "b": 0.0}, list[tuple[Ticket, int, int]]()
+    fair, served, running = FairQueue(), {"a": 0.0, "b": 0.0}, list[tuple[QueuedRequest, int, int]]()
     for number in range(steps):
         for place, tenant in enumerate("ab"):  # both are backlogged all the time
             tokens, output = dice.randint(1, own[tenant][0]), dice.randint(0, longest_out)
@@ -270,7 +270,7 @@ def test_two_who_wait_are_served_alike_within_the_bound_of_vtc(seed: int, weight
 @given(seed=st.integers(0, 2**32))
 def test_two_who_wait_are_served_alike_from_whenever_they_wait(seed: int, quantum: bool) -> None:
     """However all came and went before: within 3 U, and 2 U more where cached prefixes are preferred."""
-    dice, fair = random.Random(seed), FairLine()
+    dice, fair = random.Random(seed), FairQueue()
     largest = {tenant: dice.choice([50, 100]) for tenant in "abc"}
     weights = {tenant: dice.choice([1, 2]) for tenant in "abc"}
     wish = dict.fromkeys("abc", 1.0)
@@ -296,11 +296,11 @@ class Days(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.fair = FairLine()
+        self.fair = FairQueue()
         self.now = NOW
         self.number = 0
-        self.joined: dict[int, Ticket] = {}
-        self.gone: dict[int, Ticket] = {}
+        self.joined: dict[int, QueuedRequest] = {}
+        self.gone: dict[int, QueuedRequest] = {}
 
     @rule(tenant=st.sampled_from("abc"), tokens=st.integers(1, 99), patience=st.integers(0, 9))
     def join(self, tenant: str, tokens: int, patience: int) -> None:

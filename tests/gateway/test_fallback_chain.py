@@ -11,24 +11,24 @@ from paceline_core.objects.resolved import ResolvedService
 from paceline_core.registry import RequestClass
 from paceline_core.registry.enums import DivertReason
 from paceline_core.telemetry import Metrics
-from paceline_gateway.config import Limits
-from paceline_gateway.desk import Desk
-from paceline_gateway.queues.ticket import Ticket
-from paceline_gateway.requests.prompt import Prompt
-from paceline_gateway.routing.directory import Directory
-from paceline_gateway.routing.fallback import Pressure, When, choose, crowding, onward, share_s
-from paceline_gateway.routing.models import Asker, Destination, locate
-from paceline_gateway.routing.pace import Pace
-from paceline_gateway.telemetry.series import ServiceSeries
+from paceline_gateway.config import HttpLimits
+from paceline_gateway.desk import ServiceState
+from paceline_gateway.queues.ticket import QueuedRequest
+from paceline_gateway.requests.prompt import PromptSize
+from paceline_gateway.routing.directory import ConfigSnapshot
+from paceline_gateway.routing.fallback import DestinationLoad, When, choose, next_destination, overloaded, share_s
+from paceline_gateway.routing.models import Destination, Requester, resolve_model
+from paceline_gateway.routing.pace import ShortestTTFT
+from paceline_gateway.telemetry.series import ServiceMetrics
 
 NOW = 10.0
 CLS = RequestClass.INTERACTIVE
-OPEN, CROWDED, FULL, DOWN = Pressure
+OPEN, CROWDED, FULL, DOWN = DestinationLoad
 SERVICES = [service(name) for name in ("a", "b", "over", "fail", "small")]
 
 
-def chain(seen: Directory, name: str = "m", draw: float = 0.0) -> list[tuple[str, str]]:
-    found = locate(name, Asker(seen.tenants["team"], {}), seen, draw)
+def chain(seen: ConfigSnapshot, name: str = "m", draw: float = 0.0) -> list[tuple[str, str]]:
+    found = resolve_model(name, Requester(seen.tenants["team"], {}), seen, draw)
     return [(destination.service.name, destination.when) for destination in found]
 
 
@@ -50,7 +50,7 @@ def test_fallback_models_are_asked_under_the_routes_own_attempts_and_no_circle_i
     other = route("n", {"service": "b"}, fallback=["m"])
     seen = picture(*SERVICES, one, other, tenant())
     assert chain(seen) == [("a", "always"), ("b", "fallback")]
-    last = locate("m", Asker(seen.tenants["team"], {}), seen, 0.0)[-1]
+    last = resolve_model("m", Requester(seen.tenants["team"], {}), seen, 0.0)[-1]
     assert (last.attempts, last.retry_share) == (4, 0.5)
 
 
@@ -76,28 +76,32 @@ def test_what_the_tenant_may_not_use_is_in_no_chain() -> None:
         ([("always", DOWN), ("fallback", FULL)], 0),
     ],
 )
-def test_a_later_destination_takes_it_for_its_own_reason_alone(states: list[tuple[When, Pressure]], place: int) -> None:
+def test_a_later_destination_takes_it_for_its_own_reason_alone(
+    states: list[tuple[When, DestinationLoad]], place: int
+) -> None:
     assert choose(states) == place
 
 
 WHENS: list[When] = ["always", "overflow", "failure", "fallback"]
 
 
-@given(st.lists(st.tuples(st.sampled_from(WHENS), st.sampled_from(Pressure)), min_size=1, max_size=6))
-def test_whoever_takes_it_instead_can_and_is_better_off_than_the_first(states: list[tuple[When, Pressure]]) -> None:
+@given(st.lists(st.tuples(st.sampled_from(WHENS), st.sampled_from(DestinationLoad)), min_size=1, max_size=6))
+def test_whoever_takes_it_instead_can_and_is_better_off_than_the_first(
+    states: list[tuple[When, DestinationLoad]],
+) -> None:
     place = choose(states)
     if place:
         assert states[place][1] < min(states[0][1], FULL)
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(WHENS), st.sampled_from(Pressure)), max_size=6),
-    st.sampled_from(Pressure),
+    st.lists(st.tuples(st.sampled_from(WHENS), st.sampled_from(DestinationLoad)), max_size=6),
+    st.sampled_from(DestinationLoad),
 )
 def test_whoever_waits_goes_on_to_who_can_take_it_and_is_better_off(
-    states: list[tuple[When, Pressure]], here: Pressure
+    states: list[tuple[When, DestinationLoad]], here: DestinationLoad
 ) -> None:
-    place = onward(states, here)
+    place = next_destination(states, here)
     if place is None:
         assert not any(pressure is OPEN and when == "overflow" and here >= CROWDED for when, pressure in states)
     else:
@@ -112,23 +116,23 @@ def test_the_shares_of_all_destinations_fit_in_the_time_that_a_request_may_wait(
     assert waited == pytest.approx(hold_s)
 
 
-def desk(**classes: object) -> Desk:
+def desk(**classes: object) -> ServiceState:
     seen = picture(service(classes={"interactive": {"slo": {"ttft": {"p95": "500ms"}}, **classes}}), tenant())
     chat: ResolvedService = seen.services["default/chat"]
-    return Desk(chat, ServiceSeries(Metrics("gateway"), chat), Limits(), Pace(0.5))
+    return ServiceState(chat, ServiceMetrics(Metrics("gateway"), chat), HttpLimits(), ShortestTTFT(0.5))
 
 
 def test_a_service_is_down_without_workers_crowded_when_late_and_full_when_it_refuses() -> None:
     made = desk(queueLimit=1)
-    assert made.pressure(CLS, 40, Prompt(40), NOW) is DOWN
+    assert made.pressure(CLS, 40, PromptSize(40), NOW) is DOWN
     made.fleet.update([endpoint()])
     made.fleet.says("w0", report(slots=1), NOW)
-    assert made.pressure(CLS, 40, Prompt(40), NOW) is OPEN
+    assert made.pressure(CLS, 40, PromptSize(40), NOW) is OPEN
     made.fleet.says("w0", report(slots=1, queued_tokens={CLS: 600}), NOW)
-    assert made.pressure(CLS, 40, Prompt(40), NOW) is CROWDED
+    assert made.pressure(CLS, 40, PromptSize(40), NOW) is CROWDED
     for number in range(2):
-        made.dispatcher.join(Ticket(number, CLS, 10, 40, NOW + 30), NOW)
-    assert made.pressure(CLS, 40, Prompt(40), NOW) is FULL
+        made.dispatcher.join(QueuedRequest(number, CLS, 10, 40, NOW + 30), NOW)
+    assert made.pressure(CLS, 40, PromptSize(40), NOW) is FULL
 
 
 SECONDS = st.floats(0.0, 100.0)
@@ -138,7 +142,7 @@ SECONDS = st.floats(0.0, 100.0)
 def test_only_a_promise_that_is_predicted_to_break_crowds_a_service(
     ttft_s: float, wait_s: float | None, promised: list[float]
 ) -> None:
-    found = crowding(ttft_s, wait_s, promised)
+    found = overloaded(ttft_s, wait_s, promised)
     if not promised:
         assert found is OPEN
     elif wait_s:
@@ -150,25 +154,25 @@ def test_only_a_promise_that_is_predicted_to_break_crowds_a_service(
 @given(SECONDS, SECONDS, SECONDS, st.lists(SECONDS, min_size=1, max_size=3))
 def test_who_waits_longer_is_never_better_off(ttft_s: float, wait_s: float, more: float, promised: list[float]) -> None:
     if wait_s:
-        assert crowding(ttft_s, wait_s + more, promised) >= crowding(ttft_s, wait_s, promised)
-        assert crowding(ttft_s, None, promised) <= crowding(ttft_s, wait_s, promised)
+        assert overloaded(ttft_s, wait_s + more, promised) >= overloaded(ttft_s, wait_s, promised)
+        assert overloaded(ttft_s, None, promised) <= overloaded(ttft_s, wait_s, promised)
 
 
-def busy(slots: int = 2) -> Desk:
+def busy(slots: int = 2) -> ServiceState:
     """A service whose worker has requests in all its slots, and a step of 10 ms."""
     made = desk()
     made.fleet.update([endpoint()])
     made.fleet.says("w0", report(slots=slots), NOW)
     made.fleet.says("w0", report(slots=slots), NOW + 10)  # all slots are open to it by now
     for number in range(slots):
-        made.dispatcher.join(Ticket(number, CLS, 10, 40, NOW + 60), NOW + 10)
+        made.dispatcher.join(QueuedRequest(number, CLS, 10, 40, NOW + 60), NOW + 10)
     assert len(made.dispatcher.assign(NOW + 10)) == slots
     for number in range(slots):
-        made.dispatcher.began(Ticket(number, CLS, 10, 40, NOW + 60))
+        made.dispatcher.began(QueuedRequest(number, CLS, 10, 40, NOW + 60))
     return made
 
 
-def learn(made: Desk, tokens: int) -> None:
+def learn(made: ServiceState, tokens: int) -> None:
     """An answer of this length has ended well."""
     made.arrived(CLS, 10)
     made.tallies[CLS].ended(True, tokens)
@@ -178,50 +182,50 @@ def test_a_service_without_a_free_slot_is_crowded_when_the_wait_for_one_breaks_t
     for tokens, pressure in ((50, OPEN), (200, CROWDED)):  # half of 50 * 10 ms, and of 200 * 10 ms
         made = busy()
         learn(made, tokens)
-        assert made.pressure(CLS, 40, Prompt(40), NOW + 10) is pressure
+        assert made.pressure(CLS, 40, PromptSize(40), NOW + 10) is pressure
 
 
 def test_who_waits_before_it_counts() -> None:
     made = busy()
     learn(made, 50)
     for number in range(2, 4):
-        made.dispatcher.join(Ticket(number, CLS, 10, 40, NOW + 60), NOW + 10)
-    assert made.pressure(CLS, 40, Prompt(40), NOW + 10) is CROWDED
+        made.dispatcher.join(QueuedRequest(number, CLS, 10, 40, NOW + 60), NOW + 10)
+    assert made.pressure(CLS, 40, PromptSize(40), NOW + 10) is CROWDED
 
 
 def test_a_wait_that_is_not_known_crowds_nothing() -> None:
     made = busy()
-    assert made.pressure(CLS, 40, Prompt(40), NOW + 10) is OPEN
-    made.dispatcher.join(Ticket(9, CLS, 10, 40, NOW + 60), NOW + 10)
-    assert made.pressure(CLS, 40, Prompt(40), NOW + 10) is OPEN
+    assert made.pressure(CLS, 40, PromptSize(40), NOW + 10) is OPEN
+    made.dispatcher.join(QueuedRequest(9, CLS, 10, 40, NOW + 60), NOW + 10)
+    assert made.pressure(CLS, 40, PromptSize(40), NOW + 10) is OPEN
 
 
 def test_a_free_slot_is_no_wait_however_long_answers_are() -> None:
     made = busy()
     learn(made, 4000)
-    made.dispatcher.free(Ticket(0, CLS, 10, 40, NOW + 60), NOW + 10, suspect=False)
-    assert made.pressure(CLS, 40, Prompt(40), NOW + 10) is OPEN
+    made.dispatcher.free(QueuedRequest(0, CLS, 10, 40, NOW + 60), NOW + 10, suspect=False)
+    assert made.pressure(CLS, 40, PromptSize(40), NOW + 10) is OPEN
 
 
 def test_a_line_that_moves_faster_than_the_answers_length_says_is_believed() -> None:
     made, now = busy(), NOW + 10
     learn(made, 4000)
     for number in range(100, 160):  # answers of a tenth of a second, for longer than the pace is remembered
-        made.dispatcher.join(Ticket(number, CLS, 10, 40, now + 60), now)
+        made.dispatcher.join(QueuedRequest(number, CLS, 10, 40, now + 60), now)
         for busy_one in list(made.dispatcher._in_flight)[:1]:
-            made.dispatcher.free(Ticket(busy_one, CLS, 10, 40, now + 60), now, suspect=False)
+            made.dispatcher.free(QueuedRequest(busy_one, CLS, 10, 40, now + 60), now, suspect=False)
         made.fleet.says("w0", report(slots=2, running=2), now)
         assert len(made.dispatcher.assign(now)) == 1
-        made.dispatcher.began(Ticket(number, CLS, 10, 40, now + 60))
+        made.dispatcher.began(QueuedRequest(number, CLS, 10, 40, now + 60))
         now += 0.2
-    made.dispatcher.join(Ticket(200, CLS, 10, 40, now + 60), now)
+    made.dispatcher.join(QueuedRequest(200, CLS, 10, 40, now + 60), now)
     assert made.dispatcher.assign(now) == []
-    assert made.pressure(CLS, 40, Prompt(40), now) is OPEN
+    assert made.pressure(CLS, 40, PromptSize(40), now) is OPEN
 
 
 def test_what_was_diverted_is_demand_for_the_service_that_was_asked() -> None:
     made = desk()
-    made.diverted(CLS, Prompt(400), DivertReason.FULL)
+    made.diverted(CLS, PromptSize(400), DivertReason.FULL)
     assert (made.tallies[CLS].arrivals, made.tallies[CLS].prompt_tokens) == (1, 100)
     assert made.tallies[CLS].open == 0
 

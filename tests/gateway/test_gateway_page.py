@@ -13,7 +13,7 @@ from paceline_core.config import Config
 from paceline_core.kube.connect import ClusterConfig
 from paceline_core.nesting import CONTAINERS, STRINGS, VALUES
 from paceline_core.registry.enums import ClientLimit
-from paceline_gateway.config import GatewayConfig, Limits, Quota, RedisConfig
+from paceline_gateway.config import GatewayConfig, HttpLimits, Quota, RedisConfig
 from paceline_gateway.gateway import CHEAP_BYTES
 from paceline_gateway.http.connection import DROPPED_BODIES
 from paceline_gateway.http.loop_budget import TURN
@@ -34,7 +34,7 @@ PARTS: dict[str, type[Config]] = {
     "cluster.": ClusterConfig,
     "quota.": Quota,
     "quota.redis.": RedisConfig,
-    "limits.": Limits,
+    "limits.": HttpLimits,
 }
 
 

@@ -22,9 +22,9 @@ from tests.gateway.worker_double import Script, as_argument
 
 from paceline_core.auth import new_signing_key
 from paceline_core.config import load
-from paceline_core.telemetry import Outlet
+from paceline_core.telemetry import BackgroundWriter
 from paceline_gateway.config import GatewayConfig
-from paceline_gateway.telemetry.process import Outlets
+from paceline_gateway.telemetry.process import LogSinks
 
 pytestmark = pytest.mark.real
 
@@ -151,7 +151,7 @@ async def test_lines_that_do_not_fit_are_counted(tmp_path: Path, make_worker: Ma
     reader, writer = os.pipe()
     with os.fdopen(writer, "w") as stream:
         fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, 4096)
-        async with gateway(tmp_path, outlets=Outlets(Outlet(stream, limit=4096))) as stand:
+        async with gateway(tmp_path, outlets=LogSinks(BackgroundWriter(stream, limit=4096))) as stand:
             stand.work(await make_worker())
             await stand.ready()
             while not await stand.metric("paceline_gateway_log_dropped_lines_total"):

@@ -18,9 +18,9 @@ from tests.gateway.test_gateway_process import Running, configuration, running
 from tests.gateway.worker_double import Script, WorkerDouble
 
 from paceline_cli.supervisor.api import make_app
-from paceline_cli.supervisor.store import Store
+from paceline_cli.supervisor.store import ObjectStore
 from paceline_core.clock import SystemClock
-from paceline_core.kube import Key, ServiceEndpoints
+from paceline_core.kube import ObjectKey, ServiceEndpoints
 from paceline_core.serving import admin_server
 
 pytestmark = pytest.mark.real
@@ -29,7 +29,7 @@ DRAIN_S = 20.0
 
 
 @contextlib.asynccontextmanager
-async def supervised(folder: Path, store: Store) -> AsyncIterator[None]:
+async def supervised(folder: Path, store: ObjectStore) -> AsyncIterator[None]:
     """The supervisor's API over a store, on the socket that `configuration` names."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(folder / "supervisor.sock"))
@@ -41,13 +41,13 @@ async def supervised(folder: Path, store: Store) -> AsyncIterator[None]:
         await serving
 
 
-def stocked(worker: WorkerDouble) -> tuple[Store, str]:
+def stocked(worker: WorkerDouble) -> tuple[ObjectStore, str]:
     """A store with a service, its worker, and a tenant; and the tenant's key."""
-    store = Store()
+    store = ObjectStore()
     secret, key = manifests.key()
     for manifest in (manifests.service(), manifests.tenant(), secret):
         store.objects.put(manifest)
-    store.put_endpoints(ServiceEndpoints(Key("default", "chat"), (worker.endpoint,)))
+    store.put_endpoints(ServiceEndpoints(ObjectKey("default", "chat"), (worker.endpoint,)))
     return store, key
 
 

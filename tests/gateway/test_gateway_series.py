@@ -8,19 +8,19 @@ from tests.gateway.pieces import picture
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.registry import Outcome, RequestClass
 from paceline_core.telemetry import Metrics
-from paceline_gateway.requests.judge import judge
-from paceline_gateway.requests.nouns import Meter, Record, Terms
+from paceline_gateway.requests.judge import evaluate_slos
+from paceline_gateway.requests.nouns import RequestRecord, RequestTerms, TokenUsage
 from paceline_gateway.requests.phases import phases
-from paceline_gateway.telemetry.series import ServiceSeries, forget
+from paceline_gateway.telemetry.series import ServiceMetrics, forget
 from paceline_gateway.telemetry.tenants import NOBODY, OTHER, TenantSeries
 
 SLO = {"interactive": {"slo": {"ttft": {"p95": "500ms", "p99": "1s"}, "tpot": {"p95": "50ms"}}, "availability": 0.99}}
 CHAT = picture(service(classes=SLO)).services["default/chat"]
-RECORD = Record(
+RECORD = RequestRecord(
     outcome=Outcome.OK, status=200, code=None, tenant="team",
-    terms=Terms("default/chat", RequestClass.INTERACTIVE, True, 10, 30.0, 2),
+    terms=RequestTerms("default/chat", RequestClass.INTERACTIVE, True, 10, 30.0, 2),
     received=0.0, queued=0.0, sent=0.1, first=0.3, ended=1.3, attempts=2, worker="w0",
-    meter=Meter(prompt=100, cached=64, output=11),
+    meter=TokenUsage(prompt=100, cached=64, output=11),
 )  # fmt: skip
 
 
@@ -30,11 +30,11 @@ def samples(metrics: Metrics) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
-def counted(chat: ResolvedService, *records: Record) -> dict[str, float]:
+def counted(chat: ResolvedService, *records: RequestRecord) -> dict[str, float]:
     metrics = Metrics("gateway")
-    series = ServiceSeries(metrics, chat)
+    series = ServiceMetrics(metrics, chat)
     for record in records:
-        series.classes[RequestClass.INTERACTIVE].ended(record, judge(record, chat.targets))
+        series.classes[RequestClass.INTERACTIVE].ended(record, evaluate_slos(record, chat.targets))
         series.ended(record, phases(record))
     return samples(metrics)
 
@@ -86,24 +86,24 @@ NAMES = counted(CHAT).keys()
 @settings(max_examples=10)
 @given(st.sampled_from(Outcome), st.booleans(), st.integers(0, 50))
 def test_no_request_can_name_a_series_that_was_not_there(outcome: Outcome, stream: bool, tokens: int) -> None:
-    terms = Terms("default/chat", RequestClass.INTERACTIVE, stream, 10, 30.0, 2)
-    record = RECORD._replace(outcome=outcome, terms=terms, meter=Meter(output=tokens))
+    terms = RequestTerms("default/chat", RequestClass.INTERACTIVE, stream, 10, 30.0, 2)
+    record = RECORD._replace(outcome=outcome, terms=terms, meter=TokenUsage(output=tokens))
     assert counted(CHAT, record).keys() == NAMES
 
 
 def test_a_deleted_service_leaves_nothing() -> None:
     metrics = Metrics("gateway")
-    ServiceSeries(metrics, CHAT)
+    ServiceMetrics(metrics, CHAT)
     forget(metrics, "default", "chat")
     assert not [name for name in samples(metrics) if "chat" in name]
 
 
 def test_a_changed_promise_keeps_the_counts() -> None:
     metrics = Metrics("gateway")
-    series = ServiceSeries(metrics, CHAT)
+    series = ServiceMetrics(metrics, CHAT)
     series.classes[RequestClass.INTERACTIVE].ended(RECORD, [])
     forget(metrics, "default", "chat", promises_only=True)
-    ServiceSeries(metrics, picture(service()).services["default/chat"])
+    ServiceMetrics(metrics, picture(service()).services["default/chat"])
     shown = samples(metrics)
     assert (
         shown['paceline_requests_total{class="interactive",outcome="ok",pisvc="chat",pisvc_namespace="default"}'] == 1

@@ -13,7 +13,7 @@ from paceline_core.auth import TokenSigner
 from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock
 from paceline_gateway.config import Quota
-from paceline_gateway.stores.messages import Call, read_reply, write_call
+from paceline_gateway.stores.messages import ExchangeRequest, read_reply, write_call
 from paceline_gateway.stores.peers import LEASE, PATH
 
 pytestmark = pytest.mark.real
@@ -78,7 +78,7 @@ async def test_while_nobody_counts_each_gateway_has_its_share(tmp_path: Path, ma
 
 async def test_only_gateways_are_let_at_the_counters(tmp_path: Path, make_worker: MakeWorker) -> None:
     async with pair(tmp_path, make_worker) as (left, right):
-        body, now = write_call(Call("stranger", 10.0, ())), SystemClock().utc()
+        body, now = write_call(ExchangeRequest("stranger", 10.0, ())), SystemClock().utc()
         own = {HEADER: TokenSigner(left.signing_key, "gateway").token(GATEWAY_AUDIENCE, now)}
         assert (await left.admin.post(PATH, content=body)).status_code == 401
         assert (await left.admin.post(PATH, content=body, headers=left.autoscaler_headers())).status_code == 401

@@ -11,13 +11,13 @@ from tests.gateway.h11_oracle import HARMLESS, STRICTER, Heard, Message, hear_re
 from tests.gateway.http_grammar import mutants, pieces, pipelines, responses
 
 from paceline_core.errors import Code
-from paceline_gateway.config import Limits
-from paceline_gateway.http.message import Headers, Request
+from paceline_gateway.config import HttpLimits
+from paceline_gateway.http.message import Headers, HttpRequest
 from paceline_gateway.http.reader import RequestReader
 from paceline_gateway.http.shared_limit import SharedLimit
-from paceline_gateway.http.upstream import Loss, Upstream
+from paceline_gateway.http.upstream import DisconnectReason, UpstreamConnection
 
-LIMITS = Limits(head_bytes=8192, body_bytes=4096)
+LIMITS = HttpLimits(head_bytes=8192, body_bytes=4096)
 CUTS = st.lists(st.integers(0, 1 << 16), max_size=8)
 
 
@@ -27,7 +27,7 @@ def read(packets: Sequence[bytes]) -> Heard:
     for packet in packets:
         reader.feed(packet)
     for item in reader.ready:
-        if not isinstance(item, Request):
+        if not isinstance(item, HttpRequest):
             heard.fault = item.error.message
             break
         head = item.head
@@ -87,7 +87,7 @@ def test_what_two_parsers_could_read_differently_is_refused(name: str, cuts: Seq
     for packet in pieces(smuggling.REFUSED[name] + smuggling.GET, cuts):
         reader.feed(packet)
     (refusal,) = reader.ready
-    assert not isinstance(refusal, Request)
+    assert not isinstance(refusal, HttpRequest)
     assert refusal.error.code in {Code.INVALID_REQUEST, Code.REQUEST_TOO_LARGE}
     assert not refusal.keep_alive
     compare(smuggling.REFUSED[name] + smuggling.GET, cuts)
@@ -109,7 +109,7 @@ class Ear:
     def __init__(self) -> None:
         self.message: Message | None = None
         self.ended = False
-        self.loss: Loss | None = None
+        self.loss: DisconnectReason | None = None
 
     def head(self, status: int, headers: Headers) -> None:
         assert self.message is None
@@ -126,7 +126,7 @@ class Ear:
         assert self.loss is None
         self.ended = True
 
-    def lost(self, loss: Loss) -> None:
+    def lost(self, loss: DisconnectReason) -> None:
         assert not self.ended
         assert self.loss is None
         self.loss = loss
@@ -159,8 +159,8 @@ class Line:
 def answer(packets: Sequence[bytes], *, eof: bool) -> tuple[Ear, bool]:
     """What is heard of a response that comes in these packets, and whether the connection is kept for others."""
     ear, line = Ear(), Line()
-    kept: list[Upstream] = []
-    upstream = Upstream(kept.append, lambda _: None)
+    kept: list[UpstreamConnection] = []
+    upstream = UpstreamConnection(kept.append, lambda _: None)
     upstream.connection_made(line)  # type: ignore[arg-type]
     upstream.send([b""], ear)
     for packet in packets:

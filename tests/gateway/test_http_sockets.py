@@ -4,14 +4,14 @@ from typing import Any, cast
 
 from paceline_core.clock import ManualClock
 from paceline_core.errors import RequestError
-from paceline_gateway.config import Limits
+from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.connection import Connection
-from paceline_gateway.http.message import Head, Headers, Request
-from paceline_gateway.http.pool import Exchange
-from paceline_gateway.http.reader import Refusal
-from paceline_gateway.http.reply import Reply
+from paceline_gateway.http.message import Head, Headers, HttpRequest
+from paceline_gateway.http.pool import UpstreamExchange
+from paceline_gateway.http.reader import RejectedRequest
+from paceline_gateway.http.reply import ResponseWriter
 from paceline_gateway.http.server import Server
-from paceline_gateway.http.upstream import Loss, Upstream
+from paceline_gateway.http.upstream import DisconnectReason, UpstreamConnection
 
 
 class Socket:
@@ -63,16 +63,16 @@ class Silent:
     def turn_away(self, head: Head) -> RequestError | None:
         raise AssertionError(head)
 
-    def handle(self, request: Request, reply: Reply) -> None:
+    def handle(self, request: HttpRequest, reply: ResponseWriter) -> None:
         raise AssertionError(request)
 
-    def refuse(self, refusal: Refusal, reply: Reply) -> None:
+    def refuse(self, refusal: RejectedRequest, reply: ResponseWriter) -> None:
         raise AssertionError(refusal)
 
 
 def test_both_legs_send_without_delay() -> None:
-    connection = Connection(Server(Silent(), Limits(), ManualClock()))
-    upstream = Upstream(lambda _: None, lambda _: None)
+    connection = Connection(Server(Silent(), HttpLimits(), ManualClock()))
+    upstream = UpstreamConnection(lambda _: None, lambda _: None)
     for protocol in (connection, upstream):
         transport: Any = Transport()
         protocol.connection_made(cast("asyncio.Transport", transport))
@@ -85,7 +85,7 @@ class Prompt(Silent):
     def gate(self, head: Head) -> RequestError | None:
         return None
 
-    def handle(self, request: Request, reply: Reply) -> None:
+    def handle(self, request: HttpRequest, reply: ResponseWriter) -> None:
         reply.whole(200, b"", request.head.path.encode())
 
 
@@ -93,7 +93,7 @@ class Taker:
     """Notes at each piece whether its exchange is complete."""
 
     def __init__(self) -> None:
-        self.exchange = Exchange(self)
+        self.exchange = UpstreamExchange(self)
         self.seen: list[bool] = []
         self.ended = False
 
@@ -105,12 +105,12 @@ class Taker:
     def end(self) -> None:
         self.ended = True
 
-    def lost(self, loss: Loss) -> None:
+    def lost(self, loss: DisconnectReason) -> None:
         raise AssertionError(loss)
 
 
 def test_an_exchange_is_complete_at_the_piece_that_its_end_follows_at_once() -> None:
-    upstream = Upstream(lambda _: None, lambda _: None)
+    upstream = UpstreamConnection(lambda _: None, lambda _: None)
     upstream.connection_made(cast("asyncio.Transport", Transport()))
     one, two = Taker(), Taker()
     one.exchange.use(upstream, [b"POST"])
@@ -124,7 +124,7 @@ def test_an_exchange_is_complete_at_the_piece_that_its_end_follows_at_once() -> 
 
 
 def test_answers_do_not_pile_up_for_a_pipeline_that_reads_nothing() -> None:
-    connection, transport = Connection(Server(Prompt(), Limits(), ManualClock())), Transport()
+    connection, transport = Connection(Server(Prompt(), HttpLimits(), ManualClock())), Transport()
     connection.connection_made(cast("asyncio.Transport", transport))
     connection.pause_writing()
     connection.data_received(b"GET /a HTTP/1.1\r\nhost: a\r\n\r\nGET /b HTTP/1.1\r\nhost: a\r\n\r\n")

@@ -15,15 +15,15 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.objects import Tenant, resolve_tenant
 from paceline_core.registry.enums import ClientLimit
 from paceline_core.telemetry import Metrics
-from paceline_gateway.config import Limits
+from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.connection import Connection
 from paceline_gateway.http.loop_budget import REQUEST, SLICE, TURN, LoopBudget
-from paceline_gateway.http.message import Head, Request
-from paceline_gateway.http.reader import Refusal
-from paceline_gateway.http.reply import Reply
+from paceline_gateway.http.message import Head, HttpRequest
+from paceline_gateway.http.reader import RejectedRequest
+from paceline_gateway.http.reply import ResponseWriter
 from paceline_gateway.http.server import PAUSE_S, Server
 from paceline_gateway.http.websocket import CONTROLS, FRAGMENTS, POLICY, WebSocket
-from paceline_gateway.telemetry.process import Outlets, ProcessSeries
+from paceline_gateway.telemetry.process import LogSinks, ProcessMetrics
 
 GET = b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n"
 CHUNKED = b"POST /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -35,9 +35,9 @@ class App:
     """Answers at once, or never where it `holds`; `gate` refuses the path /no."""
 
     def __init__(self, *, holds: bool = False) -> None:
-        self.handled: list[Request] = []
-        self.refused: list[Refusal] = []
-        self.replies: list[Reply] = []
+        self.handled: list[HttpRequest] = []
+        self.refused: list[RejectedRequest] = []
+        self.replies: list[ResponseWriter] = []
         self.holds = holds
 
     def gate(self, head: Head) -> RequestError | None:
@@ -53,13 +53,13 @@ class App:
     def standing(self, _: Head) -> bytes:
         return b""
 
-    def handle(self, request: Request, reply: Reply) -> None:
+    def handle(self, request: HttpRequest, reply: ResponseWriter) -> None:
         self.handled.append(request)
         self.replies.append(reply)
         if not self.holds:
             reply.whole(200, b"", b"ok")
 
-    def refuse(self, refusal: Refusal, reply: Reply) -> None:
+    def refuse(self, refusal: RejectedRequest, reply: ResponseWriter) -> None:
         self.refused.append(refusal)
         reply.fail(refusal.error)
 
@@ -70,7 +70,7 @@ class World:
     def __init__(self, app: App | None = None, **limits: Any) -> None:
         self.app, self.clock = app or App(), ManualClock()
         self.soon: deque[Callable[[], None]] = deque()
-        self.server = Server(self.app, Limits(**limits), self.clock, LoopBudget(self.soon.append))
+        self.server = Server(self.app, HttpLimits(**limits), self.clock, LoopBudget(self.soon.append))
         self.addresses = count(1)
 
     def connect(self, address: str = "10.0.0.1") -> tuple[Connection, Transport]:
@@ -315,7 +315,7 @@ def test_a_burst_of_clients_where_every_place_answers_costs_one_look_at_all_plac
 def test_what_was_bounded_is_counted_by_limit() -> None:
     world = World(connections=1)
     metrics = Metrics("gateway")
-    series = ProcessSeries(metrics, world.server, Outlets())
+    series = ProcessMetrics(metrics, world.server, LogSinks())
     world.connect()
     connection, _ = world.connect()
     world.server.budget.left = 0

@@ -11,21 +11,21 @@ from paceline_core.kube.cluster import Manifest
 from paceline_core.objects import InferenceService, Tenant, read
 from paceline_core.objects.model_names import claimed
 from paceline_core.objects.resolved import ResolvedTenant
-from paceline_gateway.routing.directory import Directory, Unread, directory
-from paceline_gateway.routing.models import Asker, Destination, locate, usable_names
+from paceline_gateway.routing.directory import ConfigSnapshot, Unread, directory
+from paceline_gateway.routing.models import Destination, Requester, resolve_model, usable_names
 
 HEADERS: dict[bytes, bytes] = {}
 
 
-def of(seen: Directory, name: str = "team") -> ResolvedTenant:
+def of(seen: ConfigSnapshot, name: str = "team") -> ResolvedTenant:
     return seen.tenants[name]
 
 
-def find(name: str, seen: Directory, tenant_name: str = "team", draw: float = 0.0) -> Destination:
-    return locate(name, Asker(of(seen, tenant_name), HEADERS), seen, draw)[0]
+def find(name: str, seen: ConfigSnapshot, tenant_name: str = "team", draw: float = 0.0) -> Destination:
+    return resolve_model(name, Requester(of(seen, tenant_name), HEADERS), seen, draw)[0]
 
 
-def refused(name: str, seen: Directory, tenant_name: str = "team") -> RequestError:
+def refused(name: str, seen: ConfigSnapshot, tenant_name: str = "team") -> RequestError:
     with pytest.raises(RequestError) as caught:
         find(name, seen, tenant_name)
     return caught.value
@@ -49,7 +49,7 @@ def test_during_a_rename_both_names_reach_pods_of_either_name_and_the_old_one_yi
     assert {(find(name, seen).service.key, find(name, seen).model) for name in ("new", "old", "chat")} == {
         ("default/chat", "default/chat")
     }
-    assert set(usable_names(Asker(of(seen), HEADERS), seen)) == {"new"}
+    assert set(usable_names(Requester(of(seen), HEADERS), seen)) == {"new"}
     claimed_since = picture(renamed, service("old", "young", created="2026-03-01T00:00:00Z"), tenant())
     assert find("old", claimed_since).service.key == "young/old"
     foreign = service(served_name="new") | {"status": {"workload": {"servedName": "young/x"}}}
@@ -117,18 +117,18 @@ def test_a_route_none_of_whose_backends_exists_leads_to_its_fallback() -> None:
         seen = picture(service("b"), route("m", backend, fallback=["none", "b"]), tenant())
         found = find("m", seen)
         assert (found.service.name, found.model, found.when) == ("b", "b", "fallback")
-        assert usable_names(Asker(of(seen), HEADERS), seen).keys() == {"b", "m"}
+        assert usable_names(Requester(of(seen), HEADERS), seen).keys() == {"b", "m"}
 
 
 def test_a_route_nothing_of_which_exists_does_not_exist() -> None:
     seen = picture(service("b"), route("m", {"service": "gone"}, fallback=["none"]), tenant())
     assert refused("m", seen).code is Code.MODEL_NOT_FOUND
-    assert usable_names(Asker(of(seen), HEADERS), seen).keys() == {"b"}
+    assert usable_names(Requester(of(seen), HEADERS), seen).keys() == {"b"}
 
 
 def test_a_route_to_outside_endpoints_hides_no_other_model_from_the_list() -> None:
     seen = picture(service("b"), route("m", {"url": "https://api.example.com/v1"}), tenant())
-    assert usable_names(Asker(of(seen), HEADERS), seen).keys() == {"b"}
+    assert usable_names(Requester(of(seen), HEADERS), seen).keys() == {"b"}
 
 
 def test_a_routes_retry_terms_come_with_it() -> None:
@@ -153,8 +153,8 @@ def test_a_route_applies_to_the_tenants_it_names() -> None:
 def test_a_route_applies_to_requests_with_its_headers() -> None:
     canary = route("m", {"service": "b"}, matches=[{"headers": [{"name": "X-Try", "value": "new"}]}])
     seen = picture(service("m"), service("b"), canary, tenant())
-    assert locate("m", Asker(of(seen), {b"x-try": b"new"}), seen, 0.0)[0].service.name == "b"
-    assert locate("m", Asker(of(seen), {b"x-try": b"old"}), seen, 0.0)[0].service.name == "m"
+    assert resolve_model("m", Requester(of(seen), {b"x-try": b"new"}), seen, 0.0)[0].service.name == "b"
+    assert resolve_model("m", Requester(of(seen), {b"x-try": b"old"}), seen, 0.0)[0].service.name == "m"
 
 
 def test_tenants_of_other_namespaces_are_not_honoured() -> None:
@@ -172,7 +172,7 @@ def test_every_listed_name_leads_to_the_service_it_is_listed_for() -> None:
         route("public", {"service": "x"}, namespace="new"),
         tenant(services=["old/*", "new/*"]),
     )
-    names = usable_names(Asker(of(seen), HEADERS), seen)
+    names = usable_names(Requester(of(seen), HEADERS), seen)
     assert set(names) == {"chat", "new/chat", "llama", "public"}
     for name, found in names.items():
         assert find(name, seen).service.key == found.key
@@ -184,7 +184,7 @@ def test_a_service_is_listed_by_its_name_where_a_route_of_that_name_does_not_app
     missing = route("o", {"service": "gone"})
     services = [service(name) for name in "bmno"]
     seen = picture(*services, header, private, missing, tenant())
-    names = usable_names(Asker(of(seen), HEADERS), seen)
+    names = usable_names(Requester(of(seen), HEADERS), seen)
     assert names.keys() == {"b", "m", "n", "o"}
     for name, found in names.items():
         assert find(name, seen).service.key == found.key
@@ -194,13 +194,13 @@ def test_a_route_is_listed_for_who_asks_with_its_headers_and_hidden_from_others(
     canary = route("m", {"service": "b"}, matches=[{"headers": [{"name": "X-Try", "value": "new"}]}])
     seen = picture(service("b"), canary, tenant())
     for headers, listed in (({b"x-try": b"new"}, {"b", "m"}), ({b"x-try": b"old"}, {"b"}), ({}, {"b"})):
-        asker = Asker(of(seen), headers)
+        asker = Requester(of(seen), headers)
         assert usable_names(asker, seen).keys() == listed
 
 
 def test_a_service_hidden_behind_a_public_name_is_listed_by_its_full_one() -> None:
     seen = picture(service("chat"), service("b"), route("chat", {"service": "b"}), tenant())
-    assert {name: s.key for name, s in usable_names(Asker(of(seen), HEADERS), seen).items()} == {
+    assert {name: s.key for name, s in usable_names(Requester(of(seen), HEADERS), seen).items()} == {
         "default/chat": "default/chat", "b": "default/b", "chat": "default/b",
     }  # fmt: skip
 
@@ -218,7 +218,7 @@ def answers(name: str, *objects: Manifest, headers: dict[bytes, bytes] = HEADERS
     """The key of the service that answers to a tenant who may use everything, or what is said."""
     seen = picture(*objects, tenant(**allowed))
     try:
-        return locate(name, Asker(of(seen), headers), seen, 0.0)[0].service.key
+        return resolve_model(name, Requester(of(seen), headers), seen, 0.0)[0].service.key
     except RequestError:
         return None
 
@@ -334,7 +334,7 @@ def test_nobody_is_sent_to_a_younger_objects_namespace(objects: list[Manifest], 
             if prefix not in spaces or one["namespace"] == prefix
         )
         assert found.partition("/")[0] == oldest[2]
-    names = usable_names(Asker(of(caller), HEADERS), caller)
+    names = usable_names(Requester(of(caller), HEADERS), caller)
     assert {listed: answers(listed, *objects, services=allowed) for listed in names} == {
         listed: service.key for listed, service in names.items()
     }
@@ -348,7 +348,7 @@ def test_an_object_that_this_version_cannot_read_hands_its_names_to_nobody() -> 
         seen = directory([claim, read(InferenceService, younger)], [], [read(Tenant, tenant())], [], NAMESPACE)
         assert refused("llama", seen).code is Code.MODEL_NOT_FOUND
         assert find("evil/chat", seen).service.key == "evil/chat"
-        assert "llama" not in usable_names(Asker(of(seen), HEADERS), seen)
+        assert "llama" not in usable_names(Requester(of(seen), HEADERS), seen)
         other = tenant(services=["evil/*"])
         alone = directory([claim, read(InferenceService, younger)], [], [read(Tenant, other)], [], NAMESPACE)
         assert find("llama", alone).service.key == "evil/chat"

@@ -13,12 +13,12 @@ from paceline_core.objects.defaults import resolve_tenant
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.objects.tenant import Tenant
 from paceline_core.objects.validate import read
-from paceline_gateway.quota.outputs import PRIOR, Outputs
+from paceline_gateway.quota.outputs import PRIOR, OutputLengthEstimator
 from paceline_gateway.requests.estimate import PromptEstimate
-from paceline_gateway.requests.prompt import Prompt
-from paceline_gateway.usage.exposure import SLACK, Exposure, reserve
-from paceline_gateway.usage.ledger import Ledger
-from paceline_gateway.usage.nouns import Spent, Stored
+from paceline_gateway.requests.prompt import PromptSize
+from paceline_gateway.usage.exposure import SLACK, BudgetExposure, reserve
+from paceline_gateway.usage.ledger import UsageLedger
+from paceline_gateway.usage.nouns import StoredUsage, UsageAmount
 
 TEAM, START = "team", datetime(2026, 11, 1, tzinfo=UTC)
 DOLLAR = Decimal("0.00001")
@@ -29,8 +29,8 @@ def team(**monthly: object) -> ResolvedTenant:
     return resolve_tenant(read(Tenant, manifests.tenant(TEAM, limits={"monthly": monthly})))
 
 
-def spent(prompt: int, output: int) -> Spent:
-    return Spent(1, prompt, output, (prompt + output) * DOLLAR)
+def spent(prompt: int, output: int) -> UsageAmount:
+    return UsageAmount(1, prompt, output, (prompt + output) * DOLLAR)
 
 
 @dataclass
@@ -38,21 +38,21 @@ class Gateway:
     """What a gateway knows of the tenant; `open` are requests with the most that they may use."""
 
     tenant: ResolvedTenant
-    ledger: Ledger = field(default_factory=lambda: Ledger("g", START))
-    exposure: Exposure = field(default_factory=Exposure)
-    outputs: Outputs = field(default_factory=Outputs)
+    ledger: UsageLedger = field(default_factory=lambda: UsageLedger("g", START))
+    exposure: BudgetExposure = field(default_factory=BudgetExposure)
+    outputs: OutputLengthEstimator = field(default_factory=OutputLengthEstimator)
     prompts: PromptEstimate = field(default_factory=PromptEstimate)
-    open: dict[int, tuple[Prompt, int, int]] = field(default_factory=dict)
+    open: dict[int, tuple[PromptSize, int, int]] = field(default_factory=dict)
     asked: int = 0
     largest: int = 0
 
     def __post_init__(self) -> None:
-        self.ledger.seen(TEAM, Stored("1"))
+        self.ledger.seen(TEAM, StoredUsage("1"))
 
     def ask(self, text: int, limit: int, choices: int = 1, least: int = 0) -> bool:
         """Whether a request is let in."""
         self.asked += 1
-        prompt = Prompt(text)
+        prompt = PromptSize(text)
         need = spent(
             self.prompts.tokens(prompt, TEAM), self.outputs.expected(TEAM, limit, choices, least=min(least, limit))
         )
@@ -77,7 +77,7 @@ class Gateway:
         if output:
             self.outputs.learn(TEAM, output, choices)
 
-    def end_all_at_their_most(self) -> Spent:
+    def end_all_at_their_most(self) -> UsageAmount:
         while self.open:
             self.end(1.0, 1.0)
         return self.ledger.used(TEAM)
@@ -131,23 +131,26 @@ def test_no_tenant_passes_its_month_by_more_than_a_tenth_or_one_request(
 def test_several_gateways_share_the_slack() -> None:
     tenant = team(tokens=1000)
     for gateways, let in ((1, True), (2, False)):
-        exposure, ledger = Exposure(), Ledger("g", START)
+        exposure, ledger = BudgetExposure(), UsageLedger("g", START)
         for request in range(2):
-            assert reserve(ledger, exposure, request, tenant, Spent(1, 0, 10), Spent(1, 0, 60), gateways) is None
-        assert (exposure.of(TEAM) == Spent(0, 0, 100)) == let
+            assert (
+                reserve(ledger, exposure, request, tenant, UsageAmount(1, 0, 10), UsageAmount(1, 0, 60), gateways)
+                is None
+            )
+        assert (exposure.of(TEAM) == UsageAmount(0, 0, 100)) == let
 
 
 def test_tenants_do_not_see_each_others_exposure() -> None:
-    exposure = Exposure()
-    exposure.add(1, "a", Spent(0, 5, 5))
-    exposure.add(2, "b", Spent(0, 1, 1))
+    exposure = BudgetExposure()
+    exposure.add(1, "a", UsageAmount(0, 5, 5))
+    exposure.add(2, "b", UsageAmount(0, 1, 1))
     exposure.release(1)
     exposure.release(1)
-    assert (exposure.of("a"), exposure.of("b").tokens, len(exposure)) == (Spent(), 2, 1)
+    assert (exposure.of("a"), exposure.of("b").tokens, len(exposure)) == (UsageAmount(), 2, 1)
 
 
 def test_what_an_answer_has_for_certain_is_reserved() -> None:
-    outputs = Outputs()
+    outputs = OutputLengthEstimator()
     for _ in range(30):
         outputs.learn(TEAM, 5, 1)
     assert outputs.expected(TEAM, 4096, 3) == 15
@@ -156,7 +159,7 @@ def test_what_an_answer_has_for_certain_is_reserved() -> None:
 
 
 def test_while_much_is_open_no_less_than_the_prior_is_reserved() -> None:
-    outputs = Outputs()
+    outputs = OutputLengthEstimator()
     for _ in range(30):
         outputs.learn(TEAM, 5, 1)
     assert outputs.expected(TEAM, 4096, 2, crowded=True) == 2 * PRIOR

@@ -23,8 +23,8 @@ from paceline_core.auth import new_signing_key
 from paceline_core.clock import SystemClock
 from paceline_core.telemetry.resource import resource
 from paceline_core.telemetry.span_queue import SpanQueue
-from paceline_gateway.telemetry.process import Outlets
-from paceline_gateway.telemetry.spans import SpanWriter
+from paceline_gateway.telemetry.process import LogSinks
+from paceline_gateway.telemetry.spans import RequestSpanWriter
 
 pytestmark = pytest.mark.real
 KEY = new_signing_key()
@@ -34,14 +34,16 @@ SAMPLED = {"traceparent": f"00-{TRACE}-{CALLER}-01", "x-request-id": "mine"}
 LONG: dict[str, Any] = STREAM | {"max_tokens": 30, "ignore_eos": True}
 
 
-def writer(endpoint: str, timeout_s: float = 10.0) -> SpanWriter:
+def writer(endpoint: str, timeout_s: float = 10.0) -> RequestSpanWriter:
     exporter = OTLPSpanExporter(f"{endpoint}/v1/traces", timeout=timeout_s)
-    return SpanWriter(SpanQueue(exporter, delay_s=0.0), resource({"service.name": "paceline-gateway"}), SystemClock())
+    return RequestSpanWriter(
+        SpanQueue(exporter, delay_s=0.0), resource({"service.name": "paceline-gateway"}), SystemClock()
+    )
 
 
 @contextlib.asynccontextmanager
 async def traced(directory: Path, collector: Collector, **more: Any) -> AsyncIterator[Stand]:
-    async with gateway(directory, outlets=Outlets(spans=writer(collector.endpoint)), **more) as stand:
+    async with gateway(directory, outlets=LogSinks(spans=writer(collector.endpoint)), **more) as stand:
         yield stand
 
 
@@ -143,7 +145,7 @@ async def test_a_request_that_fails_says_so(tmp_path: Path, make_worker: MakeWor
 
 
 async def test_a_collector_that_is_away_costs_spans_and_no_request(tmp_path: Path, make_worker: MakeWorker) -> None:
-    async with gateway(tmp_path, outlets=Outlets(spans=writer("http://127.0.0.1:9", 0.1))) as stand:
+    async with gateway(tmp_path, outlets=LogSinks(spans=writer("http://127.0.0.1:9", 0.1))) as stand:
         stand.work(await make_worker())
         for _ in range(3):
             assert (await stand.client.post(PATH, json=CHAT, headers=SAMPLED)).status_code == 200

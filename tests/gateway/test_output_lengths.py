@@ -3,19 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_gateway.quota.outputs import ENOUGH, PRIOR, TENANTS, Lengths, Outputs
+from paceline_gateway.quota.outputs import ENOUGH, PRIOR, TENANTS, LengthHistogram, OutputLengthEstimator
 
 
-def learned(*lengths: int, tenant: str = "team") -> Outputs:
-    outputs = Outputs()
+def learned(*lengths: int, tenant: str = "team") -> OutputLengthEstimator:
+    outputs = OutputLengthEstimator()
     for tokens in lengths:
         outputs.learn(tenant, tokens, 1)
     return outputs
 
 
 def test_nothing_known_means_the_guess_or_the_limit() -> None:
-    assert Outputs().expected("team", None, 1) == PRIOR
-    assert Outputs().expected("team", 10, 1) == 10
+    assert OutputLengthEstimator().expected("team", None, 1) == PRIOR
+    assert OutputLengthEstimator().expected("team", 10, 1) == 10
 
 
 def test_nine_in_ten_answers_are_no_longer_than_what_is_reserved() -> None:
@@ -30,7 +30,7 @@ def test_what_is_reserved_is_capped_by_what_is_asked_for_each_choice() -> None:
 
 
 def test_an_answer_in_several_choices_counts_as_so_many_answers() -> None:
-    outputs = Outputs()
+    outputs = OutputLengthEstimator()
     for _ in range(50):
         outputs.learn("team", 400, 4)
     assert 100 <= outputs.expected("team", None, 1) <= 112
@@ -60,7 +60,7 @@ def test_it_follows_answers_that_become_longer() -> None:
 
 
 def test_only_so_many_tenants_are_remembered() -> None:
-    outputs = Outputs()
+    outputs = OutputLengthEstimator()
     for number in range(TENANTS + 50):
         outputs.learn(f"t{number}", 5, 1)
     assert len(outputs) == TENANTS
@@ -68,7 +68,7 @@ def test_only_so_many_tenants_are_remembered() -> None:
 
 @given(st.lists(st.integers(0, 2**21 - 1), min_size=1, max_size=60))
 def test_a_quantile_lies_at_most_a_quarter_above_an_answer_that_was_seen(lengths: list[int]) -> None:
-    kept = Lengths()
+    kept = LengthHistogram()
     for tokens in lengths:
         kept.learn(tokens)
     found = kept.quantile()

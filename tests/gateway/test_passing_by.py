@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 from tests.gateway.pieces import endpoint, report
 
 from paceline_core.registry import RequestClass
-from paceline_gateway.queues.dispatcher import Caps, Dispatcher
-from paceline_gateway.queues.ticket import Ticket
-from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.pace import Pace
+from paceline_gateway.queues.dispatcher import Dispatcher, QueueLimits
+from paceline_gateway.queues.ticket import QueuedRequest
+from paceline_gateway.routing.fleet import WorkerPool
+from paceline_gateway.routing.pace import ShortestTTFT
 from paceline_gateway.routing.worker import Worker
 
 NOW = 100.0
@@ -18,19 +18,19 @@ STEP = st.tuples(
 
 
 def dispatcher(slots: int = 4) -> Dispatcher:
-    fleet = Fleet(Pace(0.5), silence_s=1000.0, lookahead_s=0.5, prefix_bytes=1 << 20)
+    fleet = WorkerPool(ShortestTTFT(0.5), silence_s=1000.0, lookahead_s=0.5, prefix_bytes=1 << 20)
     fleet.update([endpoint("w0"), endpoint("w1")])
     for name in ("w0", "w1"):
         fleet.says(name, report(name, slots=slots), NOW)
-    return Dispatcher(fleet, Caps(held=100, size=10**6))
+    return Dispatcher(fleet, QueueLimits(held=100, size=10**6))
 
 
-def ticket(number: int, tenant: str, cls: RequestClass, tokens: int, output: int, now: float) -> Ticket:
+def ticket(number: int, tenant: str, cls: RequestClass, tokens: int, output: int, now: float) -> QueuedRequest:
     weight = 1 + (tenant == "b")
-    return Ticket(number, cls, tokens, 40, now + 30, tenant=tenant, weight=weight, expected_output=output)
+    return QueuedRequest(number, cls, tokens, 40, now + 30, tenant=tenant, weight=weight, expected_output=output)
 
 
-def stood(room: Dispatcher, who: Ticket, now: float) -> Worker | None:
+def stood(room: Dispatcher, who: QueuedRequest, now: float) -> Worker | None:
     room.join(who, now)
     gone = room.assign(now)
     return gone[0][1] if gone else None
@@ -66,8 +66,8 @@ def test_it_leaves_everything_as_if_it_had_stood_in_line(
                 room.settle(each, tokens + 2.0)
 
 
-def vars_of(who: Ticket) -> list[object]:
-    return [getattr(who, name) for name in Ticket.__slots__]
+def vars_of(who: QueuedRequest) -> list[object]:
+    return [getattr(who, name) for name in QueuedRequest.__slots__]
 
 
 def test_nobody_passes_those_who_wait() -> None:

@@ -14,8 +14,8 @@ from tests.gateway.stand import CHAT, STREAM, Stand, gateway, until
 
 from paceline_core.auth import new_signing_key
 from paceline_core.registry import RequestClass
-from paceline_core.telemetry import Outlet
-from paceline_gateway.telemetry.process import Outlets
+from paceline_core.telemetry import BackgroundWriter
+from paceline_gateway.telemetry.process import LogSinks
 
 pytestmark = pytest.mark.real
 KEY = new_signing_key()
@@ -63,7 +63,7 @@ async def kill(rig: Rig) -> None:
 async def test_the_phases_of_every_kind_of_request_sum_to_its_time(tmp_path: Path) -> None:
     log = io.StringIO()
     with replicas(tmp_path, 3, KEY, engine=EMULATED) as workers:
-        outlets, limits = Outlets(Outlet(log)), {"resume_s": 1.0}
+        outlets, limits = LogSinks(BackgroundWriter(log)), {"resume_s": 1.0}
         async with gateway(tmp_path, limits, signing_key=KEY, outlets=outlets) as stand:
             await stand.serve([worker.endpoint for worker in workers])
             rig = Rig(stand, workers, log)
@@ -85,7 +85,7 @@ async def test_the_phases_of_every_kind_of_request_sum_to_its_time(tmp_path: Pat
 
 async def test_a_request_that_waited_in_vain_has_phases_too(tmp_path: Path) -> None:
     log = io.StringIO()
-    async with gateway(tmp_path, outlets=Outlets(Outlet(log))) as stand:
+    async with gateway(tmp_path, outlets=LogSinks(BackgroundWriter(log))) as stand:
         rig = Rig(stand, [], log)
         stand.cluster.put(service(classes={"interactive": {"holdTimeout": "300ms"}}))
         floor = stand.process.floor

@@ -7,14 +7,21 @@ from tests.every import cases
 
 from paceline_core.errors import Code, RequestError, Unreachable
 from paceline_gateway.queues.common import TOLD
-from paceline_gateway.quota.nouns import UNLIMITED, Ask, Grant
-from paceline_gateway.stores.messages import Call, Reply, read_call, read_reply, write_call, write_reply
+from paceline_gateway.quota.nouns import UNLIMITED, LeaseGrant, LeaseRequest
+from paceline_gateway.stores.messages import (
+    ExchangeRequest,
+    ExchangeResponse,
+    read_call,
+    read_reply,
+    write_call,
+    write_reply,
+)
 from paceline_gateway.stores.peers import address_of
 
 NUMBER = st.floats(-1e12, 1e12) | st.just(UNLIMITED)
 VECTOR = st.tuples(NUMBER, NUMBER, NUMBER, NUMBER)
 ASK = st.builds(
-    Ask, st.text(max_size=20), st.just("g0"), st.integers(0, 2**50), VECTOR, VECTOR, VECTOR, VECTOR, VECTOR,
+    LeaseRequest, st.text(max_size=20), st.just("g0"), st.integers(0, 2**50), VECTOR, VECTOR, VECTOR, VECTOR, VECTOR,
     st.integers(0, 2**53), st.none() | VECTOR,
 )  # fmt: skip
 
@@ -23,14 +30,18 @@ SUMS = st.none() | st.dictionaries(st.text(max_size=20), st.floats(-1e12, 1e12),
 
 
 @given(st.lists(ASK, max_size=5), st.floats(0, 100), SUMS)
-def test_a_call_is_read_as_it_was_written(asks: list[Ask], ttl_s: float, served: dict[str, float] | None) -> None:
-    call = Call("g0", ttl_s, tuple(asks), served)
+def test_a_call_is_read_as_it_was_written(
+    asks: list[LeaseRequest], ttl_s: float, served: dict[str, float] | None
+) -> None:
+    call = ExchangeRequest("g0", ttl_s, tuple(asks), served)
     assert read_call(write_call(call)) == call
 
 
-@given(st.lists(st.builds(Grant, VECTOR, VECTOR, st.integers(0, 2**53)), max_size=5), st.integers(0, 99), SUMS)
-def test_a_reply_is_read_as_it_was_written(grants: list[Grant], gateways: int, served: dict[str, float] | None) -> None:
-    reply = Reply(gateways, tuple(grants), served)
+@given(st.lists(st.builds(LeaseGrant, VECTOR, VECTOR, st.integers(0, 2**53)), max_size=5), st.integers(0, 99), SUMS)
+def test_a_reply_is_read_as_it_was_written(
+    grants: list[LeaseGrant], gateways: int, served: dict[str, float] | None
+) -> None:
+    reply = ExchangeResponse(gateways, tuple(grants), served)
     assert read_reply(write_reply(reply), len(grants)) == reply
 
 
@@ -80,6 +91,6 @@ def test_the_holders_name_begins_with_where_it_is(holder: str, address: tuple[st
 
 
 def test_one_call_tells_of_so_many_tenants_and_no_more() -> None:
-    told = read_call(write_call(Call("g0", 1.0, (), {f"t{number}": 1.0 for number in range(TOLD + 9)})))
+    told = read_call(write_call(ExchangeRequest("g0", 1.0, (), {f"t{number}": 1.0 for number in range(TOLD + 9)})))
     assert told.served is not None
     assert len(told.served) == TOLD

@@ -7,36 +7,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.quota_bench import ONE, asked, granted, limited, refused
 
-from paceline_core.errors import Code, RequestError, answer
+from paceline_core.errors import Code, RequestError, error_response
 from paceline_core.registry import Outcome, RequestClass
-from paceline_gateway.quota.nouns import SIZE, Reservation, Use
-from paceline_gateway.quota.pool import Pool
-from paceline_gateway.quota.quotas import FORGET_S, Quotas
-from paceline_gateway.quota.use import made_since, used
-from paceline_gateway.requests.nouns import Meter, Record, Terms
+from paceline_gateway.quota.nouns import SIZE, QuotaUsage, Reservation
+from paceline_gateway.quota.pool import BucketStore
+from paceline_gateway.quota.quotas import FORGET_S, QuotaManager
+from paceline_gateway.quota.use import charged_usage, made_since
+from paceline_gateway.requests.nouns import RequestRecord, RequestTerms, TokenUsage
 
 
-def record(outcome: Outcome, *, sent: bool = True, prompt: int = 0, output: int = 0) -> Record:
-    meter = Meter(prompt=prompt, output=output)
-    return Record(outcome, 200, None, "team", None, 0.0, 0.0, 1.0 if sent else None, None, 2.0, 1, "w0", meter)
+def record(outcome: Outcome, *, sent: bool = True, prompt: int = 0, output: int = 0) -> RequestRecord:
+    meter = TokenUsage(prompt=prompt, output=output)
+    return RequestRecord(outcome, 200, None, "team", None, 0.0, 0.0, 1.0 if sent else None, None, 2.0, 1, "w0", meter)
 
 
 def test_without_limits_everything_fits_and_nothing_is_told() -> None:
-    quotas, who = Quotas(), limited()
+    quotas, who = QuotaManager(), limited()
     for _ in range(1000):
-        assert granted(quotas, who, Use(1, 10**6, 10**6), 0.0).fields == b""
+        assert granted(quotas, who, QuotaUsage(1, 10**6, 10**6), 0.0).fields == b""
 
 
 @pytest.mark.parametrize(
     ("name", "limit", "use"),
     [
-        ("requestsPerMinute", 60, Use(1, 0, 0)),
-        ("inputTokensPerMinute", 6000, Use(1, 100, 0)),
-        ("outputTokensPerMinute", 6000, Use(1, 0, 100)),
+        ("requestsPerMinute", 60, QuotaUsage(1, 0, 0)),
+        ("inputTokensPerMinute", 6000, QuotaUsage(1, 100, 0)),
+        ("outputTokensPerMinute", 6000, QuotaUsage(1, 0, 100)),
     ],
 )
-def test_a_limit_holds_and_tells_when_to_come_again(name: str, limit: int, use: Use) -> None:
-    quotas, who = Quotas(), limited("team", "open", **{name: limit})
+def test_a_limit_holds_and_tells_when_to_come_again(name: str, limit: int, use: QuotaUsage) -> None:
+    quotas, who = QuotaManager(), limited("team", "open", **{name: limit})
     for _ in range(60):
         granted(quotas, who, use, 0.0)
     error = refused(quotas, who, use, 0.0)
@@ -47,25 +47,25 @@ def test_a_limit_holds_and_tells_when_to_come_again(name: str, limit: int, use: 
 
 
 def test_a_refusal_says_what_is_left_where_the_request_is_larger() -> None:
-    quotas, who = Quotas(), limited(outputTokensPerMinute=300)
-    granted(quotas, who, Use(1, 0, 90), 0.0)
-    error = refused(quotas, who, Use(1, 0, 250), 0.0)
+    quotas, who = QuotaManager(), limited(outputTokensPerMinute=300)
+    granted(quotas, who, QuotaUsage(1, 0, 90), 0.0)
+    error = refused(quotas, who, QuotaUsage(1, 0, 250), 0.0)
     told = "Of your limit of 300 output tokens per minute 210 are left, and this request may use 250; retry in 8.0 s."
     assert error.message == told
-    granted(quotas, who, Use(1, 0, 210), 0.0)
-    used_up = refused(quotas, who, Use(1, 0, 250), 0.0)
+    granted(quotas, who, QuotaUsage(1, 0, 210), 0.0)
+    used_up = refused(quotas, who, QuotaUsage(1, 0, 250), 0.0)
     assert used_up.message == "You have used your limit of 300 output tokens per minute; retry in 50.0 s."
 
 
 def test_a_refusal_never_says_to_retry_in_no_time() -> None:
-    quotas, who = Quotas(), limited(requestsPerMinute=60)
-    granted(quotas, who, Use(60, 0, 0), 0.0)
+    quotas, who = QuotaManager(), limited(requestsPerMinute=60)
+    granted(quotas, who, QuotaUsage(60, 0, 0), 0.0)
     error = refused(quotas, who, ONE, 0.98)
     assert error.message.endswith("retry in 0.1 s.")
 
 
 def test_requests_at_once_are_limited() -> None:
-    quotas, who = Quotas(), limited(concurrency=2)
+    quotas, who = QuotaManager(), limited(concurrency=2)
     first = granted(quotas, who, ONE, 0.0)
     granted(quotas, who, ONE, 0.0)
     assert refused(quotas, who, ONE, 0.0).code is Code.RATE_LIMIT_EXCEEDED
@@ -75,7 +75,7 @@ def test_requests_at_once_are_limited() -> None:
 
 
 def test_the_wait_for_a_slot_is_learned_from_how_long_requests_take() -> None:
-    quotas, who = Quotas(), limited(concurrency=2)
+    quotas, who = QuotaManager(), limited(concurrency=2)
     for number in range(50):
         quotas.settle(granted(quotas, who, ONE, number * 8.0), ONE, number * 8.0 + 8.0)
     granted(quotas, who, ONE, 400.0)
@@ -85,48 +85,48 @@ def test_the_wait_for_a_slot_is_learned_from_how_long_requests_take() -> None:
 
 def test_five_at_once_cannot_pass_a_limit_of_100_tokens_together() -> None:
     """litellm#18730: 663 tokens came through a limit of 100."""
-    quotas, who = Quotas(), limited(outputTokensPerMinute=100)
-    results = [asked(quotas, who, Use(1, 10, 40), 0.0) for _ in range(5)]
+    quotas, who = QuotaManager(), limited(outputTokensPerMinute=100)
+    results = [asked(quotas, who, QuotaUsage(1, 10, 40), 0.0) for _ in range(5)]
     assert [isinstance(result, Reservation) for result in results] == [True, True, False, False, False]
 
 
 def test_what_was_not_used_is_given_back_and_what_was_overdrawn_is_owed() -> None:
-    quotas, who = Quotas(), limited(outputTokensPerMinute=60)
-    quotas.settle(granted(quotas, who, Use(1, 0, 60), 0.0), Use(1, 0, 10), 0.0)
-    last = granted(quotas, who, Use(1, 0, 50), 0.0)
-    quotas.settle(last, Use(1, 0, 80), 0.0)
-    assert refused(quotas, who, Use(1, 0, 10), 0.0).retry_after == pytest.approx(40.0)
+    quotas, who = QuotaManager(), limited(outputTokensPerMinute=60)
+    quotas.settle(granted(quotas, who, QuotaUsage(1, 0, 60), 0.0), QuotaUsage(1, 0, 10), 0.0)
+    last = granted(quotas, who, QuotaUsage(1, 0, 50), 0.0)
+    quotas.settle(last, QuotaUsage(1, 0, 80), 0.0)
+    assert refused(quotas, who, QuotaUsage(1, 0, 10), 0.0).retry_after == pytest.approx(40.0)
 
 
 def test_what_comes_back_late_does_not_lie_on_top_of_a_full_limit() -> None:
-    quotas, who = Quotas(), limited(outputTokensPerMinute=60)
-    quotas.settle(granted(quotas, who, Use(1, 0, 60), 0.0), Use(), 60.0)
-    granted(quotas, who, Use(1, 0, 60), 60.0)
-    assert refused(quotas, who, Use(1, 0, 60), 60.0).retry_after == pytest.approx(60.0)
+    quotas, who = QuotaManager(), limited(outputTokensPerMinute=60)
+    quotas.settle(granted(quotas, who, QuotaUsage(1, 0, 60), 0.0), QuotaUsage(), 60.0)
+    granted(quotas, who, QuotaUsage(1, 0, 60), 60.0)
+    assert refused(quotas, who, QuotaUsage(1, 0, 60), 60.0).retry_after == pytest.approx(60.0)
 
 
 def test_a_request_larger_than_the_limit_goes_when_nothing_else_does() -> None:
-    quotas, who = Quotas(), limited(inputTokensPerMinute=60)
-    quotas.settle(granted(quotas, who, Use(1, 600, 0), 0.0), Use(1, 600, 0), 0.0)
-    assert refused(quotas, who, Use(1, 1, 0), 0.0).retry_after == pytest.approx(541.0)
+    quotas, who = QuotaManager(), limited(inputTokensPerMinute=60)
+    quotas.settle(granted(quotas, who, QuotaUsage(1, 600, 0), 0.0), QuotaUsage(1, 600, 0), 0.0)
+    assert refused(quotas, who, QuotaUsage(1, 1, 0), 0.0).retry_after == pytest.approx(541.0)
 
 
 def test_a_wait_that_no_client_keeps_is_not_worth_a_retry() -> None:
-    quotas, who = Quotas(), limited(inputTokensPerMinute=60)
-    granted(quotas, who, Use(1, 600, 0), 0.0)
-    said = answer(refused(quotas, who, Use(1, 1, 0), 0.0))
+    quotas, who = QuotaManager(), limited(inputTokensPerMinute=60)
+    granted(quotas, who, QuotaUsage(1, 600, 0), 0.0)
+    said = error_response(refused(quotas, who, QuotaUsage(1, 1, 0), 0.0))
     assert (said.headers["x-should-retry"], said.headers["retry-after"]) == ("false", "541")
-    assert answer(refused(quotas, who, Use(1, 1, 0), 490.0)).headers["x-should-retry"] == "true"
+    assert error_response(refused(quotas, who, QuotaUsage(1, 1, 0), 490.0)).headers["x-should-retry"] == "true"
 
 
 def test_a_limit_of_zero_cannot_be_waited_for() -> None:
-    error = refused(Quotas(), limited(requestsPerMinute=0), ONE, 0.0)
+    error = refused(QuotaManager(), limited(requestsPerMinute=0), ONE, 0.0)
     assert (error.code, error.retry_after) == (Code.INSUFFICIENT_QUOTA, None)
-    assert answer(error).headers["x-should-retry"] == "false"
+    assert error_response(error).headers["x-should-retry"] == "false"
 
 
 def test_changed_limits_hold_at_once_and_open_requests_still_count() -> None:
-    quotas = Quotas()
+    quotas = QuotaManager()
     first = granted(quotas, limited(concurrency=1), ONE, 0.0)
     narrow = limited(concurrency=1, requestsPerMinute=1)
     assert refused(quotas, narrow, ONE, 0.0).code is Code.RATE_LIMIT_EXCEEDED
@@ -135,7 +135,7 @@ def test_changed_limits_hold_at_once_and_open_requests_still_count() -> None:
 
 
 def test_slots_that_came_back_do_not_outlive_a_narrower_limit() -> None:
-    quotas, wide, narrow = Quotas(), limited(concurrency=5), limited(concurrency=2)
+    quotas, wide, narrow = QuotaManager(), limited(concurrency=5), limited(concurrency=2)
     still = [granted(quotas, wide, ONE, 0.0) for _ in range(5)]
     refused(quotas, narrow, ONE, 0.0)
     for reservation in still:
@@ -147,16 +147,16 @@ def test_slots_that_came_back_do_not_outlive_a_narrower_limit() -> None:
 
 @pytest.mark.parametrize(("before", "after", "left"), [(100, 200, 120), (200, 100, 20), (100, 80, 0), (100, 100, 20)])
 def test_changed_limits_forget_nothing_of_what_is_used(before: int, after: int, left: int) -> None:
-    quotas = Quotas()
-    granted(quotas, limited(outputTokensPerMinute=before), Use(1, 1, 80), 0.0)
+    quotas = QuotaManager()
+    granted(quotas, limited(outputTokensPerMinute=before), QuotaUsage(1, 1, 80), 0.0)
     who = limited(outputTokensPerMinute=after)
     if left:
-        granted(quotas, who, Use(1, 1, left), 0.0)
-    refused(quotas, who, Use(1, 1, 1), 0.0)
+        granted(quotas, who, QuotaUsage(1, 1, left), 0.0)
+    refused(quotas, who, QuotaUsage(1, 1, 1), 0.0)
 
 
 def test_accounts_of_who_is_idle_are_forgotten_and_of_nobody_else() -> None:
-    quotas, now = Quotas(), 0.0
+    quotas, now = QuotaManager(), 0.0
     for number in range(100):
         quotas.settle(granted(quotas, limited(f"t{number}", requestsPerMinute=60), ONE, now), ONE, now)
     granted(quotas, limited("open", requestsPerMinute=60), ONE, now)
@@ -168,30 +168,30 @@ def test_accounts_of_who_is_idle_are_forgotten_and_of_nobody_else() -> None:
 
 @pytest.mark.parametrize("outcome", [Outcome.SHED, Outcome.UPSTREAM_ERROR, Outcome.TIMEOUT])
 def test_what_was_not_served_costs_nothing(outcome: Outcome) -> None:
-    assert used(record(outcome), ONE) == Use()
+    assert charged_usage(record(outcome), ONE) == QuotaUsage()
 
 
 def test_what_never_left_the_queue_costs_nothing() -> None:
-    assert used(record(Outcome.CANCELLED, sent=False), ONE) == Use()
+    assert charged_usage(record(Outcome.CANCELLED, sent=False), ONE) == QuotaUsage()
 
 
 def test_what_was_served_costs_what_it_used() -> None:
-    assert used(record(Outcome.OK, prompt=7, output=9), ONE) == Use(1, 7, 9)
-    assert used(record(Outcome.CANCELLED, output=3), ONE) == Use(1, 100, 3)
-    assert used(record(Outcome.STREAM_ERROR, output=3), ONE) == Use(1, 100, 3)
-    assert used(record(Outcome.CLIENT_ERROR), ONE) == Use(1, 0, 0)
+    assert charged_usage(record(Outcome.OK, prompt=7, output=9), ONE) == QuotaUsage(1, 7, 9)
+    assert charged_usage(record(Outcome.CANCELLED, output=3), ONE) == QuotaUsage(1, 100, 3)
+    assert charged_usage(record(Outcome.STREAM_ERROR, output=3), ONE) == QuotaUsage(1, 100, 3)
+    assert charged_usage(record(Outcome.CLIENT_ERROR), ONE) == QuotaUsage(1, 0, 0)
 
 
 def test_a_refusal_that_counts_tokens_is_charged_them() -> None:
-    assert used(record(Outcome.CLIENT_ERROR, prompt=7, output=9), ONE) == Use(1, 7, 9)
+    assert charged_usage(record(Outcome.CLIENT_ERROR, prompt=7, output=9), ONE) == QuotaUsage(1, 7, 9)
 
 
 def test_a_whole_answer_is_charged_an_estimate_where_nobody_has_counted_it() -> None:
-    terms = Terms("default/chat", RequestClass.INTERACTIVE, False, 100, 60.0, 1)
-    need = Use(1, 100, 30)
-    assert used(record(Outcome.CANCELLED)._replace(terms=terms), need, 12) == Use(1, 100, 12)
-    assert used(record(Outcome.OK)._replace(terms=terms), need, 12) == need
-    assert used(record(Outcome.TIMEOUT)._replace(terms=terms), need, 12) == Use()
+    terms = RequestTerms("default/chat", RequestClass.INTERACTIVE, False, 100, 60.0, 1)
+    need = QuotaUsage(1, 100, 30)
+    assert charged_usage(record(Outcome.CANCELLED)._replace(terms=terms), need, 12) == QuotaUsage(1, 100, 12)
+    assert charged_usage(record(Outcome.OK)._replace(terms=terms), need, 12) == need
+    assert charged_usage(record(Outcome.TIMEOUT)._replace(terms=terms), need, 12) == QuotaUsage()
 
 
 def test_what_was_made_meanwhile_is_a_token_a_step_for_each_choice() -> None:
@@ -200,15 +200,17 @@ def test_what_was_made_meanwhile_is_a_token_a_step_for_each_choice() -> None:
     assert made_since(2.0, 0.0, 3) is None
 
 
-USES = st.builds(Use, st.just(1), st.integers(1, 300), st.integers(1, 300), st.just(1))
+USES = st.builds(QuotaUsage, st.just(1), st.integers(1, 300), st.integers(1, 300), st.just(1))
 STEPS = st.lists(st.tuples(USES, USES, st.booleans(), st.floats(0, 3)), max_size=40)
 
 
 @given(STEPS)
-def test_the_limits_hold_what_was_used_and_what_is_reserved(steps: list[tuple[Use, Use, bool, float]]) -> None:
+def test_the_limits_hold_what_was_used_and_what_is_reserved(
+    steps: list[tuple[QuotaUsage, QuotaUsage, bool, float]],
+) -> None:
     """Where time stands still, what is left is exact: limit - used - reserved."""
     limit = 10**6
-    quotas, who = Quotas(), limited(outputTokensPerMinute=limit)
+    quotas, who = QuotaManager(), limited(outputTokensPerMinute=limit)
     still: list[Reservation] = []
     spent = 0
     for need, real, settle_one, _ in steps:
@@ -217,13 +219,13 @@ def test_the_limits_hold_what_was_used_and_what_is_reserved(steps: list[tuple[Us
             quotas.settle(still.pop(0), real, 0.0)
             spent += real.output_tokens
     free = limit - spent - sum(reservation.use.output_tokens for reservation in still)
-    granted(quotas, who, Use(1, 1, free), 0.0)
-    refused(quotas, who, Use(1, 1, 1), 0.0)
+    granted(quotas, who, QuotaUsage(1, 1, free), 0.0)
+    refused(quotas, who, QuotaUsage(1, 1, 1), 0.0)
 
 
 @given(STEPS)
-def test_reserved_is_settled_and_refunded_and_open(steps: list[tuple[Use, Use, bool, float]]) -> None:
-    quotas, now = Quotas(), 0.0
+def test_reserved_is_settled_and_refunded_and_open(steps: list[tuple[QuotaUsage, QuotaUsage, bool, float]]) -> None:
+    quotas, now = QuotaManager(), 0.0
     who = limited(requestsPerMinute=30, inputTokensPerMinute=1000, outputTokensPerMinute=1000, concurrency=3)
     still: list[Reservation] = []
     for need, real, settle_one, pause in steps:
@@ -240,9 +242,9 @@ def test_reserved_is_settled_and_refunded_and_open(steps: list[tuple[Use, Use, b
 
 @given(STEPS, USES)
 def test_waiting_as_told_is_enough_and_not_more_than_enough(
-    steps: list[tuple[Use, Use, bool, float]], last: Use
+    steps: list[tuple[QuotaUsage, QuotaUsage, bool, float]], last: QuotaUsage
 ) -> None:
-    quotas, now = Quotas(), 0.0
+    quotas, now = QuotaManager(), 0.0
     who = limited(requestsPerMinute=10, inputTokensPerMinute=700, outputTokensPerMinute=900)
     for need, real, settle_one, pause in steps:
         now += pause
@@ -259,7 +261,7 @@ def test_waiting_as_told_is_enough_and_not_more_than_enough(
 
 @pytest.mark.parametrize("name", ["requestsPerMinute", "inputTokensPerMinute", "outputTokensPerMinute", "concurrency"])
 def test_who_has_nothing_left_is_known_before_a_request_is_read(name: str) -> None:
-    quotas, who, least = Quotas(), limited("team", "open", **{name: 1}), Use(1, 1, 1)
+    quotas, who, least = QuotaManager(), limited("team", "open", **{name: 1}), QuotaUsage(1, 1, 1)
     assert quotas.exhausted(who, least, 0.0) is None
     reservation = granted(quotas, who, least, 0.0)
     refusal = quotas.exhausted(who, least, 0.0)
@@ -271,17 +273,17 @@ def test_who_has_nothing_left_is_known_before_a_request_is_read(name: str) -> No
 
 def test_a_limit_of_zero_is_known_whether_shared_or_not() -> None:
     asked: list[object] = []
-    for quotas in (Quotas(), Quotas(asked.append, "g0")):
-        refusal = quotas.exhausted(limited(inputTokensPerMinute=0), Use(1, 1), 0.0)
+    for quotas in (QuotaManager(), QuotaManager(asked.append, "g0")):
+        refusal = quotas.exhausted(limited(inputTokensPerMinute=0), QuotaUsage(1, 1), 0.0)
         assert refusal is not None
         assert refusal.code is Code.INSUFFICIENT_QUOTA
     assert not asked
 
 
 def test_what_a_shared_pool_said_is_believed_for_a_moment() -> None:
-    pool, who = Pool(), limited(requestsPerMinute=1)
+    pool, who = BucketStore(), limited(requestsPerMinute=1)
     asks: list[Any] = []
-    quotas, least = Quotas(asks.append, "g0"), Use(1, 1)
+    quotas, least = QuotaManager(asks.append, "g0"), QuotaUsage(1, 1)
     assert quotas.exhausted(who, least, 0.0) is None, "nothing was told yet"
     granted_or_not: list[object] = []
     for _ in range(2):

@@ -4,8 +4,8 @@ from tests.every import cases
 from tests.gateway.quota_bench import ONE, granted, limited, refused
 
 from paceline_gateway.quota.headers import duration
-from paceline_gateway.quota.nouns import Use
-from paceline_gateway.quota.quotas import Quotas
+from paceline_gateway.quota.nouns import QuotaUsage
+from paceline_gateway.quota.quotas import QuotaManager
 
 
 @cases(
@@ -33,7 +33,7 @@ def lines(fields: bytes) -> dict[str, str]:
 
 def test_limit_rest_and_reset_are_told_with_the_request_itself_counted() -> None:
     who = limited(requestsPerMinute=60, outputTokensPerMinute=6000)
-    assert lines(granted(Quotas(), who, Use(1, 10, 600), 0.0).fields) == {
+    assert lines(granted(QuotaManager(), who, QuotaUsage(1, 10, 600), 0.0).fields) == {
         "x-ratelimit-limit-requests": "60",
         "x-ratelimit-remaining-requests": "59",
         "x-ratelimit-reset-requests": "1s",
@@ -45,19 +45,19 @@ def test_limit_rest_and_reset_are_told_with_the_request_itself_counted() -> None
 
 def test_of_input_and_output_the_scarcer_one_is_told() -> None:
     who = limited(inputTokensPerMinute=1000, outputTokensPerMinute=6000)
-    fields = lines(granted(Quotas(), who, Use(1, 900, 600), 0.0).fields)
+    fields = lines(granted(QuotaManager(), who, QuotaUsage(1, 900, 600), 0.0).fields)
     assert (fields["x-ratelimit-limit-tokens"], fields["x-ratelimit-remaining-tokens"]) == ("1000", "100")
     assert "x-ratelimit-limit-requests" not in fields
 
 
 def test_an_overdrawn_limit_has_nothing_left() -> None:
-    fields = lines(granted(Quotas(), limited(inputTokensPerMinute=60), Use(1, 600, 0), 0.0).fields)
+    fields = lines(granted(QuotaManager(), limited(inputTokensPerMinute=60), QuotaUsage(1, 600, 0), 0.0).fields)
     assert fields["x-ratelimit-remaining-tokens"] == "0"
     assert fields["x-ratelimit-reset-tokens"] == "10m0s"
 
 
 def test_a_limit_of_zero_is_told_as_one_that_is_never_full_again() -> None:
-    quotas, who = Quotas(), limited(requestsPerMinute=0, outputTokensPerMinute=0)
+    quotas, who = QuotaManager(), limited(requestsPerMinute=0, outputTokensPerMinute=0)
     assert lines(quotas.fields(who, 0.0)) == {
         f"x-ratelimit-{word}-{what}": "0" for word in ("limit", "remaining") for what in ("requests", "tokens")
     }

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from redis import Redis
 from tests.gateway.redis_server import RedisServer
 
-from paceline_gateway.quota.nouns import UNLIMITED, Ask, Vector
-from paceline_gateway.quota.pool import Pool
+from paceline_gateway.quota.nouns import UNLIMITED, LeaseRequest, Vector
+from paceline_gateway.quota.pool import BucketStore
 from paceline_gateway.stores.redis_store import EXCHANGE, arguments, grant
 
 pytestmark = pytest.mark.real
@@ -50,11 +50,11 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 def test_any_sequence_of_exchanges_has_the_same_answers(port: int, steps: list[Step], same: bool) -> None:
     with Redis(port=port) as client:
         client.flushall()
-        run, pool, now, opened = client.register_script(clocked(EXCHANGE)), Pool(epoch=1), 1000.0, 0
+        run, pool, now, opened = client.register_script(clocked(EXCHANGE)), BucketStore(epoch=1), 1000.0, 0
         for number, step in enumerate(steps, 1):
             holder, behind, limits, back, held, least, want, belief, knows, pause = step
             now = round(now + pause, 6)
-            ask = Ask(
+            ask = LeaseRequest(
                 "t", holder, number - behind, steps[0][2] if same else limits, back, held, least,
                 tuple(map(max, want, least)), 1 if knows and opened else 7, belief,
             )  # fmt: skip

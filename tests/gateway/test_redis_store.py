@@ -18,10 +18,10 @@ from paceline_core.errors import Code, RequestError, Unreachable
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.telemetry import Metrics
 from paceline_gateway.config import RedisConfig
-from paceline_gateway.quota.nouns import SIZE, Reservation, Use
+from paceline_gateway.quota.nouns import SIZE, QuotaUsage, Reservation
 from paceline_gateway.quota.purse import SHARE
-from paceline_gateway.quota.quotas import Quotas
-from paceline_gateway.stores.pump import Pump
+from paceline_gateway.quota.quotas import QuotaManager
+from paceline_gateway.stores.pump import QuotaSync
 from paceline_gateway.stores.redis_store import RedisStore
 from paceline_gateway.stores.store import SUMS
 
@@ -36,17 +36,17 @@ HOLDERS = count()
 class Node:
     """One gateway's counters, and who carries for them."""
 
-    quotas: Quotas
-    pump: Pump
+    quotas: QuotaManager
+    pump: QuotaSync
 
-    async def reserve(self, who: ResolvedTenant, use: Use) -> Reservation | RequestError:
+    async def reserve(self, who: ResolvedTenant, use: QuotaUsage) -> Reservation | RequestError:
         """Ask, and wait for the answer."""
         answer: asyncio.Future[Reservation | RequestError] = asyncio.get_running_loop().create_future()
         self.quotas.reserve(who, use, CLOCK.monotonic(), answer.set_result)
         async with asyncio.timeout(20):
             return await answer
 
-    def settle(self, reservation: Reservation, used: Use) -> None:
+    def settle(self, reservation: Reservation, used: QuotaUsage) -> None:
         """It has ended."""
         self.quotas.settle(reservation, used, CLOCK.monotonic())
 
@@ -57,8 +57,8 @@ async def nodes(config: RedisConfig, size: int, wait_s: float = WAIT_S) -> Async
     made = []
     for _ in range(size):
         holder = f"g{next(HOLDERS)}"
-        pump = Pump(RedisStore(config, NAMESPACE), holder, wait_s, CLOCK, Metrics("gateway"))
-        made.append(Node(Quotas(pump.send, holder), pump))
+        pump = QuotaSync(RedisStore(config, NAMESPACE), holder, wait_s, CLOCK, Metrics("gateway"))
+        made.append(Node(QuotaManager(pump.send, holder), pump))
     for node in made:
         node.pump.start(node.quotas)
     sweeping = asyncio.create_task(_sweep(made))
@@ -85,7 +85,7 @@ async def test_three_gateways_and_fifty_tenants_overshoot_nothing(tmp_path: Path
 
         async def client(requests: int) -> None:
             for _ in range(requests):
-                who, use = draw.choice(tenants), Use(1, 10, draw.randint(20, 120))
+                who, use = draw.choice(tenants), QuotaUsage(1, 10, draw.randint(20, 120))
                 node = draw.choice(group)
                 result = await node.reserve(who, use)
                 if isinstance(result, Reservation):
@@ -110,10 +110,10 @@ async def test_random_ends_leave_nothing_reserved_and_nothing_taken(tmp_path: Pa
             async def client() -> None:
                 for _ in range(40):
                     node = draw.choice(group)
-                    result = await node.reserve(who, Use(1, 1, draw.randint(1, 400)))
+                    result = await node.reserve(who, QuotaUsage(1, 1, draw.randint(1, 400)))
                     if isinstance(result, Reservation):
                         await asyncio.sleep(0)
-                        node.settle(result, draw.choice([Use(), Use(1, 1, draw.randint(0, 400))]))
+                        node.settle(result, draw.choice([QuotaUsage(), QuotaUsage(1, 1, draw.randint(0, 400))]))
 
             await asyncio.gather(*[client() for _ in range(100)])
             for node in group:

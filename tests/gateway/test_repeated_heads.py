@@ -4,13 +4,13 @@ import pytest
 from tests.every import cases
 
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.config import Limits
-from paceline_gateway.http.message import Head, Request
-from paceline_gateway.http.reader import Refusal, RequestReader
-from paceline_gateway.http.repeated import MOST, Repeated, remember, text_of
+from paceline_gateway.config import HttpLimits
+from paceline_gateway.http.message import Head, HttpRequest
+from paceline_gateway.http.reader import RejectedRequest, RequestReader
+from paceline_gateway.http.repeated import MOST, CachedHead, remember, text_of
 from paceline_gateway.http.shared_limit import SharedLimit
 
-LIMITS = Limits(head_bytes=2048, body_bytes=4096, memory_bytes=6000)
+LIMITS = HttpLimits(head_bytes=2048, body_bytes=4096, memory_bytes=6000)
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %b\r\nx-a: 1\r\n\r\n"
 KNOWN = remember(HEAD % b"5", Head("POST", "/", {b"content-length": b"5"}), chunked=True)
 
@@ -32,7 +32,7 @@ def reader(gate: Gate, memory: SharedLimit | None = None) -> RequestReader:
     return RequestReader(LIMITS, memory or SharedLimit(LIMITS.memory_bytes), gate, lambda: 7.0)
 
 
-def known() -> Repeated:
+def known() -> CachedHead:
     assert KNOWN is not None
     return KNOWN
 
@@ -45,7 +45,9 @@ def test_a_request_like_the_last_one_is_read_with_its_own_length_and_body() -> N
     made = reader(Gate())
     for body in (b"hello", b"", b"longer than that"):
         made.feed(request(body))
-    assert [(item.body, item.head.headers[b"content-length"]) for item in made.ready if isinstance(item, Request)] == [
+    assert [
+        (item.body, item.head.headers[b"content-length"]) for item in made.ready if isinstance(item, HttpRequest)
+    ] == [
         (b"hello", b"5"),
         (b"", b"0"),
         (b"longer than that", b"16"),
@@ -58,7 +60,7 @@ def test_each_is_shown_to_the_gate() -> None:
     made.feed(request(b"a"))
     gate.shut = True
     made.feed(request(b"b"))
-    assert isinstance(made.ready[1], Refusal)
+    assert isinstance(made.ready[1], RejectedRequest)
 
 
 @pytest.mark.parametrize("cut", [1, 40, 85, len(HEAD) + 2])
@@ -68,7 +70,7 @@ def test_it_may_come_in_pieces_and_another_one_behind_it(cut: int) -> None:
     data = request(b"second") + b"GET /b HTTP/1.1\r\nhost: b\r\n\r\n" + request(b"last")
     made.feed(data[:cut])
     made.feed(data[cut:])
-    assert [item.body for item in made.ready if isinstance(item, Request)] == [b"one", b"second", b"", b"last"]
+    assert [item.body for item in made.ready if isinstance(item, HttpRequest)] == [b"one", b"second", b"", b"last"]
 
 
 def test_a_body_over_the_limit_is_refused_before_it_comes() -> None:
@@ -76,7 +78,7 @@ def test_a_body_over_the_limit_is_refused_before_it_comes() -> None:
     made.feed(request(b"a"))
     made.feed(HEAD % b"5000")
     (_, refusal) = made.ready
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RejectedRequest)
     assert refusal.error.code is Code.REQUEST_TOO_LARGE
     assert made.deaf
 
@@ -88,7 +90,7 @@ def test_the_rest_of_a_body_that_came_too_late_makes_no_request() -> None:
     made.late()
     made.feed(b"llo")
     (_, refusal) = made.ready
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RejectedRequest)
     assert refusal.error.code is Code.REQUEST_TIMEOUT
 
 
@@ -99,7 +101,7 @@ def test_a_head_whose_body_came_later_is_known_too() -> None:
     made.feed(b"hello")
     made.feed(request(b"again"))
     assert gate.seen == [None, "judged"]
-    first, second = (item.head for item in made.ready if isinstance(item, Request))
+    first, second = (item.head for item in made.ready if isinstance(item, HttpRequest))
     assert second == first
     assert second.headers is not first.headers
 
@@ -109,7 +111,7 @@ def test_memory_is_counted_and_given_back() -> None:
     made = reader(Gate(), memory)
     made.feed(request(b"x" * 60))
     made.feed(request(b"y" * 60))
-    assert isinstance(made.ready[1], Refusal)
+    assert isinstance(made.ready[1], RejectedRequest)
     made.close()
     assert memory.used == 0
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.http.reply import Reply, json_fields
-from paceline_gateway.http.socket_reply import EVENT_LIMIT, SocketReply
+from paceline_gateway.http.reply import ResponseWriter, json_fields
+from paceline_gateway.http.socket_reply import EVENT_LIMIT, WebSocketResponse
 
 LOST = RequestError(Code.STREAM_LOST, "lost")
 FULL = RequestError(Code.QUEUE_FULL, "full", retry_after=2.5)
@@ -50,9 +50,9 @@ def parse(wire: Wire) -> tuple[int, dict[str, str], bytes]:
     return head.status_code, {name.decode(): value.decode() for name, value in head.headers}, body
 
 
-def reply(*, keep_alive: bool = True, chunked: bool = True) -> tuple[Wire, Reply]:
+def reply(*, keep_alive: bool = True, chunked: bool = True) -> tuple[Wire, ResponseWriter]:
     wire = Wire()
-    return wire, Reply(wire, keep_alive=keep_alive, chunked=chunked)
+    return wire, ResponseWriter(wire, keep_alive=keep_alive, chunked=chunked)
 
 
 def test_a_whole_answer() -> None:
@@ -162,7 +162,7 @@ class Channel:
 
 def test_an_event_that_never_ends_breaks_its_stream_off() -> None:
     channel = Channel()
-    reply = SocketReply(channel)
+    reply = WebSocketResponse(channel)
     reply.begin(200, b"", b"data: 1\n\ndata: ")
     for _ in range(EVENT_LIMIT >> 16):
         assert not channel.aborted

@@ -2,14 +2,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.registry import Outcome, Phase
-from paceline_gateway.requests.nouns import Meter, Record, WorkerPhases
+from paceline_gateway.requests.nouns import RequestRecord, TokenUsage, WorkerPhases
 from paceline_gateway.requests.phases import phases
 
 TIME = st.floats(min_value=0, max_value=10)
 
 
-def record(queued: float, sent: float, first: float, ended: float, worker: WorkerPhases | None) -> Record:
-    return Record(Outcome.OK, 200, None, "team", None, 0.0, queued, sent, first, ended, 1, "w0", Meter(worker=worker))
+def record(queued: float, sent: float, first: float, ended: float, worker: WorkerPhases | None) -> RequestRecord:
+    return RequestRecord(
+        Outcome.OK, 200, None, "team", None, 0.0, queued, sent, first, ended, 1, "w0", TokenUsage(worker=worker)
+    )
 
 
 @given(TIME, TIME, TIME, TIME, st.booleans())

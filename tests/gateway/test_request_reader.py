@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.config import Limits
-from paceline_gateway.http.message import Head, Request
-from paceline_gateway.http.reader import PIPELINE_LIMIT, Refusal, RequestReader
+from paceline_gateway.config import HttpLimits
+from paceline_gateway.http.message import Head, HttpRequest
+from paceline_gateway.http.reader import PIPELINE_LIMIT, RejectedRequest, RequestReader
 from paceline_gateway.http.shared_limit import SharedLimit
 
-LIMITS = Limits(head_bytes=2048, body_bytes=4096, memory_bytes=6000)
+LIMITS = HttpLimits(head_bytes=2048, body_bytes=4096, memory_bytes=6000)
 POST = b"POST /v1/chat/completions?x=1 HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello"
 CHUNKED = b"POST /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -22,16 +22,16 @@ def reader(memory: SharedLimit | None = None, gate: RequestError | None = None) 
     return RequestReader(LIMITS, memory or SharedLimit(LIMITS.memory_bytes), lambda _: gate, lambda: 7.0)
 
 
-def read(*packets: bytes) -> list[Request | Refusal]:
+def read(*packets: bytes) -> list[HttpRequest | RejectedRequest]:
     made = reader()
     for packet in packets:
         made.feed(packet)
     return list(made.ready)
 
 
-def only_refusal(*packets: bytes) -> Refusal:
+def only_refusal(*packets: bytes) -> RejectedRequest:
     (item,) = read(*packets)
-    assert isinstance(item, Refusal)
+    assert isinstance(item, RejectedRequest)
     return item
 
 
@@ -44,7 +44,7 @@ def test_another_protocol_is_called_by_its_name(begin: bytes, spoken: str) -> No
 
 def test_a_request_is_read_whole() -> None:
     (item,) = read(POST)
-    assert isinstance(item, Request)
+    assert isinstance(item, HttpRequest)
     assert item.head == Head("POST", "/v1/chat/completions", {b"host": b"a", b"content-length": b"5"})
     assert (item.body, item.received, item.keep_alive, item.chunked) == (b"hello", 7.0, True, True)
 
@@ -59,14 +59,14 @@ def test_the_cuts_between_packets_do_not_matter(cuts: list[int]) -> None:
     )
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     items = read(*(text[a:b] for a, b in pairwise(places)))
-    assert [item.head.path for item in items if isinstance(item, Request)] == ["/v1/chat/completions", "/b", "/a"]
-    assert [item.body for item in items if isinstance(item, Request)] == [b"hello", b"", b"abcde"]
+    assert [item.head.path for item in items if isinstance(item, HttpRequest)] == ["/v1/chat/completions", "/b", "/a"]
+    assert [item.body for item in items if isinstance(item, HttpRequest)] == [b"hello", b"", b"abcde"]
 
 
 def test_what_came_before_a_fault_is_still_served() -> None:
     first, second = read(POST + b"nonsense\r\n\r\n")
-    assert isinstance(first, Request)
-    assert isinstance(second, Refusal)
+    assert isinstance(first, HttpRequest)
+    assert isinstance(second, RejectedRequest)
 
 
 def test_a_head_over_the_limit_is_refused_before_it_ends() -> None:
@@ -108,7 +108,7 @@ def test_chunk_extensions_and_trailers_have_the_heads_limit(endless: bytes) -> N
 
 def test_many_requests_in_one_packet_are_no_large_head() -> None:
     items = read(b"GET /b HTTP/1.1\r\nhost: b\r\nx: " + b"y" * 900 + b"\r\n\r\n" + POST[:30], POST[30:])
-    assert all(isinstance(item, Request) for item in items)
+    assert all(isinstance(item, HttpRequest) for item in items)
 
 
 def test_bodies_of_all_connections_share_one_memory() -> None:
@@ -117,10 +117,10 @@ def test_bodies_of_all_connections_share_one_memory() -> None:
     first.feed(POST)
     second.feed(POST)
     (refusal,) = second.ready
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RejectedRequest)
     assert refusal.error.code is Code.NO_CAPACITY
     (request,) = first.ready
-    assert isinstance(request, Request)
+    assert isinstance(request, HttpRequest)
     first.release(request)
     assert memory.used == 0
 
@@ -135,7 +135,7 @@ def test_memory_is_given_back_whatever_came(packets: list[bytes]) -> None:
         made.feed(packet)
         while made.ready:
             item = made.ready.popleft()
-            if isinstance(item, Request):
+            if isinstance(item, HttpRequest):
                 made.release(item)
     made.close()
     assert memory.used == 0
@@ -146,7 +146,7 @@ def test_the_gate_refuses_before_the_body() -> None:
     made = reader(gate=refusal)
     made.feed(POST[:-5])
     (item,) = made.ready
-    assert isinstance(item, Refusal)
+    assert isinstance(item, RejectedRequest)
     assert item.error is refusal
     assert made.deaf
 
@@ -155,7 +155,7 @@ def test_a_refused_request_that_came_whole_keeps_its_connection() -> None:
     made = reader(gate=RequestError(Code.INVALID_API_KEY, "no"))
     made.feed(POST)
     (item,) = made.ready
-    assert isinstance(item, Refusal)
+    assert isinstance(item, RejectedRequest)
     assert item.keep_alive
     assert not made.deaf
 
@@ -175,26 +175,26 @@ def test_a_late_part_is_named() -> None:
         made.feed(begun)
         made.late()
         (item,) = made.ready
-        assert isinstance(item, Refusal)
+        assert isinstance(item, RejectedRequest)
         assert item.error.code is Code.REQUEST_TIMEOUT
         assert part in item.error.message
 
 
 def test_a_pipeline_has_an_end() -> None:
     items = read(b"GET /b HTTP/1.1\r\nhost: b\r\n\r\n" * (PIPELINE_LIMIT + 1))
-    assert sum(isinstance(item, Request) for item in items) == PIPELINE_LIMIT
-    assert isinstance(items[-1], Refusal)
+    assert sum(isinstance(item, HttpRequest) for item in items) == PIPELINE_LIMIT
+    assert isinstance(items[-1], RejectedRequest)
 
 
 def test_old_clients_get_no_chunks_and_no_second_request() -> None:
     (item,) = read(b"POST /b HTTP/1.0\r\ncontent-length: 2\r\n\r\nhi")
-    assert isinstance(item, Request)
+    assert isinstance(item, HttpRequest)
     assert (item.chunked, item.keep_alive, item.body) == (False, False, b"hi")
 
 
 def test_an_absolute_target_is_its_path() -> None:
     (item,) = read(b"GET http://other.example/v1/models?x HTTP/1.1\r\nhost: a\r\n\r\n")
-    assert isinstance(item, Request)
+    assert isinstance(item, HttpRequest)
     assert item.head.path == "/v1/models"
 
 
@@ -211,7 +211,7 @@ def test_what_h11_writes_is_read_as_it_was_meant(headers: dict[str, str], body: 
     text += peer.send(h11.Data(data=body)) or b""
     text += peer.send(h11.EndOfMessage()) or b""
     (item,) = read(text)
-    assert isinstance(item, Request)
+    assert isinstance(item, HttpRequest)
     assert item.body == body
     assert {name.decode(): value.decode() for name, value in item.head.headers.items()} == dict(lines)
 
@@ -221,4 +221,4 @@ def test_no_bytes_whatever_break_the_reader(data: bytes) -> None:
     made = reader()
     made.feed(data)
     made.feed(data)
-    assert all(isinstance(item, Request | Refusal) for item in made.ready)
+    assert all(isinstance(item, HttpRequest | RejectedRequest) for item in made.ready)

@@ -12,7 +12,7 @@ from paceline_core.registry import RequestClass
 from paceline_core.wire import PrefixDelta, StepTime, WorkerState
 from paceline_core.wire.prefix import BLOCK, reaches
 from paceline_gateway.routing.balance import LIMIT, SLACK_S
-from paceline_gateway.routing.policy import Ask
+from paceline_gateway.routing.policy import RoutingRequest
 from paceline_gateway.routing.worker import RAMP_S, SHARES
 from paceline_workers.engine.scheduling.policy import WEIGHTS
 
@@ -85,7 +85,7 @@ def test_behind_a_beginning_that_all_share_the_first_difference_decides() -> Non
     shared = tuple(f"{number:016x}" for number in range(4))
     for name in "abc":
         say(made, name, prefix=PrefixDelta(added=shared))
-    asked = [Ask(1000, keys=(*shared, *ask(number).keys), prompt_bytes=8 * BLOCK) for number in range(40)]
+    asked = [RoutingRequest(1000, keys=(*shared, *ask(number).keys), prompt_bytes=8 * BLOCK) for number in range(40)]
     assert {picked(made, each) for each in asked} == {"a", "b", "c"}
 
 
@@ -103,7 +103,7 @@ def test_a_worker_that_joins_or_leaves_moves_about_its_share_of_new_prompts(coun
 @given(st.integers(BLOCK, 1_000_000), st.integers(1, 300_000))
 def test_how_many_keys_are_known_follows_from_the_tokens_that_they_cover(size: int, tokens: int) -> None:
     count = len(reaches(size))
-    asked = Ask(tokens, keys=("a" * 16,) * count, prompt_bytes=size)
+    asked = RoutingRequest(tokens, keys=("a" * 16,) * count, prompt_bytes=size)
     for known in range(count + 1):
         covered = asked.tokens(known)
         found = asked.known(covered)
@@ -117,7 +117,7 @@ def test_what_was_just_dispatched_counts_as_cached_there() -> None:
     assert first is not None
     made.take(first, 1, asked, NOW, stream=True)
     first.worker.began(1)
-    longer = Ask(1500, keys=(*asked.keys, "f" * 16, "e" * 16), prompt_bytes=6 * BLOCK)
+    longer = RoutingRequest(1500, keys=(*asked.keys, "f" * 16, "e" * 16), prompt_bytes=6 * BLOCK)
     again = made.pick(longer, NOW)
     assert again is not None
     assert (again.worker, again.cached_tokens) == (first.worker, 1000)
@@ -151,7 +151,7 @@ def test_a_new_worker_gets_its_slots_little_by_little_while_others_have_room() -
 
     def taken(now: float) -> int:
         for number in range(192 - sum(each.in_flight for each in made)):
-            asked = Ask(10)
+            asked = RoutingRequest(10)
             pick = made.pick(asked, now)
             assert pick is not None
             made.take(pick, number, asked, now, stream=True)
@@ -160,8 +160,8 @@ def test_a_new_worker_gets_its_slots_little_by_little_while_others_have_room() -
         return worker(made, "new").in_flight
 
     assert taken(NOW) == 13  # a fifth of its 64 slots
-    assert picked(made, Ask(10)) in ("a", "b")
-    assert picked(made, Ask(10), NOW + RAMP_S) == "new"
+    assert picked(made, RoutingRequest(10)) in ("a", "b")
+    assert picked(made, RoutingRequest(10), NOW + RAMP_S) == "new"
 
 
 def test_a_new_worker_takes_what_nobody_else_has_room_for() -> None:
@@ -169,9 +169,9 @@ def test_a_new_worker_takes_what_nobody_else_has_room_for() -> None:
     made.update([endpoint("a"), endpoint("new")])
     say(made, "new", slots=4)
     for number in range(8):
-        pick = made.pick(Ask(1), NOW)
+        pick = made.pick(RoutingRequest(1), NOW)
         assert pick is not None
-        made.take(pick, number, Ask(1), NOW, stream=True)
+        made.take(pick, number, RoutingRequest(1), NOW, stream=True)
     assert (worker(made, "a").in_flight, worker(made, "new").in_flight) == (4, 4)
 
 
@@ -202,7 +202,7 @@ def test_one_prompt_for_all_is_spread_as_evenly_as_the_guard_says() -> None:
     for number in range(400):
         pick = made.pick(asked, NOW)
         assert pick is not None
-        made.take(pick, number, Ask(10_000, expected_output=10), NOW, stream=True)  # computed anew each time
+        made.take(pick, number, RoutingRequest(10_000, expected_output=10), NOW, stream=True)  # computed anew each time
         pick.worker.began(number)
         pick.worker.give(number, NOW)
     works = [each.work for each in made]

@@ -10,10 +10,18 @@ from tests.gateway.quota_bench import ONE, Member, limited
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
-from paceline_gateway.quota.nouns import NOTHING, SIZE, Ask, Reservation, Use, Waiter, limits_of
-from paceline_gateway.quota.pool import TTL_S, Pool
+from paceline_gateway.quota.nouns import (
+    NOTHING,
+    SIZE,
+    LeaseRequest,
+    PendingReservation,
+    QuotaUsage,
+    Reservation,
+    limits_of,
+)
+from paceline_gateway.quota.pool import TTL_S, BucketStore
 from paceline_gateway.quota.purse import SLICE_S
-from paceline_gateway.quota.quotas import WAITERS, Quotas
+from paceline_gateway.quota.quotas import WAITERS, QuotaManager
 
 
 def members(count: int) -> list[Member]:
@@ -24,7 +32,9 @@ def admitted(group: Sequence[Member], kind: int = 2) -> float:
     return sum(reservation.use[kind] for member in group for reservation in member.held)
 
 
-def one(member: Member, pool: Pool, who: ResolvedTenant, use: Use, now: float) -> Reservation | RequestError:
+def one(
+    member: Member, pool: BucketStore, who: ResolvedTenant, use: QuotaUsage, now: float
+) -> Reservation | RequestError:
     """Ask at one gateway, and wait for the answer."""
     member.reserve(who, use, now)
     member.deliver(pool, now)
@@ -32,9 +42,9 @@ def one(member: Member, pool: Pool, who: ResolvedTenant, use: Use, now: float) -
 
 
 def test_five_at_once_at_three_gateways_cannot_pass_a_limit_of_100_tokens_together() -> None:
-    pool, group, who = Pool(), members(3), limited(outputTokensPerMinute=100)
+    pool, group, who = BucketStore(), members(3), limited(outputTokensPerMinute=100)
     for number in range(5):
-        group[number % 3].reserve(who, Use(1, 10, 40), 0.0)
+        group[number % 3].reserve(who, QuotaUsage(1, 10, 40), 0.0)
     for member in group:
         member.deliver(pool, 0.0)
     assert admitted(group) == 80
@@ -42,7 +52,7 @@ def test_five_at_once_at_three_gateways_cannot_pass_a_limit_of_100_tokens_togeth
 
 
 def test_a_slice_is_spent_without_asking_and_renewed_before_it_is_used_up() -> None:
-    pool, member, who, now = Pool(), Member("g0"), limited(requestsPerMinute=600_000), 0.0
+    pool, member, who, now = BucketStore(), Member("g0"), limited(requestsPerMinute=600_000), 0.0
     at_once = 0
     for number in range(2000):
         now = number * 0.001
@@ -53,31 +63,31 @@ def test_a_slice_is_spent_without_asking_and_renewed_before_it_is_used_up() -> N
 
 
 def test_small_limits_are_not_stranded_in_slices() -> None:
-    pool, group, who = Pool(), members(3), limited(requestsPerMinute=10, outputTokensPerMinute=1000)
+    pool, group, who = BucketStore(), members(3), limited(requestsPerMinute=10, outputTokensPerMinute=1000)
     for number in range(10):
         assert isinstance(one(group[number % 3], pool, who, ONE, 0.0), Reservation)
     assert isinstance(one(group[0], pool, who, ONE, 0.0), RequestError)
 
 
 def test_what_lies_idle_at_one_gateway_serves_another() -> None:
-    pool, (left, right), who, now = Pool(), members(2), limited(outputTokensPerMinute=60_000), 0.0
+    pool, (left, right), who, now = BucketStore(), members(2), limited(outputTokensPerMinute=60_000), 0.0
     for number in range(200):
         now = number * 0.005
-        one(left, pool, who, Use(1, 1, 50), now)
+        one(left, pool, who, QuotaUsage(1, 1, 50), now)
     assert pool.exchange(probe("o", who), now).levels[2] < 60_000 - 200 * 50 + now * 1000
     now += SLICE_S
     left.quotas.tick(now)
     left.deliver(pool, now)
-    assert isinstance(one(right, pool, who, Use(1, 1, round(50_000 + now * 1000 - 1)), now), Reservation)
+    assert isinstance(one(right, pool, who, QuotaUsage(1, 1, round(50_000 + now * 1000 - 1)), now), Reservation)
 
 
-def probe(holder: str, who: ResolvedTenant) -> Ask:
+def probe(holder: str, who: ResolvedTenant) -> LeaseRequest:
     """An ask for nothing."""
-    return Ask(who.name, holder, 10**9, limits_of(who), NOTHING, NOTHING, NOTHING, NOTHING)
+    return LeaseRequest(who.name, holder, 10**9, limits_of(who), NOTHING, NOTHING, NOTHING, NOTHING)
 
 
 def test_slots_of_a_gateway_that_crashed_are_free_again_after_a_while_and_not_before() -> None:
-    pool, (crashed, other), who = Pool(), members(2), limited(concurrency=4)
+    pool, (crashed, other), who = BucketStore(), members(2), limited(concurrency=4)
     for _ in range(4):
         one(crashed, pool, who, ONE, 0.0)
     assert isinstance(one(other, pool, who, ONE, TTL_S - 0.1), RequestError)
@@ -85,7 +95,7 @@ def test_slots_of_a_gateway_that_crashed_are_free_again_after_a_while_and_not_be
 
 
 def test_slots_of_a_gateway_that_lives_stay_taken_however_long_the_requests_last() -> None:
-    pool, (busy, other), who = Pool(), members(2), limited(concurrency=4)
+    pool, (busy, other), who = BucketStore(), members(2), limited(concurrency=4)
     for _ in range(4):
         one(busy, pool, who, ONE, 0.0)
     for second in range(1, 100):
@@ -98,7 +108,7 @@ def test_slots_of_a_gateway_that_lives_stay_taken_however_long_the_requests_last
 
 
 def test_a_gateway_that_stops_gives_everything_back() -> None:
-    pool, left, who = Pool(), Member("g0"), limited(requestsPerMinute=6000)
+    pool, left, who = BucketStore(), Member("g0"), limited(requestsPerMinute=6000)
     for number in range(100):
         one(left, pool, who, ONE, number * 0.001)
     left.quotas.leave(0.1)
@@ -108,33 +118,33 @@ def test_a_gateway_that_stops_gives_everything_back() -> None:
 
 @pytest.mark.parametrize("need", [40, 100, 130])
 def test_the_wait_told_is_the_true_one_with_others_reservations_open(need: int) -> None:
-    pool, (left, right), who = Pool(), members(2), limited(outputTokensPerMinute=100)
-    one(left, pool, who, Use(1, 1, 70), 0.0)
-    error = one(right, pool, who, Use(1, 1, need), 3.0)
+    pool, (left, right), who = BucketStore(), members(2), limited(outputTokensPerMinute=100)
+    one(left, pool, who, QuotaUsage(1, 1, 70), 0.0)
+    error = one(right, pool, who, QuotaUsage(1, 1, need), 3.0)
     assert isinstance(error, RequestError)
     assert error.retry_after is not None
-    assert isinstance(one(right, pool, who, Use(1, 1, need), 3.0 + error.retry_after * 0.9), RequestError)
-    assert isinstance(one(right, pool, who, Use(1, 1, need), 3.0 + error.retry_after), Reservation)
+    assert isinstance(one(right, pool, who, QuotaUsage(1, 1, need), 3.0 + error.retry_after * 0.9), RequestError)
+    assert isinstance(one(right, pool, who, QuotaUsage(1, 1, need), 3.0 + error.retry_after), Reservation)
 
 
 def test_who_waits_behind_a_request_that_is_too_large_is_not_refused_with_it() -> None:
-    pool, member, who = Pool(), Member("g0"), limited(outputTokensPerMinute=100)
-    one(member, pool, who, Use(1, 1, 30), 0.0)
+    pool, member, who = BucketStore(), Member("g0"), limited(outputTokensPerMinute=100)
+    one(member, pool, who, QuotaUsage(1, 1, 30), 0.0)
     for tokens in (90, 60, 20):
-        member.reserve(who, Use(1, 1, tokens), 0.0)
+        member.reserve(who, QuotaUsage(1, 1, tokens), 0.0)
     member.deliver(pool, 0.0)
     assert [type(answer) for answer in member.answers[1:]] == [RequestError, Reservation, RequestError]
 
 
 def test_who_left_while_it_waited_has_nothing_set_aside() -> None:
-    pool, member, who = Pool(), Member("g0"), limited(outputTokensPerMinute=100)
-    waiter = member.reserve(who, Use(1, 1, 100), 0.0)
+    pool, member, who = BucketStore(), Member("g0"), limited(outputTokensPerMinute=100)
+    waiter = member.reserve(who, QuotaUsage(1, 1, 100), 0.0)
     assert waiter is not None
     member.quotas.abandon(waiter)
     member.deliver(pool, 0.0)
     assert member.answers == []
     assert member.quotas.totals.reserved == [0.0] * SIZE
-    assert isinstance(one(member, pool, who, Use(1, 1, 100), 0.0), Reservation)
+    assert isinstance(one(member, pool, who, QuotaUsage(1, 1, 100), 0.0), Reservation)
 
 
 def test_only_so_many_wait_for_the_store() -> None:
@@ -148,11 +158,11 @@ def test_only_so_many_wait_for_the_store() -> None:
 
 
 def test_changed_limits_reach_the_shared_counters_and_forget_nothing() -> None:
-    pool, (left, right) = Pool(), members(2)
-    one(left, pool, limited(outputTokensPerMinute=100), Use(1, 1, 80), 0.0)
+    pool, (left, right) = BucketStore(), members(2)
+    one(left, pool, limited(outputTokensPerMinute=100), QuotaUsage(1, 1, 80), 0.0)
     wide = limited(outputTokensPerMinute=200)
-    assert isinstance(one(right, pool, wide, Use(1, 1, 121), 0.0), RequestError)
-    assert isinstance(one(right, pool, wide, Use(1, 1, 120), 0.0), Reservation)
+    assert isinstance(one(right, pool, wide, QuotaUsage(1, 1, 121), 0.0), RequestError)
+    assert isinstance(one(right, pool, wide, QuotaUsage(1, 1, 120), 0.0), Reservation)
 
 
 def test_while_the_store_is_away_an_open_tenant_has_this_gateways_share() -> None:
@@ -191,24 +201,24 @@ def test_a_tenant_without_limits_needs_no_store() -> None:
 
 
 def test_what_was_spent_without_the_store_is_paid_when_it_is_back() -> None:
-    pool, group, who = Pool(), members(2), limited(outputTokensPerMinute=100)
+    pool, group, who = BucketStore(), members(2), limited(outputTokensPerMinute=100)
     for member in group:
-        one(member, pool, who, Use(1, 1, 10), 0.0)
+        one(member, pool, who, QuotaUsage(1, 1, 10), 0.0)
         member.quotas.lost(0.0)
         for _ in range(10):
-            member.reserve(who, Use(1, 1, 10), 0.0)
+            member.reserve(who, QuotaUsage(1, 1, 10), 0.0)
     assert admitted(group) == 100
     for member in group:
         member.quotas.found(2, 0.0)
         member.deliver(pool, 0.0)
-    assert isinstance(one(group[0], pool, who, Use(1, 1, 1), 0.0), RequestError)
-    assert isinstance(one(group[0], pool, who, Use(1, 1, 10), 6.001), Reservation)
+    assert isinstance(one(group[0], pool, who, QuotaUsage(1, 1, 1), 0.0), RequestError)
+    assert isinstance(one(group[0], pool, who, QuotaUsage(1, 1, 10), 6.001), Reservation)
 
 
 @pytest.mark.parametrize("applied", [True, False])
 def test_an_answer_that_was_lost_counts_once(applied: bool) -> None:
-    pool, member, who = Pool(), Member("g0"), limited(outputTokensPerMinute=100)
-    member.reserve(who, Use(1, 1, 30), 0.0)
+    pool, member, who = BucketStore(), Member("g0"), limited(outputTokensPerMinute=100)
+    member.reserve(who, QuotaUsage(1, 1, 30), 0.0)
     if applied:
         pool.exchange(member.sent[0], 0.0)
     member.sent.clear()
@@ -216,34 +226,34 @@ def test_an_answer_that_was_lost_counts_once(applied: bool) -> None:
     assert len(member.held) == 1
     member.quotas.found(1, 0.0)
     member.deliver(pool, 0.0)
-    member.quotas.settle(member.held[0], Use(1, 1, 30), 0.0)
+    member.quotas.settle(member.held[0], QuotaUsage(1, 1, 30), 0.0)
     member.quotas.leave(0.0)
     member.deliver(pool, 0.0)
     assert pool.exchange(probe("o", who), 0.0).levels[2] == pytest.approx(70.0)
 
 
 def test_a_late_copy_of_an_old_ask_changes_nothing() -> None:
-    pool, member, who = Pool(), Member("g0"), limited(outputTokensPerMinute=100)
-    member.reserve(who, Use(1, 1, 30), 0.0)
+    pool, member, who = BucketStore(), Member("g0"), limited(outputTokensPerMinute=100)
+    member.reserve(who, QuotaUsage(1, 1, 30), 0.0)
     (late,) = member.sent
     member.deliver(pool, 0.0)
-    one(member, pool, who, Use(1, 1, 30), 0.0)
+    one(member, pool, who, QuotaUsage(1, 1, 30), 0.0)
     assert sum(pool.exchange(late, 0.0).given) == 0
     assert pool.exchange(probe("o", who), 0.0).levels[2] == pytest.approx(40.0)
 
 
 def test_a_store_that_has_forgotten_everything_is_told_what_the_gateways_know() -> None:
     group, who = members(3), limited(outputTokensPerMinute=100)
-    before = Pool(epoch=1)
+    before = BucketStore(epoch=1)
     for member in group:
-        assert isinstance(one(member, before, who, Use(1, 1, 30), 0.0), Reservation)
-    empty = Pool(epoch=2)
+        assert isinstance(one(member, before, who, QuotaUsage(1, 1, 30), 0.0), Reservation)
+    empty = BucketStore(epoch=2)
     for member in reversed(group):
-        assert isinstance(one(member, empty, who, Use(1, 1, 11), 0.0), RequestError)
-    assert isinstance(one(group[0], empty, who, Use(1, 1, 10), 0.0), Reservation)
+        assert isinstance(one(member, empty, who, QuotaUsage(1, 1, 11), 0.0), RequestError)
+    assert isinstance(one(group[0], empty, who, QuotaUsage(1, 1, 10), 0.0), Reservation)
 
 
-USES = st.builds(Use, st.just(1), st.integers(1, 60), st.integers(1, 60), st.just(1))
+USES = st.builds(QuotaUsage, st.just(1), st.integers(1, 60), st.integers(1, 60), st.just(1))
 STEPS = st.lists(
     st.tuples(
         st.integers(0, 2),
@@ -259,15 +269,15 @@ STEPS = st.lists(
 
 @given(STEPS, st.booleans())
 def test_whatever_happens_to_the_store_reserved_is_settled_and_refunded_and_open(
-    steps: list[tuple[int, str, Use, float]], closed: bool
+    steps: list[tuple[int, str, QuotaUsage, float]], closed: bool
 ) -> None:
-    pool, group, now = Pool(), members(3), 0.0
+    pool, group, now = BucketStore(), members(3), 0.0
     who = limited(
         on_store_failure="closed" if closed else "open",
         requestsPerMinute=60, inputTokensPerMinute=400, outputTokensPerMinute=400, concurrency=5,
     )  # fmt: skip
     still: list[list[Reservation]] = [[], [], []]
-    waiting: list[list[Waiter]] = [[], [], []]
+    waiting: list[list[PendingReservation]] = [[], [], []]
     for number, what, use, pause in steps:
         member, now = group[number], now + pause
         _step(member, what, use, pool, who, now, still[number], waiting[number])
@@ -277,7 +287,7 @@ def test_whatever_happens_to_the_store_reserved_is_settled_and_refunded_and_open
         member.deliver(pool, now)
         _collect(member, still[number])
         for reservation in still[number]:
-            member.quotas.settle(reservation, Use(), now)
+            member.quotas.settle(reservation, QuotaUsage(), now)
         _balanced(member, [])
         assert member.quotas.waiting == 0
         assert member.quotas.totals.open == [0.0] * SIZE
@@ -286,12 +296,12 @@ def test_whatever_happens_to_the_store_reserved_is_settled_and_refunded_and_open
 def _step(
     member: Member,
     what: str,
-    use: Use,
-    pool: Pool,
+    use: QuotaUsage,
+    pool: BucketStore,
     who: ResolvedTenant,
     now: float,
     still: list[Reservation],
-    waiting: list[Waiter],
+    waiting: list[PendingReservation],
 ) -> None:
     match what:
         case "ask":
@@ -332,12 +342,12 @@ def _balanced(member: Member, still: list[Reservation]) -> None:
     st.sampled_from([300, 3000, 6000]),
 )
 def test_gateways_together_admit_no_more_than_the_limit_and_its_refill(
-    steps: list[tuple[int, Use, float, bool]], limit: int
+    steps: list[tuple[int, QuotaUsage, float, bool]], limit: int
 ) -> None:
     """Every window, every kind: what is admitted in it is at most the limit and what refilled since it began."""
-    pool, group, now = Pool(), members(3), 0.0
+    pool, group, now = BucketStore(), members(3), 0.0
     who = limited(requestsPerMinute=60, outputTokensPerMinute=limit)
-    taken: list[tuple[float, Use]] = []
+    taken: list[tuple[float, QuotaUsage]] = []
     for number, use, pause, tick in steps:
         now += pause
         result = one(group[number], pool, who, use, now)
@@ -357,22 +367,22 @@ def test_gateways_together_admit_no_more_than_the_limit_and_its_refill(
 
 
 def test_ten_thousand_random_ends_leak_nothing() -> None:
-    draw, pool, group, now = Random(7), Pool(), members(3), 0.0
+    draw, pool, group, now = Random(7), BucketStore(), members(3), 0.0
     who = limited(inputTokensPerMinute=10**7, outputTokensPerMinute=10**7, concurrency=500)
     still: list[tuple[Member, Reservation]] = []
     for _ in range(10_000):
         now += draw.random() * 0.01
         member = draw.choice(group)
-        result = one(member, pool, who, Use(1, draw.randint(1, 500), draw.randint(1, 500)), now)
+        result = one(member, pool, who, QuotaUsage(1, draw.randint(1, 500), draw.randint(1, 500)), now)
         if isinstance(result, Reservation):
             still.append((member, result))
         while len(still) > 100:
             member, reservation = still.pop(draw.randrange(len(still)))
             part = draw.choice([0.0, draw.random(), 1.0])
-            member.quotas.settle(reservation, Use(1, 1, int(reservation.use.output_tokens * part)), now)
+            member.quotas.settle(reservation, QuotaUsage(1, 1, int(reservation.use.output_tokens * part)), now)
             member.deliver(pool, now)
     for member, reservation in still:
-        member.quotas.settle(reservation, Use(), now)
+        member.quotas.settle(reservation, QuotaUsage(), now)
     for member in group:
         assert member.quotas.totals.open == [0.0] * SIZE
         member.quotas.leave(now)
@@ -381,9 +391,14 @@ def test_ten_thousand_random_ends_leak_nothing() -> None:
 
 
 def test_a_gateway_that_is_alone_is_the_same_as_one_of_one() -> None:
-    alone, pool, member, who = Quotas(), Pool(), Member("g0"), limited(outputTokensPerMinute=100, concurrency=3)
+    alone, pool, member, who = (
+        QuotaManager(),
+        BucketStore(),
+        Member("g0"),
+        limited(outputTokensPerMinute=100, concurrency=3),
+    )
     for number in range(40):
-        now, use = number * 2.0, Use(1, 1, 1 + number * 7 % 50)
+        now, use = number * 2.0, QuotaUsage(1, 1, 1 + number * 7 % 50)
         answers: list[Reservation | RequestError] = []
         alone.reserve(who, use, now, answers.append)
         shared = one(member, pool, who, use, now)

@@ -2,8 +2,8 @@ import pytest
 
 from paceline_core.objects.resolved import Target
 from paceline_core.registry import Outcome, RequestClass, Verdict
-from paceline_gateway.requests.judge import judge
-from paceline_gateway.requests.nouns import Meter, Record, Terms
+from paceline_gateway.requests.judge import evaluate_slos
+from paceline_gateway.requests.nouns import RequestRecord, RequestTerms, TokenUsage
 
 CLS = RequestClass.INTERACTIVE
 TTFT = Target(CLS, "ttft", 0.95, 0.5)
@@ -12,13 +12,13 @@ E2E = Target(CLS, "e2e", 0.99, 3.0)
 GOOD = ("availability", Verdict.GOOD)
 
 
-def record(*, stream: bool = True, ttft: float = 0.4, e2e: float = 1.0, tokens: int = 21) -> Record:
-    return Record(
+def record(*, stream: bool = True, ttft: float = 0.4, e2e: float = 1.0, tokens: int = 21) -> RequestRecord:
+    return RequestRecord(
         outcome=Outcome.OK,
         status=200,
         code=None,
         tenant="team",
-        terms=Terms("default/chat", CLS, stream, 10, 30.0, 2),
+        terms=RequestTerms("default/chat", CLS, stream, 10, 30.0, 2),
         received=100.0,
         queued=100.0,
         sent=100.0,
@@ -26,19 +26,19 @@ def record(*, stream: bool = True, ttft: float = 0.4, e2e: float = 1.0, tokens: 
         ended=100.0 + e2e,
         attempts=1,
         worker="w0",
-        meter=Meter(output=tokens),
+        meter=TokenUsage(output=tokens),
     )
 
 
 def test_a_stream_within_its_limits_is_good_everywhere() -> None:
-    verdicts = judge(record(), [TTFT, TPOT, E2E])
+    verdicts = evaluate_slos(record(), [TTFT, TPOT, E2E])
     assert verdicts == [
         ("ttft_p95", Verdict.GOOD), ("tpot_p95", Verdict.GOOD), ("e2e_p99", Verdict.GOOD), GOOD,
     ]  # fmt: skip
 
 
 def test_each_miss_is_named_after_its_metric() -> None:
-    late = judge(record(ttft=0.6, e2e=4.0), [TTFT, TPOT, E2E])
+    late = evaluate_slos(record(ttft=0.6, e2e=4.0), [TTFT, TPOT, E2E])
     assert late == [
         ("ttft_p95", Verdict.BAD_TTFT), ("tpot_p95", Verdict.BAD_TPOT), ("e2e_p99", Verdict.BAD_E2E), GOOD,
     ]  # fmt: skip
@@ -46,34 +46,34 @@ def test_each_miss_is_named_after_its_metric() -> None:
 
 @pytest.mark.parametrize("outcome", [Outcome.SHED, Outcome.UPSTREAM_ERROR, Outcome.STREAM_ERROR, Outcome.TIMEOUT])
 def test_what_was_shed_failed_or_cut_misses_every_target(outcome: Outcome) -> None:
-    verdicts = judge(record()._replace(outcome=outcome), [TTFT, TPOT])
+    verdicts = evaluate_slos(record()._replace(outcome=outcome), [TTFT, TPOT])
     assert {verdict for _, verdict in verdicts} == {Verdict.BAD_FAILED}
     assert [slo for slo, _ in verdicts] == ["ttft_p95", "tpot_p95", "availability"]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.CLIENT_ERROR, Outcome.QUOTA, Outcome.CANCELLED])
 def test_what_the_client_did_is_not_counted(outcome: Outcome) -> None:
-    assert judge(record()._replace(outcome=outcome), [TTFT, TPOT]) == []
+    assert evaluate_slos(record()._replace(outcome=outcome), [TTFT, TPOT]) == []
 
 
 def test_a_stream_of_one_token_keeps_any_tpot() -> None:
-    assert ("tpot_p95", Verdict.GOOD) in judge(record(tokens=1, e2e=9.0), [TPOT])
+    assert ("tpot_p95", Verdict.GOOD) in evaluate_slos(record(tokens=1, e2e=9.0), [TPOT])
 
 
 def test_a_whole_answer_is_judged_on_its_e2e_alone() -> None:
-    verdicts = judge(record(stream=False, e2e=2.0), [TTFT, TPOT, E2E])
+    verdicts = evaluate_slos(record(stream=False, e2e=2.0), [TTFT, TPOT, E2E])
     assert verdicts == [("e2e_p99", Verdict.GOOD), GOOD]
 
 
 def test_a_whole_answers_limit_is_derived_when_none_is_promised() -> None:
     # 0.5 s + 21 tokens x 0.05 s = 1.55 s
-    assert judge(record(stream=False, e2e=1.5), [TTFT, TPOT]) == [("e2e_p95", Verdict.GOOD), GOOD]
-    assert judge(record(stream=False, e2e=1.6), [TTFT, TPOT]) == [("e2e_p95", Verdict.BAD_E2E), GOOD]
+    assert evaluate_slos(record(stream=False, e2e=1.5), [TTFT, TPOT]) == [("e2e_p95", Verdict.GOOD), GOOD]
+    assert evaluate_slos(record(stream=False, e2e=1.6), [TTFT, TPOT]) == [("e2e_p95", Verdict.BAD_E2E), GOOD]
 
 
 def test_targets_of_other_classes_do_not_apply() -> None:
-    assert judge(record(), [Target(RequestClass.BATCH, "ttft", 0.5, 0.001)]) == [GOOD]
+    assert evaluate_slos(record(), [Target(RequestClass.BATCH, "ttft", 0.5, 0.001)]) == [GOOD]
 
 
 def test_a_request_that_named_no_known_model_is_not_judged() -> None:
-    assert judge(record()._replace(terms=None, outcome=Outcome.SHED), [TTFT]) == []
+    assert evaluate_slos(record()._replace(terms=None, outcome=Outcome.SHED), [TTFT]) == []

@@ -10,9 +10,9 @@ from tests.gateway.pieces import endpoint, report
 
 from paceline_core.registry import RequestClass
 from paceline_core.wire import KVLoad, StepTime, WorkerState
-from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.moves import AGAIN_S, FULL, GRACE_S, Moves, Stream
-from paceline_gateway.routing.pace import Pace
+from paceline_gateway.routing.fleet import WorkerPool
+from paceline_gateway.routing.moves import AGAIN_S, FULL, GRACE_S, EvacuationPlanner, MovableStream
+from paceline_gateway.routing.pace import ShortestTTFT
 from paceline_gateway.routing.worker import Worker
 
 NOW = 1000.0
@@ -24,9 +24,9 @@ FAST = StepTime(base=0.001, prefill=0.0001)
 CLASSES = st.sampled_from(RequestClass)
 
 
-def fleet(*names: str, slots: int = 8, now: float = NOW, **said: object) -> Fleet:
+def fleet(*names: str, slots: int = 8, now: float = NOW, **said: object) -> WorkerPool:
     """The first one drains, with one request in flight; all were heard now."""
-    made = Fleet(Pace(LOOKAHEAD_S), silence_s=6.0, lookahead_s=LOOKAHEAD_S, prefix_bytes=1)
+    made = WorkerPool(ShortestTTFT(LOOKAHEAD_S), silence_s=6.0, lookahead_s=LOOKAHEAD_S, prefix_bytes=1)
     made.update(endpoint(name) for name in names)
     for name in names:
         made.says(name, report(name, **({"slots": slots, "kv": KV, "step_time": FAST} | said)), now)
@@ -35,34 +35,37 @@ def fleet(*names: str, slots: int = 8, now: float = NOW, **said: object) -> Flee
     return made
 
 
-def worker(made: Fleet, name: str) -> Worker:
+def worker(made: WorkerPool, name: str) -> Worker:
     found = made.get(name)
     assert found is not None
     return found
 
 
 def due(
-    made: Fleet, streams: Sequence[Stream], moves: Moves | None = None, waiting: Mapping[RequestClass, int] = NOBODY
+    made: WorkerPool,
+    streams: Sequence[MovableStream],
+    moves: EvacuationPlanner | None = None,
+    waiting: Mapping[RequestClass, int] = NOBODY,
 ) -> list[int]:
     """Whom to ask, of streams that are all at the worker that drains."""
     (leaving,) = made.draining()
-    chosen = (moves or Moves(LOOKAHEAD_S)).due(made, {leaving: streams}, waiting, NOW)
+    chosen = (moves or EvacuationPlanner(LOOKAHEAD_S)).due(made, {leaving: streams}, waiting, NOW)
     return chosen.get(leaving, [])
 
 
-def streams(count: int, tokens: int = 100, name: RequestClass = INTERACTIVE) -> list[Stream]:
-    return [Stream(number, name, tokens) for number in range(count)]
+def streams(count: int, tokens: int = 100, name: RequestClass = INTERACTIVE) -> list[MovableStream]:
+    return [MovableStream(number, name, tokens) for number in range(count)]
 
 
 def test_a_worker_is_left_once_it_has_drained_for_a_moment() -> None:
-    made, moves = fleet("a", "b"), Moves(LOOKAHEAD_S)
+    made, moves = fleet("a", "b"), EvacuationPlanner(LOOKAHEAD_S)
     assert moves.leaving(made, NOW) == []
     assert moves.leaving(made, NOW + GRACE_S - 0.01) == []
     assert moves.leaving(made, NOW + GRACE_S) == [worker(made, "a")]
 
 
 def test_a_pod_that_terminates_drains_whatever_it_says() -> None:
-    made, moves = fleet("a", "b"), Moves(LOOKAHEAD_S)
+    made, moves = fleet("a", "b"), EvacuationPlanner(LOOKAHEAD_S)
     made.says("a", report("a"), NOW)
     made.update([replace(endpoint("a"), terminating=True), endpoint("b")])
     assert moves.leaving(made, NOW) == []
@@ -118,7 +121,7 @@ def test_the_last_worker_keeps_its_streams() -> None:
 
 def test_those_who_wait_and_are_as_urgent_come_first() -> None:
     made = fleet("a", "b")
-    mixed = [Stream(1, INTERACTIVE, 10), Stream(2, BATCH, 10), Stream(3, OFFLINE, 10)]
+    mixed = [MovableStream(1, INTERACTIVE, 10), MovableStream(2, BATCH, 10), MovableStream(3, OFFLINE, 10)]
     assert due(made, mixed, waiting=NOBODY | {BATCH: 1}) == [1]
     assert due(made, mixed, waiting=NOBODY | {OFFLINE: 1}) == [1, 2]
     assert due(made, mixed, waiting=NOBODY | {INTERACTIVE: 1}) == []
@@ -132,7 +135,7 @@ def test_slots_that_are_kept_for_urgent_requests_stay_free() -> None:
 
 
 def test_who_was_asked_and_is_still_there_is_asked_again_only_later() -> None:
-    made, moves = fleet("a", "b"), Moves(LOOKAHEAD_S)
+    made, moves = fleet("a", "b"), EvacuationPlanner(LOOKAHEAD_S)
     (leaving,), own = made.draining(), {worker(made, "a"): streams(1)}
     assert moves.due(made, own, NOBODY, NOW) == {leaving: [0]}
     assert moves.due(made, own, NOBODY, NOW + 1) == {}
@@ -140,13 +143,13 @@ def test_who_was_asked_and_is_still_there_is_asked_again_only_later() -> None:
     assert moves.due(made, own, NOBODY, NOW + AGAIN_S) == {leaving: [0]}
 
 
-STREAMS = st.lists(st.builds(Stream, st.just(0), CLASSES, st.integers(1, 20_000)), max_size=40).map(
+STREAMS = st.lists(st.builds(MovableStream, st.just(0), CLASSES, st.integers(1, 20_000)), max_size=40).map(
     lambda drawn: [stream._replace(ticket=number) for number, stream in enumerate(drawn)]
 )
 
 
 @given(STREAMS, st.integers(1, 4), st.integers(1, 12), st.integers(0, 20), st.integers(0, 20))
-def test_nobody_is_flooded(asked: list[Stream], others: int, slots: int, kept: int, busy: int) -> None:
+def test_nobody_is_flooded(asked: list[MovableStream], others: int, slots: int, kept: int, busy: int) -> None:
     made = fleet("leaving", *(f"w{number}" for number in range(others)), slots=slots)
     made.kept = kept
     for number in range(min(busy, slots)):
@@ -160,8 +163,8 @@ def test_nobody_is_flooded(asked: list[Stream], others: int, slots: int, kept: i
 
 
 @given(STREAMS)
-def test_round_by_round_everybody_gets_away(asked: list[Stream]) -> None:
-    made, moves, left = fleet("a", "b", "c"), Moves(LOOKAHEAD_S), asked
+def test_round_by_round_everybody_gets_away(asked: list[MovableStream]) -> None:
+    made, moves, left = fleet("a", "b", "c"), EvacuationPlanner(LOOKAHEAD_S), asked
     for _ in range(len(asked)):
         gone = due(made, left, moves)
         assert gone or not left

@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.every import cases
 
-from paceline_core.errors import Code, RequestError, answer
+from paceline_core.errors import Code, RequestError, error_response
 from paceline_core.registry.enums import CutReason, ResumeReason
-from paceline_gateway.requests.nouns import Meter, WorkerPhases
+from paceline_gateway.requests.nouns import TokenUsage, WorkerPhases
 from paceline_gateway.requests.stream import (
     CODE_LIMIT,
     LINE_LIMIT,
-    StreamScan,
+    SseScanner,
     read_code,
     read_server_timing,
     read_usage,
 )
-from paceline_gateway.requests.told import Told
+from paceline_gateway.requests.told import StreamJournal
 
 
 def chunk(text: str | None, **more: object) -> bytes:
@@ -36,9 +36,9 @@ OURS = chunk(None) + b": p 0 11\n" + chunk("a") + b": p 1 12,13\n" + chunk("b\n:
 CLEAN = chunk(None) + chunk("a") + chunk("b\n: not a comment") + USAGE + DONE
 
 
-def scan(*packets: bytes) -> tuple[bytes, StreamScan, Meter]:
-    meter = Meter()
-    scanner = StreamScan(meter)
+def scan(*packets: bytes) -> tuple[bytes, SseScanner, TokenUsage]:
+    meter = TokenUsage()
+    scanner = SseScanner(meter)
     out = b"".join([scanner.feed(packet) for packet in packets])
     return out + scanner.finish(), scanner, meter
 
@@ -62,7 +62,7 @@ def test_the_cuts_between_packets_do_not_matter(cuts: list[int]) -> None:
 
 
 def test_nothing_is_forwarded_before_the_first_content() -> None:
-    scanner = StreamScan(Meter())
+    scanner = SseScanner(TokenUsage())
     assert scanner.feed(chunk(None)) == b""
     assert not scanner.began
     assert scanner.feed(b": p 0 11\n" + chunk("a")) == chunk(None) + chunk("a")
@@ -70,7 +70,7 @@ def test_nothing_is_forwarded_before_the_first_content() -> None:
 
 
 def test_an_engine_that_streams_something_else_begins_with_its_second_event() -> None:
-    scanner = StreamScan(Meter())
+    scanner = SseScanner(TokenUsage())
     assert scanner.feed(b'data: {"odd":1}\n\n') == b""
     assert scanner.feed(b'data: {"odd":2}\n\n') == b'data: {"odd":1}\n\ndata: {"odd":2}\n\n'
 
@@ -83,13 +83,13 @@ def test_a_stream_without_any_content_is_handed_over_at_its_end() -> None:
 
 @pytest.mark.parametrize("text", [chunk("hi"), b'data: {"choices":[{"index":0,"text": "hi"}]}\n\n'])
 def test_content_is_known_in_both_dialects(text: bytes) -> None:
-    scanner = StreamScan(Meter())
+    scanner = SseScanner(TokenUsage())
     scanner.feed(text)
     assert scanner.began
 
 
 def test_tokens_are_counted_by_position_where_the_worker_tells_it() -> None:
-    scanner = StreamScan(Meter())
+    scanner = SseScanner(TokenUsage())
     scanner.feed(b": p 0 1,2,3\n" + chunk("abc"))
     assert scanner.fresh == 3
     scanner.feed(b": p 3 4\n" + chunk("d"))
@@ -126,14 +126,14 @@ def test_wherever_a_stream_is_cut_what_is_told_is_what_has_passed(
     whole = b"".join(line + events for line, events in pieces) + TAIL
     end = min(end, len(whole))
     places = [0, *sorted(min(cut, end) for cut in cuts), end]
-    told = Told(1000)
+    told = StreamJournal(1000)
     told.begin(b'{"id":"c","created":1')
-    scanner = StreamScan(Meter(), told, resumed=True)
+    scanner = SseScanner(TokenUsage(), told, resumed=True)
     out = b"".join([scanner.feed(whole[a:b]) for a, b in pairwise(places)])
     passed = [line for line, _ in pieces if whole.index(line) + len(line + dict(pieces)[line]) <= end]
     assert scanner.done == (end == len(whole))
     assert out == b"".join(dict(pieces)[line] for line in passed) + (USAGE + DONE if scanner.done else b"")
-    expected = Told(1000)
+    expected = StreamJournal(1000)
     expected.begin(b'{"id":"c","created":1')
     for line in passed:
         expected.add(line)
@@ -141,8 +141,8 @@ def test_wherever_a_stream_is_cut_what_is_told_is_what_has_passed(
 
 
 def test_the_events_of_one_comment_pass_together_or_not_at_all() -> None:
-    told = Told(1000)
-    scanner = StreamScan(Meter(), told)
+    told = StreamJournal(1000)
+    scanner = SseScanner(TokenUsage(), told)
     scanner.feed(b": p 0 1\n" + chunk("a"))
     assert scanner.feed(b": p 1 2 2\n" + chunk("b")) == b""
     assert scanner.fresh == 0
@@ -150,7 +150,7 @@ def test_the_events_of_one_comment_pass_together_or_not_at_all() -> None:
 
 
 def test_the_end_passes_as_a_whole_so_that_usage_is_not_told_twice() -> None:
-    scanner = StreamScan(Meter())
+    scanner = SseScanner(TokenUsage())
     scanner.feed(b": p 0 1\n" + chunk("a"))
     assert scanner.feed(TAIL.removesuffix(DONE)) == b""
     assert scanner.feed(DONE) == USAGE + DONE
@@ -167,27 +167,27 @@ def test_the_end_passes_as_a_whole_so_that_usage_is_not_told_twice() -> None:
     ],
 )
 def test_a_stream_that_is_given_up_says_why(line: bytes, reason: ResumeReason) -> None:
-    scanner = StreamScan(Meter())
+    scanner = SseScanner(TokenUsage())
     assert scanner.feed(b": p 0 1\n" + chunk("a") + line) == chunk("a")
     assert scanner.moved is reason
 
 
 def test_a_stream_that_goes_on_passes_from_its_first_byte_on() -> None:
-    scanner = StreamScan(Meter(), Told(1000), resumed=True)
+    scanner = SseScanner(TokenUsage(), StreamJournal(1000), resumed=True)
     assert scanner.feed(b": p 7 1\n" + chunk("a")) == chunk("a")
 
 
 def test_a_comment_that_claims_the_events_of_the_next_one_is_not_believed() -> None:
-    told = Told(1000)
-    scanner = StreamScan(Meter(), told)
+    told = StreamJournal(1000)
+    scanner = SseScanner(TokenUsage(), told)
     out = scanner.feed(b": p 0 1 2\n" + chunk("a") + b": p 1 2\n" + chunk("b"))
     assert out == chunk("a") + chunk("b")
     assert told.cut is CutReason.UNKNOWN
 
 
 def test_a_piece_without_end_is_passed_on_and_cannot_go_on_elsewhere() -> None:
-    told = Told(1000)
-    scanner = StreamScan(Meter(), told)
+    told = StreamJournal(1000)
+    scanner = SseScanner(TokenUsage(), told)
     scanner.feed(b": p 0 1\n" + chunk("a"))
     long = b"x" * (LINE_LIMIT + 1)
     assert scanner.feed(b": p 1 2\n" + long) == long
@@ -195,7 +195,7 @@ def test_a_piece_without_end_is_passed_on_and_cannot_go_on_elsewhere() -> None:
 
 
 def test_tokens_of_a_foreign_engine_are_counted_by_events() -> None:
-    scanner = StreamScan(Meter())
+    scanner = SseScanner(TokenUsage())
     scanner.feed(chunk("a") + chunk("b"))
     assert scanner.fresh == 2
 
@@ -212,7 +212,7 @@ def test_a_model_that_speaks_of_errors_is_not_one() -> None:
 
 
 def test_a_line_without_end_is_not_kept_for_ever() -> None:
-    scanner = StreamScan(Meter())
+    scanner = SseScanner(TokenUsage())
     scanner.feed(chunk("a"))
     assert scanner.feed(b"x" * (LINE_LIMIT + 1)) == b"x" * (LINE_LIMIT + 1)
 
@@ -227,31 +227,31 @@ def test_a_malformed_comment_is_dropped_and_believed_in_nothing(line: bytes) -> 
 
 
 def test_the_prompt_is_known_with_the_first_event_and_not_forwarded() -> None:
-    meter, told = Meter(), Told(1000)
-    scanner = StreamScan(meter, told)
+    meter, told = TokenUsage(), StreamJournal(1000)
+    scanner = SseScanner(meter, told)
     assert scanner.feed(b": prompt 20 16\n: p 0 11 2\n" + ROLE + chunk("a")) == ROLE + chunk("a")
     assert (meter.prompt, meter.cached, meter.output) == (20, 16, 1)
 
 
 def test_a_stream_that_goes_on_keeps_what_its_first_worker_found_cached() -> None:
-    meter = Meter(prompt=20, cached=4)
-    scanner = StreamScan(meter, Told(1000), resumed=True)
+    meter = TokenUsage(prompt=20, cached=4)
+    scanner = SseScanner(meter, StreamJournal(1000), resumed=True)
     scanner.feed(b": prompt 20 20\n: p 3 14\n" + chunk("d") + TAIL)
     scanner.finish()
     assert (meter.prompt, meter.cached) == (20, 4)
 
 
 def test_a_foreign_stream_that_tells_its_usage_as_it_goes_is_believed_at_any_moment() -> None:
-    meter = Meter()
-    scanner = StreamScan(meter)
+    meter = TokenUsage()
+    scanner = SseScanner(meter)
     for output in (2, 5):
         scanner.feed(chunk("ab", usage={"prompt_tokens": 9, "completion_tokens": output}))
         assert (meter.prompt, meter.output) == (9, output)
 
 
 def test_a_null_usage_in_each_event_leaves_the_events_to_be_counted() -> None:
-    meter = Meter()
-    scanner = StreamScan(meter)
+    meter = TokenUsage()
+    scanner = SseScanner(meter)
     for output in (1, 2):
         scanner.feed(chunk("ab", usage=None))
         assert meter.output == output
@@ -264,7 +264,7 @@ def test_a_malformed_prompt_is_not_believed(line: bytes) -> None:
 
 
 def test_usage_is_found_in_a_whole_answer_and_not_in_its_text() -> None:
-    meter = Meter()
+    meter = TokenUsage()
     text = json.dumps({"text": '"usage":{"prompt_tokens":99}'})
     read_usage((text[:-1] + ', "usage": {"prompt_tokens": 5, "completion_tokens": 6}}').encode(), meter)
     assert (meter.prompt, meter.output, meter.cached) == (5, 6, 0)
@@ -290,25 +290,25 @@ def test_the_code_of_an_error_is_one_that_we_know_or_none(text: bytes, code: Cod
 
 
 def test_a_null_usage_says_nothing() -> None:
-    meter = Meter(prompt=3)
+    meter = TokenUsage(prompt=3)
     read_usage(b'{"usage":null}', meter)
     assert meter.prompt == 3
 
 
 def test_server_timing_is_in_milliseconds() -> None:
-    meter = Meter()
+    meter = TokenUsage()
     read_server_timing(b"queue;dur=1.500, prefill;dur=20, other;dur=3, decode;dur=x", meter)
     assert meter.worker == WorkerPhases(queue=0.0015, prefill=0.02)
 
 
 def test_a_server_timing_of_others_says_nothing() -> None:
-    meter = Meter()
+    meter = TokenUsage()
     read_server_timing(b"cdn;dur=1", meter)
     assert meter.worker is None
 
 
 def test_a_stream_that_never_has_content_is_not_kept_for_ever() -> None:
-    scanner, piece, out = StreamScan(Meter()), b"event: nothing\n\n" * 4096, 0
+    scanner, piece, out = SseScanner(TokenUsage()), b"event: nothing\n\n" * 4096, 0
     for fed in range(1, 41):
         out += len(scanner.feed(piece))
         assert fed * len(piece) - out <= LINE_LIMIT + len(piece)
@@ -338,5 +338,5 @@ def test_the_event_that_ends_a_stream_ends_it_without_done(kind: bytes) -> None:
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/v1/completions"])
 def test_the_code_of_an_error_event_is_read_in_every_routes_form(path: str) -> None:
     error = RequestError(Code.ENGINE_FAILED, "The engine failed.")
-    _, scanner, _ = scan(chunk("a"), answer(error, path).event)
+    _, scanner, _ = scan(chunk("a"), error_response(error, path).event)
     assert (scanner.failed, scanner.error) == (True, Code.ENGINE_FAILED)

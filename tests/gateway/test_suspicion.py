@@ -14,16 +14,26 @@ from tests.gateway.pieces import endpoint, report
 
 from paceline_core.errors import Code
 from paceline_core.registry import Outcome, RequestClass
-from paceline_gateway.queues.dispatcher import Caps, Dispatcher
-from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.queues.dispatcher import Dispatcher, QueueLimits
+from paceline_gateway.queues.ticket import QueuedRequest
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.budget import RetryBudget
-from paceline_gateway.requests.life import Life
-from paceline_gateway.requests.nouns import Record, Terms, Waits
+from paceline_gateway.requests.life import RequestMachine
+from paceline_gateway.requests.nouns import RequestRecord, RequestTerms, Timeouts
 from paceline_gateway.requests.state import AT_WORKER
-from paceline_gateway.requests.suspicion import DEATHS, GROUP, LONGER, PATIENCE_S, PROOF, Part, blame, patience_s, proof
-from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.pace import Pace
+from paceline_gateway.requests.suspicion import (
+    DEATHS,
+    GROUP,
+    LONGER,
+    PATIENCE_S,
+    PROOF,
+    SuspectGroup,
+    blame,
+    patience_s,
+    proof,
+)
+from paceline_gateway.routing.fleet import WorkerPool
+from paceline_gateway.routing.pace import ShortestTTFT
 from paceline_gateway.routing.worker import Worker
 
 LENGTH = 24
@@ -42,13 +52,13 @@ def never(_all: int, _here: int) -> bool:
 class Asking:
     """One request, and what is known of it."""
 
-    ticket: Ticket
+    ticket: QueuedRequest
     kills: Kills
-    life: Life
+    life: RequestMachine
     attempts: int = 2
     here: int = 0
-    record: Record | None = None
-    deaths: list[Part] = field(default_factory=list)
+    record: RequestRecord | None = None
+    deaths: list[SuspectGroup] = field(default_factory=list)
     length: int = LENGTH
 
     @property
@@ -70,8 +80,8 @@ class World:
         length: int = LENGTH,
     ) -> None:
         self.now, self._length = 100.0, length
-        self.fleet = Fleet(Pace(0.5), silence_s=1e9, lookahead_s=1e9, prefix_bytes=1 << 20)
-        self.desk = Dispatcher(self.fleet, Caps(held=1000, size=10**9))
+        self.fleet = WorkerPool(ShortestTTFT(0.5), silence_s=1e9, lookahead_s=1e9, prefix_bytes=1 << 20)
+        self.desk = Dispatcher(self.fleet, QueueLimits(held=1000, size=10**9))
         self._slots, self._born, self._tick_s = slots, 0, tick_s
         self.names: list[str] = []
         for _ in range(workers):
@@ -133,10 +143,10 @@ class World:
         return found
 
     def _ask(self, number: int, kills: Kills, attempts: int, budget: RetryBudget) -> Asking:
-        life = Life(self.now, Waits(1e9, 1e9, 1e9, resume_s=1e9))
-        ticket = Ticket(number, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
+        life = RequestMachine(self.now, Timeouts(1e9, 1e9, 1e9, resume_s=1e9))
+        ticket = QueuedRequest(number, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
         asking = Asking(ticket, kills, life, length=self._length)
-        terms = Terms("default/chat", RequestClass.INTERACTIVE, True, 10, 1e9, attempts)
+        terms = RequestTerms("default/chat", RequestClass.INTERACTIVE, True, 10, 1e9, attempts)
         for event in (e.Authenticated("team"), e.Admitted(terms, budget), e.Queued()):
             self._do(asking, event)
         return asking
@@ -156,7 +166,7 @@ class World:
                     asking.here = 0
                 case e.Accuse(part):
                     asking.ticket.accuse(part, asking.here, self.now)
-                case e.Free(_, suspect):
+                case e.ReleaseSlot(_, suspect):
                     self.desk.free(asking.ticket, self.now, suspect=suspect)
                 case e.Settle(record):
                     asking.record = record
@@ -216,7 +226,7 @@ def only_the_poison_is_isolated(world: World, kills: Kills) -> None:
     assert poison.record is not None
     assert world.deaths <= DEATHS + 1
     if world.doubts < DEATHS - 1:
-        assert poison.deaths == [*[Part.SUSPECT] * (1 + world.doubts), Part.CULPRIT]
+        assert poison.deaths == [*[SuspectGroup.SUSPECT] * (1 + world.doubts), SuspectGroup.CULPRIT]
         assert world.deaths == 2 + world.doubts
         assert poison.record.code is Code.REQUEST_ISOLATED
     for each in world.all:
@@ -257,7 +267,7 @@ def test_in_a_hurry_it_takes_more_deaths_and_nobody_else_is_refused_either(
         if each.kills is kills:
             assert each.record.outcome is not Outcome.OK
         elif each.record.outcome is not Outcome.OK:
-            assert (each.record.code, each.deaths) == (Code.STREAM_LOST, [Part.SUSPECT] * (DEATHS + 1))
+            assert (each.record.code, each.deaths) == (Code.STREAM_LOST, [SuspectGroup.SUSPECT] * (DEATHS + 1))
 
 
 @given(innocents=st.integers(1, 14), after=st.integers(0, 60), **SIZES)
@@ -316,7 +326,7 @@ def test_a_trial_beside_a_stream_that_is_where_it_was_when_its_worker_died_isola
     for _ in range(2 * PROOF):
         world.step(watched)
     world.kill(world.worker(other))
-    assert (watched.deaths[-1], other.deaths[-1]) == (Part.SUSPECT, Part.SUSPECT)
+    assert (watched.deaths[-1], other.deaths[-1]) == (SuspectGroup.SUSPECT, SuspectGroup.SUSPECT)
 
 
 def test_a_stream_that_got_past_the_token_of_its_first_death_is_watched_no_longer() -> None:
@@ -332,7 +342,7 @@ def test_a_stream_that_got_past_the_token_of_its_first_death_is_watched_no_longe
     assert [place + 1 for place, there in enumerate(near) if there] == [*range(2 * PROOF + 1, 4 * PROOF)]
     assert only.ticket.died_at == 0
     world.kill(world.worker(only))
-    assert only.deaths == [Part.SUSPECT, Part.SUSPECT]
+    assert only.deaths == [SuspectGroup.SUSPECT, SuspectGroup.SUSPECT]
 
 
 def test_a_route_with_one_attempt_repeats_nothing() -> None:
@@ -347,7 +357,7 @@ def test_new_requests_keep_off_a_trial() -> None:
     world = World([never], workers=2, slots=8)
     world.kill(world.worker(world.all[0]))
     tried = world.worker(world.all[0])
-    new = [Ticket(number, RequestClass.INTERACTIVE, 10, 40, deadline=1e9) for number in range(10, 14)]
+    new = [QueuedRequest(number, RequestClass.INTERACTIVE, 10, 40, deadline=1e9) for number in range(10, 14)]
     assert [world.desk.pass_by(ticket, world.now) is tried for ticket in new] == [False] * 4
 
 
@@ -355,7 +365,7 @@ def test_suspects_wait_beside_the_line_and_hold_it_up_for_a_moment_only() -> Non
     world = World([never] * (GROUP + 2), workers=1, slots=128)
     world.kill(world.worker(world.all[0]))
     assert [each.life.waiting for each in world.all] == [False, *[True] * (GROUP + 1)]
-    fresh = Ticket(99, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
+    fresh = QueuedRequest(99, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
     world.desk.join(fresh, world.now)
     assert world.desk.assign(world.now) == []
     gone = [ticket.id for ticket, _ in world.desk.assign(world.now + PATIENCE_S)]
@@ -364,19 +374,25 @@ def test_suspects_wait_beside_the_line_and_hold_it_up_for_a_moment_only() -> Non
 
 def test_a_worker_under_load_is_cleared_for_a_trial_and_if_it_stays_busy_the_trial_begins_anyway() -> None:
     world = World([never] * 3, workers=1, slots=8)
-    suspect = Ticket(9, RequestClass.INTERACTIVE, 10, 40, deadline=1e9, suspect=True, sure_until=world.now + PATIENCE_S)
+    suspect = QueuedRequest(
+        9, RequestClass.INTERACTIVE, 10, 40, deadline=1e9, suspect=True, sure_until=world.now + PATIENCE_S
+    )
     world.desk.rejoin(suspect, 1e9)
-    fresh = Ticket(10, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
+    fresh = QueuedRequest(10, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
     world.desk.join(fresh, world.now)
     assert world.desk.assign(world.now) == []
     assert [ticket.id for ticket, _ in world.desk.assign(world.now + PATIENCE_S)] == [9, 10]
 
 
 def test_the_one_on_trial_is_blamed_and_without_a_trial_everybody_is_suspected() -> None:
-    assert blame([1, 2], set(), {1}) == {1: Part.SUSPECT, 2: Part.SUSPECT}
-    assert blame([1, 2], {2}, {2}) == {1: Part.BYSTANDER, 2: Part.CULPRIT}
-    assert blame([1, 2, 3], {2}, {3}) == {1: Part.BYSTANDER, 2: Part.SUSPECT, 3: Part.SUSPECT}
-    assert blame([1, 2, 3], {2, 3}, set()) == {1: Part.BYSTANDER, 2: Part.SUSPECT, 3: Part.SUSPECT}
+    assert blame([1, 2], set(), {1}) == {1: SuspectGroup.SUSPECT, 2: SuspectGroup.SUSPECT}
+    assert blame([1, 2], {2}, {2}) == {1: SuspectGroup.BYSTANDER, 2: SuspectGroup.CULPRIT}
+    assert blame([1, 2, 3], {2}, {3}) == {1: SuspectGroup.BYSTANDER, 2: SuspectGroup.SUSPECT, 3: SuspectGroup.SUSPECT}
+    assert blame([1, 2, 3], {2, 3}, set()) == {
+        1: SuspectGroup.BYSTANDER,
+        2: SuspectGroup.SUSPECT,
+        3: SuspectGroup.SUSPECT,
+    }
 
 
 def test_one_token_is_proof_once_speed_comes_first_which_is_later_each_time() -> None:
@@ -395,5 +411,5 @@ def test_a_stream_near_its_place_is_not_blamed_where_another_gateways_request_ma
     worker = world.worker(only)
     world.fleet.says(worker.name, report(worker.name, slots=8, gateways=2), world.now)
     world.kill(worker)
-    assert only.deaths == [Part.SUSPECT, Part.SUSPECT]
+    assert only.deaths == [SuspectGroup.SUSPECT, SuspectGroup.SUSPECT]
     assert only.ticket.past == 3 * PROOF

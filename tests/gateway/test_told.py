@@ -4,13 +4,13 @@ import pytest
 
 from paceline_core.registry.enums import CutReason
 from paceline_core.wire import Resume, ResumedChoice
-from paceline_gateway.requests.told import Told
+from paceline_gateway.requests.told import StreamJournal
 
 FIRST = b'data: {"id":"chatcmpl-5f0c","object":"chat.completion.chunk","created":1767225600,"model":"chat"}\n\n'
 
 
-def told(*lines: bytes, first: bytes = FIRST, limit: int = 1000) -> Told:
-    stream = Told(limit)
+def told(*lines: bytes, first: bytes = FIRST, limit: int = 1000) -> StreamJournal:
+    stream = StreamJournal(limit)
     stream.begin(first)
     for line in lines:
         stream.add(line)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.every import cases
 
-from paceline_gateway.telemetry.trace import Off, Parent, Trace, begin, read
+from paceline_gateway.telemetry.trace import NoTracing, Parent, Trace, begin, read
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = Parent(int(TRACE, 16), int(SPAN, 16), sampled=True)
@@ -37,12 +37,12 @@ def test_a_traceparent_is_read() -> None:
 )
 def test_one_that_is_not_valid_counts_as_none(text: bytes) -> None:
     assert read(text) is None
-    assert Off().begin(text, 1.0) == (None, b"")
+    assert NoTracing().begin(text, 1.0) == (None, b"")
 
 
 @given(st.binary(max_size=80))
 def test_nothing_that_a_client_sends_fails_or_reaches_the_worker_unread(text: bytes) -> None:
-    _, line = Off().begin(text, 1.0)
+    _, line = NoTracing().begin(text, 1.0)
     assert line == b"" or read(line.removeprefix(b"traceparent: ").removesuffix(b"\r\n")) == read(text) is not None
 
 

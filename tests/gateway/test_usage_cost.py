@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.wire import StepTime
-from paceline_gateway.usage.cost import GRAIN, Part, Replica, cost_of
+from paceline_gateway.usage.cost import GRAIN, Part, PricedReplica, cost_of
 
 MODEL = StepTime(base=0.01, prefill=0.0001, sequence=0.001, kv=1e-6, context=1e-9)
-HERE = Replica(MODEL, slots=10, step_tokens=1000, per_hour=Decimal("3.60"))
-DEAR = Replica(MODEL, slots=10, step_tokens=1000, per_hour=Decimal("36.00"))
+HERE = PricedReplica(MODEL, slots=10, step_tokens=1000, per_hour=Decimal("3.60"))
+DEAR = PricedReplica(MODEL, slots=10, step_tokens=1000, per_hour=Decimal("36.00"))
 TOKENS = st.integers(0, 100_000)
 
 
 def test_prompt_tokens_cost_their_part_of_full_steps_and_output_tokens_their_part_of_steps_with_every_slot() -> None:
-    plain = Replica(StepTime(base=0.01, prefill=0.0001), slots=10, step_tokens=1000, per_hour=Decimal("3.60"))
+    plain = PricedReplica(StepTime(base=0.01, prefill=0.0001), slots=10, step_tokens=1000, per_hour=Decimal("3.60"))
     assert plain.seconds(prompt=1000, cached=0, output=0) == pytest.approx(0.1 + 0.01)
     assert plain.seconds(prompt=0, cached=0, output=10) == pytest.approx(0.01)
     assert plain.cost(prompt=1000, cached=0, output=0) == Decimal("0.000110000")
@@ -33,7 +33,7 @@ def test_no_number_of_tokens_is_too_large_for_a_price() -> None:
 
 
 def test_a_price_is_per_hour() -> None:
-    hour = Replica(StepTime(base=0.0, prefill=1.0), slots=1, step_tokens=1, per_hour=Decimal("3.93"))
+    hour = PricedReplica(StepTime(base=0.0, prefill=1.0), slots=1, step_tokens=1, per_hour=Decimal("3.93"))
     assert hour.cost(prompt=3600, cached=0, output=0) == Decimal("3.93")
 
 

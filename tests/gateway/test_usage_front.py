@@ -16,8 +16,8 @@ from tests.gateway.worker_double import Script
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Unreachable
 from paceline_core.wire import StepTime
-from paceline_gateway.checkpoint import Checkpoint
-from paceline_gateway.usage.cost import Replica, cost_of
+from paceline_gateway.checkpoint import UsageWriter
+from paceline_gateway.usage.cost import PricedReplica, cost_of
 from paceline_planner.hardware import CATALOGUE
 
 pytestmark = pytest.mark.real
@@ -198,7 +198,7 @@ async def test_a_stream_that_went_on_elsewhere_is_paid_at_each_workers_own_price
     usage = json.loads((await asked).text.split("\n\n")[-3].removeprefix("data: "))["usage"]
     await ended(stand)
     engine = stand.process.floor.picture.services["default/chat"].engine
-    fast, slow = (Replica(step, 16, engine.step_tokens, CATALOGUE["cpu"].price or Decimal(0)) for step in steps)
+    fast, slow = (PricedReplica(step, 16, engine.step_tokens, CATALOGUE["cpu"].price or Decimal(0)) for step in steps)
     dollars = cost_of([(fast, 3), (slow, 7)], prompt=usage["prompt_tokens"], cached=0)
     assert 0 < dollars < slow.cost(prompt=usage["prompt_tokens"], cached=0, output=7)
     assert await stand.metric("paceline_usage_dollars_total") == pytest.approx(float(dollars))
@@ -259,7 +259,7 @@ async def test_an_api_server_that_is_away_blocks_nothing_and_hears_of_it_later(
     await stand.client.post("/v1/chat/completions", json=CHAT)
     await ended(stand)
     floor = stand.process.floor
-    eager = Checkpoint(floor.billing.ledger, cluster, manifests.NAMESPACE, SystemClock(), every_s=0.0)
+    eager = UsageWriter(floor.billing.ledger, cluster, manifests.NAMESPACE, SystemClock(), every_s=0.0)
     eager.start()
     await asyncio.wait_for(asked.wait(), 20)
     assert (await stand.client.post("/v1/chat/completions", json=CHAT)).status_code == 200

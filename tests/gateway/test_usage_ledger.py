@@ -14,9 +14,9 @@ from paceline_core.objects.defaults import resolve_tenant
 from paceline_core.objects.tenant import MonthlyUsage, Tenant
 from paceline_core.objects.validate import read
 from paceline_gateway.usage.entries import MOST
-from paceline_gateway.usage.ledger import Ledger
+from paceline_gateway.usage.ledger import UsageLedger
 from paceline_gateway.usage.months import before, end_of, month_of
-from paceline_gateway.usage.nouns import SETTLED, Entry, Spent, Stored
+from paceline_gateway.usage.nouns import SETTLED, StoredUsage, UsageAmount, UsageEntry
 
 GATEWAYS = st.integers(0, 2)
 BUDGET = resolve_tenant(read(Tenant, manifests.tenant(TENANT, limits={"monthly": {"tokens": 100, "dollars": "0.50"}})))
@@ -234,11 +234,11 @@ def test_months_older_than_the_last_one_are_dropped() -> None:
 def test_a_restart_forgets_no_billionth_of_a_dollar() -> None:
     world = World()
     gateway = world.start("g0")
-    world.charge(gateway, Spent(1, 2, 3, Decimal("0.000000001")))
+    world.charge(gateway, UsageAmount(1, 2, 3, Decimal("0.000000001")))
     world.flush(gateway)
     assert world.stored().dollars == Decimal("0.000000001")
     again = world.start("g0")
-    world.charge(again, Spent(1, 2, 3, Decimal("12.345678901")))
+    world.charge(again, UsageAmount(1, 2, 3, Decimal("12.345678901")))
     world.flush(again)
     assert world.start("g0").ledger.used(TENANT).dollars == Decimal("12.345678902")
 
@@ -249,14 +249,14 @@ def test_a_status_of_millionths_is_added_to() -> None:
         {"month": "2026-11", "gateways": [{"id": "g0", "dollars": "0.000007", "time": "2026-11-15T00:00:00Z"}]}
     )
     gateway = world.start("g0")
-    world.charge(gateway, Spent(1, 2, 3, Decimal("0.000000001")))
+    world.charge(gateway, UsageAmount(1, 2, 3, Decimal("0.000000001")))
     world.flush(gateway)
     assert world.stored().dollars == Decimal("0.000007001")
 
 
 def test_what_is_reserved_counts_so_that_many_at_once_cannot_pass_the_budget() -> None:
-    ledger = Ledger("g0", START)
-    need = Spent(1, 10, 20)
+    ledger = UsageLedger("g0", START)
+    need = UsageAmount(1, 10, 20)
     refused = [ledger.reserve(number, BUDGET, need) for number in range(5)]
     assert [refusal is None for refusal in refused] == [True, True, True, False, False]
     ledger.release(0)
@@ -264,9 +264,9 @@ def test_what_is_reserved_counts_so_that_many_at_once_cannot_pass_the_budget() -
 
 
 def test_a_refusal_says_what_is_left_and_when_the_month_ends_and_that_a_retry_does_not_help() -> None:
-    ledger = Ledger("g0", START)
-    ledger.seen(TENANT, Stored("1", (Entry("other", "2026-11", Spent(3, 40, 50), ""),)))
-    refusal = ledger.reserve(1, BUDGET, Spent(1, 10, 20))
+    ledger = UsageLedger("g0", START)
+    ledger.seen(TENANT, StoredUsage("1", (UsageEntry("other", "2026-11", UsageAmount(3, 40, 50), ""),)))
+    refusal = ledger.reserve(1, BUDGET, UsageAmount(1, 10, 20))
     assert refusal is not None
     assert refusal.code is Code.INSUFFICIENT_QUOTA
     assert not refusal.row.should_retry
@@ -277,29 +277,29 @@ def test_a_refusal_says_what_is_left_and_when_the_month_ends_and_that_a_retry_do
 
 
 def test_a_budget_in_dollars_refuses_once_it_is_used_up_even_where_a_cost_is_unknown() -> None:
-    ledger = Ledger("g0", START)
+    ledger = UsageLedger("g0", START)
     tenant = replace(BUDGET, monthly_tokens=None)
-    ledger.seen(TENANT, Stored("1", (Entry("other", "2026-11", Spent(1, 1, 1, Decimal("0.49")), ""),)))
-    assert ledger.reserve(1, tenant, Spent(1, 1, 1)) is None
-    assert ledger.reserve(2, tenant, Spent(1, 1, 1, Decimal("0.02"))) is not None
-    ledger.charged(TENANT, Spent(1, 1, 1, Decimal("0.01")), 0.0)
-    refusal = ledger.reserve(3, tenant, Spent(1, 1, 1))
+    ledger.seen(TENANT, StoredUsage("1", (UsageEntry("other", "2026-11", UsageAmount(1, 1, 1, Decimal("0.49")), ""),)))
+    assert ledger.reserve(1, tenant, UsageAmount(1, 1, 1)) is None
+    assert ledger.reserve(2, tenant, UsageAmount(1, 1, 1, Decimal("0.02"))) is not None
+    ledger.charged(TENANT, UsageAmount(1, 1, 1, Decimal("0.01")), 0.0)
+    refusal = ledger.reserve(3, tenant, UsageAmount(1, 1, 1))
     assert refusal is not None
     assert "$0.50 $0.000000 are left" in refusal.message
 
 
 def test_a_raised_budget_holds_at_once_and_a_new_month_does_too() -> None:
-    ledger = Ledger("g0", START)
-    ledger.seen(TENANT, Stored("1", (Entry("other", "2026-11", Spent(3, 50, 50), ""),)))
-    assert ledger.reserve(1, BUDGET, Spent(1, 1, 1)) is not None
-    assert ledger.reserve(1, replace(BUDGET, monthly_tokens=200), Spent(1, 1, 1)) is None
+    ledger = UsageLedger("g0", START)
+    ledger.seen(TENANT, StoredUsage("1", (UsageEntry("other", "2026-11", UsageAmount(3, 50, 50), ""),)))
+    assert ledger.reserve(1, BUDGET, UsageAmount(1, 1, 1)) is not None
+    assert ledger.reserve(1, replace(BUDGET, monthly_tokens=200), UsageAmount(1, 1, 1)) is None
     ledger.roll(end_of("2026-11"))
-    assert ledger.reserve(2, BUDGET, Spent(1, 1, 1)) is None
+    assert ledger.reserve(2, BUDGET, UsageAmount(1, 1, 1)) is None
 
 
 def test_a_deleted_tenant_is_forgotten() -> None:
-    ledger = Ledger("g0", START)
-    ledger.seen(TENANT, Stored("1"))
+    ledger = UsageLedger("g0", START)
+    ledger.seen(TENANT, StoredUsage("1"))
     ledger.charged(TENANT, spent(), 0.0)
     ledger.keep({})
     ledger.charged(TENANT, spent(), 0.0)

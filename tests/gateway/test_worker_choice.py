@@ -6,17 +6,17 @@ from tests.gateway.pieces import endpoint, report
 from paceline_core.registry import RequestClass
 from paceline_core.wire import KVLoad, StepTime, WorkerState
 from paceline_gateway.routing.breaker import PAUSE_S
-from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.pace import Pace, seconds
-from paceline_gateway.routing.policy import Ask, Candidate
-from paceline_gateway.routing.worker import RAMP_S, REPORT_LAG_S, Standing
+from paceline_gateway.routing.fleet import WorkerPool
+from paceline_gateway.routing.pace import ShortestTTFT, seconds
+from paceline_gateway.routing.policy import Candidate, RoutingRequest
+from paceline_gateway.routing.worker import RAMP_S, REPORT_LAG_S, WorkerHealth
 
 NOW = 50.0
 CLS = RequestClass.INTERACTIVE
 
 
-def fleet(*names: str, now: float = NOW) -> Fleet:
-    made = Fleet(Pace(0.5), silence_s=2.0, lookahead_s=0.5, prefix_bytes=1 << 20)
+def fleet(*names: str, now: float = NOW) -> WorkerPool:
+    made = WorkerPool(ShortestTTFT(0.5), silence_s=2.0, lookahead_s=0.5, prefix_bytes=1 << 20)
     made.update(endpoint(name, port=index) for index, name in enumerate(names))
     for name in names:
         made.says(name, report(name), now - RAMP_S)
@@ -24,8 +24,8 @@ def fleet(*names: str, now: float = NOW) -> Fleet:
     return made
 
 
-def picked(made: Fleet, tokens: int = 10, now: float = NOW, avoid: frozenset[str] = frozenset()) -> str | None:
-    pick = made.pick(Ask(tokens), now, avoid)
+def picked(made: WorkerPool, tokens: int = 10, now: float = NOW, avoid: frozenset[str] = frozenset()) -> str | None:
+    pick = made.pick(RoutingRequest(tokens), now, avoid)
     return None if pick is None else pick.worker.name
 
 
@@ -45,7 +45,7 @@ def test_work_is_time_so_a_fast_worker_may_have_more_tokens_ahead() -> None:
 
 def test_what_was_dispatched_since_the_report_counts() -> None:
     made = fleet("a", "b")
-    chosen = made.pick(Ask(100), NOW)
+    chosen = made.pick(RoutingRequest(100), NOW)
     assert chosen is not None
     chosen.worker.take(1, 100, CLS, NOW, stream=True)
     assert picked(made) not in (None, chosen.worker.name)
@@ -143,13 +143,13 @@ def test_gateways_that_share_a_worker_have_equal_shares_of_its_slots() -> None:
 @pytest.mark.parametrize(
     ("state", "standing"),
     [
-        (WorkerState.READY, Standing.READY),
-        (WorkerState.STARTING, Standing.STARTING),
-        (WorkerState.DRAINING, Standing.DRAINING),
-        (WorkerState.FAILED, Standing.FAILED),
+        (WorkerState.READY, WorkerHealth.READY),
+        (WorkerState.STARTING, WorkerHealth.STARTING),
+        (WorkerState.DRAINING, WorkerHealth.DRAINING),
+        (WorkerState.FAILED, WorkerHealth.FAILED),
     ],
 )
-def test_only_a_ready_worker_is_picked(state: WorkerState, standing: Standing) -> None:
+def test_only_a_ready_worker_is_picked(state: WorkerState, standing: WorkerHealth) -> None:
     made = fleet("a")
     made.says("a", report(state=state), NOW)
     assert made.standings(NOW)[standing] == 1
@@ -159,21 +159,21 @@ def test_only_a_ready_worker_is_picked(state: WorkerState, standing: Standing) -
 def test_a_terminating_pod_drains_whatever_it_says() -> None:
     made = fleet("a")
     made.update([endpoint("a", port=0, terminating=True)])
-    assert made.standings(NOW)[Standing.DRAINING] == 1
+    assert made.standings(NOW)[WorkerHealth.DRAINING] == 1
     assert picked(made) is None
 
 
 def test_a_worker_that_has_never_reported_is_starting() -> None:
-    made = Fleet(Pace(0.5), silence_s=2.0, lookahead_s=0.5, prefix_bytes=1 << 20)
+    made = WorkerPool(ShortestTTFT(0.5), silence_s=2.0, lookahead_s=0.5, prefix_bytes=1 << 20)
     made.update([endpoint("a")])
-    assert made.standings(NOW)[Standing.STARTING] == 1
+    assert made.standings(NOW)[WorkerHealth.STARTING] == 1
     assert picked(made) is None
 
 
 def test_a_silent_worker_is_picked_only_when_nobody_else_is_left() -> None:
     made = fleet("silent", "ready")
     made.says("ready", report("ready", queued_tokens={CLS: 400}), NOW + 3)
-    assert made.standings(NOW + 3)[Standing.SILENT] == 1
+    assert made.standings(NOW + 3)[WorkerHealth.SILENT] == 1
     assert picked(made, now=NOW + 3) == "ready"
     made.cut("ready")
     assert picked(made, now=NOW + 3) == "silent"
@@ -182,7 +182,7 @@ def test_a_silent_worker_is_picked_only_when_nobody_else_is_left() -> None:
 def test_a_worker_whose_stream_was_cut_is_silent_at_once() -> None:
     made = fleet("a")
     made.cut("a")
-    assert made.standings(NOW)[Standing.SILENT] == 1
+    assert made.standings(NOW)[WorkerHealth.SILENT] == 1
 
 
 def test_a_silent_worker_that_is_not_even_ready_is_never_picked() -> None:
@@ -247,9 +247,9 @@ def test_whoever_is_picked_had_room_and_none_with_room_had_less_work(
         for ticket in range(running):
             worker.take(ticket, 0, CLS, NOW, stream=True)
     open_ones = [worker for worker in made if worker.in_flight < 4 and worker.backlog * worker.token_s < 0.5]
-    least = min((seconds(Candidate(worker), Ask(tokens), 0) for worker in open_ones), default=None)
-    chosen = made.pick(Ask(tokens), NOW)
+    least = min((seconds(Candidate(worker), RoutingRequest(tokens), 0) for worker in open_ones), default=None)
+    chosen = made.pick(RoutingRequest(tokens), NOW)
     assert (chosen is None) == (not open_ones)
     if chosen is not None:
         assert chosen.worker in open_ones
-        assert seconds(Candidate(chosen.worker), Ask(tokens), 0) == chosen.cost_s == least
+        assert seconds(Candidate(chosen.worker), RoutingRequest(tokens), 0) == chosen.cost_s == least

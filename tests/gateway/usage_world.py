@@ -6,19 +6,19 @@ from decimal import Decimal
 
 from paceline_core.objects.tenant import MonthlyUsage
 from paceline_gateway.usage.entries import read_usage, status_of
-from paceline_gateway.usage.ledger import Ledger
-from paceline_gateway.usage.nouns import NOTHING, Spent, Stored, Write
+from paceline_gateway.usage.ledger import UsageLedger
+from paceline_gateway.usage.nouns import NOTHING, StoredUsage, UsageAmount, UsageWrite
 
 TENANT = "team"
 START = datetime(2026, 11, 15, tzinfo=UTC)
 
 
-def spent(requests: int = 1, tokens: int = 10, nanos: int = 7) -> Spent:
+def spent(requests: int = 1, tokens: int = 10, nanos: int = 7) -> UsageAmount:
     """Some use; dollars in billionths."""
-    return Spent(requests, tokens, 2 * tokens, Decimal(nanos) / 1_000_000_000)
+    return UsageAmount(requests, tokens, 2 * tokens, Decimal(nanos) / 1_000_000_000)
 
 
-def total(amounts: list[Spent]) -> Spent:
+def total(amounts: list[UsageAmount]) -> UsageAmount:
     """Their sum."""
     return sum(amounts, NOTHING)
 
@@ -27,12 +27,12 @@ def total(amounts: list[Spent]) -> Spent:
 class Running:
     """One process of a gateway: what it was charged, what of that is stored, statuses not yet seen."""
 
-    ledger: Ledger
-    charged: list[Spent] = field(default_factory=list)
-    stored: list[Spent] = field(default_factory=list)
-    unseen: list[Stored] = field(default_factory=list)
-    last: Stored | None = None
-    write: Write | None = None
+    ledger: UsageLedger
+    charged: list[UsageAmount] = field(default_factory=list)
+    stored: list[UsageAmount] = field(default_factory=list)
+    unseen: list[StoredUsage] = field(default_factory=list)
+    last: StoredUsage | None = None
+    write: UsageWrite | None = None
 
 
 class World:
@@ -48,18 +48,18 @@ class World:
 
     def start(self, name: str) -> Running:
         """A gateway that lists what there is."""
-        process = Running(Ledger(name, self.moment))
+        process = Running(UsageLedger(name, self.moment))
         process.unseen.append(self.view)
         self.running.append(process)
         self.see(process)
         return process
 
     @property
-    def view(self) -> Stored:
+    def view(self) -> StoredUsage:
         """What a list says now."""
-        return Stored(str(self.version), read_usage(self.status))
+        return StoredUsage(str(self.version), read_usage(self.status))
 
-    def stored(self, *months: str) -> Spent:
+    def stored(self, *months: str) -> UsageAmount:
         """All that the status says of these months."""
         return total([entry.spent for entry in self.view.entries if not months or entry.month in months])
 
@@ -70,17 +70,17 @@ class World:
         if process.last is not None:
             process.ledger.seen(TENANT, process.last)
 
-    def charge(self, process: Running, amount: Spent) -> None:
+    def charge(self, process: Running, amount: UsageAmount) -> None:
         """A request ended there."""
         process.ledger.charged(TENANT, amount, self.now)
         process.charged.append(amount)
 
-    def begin(self, process: Running) -> Write | None:
+    def begin(self, process: Running) -> UsageWrite | None:
         """It sends a write, if it has one."""
         process.write = process.ledger.begin(TENANT, self.moment, self.now)
         return process.write
 
-    def take(self, process: Running, write: Write) -> bool:
+    def take(self, process: Running, write: UsageWrite) -> bool:
         """The write reaches the server; False when it was contested."""
         if write.version != str(self.version):
             return False

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from paceline_kernels.sample import reference
 from paceline_kernels.sample.launch import Launch, Scratch, sample
-from paceline_kernels.sample.state import NO_ID, Asked, Drawn, State
+from paceline_kernels.sample.state import NO_ID, SampleOutput, SamplerState, SamplingParams
 
 Rows = NDArray[np.float32]
 
@@ -19,7 +19,7 @@ Rows = NDArray[np.float32]
 class Case:
     """A request: its settings, its tokens, and the stop ids it must not produce before `minimum` of them."""
 
-    asked: Asked
+    asked: SamplingParams
     prompt: Sequence[int] = (1,)
     output: Sequence[int] = ()
     minimum: int = 0
@@ -31,7 +31,7 @@ class Case:
         """Tokens so far."""
         return len(self.prompt) + len(self.output)
 
-    def join(self, state: State, slot: int) -> None:
+    def join(self, state: SamplerState, slot: int) -> None:
         """The same for the device."""
         fields = {
             **asdict(self.asked),
@@ -39,19 +39,19 @@ class Case:
             "least": len(self.prompt) + self.minimum,
             "end": self.end,
         }
-        state.join(slot, Asked(**fields), self.prompt, self.output)
+        state.join(slot, SamplingParams(**fields), self.prompt, self.output)
 
 
-def expected(logits: Rows, cases: Sequence[Case]) -> Drawn:
+def expected(logits: Rows, cases: Sequence[Case]) -> SampleOutput:
     """What the reference says."""
     cpu = torch.device("cpu")
-    state, drawn = joined(cases, logits.shape[1], cpu), Drawn.empty(len(cases), cpu)
+    state, drawn = joined(cases, logits.shape[1], cpu), SampleOutput.empty(len(cases), cpu)
     return reference.sample(torch.from_numpy(logits), slots(cases, cpu), positions(cases, cpu), state, drawn)
 
 
-def joined(cases: Sequence[Case], vocab: int, device: torch.device) -> State:
+def joined(cases: Sequence[Case], vocab: int, device: torch.device) -> SamplerState:
     """Slots of all cases, in reverse."""
-    state = State.empty(len(cases), vocab, device)
+    state = SamplerState.empty(len(cases), vocab, device)
     for place, case in enumerate(cases):
         case.join(state, len(cases) - 1 - place)
     return state
@@ -67,7 +67,7 @@ def positions(cases: Sequence[Case], device: torch.device) -> torch.Tensor:
     return torch.tensor([case.position for case in cases], dtype=torch.int32, device=device)
 
 
-def assert_same(drawn: Drawn, theirs: Drawn, cases: Sequence[Case]) -> None:
+def assert_same(drawn: SampleOutput, theirs: SampleOutput, cases: Sequence[Case]) -> None:
     """The same tokens, ends and faults, and log-probabilities where they were asked for."""
     assert drawn.tokens.tolist() == theirs.tokens.tolist()
     assert drawn.stopped.tolist() == theirs.stopped.tolist()
@@ -87,13 +87,13 @@ SMALL = Launch(chunk=64, warps=1, tile=128, tile_warps=4)
 """Makes several chunks and tiles of a vocabulary that the interpreter can bear."""
 
 
-def sampled(logits: torch.Tensor, cases: Sequence[Case], launch: Launch = SMALL) -> tuple[Drawn, Scratch]:
+def sampled(logits: torch.Tensor, cases: Sequence[Case], launch: Launch = SMALL) -> tuple[SampleOutput, Scratch]:
     """What the kernels draw for requests that have just come, and what they have found on their way."""
     scratch = dirty(logits, launch)
     return on_device(logits, cases, joined(cases, logits.shape[1], logits.device), launch, scratch), scratch
 
 
-def draw(logits: Rows, cases: Sequence[Case], device: torch.device, launch: Launch = SMALL) -> Drawn:
+def draw(logits: Rows, cases: Sequence[Case], device: torch.device, launch: Launch = SMALL) -> SampleOutput:
     """The same without the way."""
     return sampled(torch.from_numpy(logits).to(device), cases, launch)[0]
 
@@ -101,12 +101,12 @@ def draw(logits: Rows, cases: Sequence[Case], device: torch.device, launch: Laun
 def on_device(
     logits: torch.Tensor,
     cases: Sequence[Case],
-    state: State,
+    state: SamplerState,
     launch: Launch = SMALL,
     scratch: Scratch | None = None,
-) -> Drawn:
+) -> SampleOutput:
     """What the kernels draw for requests in their slots."""
-    device, drawn = logits.device, Drawn.empty(len(cases), logits.device)
+    device, drawn = logits.device, SampleOutput.empty(len(cases), logits.device)
     drawn.packed.fill_(77)
     room = scratch or dirty(logits, launch)
     return sample(logits, slots(cases, device), positions(cases, device), state, room, drawn, launch=launch)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from paceline_kernels.copy_blocks import launch, reference
-from paceline_kernels.copy_blocks.waves import waves
+from paceline_kernels.copy_blocks.waves import independent_batches
 
 LAYERS, PAGES = 3, 7
 PAGE = (2, 2, 16, 8)
@@ -63,7 +63,7 @@ def test_copies_in_waves_end_like_copies_one_by_one(device: torch.device) -> Non
     pairs = [(chance.randrange(PAGES), chance.randrange(PAGES)) for _ in range(12)]
     for source, target in pairs:
         expected[:, target] = expected[:, source].clone()
-    for group in waves(pairs):
+    for group in independent_batches(pairs):
         launch.copy_blocks(data, indices(group, device))
     assert same(data, expected)
 

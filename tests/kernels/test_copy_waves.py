@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_kernels.copy_blocks.waves import waves
+from paceline_kernels.copy_blocks.waves import independent_batches
 
 Pair = tuple[int, int]
 PLACES = 6
@@ -32,7 +32,7 @@ def longest_wait(pairs: list[Pair]) -> int:
 @given(LISTS)
 def test_groups_one_after_another_do_what_the_list_does_in_order(pairs: list[Pair]) -> None:
     places = list(range(PLACES))
-    for group in waves(pairs):
+    for group in independent_batches(pairs):
         read = [places[source] for source, _ in group]
         for content, (_, target) in zip(read, group, strict=True):
             places[target] = content
@@ -41,7 +41,7 @@ def test_groups_one_after_another_do_what_the_list_does_in_order(pairs: list[Pai
 
 @given(LISTS)
 def test_no_copy_of_a_group_writes_what_another_of_it_reads_or_writes(pairs: list[Pair]) -> None:
-    for group in waves(pairs):
+    for group in independent_batches(pairs):
         sources, targets = {source for source, _ in group}, [target for _, target in group]
         assert len(set(targets)) == len(targets)
         assert sources.isdisjoint(targets)
@@ -50,24 +50,27 @@ def test_no_copy_of_a_group_writes_what_another_of_it_reads_or_writes(pairs: lis
 @given(LISTS)
 def test_every_copy_is_made_once_in_as_few_groups_as_their_order_allows(pairs: list[Pair]) -> None:
     moving = [pair for pair in pairs if pair[0] != pair[1]]
-    groups = waves(pairs)
+    groups = independent_batches(pairs)
     assert sorted(pair for group in groups for pair in group) == sorted(moving)
     assert len(groups) == longest_wait(moving)
     assert all(groups)
 
 
 def test_forks_of_one_page_are_one_group() -> None:
-    assert waves([(0, 1), (0, 2), (3, 4)]) == [[(0, 1), (0, 2), (3, 4)]]
+    assert independent_batches([(0, 1), (0, 2), (3, 4)]) == [[(0, 1), (0, 2), (3, 4)]]
 
 
 def test_a_page_is_brought_in_after_what_lay_there_was_taken_out() -> None:
     slot_of_old, slot_of_new = 100, 101
-    assert waves([(5, slot_of_old), (slot_of_new, 5), (6, 102)]) == [[(5, slot_of_old), (6, 102)], [(slot_of_new, 5)]]
+    assert independent_batches([(5, slot_of_old), (slot_of_new, 5), (6, 102)]) == [
+        [(5, slot_of_old), (6, 102)],
+        [(slot_of_new, 5)],
+    ]
 
 
 def test_a_page_is_read_after_it_was_written_and_written_twice_in_order() -> None:
-    assert waves([(0, 1), (1, 2), (3, 1), (4, 1)]) == [[(0, 1)], [(1, 2)], [(3, 1)], [(4, 1)]]
+    assert independent_batches([(0, 1), (1, 2), (3, 1), (4, 1)]) == [[(0, 1)], [(1, 2)], [(3, 1)], [(4, 1)]]
 
 
 def test_a_page_copied_to_itself_is_no_copy() -> None:
-    assert waves([(1, 1)]) == []
+    assert independent_batches([(1, 1)]) == []

@@ -8,7 +8,7 @@ from tests.kernels.closeness import assert_as_exact
 
 from paceline_kernels.merge_splits.launch import merge_splits
 from paceline_kernels.merge_splits.reference import merged
-from paceline_kernels.paging import Rule, Sequences
+from paceline_kernels.paging import AttentionMask, Sequences
 from paceline_kernels.work_list.launch import Work, plan_work
 
 
@@ -20,7 +20,7 @@ def test_partials_of_a_head_cut_in_three_are_merged_and_its_neighbours_left(
     lengths = torch.tensor([0, 5 * 16], dtype=torch.int32, device=device)
     batch = Sequences(torch.zeros((2, 5), dtype=torch.int32, device=device), lengths, torch.zeros_like(lengths))
     work = Work.empty(2, 2, 1, 16, 5, device, tile=16, least=1)
-    plan_work(batch, 16, Rule(scale=1.0), work)
+    plan_work(batch, 16, AttentionMask(scale=1.0), work)
     work.partials.fill_(math.nan)
     work.lses.fill_(math.nan)
     # programs' tiles of (head 0 | head 1): 00, 00, 0|1, 11, 11; 2p: the end of a head begun before, 2p + 1: a beginning
@@ -40,7 +40,7 @@ def test_a_head_that_one_program_computed_is_left_alone(device: torch.device) ->
     lengths = torch.tensor([30, 17], dtype=torch.int32, device=device)
     batch = Sequences(torch.zeros((2, 2), dtype=torch.int32, device=device), lengths, torch.zeros_like(lengths))
     work = Work.empty(2, 1, 1, 16, 2, device, tile=16, least=1)
-    plan_work(batch, 16, Rule(scale=1.0), work)
+    plan_work(batch, 16, AttentionMask(scale=1.0), work)
     out = torch.full((2, 1, 1, 16), 9.0, device=device)
     assert bool((merge_splits(work, batch, out=out) == 9).all())
 
@@ -50,7 +50,7 @@ def test_as_many_parts_as_there_are_programs_are_merged(parts: int, device: torc
     lengths = torch.tensor([parts * 16], dtype=torch.int32, device=device)
     batch = Sequences(torch.zeros((1, parts), dtype=torch.int32, device=device), lengths, torch.zeros_like(lengths))
     work = Work.empty(1, 1, 2, 16, parts, device, tile=16, least=1)
-    plan_work(batch, 16, Rule(scale=1.0), work)
+    plan_work(batch, 16, AttentionMask(scale=1.0), work)
     slots = torch.tensor([1, *range(2, 2 * parts, 2)], device=device)
     work.partials.fill_(math.nan)
     work.lses.fill_(math.nan)

@@ -13,7 +13,7 @@ from tests.kernels.conftest import CUDA
 
 from paceline_kernels.paged_decode.launch import launch_for, paged_decode
 from paceline_kernels.paged_decode.reference import paged_attention
-from paceline_kernels.paging import Pages, Rule, Sequences
+from paceline_kernels.paging import AttentionMask, Pages, Sequences
 from paceline_kernels.work_list.launch import Work, plan_work
 
 Compute = Callable[..., tuple[torch.Tensor, torch.Tensor]]
@@ -35,7 +35,7 @@ def run(
     query: torch.Tensor,
     pages: Pages,
     sequences: Sequences,
-    rule: Rule,
+    rule: AttentionMask,
     sinks: torch.Tensor | None = None,
     programs: int = 3,
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -56,42 +56,44 @@ class TestByHand:
     ) -> None:
         query = torch.zeros(1, 1, 1, 16, device=device)
         query[..., 0] = math.log(2)
-        out, lse = compute(query, *three_tokens(device), Rule(scale=1.0))
+        out, lse = compute(query, *three_tokens(device), AttentionMask(scale=1.0))
         assert out[0, 0, 0].tolist() == pytest.approx([(2 * 1 + 2 + 4) / 4] * 16)
         assert lse.item() == pytest.approx(math.log(4))
 
     def test_of_two_queries_the_first_does_not_see_the_last_token(self, compute: Compute, device: torch.device) -> None:
-        out, lse = compute(torch.zeros(1, 2, 1, 16, device=device), *three_tokens(device), Rule(scale=1.0))
+        out, lse = compute(torch.zeros(1, 2, 1, 16, device=device), *three_tokens(device), AttentionMask(scale=1.0))
         assert out[0, :, 0, 0].tolist() == pytest.approx([1.5, 7 / 3])
         assert lse[0, :, 0].tolist() == pytest.approx([math.log(2), math.log(3)])
 
     def test_a_window_counts_the_token_that_looks(self, compute: Compute, device: torch.device) -> None:
-        out, _ = compute(torch.zeros(1, 1, 1, 16, device=device), *three_tokens(device), Rule(scale=1.0, window=2))
+        out, _ = compute(
+            torch.zeros(1, 1, 1, 16, device=device), *three_tokens(device), AttentionMask(scale=1.0, window=2)
+        )
         assert out[0, 0, 0, 0].item() == pytest.approx(3)
 
     def test_first_tokens_stay_in_sight_behind_a_window(self, compute: Compute, device: torch.device) -> None:
-        rule = Rule(scale=1.0, window=1, first=1)
+        rule = AttentionMask(scale=1.0, window=1, first=1)
         out, _ = compute(torch.zeros(1, 1, 1, 16, device=device), *three_tokens(device), rule)
         assert out[0, 0, 0, 0].item() == pytest.approx(2.5)
 
     def test_a_sink_takes_its_share_and_gives_nothing(self, compute: Compute, device: torch.device) -> None:
         sinks = torch.zeros(1, device=device)
         query = torch.zeros(1, 1, 1, 16, device=device)
-        out, lse = compute(query, *three_tokens(device), Rule(scale=1.0), sinks)
+        out, lse = compute(query, *three_tokens(device), AttentionMask(scale=1.0), sinks)
         assert out[0, 0, 0, 0].item() == pytest.approx(7 / 4)
         assert lse.item() == pytest.approx(math.log(4))
 
     def test_a_cap_bends_large_scores(self, compute: Compute, device: torch.device) -> None:
         query = torch.zeros(1, 1, 1, 16, device=device)
         query[..., 0] = 1e6
-        out, lse = compute(query, *three_tokens(device), Rule(scale=1.0, cap=math.log(2)))
+        out, lse = compute(query, *three_tokens(device), AttentionMask(scale=1.0, cap=math.log(2)))
         assert out[0, 0, 0, 0].item() == pytest.approx((2 * 1 + 2 + 4) / 4)
         assert lse.item() == pytest.approx(math.log(4))
 
     def test_a_query_before_the_first_token_sees_nothing(self, compute: Compute, device: torch.device) -> None:
         pages, sequences = three_tokens(device)
         query = torch.zeros(1, 4, 1, 16, device=device)
-        out, lse = compute(query, pages, sequences, Rule(scale=1.0), torch.zeros(1, device=device))
+        out, lse = compute(query, pages, sequences, AttentionMask(scale=1.0), torch.zeros(1, device=device))
         assert out[0, :, 0, 0].tolist() == pytest.approx([0, 1 / 2, 1, 7 / 4])
         assert lse[0, 0].item() == -math.inf
 
@@ -100,7 +102,7 @@ class TestByHand:
         scales = torch.ones(pages.data.shape[:-1], device=device)
         scales[1, 0, 0, 0], scales[1, 0, 1, 2] = math.log(2), 0.5
         narrow = Pages(pages.data.to(torch.int8), scales)
-        out, _ = compute(torch.eye(1, 16, device=device).view(1, 1, 1, 16), narrow, sequences, Rule(scale=1.0))
+        out, _ = compute(torch.eye(1, 16, device=device).view(1, 1, 1, 16), narrow, sequences, AttentionMask(scale=1.0))
         assert out[0, 0, 0, 0].item() == pytest.approx((2 * 1 + 2 + 4 * 0.5) / 4)
 
 
@@ -149,7 +151,7 @@ def agrees(
     query: torch.Tensor,
     pages: Pages,
     batch: Sequences,
-    rule: Rule,
+    rule: AttentionMask,
     sinks: torch.Tensor | None = None,
     programs: int = 5,
 ) -> None:
@@ -173,23 +175,25 @@ def agrees(
 def test_odd_lengths_agree_with_the_reference(shape: Shape, dtype: torch.dtype, device: torch.device) -> None:
     page = shape.page_tokens
     query, pages, batch = batch_of(shape, [0, 1, page - 1, page, page + 1, 0, 3 * page + 5], dtype, device)
-    agrees(query, pages, batch, Rule(scale=shape.head_dim**-0.5))
+    agrees(query, pages, batch, AttentionMask(scale=shape.head_dim**-0.5))
 
 
 RULES = [
-    Rule(scale=0.2, window=1),
-    Rule(scale=0.2, window=16),
-    Rule(scale=0.2, window=21, first=4),
-    Rule(scale=0.2, window=40, first=17),
-    Rule(scale=0.2, window=500, first=3),
-    Rule(scale=0.2, cap=2.0),
-    Rule(scale=0.2, window=30, first=1, cap=5.0),
+    AttentionMask(scale=0.2, window=1),
+    AttentionMask(scale=0.2, window=16),
+    AttentionMask(scale=0.2, window=21, first=4),
+    AttentionMask(scale=0.2, window=40, first=17),
+    AttentionMask(scale=0.2, window=500, first=3),
+    AttentionMask(scale=0.2, cap=2.0),
+    AttentionMask(scale=0.2, window=30, first=1, cap=5.0),
 ]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("queries", [1, 4])
-def test_rules_agree_with_the_reference(rule: Rule, queries: int, dtype: torch.dtype, device: torch.device) -> None:
+def test_rules_agree_with_the_reference(
+    rule: AttentionMask, queries: int, dtype: torch.dtype, device: torch.device
+) -> None:
     query, pages, batch = batch_of(Shape(4, 2, 16, 16, queries), [70, 3, 16, 0, 49], dtype, device)
     agrees(query, pages, batch, rule)
 
@@ -200,7 +204,7 @@ def test_sinks_count_once_however_the_work_is_split(
     programs: int, length: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     query, pages, batch = batch_of(Shape(4, 2, 16, 16), [length, 1, 0], dtype, device)
-    agrees(query, pages, batch, Rule(scale=0.2), torch.randn(4, device=device), programs)
+    agrees(query, pages, batch, AttentionMask(scale=0.2), torch.randn(4, device=device), programs)
 
 
 NARROW = [torch.int8, torch.float8_e4m3fn] if CUDA else [torch.int8]
@@ -212,7 +216,7 @@ def test_narrow_pages_agree_with_what_they_stand_for(
     narrow: torch.dtype, shape: Shape, dtype: torch.dtype, device: torch.device
 ) -> None:
     query, pages, batch = batch_of(shape, [33, 0, 16, 1], dtype, device, narrow)
-    agrees(query, pages, batch, Rule(scale=0.1))
+    agrees(query, pages, batch, AttentionMask(scale=0.1))
 
 
 TYPES = list(product([torch.float32, torch.bfloat16, torch.float16], NARROW))
@@ -232,11 +236,11 @@ def test_narrow_pages_take_queries_and_values_of_any_size(
     sizes = torch.exp2(torch.randint(-12, 1, pages.scales[:, :, 1].shape, device=device).float())  # of a token's values
     pages.scales[:, :, 0] /= large
     pages.scales[:, :, 1] *= wide * sizes
-    agrees(query * large, pages, batch, Rule(scale=0.1), torch.randn(2, device=device))
+    agrees(query * large, pages, batch, AttentionMask(scale=0.1), torch.randn(2, device=device))
 
 
 def test_pages_out_of_sight_need_not_be_in_the_table(dtype: torch.dtype, device: torch.device) -> None:
-    rule = Rule(scale=0.2, window=20, first=4)
+    rule = AttentionMask(scale=0.2, window=20, first=4)
     query, pages, batch = batch_of(Shape(4, 2, 16, 16, 2), [100, 90, 5], dtype, device)
     whole = run(query, pages, batch, rule)
     gone = ints(3, 2, 0, device=device)  # behind the head of one page
@@ -258,7 +262,9 @@ def test_offsets_beyond_two_to_the_31_are_reached(device: torch.device) -> None:
     query = torch.randn(1, 1, 2, 64, device=device)
     far = Sequences(ints(last, last - 1, device=device)[None], lengths, none)
     here = Sequences(ints(1, 0, device=device)[None], lengths, none)
-    assert torch.equal(run(query, Pages(data), far, Rule(scale=0.1))[0], run(query, near, here, Rule(scale=0.1))[0])
+    assert torch.equal(
+        run(query, Pages(data), far, AttentionMask(scale=0.1))[0], run(query, near, here, AttentionMask(scale=0.1))[0]
+    )
 
 
 def test_one_work_serves_batches_that_grow_and_shrink(dtype: torch.dtype, device: torch.device) -> None:
@@ -266,16 +272,16 @@ def test_one_work_serves_batches_that_grow_and_shrink(dtype: torch.dtype, device
     work = Work.empty(6, 2, 2, 16, 4, device, least=1)
     for lengths in ([50, 60, 1], [0, 5], [0, 0], [1, 0, 17, 90, 3, 0]):
         query, pages, batch = batch_of(shape, lengths, dtype, device)
-        plan_work(batch, 16, Rule(scale=0.2), work)
-        out = paged_decode(query, pages, batch, Rule(scale=0.2), work, out=torch.full_like(query, math.nan))
-        alone, _ = run(query, pages, batch, Rule(scale=0.2), programs=4)
+        plan_work(batch, 16, AttentionMask(scale=0.2), work)
+        out = paged_decode(query, pages, batch, AttentionMask(scale=0.2), work, out=torch.full_like(query, math.nan))
+        alone, _ = run(query, pages, batch, AttentionMask(scale=0.2), programs=4)
         assert torch.equal(out, alone)
 
 
 def test_smaller_tiles_than_pages_agree(dtype: torch.dtype, device: torch.device) -> None:
     query, pages, batch = batch_of(Shape(4, 2, 64, 16, 2), [70, 64, 0, 33], dtype, device)
     work = Work.empty(4, 2, 4, 16, 3, device, tile=32, least=1)
-    rule = Rule(scale=0.2, window=40, first=5)
+    rule = AttentionMask(scale=0.2, window=40, first=5)
     plan_work(batch, 64, rule, work, 2)
     out = paged_decode(query, pages, batch, rule, work, out=torch.empty_like(query))
     assert_as_exact(out, lambda kind: paged_attention(query.to(kind), Pages(pages.data.to(kind)), batch, rule)[0])
@@ -284,7 +290,7 @@ def test_smaller_tiles_than_pages_agree(dtype: torch.dtype, device: torch.device
 @pytest.mark.parametrize("length", [32_768] if CUDA else [1_000])
 def test_a_long_context_among_short_ones_agrees(length: int, dtype: torch.dtype, device: torch.device) -> None:
     query, pages, batch = batch_of(Shape(2, 1, 64, 16), [3, length, 64], dtype, device)
-    agrees(query, pages, batch, Rule(scale=0.3), programs=200 if CUDA else 7)
+    agrees(query, pages, batch, AttentionMask(scale=0.3), programs=200 if CUDA else 7)
 
 
 class TestRefusals:
@@ -292,7 +298,7 @@ class TestRefusals:
 
     def refused(self, match: str, query: torch.Tensor, pages: Pages, batch: Sequences, work: Work) -> None:
         with pytest.raises(ValueError, match=match):
-            paged_decode(query, pages, batch, Rule(scale=1.0), work, out=torch.empty_like(query))
+            paged_decode(query, pages, batch, AttentionMask(scale=1.0), work, out=torch.empty_like(query))
 
     @pytest.mark.parametrize(
         ("shape", "match"),
@@ -315,11 +321,11 @@ class TestRefusals:
         work = Work.empty(1, 2, 1, 16, 2, device)
         for out in (torch.empty(1, 1, 3, 16, device=device), torch.empty(1, 1, 2, 32, device=device)[..., ::2]):
             with pytest.raises(ValueError, match="out: "):
-                paged_decode(query, pages, batch, Rule(scale=1.0), work, out=out)
+                paged_decode(query, pages, batch, AttentionMask(scale=1.0), work, out=out)
 
     def test_pages_with_gaps_and_other_shapes_of_sums_and_sinks(self, device: torch.device) -> None:
         query, pages, batch = batch_of(Shape(2, 2, 16, 16), [5], torch.float32, device)
-        work, rule, out = Work.empty(1, 2, 1, 16, 2, device), Rule(scale=1.0), torch.empty_like(query)
+        work, rule, out = Work.empty(1, 2, 1, 16, 2, device), AttentionMask(scale=1.0), torch.empty_like(query)
         self.refused("pages.data has gaps", query, Pages(pages.data.mT.contiguous().mT), batch, work)
         with pytest.raises(ValueError, match="lse has the shape"):
             paged_decode(query, pages, batch, rule, work, out=out, lse=torch.empty(1, 2, device=device))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from paceline_kernels.paged_prefill import Tiles, paged_prefill, reference
 from paceline_kernels.paged_prefill.launch import Launch
-from paceline_kernels.paging import Pages, Rule, Sequences
+from paceline_kernels.paging import AttentionMask, Pages, Sequences
 
 BULK = Launch(tile=16, warps=4, stages=2, bulk=True)
 
@@ -39,7 +39,7 @@ class Case:
         self.sequences = sequences(lengths, page_tokens, room, device)
         self.query = torch.randn(sum(counts), heads, head_dim, device=device).to(dtype)
         self.starts = torch.tensor([0, *torch.tensor(counts).cumsum(0).tolist()], dtype=torch.int32, device=device)
-        self.rule = Rule(head_dim**-0.5)
+        self.rule = AttentionMask(head_dim**-0.5)
         self.sinks: Tensor | None = None
 
     def attend(self, rows: int | None = None, launch: Launch | None = None) -> tuple[Tensor, Tensor]:
@@ -88,7 +88,7 @@ def test_a_chunk_of_two_tokens_attends_as_computed_by_hand(device: torch.device)
     case.query.zero_()[:, 0, 0] = torch.tensor([log(2), log(3)])
     case.pages.data[page, 0, 0, :3, 0] = torch.tensor([1.0, 0.0, 2.0])
     case.pages.data[page, 0, 1, :3, 0] = torch.tensor([1.0, 10.0, 100.0])
-    case.rule = Rule(1.0)
+    case.rule = AttentionMask(1.0)
     out, lse = case.attend()
     # weights: the first row 2, 1 of what it sees, the second 3, 1, 9
     by_hand = torch.tensor([(2 * 1 + 10) / 3, (3 * 1 + 10 + 9 * 100) / 13], device=device)
@@ -204,7 +204,7 @@ def test_what_lies_behind_the_last_token_never_matters(bulk: bool, device: torch
 
 def test_scores_are_capped(device: torch.device, dtype: torch.dtype) -> None:
     case = Case([9, 2], [40, 20], dtype=dtype, device=device)
-    case.rule = Rule(2.0, cap=3.0)
+    case.rule = AttentionMask(2.0, cap=3.0)
     case.assert_right()
 
 
@@ -306,7 +306,7 @@ def test_tiles_whose_heads_share_no_kv_head_are_refused(device: torch.device) ->
         ("sink_logits", {"sinks": torch.zeros(3)}),
         ("starts", {"starts": torch.zeros(3, dtype=torch.int32)}),
         ("query", {"query": torch.zeros(3, 4, 32).transpose(0, 1)}),
-        ("rule", {"rule": Rule(0.0)}),
+        ("rule", {"rule": AttentionMask(0.0)}),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(named: str, change: dict[str, object], device: torch.device) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from paceline_kernels.paging import Pages
 from paceline_kernels.rope_append import launch, reference
-from paceline_kernels.rope_append.narrow import LIMITS, narrow, widen
+from paceline_kernels.rope_append.narrow import LIMITS, dequantize, quantize
 
 EPS = 1e-6
 POOL = 5
@@ -166,7 +166,7 @@ def test_pages_of_eight_bits_are_off_by_half_a_step(
     assert torch.allclose(scales, wide.abs().amax(-1) / LIMITS[kind], rtol=1e-5, atol=0.0)
     least = scales[..., None] * (0.5001 if kind == torch.int8 else 2**-10)
     allowed = least if kind == torch.int8 else torch.maximum(wide.abs() * 2**-4 * 1.0001, least)
-    assert ((widen(written(pool.data, step.slots), scales) - wide).abs() <= allowed).all()
+    assert ((dequantize(written(pool.data, step.slots), scales) - wide).abs() <= allowed).all()
 
 
 @pytest.mark.parametrize("kind", NARROW, ids=str)
@@ -175,7 +175,7 @@ def test_vectors_of_zeros_and_of_next_to_nothing_stay_finite(kind: torch.dtype, 
     step.qkv[0], step.qkv[1] = 0.0, 1e-42
     step.kernel(pool)
     assert pool.scales is not None
-    assert widen(written(pool.data, step.slots), written(pool.scales, step.slots)).abs().max() < 1e-29
+    assert dequantize(written(pool.data, step.slots), written(pool.scales, step.slots)).abs().max() < 1e-29
 
 
 def test_slots_beyond_two_thousand_million_numbers_are_found(device: torch.device) -> None:
@@ -214,10 +214,10 @@ def test_no_tokens_are_no_work(device: torch.device) -> None:
 @pytest.mark.parametrize("kind", list(LIMITS), ids=str)
 def test_narrowing_keeps_zeros_and_the_greatest_number(kind: torch.dtype) -> None:
     x = torch.tensor([[0.0, -3.0, 1.5], [0.0, 0.0, 0.0]])
-    numbers, scales = narrow(x, kind)
+    numbers, scales = quantize(x, kind)
     assert numbers[0, 1].float() == -LIMITS[kind]
-    assert widen(numbers, scales)[0].tolist() == pytest.approx([0.0, -3.0, 1.5], rel=2**-4)
-    assert widen(numbers, scales)[1].tolist() == [0.0, 0.0, 0.0]
+    assert dequantize(numbers, scales)[0].tolist() == pytest.approx([0.0, -3.0, 1.5], rel=2**-4)
+    assert dequantize(numbers, scales)[1].tolist() == [0.0, 0.0, 0.0]
 
 
 def test_what_does_not_fit_is_named() -> None:

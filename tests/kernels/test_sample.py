@@ -17,7 +17,7 @@ from tests.kernels.wishes import cases, rows
 
 from paceline_kernels.sample.launch import Scratch, launch_for, sample
 from paceline_kernels.sample.reference import TOKEN, bits, gumbel
-from paceline_kernels.sample.state import FROM_PROMPT, MOST, TOP, Asked, Drawn
+from paceline_kernels.sample.state import FROM_PROMPT, MOST, TOP, SampleOutput, SamplingParams
 
 EXAMPLES = 100 if CUDA else 3
 UNSHRUNK = (Phase.reuse, Phase.generate)
@@ -42,13 +42,17 @@ def test_draws_are_those_of_the_reference(vocab: int, data: st.DataObject) -> No
 
 @pytest.mark.parametrize("vocab", [1025, 4097])
 def test_a_vocabulary_of_many_ids_is_drawn_from_by_the_tables_own_launches(vocab: int, device: torch.device) -> None:
-    wishes = [Case(Asked(seed=1)), Case(Asked(seed=2, top_k=40, top_p=0.9, logprobs=2)), Case(Asked(temperature=0.0))]
+    wishes = [
+        Case(SamplingParams(seed=1)),
+        Case(SamplingParams(seed=2, top_k=40, top_p=0.9, logprobs=2)),
+        Case(SamplingParams(temperature=0.0)),
+    ]
     made = logits(3, vocab)
     assert_same(draw(made, wishes, device, launch_for(3)), expected(made, wishes), wishes)
 
 
 def test_flat_rows_are_drawn_by_noise_alone(device: torch.device) -> None:
-    wishes = [Case(Asked(seed=seed, choice=seed % 3), [1] * (seed + 1)) for seed in range(4)]
+    wishes = [Case(SamplingParams(seed=seed, choice=seed % 3), [1] * (seed + 1)) for seed in range(4)]
     made = np.zeros((len(wishes), 131), dtype=np.float32)
     assert_same(draw(made, wishes, device), expected(made, wishes), wishes)
 
@@ -56,7 +60,7 @@ def test_flat_rows_are_drawn_by_noise_alone(device: torch.device) -> None:
 def test_the_noise_of_each_id_is_right_to_a_rounding_of_float64(device: torch.device) -> None:
     """Rows in which one token alone may come: their scores are its noise."""
     vocab, seed = 70, -(1 << 62) + 5
-    wishes = [Case(Asked(seed=seed, choice=3), [1] * 9) for _ in range(6)]
+    wishes = [Case(SamplingParams(seed=seed, choice=3), [1] * 9) for _ in range(6)]
     made = np.full((6, vocab), -np.inf, dtype=np.float32)
     ids = [0, 1, 2, 63, 67, 69]
     made[range(6), ids] = 0.0
@@ -80,14 +84,14 @@ def test_less_than_float32_can_tell_decides_as_in_float64(seventh: bool, device:
         made[row, token], made[row, 7] = 1.0, level
         if (float(made[row, 7]) > level) != seventh:
             made[row, 7] = np.nextafter(made[row, 7], np.float32(np.inf if seventh else -np.inf))
-    wishes = [Case(Asked(seed=seed)) for seed in LUCKY]
+    wishes = [Case(SamplingParams(seed=seed)) for seed in LUCKY]
     drawn = draw(made, wishes, device)
     assert drawn.tokens.tolist() == ([7] * len(LUCKY) if seventh else list(LUCKY.values()))
 
 
 def kept(asked: dict[str, Any], row: list[float], device: torch.device) -> list[int]:
     """The ids above the floor that is found for a row, and those at it up to the last."""
-    case, logits = [Case(Asked(**asked))], torch.tensor([row], device=device)
+    case, logits = [Case(SamplingParams(**asked))], torch.tensor([row], device=device)
     found = sampled(logits, case)[1]
     ids = torch.arange(len(row), device=device)
     stays = (logits[0] > found.floors) | ((logits[0] == found.floors) & (ids <= found.lasts))
@@ -124,44 +128,44 @@ def test_filters_leave_what_their_words_say(
 
 
 def test_of_equals_only_those_that_the_nucleus_needs_are_drawn(device: torch.device) -> None:
-    wishes = [Case(Asked(seed=seed, top_p=0.6)) for seed in range(6)]
+    wishes = [Case(SamplingParams(seed=seed, top_p=0.6)) for seed in range(6)]
     assert set(draw(np.zeros((6, 3), dtype=np.float32), wishes, device).tokens.tolist()) == {0, 1}
 
 
 @pytest.mark.parametrize("token", [0, 63, 64, 127, 128, 129])
 def test_a_bias_reaches_the_first_and_the_last_id_of_each_chunk(token: int, device: torch.device) -> None:
-    wish = Case(Asked(0.0, bias={1: 1.0, 66: 1.0, token: 2.0}))
+    wish = Case(SamplingParams(0.0, bias={1: 1.0, 66: 1.0, token: 2.0}))
     assert draw(np.zeros((1, 130), dtype=np.float32), [wish], device).tokens.tolist() == [token]
 
 
 def test_a_chunk_of_which_filters_leave_nothing_wins_nothing(device: torch.device) -> None:
     made = np.zeros((2, 130), dtype=np.float32)
     made[:, [3, 70]] = [30.0, 29.0]
-    wishes = [Case(Asked(4.0, top_k=1)), Case(Asked(4.0, top_p=0.1, presence=0.5))]
+    wishes = [Case(SamplingParams(4.0, top_k=1)), Case(SamplingParams(4.0, top_p=0.1, presence=0.5))]
     assert draw(made, wishes, device).tokens.tolist() == [3, 3]
 
 
 def test_a_greedy_row_takes_the_first_of_the_best_across_chunks(device: torch.device) -> None:
     made = np.zeros((1, 200), dtype=np.float32)
     made[0, [70, 71, 190]] = 1.0
-    assert draw(made, [Case(Asked(temperature=0.0))], device).tokens.tolist() == [70]
+    assert draw(made, [Case(SamplingParams(temperature=0.0))], device).tokens.tolist() == [70]
 
 
 def test_penalties_and_bias_change_what_is_best(device: torch.device) -> None:
     row = np.array([[4.0, 3.5, 3.0, -1.0, 2.75]] * 5, dtype=np.float32)
     wishes = [
-        Case(Asked(0.0, repetition=2.0), [0], [1]),
-        Case(Asked(0.0, presence=0.75), [0, 1], [0, 0]),
-        Case(Asked(0.0, frequency=0.75), [0, 1], [0, 0]),
-        Case(Asked(0.0, bias={3: 6.0, 99: 50.0}), [0]),
-        Case(Asked(0.0), [0], [], 1, [0, 1, 2]),
+        Case(SamplingParams(0.0, repetition=2.0), [0], [1]),
+        Case(SamplingParams(0.0, presence=0.75), [0, 1], [0, 0]),
+        Case(SamplingParams(0.0, frequency=0.75), [0, 1], [0, 0]),
+        Case(SamplingParams(0.0, bias={3: 6.0, 99: 50.0}), [0]),
+        Case(SamplingParams(0.0), [0], [], 1, [0, 1, 2]),
     ]
     assert draw(row, wishes, device).tokens.tolist() == [2, 1, 1, 3, 4]
 
 
 def test_a_draw_counts_for_the_next_step_before_the_host_has_seen_it(device: torch.device) -> None:
     """Three steps in a row on the device are what the host does when it waits for each token."""
-    wish = Case(Asked(seed=4, frequency=1.5, presence=0.5, repetition=2.0, temperature=0.5), [2, 3], [5])
+    wish = Case(SamplingParams(seed=4, frequency=1.5, presence=0.5, repetition=2.0, temperature=0.5), [2, 3], [5])
     made = np.round(logits(1, 9) * 64) / np.float32(64)
     state, output = joined([wish], 9, device), list(wish.output)
     for _ in range(3):
@@ -173,8 +177,11 @@ def test_a_draw_counts_for_the_next_step_before_the_host_has_seen_it(device: tor
 
 
 def test_a_count_stands_still_at_its_most_and_nobody_counts_without_penalties(device: torch.device) -> None:
-    wishes = [Case(Asked(temperature=0.0, repetition=2.0), [3], [3]), Case(Asked(temperature=0.0), [3], [3])]
-    wishes.append(Case(Asked(temperature=0.0, presence=0.5), [], [3] * MOST))
+    wishes = [
+        Case(SamplingParams(temperature=0.0, repetition=2.0), [3], [3]),
+        Case(SamplingParams(temperature=0.0), [3], [3]),
+    ]
+    wishes.append(Case(SamplingParams(temperature=0.0, presence=0.5), [], [3] * MOST))
     state = joined(wishes, 6, device)
     on_device(torch.eye(6, device=device)[[3, 3, 3]] * 9, wishes, state)
     assert state.counts[:, 3].tolist() == [MOST, 0, FROM_PROMPT + 2]  # slots are taken from the last one on
@@ -182,7 +189,7 @@ def test_a_count_stands_still_at_its_most_and_nobody_counts_without_penalties(de
 
 def test_tokens_stop_a_request_only_from_its_minimum_on_and_its_end_always(device: torch.device) -> None:
     row = np.array([[0.0, 5.0, 0.0]] * 5, dtype=np.float32)
-    greedy = Asked(temperature=0.0)
+    greedy = SamplingParams(temperature=0.0)
     wishes = [
         Case(greedy, [0], [0], 1, [1]),
         Case(greedy, [0], [0], 2, [1]),
@@ -203,7 +210,7 @@ def test_logits_that_are_no_numbers_stop_their_own_row_alone(
     made = logits(3, 70)
     made[1] = poison
     made[2, 65] = poison
-    wishes = [Case(Asked(**asked), [1], [2])] * 3
+    wishes = [Case(SamplingParams(**asked), [1], [2])] * 3
     drawn = draw(made, wishes, device)
     assert_same(drawn, expected(made, wishes), wishes)
     assert drawn.stopped.tolist() == [False, True, poison != -math.inf]
@@ -211,7 +218,7 @@ def test_logits_that_are_no_numbers_stop_their_own_row_alone(
 
 
 def test_a_row_whose_every_id_is_barred_has_no_token(device: torch.device) -> None:
-    drawn = draw(FLAT, [Case(Asked(), [1], [], 1, range(8))], device)
+    drawn = draw(FLAT, [Case(SamplingParams(), [1], [], 1, range(8))], device)
     assert drawn.best.tolist() == [-math.inf]
     assert drawn.stopped.tolist() == [True]
 
@@ -219,7 +226,10 @@ def test_a_row_whose_every_id_is_barred_has_no_token(device: torch.device) -> No
 def test_log_probabilities_are_of_the_models_own_distribution_best_first(device: torch.device) -> None:
     made = np.full((2, 130), -20.0, dtype=np.float32)
     made[:, [3, 129, 64, 66]] = [1.0, 2.0, 1.0, 1.0]
-    wishes = [Case(Asked(logprobs=4, bias={5: 90.0}, temperature=0.0)), Case(Asked(logprobs=20, top_p=0.1))]
+    wishes = [
+        Case(SamplingParams(logprobs=4, bias={5: 90.0}, temperature=0.0)),
+        Case(SamplingParams(logprobs=20, top_p=0.1)),
+    ]
     drawn = draw(made, wishes, device)
     assert_same(drawn, expected(made, wishes), wishes)
     assert drawn.top_ids[0, :4].tolist() == [129, 3, 64, 66]
@@ -227,17 +237,17 @@ def test_log_probabilities_are_of_the_models_own_distribution_best_first(device:
 
 
 def test_more_log_probabilities_than_ids_end_with_the_vocabulary(device: torch.device) -> None:
-    drawn = draw(FLAT[:, :3], [Case(Asked(logprobs=5))], device)
+    drawn = draw(FLAT[:, :3], [Case(SamplingParams(logprobs=5))], device)
     assert drawn.top_ids[0, :5].tolist() == [0, 1, 2, -1, -1]
     assert drawn.top_logprobs[0, :3].tolist() == pytest.approx([-math.log(3)] * 3)
 
 
 def test_rows_without_a_request_take_part_in_nothing(device: torch.device) -> None:
-    wish = Case(Asked(presence=0.5, temperature=0.0), [])
+    wish = Case(SamplingParams(presence=0.5, temperature=0.0), [])
     state, made = joined([wish], 8, device), torch.full((3, 8), math.nan, device=device)
     made[1] = torch.arange(8)
     places = torch.tensor([-1, 0, -1], dtype=torch.int32, device=device)
-    drawn = sample(made, places, places + 1, state, Scratch.empty(3, 8, device), Drawn.empty(3, device))
+    drawn = sample(made, places, places + 1, state, Scratch.empty(3, 8, device), SampleOutput.empty(3, device))
     assert drawn.tokens.tolist() == [0, 7, 0]
     assert drawn.stopped.tolist() == [True, False, True]
     assert drawn.best.tolist() == [0.0, 7.0, 0.0]
@@ -245,7 +255,7 @@ def test_rows_without_a_request_take_part_in_nothing(device: torch.device) -> No
 
 
 def test_a_row_is_drawn_alike_in_any_company_and_any_stride(device: torch.device) -> None:
-    wishes = [Case(Asked(seed=seed, temperature=0.5 + seed)) for seed in range(2)]
+    wishes = [Case(SamplingParams(seed=seed, temperature=0.5 + seed)) for seed in range(2)]
     wide = torch.from_numpy(logits(2, 80)).to(device)
     made = wide[:, :70]
     together = on_device(made, wishes, joined(wishes, 70, device)).tokens.tolist()
@@ -254,7 +264,10 @@ def test_a_row_is_drawn_alike_in_any_company_and_any_stride(device: torch.device
 
 
 def test_nothing_changes_but_the_drawn_tokens_count(device: torch.device) -> None:
-    wishes = [Case(Asked(presence=1.0, top_k=3, logprobs=2), [1], [2]), Case(Asked(top_p=0.5), [1], [2])]
+    wishes = [
+        Case(SamplingParams(presence=1.0, top_k=3, logprobs=2), [1], [2]),
+        Case(SamplingParams(top_p=0.5), [1], [2]),
+    ]
     state, made = joined(wishes, 70, device), torch.from_numpy(logits(2, 70)).to(device)
     before = {name: getattr(state, name).clone() for name in ("numbers", "whole", "bias_ids", "stop_ids", "counts")}
     copied = made.clone()
@@ -265,16 +278,16 @@ def test_nothing_changes_but_the_drawn_tokens_count(device: torch.device) -> Non
 
 
 def test_sampling_refuses_arguments_that_do_not_fit_each_other(device: torch.device) -> None:
-    wish = Case(Asked())
+    wish = Case(SamplingParams())
     state, one = joined([wish], 8, device), torch.zeros(1, dtype=torch.int32, device=device)
-    room, drawn, flat = Scratch.empty(1, 8, device), Drawn.empty(1, device), torch.zeros(1, 8, device=device)
+    room, drawn, flat = Scratch.empty(1, 8, device), SampleOutput.empty(1, device), torch.zeros(1, 8, device=device)
     wrong: list[tuple[str, Any]] = [
         ("token ids", (flat[:, :7], one, one, state, room, drawn)),
         ("contiguous", (torch.zeros(1, 16, device=device)[:, ::2], one, one, state, room, drawn)),
         ("one a row", (flat, one[:0], one, state, room, drawn)),
         ("int32", (flat, one, one.long(), state, room, drawn)),
-        ("scratch", (flat.repeat(2, 1), one.repeat(2), one.repeat(2), state, room, Drawn.empty(2, device))),
-        ("drawn", (flat, one, one, state, room, Drawn.empty(0, device))),
+        ("scratch", (flat.repeat(2, 1), one.repeat(2), one.repeat(2), state, room, SampleOutput.empty(2, device))),
+        ("drawn", (flat, one, one, state, room, SampleOutput.empty(0, device))),
     ]
     for words, arguments in wrong:
         with pytest.raises(ValueError, match=words):
@@ -282,4 +295,4 @@ def test_sampling_refuses_arguments_that_do_not_fit_each_other(device: torch.dev
 
 
 def test_there_is_room_for_all_log_probabilities_that_the_api_takes() -> None:
-    assert Drawn.empty(2, "cpu").top_ids.shape == (2, TOP)
+    assert SampleOutput.empty(2, "cpu").top_ids.shape == (2, TOP)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.kernels.sampled import Case
 
-from paceline_kernels.sample.state import MOST, WORDS, Asked, Drawn, State, fits, tally
+from paceline_kernels.sample.state import MOST, WORDS, SampleOutput, SamplerState, SamplingParams, fits, tally
 
 CPU = torch.device("cpu")
 
@@ -20,20 +20,25 @@ def test_a_count_stays_at_its_most() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", [Asked(bias=dict.fromkeys(range(1025), 1.0)), Asked(stop_ids=range(129)), Asked(logprobs=21)]
+    "asked",
+    [
+        SamplingParams(bias=dict.fromkeys(range(1025), 1.0)),
+        SamplingParams(stop_ids=range(129)),
+        SamplingParams(logprobs=21),
+    ],
 )
-def test_what_the_device_has_no_room_for_is_refused_with_the_way_out(asked: Asked) -> None:
+def test_what_the_device_has_no_room_for_is_refused_with_the_way_out(asked: SamplingParams) -> None:
     assert not fits(asked)
     with pytest.raises(ValueError, match="sample on the host"):
-        State.empty(1, 2000, CPU).join(0, asked)
+        SamplerState.empty(1, 2000, CPU).join(0, asked)
 
 
 def test_a_slots_next_owner_inherits_nothing() -> None:
-    state = State.empty(1, 8, CPU)
-    Case(Asked(repetition=2.0, bias={1: 5.0}, logprobs=3), [3], [4], 2, [5]).join(state, 0)
-    Case(Asked(temperature=0.0, presence=0.5), [1], [2]).join(state, 0)
-    plain = State.empty(1, 8, CPU)
-    Case(Asked(temperature=0.0, presence=0.5), [1], [2]).join(plain, 0)
+    state = SamplerState.empty(1, 8, CPU)
+    Case(SamplingParams(repetition=2.0, bias={1: 5.0}, logprobs=3), [3], [4], 2, [5]).join(state, 0)
+    Case(SamplingParams(temperature=0.0, presence=0.5), [1], [2]).join(state, 0)
+    plain = SamplerState.empty(1, 8, CPU)
+    Case(SamplingParams(temperature=0.0, presence=0.5), [1], [2]).join(plain, 0)
     for name in ("numbers", "whole", "counts"):
         assert torch.equal(getattr(state, name), getattr(plain, name))
 
@@ -43,7 +48,7 @@ def test_every_slot_begins_where_sixteen_bytes_can_be_read_at_once() -> None:
 
 
 def test_drawn_is_one_piece_of_memory_with_all_its_fields() -> None:
-    device, host = Drawn.empty(3, CPU), Drawn.empty(3, CPU)
+    device, host = SampleOutput.empty(3, CPU), SampleOutput.empty(3, CPU)
     device.tokens[2], device.top_ids[1, 19], device.stopped[0], device.logprob[1] = 1 << 40, 7, True, -2.5
     host.packed.copy_(device.packed)
     assert host.tokens.tolist() == [0, 0, 1 << 40]

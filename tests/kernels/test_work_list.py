@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.kernels import pools
 from tests.kernels.conftest import CUDA
 
-from paceline_kernels.paging import Rule, Sequences
+from paceline_kernels.paging import AttentionMask, Sequences
 from paceline_kernels.work_list.launch import Work, plan_work
 from paceline_kernels.work_list.reference import Split, first_tiles, plan, text_tile, tiles_in_sight
 
@@ -22,7 +22,7 @@ FEW = settings(max_examples=15)
 
 
 def planned(
-    batch: Sequences, rule: Rule, programs: int, *, kv_heads: int = 2, least: int = 1, queries: int = 1
+    batch: Sequences, rule: AttentionMask, programs: int, *, kv_heads: int = 2, least: int = 1, queries: int = 1
 ) -> Work:
     work = Work.empty(len(batch), kv_heads, 1, 16, programs, DEVICE, tile=PAGE, least=least)
     work.entries.fill_(-1)
@@ -49,7 +49,7 @@ def segments(work: Work) -> Iterator[list[tuple[int, int, int, int, int]]]:
 
 
 rules = st.builds(
-    Rule,
+    AttentionMask,
     scale=st.just(1.0),
     window=st.none() | st.integers(1, 100),
     first=st.integers(0, 40),
@@ -60,7 +60,7 @@ batches = st.lists(st.integers(0, 200) | st.sampled_from([0, 1, PAGE - 1, PAGE, 
 @FEW
 @given(batches, rules, st.integers(1, 20), st.integers(1, 3), st.integers(1, 4), st.integers(1, 8))
 def test_every_tile_in_sight_is_walked_once_in_equal_shares_that_leave_two_partials(
-    lengths: list[int], rule: Rule, programs: int, kv_heads: int, least: int, queries: int
+    lengths: list[int], rule: AttentionMask, programs: int, kv_heads: int, least: int, queries: int
 ) -> None:
     work = planned(contexts(lengths), rule, programs, kv_heads=kv_heads, least=least, queries=queries)
     walked = Counter(
@@ -87,7 +87,7 @@ def test_every_tile_in_sight_is_walked_once_in_equal_shares_that_leave_two_parti
 @FEW
 @given(batches, rules, st.integers(1, 20), st.integers(1, 3), st.integers(1, 4), st.integers(1, 8))
 def test_the_kernel_writes_what_the_reference_says(
-    lengths: list[int], rule: Rule, programs: int, kv_heads: int, least: int, queries: int
+    lengths: list[int], rule: AttentionMask, programs: int, kv_heads: int, least: int, queries: int
 ) -> None:
     batch = contexts(lengths)
     work = planned(batch, rule, programs, kv_heads=kv_heads, least=least, queries=queries)
@@ -99,7 +99,9 @@ def test_the_kernel_writes_what_the_reference_says(
 
 
 @given(st.integers(0, 500), st.integers(1, 8), rules)
-def test_tiles_in_sight_are_those_that_some_query_sees_a_token_of(length: int, queries: int, rule: Rule) -> None:
+def test_tiles_in_sight_are_those_that_some_query_sees_a_token_of(
+    length: int, queries: int, rule: AttentionMask
+) -> None:
     own = range(max(length - queries, 0), length)
     behind = first_tiles(rule, PAGE) * PAGE  # tiles of the head are read whole
     seen = {
@@ -114,7 +116,7 @@ def test_tiles_in_sight_are_those_that_some_query_sees_a_token_of(length: int, q
 
 
 def test_by_hand_two_heads_of_five_tiles_are_shared_by_four() -> None:
-    work = planned(contexts([5 * PAGE]), Rule(scale=1.0), 4)
+    work = planned(contexts([5 * PAGE]), AttentionMask(scale=1.0), 4)
     assert [list(walk) for walk in segments(work)] == [
         [(0, 0, 0, 2, 5)],
         [(0, 0, 3, 4, 5), (0, 1, 0, 0, 5)],
@@ -124,28 +126,28 @@ def test_by_hand_two_heads_of_five_tiles_are_shared_by_four() -> None:
 
 
 def test_a_batch_of_empty_places_is_no_work() -> None:
-    assert planned(contexts([0, 0, 0]), Rule(scale=1.0), 4).entries[:, 0].tolist() == [0, 0, 0, 0]
+    assert planned(contexts([0, 0, 0]), AttentionMask(scale=1.0), 4).entries[:, 0].tolist() == [0, 0, 0, 0]
 
 
 def test_few_tiles_keep_programs_idle_rather_than_splitting_below_the_least() -> None:
-    work = planned(contexts([3 * PAGE]), Rule(scale=1.0), 8, least=2)
+    work = planned(contexts([3 * PAGE]), AttentionMask(scale=1.0), 8, least=2)
     assert work.entries[:, 0].tolist() == [2, 2, 2, 0, 0, 0, 0, 0]
 
 
 def test_idle_programs_stand_at_the_first_sequence_whatever_an_earlier_larger_batch_left_there() -> None:
-    work = planned(contexts([3 * PAGE]), Rule(scale=1.0), 4, least=2)
+    work = planned(contexts([3 * PAGE]), AttentionMask(scale=1.0), 4, least=2)
     assert work.entries[:, 4].tolist() == [0] * 4
 
 
 def test_a_long_context_among_short_ones_leaves_no_program_behind() -> None:
-    work = planned(contexts([1000 * PAGE, *[PAGE] * 63]), Rule(scale=1.0), 16)
+    work = planned(contexts([1000 * PAGE, *[PAGE] * 63]), AttentionMask(scale=1.0), 16)
     assert work.entries[:, 0].tolist() == [133] * 15 + [2126 - 15 * 133]
 
 
 def test_a_thousand_places_and_long_tables_are_planned(device: torch.device) -> None:
     lengths = torch.randint(0, 2**17, (1024,), dtype=torch.int32, device=device)
     table = torch.zeros((1, 2**13), dtype=torch.int32, device=device).expand(1024, -1)
-    work = planned(Sequences(table, lengths, torch.zeros_like(lengths)), Rule(scale=1.0), 40, kv_heads=8)
+    work = planned(Sequences(table, lengths, torch.zeros_like(lengths)), AttentionMask(scale=1.0), 40, kv_heads=8)
     total = int((-(-lengths // PAGE)).sum()) * 8
     assert int(work.entries[:, 0].sum()) == total
     starts = list(itertools.accumulate(8 * -(-length // PAGE) for length in lengths.tolist()))
@@ -156,8 +158,8 @@ def test_a_thousand_places_and_long_tables_are_planned(device: torch.device) -> 
 
 def test_plans_for_other_rules_and_lengths_use_the_same_buffers() -> None:
     work = Work.empty(3, 1, 1, 16, 4, DEVICE, tile=PAGE, least=1)
-    plan_work(contexts([90, 90, 90]), PAGE, Rule(scale=1.0), work)
-    plan_work(contexts([0, 17]), PAGE, Rule(scale=1.0), work)
+    plan_work(contexts([90, 90, 90]), PAGE, AttentionMask(scale=1.0), work)
+    plan_work(contexts([0, 17]), PAGE, AttentionMask(scale=1.0), work)
     assert work.entries[:, 0].tolist() == [1, 1, 0, 0]
 
 
@@ -175,4 +177,4 @@ def test_a_tile_is_as_long_as_some_page() -> None:
 def test_more_places_than_room_are_refused() -> None:
     work = Work.empty(1, 1, 1, 16, 4, DEVICE, tile=PAGE)
     with pytest.raises(ValueError, match="sequences: 2 do not fit"):
-        plan_work(contexts([1, 1]), PAGE, Rule(scale=1.0), work)
+        plan_work(contexts([1, 1]), PAGE, AttentionMask(scale=1.0), work)

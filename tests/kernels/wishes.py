@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from tests.kernels.sampled import Case, Rows
 
-from paceline_kernels.sample.state import Asked
+from paceline_kernels.sample.state import SamplingParams
 
 _UNUSUAL = [math.nan, math.inf, -math.inf, -0.0]
 
@@ -34,7 +34,7 @@ def cases(draw: Any, vocab: int) -> Case:
     """A request with any settings, most of them unset."""
     ids = st.integers(0, vocab - 1)
     some = st.lists(ids, max_size=6)
-    asked = Asked(
+    asked = SamplingParams(
         temperature=draw(st.sampled_from([1.0, 1.0, 0.0, 0.5, 2.0, 0.7, 1e-6, 1e-4])),
         min_p=draw(st.sampled_from([0.0, 0.0, 0.05, 0.3, 1.0])),
         top_k=draw(st.sampled_from([0, 0, 1, 3, vocab, vocab + 5])),

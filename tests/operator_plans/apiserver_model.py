@@ -11,8 +11,8 @@ from copy import deepcopy
 from itertools import count
 from typing import Any
 
-from paceline_core.kube.cluster import Key
-from paceline_operator.nouns import MANAGER, REPLICAS_MANAGER, Action, Apply, Delete, HandOver, Live
+from paceline_core.kube.cluster import ObjectKey
+from paceline_operator.nouns import MANAGER, REPLICAS_MANAGER, Action, Apply, Delete, HandOver, ObservedChild
 from paceline_operator.plans import observe_child
 
 KEYED: Mapping[str, tuple[str, ...]] = {
@@ -25,7 +25,7 @@ KEYED: Mapping[str, tuple[str, ...]] = {
 }
 ATOMIC = frozenset(("selector", "podSelector", "namespaceSelector", "nodeSelector"))
 Path = tuple[Any, ...]
-Place = tuple[str, Key]
+Place = tuple[str, ObjectKey]
 PROBE = {"successThreshold": 1}
 
 
@@ -190,7 +190,7 @@ class ModelServer:
         }
         return {**body, "kind": kind, "metadata": metadata, "status": deepcopy(stored.status)}
 
-    def seen(self) -> dict[Place, Live]:
+    def seen(self) -> dict[Place, ObservedChild]:
         return {place: observe_child(self.manifest(place)) for place in self.stored}
 
     def picture(self) -> dict[str, Any]:
@@ -207,7 +207,7 @@ class ModelServer:
 
     @staticmethod
     def _place(body: Mapping[str, Any]) -> Place:
-        return (body["kind"], Key(body["metadata"]["namespace"], body["metadata"]["name"]))
+        return (body["kind"], ObjectKey(body["metadata"]["namespace"], body["metadata"]["name"]))
 
 
 def _split(body: dict[str, Any]) -> tuple[dict[str, Any], str, str]:

@@ -6,16 +6,16 @@ from typing import Any
 
 from tests.operator_plans.apiserver_model import ModelServer
 
-from paceline_core.kube.cluster import Key
-from paceline_core.objects.model_names import Claim, Loss
-from paceline_operator.nouns import MANAGER, Live, NamespaceView, Plan, Settings, View
+from paceline_core.kube.cluster import ObjectKey
+from paceline_core.objects.model_names import LostName, NameClaim
+from paceline_operator.nouns import MANAGER, NamespaceView, ObservedChild, ReconcileInput, ReconcilePlan, Settings
 from paceline_operator.plans import plan_namespace, plan_service
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
 SETTINGS = Settings("paceline-system", "paceline/worker:1", "http://paceline-gateway.paceline-system/v1")
 EMULATE = {"accelerator": "h100", "model": "llama-3.1-8b"}
 POOL = {"name": "main", "accelerator": "cpu"}
-LOST = Loss("chat", "other", Claim("InferenceService", "other", "chat"))
+LOST = LostName("chat", "other", NameClaim("InferenceService", "other", "chat"))
 
 
 def service(name: str = "chat", *, generation: int = 1, uid: str = "u-1", **spec: Any) -> dict[str, Any]:
@@ -47,9 +47,11 @@ class Operator:
     def restart(self) -> None:
         self.memo = None
 
-    def view(self, manifest: Mapping[str, Any], children: Mapping[Any, Live] | None = None, **more: Any) -> View:
+    def view(
+        self, manifest: Mapping[str, Any], children: Mapping[Any, ObservedChild] | None = None, **more: Any
+    ) -> ReconcileInput:
         seen = self.server.seen()
-        return View(
+        return ReconcileInput(
             service=deepcopy(dict(manifest)),
             children=children if children is not None else {p: live for p, live in seen.items() if _is_child(p)},
             shared={kind: live for (kind, key), live in seen.items() if not _is_child((kind, key))},
@@ -60,7 +62,7 @@ class Operator:
             **more,
         )
 
-    def namespace(self, services: int = 1) -> Plan:
+    def namespace(self, services: int = 1) -> ReconcilePlan:
         plan = plan_namespace(
             NamespaceView("team", services, self.view(service()).shared, self.settings, {"k1": "AAAA"})
         )
@@ -68,7 +70,7 @@ class Operator:
             self.server.carry_out(action)
         return plan
 
-    def step(self, manifest: dict[str, Any], **more: Any) -> Plan:
+    def step(self, manifest: dict[str, Any], **more: Any) -> ReconcilePlan:
         """One reconcile; `manifest` gets the status written."""
         plan = plan_service(self.view(manifest, **more))
         self.memo = plan.memo
@@ -93,7 +95,7 @@ class Operator:
         raise AssertionError(f"does not settle: {plan}")
 
 
-def _is_child(place: tuple[str, Key]) -> bool:
+def _is_child(place: tuple[str, ObjectKey]) -> bool:
     return place[0] in ("Service", "PodDisruptionBudget", "Deployment")
 
 

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from tests.operator_plans.plan_factories import service as made
 
 from paceline_core.errors import RequestError
-from paceline_core.kube.cluster import Key
+from paceline_core.kube.cluster import ObjectKey
 from paceline_core.objects import InferenceRoute, InferenceService, Tenant, read
 from paceline_core.objects.metadata import INFERENCE_ROUTE, INFERENCE_SERVICE
 from paceline_gateway.routing.directory import directory
-from paceline_gateway.routing.models import Asker, locate
-from paceline_operator.nouns import Place
-from paceline_operator.plans import Names
+from paceline_gateway.routing.models import Requester, resolve_model
+from paceline_operator.nouns import ObjectRef
+from paceline_operator.plans import ModelNameIndex
 
 
 def named(key: str, served: str = "", created: str = "2026-01-01T00:00:00Z") -> dict[str, Any]:
@@ -32,18 +32,18 @@ def routed(key: str, model: str, created: str = "2026-01-01T00:00:00Z", *, parti
     return {"apiVersion": "paceline.dev/v1alpha1", "kind": "InferenceRoute", "metadata": metadata, "spec": spec}
 
 
-def names(*services: dict[str, Any]) -> Names:
-    found = Names()
+def names(*services: dict[str, Any]) -> ModelNameIndex:
+    found = ModelNameIndex()
     for one in services:
         found.put(one)
     return found
 
 
-def place(key: str) -> Place:
-    return (INFERENCE_SERVICE, Key.parse(key))
+def place(key: str) -> ObjectRef:
+    return (INFERENCE_SERVICE, ObjectKey.parse(key))
 
 
-def taken_by(found: Names, key: str) -> str:
+def taken_by(found: ModelNameIndex, key: str) -> str:
     loss = found.loss(place(key))
     return loss.winner.key if loss and loss.winner else ""
 
@@ -86,7 +86,7 @@ def test_a_service_that_cannot_be_read_still_holds_its_own_name() -> None:
     assert taken_by(names(broken, named("b/chat", created=NEW)), "b/chat") == "a/chat"
 
 
-EVERYBODY = Asker(
+EVERYBODY = Requester(
     directory(
         (), (), [read(Tenant, {"metadata": {"name": "t", "namespace": "p"}, "spec": {"services": ["*"]}})], (), "p"
     ).tenants["t"],
@@ -106,8 +106,8 @@ OBJECTS = st.lists(
 BACKENDS = [named(f"{namespace}/own", f"own-{namespace}", OLD) for namespace in "abc"]
 
 
-def place_of(one: dict[str, Any]) -> Place:
-    return (one["kind"], Key(one["metadata"]["namespace"], one["metadata"]["name"]))
+def place_of(one: dict[str, Any]) -> ObjectRef:
+    return (one["kind"], ObjectKey(one["metadata"]["namespace"], one["metadata"]["name"]))
 
 
 def told(one: dict[str, Any]) -> str:
@@ -131,7 +131,7 @@ def test_the_operator_and_the_gateway_agree(objects: list[dict[str, Any]], chanc
         loss, namespace = found.loss(place_of(one)), one["metadata"]["namespace"]
         whole = loss is not None and not loss.partial
         try:
-            answering = locate(told(one), EVERYBODY, picture, 0.0)[0].service
+            answering = resolve_model(told(one), EVERYBODY, picture, 0.0)[0].service
         except RequestError:
             assert one["spec"].get("matches") or (whole and loss is not None and loss.winner is None)
         else:
@@ -143,9 +143,9 @@ def test_the_operator_and_the_gateway_agree(objects: list[dict[str, Any]], chanc
 
 @given(st.lists(st.tuples(OBJECTS, st.booleans()), max_size=3))
 def test_coming_and_going_leaves_what_the_last_set_alone_would(rounds: list[tuple[list[dict[str, Any]], bool]]) -> None:
-    found: Names = Names()
-    there: dict[Place, Any] = {}
-    said: dict[Place, Any] = {}
+    found: ModelNameIndex = ModelNameIndex()
+    there: dict[ObjectRef, Any] = {}
+    said: dict[ObjectRef, Any] = {}
     for objects, leave in rounds:
         for one in objects:
             place = place_of(one)
@@ -163,7 +163,7 @@ def test_coming_and_going_leaves_what_the_last_set_alone_would(rounds: list[tupl
 def test_a_route_and_a_service_contest_one_name_and_each_is_told_of_the_other() -> None:
     chat, capture = named("team/chat", created=OLD), routed("evil/take", "chat", NEW)
     assert (
-        str(names(chat, capture).loss((INFERENCE_ROUTE, Key("evil", "take"))))
+        str(names(chat, capture).loss((INFERENCE_ROUTE, ObjectKey("evil", "take"))))
         == "the older service team/chat answers to 'chat'"
     )
     older = names(named("team/chat", created=NEW), routed("evil/take", "chat", OLD))
@@ -178,20 +178,23 @@ def test_a_route_and_a_service_contest_one_name_and_each_is_told_of_the_other() 
 
 def test_a_name_of_a_namespace_is_lost_by_everybody_else_as_soon_as_it_holds_an_object() -> None:
     found = names(routed("evil/take", "team/best", OLD), named("evil/bad", "team/chat", OLD))
-    assert found.loss((INFERENCE_ROUTE, Key("evil", "take"))) is None
-    assert found.put(named("team/chat", created=NEW)) == {(INFERENCE_ROUTE, Key("evil", "take")), place("evil/bad")}
+    assert found.loss((INFERENCE_ROUTE, ObjectKey("evil", "take"))) is None
+    assert found.put(named("team/chat", created=NEW)) == {
+        (INFERENCE_ROUTE, ObjectKey("evil", "take")),
+        place("evil/bad"),
+    }
     reserved = "names that begin with 'team/' belong to the namespace team"
-    assert str(found.loss((INFERENCE_ROUTE, Key("evil", "take")))) == reserved
+    assert str(found.loss((INFERENCE_ROUTE, ObjectKey("evil", "take")))) == reserved
     assert str(found.loss(place("evil/bad"))) == "'team/chat' is the full name of the service team/chat"
-    assert found.remove(place("team/chat")) == {(INFERENCE_ROUTE, Key("evil", "take")), place("evil/bad")}
+    assert found.remove(place("team/chat")) == {(INFERENCE_ROUTE, ObjectKey("evil", "take")), place("evil/bad")}
     assert found.loss(place("evil/bad")) is None
 
 
 def test_a_route_of_its_own_namespace_takes_no_name_from_a_service() -> None:
     found = names(named("team/chat", created=OLD), routed("team/front", "chat", NEW), routed("evil/take", "chat", NEW))
     assert found.loss(place("team/chat")) is None
-    assert found.loss((INFERENCE_ROUTE, Key("team", "front"))) is None
-    lost = found.loss((INFERENCE_ROUTE, Key("evil", "take")))
+    assert found.loss((INFERENCE_ROUTE, ObjectKey("team", "front"))) is None
+    lost = found.loss((INFERENCE_ROUTE, ObjectKey("evil", "take")))
     assert lost is not None
     assert lost.winner is not None
     assert lost.winner.key == "team/chat"

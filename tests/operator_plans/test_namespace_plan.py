@@ -7,8 +7,8 @@ from tests.operator_plans.apiserver_model import ModelServer
 from tests.operator_plans.plan_factories import SETTINGS
 
 from paceline_core.auth import jwk, jwk_set
-from paceline_core.kube.cluster import Key
-from paceline_operator.nouns import Action, Apply, Delete, Live, NamespaceView
+from paceline_core.kube.cluster import ObjectKey
+from paceline_operator.nouns import Action, Apply, Delete, NamespaceView, ObservedChild
 from paceline_operator.plans import plan_namespace
 
 PODS = {"matchLabels": {"app.kubernetes.io/name": "paceline-worker"}}
@@ -23,7 +23,7 @@ class Scene:
         self.view = NamespaceView("team", 1, {}, SETTINGS, TRUST)
         self.view = replace(self.view, **view)
 
-    def shared(self) -> dict[str, Live]:
+    def shared(self) -> dict[str, ObservedChild]:
         return {kind: live for (kind, _), live in self.server.seen().items()}
 
     def look(self, **view: Any) -> tuple[Action, ...]:
@@ -132,7 +132,7 @@ def test_somebody_elses_object_of_the_name_is_neither_changed_nor_deleted(servic
     scene.look()
     scene.look()
     assert scene.server.picture()["ServiceAccount team/paceline-worker"] == before
-    assert scene.shared()["ServiceAccount"].key == Key("team", "paceline-worker")
+    assert scene.shared()["ServiceAccount"].key == ObjectKey("team", "paceline-worker")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_what_somebody_adds_to_the_policys_selectors_is_taken_away(path: tuple[s
     scene = Scene()
     scene.look()
     before = scene.server.picture()
-    scene.server.change(("NetworkPolicy", Key("team", "paceline-workers")), path, wider)
+    scene.server.change(("NetworkPolicy", ObjectKey("team", "paceline-workers")), path, wider)
     assert kinds(scene.look()) == ["NetworkPolicy"]
     assert scene.server.picture() == before
     assert scene.look() == ()

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tests.every import cases
 from tests.operator_plans.plan_factories import Operator, service
 
-from paceline_core.kube.cluster import Key
-from paceline_operator.nouns import Child, Live, Trouble
+from paceline_core.kube.cluster import ObjectKey
+from paceline_operator.nouns import DesiredChild, ObservedChild, PodProblem
 from paceline_operator.plans import differs, observe_child, pod_trouble
 
 
@@ -15,7 +15,7 @@ def deployment(**status: Any) -> dict[str, Any]:
     operator, manifest = Operator(), service()
     operator.namespace()
     operator.step(manifest)
-    found = operator.server.manifest(("Deployment", Key("team", "chat-main")))
+    found = operator.server.manifest(("Deployment", ObjectKey("team", "chat-main")))
     return {**found, "status": status}
 
 
@@ -88,15 +88,17 @@ def test_replicas_are_shared_when_another_manager_owns_that_very_field(
         ([{"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated"}], None),
         (
             [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded  quota"}],
-            Trouble("FailedCreate", "exceeded quota"),
+            PodProblem("FailedCreate", "exceeded quota"),
         ),
         (
             [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "too long"}],
-            Trouble("ProgressDeadlineExceeded", "too long"),
+            PodProblem("ProgressDeadlineExceeded", "too long"),
         ),
     ],
 )
-def test_a_deployments_own_complaint_is_its_trouble(conditions: list[dict[str, str]], trouble: Trouble | None) -> None:
+def test_a_deployments_own_complaint_is_its_trouble(
+    conditions: list[dict[str, str]], trouble: PodProblem | None
+) -> None:
     found = observe_child(deployment(conditions=conditions)).replicas
     assert found is not None
     assert found.trouble == trouble
@@ -127,13 +129,13 @@ def test_the_owner_is_the_controller_and_nobody_else() -> None:
     assert (owner.kind, owner.uid) == ("B", "2")
 
 
-def live(content: dict[str, Any]) -> Live:
+def live(content: dict[str, Any]) -> ObservedChild:
     metadata = {"name": "x", "namespace": "n", "uid": "u"}
     return observe_child({"kind": "Service", "metadata": metadata, **content})
 
 
-def child(content: dict[str, Any]) -> Child:
-    return Child("Service", Key("n", "x"), {"kind": "Service", "metadata": {"name": "x"}, **content})
+def child(content: dict[str, Any]) -> DesiredChild:
+    return DesiredChild("Service", ObjectKey("n", "x"), {"kind": "Service", "metadata": {"name": "x"}, **content})
 
 
 NAMES = st.text("abc", min_size=1, max_size=2)
@@ -204,30 +206,30 @@ LINES = "Traceback\npaceline worker: engine.max_seqs: is over the limit\n"
         (pod(), None),
         (waiting("ContainerCreating"), None),
         (waiting("PodInitializing"), None),
-        (pod(conditions=[UNSCHEDULED]), Trouble("Unschedulable", "0/5 nodes: no gpu", "main")),
-        (waiting("ImagePullBackOff", "Back-off pulling"), Trouble("ImagePullBackOff", "Back-off pulling", "main")),
-        (waiting("ErrImagePull", "not found"), Trouble("ErrImagePull", "not found", "main")),
+        (pod(conditions=[UNSCHEDULED]), PodProblem("Unschedulable", "0/5 nodes: no gpu", "main")),
+        (waiting("ImagePullBackOff", "Back-off pulling"), PodProblem("ImagePullBackOff", "Back-off pulling", "main")),
+        (waiting("ErrImagePull", "not found"), PodProblem("ErrImagePull", "not found", "main")),
         (
             waiting("CreateContainerConfigError", 'secret "tokens" not found'),
-            Trouble("CreateContainerConfigError", 'secret "tokens" not found', "main"),
+            PodProblem("CreateContainerConfigError", 'secret "tokens" not found', "main"),
         ),
         (
             waiting("CrashLoopBackOff", "back-off 5m0s restarting", {"exitCode": 1, "message": LINES}),
-            Trouble("CrashLoopBackOff", "spec.engine.maxSeqs: is over the limit", "main"),
+            PodProblem("CrashLoopBackOff", "spec.engine.maxSeqs: is over the limit", "main"),
         ),
         (
             waiting("CrashLoopBackOff", "", {"exitCode": 137, "reason": "OOMKilled", "message": LINES}),
-            Trouble(
+            PodProblem(
                 "CrashLoopBackOff", "the worker used more memory than its limit and was killed (OOMKilled)", "main"
             ),
         ),
         (
             waiting("CrashLoopBackOff", "", {"exitCode": 137}),
-            Trouble("CrashLoopBackOff", "the worker ended with exit code 137; see its log", "main"),
+            PodProblem("CrashLoopBackOff", "the worker ended with exit code 137; see its log", "main"),
         ),
     ],
 )
-def test_a_pods_trouble_has_the_words_of_who_knows(manifest: dict[str, Any], trouble: Trouble | None) -> None:
+def test_a_pods_trouble_has_the_words_of_who_knows(manifest: dict[str, Any], trouble: PodProblem | None) -> None:
     assert pod_trouble(manifest) == trouble
 
 

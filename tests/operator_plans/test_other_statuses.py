@@ -5,7 +5,7 @@ from tests.every import cases
 from tests.operator_plans.plan_factories import EARLY, LATE, condition
 
 from paceline_core.kube.api.server import key_of
-from paceline_operator.plans import Names, plan_profile, plan_route, plan_tenant
+from paceline_operator.plans import ModelNameIndex, plan_profile, plan_route, plan_tenant
 
 SERVICES = {"team/chat", "team/small"}
 HOSTS = {"api.example.com"}
@@ -27,7 +27,7 @@ def tenant(spec: Any, namespace: str = "paceline-system") -> dict[str, Any] | No
 
 def route(spec: Any, *others: dict[str, Any], **metadata: Any) -> dict[str, Any] | None:
     mine = made("InferenceRoute", spec, **metadata)
-    names = Names()
+    names = ModelNameIndex()
     for one in (*others, mine):
         names.put(one)
     return plan_route(mine, SERVICES, names.loss((mine["kind"], key_of(mine))), HOSTS, EARLY)

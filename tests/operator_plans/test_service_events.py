@@ -6,11 +6,11 @@ from typing import Any
 from tests.every import cases
 from tests.operator_plans.plan_factories import POOL, Operator, service
 
-from paceline_core.kube.cluster import Event, Key
+from paceline_core.kube.cluster import Event, ObjectKey
 from paceline_operator.plans import observe_child, plan_service
-from paceline_operator.plans.additions import SHOWN, additions
+from paceline_operator.plans.additions import SHOWN, foreign_fields
 
-PLACE = ("Deployment", Key("team", "chat-main"))
+PLACE = ("Deployment", ObjectKey("team", "chat-main"))
 
 
 def told(events: tuple[Event, ...]) -> list[tuple[str, str]]:
@@ -125,7 +125,7 @@ OURS = entry("paceline-operator", inside(**{"f:containers": {WORKER: {".": {}, "
 def test_an_addition_is_a_field_below_spec_that_none_of_ours_holds(
     entries: list[dict[str, Any]], found: tuple[tuple[str, str], ...]
 ) -> None:
-    assert additions({"managedFields": entries}) == found
+    assert foreign_fields({"managedFields": entries}) == found
 
 
 def test_a_deployment_is_seen_with_its_additions_and_with_who_scaled_it() -> None:

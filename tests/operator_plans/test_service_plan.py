@@ -19,7 +19,7 @@ from tests.operator_plans.plan_factories import (
     service,
 )
 
-from paceline_core.kube.cluster import Key
+from paceline_core.kube.cluster import ObjectKey
 from paceline_operator.nouns import Apply, Delete, HandOver, Settings
 from paceline_operator.plans import plan_service
 
@@ -160,7 +160,7 @@ def test_a_key_that_somebody_adds_to_a_selector_is_taken_away(child: str) -> Non
     operator, manifest = converged(pools=[{**POOL, "nodeSelector": {"zone": "a"}}])
     operator.server.scale("chat-main", 1)
     kind, name = child.split()
-    place, before = (kind, Key("team", name)), operator.server.picture()
+    place, before = (kind, ObjectKey("team", name)), operator.server.picture()
     whole = json.loads(operator.server.stored[place].values[SELECTORS[child]])
     inner = whole.get("matchLabels", whole)
     inner["foo"] = "bar"
@@ -174,7 +174,7 @@ def test_a_key_that_somebody_adds_to_a_selector_is_taken_away(child: str) -> Non
 
 def test_a_repair_is_told_with_whoever_made_it_needed() -> None:
     operator, manifest = converged()
-    operator.server.change(("Service", Key("team", "chat-workers")), ("spec", "selector"), {"a": "b"})
+    operator.server.change(("Service", ObjectKey("team", "chat-workers")), ("spec", "selector"), {"a": "b"})
     plan = plan_service(operator.view(manifest))
     children = operator.view(manifest).children
     named = {place: replace(live, changed_by="kubectl-patch") for place, live in children.items()}
@@ -193,7 +193,7 @@ def test_neither_a_first_creation_nor_an_edit_of_the_spec_nor_another_version_is
     told += operator.step(edit(manifest, runtime={"env": [{"name": "A", "value": "b"}]})).events
     operator.converge(manifest)
     operator.server.change(
-        ("Service", Key("team", "chat-workers")), ("metadata", "labels", "paceline.dev/service"), "x"
+        ("Service", ObjectKey("team", "chat-workers")), ("metadata", "labels", "paceline.dev/service"), "x"
     )
     operator.restart()
     told += operator.step(manifest).events

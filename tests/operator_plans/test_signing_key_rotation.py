@@ -11,13 +11,13 @@ from paceline_core.auth import TokenSigner, TokenVerifier, new_signing_key, publ
 from paceline_core.auth.internal_token import LIFETIME_S
 from paceline_core.clock import ManualClock
 from paceline_core.errors import InvalidInput
-from paceline_core.kube.cluster import Key
+from paceline_core.kube.cluster import ObjectKey
 from paceline_operator.nouns import MANAGER, KeysPlan, KeysView, SigningKey
 from paceline_operator.plans import plan_keys
 from paceline_operator.plans.keys import PUBLISH_S, REGISTRY, RETIRE_S, SIGNERS
 
 DAY = 86400.0
-PLACE = ("ConfigMap", Key("paceline-system", REGISTRY))
+PLACE = ("ConfigMap", ObjectKey("paceline-system", REGISTRY))
 
 
 class Rotation:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline_core.errors import Conflict, NotFound, Unreachable
-from paceline_core.kube import Changed, Gone, Key
+from paceline_core.kube import Deleted, ObjectKey, Upserted
 from paceline_core.kube.api.resource import RESOURCES, Resource
-from paceline_core.kube.api.server import Snapshot
+from paceline_core.kube.api.server import ObjectList
 from paceline_core.kube.cluster import Manifest, WatchEvent
 
 Fault = Callable[[int, str, str], Exception | None]
@@ -30,7 +30,7 @@ class FakeApi:
     `starts`: pods become ready at once, and never otherwise.
     """
 
-    objects: dict[tuple[str, Key], Manifest] = field(default_factory=dict)
+    objects: dict[tuple[str, ObjectKey], Manifest] = field(default_factory=dict)
     events: list[WatchEvent[Manifest]] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
     fault: Fault = lambda *_: None
@@ -38,7 +38,7 @@ class FakeApi:
     version: int = 100
     _uids: int = 0
 
-    async def get(self, resource: Resource, key: Key, subresource: str = "") -> Manifest:
+    async def get(self, resource: Resource, key: ObjectKey, subresource: str = "") -> Manifest:
         if (resource.kind, key) not in self.objects:
             raise NotFound(f"{resource.kind} {key}")
         return copy.deepcopy(self.objects[resource.kind, key])
@@ -52,14 +52,14 @@ class FakeApi:
             if kind == resource.kind and namespace in ("", key.namespace) and _matches(found, selector)
         ]
 
-    async def snapshot(self, resource: Resource, namespace: str = "", *, selector: str = "") -> Snapshot:
-        return Snapshot(await self.list(resource, namespace, selector=selector), str(self.version))
+    async def snapshot(self, resource: Resource, namespace: str = "", *, selector: str = "") -> ObjectList:
+        return ObjectList(await self.list(resource, namespace, selector=selector), str(self.version))
 
     async def apply(
         self, resource: Resource, body: Manifest, manager: str, *, force: bool = True, subresource: str = ""
     ) -> Manifest:
         body = copy.deepcopy(body)
-        key = Key(body["metadata"].get("namespace", ""), body["metadata"]["name"])
+        key = ObjectKey(body["metadata"].get("namespace", ""), body["metadata"]["name"])
         lost = self._failed("status" if subresource else "apply", resource.kind, key)
         known = self.objects.get((resource.kind, key))
         self._guard(known, body, subresource)
@@ -79,13 +79,13 @@ class FakeApi:
         return answer
 
     async def apply_new(self, resource: Resource, body: Manifest, manager: str) -> Manifest:
-        key = Key(body["metadata"].get("namespace", ""), body["metadata"]["name"])
+        key = ObjectKey(body["metadata"].get("namespace", ""), body["metadata"]["name"])
         if (resource.kind, key) in self.objects:
             self._failed("apply", resource.kind, key)
             raise Conflict(f"{resource.kind} {key} exists")
         return await self.apply(resource, body, manager, force=False)
 
-    async def delete(self, resource: Resource, key: Key, uid: str = "") -> None:
+    async def delete(self, resource: Resource, key: ObjectKey, uid: str = "") -> None:
         lost = self._failed("delete", resource.kind, key)
         known = self.objects.get((resource.kind, key))
         if known is not None:
@@ -95,7 +95,7 @@ class FakeApi:
         if lost:
             raise lost
 
-    async def get_deployment(self, key: Key) -> Manifest:
+    async def get_deployment(self, key: ObjectKey) -> Manifest:
         """One Deployment."""
         return await self.get(RESOURCES["Deployment"], key)
 
@@ -109,21 +109,21 @@ class FakeApi:
             made["metadata"]["manager"] = manager
         return self._store(made)
 
-    def remove(self, kind: str, key: Key) -> None:
+    def remove(self, kind: str, key: ObjectKey) -> None:
         """Somebody deletes an object; what it owns goes with it."""
         gone = self.objects.pop((kind, key))
         self.version += 1
         gone["metadata"]["resourceVersion"] = str(self.version)
-        self.events.append(Gone(copy.deepcopy(gone)))
+        self.events.append(Deleted(copy.deepcopy(gone)))
         for (owned, place), found in list(self.objects.items()):
             if any(ref["uid"] == gone["metadata"]["uid"] for ref in found["metadata"].get("ownerReferences", ())):
                 self.remove(owned, place)
 
-    def children(self, *kinds: str) -> dict[tuple[str, Key], Manifest]:
+    def children(self, *kinds: str) -> dict[tuple[str, ObjectKey], Manifest]:
         """What is stored of these kinds."""
         return {place: found for place, found in self.objects.items() if place[0] in kinds}
 
-    def _failed(self, verb: str, kind: str, key: Key) -> Exception | None:
+    def _failed(self, verb: str, kind: str, key: ObjectKey) -> Exception | None:
         self.writes.append(f"{verb} {kind} {key}")
         fault = self.fault(len(self.writes), verb, kind)
         if fault is not None and not isinstance(fault, LostAnswer):
@@ -143,7 +143,7 @@ class FakeApi:
         return {"apiVersion": resource.api_version, **body, "metadata": {**metadata, "uid": f"uid-{self._uids}"}}
 
     def _store(self, made: Manifest) -> Manifest:
-        place = (made["kind"], Key(made["metadata"].get("namespace", ""), made["metadata"]["name"]))
+        place = (made["kind"], ObjectKey(made["metadata"].get("namespace", ""), made["metadata"]["name"]))
         known = self.objects.get(place)
         if known is not None and _same(known, made):
             return copy.deepcopy(known)
@@ -154,7 +154,7 @@ class FakeApi:
         if made["kind"] == "Deployment" and self.starts:
             made["status"] = _ready(made)
         self.objects[place] = made
-        self.events.append(Changed(copy.deepcopy(made)))
+        self.events.append(Upserted(copy.deepcopy(made)))
         return copy.deepcopy(made)
 
 

@@ -6,22 +6,22 @@ from tests.operator_shell.fake_api import FakeApi
 
 from paceline_core.auth import jwk, jwk_set
 from paceline_core.clock import ManualClock
-from paceline_core.kube import Event, Gone, Key, Listed
+from paceline_core.kube import Deleted, Event, Listed, ObjectKey
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.telemetry import Metrics
-from paceline_operator.budget import Budget
+from paceline_operator.budget import WriteRateLimiter
 from paceline_operator.cache import CHILD_KINDS, NAMESPACE, trimmed
-from paceline_operator.carry import Gates, Hands
-from paceline_operator.keys import Keys, Rotation
-from paceline_operator.leader import Leadership
-from paceline_operator.lookout import Lookout
+from paceline_operator.carry import PlanExecutor, WriteGate
+from paceline_operator.keys import KeyRotator, RotationConfig
+from paceline_operator.leader import LeaderElection
+from paceline_operator.lookout import PodDiagnostics
 from paceline_operator.nouns import Settings
 from paceline_operator.objects import KINDS, seen
-from paceline_operator.queue import Item, Urgency, WorkQueue
-from paceline_operator.reconcile import KEYS, Outcome, Reconciler
-from paceline_operator.services import Tools
-from paceline_operator.world import World
+from paceline_operator.queue import Priority, ReconcileKey, WorkQueue
+from paceline_operator.reconcile import KEYS, Reconciler, Result
+from paceline_operator.services import ReconcilerDeps
+from paceline_operator.world import ClusterState
 
 HOME = "paceline-system"
 SETTINGS = Settings(namespace=HOME, image="example/worker:1", endpoint="http://gateway.example")
@@ -50,16 +50,18 @@ class Rig:
         self.clock = clock or ManualClock()
         self.metrics = Metrics("operator")
         self.queue = WorkQueue(self.clock)
-        self.world = World(self.queue, Item(KEYS, Key(HOME, KEYS)))
+        self.world = ClusterState(self.queue, ReconcileKey(KEYS, ObjectKey(HOME, KEYS)))
         self.leases = FreeLeases()
-        self.leadership = Leadership(self.leases, "rig", 15.0, self.clock, self.metrics)
-        self.budget = Budget(self.clock, rate, 1e6)
-        self.hands = Hands(api, self.world.cache, Gates(self.leadership, self.budget, self.metrics), self.clock)
+        self.leadership = LeaderElection(self.leases, "rig", 15.0, self.clock, self.metrics)
+        self.budget = WriteRateLimiter(self.clock, rate, 1e6)
+        self.hands = PlanExecutor(
+            api, self.world.cache, WriteGate(self.leadership, self.budget, self.metrics), self.clock
+        )
         self.told: list[Event] = []
-        keys = Keys(api, self.hands, Rotation(HOME, 30.0, lambda: None), self.clock)
+        keys = KeyRotator(api, self.hands, RotationConfig(HOME, 30.0, lambda: None), self.clock)
         keys.trust = jwk_set([jwk("kid", "public", "gateway")])
-        lookout = Lookout(api, self.clock)
-        tools = Tools(self.world, self.hands, lookout, settings, self.clock, self.told.append, self.queue.put)
+        lookout = PodDiagnostics(api, self.clock)
+        tools = ReconcilerDeps(self.world, self.hands, lookout, settings, self.clock, self.told.append, self.queue.put)
         self.reconciler = Reconciler(tools, keys, self.metrics)
         self._read = 0
 
@@ -74,7 +76,7 @@ class Rig:
             await self.relist(kind)
         self._read = len(self.api.events)
         for item in self.world.everything():
-            self.queue.put(item, Urgency.CREATE)
+            self.queue.put(item, Priority.CREATE)
         return self
 
     async def lead(self) -> None:
@@ -92,7 +94,7 @@ class Rig:
         until = len(self.api.events) if limit is None else self._read + limit
         for event in self.api.events[self._read : until]:
             manifest: Manifest = event.item  # type: ignore[union-attr]
-            gone = isinstance(event, Gone)
+            gone = isinstance(event, Deleted)
             if manifest["kind"] in KINDS:
                 self.world.on_object("DELETED" if gone else "MODIFIED", manifest)
             elif manifest["kind"] in CHILD_KINDS and _managed(manifest):
@@ -103,7 +105,7 @@ class Rig:
         """Lose the watch events of what happened since."""
         self._read = len(self.api.events)
 
-    async def step(self) -> tuple[Item, Outcome] | None:
+    async def step(self) -> tuple[ReconcileKey, Result] | None:
         """One pass, if a key waits."""
         item = self.queue.backlog.take(self.clock.monotonic())
         if item is None:
@@ -116,9 +118,9 @@ class Rig:
             self.queue.done(item, outcome.again_s)
         return item, outcome
 
-    async def settle(self, within_s: float = 10.0, passes: int = 500) -> list[tuple[Item, Outcome]]:
+    async def settle(self, within_s: float = 10.0, passes: int = 500) -> list[tuple[ReconcileKey, Result]]:
         """Pass after pass, hearing the watches, until nothing waits for the next `within_s`."""
-        done: list[tuple[Item, Outcome]] = []
+        done: list[tuple[ReconcileKey, Result]] = []
         end = self.clock.monotonic() + within_s
         while len(done) < passes:
             self.hear()
@@ -157,6 +159,6 @@ def pool(name: str, least: int = 2) -> dict[str, Any]:
     return {"name": name, "accelerator": "cpu", "gpusPerReplica": 0, "replicas": {"min": least, "max": 4}}
 
 
-def shared_item(namespace: str = "default") -> Item:
+def shared_item(namespace: str = "default") -> ReconcileKey:
     """The key of what a namespace's services share."""
-    return Item(NAMESPACE, Key("", namespace))
+    return ReconcileKey(NAMESPACE, ObjectKey("", namespace))

@@ -4,17 +4,17 @@ import pytest
 from tests.operator_shell.fake_api import FOREIGN, FakeApi, LostAnswer
 from tests.operator_shell.rig import Rig, pool, service, shared_item
 
-from paceline_core.errors import Conflict, Forbidden, NotFound, Refused, Unreachable
-from paceline_core.kube import Key, Lost
+from paceline_core.errors import ApiError, Conflict, Forbidden, NotFound, Unreachable
+from paceline_core.kube import ObjectKey, WatchLost
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_operator.cache import CHILD_KINDS
-from paceline_operator.plans.due import HOLD_S, hold_s
-from paceline_operator.queue import Item
+from paceline_operator.plans.due import HOLD_S, initial_delay_s
+from paceline_operator.queue import ReconcileKey
 from paceline_operator.services import CROWD
 
-CHAT = Item(INFERENCE_SERVICE, Key("default", "chat"))
-MAIN = ("Deployment", Key("default", "chat-main"))
+CHAT = ReconcileKey(INFERENCE_SERVICE, ObjectKey("default", "chat"))
+MAIN = ("Deployment", ObjectKey("default", "chat-main"))
 
 
 def forbidden() -> Exception:
@@ -24,25 +24,25 @@ def forbidden() -> Exception:
 FAULTS: dict[str, Callable[[], Exception]] = {
     "conflict": lambda: Conflict("the object has been modified"),
     "forbidden": forbidden,
-    "invalid": lambda: Refused(422, "Invalid", "spec.replicas: must be positive"),
-    "too many requests": lambda: Refused(429, "TooManyRequests", "slow down", 3.0),
+    "invalid": lambda: ApiError(422, "Invalid", "spec.replicas: must be positive"),
+    "too many requests": lambda: ApiError(429, "TooManyRequests", "slow down", 3.0),
     "server error": lambda: Unreachable("the API server answered 500"),
     "lost answer": lambda: LostAnswer("no answer in 10 s"),
 }
 
 
-async def undisturbed() -> tuple[dict[tuple[str, Key], Manifest], int]:
+async def undisturbed() -> tuple[dict[tuple[str, ObjectKey], Manifest], int]:
     api = FakeApi()
     api.put(service())
     await (await Rig(api).start()).settle(300.0)
     return api.children(*CHILD_KINDS), len(api.writes)
 
 
-def specs(children: dict[tuple[str, Key], Manifest]) -> dict[tuple[str, Key], object]:
+def specs(children: dict[tuple[str, ObjectKey], Manifest]) -> dict[tuple[str, ObjectKey], object]:
     return {place: found.get("spec", found.get("data")) for place, found in children.items()}
 
 
-def condition(api: FakeApi, kind: str, key: Key = CHAT.key) -> dict[str, str]:
+def condition(api: FakeApi, kind: str, key: ObjectKey = CHAT.key) -> dict[str, str]:
     conditions = api.objects[INFERENCE_SERVICE, key]["status"]["conditions"]
     found: dict[str, str] = next(one for one in conditions if one["type"] == kind)
     return found
@@ -88,7 +88,7 @@ async def test_services_that_start_together_are_told_of_late_and_one_alone_is_no
         rig = await Rig(api).start()
         await rig.settle(HOLD_S)
         assert sum("status" in found for (kind, _), found in api.objects.items() if kind == INFERENCE_SERVICE) == told
-        await rig.settle(hold_s(count))
+        await rig.settle(initial_delay_s(count))
         assert all("status" in found for (kind, _), found in api.objects.items() if kind == INFERENCE_SERVICE)
 
 
@@ -179,7 +179,7 @@ async def test_a_kind_that_may_not_be_watched_is_named_and_nothing_is_done_blind
     api.remove(*MAIN)
     rig.skip()
     rig.world.on_child(
-        "Deployment", Lost('deployments.apps is forbidden: User "op" cannot watch resource "deployments"')
+        "Deployment", WatchLost('deployments.apps is forbidden: User "op" cannot watch resource "deployments"')
     )
     await rig.settle(5.0)
     said = condition(api, "Degraded")
@@ -195,7 +195,7 @@ async def test_a_kind_that_may_not_be_watched_is_named_and_nothing_is_done_blind
 async def test_a_watch_lost_for_another_reason_stops_nobody() -> None:
     api = FakeApi()
     rig = await Rig(api).start()
-    rig.world.on_child("Deployment", Lost("the API server did not answer"))
+    rig.world.on_child("Deployment", WatchLost("the API server did not answer"))
     api.put(service())
     await rig.settle()
     assert MAIN in api.objects
@@ -265,11 +265,11 @@ async def test_an_object_that_breaks_its_plan_is_its_own_trouble() -> None:
     api.put(service("bad"))
     api.put(service("good"))
     rig = await Rig(api).start()
-    stored = api.objects[INFERENCE_SERVICE, Key("default", "bad")]
+    stored = api.objects[INFERENCE_SERVICE, ObjectKey("default", "bad")]
     stored["metadata"]["generation"] = "poison"
     rig.world.on_object("MODIFIED", {**stored, "metadata": {**stored["metadata"], "resourceVersion": "9999"}})
     done = await rig.settle(30.0)
-    assert ("Deployment", Key("default", "good-main")) in api.objects
+    assert ("Deployment", ObjectKey("default", "good-main")) in api.objects
     bad = [outcome for item, outcome in done if item.key.name == "bad"]
     assert len(bad) < 10
 

@@ -1,13 +1,13 @@
 from typing import Any
 
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import INFERENCE_SERVICE
-from paceline_operator.cache import NAMESPACE, Cache, trimmed
-from paceline_operator.queue import Item, Urgency
+from paceline_operator.cache import NAMESPACE, ChildCache, trimmed
+from paceline_operator.queue import Priority, ReconcileKey
 
-CHAT = Item(INFERENCE_SERVICE, Key("default", "chat"))
-WORKERS = Key("default", "chat-workers")
+CHAT = ReconcileKey(INFERENCE_SERVICE, ObjectKey("default", "chat"))
+WORKERS = ObjectKey("default", "chat-workers")
 
 
 def child(version: int, *, uid: str = "u1", owner: str | None = "chat", **spec: Any) -> Manifest:
@@ -36,7 +36,7 @@ def pool(version: int, replicas: int, ready: int) -> Manifest:
 
 
 def test_a_late_event_does_not_undo_what_our_own_write_was_answered() -> None:
-    cache = Cache()
+    cache = ChildCache()
     cache.put(child(5, port=1))
     cache.put(child(9, port=2), answer=True)
     assert cache.put(child(7, port=1)) is None
@@ -46,13 +46,13 @@ def test_a_late_event_does_not_undo_what_our_own_write_was_answered() -> None:
 
 
 def test_the_echo_of_our_own_write_wakes_nobody() -> None:
-    cache = Cache()
+    cache = ChildCache()
     cache.put(child(9), answer=True)
     assert cache.put(child(9)) is None
 
 
 def test_a_late_end_of_the_object_before_does_not_remove_its_successor() -> None:
-    cache = Cache()
+    cache = ChildCache()
     cache.put(child(5, uid="old"))
     cache.put(child(9, uid="new"), answer=True)
     assert cache.remove(child(8, uid="old")) is None
@@ -60,16 +60,16 @@ def test_a_late_end_of_the_object_before_does_not_remove_its_successor() -> None
 
 
 def test_an_end_wakes_the_owner() -> None:
-    cache = Cache()
+    cache = ChildCache()
     cache.put(child(5))
     wake = cache.remove(child(6))
     assert wake is not None
-    assert (wake.item, wake.urgency) == (CHAT, Urgency.EDIT)
+    assert (wake.item, wake.urgency) == (CHAT, Priority.EDIT)
     assert cache.group(CHAT) == {}
 
 
 def test_late_news_of_an_object_that_we_deleted_are_dropped() -> None:
-    cache = Cache()
+    cache = ChildCache()
     cache.put(child(5, uid="old"))
     cache.ended("Service", WORKERS, "old")
     assert cache.put(child(6, uid="old")) is None
@@ -79,7 +79,7 @@ def test_late_news_of_an_object_that_we_deleted_are_dropped() -> None:
 
 
 def test_a_list_removes_what_it_lacks_and_wakes_whom_it_concerns() -> None:
-    cache = Cache()
+    cache = ChildCache()
     cache.put(child(5))
     wakes, doubtful = cache.listed("Service", [])
     assert [wake.item for wake in wakes] == [CHAT]
@@ -87,7 +87,7 @@ def test_a_list_removes_what_it_lacks_and_wakes_whom_it_concerns() -> None:
 
 
 def test_what_we_wrote_while_the_watch_was_lost_is_doubtful_until_asked_for() -> None:
-    cache = Cache()
+    cache = ChildCache()
     cache.lose("Service")
     cache.put(child(9), answer=True)
     wakes, doubtful = cache.listed("Service", [])
@@ -97,7 +97,7 @@ def test_what_we_wrote_while_the_watch_was_lost_is_doubtful_until_asked_for() ->
 
 
 def test_what_we_wrote_before_the_watch_was_lost_is_gone_when_the_list_lacks_it() -> None:
-    cache = Cache()
+    cache = ChildCache()
     cache.put(child(9), answer=True)
     cache.lose("Service")
     assert cache.lost == {"Service"}
@@ -107,7 +107,7 @@ def test_what_we_wrote_before_the_watch_was_lost_is_gone_when_the_list_lacks_it(
 
 
 def test_a_list_that_is_older_than_an_answer_keeps_the_answer() -> None:
-    cache = Cache()
+    cache = ChildCache()
     cache.lose("Service")
     cache.put(child(9, port=2), answer=True)
     cache.listed("Service", [trimmed(child(5, port=1))])
@@ -117,16 +117,16 @@ def test_a_list_that_is_older_than_an_answer_keeps_the_answer() -> None:
 
 
 def test_a_change_of_scale_is_most_urgent_and_a_mere_count_a_status() -> None:
-    cache = Cache()
+    cache = ChildCache()
     cache.put(pool(1, replicas=2, ready=0))
     counted, scaled = cache.put(pool(2, replicas=2, ready=1)), cache.put(pool(3, replicas=4, ready=1))
     assert counted is not None
     assert scaled is not None
-    assert (counted.urgency, scaled.urgency) == (Urgency.STATUS, Urgency.DELETE)
+    assert (counted.urgency, scaled.urgency) == (Priority.STATUS, Priority.DELETE)
 
 
 def test_a_change_that_no_plan_looks_at_wakes_nobody() -> None:
-    cache = Cache()
+    cache = ChildCache()
     cache.put(child(1))
     touched = child(2)
     touched["metadata"]["annotations"] = {"theirs": "yes"}
@@ -134,7 +134,7 @@ def test_a_change_that_no_plan_looks_at_wakes_nobody() -> None:
 
 
 def test_without_an_owner_the_label_says_whose_it_is_and_without_a_label_the_namespace() -> None:
-    cache = Cache()
+    cache = ChildCache()
     orphan = cache.put(child(1, owner=None))
     assert orphan is not None
     assert orphan.item == CHAT
@@ -142,5 +142,5 @@ def test_without_an_owner_the_label_says_whose_it_is_and_without_a_label_the_nam
     shared["metadata"]["labels"].pop("paceline.dev/service")
     moved = cache.put(shared)
     assert moved is not None
-    assert moved.item == Item(NAMESPACE, Key("", "default"))
+    assert moved.item == ReconcileKey(NAMESPACE, ObjectKey("", "default"))
     assert cache.group(CHAT) == {}

@@ -1,12 +1,12 @@
 from typing import Any
 
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import INFERENCE_SERVICE
-from paceline_operator.objects import Objects, seen
-from paceline_operator.queue import Item, Urgency
+from paceline_operator.objects import ObjectCache, seen
+from paceline_operator.queue import Priority, ReconcileKey
 
-CHAT = Item(INFERENCE_SERVICE, Key("default", "chat"))
+CHAT = ReconcileKey(INFERENCE_SERVICE, ObjectKey("default", "chat"))
 
 
 def chat(version: int, *, generation: int = 1, uid: str = "u1", **metadata: Any) -> Manifest:
@@ -19,15 +19,15 @@ def chat(version: int, *, generation: int = 1, uid: str = "u1", **metadata: Any)
 
 
 def test_the_first_sight_is_a_creation_and_a_new_generation_an_edit() -> None:
-    objects = Objects()
+    objects = ObjectCache()
     first, edit = objects.put(chat(1)), objects.put(chat(2, generation=2))
     assert first is not None
     assert edit is not None
-    assert (first.urgency, first.came, edit.urgency, edit.came) == (Urgency.CREATE, True, Urgency.EDIT, False)
+    assert (first.urgency, first.came, edit.urgency, edit.came) == (Priority.CREATE, True, Priority.EDIT, False)
 
 
 def test_a_status_alone_wakes_nobody_and_is_known_all_the_same() -> None:
-    objects = Objects()
+    objects = ObjectCache()
     objects.put(chat(1))
     assert objects.put(chat(2)) is None
     found = objects.get(CHAT)
@@ -36,15 +36,15 @@ def test_a_status_alone_wakes_nobody_and_is_known_all_the_same() -> None:
 
 
 def test_an_annotation_is_an_edit() -> None:
-    objects = Objects()
+    objects = ObjectCache()
     objects.put(chat(1))
     change = objects.put(chat(2, annotations={"paceline.dev/upgrade": "now"}))
     assert change is not None
-    assert change.urgency is Urgency.EDIT
+    assert change.urgency is Priority.EDIT
 
 
 def test_an_older_state_and_an_older_end_are_dropped() -> None:
-    objects = Objects()
+    objects = ObjectCache()
     objects.put(chat(5, uid="new"))
     assert objects.put(chat(4, generation=9)) is None
     assert objects.remove(chat(4, uid="old")) is None
@@ -52,17 +52,17 @@ def test_an_older_state_and_an_older_end_are_dropped() -> None:
 
 
 def test_an_object_that_goes_away_is_urgent_and_no_longer_given_out() -> None:
-    objects = Objects()
+    objects = ObjectCache()
     objects.put(chat(1))
     change = objects.put(chat(2, deletionTimestamp="2026-01-01T00:00:00Z"))
     assert change is not None
-    assert change.urgency is Urgency.DELETE
+    assert change.urgency is Priority.DELETE
     assert objects.get(CHAT) is None
     assert objects.count(INFERENCE_SERVICE, "default") == 1
 
 
 def test_a_list_says_what_is_gone_but_not_of_what_came_after_it() -> None:
-    objects = Objects()
+    objects = ObjectCache()
     objects.put(chat(5))
     assert objects.listed(INFERENCE_SERVICE, [], version=4) == []
     (gone,) = objects.listed(INFERENCE_SERVICE, [], version=9)
@@ -70,13 +70,13 @@ def test_a_list_says_what_is_gone_but_not_of_what_came_after_it() -> None:
 
 
 def test_a_list_of_one_namespace_says_nothing_of_others() -> None:
-    objects = Objects()
+    objects = ObjectCache()
     objects.put(chat(5))
     assert objects.listed(INFERENCE_SERVICE, [], version=9, namespace="other") == []
     assert objects.get(CHAT) is not None
 
 
 def test_a_list_brings_what_was_missed() -> None:
-    objects = Objects()
+    objects = ObjectCache()
     (came,) = objects.listed(INFERENCE_SERVICE, [seen(chat(5))], version=9)
     assert came.came

@@ -12,9 +12,9 @@ from aiohttp import web
 
 from paceline_core.clock import ManualClock
 from paceline_core.kube.api.credentials import Credentials
-from paceline_core.kube.api.pulse import Pulse
+from paceline_core.kube.api.pulse import WatchLiveness
 from paceline_core.objects.metadata import INFERENCE_SERVICE
-from paceline_operator.handlers import NoDiffs, NoProgress, Session, registry_of, settings
+from paceline_operator.handlers import KopfLogin, NoDiffs, NoProgress, registry_of, settings
 
 PATH = "/apis/paceline.dev/v1alpha1/inferenceservices"
 
@@ -75,9 +75,9 @@ async def served(peer: Peer) -> AsyncIterator[str]:
 
 async def test_each_chunk_of_a_watch_stamps_its_pulse_and_each_list_is_told() -> None:
     clock, peer, listed = ManualClock(), Peer(), list[str]()
-    pulse = Pulse(INFERENCE_SERVICE, clock)
+    pulse = WatchLiveness(INFERENCE_SERVICE, clock)
     async with served(peer) as server, asyncio.timeout(10.0):
-        session = Session(cast("Credentials", Token(server)), {INFERENCE_SERVICE: pulse}, listed.append, clock)
+        session = KopfLogin(cast("Credentials", Token(server)), {INFERENCE_SERVICE: pulse}, listed.append, clock)
         login = await session.login()
         http = login.aiohttp_session
         async with http.get(f"{server}{PATH}") as answer:
@@ -99,10 +99,10 @@ async def test_each_chunk_of_a_watch_stamps_its_pulse_and_each_list_is_told() ->
 async def test_a_refused_list_neither_stamps_nor_counts_as_one() -> None:
     clock, peer, listed = ManualClock(), Peer(), list[str]()
     peer.status = 403
-    pulse = Pulse(INFERENCE_SERVICE, clock)
+    pulse = WatchLiveness(INFERENCE_SERVICE, clock)
     clock.advance(50.0)
     async with served(peer) as server:
-        session = Session(cast("Credentials", Token(server)), {INFERENCE_SERVICE: pulse}, listed.append, clock)
+        session = KopfLogin(cast("Credentials", Token(server)), {INFERENCE_SERVICE: pulse}, listed.append, clock)
         http = (await session.login()).aiohttp_session
         async with http.get(f"{server}{PATH}") as answer:
             assert answer.status == 403
@@ -114,7 +114,7 @@ async def test_every_request_carries_the_token_of_now() -> None:
     peer = Peer()
     async with served(peer) as server:
         token = Token(server)
-        http = (await Session(cast("Credentials", token), {}, lambda _: None, ManualClock()).login()).aiohttp_session
+        http = (await KopfLogin(cast("Credentials", token), {}, lambda _: None, ManualClock()).login()).aiohttp_session
         for _ in range(2):
             async with http.get(f"{server}{PATH}"):
                 await token.renew()

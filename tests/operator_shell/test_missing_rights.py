@@ -7,15 +7,15 @@ from tests.operator_shell.rig import HOME, Rig, service
 
 from paceline_core.clock import ManualClock
 from paceline_core.errors import Forbidden
-from paceline_core.kube import Gone, Key
+from paceline_core.kube import Deleted, ObjectKey
 from paceline_core.kube.api.resource import Resource
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import INFERENCE_SERVICE
-from paceline_operator.lookout import Lookout
+from paceline_operator.lookout import PodDiagnostics
 from paceline_operator.plans.keys import REGISTRY
 from paceline_operator.reconcile import KEYS
 
-CHAT = Key("default", "chat")
+CHAT = ObjectKey("default", "chat")
 STRANGER = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "chat-workers", "namespace": "default"}}
 
 
@@ -24,7 +24,7 @@ class Blindfold(FakeApi):
 
     hidden = ""
 
-    async def get(self, resource: Resource, key: Key, subresource: str = "") -> Manifest:
+    async def get(self, resource: Resource, key: ObjectKey, subresource: str = "") -> Manifest:
         self._refuse("get", resource)
         return await super().get(resource, key, subresource)
 
@@ -72,7 +72,7 @@ async def test_a_service_says_that_somebody_elses_object_cannot_be_looked_at_any
 async def test_pods_that_may_not_be_listed_are_a_trouble_of_the_service() -> None:
     clock, api = ManualClock(), Blindfold()
     api.hidden = "Pod"
-    lookout = Lookout(api, clock)
+    lookout = PodDiagnostics(api, clock)
     await lookout.troubles(CHAT)
     clock.advance(20.0)
     [trouble] = await lookout.troubles(CHAT)
@@ -88,7 +88,7 @@ async def test_a_registry_of_keys_that_somebody_deletes_is_looked_at_at_once() -
     await rig.settle()
     metadata = {"name": REGISTRY, "namespace": HOME, "uid": "1", "resourceVersion": "1", "labels": {}}
     gone = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-    rig.world.on_child("ConfigMap", Gone(gone))
+    rig.world.on_child("ConfigMap", Deleted(gone))
     item = rig.queue.backlog.take(rig.clock.monotonic())
     assert item is not None
     assert item.kind == KEYS

@@ -1,32 +1,34 @@
 import httpx
 
 from paceline_core.clock import ManualClock
-from paceline_core.kube import Key, Lost
-from paceline_core.kube.api.pulse import Pulse
+from paceline_core.kube import ObjectKey, WatchLost
+from paceline_core.kube.api.pulse import WatchLiveness
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.telemetry import Metrics
 from paceline_operator.cache import CHILD_KINDS
 from paceline_operator.config import HealthConfig
-from paceline_operator.health import Vitals, illness, make_app, unreadiness
+from paceline_operator.health import HealthInputs, liveness_error, make_app, readiness_error
 from paceline_operator.objects import KINDS
-from paceline_operator.queue import Item, Urgency, WorkQueue
-from paceline_operator.world import World
+from paceline_operator.queue import Priority, ReconcileKey, WorkQueue
+from paceline_operator.world import ClusterState
 
-ITEM = Item(INFERENCE_SERVICE, Key("default", "chat"))
+ITEM = ReconcileKey(INFERENCE_SERVICE, ObjectKey("default", "chat"))
 
 
-def vitals(clock: ManualClock, ended: str = "") -> Vitals:
+def vitals(clock: ManualClock, ended: str = "") -> HealthInputs:
     queue = WorkQueue(clock)
-    pulse = Pulse("Deployment", clock)
-    return Vitals(World(queue, ITEM), queue, lambda: [pulse], HealthConfig(), Metrics("operator"), clock, lambda: ended)
+    pulse = WatchLiveness("Deployment", clock)
+    return HealthInputs(
+        ClusterState(queue, ITEM), queue, lambda: [pulse], HealthConfig(), Metrics("operator"), clock, lambda: ended
+    )
 
 
 def test_a_watch_that_hangs_turns_liveness_red() -> None:
     clock = ManualClock()
     seen = vitals(clock)
-    assert illness(seen) == ""
+    assert liveness_error(seen) == ""
     clock.advance(181.0)
-    assert "Deployment" in illness(seen)
+    assert "Deployment" in liveness_error(seen)
 
 
 def test_a_watch_that_is_refused_is_no_illness_since_a_new_process_would_be_refused_as_well() -> None:
@@ -36,38 +38,38 @@ def test_a_watch_that_is_refused_is_no_illness_since_a_new_process_would_be_refu
     for _ in range(100):
         clock.advance(10.0)
         pulse.refused()
-    assert illness(seen) == ""
+    assert liveness_error(seen) == ""
     assert pulse.age(clock.monotonic()) == 1000.0
     clock.advance(181.0)
-    assert "Deployment" in illness(seen)
+    assert "Deployment" in liveness_error(seen)
 
 
 def test_a_part_that_ended_turns_liveness_red() -> None:
-    assert illness(vitals(ManualClock(), "kopf ended")) == "kopf ended"
+    assert liveness_error(vitals(ManualClock(), "kopf ended")) == "kopf ended"
 
 
 def test_a_long_queue_is_no_illness_while_all_workers_work() -> None:
     clock = ManualClock()
     seen = vitals(clock)
-    seen.queue.put(ITEM, Urgency.EDIT)
+    seen.queue.put(ITEM, Priority.EDIT)
     clock.advance(100.0)
-    assert illness(seen) == ""
+    assert liveness_error(seen) == ""
 
 
 def test_it_is_ready_when_everything_was_listed_once() -> None:
     seen = vitals(ManualClock())
-    assert "Tenant" in unreadiness(seen)
+    assert "Tenant" in readiness_error(seen)
     for kind in (*KINDS, *CHILD_KINDS):
         seen.world.listed(kind)
-    assert unreadiness(seen) == ""
+    assert readiness_error(seen) == ""
 
 
 def test_a_kind_that_may_not_be_listed_is_told_with_the_right_that_is_missing() -> None:
     seen = vitals(ManualClock())
     for kind in ("ConfigMap", "Service"):
-        seen.world.on_child(kind, Lost(f'x is forbidden: cannot list resource "{kind}"'))
-    assert 'ConfigMap (x is forbidden: cannot list resource "ConfigMap"), Deployment' in unreadiness(seen)
-    assert 'Service (x is forbidden: cannot list resource "Service")' in unreadiness(seen)
+        seen.world.on_child(kind, WatchLost(f'x is forbidden: cannot list resource "{kind}"'))
+    assert 'ConfigMap (x is forbidden: cannot list resource "ConfigMap"), Deployment' in readiness_error(seen)
+    assert 'Service (x is forbidden: cannot list resource "Service")' in readiness_error(seen)
 
 
 async def test_the_port_tells_health_and_metrics() -> None:

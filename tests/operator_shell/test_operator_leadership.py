@@ -5,7 +5,7 @@ import pytest
 from paceline_core.clock import ManualClock
 from paceline_core.errors import Unreachable
 from paceline_core.telemetry import Metrics
-from paceline_operator.leader import Leadership, NotLeading
+from paceline_operator.leader import LeaderElection, NotLeading
 
 
 class Book:
@@ -30,9 +30,9 @@ class Book:
             self.holder = ""
 
 
-def pair(clock: ManualClock) -> tuple[Book, Leadership, Leadership]:
+def pair(clock: ManualClock) -> tuple[Book, LeaderElection, LeaderElection]:
     book = Book(clock)
-    one, two = (Leadership(book, name, 15.0, clock, Metrics("operator")) for name in ("one", "two"))
+    one, two = (LeaderElection(book, name, 15.0, clock, Metrics("operator")) for name in ("one", "two"))
     return book, one, two
 
 

@@ -3,12 +3,12 @@ from typing import Any
 from tests.operator_shell.fake_api import FakeApi
 
 from paceline_core.clock import ManualClock
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.api.resource import Resource
 from paceline_core.kube.cluster import Manifest
-from paceline_operator.lookout import PATIENCE_S, Lookout
+from paceline_operator.lookout import PATIENCE_S, PodDiagnostics
 
-CHAT = Key("default", "chat")
+CHAT = ObjectKey("default", "chat")
 
 
 class Counting(FakeApi):
@@ -25,7 +25,7 @@ class Counting(FakeApi):
 
 async def test_pods_are_looked_at_only_after_patience_and_then_now_and_again() -> None:
     clock, api = ManualClock(), Counting()
-    lookout = Lookout(api, clock)
+    lookout = PodDiagnostics(api, clock)
     assert await lookout.troubles(CHAT) == ()
     assert lookout.again_s(CHAT) == PATIENCE_S
     clock.advance(PATIENCE_S)
@@ -41,8 +41,8 @@ async def test_pods_are_looked_at_only_after_patience_and_then_now_and_again() -
 
 async def test_a_thousand_services_that_wait_cost_a_few_looks_a_second() -> None:
     clock, api = ManualClock(), Counting()
-    lookout = Lookout(api, clock)
-    keys = [Key("default", f"s{number}") for number in range(1000)]
+    lookout = PodDiagnostics(api, clock)
+    keys = [ObjectKey("default", f"s{number}") for number in range(1000)]
     for key in keys:
         await lookout.troubles(key)
     clock.advance(PATIENCE_S)
@@ -53,7 +53,7 @@ async def test_a_thousand_services_that_wait_cost_a_few_looks_a_second() -> None
 
 async def test_a_service_that_does_not_start_is_explained_within_five_seconds() -> None:
     clock = ManualClock()
-    lookout = Lookout(Counting(), clock)
+    lookout = PodDiagnostics(Counting(), clock)
     await lookout.troubles(CHAT)
     clock.advance(5.0)
     assert await lookout.troubles(CHAT)
@@ -61,7 +61,7 @@ async def test_a_service_that_does_not_start_is_explained_within_five_seconds() 
 
 async def test_a_ready_service_is_forgotten() -> None:
     clock = ManualClock()
-    lookout = Lookout(Counting(), clock)
+    lookout = PodDiagnostics(Counting(), clock)
     await lookout.troubles(CHAT)
     lookout.forget(CHAT)
     assert lookout.again_s(CHAT) is None
@@ -69,7 +69,7 @@ async def test_a_ready_service_is_forgotten() -> None:
 
 async def test_in_a_crowd_nobody_asks_and_afterwards_the_next_one_does() -> None:
     clock, api = ManualClock(), Counting()
-    lookout = Lookout(api, clock)
+    lookout = PodDiagnostics(api, clock)
     await lookout.troubles(CHAT, crowded=True)
     clock.advance(PATIENCE_S)
     assert await lookout.troubles(CHAT, crowded=True) == ()

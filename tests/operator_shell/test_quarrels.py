@@ -6,11 +6,11 @@ import pytest
 from tests.operator_shell.fake_api import FakeApi
 from tests.operator_shell.rig import SETTINGS, Rig, service
 
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 
-CHAT, WORKERS = Key("default", "chat"), ("Service", Key("default", "chat-workers"))
+CHAT, WORKERS = ObjectKey("default", "chat"), ("Service", ObjectKey("default", "chat-workers"))
 
 
 def said(api: FakeApi, kind: str = "Degraded") -> Manifest:
@@ -107,7 +107,7 @@ async def test_a_wish_of_the_user_never_waits_for_a_quarrel() -> None:
     found = api.objects[INFERENCE_SERVICE, CHAT]
     api.put({**found, "spec": service(rollout={"drainTimeout": "90s"})["spec"]})
     await rig.settle(1.0)
-    pod = api.objects["Deployment", Key("default", "chat-main")]["spec"]["template"]["spec"]
+    pod = api.objects["Deployment", ObjectKey("default", "chat-main")]["spec"]["template"]["spec"]
     assert pod["terminationGracePeriodSeconds"] >= 90
 
 

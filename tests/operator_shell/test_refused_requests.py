@@ -13,7 +13,7 @@ from paceline_autoscaler.loop import SWEEP_AGAIN_S
 from paceline_autoscaler.subject import STATE_AGAIN_S
 from paceline_core.clock import ManualClock
 from paceline_core.errors import Forbidden, PacelineError, Unauthorized
-from paceline_core.kube import Key, Lost
+from paceline_core.kube import ObjectKey, WatchLost
 from paceline_core.kube.api.credentials import Credentials
 from paceline_core.kube.api.server import RENEW_GAP_S
 from paceline_core.kube.api.watch import BACKOFF_S, backoff_s
@@ -23,13 +23,13 @@ from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_gateway.checkpoint import AGAIN_S
 from paceline_operator import leader, lookout, watches
 from paceline_operator.cache import CHILD_KINDS
-from paceline_operator.handlers import LOGIN_GAP_S, Backoffs, Repeats, Session, registry_of, settings
-from paceline_operator.queue import LONGEST_PAUSE_S, PROBES, REFUSED_PAUSE_S, Backlog, Item, Urgency
+from paceline_operator.handlers import LOGIN_GAP_S, Backoffs, KopfLogin, Repeats, registry_of, settings
+from paceline_operator.queue import LONGEST_PAUSE_S, PROBES, REFUSED_PAUSE_S, Priority, PriorityQueue, ReconcileKey
 
 LIMIT_S = 10.0
 RIGHT = 'User "x" cannot patch resource "deployments" in API group "apps" in the namespace "default"'
 LOST = 'configmaps is forbidden: User "x" cannot watch resource "configmaps"'
-ITEMS = [Item(INFERENCE_SERVICE, Key("default", f"s{number}")) for number in range(100)]
+ITEMS = [ReconcileKey(INFERENCE_SERVICE, ObjectKey("default", f"s{number}")) for number in range(100)]
 
 
 class Token:
@@ -81,7 +81,7 @@ def test_kopf_never_gives_a_request_up_and_its_tries_are_spread() -> None:
 
 async def test_logins_after_refused_credentials_keep_a_gap() -> None:
     clock, token = ManualClock(), Token()
-    session = Session(cast("Credentials", token), {}, lambda _: None, clock)
+    session = KopfLogin(cast("Credentials", token), {}, lambda _: None, clock)
     for number in range(4):
         await (await session.login()).aiohttp_session.close()
         assert clock.monotonic() == number * LOGIN_GAP_S
@@ -103,11 +103,11 @@ def test_the_tries_of_a_refused_request_are_one_line_until_its_kind_is_answered(
     assert len(repeats._said) <= Repeats.LIMIT
 
 
-def refused_all(backlog: Backlog, until: float) -> int:
+def refused_all(backlog: PriorityQueue, until: float) -> int:
     """Every key is refused whenever it comes; how many passes that were."""
     passes, now = 0, 0.0
     for item in ITEMS:
-        backlog.add(item, Urgency.CREATE, now)
+        backlog.add(item, Priority.CREATE, now)
     while now < until:
         while (item_ := backlog.take(now)) is not None:
             passes += 1
@@ -120,13 +120,13 @@ def refused_all(backlog: Backlog, until: float) -> int:
 
 def test_a_right_that_is_missing_for_an_hour_costs_a_hundred_keys_little_more_than_two() -> None:
     hour = 3600.0
-    assert refused_all(Backlog(), hour) <= PROBES * hour / REFUSED_PAUSE_S * 1.1 + len(ITEMS) * (
+    assert refused_all(PriorityQueue(), hour) <= PROBES * hour / REFUSED_PAUSE_S * 1.1 + len(ITEMS) * (
         hour / LONGEST_PAUSE_S + 10
     )
 
 
 def test_a_probe_comes_back_within_its_bound_and_wakes_all_that_wait_for_the_same_right() -> None:
-    backlog = Backlog()
+    backlog = PriorityQueue()
     refused_all(backlog, 3600.0)
     due = backlog.due()
     assert due is not None
@@ -144,7 +144,7 @@ def test_a_probe_comes_back_within_its_bound_and_wakes_all_that_wait_for_the_sam
 
 @pytest.mark.parametrize("beyond", ["", "another right"])
 def test_a_key_that_fails_for_something_else_wakes_those_that_wait_for_the_first(beyond: str) -> None:
-    backlog = Backlog()
+    backlog = PriorityQueue()
     refused_all(backlog, 600.0)
     due = backlog.due()
     assert due is not None
@@ -177,12 +177,12 @@ async def test_children_that_are_seen_again_end_the_pause_of_the_services_that_w
     api.put(service())
     rig = await Rig(api).start()
     await rig.settle()
-    rig.world.on_child("ConfigMap", Lost(LOST))
+    rig.world.on_child("ConfigMap", WatchLost(LOST))
     await rig.settle(600.0)
     before = rig.clock.monotonic()
     for kind in CHILD_KINDS:
         await rig.relist(kind)
-    assert rig.queue.backlog.waits(before, Urgency.EDIT)
+    assert rig.queue.backlog.waits(before, Priority.EDIT)
     await rig.settle(0.0)
     assert degraded(api) == "False"
 
@@ -193,7 +193,7 @@ async def test_a_right_that_comes_and_goes_is_no_quarrel_with_ourselves() -> Non
     rig = await Rig(api).start()
     await rig.settle()
     for _ in range(8):
-        rig.world.on_child("ConfigMap", Lost(LOST))
+        rig.world.on_child("ConfigMap", WatchLost(LOST))
         await rig.settle(1.0)
         assert degraded(api) == "True"
         await rig.relist("ConfigMap")
@@ -202,7 +202,7 @@ async def test_a_right_that_comes_and_goes_is_no_quarrel_with_ourselves() -> Non
 
 
 def degraded(api: FakeApi) -> str:
-    conditions = api.objects[INFERENCE_SERVICE, Key("default", "chat")]["status"]["conditions"]
+    conditions = api.objects[INFERENCE_SERVICE, ObjectKey("default", "chat")]["status"]["conditions"]
     return str(next(one["status"] for one in conditions if one["type"] == "Degraded"))
 
 
@@ -218,7 +218,7 @@ async def test_lists_that_are_refused_are_tried_ever_more_rarely_and_told_once(
                 raise RuntimeError("enough")
             raise cast("PacelineError", forbidden(0, "list", "Tenant"))
 
-    seen = watches.Watches(cast("Any", Refusing()), cast("Any", None), cast("Any", None), clock, ())
+    seen = watches.Informers(cast("Any", Refusing()), cast("Any", None), cast("Any", None), clock, ())
     with pytest.raises(RuntimeError, match="enough"):
         await seen.audits()
     gaps = [after - before for before, after in itertools.pairwise(tried)]

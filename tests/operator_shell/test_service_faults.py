@@ -1,11 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_core.errors import Forbidden, Refused
-from paceline_operator.faults import Fault, degraded, fault_of, says_already
+from paceline_core.errors import ApiError, Forbidden
+from paceline_operator.faults import ConditionFault, degraded, fault_of, says_already
 
 TIME, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
-FAULT = Fault("Forbidden", "cannot patch deployments")
+FAULT = ConditionFault("Forbidden", "cannot patch deployments")
 
 
 def live(**extra: object) -> dict[str, object]:
@@ -45,16 +45,16 @@ def test_the_summary_ends_in_the_fault_unless_the_object_is_not_accepted() -> No
 
 def test_another_fault_is_said() -> None:
     standing = {**live(), "conditions": degraded(live(), None, FAULT, TIME, 1)["conditions"]}
-    assert not says_already(standing, degraded(standing, None, Fault("Invalid", "x"), LATER, 1))
+    assert not says_already(standing, degraded(standing, None, ConditionFault("Invalid", "x"), LATER, 1))
 
 
 def test_the_servers_words_are_kept_and_a_bug_is_named() -> None:
     words = 'User "op" cannot patch resource "deployments"'
     assert words in fault_of(Forbidden(403, "Forbidden", words), "apply X").message
-    assert fault_of(Refused(422, "Invalid", "spec: bad"), "apply X").reason == "Invalid"
+    assert fault_of(ApiError(422, "Invalid", "spec: bad"), "apply X").reason == "Invalid"
     assert fault_of(KeyError("name"), "plan").reason == "Failed"
 
 
 @given(st.text(max_size=5000))
 def test_no_message_is_longer_than_a_condition_takes(words: str) -> None:
-    assert len(fault_of(Refused(422, "Invalid", words), "apply X").message) <= 1024
+    assert len(fault_of(ApiError(422, "Invalid", words), "apply X").message) <= 1024

@@ -5,7 +5,7 @@ from typing import Any
 from tests.operator_shell.fake_api import FakeApi
 from tests.operator_shell.rig import Rig, service
 
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, API_VERSION, INFERENCE_ROUTE, INFERENCE_SERVICE
 
@@ -16,7 +16,7 @@ def route(namespace: str, model: str, created: str) -> Manifest:
     return {"apiVersion": API_VERSION, "kind": INFERENCE_ROUTE, "metadata": metadata, "spec": spec}
 
 
-def accepted(api: FakeApi, kind: str, key: Key) -> dict[str, Any]:
+def accepted(api: FakeApi, kind: str, key: ObjectKey) -> dict[str, Any]:
     conditions = api.objects[kind, key]["status"]["conditions"]
     return next(dict(one) for one in conditions if one["type"] == "Accepted")
 
@@ -28,7 +28,7 @@ async def test_a_service_and_a_route_are_told_as_the_other_comes_and_goes() -> N
     api.put(mine)
     rig = await Rig(api).start()
     await rig.settle()
-    chat, take = Key("default", "chat"), Key("evil", "take")
+    chat, take = ObjectKey("default", "chat"), ObjectKey("evil", "take")
     api.put(route("evil", "chat", "2026-03-01T00:00:00Z"))
     await rig.settle()
     assert accepted(api, INFERENCE_SERVICE, chat)["reason"] == "Valid"
@@ -48,7 +48,7 @@ async def test_a_service_starts_when_the_profile_of_its_accelerator_comes() -> N
     api.put(service(pools=[{"name": "main", "accelerator": "h1000"}]))
     rig = await Rig(api).start()
     await rig.settle()
-    chat = Key("default", "chat")
+    chat = ObjectKey("default", "chat")
     assert accepted(api, INFERENCE_SERVICE, chat)["reason"] == "UnknownAccelerator"
     assert api.children("Deployment") == {}
     spec = {"memory": "80G", "bandwidth": "3350G", "teraflops": {"bf16": 989}, "resourceName": "example.com/h1000"}
@@ -58,7 +58,7 @@ async def test_a_service_starts_when_the_profile_of_its_accelerator_comes() -> N
     (deployment,) = api.children("Deployment").values()
     limits = deployment["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
     assert limits["example.com/h1000"] == "1"
-    api.remove(ACCELERATOR_PROFILE, Key("", "h1000"))
+    api.remove(ACCELERATOR_PROFILE, ObjectKey("", "h1000"))
     await rig.settle()
     assert accepted(api, INFERENCE_SERVICE, chat)["reason"] == "UnknownAccelerator"
     assert list(api.children("Deployment").values()) == [deployment]

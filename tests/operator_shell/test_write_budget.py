@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.clock import ManualClock
-from paceline_operator.budget import Bucket, Budget
-from paceline_operator.queue import Urgency
+from paceline_operator.budget import TokenBucket, WriteRateLimiter
+from paceline_operator.queue import Priority
 
 
 @given(
@@ -14,7 +14,7 @@ from paceline_operator.queue import Urgency
     st.lists(st.floats(0.0, 3.0), max_size=100),
 )
 def test_no_span_of_time_gets_more_than_the_burst_and_what_flows_in(rate: float, burst: int, gaps: list[float]) -> None:
-    bucket, now, given_at = Bucket(rate, burst, burst, 0.0), 0.0, list[float]()
+    bucket, now, given_at = TokenBucket(rate, burst, burst, 0.0), 0.0, list[float]()
     for gap in gaps:
         now += gap
         if bucket.take(now) == 0.0:
@@ -25,14 +25,14 @@ def test_no_span_of_time_gets_more_than_the_burst_and_what_flows_in(rate: float,
 
 
 def test_the_pause_it_names_is_long_enough() -> None:
-    bucket = Bucket(5.0, 1.0, 1.0, 0.0)
+    bucket = TokenBucket(5.0, 1.0, 1.0, 0.0)
     assert bucket.take(0.0) == 0.0
     pause = bucket.take(0.0)
     assert bucket.take(pause + 1e-9) == 0.0
 
 
 def test_a_server_that_asks_for_a_pause_gets_one_whatever_is_left() -> None:
-    bucket = Bucket(5.0, 10.0, 10.0, 0.0)
+    bucket = TokenBucket(5.0, 10.0, 10.0, 0.0)
     bucket.stop(0.0, 30.0)
     assert bucket.take(10.0) > 20.0
     assert bucket.take(30.2 + 1e-9) == 0.0
@@ -40,29 +40,29 @@ def test_a_server_that_asks_for_a_pause_gets_one_whatever_is_left() -> None:
 
 async def test_of_a_thousand_writers_at_five_a_second_the_urgent_ones_go_first() -> None:
     clock = ManualClock()
-    budget = Budget(clock, rate=5.0, burst=1.0)
-    order: list[tuple[Urgency, float]] = []
+    budget = WriteRateLimiter(clock, rate=5.0, burst=1.0)
+    order: list[tuple[Priority, float]] = []
 
-    async def write(urgency: Urgency) -> None:
+    async def write(urgency: Priority) -> None:
         await budget.spend(urgency)
         order.append((urgency, clock.monotonic()))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(1000):
-            group.create_task(write(Urgency.CREATE))
+            group.create_task(write(Priority.CREATE))
         for _ in range(10):
-            group.create_task(write(Urgency.DELETE))
-    urgent = [place for place, (urgency, _) in enumerate(order) if urgency is Urgency.DELETE]
+            group.create_task(write(Priority.DELETE))
+    urgent = [place for place, (urgency, _) in enumerate(order) if urgency is Priority.DELETE]
     assert urgent[-1] <= 12
     assert 1000 / 5.0 < order[-1][1] < 1020 / 5.0 + 1.0
 
 
 async def test_a_writer_that_gave_up_costs_nobody_a_token() -> None:
     clock = ManualClock()
-    budget = Budget(clock, rate=1.0, burst=1.0)
-    await budget.spend(Urgency.EDIT)
-    lost = asyncio.create_task(budget.spend(Urgency.DELETE))
-    kept = asyncio.create_task(budget.spend(Urgency.EDIT))
+    budget = WriteRateLimiter(clock, rate=1.0, burst=1.0)
+    await budget.spend(Priority.EDIT)
+    lost = asyncio.create_task(budget.spend(Priority.DELETE))
+    kept = asyncio.create_task(budget.spend(Priority.EDIT))
     lost.cancel()
     async with asyncio.timeout(5.0):
         await kept

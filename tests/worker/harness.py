@@ -25,7 +25,7 @@ from paceline_workers.server.asgi import App, Event
 from paceline_workers.server.engine_client import EngineState
 from paceline_workers.server.engine_link import EngineHandle, EngineLink, Receive
 from paceline_workers.server.serve import http_server
-from paceline_workers.server.worker import Worker, create_worker
+from paceline_workers.server.worker import WorkerServer, create_worker
 
 SERVICE = "team/chat"
 LIMIT_S = 10.0
@@ -110,7 +110,7 @@ class Launcher:
 class Rig:
     """A running worker and its clients."""
 
-    def __init__(self, worker: Worker, app: App, gateway_headers: Headers) -> None:
+    def __init__(self, worker: WorkerServer, app: App, gateway_headers: Headers) -> None:
         self.worker = worker
         self.app = app
         self.gateway_headers = gateway_headers

@@ -14,7 +14,7 @@ from paceline_core.clock import SystemClock
 from paceline_core.errors import RequestError
 from paceline_workers.messages import Sampling, Started, Submit
 from paceline_workers.server.callers import Caller
-from paceline_workers.server.openai.jobs import Asked, completion_job
+from paceline_workers.server.openai.jobs import JobInput, completion_job
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.tokenizer import Tokenizer
 
@@ -47,7 +47,7 @@ def texts(answer: Any) -> list[str]:
 async def submits(tokenizer: Tokenizer, **fields: Any) -> list[Submit]:
     model = ServedModel(("m",), tokenizer, None, SystemClock(), lambda: 99)
     body = {"model": "m", "prompt": [1, 2], "use_beam_search": True} | fields
-    job = await completion_job(model, Asked(json.dumps(body).encode(), Caller("r"), STARTED))
+    job = await completion_job(model, JobInput(json.dumps(body).encode(), Caller("r"), STARTED))
     return [choice.submit for choice in job.choices]
 
 

@@ -13,7 +13,7 @@ from tests.worker.harness import LIMIT_S, Rig, eventually, listening, running
 from tests.worker.scripted_engine import Script
 
 from paceline_core.errors import Code, RequestError
-from paceline_core.http_protocol import SLICE, Protocol
+from paceline_core.http_protocol import SLICE, BoundedHttpProtocol
 from paceline_workers.server.asgi import Event
 from paceline_workers.server.body import BodyMemory, Holding, read_body
 
@@ -117,10 +117,10 @@ class Wire(asyncio.Transport):
         self.reads = False
 
 
-def connected(app: Any) -> tuple[Protocol, Wire]:
-    config = uvicorn.Config(app, http=Protocol, lifespan="off", log_config=None)
+def connected(app: Any) -> tuple[BoundedHttpProtocol, Wire]:
+    config = uvicorn.Config(app, http=BoundedHttpProtocol, lifespan="off", log_config=None)
     config.load()
-    protocol, wire = Protocol(config, uvicorn.Server(config).server_state, {}), Wire()
+    protocol, wire = BoundedHttpProtocol(config, uvicorn.Server(config).server_state, {}), Wire()
     wire.protocol = protocol
     protocol.connection_made(wire)
     return protocol, wire

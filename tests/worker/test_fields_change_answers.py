@@ -15,9 +15,9 @@ from paceline_workers.server.callers import Caller
 from paceline_workers.server.chat import ChatTemplate
 from paceline_workers.server.embed import POOLED
 from paceline_workers.server.openai.events import Events
-from paceline_workers.server.openai.fields import FIELDS, Route, Support
+from paceline_workers.server.openai.fields import FIELDS, FieldRoute, Support
 from paceline_workers.server.openai.generating import GENERATING
-from paceline_workers.server.openai.jobs import Asked, Job
+from paceline_workers.server.openai.jobs import GenerationJob, JobInput
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.tokenizer import Tokenizer
 
@@ -86,7 +86,7 @@ BOTH: dict[str, Case] = {
     "cache_salt": ("s", {}),
 }
 CASES: dict[str, dict[str, Case]] = {
-    Route.CHAT: BOTH
+    FieldRoute.CHAT: BOTH
     | {
         "messages": (TURNS, {}),
         "add_generation_prompt": (False, {}),
@@ -106,7 +106,7 @@ CASES: dict[str, dict[str, Case]] = {
         "include_reasoning": (False, {"chat_template": "{{ messages[0].content }}</think><think>"}),
         "parallel_tool_calls": (False, {"tools": [TOOL], "tool_choice": "required"}),
     },
-    Route.COMPLETIONS: BOTH
+    FieldRoute.COMPLETIONS: BOTH
     | {
         "prompt": ("another text", {}),
         "add_special_tokens": (False, {}),
@@ -114,7 +114,7 @@ CASES: dict[str, dict[str, Case]] = {
         "return_tokens_as_token_ids": (True, {"logprobs": 1}),
         "echo": (True, {}),
     },
-    Route.EMBEDDINGS: {
+    FieldRoute.EMBEDDINGS: {
         "model": ("other", {}),
         "input": ("another text", {}),
         "encoding_format": ("base64", {}),
@@ -124,7 +124,7 @@ CASES: dict[str, dict[str, Case]] = {
         "add_special_tokens": (False, {}),
         "cache_salt": ("s", {}),
     },
-    Route.SCORE: SCORED
+    FieldRoute.SCORE: SCORED
     | {
         "text_1": ("another text", {}),
         "text_2": ("another text", {}),
@@ -134,7 +134,7 @@ CASES: dict[str, dict[str, Case]] = {
         "data_1": ("a text", UNPAIRED | {"data_2": "a text"}),
         "data_2": ("a text", UNPAIRED | {"data_1": "a text"}),
     },
-    Route.RERANK: SCORED
+    FieldRoute.RERANK: SCORED
     | {
         "query": ("another text", {}),
         "documents": ("another text", {}),
@@ -143,11 +143,11 @@ CASES: dict[str, dict[str, Case]] = {
     },
 }
 BODIES: dict[str, dict[str, Any]] = {
-    Route.CHAT: {"model": "m", "messages": TURNS[:1], "seed": 1},
-    Route.COMPLETIONS: {"model": "m", "prompt": "hello you and them", "seed": 1},
-    Route.EMBEDDINGS: {"model": "m", "input": "hello you and them"},
-    Route.SCORE: {"model": "m", "text_1": "hello you and them", "text_2": ["one", "two and three"]},
-    Route.RERANK: {"model": "m", "query": "hello you and them", "documents": ["one", "two and three"]},
+    FieldRoute.CHAT: {"model": "m", "messages": TURNS[:1], "seed": 1},
+    FieldRoute.COMPLETIONS: {"model": "m", "prompt": "hello you and them", "seed": 1},
+    FieldRoute.EMBEDDINGS: {"model": "m", "input": "hello you and them"},
+    FieldRoute.SCORE: {"model": "m", "text_1": "hello you and them", "text_2": ["one", "two and three"]},
+    FieldRoute.RERANK: {"model": "m", "query": "hello you and them", "documents": ["one", "two and three"]},
 }
 
 
@@ -191,7 +191,7 @@ async def test_what_is_ignored_changes_neither(route: str, model: ServedModel) -
 
 async def made(model: ServedModel, route: str, body: Mapping[str, Any]) -> Any:
     """What becomes of a request: what the engine is told, and the answer to what it says; or the refusal."""
-    asked = Asked(json.dumps(body).encode(), Caller("r", trusted=True, tenant="t"), STARTED)
+    asked = JobInput(json.dumps(body).encode(), Caller("r", trusted=True, tenant="t"), STARTED)
     try:
         if route in POOLED:
             pooled = await POOLED[route](model, asked)
@@ -203,7 +203,7 @@ async def made(model: ServedModel, route: str, body: Mapping[str, Any]) -> Any:
         return error.message
 
 
-def answered(model: ServedModel, job: Job) -> Any:
+def answered(model: ServedModel, job: GenerationJob) -> Any:
     """With ids of its own for each answer left out."""
     ids = model.tokenizer.encode_now(SAID, special=False)
     pieces = []

@@ -20,7 +20,7 @@ from paceline_gateway.routes import find_route
 from paceline_workers.server.openai.anthropic.request import CountTokensRequest, MessagesRequest
 from paceline_workers.server.openai.body import Body
 from paceline_workers.server.openai.embeddings import EmbeddingRequest
-from paceline_workers.server.openai.fields import FIELDS, Api, Field, Route, Support, field_of
+from paceline_workers.server.openai.fields import FIELDS, Api, FieldRoute, RequestField, Support, field_of
 from paceline_workers.server.openai.fields.paths import PATHS
 from paceline_workers.server.openai.requests import ChatRequest, CompletionRequest, parse
 from paceline_workers.server.openai.responses.request import ResponsesRequest
@@ -43,33 +43,33 @@ MODELS: dict[str, type[Body]] = {
     )
 }
 BODIES: dict[str, dict[str, Any]] = {
-    Route.CHAT: {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
-    Route.COMPLETIONS: {"model": "m", "prompt": "hi"},
-    Route.EMBEDDINGS: {"model": "m", "input": "hi"},
-    Route.SCORE: {"model": "m", "text_1": "hi", "text_2": "hi"},
-    Route.RERANK: {"model": "m", "query": "hi", "documents": ["hi"]},
-    Route.RESPONSES: {"model": "m", "input": "hi"},
-    Route.MESSAGES: {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5},
-    Route.COUNT_TOKENS: {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
-    Route.TOKENIZE: {"prompt": "hi"},
-    Route.DETOKENIZE: {"tokens": [1]},
+    FieldRoute.CHAT: {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
+    FieldRoute.COMPLETIONS: {"model": "m", "prompt": "hi"},
+    FieldRoute.EMBEDDINGS: {"model": "m", "input": "hi"},
+    FieldRoute.SCORE: {"model": "m", "text_1": "hi", "text_2": "hi"},
+    FieldRoute.RERANK: {"model": "m", "query": "hi", "documents": ["hi"]},
+    FieldRoute.RESPONSES: {"model": "m", "input": "hi"},
+    FieldRoute.MESSAGES: {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5},
+    FieldRoute.COUNT_TOKENS: {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
+    FieldRoute.TOKENIZE: {"prompt": "hi"},
+    FieldRoute.DETOKENIZE: {"tokens": [1]},
 }
 OPENAI_FIELDS: dict[str, set[str]] = {
-    Route.CHAT: {*get_type_hints(chat_create_params.CompletionCreateParamsBase), "stream"},
-    Route.COMPLETIONS: {*get_type_hints(CompletionCreateParamsBase), "stream"},
-    Route.RESPONSES: {*get_type_hints(response_create_params.ResponseCreateParamsBase), "stream"},
-    Route.EMBEDDINGS: set(get_type_hints(embedding_create_params.EmbeddingCreateParams)),
+    FieldRoute.CHAT: {*get_type_hints(chat_create_params.CompletionCreateParamsBase), "stream"},
+    FieldRoute.COMPLETIONS: {*get_type_hints(CompletionCreateParamsBase), "stream"},
+    FieldRoute.RESPONSES: {*get_type_hints(response_create_params.ResponseCreateParamsBase), "stream"},
+    FieldRoute.EMBEDDINGS: set(get_type_hints(embedding_create_params.EmbeddingCreateParams)),
 }
 ODD: list[Any] = [[{"something": "else"}], "else", 7, {"else": 1}]
 """Values that no field has as its neutral one."""
 
 
-def rows(route: str, support: Support) -> list[Field]:
+def rows(route: str, support: Support) -> list[RequestField]:
     return [row for row in FIELDS if route in row.routes and row.support is support]
 
 
-@cases("route", Route)
-def test_every_field_of_openai_and_of_vllm_is_in_the_table(route: Route) -> None:
+@cases("route", FieldRoute)
+def test_every_field_of_openai_and_of_vllm_is_in_the_table(route: FieldRoute) -> None:
     for api, known in ((Api.OPENAI, OPENAI_FIELDS.get(route, set())), (Api.VLLM, VLLM_FIELDS[route])):
         told = {row.name for row in FIELDS if route in row.routes and api in row.apis}
         assert known - told == set(), f"{api}'s, and not in the table"
@@ -82,13 +82,13 @@ def test_a_field_stands_once_for_a_route() -> None:
     assert len(places) == len(set(places))
 
 
-@cases("route", Route)
-def test_what_is_served_is_what_a_model_reads(route: Route) -> None:
+@cases("route", FieldRoute)
+def test_what_is_served_is_what_a_model_reads(route: FieldRoute) -> None:
     assert {row.name for row in rows(route, Support.SERVED)} == MODELS[route].model_fields.keys()
 
 
-@cases("route", Route)
-def test_what_is_refused_is_refused_by_name_and_its_neutral_values_pass(route: Route) -> None:
+@cases("route", FieldRoute)
+def test_what_is_refused_is_refused_by_name_and_its_neutral_values_pass(route: FieldRoute) -> None:
     for row in rows(route, Support.REFUSED):
         for value in ODD:
             with pytest.raises(RequestError) as caught:
@@ -100,19 +100,19 @@ def test_what_is_refused_is_refused_by_name_and_its_neutral_values_pass(route: R
             read(route, {row.name: value})
 
 
-@cases("route", Route)
-def test_what_is_ignored_passes_with_any_value(route: Route) -> None:
+@cases("route", FieldRoute)
+def test_what_is_ignored_passes_with_any_value(route: FieldRoute) -> None:
     plain = read(route, {})
     for row in rows(route, Support.IGNORED):
         for value in ODD:
             assert values(read(route, {row.name: value})) == values(plain)
 
 
-@pytest.mark.parametrize("route", [Route.RESPONSES, Route.MESSAGES])
-def test_a_chats_field_that_another_form_of_it_does_not_read_passes_with_its_default_alone(route: Route) -> None:
+@pytest.mark.parametrize("route", [FieldRoute.RESPONSES, FieldRoute.MESSAGES])
+def test_a_chats_field_that_another_form_of_it_does_not_read_passes_with_its_default_alone(route: FieldRoute) -> None:
     own = {row.name for row in FIELDS if route in row.routes}
     reports = {"stream_options", "return_prompt_text"}
-    others = {row.name for row in rows(Route.CHAT, Support.SERVED)} - own - reports
+    others = {row.name for row in rows(FieldRoute.CHAT, Support.SERVED)} - own - reports
     assert {"n", "stop_token_ids", "bad_words", "min_tokens"} <= others
     for name in others:
         for value in ODD:
@@ -127,9 +127,9 @@ def test_a_chats_field_that_another_form_of_it_does_not_read_passes_with_its_def
 
 def test_a_refusal_says_what_to_send_in_its_place() -> None:
     for route, field, words in (
-        (Route.CHAT, "functions", "send `tools`, its newer form. Leave it out, or send `[]`."),
-        (Route.CHAT, "function_call", 'Leave it out, or send `"none"` or `"auto"`.'),
-        (Route.RESPONSES, "previous_response_id", "send the earlier items as `input`. Leave it out."),
+        (FieldRoute.CHAT, "functions", "send `tools`, its newer form. Leave it out, or send `[]`."),
+        (FieldRoute.CHAT, "function_call", 'Leave it out, or send `"none"` or `"auto"`.'),
+        (FieldRoute.RESPONSES, "previous_response_id", "send the earlier items as `input`. Leave it out."),
     ):
         with pytest.raises(RequestError) as caught:
             read(route, {field: "x"})
@@ -138,12 +138,12 @@ def test_a_refusal_says_what_to_send_in_its_place() -> None:
 
 def test_zero_and_one_are_not_false_and_true() -> None:
     with pytest.raises(RequestError, match="watermarking"):
-        read(Route.CHAT, {"watermarking": 0})
+        read(FieldRoute.CHAT, {"watermarking": 0})
 
 
 def test_what_no_api_knows_has_no_row() -> None:
-    assert field_of(Route.CHAT, "x_vendor") is None
-    assert values(read(Route.CHAT, {"x_vendor": 1})) == values(read(Route.CHAT, {}))
+    assert field_of(FieldRoute.CHAT, "x_vendor") is None
+    assert values(read(FieldRoute.CHAT, {"x_vendor": 1})) == values(read(FieldRoute.CHAT, {}))
 
 
 async def test_the_table_of_routes_is_that_of_the_worker_and_of_the_gateway(folder: Path) -> None:

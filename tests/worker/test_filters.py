@@ -18,12 +18,12 @@ from tests.worker.harness import Rig, eventually, listening, openai_client, resu
 from tests.worker.scripted_engine import Script
 
 from paceline_core.errors import Code, InvalidInput, RequestError
-from paceline_core.launch import wrong_filters
+from paceline_core.launch import invalid_filters
 from paceline_core.launch.supported import FILTERS
 from paceline_core.objects import InferenceService, resolve
 from paceline_core.objects import read as read_object
 from paceline_workers.server.app import create_app
-from paceline_workers.server.filters.hook import HELD_LIMIT, Filters, Guard, OutputFilter, Verdict
+from paceline_workers.server.filters.hook import HELD_LIMIT, FilterResult, FilterRunner, Filters, OutputFilter
 from paceline_workers.server.filters.registry import KNOWN, read
 from paceline_workers.server.filters.words import WordList, words
 from paceline_workers.server.tokenizer import Tokenizer
@@ -35,7 +35,7 @@ LISTED = ["cat", "cat flap", "flap jack", "naïve", "a"]
 
 
 def filtered(judge: OutputFilter, pieces: list[str], failure: Any = "closed") -> str:
-    filters = Filters([Guard("one", failure, judge)])
+    filters = Filters([FilterRunner("one", failure, judge)])
     return "".join([*(filters.feed(piece) for piece in pieces), filters.feed("", last=True)])
 
 
@@ -78,7 +78,7 @@ def test_what_passes_does_not_depend_on_how_text_is_cut(parts: list[str], places
 
 @given(st.lists(st.sampled_from(["cat", "flap", " ", "x"]), max_size=12), st.lists(st.integers(0, 40), max_size=8))
 def test_nothing_is_held_that_cannot_become_a_word(parts: list[str], places: list[int]) -> None:
-    filters, fed, told = Filters([Guard("one", "closed", WordList(["cat flap"], "cat flap")())]), 0, 0
+    filters, fed, told = Filters([FilterRunner("one", "closed", WordList(["cat flap"], "cat flap")())]), 0, 0
     for piece in cut("".join(parts), places):
         fed, told = fed + len(piece), told + len(filters.feed(piece))
         assert fed - told <= len("cat flap")
@@ -86,17 +86,20 @@ def test_nothing_is_held_that_cannot_become_a_word(parts: list[str], places: lis
 
 def test_the_first_listed_word_ends_the_text() -> None:
     filters = Filters(
-        [Guard("one", "closed", WordList(["cat"], None)()), Guard("two", "closed", WordList(["the"], "#")())]
+        [
+            FilterRunner("one", "closed", WordList(["cat"], None)()),
+            FilterRunner("two", "closed", WordList(["the"], "#")()),
+        ]
     )
     assert "".join(map(filters.feed, ["the c", "at", " sat"])) == "# "
     assert filters.ended
     assert filters.feed("more", last=True) == ""
 
 
-def fails(text: str, *, last: bool) -> Verdict:
+def fails(text: str, *, last: bool) -> FilterResult:
     if "b" in text:
         raise ZeroDivisionError("an inner secret")
-    return Verdict("", held=0 if last else len(text))
+    return FilterResult("", held=0 if last else len(text))
 
 
 def test_a_filter_that_fails_open_lets_all_pass_that_it_held() -> None:
@@ -111,8 +114,8 @@ def test_a_filter_that_fails_closed_ends_the_answer_without_its_words() -> None:
 
 
 def test_a_filter_that_holds_without_bound_has_failed() -> None:
-    def holds(text: str, *, last: bool) -> Verdict:
-        return Verdict("", held=len(text))
+    def holds(text: str, *, last: bool) -> FilterResult:
+        return FilterResult("", held=len(text))
 
     with pytest.raises(RequestError):
         filtered(holds, ["x" * (HELD_LIMIT + 1)])
@@ -150,7 +153,7 @@ def test_what_a_manifest_is_refused_for_and_what_a_worker_refuses_is_the_same(co
     service = resolve(
         read_object(InferenceService, manifest(filters=[{"name": "words", "stage": "output", "config": config}]))
     )
-    with pytest.raises(InvalidInput) if list(wrong_filters(service)) else contextlib.nullcontext():
+    with pytest.raises(InvalidInput) if list(invalid_filters(service)) else contextlib.nullcontext():
         words(config, "f")
 
 
@@ -225,13 +228,13 @@ async def test_a_resumed_stream_is_filtered_as_if_it_were_one(rig: Rig, reply: l
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_filter_that_fails_closed_is_an_answer(rig: Rig, stream: bool) -> None:
-    def breaks(text: str, *, last: bool) -> Verdict:
+    def breaks(text: str, *, last: bool) -> FilterResult:
         if "TTFT" in text:
             raise ZeroDivisionError("an inner secret")
-        return Verdict(text[:9], held=max(len(text) - 9, 0))
+        return FilterResult(text[:9], held=max(len(text) - 9, 0))
 
     parts = rig.worker.parts
-    model = replace(parts.model, filters=lambda: Filters([Guard("broken", "closed", breaks)]))
+    model = replace(parts.model, filters=lambda: Filters([FilterRunner("broken", "closed", breaks)]))
     app = create_app(replace(rig.worker, parts=replace(parts, model=model)))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://worker") as http:
         response = await http.post(CHAT, json=HELLO | {"stream": stream})

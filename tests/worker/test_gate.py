@@ -6,11 +6,11 @@ import contextlib
 import pytest
 
 from paceline_core.errors import Code, RequestError
-from paceline_workers.server.gate import Gate
+from paceline_workers.server.gate import InFlightLimiter
 
 
 async def test_the_gate_knows_when_everybody_has_gone() -> None:
-    gate = Gate(2)
+    gate = InFlightLimiter(2)
     assert await gate.gone(0.0)
     with gate.entered(), gate.entered():
         assert gate.open == 2
@@ -19,7 +19,7 @@ async def test_the_gate_knows_when_everybody_has_gone() -> None:
 
 
 def test_one_too_many_is_told_to_come_back() -> None:
-    gate = Gate(1)
+    gate = InFlightLimiter(1)
     with gate.entered(), pytest.raises(RequestError, match="1 requests are open") as caught, gate.entered():
         pass
     assert (caught.value.code, caught.value.retry_after) == (Code.QUEUE_FULL, 1.0)
@@ -27,7 +27,7 @@ def test_one_too_many_is_told_to_come_back() -> None:
 
 
 async def test_a_draining_gate_lets_out_but_not_in() -> None:
-    gate, leave = Gate(2), asyncio.Event()
+    gate, leave = InFlightLimiter(2), asyncio.Event()
 
     async def visit() -> None:
         with gate.entered():
@@ -45,7 +45,7 @@ async def test_a_draining_gate_lets_out_but_not_in() -> None:
 
 
 def test_a_failed_request_leaves_too() -> None:
-    gate = Gate(1)
+    gate = InFlightLimiter(1)
     with contextlib.suppress(ValueError), gate.entered():
         raise ValueError
     assert gate.open == 0

@@ -8,9 +8,9 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.registry.enums import GrammarCheck
 from paceline_workers.engine.sampling.grammar import LONGEST
 from paceline_workers.server.grammar_checks import KEPT, RUNNING, SHARE, WAITING, GrammarChecks
-from paceline_workers.server.grammar_process import Answer
+from paceline_workers.server.grammar_process import CheckResult
 
-Open = dict[str, asyncio.Future[tuple[Answer, str]]]
+Open = dict[str, asyncio.Future[tuple[CheckResult, str]]]
 
 
 class Bench:
@@ -22,7 +22,7 @@ class Bench:
         self.told: list[GrammarCheck] = []
         self.checks = GrammarChecks(self._ask, self.told.append)
 
-    async def _ask(self, text: str) -> tuple[Answer, str]:
+    async def _ask(self, text: str) -> tuple[CheckResult, str]:
         self.asked.append(text)
         self.open[text] = asyncio.get_running_loop().create_future()
         return await self.open[text]
@@ -33,7 +33,7 @@ class Bench:
             await asyncio.sleep(0)
         return task
 
-    async def end(self, text: str, answer: Answer = Answer.VERDICT, reason: str = "") -> None:
+    async def end(self, text: str, answer: CheckResult = CheckResult.VERDICT, reason: str = "") -> None:
         self.open.pop(text).set_result((answer, reason))
         for _ in range(4):
             await asyncio.sleep(0)
@@ -101,7 +101,7 @@ async def test_who_leaves_takes_the_verdict_from_nobody() -> None:
 async def test_a_check_without_an_answer_is_a_retry_and_is_not_kept() -> None:
     bench = Bench()
     task = await bench.enter("regex:a")
-    await bench.end("regex:a", Answer.FAILED)
+    await bench.end("regex:a", CheckResult.FAILED)
     with pytest.raises(RequestError) as caught:
         await task
     assert (caught.value.code, caught.value.retry_after) == (Code.NO_CAPACITY, 1.0)
@@ -111,8 +111,8 @@ async def test_a_check_without_an_answer_is_a_retry_and_is_not_kept() -> None:
     assert bench.told == [GrammarCheck.FAILED, GrammarCheck.ACCEPTED]
 
 
-@pytest.mark.parametrize(("answer", "words"), [(Answer.TIME, "1 s of a CPU"), (Answer.MEMORY, "64 MiB")])
-async def test_a_check_that_was_ended_is_the_grammars_fault(answer: Answer, words: str) -> None:
+@pytest.mark.parametrize(("answer", "words"), [(CheckResult.TIME, "1 s of a CPU"), (CheckResult.MEMORY, "64 MiB")])
+async def test_a_check_that_was_ended_is_the_grammars_fault(answer: CheckResult, words: str) -> None:
     bench = Bench()
     task = await bench.enter("regex:a")
     await bench.end("regex:a", answer)

@@ -13,7 +13,7 @@ from tests.worker.scripted_engine import Script
 
 from paceline_workers import demo
 from paceline_workers.server.grammar_link import GrammarLink, program
-from paceline_workers.server.grammar_process import Answer
+from paceline_workers.server.grammar_process import CheckResult
 
 pytestmark = pytest.mark.real
 MULTIPLES = {"type": "object", "properties": {f"p{size}": {"multipleOf": size} for size in range(9700, 10_000)}}
@@ -43,11 +43,11 @@ async def test_a_check_that_takes_too_long_is_ended_and_only_that_one(link: Gram
             await asyncio.sleep(0.001)
             turns += 1
 
-    assert await link.check(SMALL) == (Answer.VERDICT, "")
+    assert await link.check(SMALL) == (CheckResult.VERDICT, "")
     ticker = asyncio.create_task(turn())
     ends = await asyncio.gather(link.check(BOMB), link.check(SMALL), link.check("regex:("))
     ticker.cancel()
-    assert [answer for answer, _ in ends] == [Answer.TIME, Answer.VERDICT, Answer.VERDICT]
+    assert [answer for answer, _ in ends] == [CheckResult.TIME, CheckResult.VERDICT, CheckResult.VERDICT]
     assert "unclosed group" in ends[2][1]
     assert turns > 5
     assert link.started == 1
@@ -55,8 +55,8 @@ async def test_a_check_that_takes_too_long_is_ended_and_only_that_one(link: Gram
 
 async def test_a_check_that_takes_too_much_memory_is_ended() -> None:
     link = GrammarLink((*program(demo.FOLDER), "--memory-bytes", str(4 << 20)))
-    assert (await link.check(LARGE))[0] is Answer.MEMORY
-    assert await link.check(SMALL) == (Answer.VERDICT, "")
+    assert (await link.check(LARGE))[0] is CheckResult.MEMORY
+    assert await link.check(SMALL) == (CheckResult.VERDICT, "")
     assert link.started == 1
     await link.close()
 
@@ -64,37 +64,37 @@ async def test_a_check_that_takes_too_much_memory_is_ended() -> None:
 async def test_the_verdict_is_that_of_the_models_own_tokens(tmp_path: Path) -> None:
     """Without a tokenizer that can be read, bytes stand for tokens."""
     link = GrammarLink(program(tmp_path))
-    assert await link.check(SMALL) == (Answer.VERDICT, "")
+    assert await link.check(SMALL) == (CheckResult.VERDICT, "")
     await link.close()
 
 
 async def test_a_process_that_ended_is_started_again(link: GrammarLink) -> None:
-    assert await link.check(SMALL) == (Answer.VERDICT, "")
+    assert await link.check(SMALL) == (CheckResult.VERDICT, "")
     assert link.pid
     os.kill(link.pid, signal.SIGKILL)
     ends = [await link.check(SMALL) for _ in range(2)]
-    assert (Answer.VERDICT, "") in ends
+    assert (CheckResult.VERDICT, "") in ends
     assert link.started == 2
 
 
 async def test_a_check_that_fails_late_leaves_the_next_process_alone() -> None:
     """Its fork outlives the process that it was asked of."""
     link = GrammarLink((*program(demo.FOLDER), "--cpu-seconds", "0.5"))
-    assert await link.check(SMALL) == (Answer.VERDICT, "")
+    assert await link.check(SMALL) == (CheckResult.VERDICT, "")
     children = Path(f"/proc/{link.pid}/task/{link.pid}/children")
     late = asyncio.create_task(link.check(BOMB))
     await eventually(lambda: bool(children.read_text()))
     await link.close()
     await link.start()
     fresh = link.pid
-    assert (await late)[0] is Answer.FAILED
+    assert (await late)[0] is CheckResult.FAILED
     assert link.pid == fresh
     await link.close()
 
 
 async def test_a_program_that_cannot_run_gives_no_verdict() -> None:
     link = GrammarLink(("/no/such/program",))
-    assert (await link.check(SMALL))[0] is Answer.FAILED
+    assert (await link.check(SMALL))[0] is CheckResult.FAILED
     await link.close()
 
 
@@ -118,5 +118,5 @@ async def test_a_process_that_could_not_be_started_is_started_by_the_next_check(
         await link.start()
     late.write_text(f'#!/bin/sh\nexec {" ".join(program(demo.FOLDER))} "$@"\n')
     late.chmod(0o755)
-    assert await link.check(SMALL) == (Answer.VERDICT, "")
+    assert await link.check(SMALL) == (CheckResult.VERDICT, "")
     await link.close()

@@ -13,7 +13,7 @@ from paceline_core.registry import RequestClass
 from paceline_core.wire import LoadReport, PrefixDelta, WorkerState, decode
 from paceline_workers.messages import Heartbeat, Started
 from paceline_workers.server.engine_client import EngineState
-from paceline_workers.server.load import LoadBoard
+from paceline_workers.server.load import LoadPublisher
 from paceline_workers.server.prefixes import LINE
 
 STARTED = Started(
@@ -39,19 +39,19 @@ def beat(running: int) -> Heartbeat:
 
 
 @pytest.fixture
-def board() -> LoadBoard:
-    return LoadBoard(settings())
+def board() -> LoadPublisher:
+    return LoadPublisher(settings())
 
 
 async def line(lines: AsyncIterator[bytes]) -> LoadReport:
     return decode(LoadReport, await asyncio.wait_for(anext(lines), 10))
 
 
-def test_a_fresh_worker_is_starting(board: LoadBoard) -> None:
+def test_a_fresh_worker_is_starting(board: LoadPublisher) -> None:
     assert (board.report.state, board.report.slots, board.report.max_model_len) == (WorkerState.STARTING, 64, 0)
 
 
-def test_a_report_holds_what_the_engine_said(board: LoadBoard) -> None:
+def test_a_report_holds_what_the_engine_said(board: LoadPublisher) -> None:
     for event in (EngineState.LOADING, STARTED, EngineState.UP, beat(3)):
         board.on_engine(event)
     report = board.report
@@ -76,7 +76,7 @@ async def test_a_ready_line_always_knows_the_step_time(folder: Path) -> None:
     assert all(report.step_time.base == 0.01 for report in ready)
 
 
-async def test_a_reader_is_told_the_keys_that_are_cached_and_then_what_changes(board: LoadBoard) -> None:
+async def test_a_reader_is_told_the_keys_that_are_cached_and_then_what_changes(board: LoadPublisher) -> None:
     board.on_engine(STARTED)
     board.on_engine(structs.replace(beat(1), prefix_added=["a", "b"]))
     lines = board.lines()
@@ -90,7 +90,7 @@ async def test_a_reader_is_told_the_keys_that_are_cached_and_then_what_changes(b
     assert (await line(board.lines())).prefix == PrefixDelta(added=("b", "a"))
 
 
-async def test_a_report_says_how_many_gateways_share_the_slots(board: LoadBoard) -> None:
+async def test_a_report_says_how_many_gateways_share_the_slots(board: LoadPublisher) -> None:
     lines = board.lines()
     with board.subscribed(gateway=True):
         assert (await line(lines)).gateways == 1
@@ -101,7 +101,7 @@ async def test_a_report_says_how_many_gateways_share_the_slots(board: LoadBoard)
     assert (board.subscribers, board.report.gateways) == (0, 1)
 
 
-async def test_keys_that_come_and_go_between_two_lines_are_not_told(board: LoadBoard) -> None:
+async def test_keys_that_come_and_go_between_two_lines_are_not_told(board: LoadPublisher) -> None:
     lines = board.lines()
     await line(lines)
     board.on_engine(structs.replace(beat(1), prefix_added=["a"]))
@@ -109,7 +109,7 @@ async def test_keys_that_come_and_go_between_two_lines_are_not_told(board: LoadB
     assert (await line(lines)).prefix == PrefixDelta()
 
 
-async def test_a_new_engine_has_none_of_the_keys_of_the_last_one(board: LoadBoard) -> None:
+async def test_a_new_engine_has_none_of_the_keys_of_the_last_one(board: LoadPublisher) -> None:
     board.on_engine(structs.replace(beat(1), prefix_added=["a"]))
     lines = board.lines()
     await line(lines)
@@ -117,7 +117,7 @@ async def test_a_new_engine_has_none_of_the_keys_of_the_last_one(board: LoadBoar
     assert (await line(lines)).prefix == PrefixDelta(evicted=("a",))
 
 
-async def test_keys_of_prompts_under_way_are_told_and_taken_back_unless_they_were_cached(board: LoadBoard) -> None:
+async def test_keys_of_prompts_under_way_are_told_and_taken_back_unless_they_were_cached(board: LoadPublisher) -> None:
     lines = board.lines()
     await line(lines)
     board.on_prompt({"a"}, 1)
@@ -132,7 +132,7 @@ async def test_keys_of_prompts_under_way_are_told_and_taken_back_unless_they_wer
     assert (await line(lines)).prefix == PrefixDelta(evicted=("b",))
 
 
-async def test_what_is_evicted_while_a_prompt_needs_it_is_still_told_as_there(board: LoadBoard) -> None:
+async def test_what_is_evicted_while_a_prompt_needs_it_is_still_told_as_there(board: LoadPublisher) -> None:
     board.on_engine(structs.replace(beat(1), prefix_added=["a"]))
     lines = board.lines()
     await line(lines)
@@ -143,7 +143,7 @@ async def test_what_is_evicted_while_a_prompt_needs_it_is_still_told_as_there(bo
     assert (await line(lines)).prefix == PrefixDelta(evicted=("a",))
 
 
-async def test_many_keys_are_told_in_lines_of_bounded_length(board: LoadBoard) -> None:
+async def test_many_keys_are_told_in_lines_of_bounded_length(board: LoadPublisher) -> None:
     keys = [f"{number:016x}" for number in range(LINE + 10)]
     board.on_engine(structs.replace(beat(1), prefix_added=keys))
     lines = board.lines()
@@ -152,24 +152,24 @@ async def test_many_keys_are_told_in_lines_of_bounded_length(board: LoadBoard) -
     assert [key for added in told for key in added] == keys
 
 
-def test_a_dead_engine_is_a_failed_worker(board: LoadBoard) -> None:
+def test_a_dead_engine_is_a_failed_worker(board: LoadPublisher) -> None:
     board.on_engine(EngineState.DOWN)
     assert board.report.state is WorkerState.FAILED
 
 
-def test_draining_is_the_last_word(board: LoadBoard) -> None:
+def test_draining_is_the_last_word(board: LoadPublisher) -> None:
     board.drain()
     board.on_engine(EngineState.UP)
     assert board.report.state is WorkerState.DRAINING
 
 
-def test_a_new_engine_starts_with_nothing_running(board: LoadBoard) -> None:
+def test_a_new_engine_starts_with_nothing_running(board: LoadPublisher) -> None:
     board.on_engine(beat(3))
     board.on_engine(STARTED)
     assert (board.report.running, board.report.waiting) == (0, {})
 
 
-async def test_a_subscriber_sees_the_state_now_and_each_turn_at_once(board: LoadBoard) -> None:
+async def test_a_subscriber_sees_the_state_now_and_each_turn_at_once(board: LoadPublisher) -> None:
     lines = board.lines()
     assert (await line(lines)).state is WorkerState.STARTING
     coming = asyncio.create_task(line(lines))
@@ -179,7 +179,7 @@ async def test_a_subscriber_sees_the_state_now_and_each_turn_at_once(board: Load
     assert (report.state, report.seq) == (WorkerState.READY, 1)
 
 
-async def test_changes_between_two_lines_come_as_one(board: LoadBoard) -> None:
+async def test_changes_between_two_lines_come_as_one(board: LoadPublisher) -> None:
     lines = board.lines()
     await line(lines)
     for count in (1, 2, 3):
@@ -187,7 +187,7 @@ async def test_changes_between_two_lines_come_as_one(board: LoadBoard) -> None:
     assert (await line(lines)).running == 3
 
 
-async def test_a_closing_board_still_says_that_it_drains(board: LoadBoard) -> None:
+async def test_a_closing_board_still_says_that_it_drains(board: LoadPublisher) -> None:
     lines = board.lines()
     await line(lines)
     coming = asyncio.create_task(line(lines))
@@ -199,7 +199,7 @@ async def test_a_closing_board_still_says_that_it_drains(board: LoadBoard) -> No
         await line(lines)
 
 
-async def test_every_subscriber_counts_its_own_lines(board: LoadBoard) -> None:
+async def test_every_subscriber_counts_its_own_lines(board: LoadPublisher) -> None:
     first, second = board.lines(), board.lines()
     await line(first)
     board.drain()

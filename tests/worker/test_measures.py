@@ -10,7 +10,7 @@ from paceline_core.registry import METRICS, Outcome, RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.messages import Heartbeat, Started, StepStats
 from paceline_workers.server.engine_client import EngineClient
-from paceline_workers.server.measures import Measures, lateness, predicted, step_time
+from paceline_workers.server.measures import WorkerMetrics, lateness, predicted, step_time
 
 LABELS = {"pisvc_namespace": "team", "pisvc": "chat", "revision": "abcdefghij", "pool": "main"}
 STEP = StepStats(seconds=0.1, prefill_tokens=8, decode_tokens=2, sequences=3, kv_tokens=40, lateness=0.02, window=0.003)
@@ -55,7 +55,7 @@ class Scrape:
     """A worker's measures and what Prometheus would read."""
 
     def __init__(self) -> None:
-        self.measures = Measures(settings())
+        self.measures = WorkerMetrics(settings())
         self.engine = EngineClient(Launcher(), ManualClock(), watchdog_s=1.0)
 
     def value(self, name: str, **labels: str) -> float | None:

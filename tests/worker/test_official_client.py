@@ -14,7 +14,7 @@ from tests.worker.conftest import TEXT
 from tests.worker.harness import Rig, eventually, listening, openai_client, running
 from tests.worker.scripted_engine import Script
 
-from paceline_workers.server.gate import Gate
+from paceline_workers.server.gate import InFlightLimiter
 
 pytestmark = pytest.mark.real
 
@@ -68,7 +68,7 @@ async def test_what_no_retry_can_mend_is_asked_once(folder: Path) -> None:
 
 async def test_a_full_worker_is_waited_for(folder: Path, reply: list[int]) -> None:
     async with running(Script(reply=reply), folder=folder) as rig:
-        narrow = replace(rig.worker, parts=replace(rig.worker.parts, gate=Gate(1)))
+        narrow = replace(rig.worker, parts=replace(rig.worker.parts, gate=InFlightLimiter(1)))
         async with (
             listening(Rig(narrow, rig.app, rig.gateway_headers)) as address,
             openai_client(address, max_retries=1) as client,

@@ -18,7 +18,7 @@ from paceline_workers.server.callers import Caller
 from paceline_workers.server.chat import ChatTemplate, Rendering
 from paceline_workers.server.openai.chats import chat_job
 from paceline_workers.server.openai.embeddings import embedding_job
-from paceline_workers.server.openai.jobs import Asked, Job, completion_job
+from paceline_workers.server.openai.jobs import GenerationJob, JobInput, completion_job
 from paceline_workers.server.openai.lengths import Truncation
 from paceline_workers.server.openai.prompt_fields import TemplateFields
 from paceline_workers.server.openai.requests import parse
@@ -55,10 +55,10 @@ def bracketed() -> Tokenizer:
     return Tokenizer(inner, {})
 
 
-async def job(model: ServedModel, caller: Caller | None = None, **fields: Any) -> Job:
+async def job(model: ServedModel, caller: Caller | None = None, **fields: Any) -> GenerationJob:
     make = completion_job if "prompt" in fields else chat_job
     body = {"model": "m"} | ({} if "prompt" in fields else {"messages": TURNS[:1]}) | fields
-    return await make(model, Asked(json.dumps(body).encode(), caller or Caller("r"), STARTED))
+    return await make(model, JobInput(json.dumps(body).encode(), caller or Caller("r"), STARTED))
 
 
 async def prompt(model: ServedModel, **fields: Any) -> str:
@@ -214,7 +214,7 @@ async def test_inputs_of_embeddings_are_cut_and_cached_apart_too(bracketed: Toke
 
     async def told(**fields: Any) -> Submit:
         body = json.dumps({"model": "m", "input": "abcdef"} | fields).encode()
-        return (await embedding_job(model, Asked(body, Caller("r"), STARTED))).submits[0]
+        return (await embedding_job(model, JobInput(body, Caller("r"), STARTED))).submits[0]
 
     assert (await told()).prompt == [0, 2, 3, 4, 5, 6, 7, 1]
     assert (await told(truncate_prompt_tokens=4)).prompt == [0, 6, 7, 1]

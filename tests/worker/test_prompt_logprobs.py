@@ -13,7 +13,7 @@ from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Started
 from paceline_workers.server.callers import Caller
-from paceline_workers.server.openai.jobs import INLINE, Asked, Job, completion_job
+from paceline_workers.server.openai.jobs import INLINE, GenerationJob, JobInput, completion_job
 from paceline_workers.server.openai.prompt_logprobs import CANDIDATES
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.tokenizer import Tokenizer
@@ -149,10 +149,10 @@ async def test_what_cannot_be_told_is_refused_by_name(rig: Rig, fields: dict[str
     assert words in error["message"]
 
 
-async def job(tokenizer: Tokenizer, **fields: Any) -> Job:
+async def job(tokenizer: Tokenizer, **fields: Any) -> GenerationJob:
     model = ServedModel(("m",), tokenizer, None, SystemClock())
     body = json.dumps({"model": "m", "prompt": [1] * 400} | fields).encode()
-    return await completion_job(model, Asked(body, Caller("r"), Started(8, 16, 1, 10**6, 8, [0], False, {})))
+    return await completion_job(model, JobInput(body, Caller("r"), Started(8, 16, 1, 10**6, 8, [0], False, {})))
 
 
 async def test_the_candidates_of_all_prompts_are_bounded_together(tokenizer: Tokenizer) -> None:
@@ -183,7 +183,7 @@ async def test_a_long_prompts_scores_are_written_beside_the_loop(
 
 
 async def test_a_prompt_is_scored_once_for_all_answers_that_come_whole(tokenizer: Tokenizer) -> None:
-    def asked(made: Job) -> list[tuple[int, bool]]:
+    def asked(made: GenerationJob) -> list[tuple[int, bool]]:
         return [(choice.submit.prompt_logprobs, bool(choice.submit.group)) for choice in made.choices]
 
     assert asked(await job(tokenizer, n=3, prompt_logprobs=2)) == [(2, True), (-1, True), (-1, True)]

@@ -3,9 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_gateway.config import Limits
+from paceline_gateway.config import HttpLimits
 from paceline_workers.config import WorkerConfig
-from paceline_workers.server.pulse import FIRST_DELAY_S, LONGEST_DELAY_S, PATIENCE, Work, hung, restart_delay, silence
+from paceline_workers.server.pulse import (
+    FIRST_DELAY_S,
+    LONGEST_DELAY_S,
+    PATIENCE,
+    CpuActivity,
+    hung,
+    restart_delay,
+    silence,
+)
 
 times = st.floats(0, 1e6)
 
@@ -33,20 +41,20 @@ def test_a_long_step_is_no_hang_but_an_endless_one_is() -> None:
 
 
 def test_a_process_is_at_work_while_it_uses_a_share_of_a_core() -> None:
-    work = Work(at=100.0, told_at=100.0)
+    work = CpuActivity(at=100.0, told_at=100.0)
     for now, seconds in ((101.0, 0.5), (102.0, 0.52), (103.0, 0.525), (104.0, 0.525)):
         work.tell(seconds, now)
     assert work.at == 102.0
 
 
 def test_what_nobody_knows_of_a_process_is_nothing_against_it() -> None:
-    work = Work(at=100.0, told_at=100.0)
+    work = CpuActivity(at=100.0, told_at=100.0)
     work.tell(None, 150.0)
     assert work.at == 150.0
 
 
 def test_a_worker_tells_of_a_hung_engine_long_before_its_gateway_stops_waiting() -> None:
-    assert 2 * WorkerConfig.model_fields["watchdog_s"].default <= Limits().stall_s
+    assert 2 * WorkerConfig.model_fields["watchdog_s"].default <= HttpLimits().stall_s
 
 
 @given(st.integers(1, 10_000))

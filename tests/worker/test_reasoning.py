@@ -16,20 +16,20 @@ from paceline_workers import demo
 from paceline_workers.engine.sampling import grammar
 from paceline_workers.messages import Tokens
 from paceline_workers.server.chat import ChatTemplate, Rendering
-from paceline_workers.server.output import Output, Piece
-from paceline_workers.server.reasoning import Begin, Reasoning, Splitter, begun, reasoning_of
+from paceline_workers.server.output import Piece, TextOutput
+from paceline_workers.server.reasoning import ReasoningMarkers, ReasoningSplitter, ReasoningStart, begun, reasoning_of
 from paceline_workers.server.reasoning_grammar import after_reasoning
 from paceline_workers.server.tokenizer import Tokenizer
 
 OPEN, CLOSE = "<think>", "</think>"
-MARKERS = Reasoning(OPEN, CLOSE)
-INSIDE = Reasoning(OPEN, CLOSE, Begin.INSIDE)
+MARKERS = ReasoningMarkers(OPEN, CLOSE)
+INSIDE = ReasoningMarkers(OPEN, CLOSE, ReasoningStart.INSIDE)
 TEXTS = st.lists(st.sampled_from([OPEN, CLOSE, "<thi", "nk>", "</", "a", " ", "\n", "<", "<tool_call>"])).map("".join)
 CUTS = st.lists(st.integers(1, 7), min_size=1, max_size=24)
 
 
-def split(reasoning: Reasoning | None, text: str, cuts: list[int]) -> tuple[str, str]:
-    splitter, told, at, turn = Splitter(reasoning), ["", ""], 0, 0
+def split(reasoning: ReasoningMarkers | None, text: str, cuts: list[int]) -> tuple[str, str]:
+    splitter, told, at, turn = ReasoningSplitter(reasoning), ["", ""], 0, 0
     while at < len(text):
         size = cuts[turn % len(cuts)]
         told = [a + b for a, b in zip(told, splitter.feed(text[at : at + size]), strict=True)]
@@ -38,36 +38,36 @@ def split(reasoning: Reasoning | None, text: str, cuts: list[int]) -> tuple[str,
     return thought, content
 
 
-def truth(reasoning: Reasoning | None, text: str) -> tuple[str, str]:
+def truth(reasoning: ReasoningMarkers | None, text: str) -> tuple[str, str]:
     """The same of a whole text, in the words of the contract."""
     words = text.lstrip()
-    if reasoning is None or (reasoning.begin is Begin.UNKNOWN and not words.startswith(OPEN)):
+    if reasoning is None or (reasoning.begin is ReasoningStart.UNKNOWN and not words.startswith(OPEN)):
         return "", text
-    behind = text if reasoning.begin is Begin.INSIDE else words[len(OPEN) :]
+    behind = text if reasoning.begin is ReasoningStart.INSIDE else words[len(OPEN) :]
     thought, _, content = behind.partition(CLOSE)
     return thought, content
 
 
 @given(st.sampled_from([None, MARKERS, INSIDE]), TEXTS, CUTS)
-def test_a_text_is_split_the_same_at_every_cut(reasoning: Reasoning | None, text: str, cuts: list[int]) -> None:
+def test_a_text_is_split_the_same_at_every_cut(reasoning: ReasoningMarkers | None, text: str, cuts: list[int]) -> None:
     assert split(reasoning, text, cuts) == truth(reasoning, text)
 
 
 @cases(
     ("prompt", "continued", "begin"),
     [
-        ("<|assistant|>\n", None, Begin.UNKNOWN),
-        ("<|assistant|><think>\n", None, Begin.INSIDE),
+        ("<|assistant|>\n", None, ReasoningStart.UNKNOWN),
+        ("<|assistant|><think>\n", None, ReasoningStart.INSIDE),
         ("<|assistant|><think>\n\n</think>\n\n", None, None),
-        ("user: what is <think>?\nassistant:", None, Begin.UNKNOWN),
-        ("x", "<think>so far", Begin.INSIDE),
+        ("user: what is <think>?\nassistant:", None, ReasoningStart.UNKNOWN),
+        ("x", "<think>so far", ReasoningStart.INSIDE),
         ("x", "<think>so</think>an", None),
         ("x", "an answer", None),
-        ("x", "", Begin.UNKNOWN),
+        ("x", "", ReasoningStart.UNKNOWN),
     ],
 )
 def test_the_end_of_a_prompt_tells_where_its_answer_begins(
-    prompt: str, continued: str | None, begin: Begin | None
+    prompt: str, continued: str | None, begin: ReasoningStart | None
 ) -> None:
     found = begun(MARKERS, prompt, continued)
     assert (found.begin if found else None) == begin
@@ -76,8 +76,8 @@ def test_the_end_of_a_prompt_tells_where_its_answer_begins(
 PIECES = ["<think>", "so", " stop", " it</", "think>", "an", "swer", " stop", " more"]
 
 
-def output_of(ids: list[int], **how: Any) -> tuple[list[Piece], Output]:
-    output = Output(lambda given: "".join(PIECES[token] for token in given), reasoning=MARKERS, **how)
+def output_of(ids: list[int], **how: Any) -> tuple[list[Piece], TextOutput]:
+    output = TextOutput(lambda given: "".join(PIECES[token] for token in given), reasoning=MARKERS, **how)
     frames = [Tokens("s", at, [token], "length" if at == len(ids) - 1 else "") for at, token in enumerate(ids)]
     pieces: list[Piece] = []
     while frames and not output.stopped:
@@ -103,7 +103,7 @@ def test_reasoning_that_does_not_end_is_reasoning_and_can_be_left_untold() -> No
 
 
 def test_what_was_told_before_a_resumption_is_not_told_again() -> None:
-    output = Output(lambda given: "".join(PIECES[token] for token in given), reasoning=MARKERS)
+    output = TextOutput(lambda given: "".join(PIECES[token] for token in given), reasoning=MARKERS)
     before = output.replay([0, 1, 2, 3])
     assert (before.reasoning, before.text) == ("so stop it", "")
     piece = output.feed([Tokens("s", 4, [4, 5], "length")])

@@ -14,9 +14,9 @@ from tests.worker.test_reasoning_routes import TEMPLATE
 from tests.worker.test_tool_routes import CALL
 
 from paceline_core.wire import encode
-from paceline_gateway.requests.nouns import Meter
-from paceline_gateway.requests.stream import StreamScan
-from paceline_gateway.requests.told import Told
+from paceline_gateway.requests.nouns import TokenUsage
+from paceline_gateway.requests.stream import SseScanner
+from paceline_gateway.requests.told import StreamJournal
 from paceline_workers.server.tokenizer import Tokenizer
 
 CHAT = "/v1/chat/completions"
@@ -41,14 +41,14 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
-def cut(data: bytes, end: int) -> tuple[bytes, StreamScan, Told]:
+def cut(data: bytes, end: int) -> tuple[bytes, SseScanner, StreamJournal]:
     """What the client has, and the gateway knows, of the first `end` bytes."""
-    told = Told(1 << 20)
-    scan = StreamScan(Meter(), told)
+    told = StreamJournal(1 << 20)
+    scan = SseScanner(TokenUsage(), told)
     return scan.feed(data[:end]), scan, told
 
 
-def known(have: bytes, _scan: StreamScan, told: Told) -> tuple[int, str]:
+def known(have: bytes, _scan: SseScanner, told: StreamJournal) -> tuple[int, str]:
     """What tells one cut from another."""
     resume = told.resume()
     return len(have), resume.model_dump_json() if resume else ""
@@ -109,7 +109,7 @@ async def test_a_client_holds_the_same_wherever_the_stream_was_cut(
             rest = encode(resume)
             headers = {**rig.gateway_headers, "x-paceline-resume": str(len(rest))}
             more = (await rig.http.post(path, content=json.dumps(body).encode() + rest, headers=headers)).content
-            both = have + StreamScan(Meter(), resumed=True).feed(more)
+            both = have + SseScanner(TokenUsage(), resumed=True).feed(more)
             assert held(both) == last, have
             numbers = [event["sequence_number"] for event in events(both) if "sequence_number" in event]
             assert numbers == sorted(set(numbers))

@@ -10,7 +10,7 @@ from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Sampling, Started, Submit
 from paceline_workers.server.callers import Caller
-from paceline_workers.server.openai.jobs import Asked, completion_job
+from paceline_workers.server.openai.jobs import JobInput, completion_job
 from paceline_workers.server.openai.requests import ALLOWED_LIMIT
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.tokenizer import Tokenizer
@@ -23,7 +23,7 @@ async def submit(
 ) -> Submit:
     model = ServedModel(("m",), tokenizer, None, SystemClock(), lambda: 99)
     body = json.dumps({"model": "m", "prompt": [1, 2]} | fields).encode()
-    job = await completion_job(model, Asked(body, caller or Caller("r"), started))
+    job = await completion_job(model, JobInput(body, caller or Caller("r"), started))
     return job.choices[0].submit
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.worker.conftest import TEXT
 
 from paceline_workers import demo
-from paceline_workers.server.segments import LEAST, PARTS, Segments
+from paceline_workers.server.segments import LEAST, PARTS, SegmentCache
 from paceline_workers.server.tokenizer import CUT_CHARACTERS, Tokenizer
 
 SYSTEM = "You keep the promise of a service, and say what it costs. " * 10
@@ -46,7 +46,7 @@ def test_special_tokens_that_begin_alike_are_cut_as_the_tokenizer_does(parts: li
 
 
 def test_a_long_segment_is_known_the_next_time_and_a_short_one_is_not() -> None:
-    segments = Segments(inner(), exact=True)
+    segments = SegmentCache(inner(), exact=True)
     for part in segments.cut(CHAT.format(SYSTEM, "hello")):
         segments.keep("a", part, [1, 2])
     assert list(segments.known("a", f"\n{SYSTEM}") or ()) == [1, 2]
@@ -54,7 +54,7 @@ def test_a_long_segment_is_known_the_next_time_and_a_short_one_is_not() -> None:
 
 
 def test_a_text_of_too_many_parts_stays_whole_and_has_the_same_ids() -> None:
-    segments = Segments(inner(), exact=True)
+    segments = SegmentCache(inner(), exact=True)
     assert len(segments.cut("<|end|>a" * (PARTS // 2 - 1))) == PARTS - 2
     many = "<|end|>a" * PARTS
     assert segments.cut(many) == [many]
@@ -62,18 +62,18 @@ def test_a_text_of_too_many_parts_stays_whole_and_has_the_same_ids() -> None:
 
 
 def test_a_special_token_needs_no_encoding() -> None:
-    segments = Segments(inner(), exact=True)
+    segments = SegmentCache(inner(), exact=True)
     assert segments.known("", "<|end|>") == [inner().token_to_id("<|end|>")]
 
 
 def test_nobody_finds_what_another_tenant_asked() -> None:
-    segments = Segments(inner(), exact=True)
+    segments = SegmentCache(inner(), exact=True)
     segments.keep("a", SYSTEM, [1])
     assert segments.known("b", SYSTEM) is None
 
 
 def test_the_least_recently_used_go_first() -> None:
-    segments = Segments(inner(), exact=True, characters=3 * LEAST)
+    segments = SegmentCache(inner(), exact=True, characters=3 * LEAST)
     texts = [letter * LEAST for letter in "abc"]
     for text in texts:
         segments.keep("", text, [1])
@@ -86,10 +86,10 @@ def test_the_least_recently_used_go_first() -> None:
 
 def test_a_tokenizer_that_looks_over_its_special_tokens_is_left_whole(byte_fallback: Tokenizer) -> None:
     whole = CHAT.format(SYSTEM, "hello")
-    assert Segments(inner(), exact=False).cut(whole) == [whole]
+    assert SegmentCache(inner(), exact=False).cut(whole) == [whole]
     words = inner()
     words.add_special_tokens([tokenizers.AddedToken("<w>", single_word=True)])
-    assert Segments(words, exact=True).cut(whole) == [whole]
+    assert SegmentCache(words, exact=True).cut(whole) == [whole]
     text = "the cats " * LEAST
     assert asyncio.run(byte_fallback.encode_chat(text, "")) == byte_fallback.encode_now(text, special=False)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.worker.harness import LIMIT_S, eventually, listening, running
 from tests.worker.scripted_engine import Script
 
-from paceline_workers.server.socket_frames import CONTROLS, FRAGMENTS, Frames
+from paceline_workers.server.socket_frames import CONTROLS, FRAGMENTS, FrameCounter
 
 EMPTY, MORE, LAST, PING = b"\x01", b"\x00", b"\x80", b"\x89"
 MASK = b"\x80\x00\x00\x00\x00"
@@ -24,9 +24,9 @@ def frame(first: bytes, payload: bytes = b"") -> bytes:
     return first + (length or b"\xff" + size.to_bytes(8)) + b"\x00" * 4 + payload
 
 
-def taken(data: bytes, most: int = 8, piece: int = 1 << 20) -> tuple[list[int], Frames]:
+def taken(data: bytes, most: int = 8, piece: int = 1 << 20) -> tuple[list[int], FrameCounter]:
     """What each call takes of `data`, which comes in pieces, until nothing goes on."""
-    frames, pending, ends = Frames(lambda: 0.0), b"", []
+    frames, pending, ends = FrameCounter(lambda: 0.0), b"", []
     for start in range(0, len(data), piece):
         pending += data[start : start + piece]
         while pending and (end := frames.take(pending, most)):
@@ -60,7 +60,7 @@ def test_a_message_of_too_many_fragments_and_pings_beyond_measure_are_faults() -
 
 def test_pings_are_counted_by_the_second() -> None:
     seconds = iter(range(10_000))
-    frames = Frames(lambda: float(next(seconds)))
+    frames = FrameCounter(lambda: float(next(seconds)))
     assert frames.take(frame(PING) * 500, 500) == 500 * len(frame(PING))
     assert frames.fault == ""
 

@@ -9,7 +9,7 @@ from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Started
 from paceline_workers.server.callers import Caller
-from paceline_workers.server.openai.jobs import Asked, completion_job
+from paceline_workers.server.openai.jobs import JobInput, completion_job
 from paceline_workers.server.openai.requests import ChatRequest, parse
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.tokenizer import Tokenizer
@@ -24,7 +24,7 @@ NOW = {"type": "function", "function": {"name": "now"}}
 async def grammar(tokenizer: Tokenizer, **fields: Any) -> str:
     model = ServedModel(("m",), tokenizer, None, SystemClock())
     body = json.dumps({"model": "m", "prompt": [1, 2]} | fields).encode()
-    job = await completion_job(model, Asked(body, Caller("r"), STARTED))
+    job = await completion_job(model, JobInput(body, Caller("r"), STARTED))
     return job.choices[0].submit.sampling.grammar
 
 

@@ -11,7 +11,7 @@ from tests.worker.harness import Rig, events, resuming, running, settings
 from tests.worker.scripted_engine import EOS, Script
 
 from paceline_core.wire import VOCABULARY
-from paceline_workers.server.output import Output
+from paceline_workers.server.output import TextOutput
 from paceline_workers.server.tokenizer import Tokenizer
 from paceline_workers.server.worker import fingerprint
 
@@ -129,7 +129,8 @@ def test_the_fingerprint_changes_with_what_the_answer_depends_on() -> None:
 
 @pytest.mark.parametrize("stop", ["", "b", "xyz"])
 def test_text_that_no_stop_ends_is_the_same_with_it_and_without(stop: str) -> None:
-    outputs = [Output(lambda ids: "".join("xyz "[token] for token in ids), stops=[stop or "q"], include_stop=include)
+    outputs = [TextOutput(lambda ids: "".join("xyz "[token] for token in ids), stops=[stop or "q"],
+    include_stop=include)
                for include in (False, True)]  # fmt: skip
     told = [output.replay([0, 1, 3, 2], "length").text for output in outputs]
     assert told == ["xy z", "xy z"]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.every import cases
 
-from paceline_workers.server.tools.calls import Call, Form
+from paceline_workers.server.tools.calls import Call, ToolCallFormat
 from paceline_workers.server.tools.hermes import Hermes
 from paceline_workers.server.tools.llama import Llama
 from paceline_workers.server.tools.mistral import Mistral
@@ -22,7 +22,7 @@ CITY = '{"name": "get_weather", "parameters": {"city": "Ḱyiv \\"]}\\""}}'
 FOREIGN = '<tool_call>{"name": "rm", "arguments": {}}</tool_call>'
 NO_OBJECT = '<tool_call>{"name": "add", "arguments": "x"}</tool_call>'
 
-CASES: list[tuple[Form, str, list[Part]]] = [
+CASES: list[tuple[ToolCallFormat, str, list[Part]]] = [
     (Hermes(), "just text with <tool", ["just text with <tool"]),
     (Hermes(), f"<tool_call>\n{BODY}\n</tool_call>", [ADD]),
     (Hermes(), f"See:\n\n<tool_call>{CITY}</tool_call>\n<tool_call>\n{BODY}\n</tool_call>\n", ["See:", WEATHER, ADD]),
@@ -53,10 +53,10 @@ CASES: list[tuple[Form, str, list[Part]]] = [
     (Mistral(), "[TOOL_CALLS]rm{}", ["[TOOL_CALLS]rm{}"]),
     (Mistral(), "[1, 2] [TOOL", ["[1, 2] [TOOL"]),
 ]  # fmt: skip
-FORMS: list[Form] = [Hermes(), Llama(), Mistral()]
+FORMS: list[ToolCallFormat] = [Hermes(), Llama(), Mistral()]
 
 
-def parsed(form: Form, pieces: Sequence[str]) -> list[Part]:
+def parsed(form: ToolCallFormat, pieces: Sequence[str]) -> list[Part]:
     """All parts, with neighbouring texts put together."""
     parser = CallParser(form, NAMES)
     out: list[Part] = []
@@ -69,7 +69,7 @@ def parsed(form: Form, pieces: Sequence[str]) -> list[Part]:
 
 
 @cases(("form", "text", "parts"), CASES)
-def test_a_text_is_read_whole_and_letter_by_letter(form: Form, text: str, parts: list[Part]) -> None:
+def test_a_text_is_read_whole_and_letter_by_letter(form: ToolCallFormat, text: str, parts: list[Part]) -> None:
     assert parsed(form, [text]) == parts
     assert parsed(form, list(text)) == parts
 
@@ -81,21 +81,23 @@ words = st.sampled_from([
 
 
 @given(form=st.sampled_from(FORMS), text=st.lists(words, max_size=8).map("".join), data=st.data())
-def test_what_comes_out_does_not_depend_on_the_borders_of_pieces(form: Form, text: str, data: st.DataObject) -> None:
+def test_what_comes_out_does_not_depend_on_the_borders_of_pieces(
+    form: ToolCallFormat, text: str, data: st.DataObject
+) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=12)) | {0, len(text)})
     pieces = [text[start:end] for start, end in pairwise(cuts)]
     assert parsed(form, pieces) == parsed(form, [text])
 
 
 @given(form=st.sampled_from(FORMS), text=st.lists(words, max_size=8).map("".join))
-def test_a_text_without_a_call_comes_out_as_it_went_in(form: Form, text: str) -> None:
+def test_a_text_without_a_call_comes_out_as_it_went_in(form: ToolCallFormat, text: str) -> None:
     parts = parsed(form, [text])
     if not any(isinstance(part, Call) for part in parts):
         assert "".join(str(part) for part in parts) == text
 
 
 @given(form=st.sampled_from(FORMS), text=st.lists(words, max_size=8).map("".join))
-def test_every_call_is_of_an_offered_function_with_an_object(form: Form, text: str) -> None:
+def test_every_call_is_of_an_offered_function_with_an_object(form: ToolCallFormat, text: str) -> None:
     for part in parsed(form, [text]):
         if isinstance(part, Call):
             assert part.name in NAMES

@@ -13,14 +13,14 @@ from tests.worker.scripted_engine import Script
 from paceline_core.auth import new_signing_key
 from paceline_core.errors import Code, RequestError
 from paceline_core.wire import SUSPECT
-from paceline_workers.server.trials import CLEARED, Trials
+from paceline_workers.server.trials import CLEARED, TrialRuns
 
 KEY = new_signing_key()
 
 
 def test_a_second_suspect_is_refused_until_the_first_has_got_on() -> None:
     cleared: list[tuple[str, ...]] = []
-    trials = Trials(cleared.append)
+    trials = TrialRuns(cleared.append)
     with trials.entered("g/1;4") as first:
         first.brought(3)
         with pytest.raises(RequestError) as refusal, trials.entered("g/2;4"):
@@ -36,7 +36,7 @@ def test_a_second_suspect_is_refused_until_the_first_has_got_on() -> None:
 
 
 def test_the_end_of_an_earlier_run_of_a_request_ends_no_later_trial_of_it() -> None:
-    trials = Trials()
+    trials = TrialRuns()
     first = contextlib.ExitStack()
     first.enter_context(trials.entered("g/1;1")).brought(1)
     with trials.entered("g/1;4"):
@@ -47,7 +47,7 @@ def test_the_end_of_an_earlier_run_of_a_request_ends_no_later_trial_of_it() -> N
 
 def test_a_suspect_that_ends_makes_room_and_is_not_cleared_by_that() -> None:
     cleared: list[tuple[str, ...]] = []
-    trials = Trials(cleared.append)
+    trials = TrialRuns(cleared.append)
     with pytest.raises(ZeroDivisionError), trials.entered("g/1;4"):
         raise ZeroDivisionError
     with trials.entered("g/2;4") as second:
@@ -57,14 +57,14 @@ def test_a_suspect_that_ends_makes_room_and_is_not_cleared_by_that() -> None:
 
 @pytest.mark.parametrize("header", ["", "g/1", "g/1;", ";4", "g/1;99999", "g 1;4", "g;1;4"])
 def test_what_is_no_suspects_header_is_nobodys_trial(header: str) -> None:
-    trials = Trials()
+    trials = TrialRuns()
     with trials.entered(header) as one, trials.entered(header):
         one.brought(1)
 
 
 def test_the_names_that_are_told_are_bounded() -> None:
     cleared: list[tuple[str, ...]] = []
-    trials = Trials(cleared.append)
+    trials = TrialRuns(cleared.append)
     for number in range(2 * CLEARED):
         with trials.entered(f"g/{number};1") as trial:
             trial.brought(1)

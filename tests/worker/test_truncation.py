@@ -15,7 +15,7 @@ from paceline_core.clock import SystemClock
 from paceline_core.wire import PrefixKeys
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.chat import PLAIN, ChatTemplate, Rendering
-from paceline_workers.server.openai.jobs import Asked
+from paceline_workers.server.openai.jobs import JobInput
 from paceline_workers.server.openai.responses.job import responses_job
 from paceline_workers.server.openai.responses.truncation import droppable
 
@@ -97,7 +97,7 @@ async def test_a_cut_conversation_is_not_known_by_the_keys_of_the_whole_one(rig:
     for sent, known in ((items, False), (items[-2:], True)):
         body = {"model": "chat", "max_output_tokens": OUTPUT, "truncation": "auto", "input": [*sent, LAST]}
         caller = Caller("r", prefix=PrefixKeys(2048, ("0" * 16, "1" * 16)))
-        job = await responses_job(rig.worker.parts.model, Asked(json.dumps(body).encode(), caller, started))
+        job = await responses_job(rig.worker.parts.model, JobInput(json.dumps(body).encode(), caller, started))
         assert bool(job.choices[0].submit.prefix_keys) is known
 
 

@@ -4,14 +4,14 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from paceline_workers.server.conduct import LONG, Parts, understood
-from paceline_workers.server.exchange import Exchange
-from paceline_workers.server.turns import Turns
+from paceline_workers.server.conduct import LONG, ServerDeps, understood
+from paceline_workers.server.exchange import RequestExchange
+from paceline_workers.server.turns import LoopTurns
 
 BODIES = 5
 
 
-class LoopTurns:
+class TurnCounter:
     """How often the loop has gone round."""
 
     def __init__(self) -> None:
@@ -47,13 +47,13 @@ class Whole:
 
 async def begun(sizes: list[int]) -> list[int]:
     """In which turn of the loop each of these bodies was begun."""
-    turns, found = LoopTurns(), list[int]()
-    parts = cast("Parts", SimpleNamespace(turns=Turns()))
+    turns, found = TurnCounter(), list[int]()
+    parts = cast("ServerDeps", SimpleNamespace(turns=LoopTurns()))
 
     async def make(_: bytes) -> None:
         found.append(turns.count)
 
-    exchanges = [cast("Exchange", Whole(bytes(size))) for size in sizes]
+    exchanges = [cast("RequestExchange", Whole(bytes(size))) for size in sizes]
     await asyncio.gather(*(understood(parts, exchange, make) for exchange in exchanges))
     turns.stop()
     return found
@@ -70,7 +70,7 @@ async def test_short_bodies_wait_for_nobody() -> None:
 
 
 async def test_who_leaves_the_line_or_its_turn_stops_nobody() -> None:
-    turns, order = Turns(), list[int]()
+    turns, order = LoopTurns(), list[int]()
 
     async def work(number: int) -> Any:
         order.append(number)

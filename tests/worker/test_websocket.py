@@ -16,9 +16,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from paceline_core.registry import Outcome
 from paceline_workers.server.callers import Caller
-from paceline_workers.server.conduct import Parts
-from paceline_workers.server.edge import Edge
-from paceline_workers.server.exchange import Exchange
+from paceline_workers.server.conduct import ServerDeps
+from paceline_workers.server.edge import CallerMiddleware
+from paceline_workers.server.exchange import RequestExchange
 from paceline_workers.server.generate import generating
 from paceline_workers.server.openai.chats import chat_job
 from paceline_workers.server.websocket import SocketRoute
@@ -196,7 +196,7 @@ async def test_a_class_is_believed_from_a_gateway_alone(rig: Rig, trusted: bool,
         came.put_nowait({"type": f"websocket.{event}", "text": "{}"})
     seen: list[Caller] = []
 
-    async def serve(_: Parts, exchange: Exchange) -> None:
+    async def serve(_: ServerDeps, exchange: RequestExchange) -> None:
         seen.append(exchange.caller)
         came.put_nowait({"type": "websocket.disconnect"})
         await exchange.gone()
@@ -205,7 +205,9 @@ async def test_a_class_is_believed_from_a_gateway_alone(rig: Rig, trusted: bool,
 
     headers = {"x-paceline-class": "batch", "x-paceline-resume": "9"} | (dict(rig.gateway_headers) if trusted else {})
     scope = {"type": "websocket", "headers": [(name.encode(), value.encode()) for name, value in headers.items()]}
-    await Edge(SocketRoute(rig.worker.parts, serve), rig.worker.trust, anonymous=True)(scope, came.get, send)
+    await CallerMiddleware(SocketRoute(rig.worker.parts, serve), rig.worker.trust, anonymous=True)(
+        scope, came.get, send
+    )
     assert [(caller.request_class, caller.resume) for caller in seen] == [(known, 0)]
 
 

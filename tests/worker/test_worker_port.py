@@ -19,7 +19,7 @@ from paceline_core.clock import SystemClock
 from paceline_core.config import parse
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import WorkerConfig
-from paceline_workers.server.edge import PROBES, Edge
+from paceline_workers.server.edge import PROBES, CallerMiddleware
 
 CHAT = "/v1/chat/completions"
 HELLO = {"model": "chat", "messages": [{"role": "user", "content": "hello"}]}
@@ -33,7 +33,7 @@ async def rig(folder: Path, reply: list[int]) -> AsyncIterator[Rig]:
 
 
 def routes(rig: Rig) -> list[BaseRoute]:
-    assert isinstance(rig.app, Edge)
+    assert isinstance(rig.app, CallerMiddleware)
     found: list[BaseRoute] = rig.app._app.routes  # type: ignore[attr-defined]
     return found
 

@@ -15,11 +15,11 @@ from paceline_core.errors import ERRORS, Code, RequestError
 from paceline_core.wire import LoadReport, WorkerState, decode
 from paceline_workers.messages import Sampling, Submit
 from paceline_workers.server.body import BodyMemory, Holding, read_body
-from paceline_workers.server.conduct import ComputingRoute
-from paceline_workers.server.edge import Edge
+from paceline_workers.server.conduct import GenerationRoute
+from paceline_workers.server.edge import CallerMiddleware
 from paceline_workers.server.engine_client import EngineState
 from paceline_workers.server.generate import generating
-from paceline_workers.server.openai.jobs import Job
+from paceline_workers.server.openai.jobs import GenerationJob
 
 CHAT = "/v1/chat/completions"
 TEXTS = "/v1/completions"
@@ -305,10 +305,10 @@ async def test_a_sequence_that_the_engine_fails_is_an_error_before_the_first_byt
 
 
 async def test_a_fault_of_the_worker_is_answered_without_its_text(rig: Rig) -> None:
-    async def broken(*_: object) -> Job:
+    async def broken(*_: object) -> GenerationJob:
         raise ZeroDivisionError("an inner secret")
 
-    app = Edge(ComputingRoute(rig.worker.parts, generating(broken)), rig.worker.trust, anonymous=True)
+    app = CallerMiddleware(GenerationRoute(rig.worker.parts, generating(broken)), rig.worker.trust, anonymous=True)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://worker") as client:
         message = check_error(await client.post(CHAT, json=HELLO), Code.INTERNAL_ERROR)
     assert "secret" not in message

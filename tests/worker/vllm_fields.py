@@ -1,6 +1,6 @@
 """The request fields of vLLM's main branch of November 2026, as its protocol files list them."""
 
-from paceline_workers.server.openai.fields import Route
+from paceline_workers.server.openai.fields import FieldRoute
 
 _SHARED = """
     model frequency_penalty logit_bias logprobs max_tokens n presence_penalty response_format seed stop stream
@@ -42,15 +42,15 @@ _TEMPLATE = """
     add_generation_prompt continue_final_message chat_template chat_template_kwargs media_io_kwargs mm_processor_kwargs
 """
 
-VLLM_FIELDS: dict[Route, set[str]] = {
-    Route.CHAT: {*_SHARED.split(), *_TEMPLATE.split(), *_CHAT.split()},
-    Route.COMPLETIONS: {*_SHARED.split(), "prompt", "suffix", "prompt_embeds"},
-    Route.EMBEDDINGS: {*_TEMPLATE.split(), *_EMBEDDINGS.split()},
-    Route.SCORE: {*_SCORING.split(), *_SCORE.split()},
-    Route.RERANK: {*_SCORING.split(), "query", "documents", "top_n"},
-    Route.RESPONSES: set(_RESPONSES.split()),
-    Route.MESSAGES: set(_MESSAGES.split()),
-    Route.COUNT_TOKENS: set(_COUNT_TOKENS.split()),
-    Route.TOKENIZE: {*_TEMPLATE.split(), *_TOKENIZE.split()},
-    Route.DETOKENIZE: {"model", "tokens"},
+VLLM_FIELDS: dict[FieldRoute, set[str]] = {
+    FieldRoute.CHAT: {*_SHARED.split(), *_TEMPLATE.split(), *_CHAT.split()},
+    FieldRoute.COMPLETIONS: {*_SHARED.split(), "prompt", "suffix", "prompt_embeds"},
+    FieldRoute.EMBEDDINGS: {*_TEMPLATE.split(), *_EMBEDDINGS.split()},
+    FieldRoute.SCORE: {*_SCORING.split(), *_SCORE.split()},
+    FieldRoute.RERANK: {*_SCORING.split(), "query", "documents", "top_n"},
+    FieldRoute.RESPONSES: set(_RESPONSES.split()),
+    FieldRoute.MESSAGES: set(_MESSAGES.split()),
+    FieldRoute.COUNT_TOKENS: set(_COUNT_TOKENS.split()),
+    FieldRoute.TOKENIZE: {*_TEMPLATE.split(), *_TOKENIZE.split()},
+    FieldRoute.DETOKENIZE: {"model", "tokens"},
 }

@@ -8,17 +8,17 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from paceline_autoscaler.capacity import usable
-from paceline_autoscaler.picture import Column, Group, Picture
+from paceline_autoscaler.picture import PoolEstimate, RoleEstimate, WorkEstimate
 
 UNBOUNDED = 100_000
 TOLERANCE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Fluid:
+class FluidModel:
     """One role's pools over a horizon (s): work that comes and work that can be done, in the group's units."""
 
-    group: Group
+    group: RoleEstimate
     lead_s: float
     clear_s: float
     derate: float
@@ -50,23 +50,23 @@ class Fluid:
         return share * sum(self._seconds(column, counts[column.goal.name]) / column.ratio for column in self._columns)
 
     @property
-    def _columns(self) -> tuple[Column, ...]:
+    def _columns(self) -> tuple[PoolEstimate, ...]:
         return self.group.columns
 
-    def _seconds(self, column: Column, count: int) -> float:
+    def _seconds(self, column: PoolEstimate, count: int) -> float:
         """What `count` replicas do; of fewer than are ordered, those leave first who would come last."""
         horizon, surplus = self.lead_s + self.clear_s, column.view.desired - count
         staying = sorted(column.etas)[: max(len(column.etas) - max(surplus, 0), 0)]
         ready = column.ready - max(surplus - len(column.etas), 0)
         return ready * horizon + sum(max(horizon - eta, 0.0) for eta in staying) + max(-surplus, 0) * self.clear_s
 
-    def _least(self, column: Column, counts: dict[str, int], top: int) -> int:
+    def _least(self, column: PoolEstimate, counts: dict[str, int], top: int) -> int:
         name = column.goal.name
         candidates = range(counts[name], top + 1)
         index = bisect_left(candidates, True, key=lambda count: self.fits({**counts, name: count}))
         return candidates[min(index, len(candidates) - 1)]
 
 
-def fluid_of(group: Group, picture: Picture, derate: float) -> Fluid:
+def fluid_of(group: RoleEstimate, picture: WorkEstimate, derate: float) -> FluidModel:
     """A group's fluid over the picture's horizon."""
-    return Fluid(group, picture.start_s, picture.clear_s, derate)
+    return FluidModel(group, picture.start_s, picture.clear_s, derate)

@@ -2,31 +2,31 @@
 
 from dataclasses import dataclass, replace
 
-from paceline_autoscaler.appraisal import appraise
+from paceline_autoscaler.appraisal import estimate
 from paceline_autoscaler.memory import learn
-from paceline_autoscaler.nouns import Decision, Observation, State
-from paceline_autoscaler.picture import Picture
-from paceline_autoscaler.policies.guards import judge
-from paceline_autoscaler.policies.proposal import Proposal, Rule
+from paceline_autoscaler.nouns import Decision, LearnedState, Observation
+from paceline_autoscaler.picture import WorkEstimate
+from paceline_autoscaler.policies.guards import constrain
+from paceline_autoscaler.policies.proposal import Proposal, ScalingRule
 from paceline_core.registry.enums import ScaleReason
 from paceline_core.units import counted
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
+class ConstrainedPolicy:
     """The policy around a rule."""
 
-    rule: Rule
+    rule: ScalingRule
 
-    def decide(self, observation: Observation, state: State) -> tuple[Decision, State]:
+    def decide(self, observation: Observation, state: LearnedState) -> tuple[Decision, LearnedState]:
         """What to do, and what to remember."""
         state = learn(observation, state)
-        picture = appraise(observation, state)
+        picture = estimate(observation, state)
         proposal, state = self.rule.propose(picture, state)
-        return judge(picture, _asleep(picture, _idle(picture, proposal))), state
+        return constrain(picture, _wake(picture, _idle(picture, proposal))), state
 
 
-def _idle(picture: Picture, proposal: Proposal) -> Proposal:
+def _idle(picture: WorkEstimate, proposal: Proposal) -> Proposal:
     """Nobody has asked for as long as the user set: everything goes at once, for the last replica needs no rest."""
     after = picture.goal.idle_after_s
     if after is None or picture.idle_s < after or any(pool.min for pool in picture.goal.pools):
@@ -35,7 +35,7 @@ def _idle(picture: Picture, proposal: Proposal) -> Proposal:
     return replace(proposal, wishes=dict.fromkeys(proposal.wishes, 0), reason=ScaleReason.IDLE, body=body)
 
 
-def _asleep(picture: Picture, proposal: Proposal) -> Proposal:
+def _wake(picture: WorkEstimate, proposal: Proposal) -> Proposal:
     """From zero there is one way: a request wakes one replica of each role, or as many as the rule wants."""
     wishes = dict(proposal.wishes)
     asleep = [group for group in picture.groups if group.desired == 0]
@@ -50,6 +50,6 @@ def _asleep(picture: Picture, proposal: Proposal) -> Proposal:
     return replace(proposal, wishes=wishes, reason=ScaleReason.WAKE, body=body)
 
 
-def _asked(picture: Picture) -> bool:
+def _asked(picture: WorkEstimate) -> bool:
     classes = picture.observation.demand.classes
     return any(cls.held or cls.queued or (cls.flows and cls.flows[0].arrivals > 0) for cls in classes)

@@ -7,24 +7,24 @@ Only the user's own words (bounds, budget, `fixed`) remove capacity against the 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from paceline_autoscaler.nouns import Decision, Gap, Goal, PoolDecision, Reading
+from paceline_autoscaler.nouns import Decision, MissingSignal, PoolDecision, ScalingSpec, SignalValues
 from paceline_autoscaler.paused import why_paused
-from paceline_autoscaler.picture import Picture
+from paceline_autoscaler.picture import WorkEstimate
 from paceline_autoscaler.policies.proposal import Proposal
 from paceline_core.registry.enums import Direction, ReplicaState, ScaleLimit, ScaleReason
 
 _MISSING = {
-    Gap.GATEWAYS: "not every gateway is heard",
-    Gap.ENDPOINTS: "the list of workers is not current",
-    Gap.OBJECTS: "the objects are not current",
-    Gap.LOAD: "not every ready replica tells its load",
-    Gap.ATTAINMENT: "the promise is not measured",
-    Gap.STATE: "the learned state is not read",
+    MissingSignal.GATEWAYS: "not every gateway is heard",
+    MissingSignal.ENDPOINTS: "the list of workers is not current",
+    MissingSignal.OBJECTS: "the objects are not current",
+    MissingSignal.LOAD: "not every ready replica tells its load",
+    MissingSignal.ATTAINMENT: "the promise is not measured",
+    MissingSignal.STATE: "the learned state is not read",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class Recommendation:
     """Replicas per pool so far, and the words for it."""
 
     counts: Mapping[str, int]
@@ -38,11 +38,11 @@ class Ruling:
         return sum(self.counts.values())
 
 
-def judge(picture: Picture, proposal: Proposal) -> Decision:
+def constrain(picture: WorkEstimate, proposal: Proposal) -> Decision:
     """Every guard in turn, then the decision."""
-    wished = Ruling(proposal.wishes, proposal.reason, proposal.body)
-    allowed = afford(picture, bound(picture, veto(picture, wished)))
-    final = hold(picture, allowed)
+    wished = Recommendation(proposal.wishes, proposal.reason, proposal.body)
+    allowed = fit_budget(picture, clamp_to_bounds(picture, block_scale_down(picture, wished)))
+    final = apply_freeze(picture, allowed)
     current = picture.ordered
     pools = tuple(
         PoolDecision(name, current[name], allowed.counts[name], final.counts[name]) for name in sorted(current)
@@ -59,7 +59,7 @@ def judge(picture: Picture, proposal: Proposal) -> Decision:
     )
 
 
-def veto(picture: Picture, ruling: Ruling) -> Ruling:
+def block_scale_down(picture: WorkEstimate, ruling: Recommendation) -> Recommendation:
     """Keep what would be removed while the picture is incomplete, work is waiting, or a drain is under way."""
     current = picture.ordered
     kept = {name: max(count, current[name]) for name, count in ruling.counts.items()}
@@ -68,15 +68,15 @@ def veto(picture: Picture, ruling: Ruling) -> Ruling:
     else_ = f"else {_move(sum(current.values()), ruling.total)}: {ruling.body}"
     if picture.gaps:
         why = ", ".join(_MISSING[gap] for gap in picture.gaps)
-        return Ruling(kept, ScaleReason.MISSING_DATA, f"{why}; {else_}")
+        return Recommendation(kept, ScaleReason.MISSING_DATA, f"{why}; {else_}")
     if picture.backlogged:
-        return Ruling(kept, ScaleReason.BACKLOG, f"requests are waiting; {else_}")
+        return Recommendation(kept, ScaleReason.BACKLOG, f"requests are waiting; {else_}")
     if _unsettled(picture):
-        return Ruling(kept, ScaleReason.COOLDOWN, f"a replica is still leaving; {else_}")
+        return Recommendation(kept, ScaleReason.COOLDOWN, f"a replica is still leaving; {else_}")
     return ruling
 
 
-def bound(picture: Picture, ruling: Ruling) -> Ruling:
+def clamp_to_bounds(picture: WorkEstimate, ruling: Recommendation) -> Recommendation:
     """Each pool's minimum and maximum."""
     pools = picture.goal.pools
     inside = {pool.name: min(max(ruling.counts[pool.name], pool.min), pool.max) for pool in pools}
@@ -91,21 +91,21 @@ def bound(picture: Picture, ruling: Ruling) -> Ruling:
     return ruling
 
 
-def afford(picture: Picture, ruling: Ruling) -> Ruling:
+def fit_budget(picture: WorkEstimate, ruling: Recommendation) -> Recommendation:
     """As many of the replicas as the budget pays for; a pool's minimum is kept even where it cannot pay."""
-    paid = pay(picture.goal, ruling.counts)
+    paid = deal_replicas(picture.goal, ruling.counts)
     if paid == dict(ruling.counts):
         return ruling
     return _ordered(picture, ruling, paid, ScaleLimit.BUDGET, budget_words(picture.goal))
 
 
-def hold(picture: Picture, ruling: Ruling) -> Ruling:
+def apply_freeze(picture: WorkEstimate, ruling: Recommendation) -> Recommendation:
     """A pause, a Deployment that is not ours, another scaler, or advice alone: nothing is written."""
     why = why_hold(picture.goal, picture.observation.now)
     if why is None:
         return ruling
     current, (reason, told) = picture.ordered, why
-    counted = Ruling(current, reason, told, ruling.limit)
+    counted = Recommendation(current, reason, told, ruling.limit)
     if dict(ruling.counts) == current:
         return counted
     saving = cost_per_hour(picture.goal, current) - cost_per_hour(picture.goal, ruling.counts)
@@ -113,7 +113,7 @@ def hold(picture: Picture, ruling: Ruling) -> Ruling:
     return replace(counted, body=f"{told}; would go {_move(counted.total, ruling.total)}{saved}: {ruling.body}")
 
 
-def why_hold(goal: Goal, now: float) -> tuple[ScaleReason, str] | None:
+def why_hold(goal: ScalingSpec, now: float) -> tuple[ScaleReason, str] | None:
     """Whose word it is that nothing is written, in words without measured numbers; None if nobody says so."""
     if why := why_paused(goal.pause_until, now):
         return ScaleReason.PAUSED, why
@@ -129,7 +129,7 @@ def why_hold(goal: Goal, now: float) -> tuple[ScaleReason, str] | None:
     return None
 
 
-def pay(goal: Goal, counts: Mapping[str, int]) -> dict[str, int]:
+def deal_replicas(goal: ScalingSpec, counts: Mapping[str, int]) -> dict[str, int]:
     """Deal the wished replicas to the pools in turn, minima first, while the budget lasts."""
     if goal.budget_gpus is None and goal.budget_dollars_per_hour is None:
         return dict(counts)
@@ -145,17 +145,19 @@ def pay(goal: Goal, counts: Mapping[str, int]) -> dict[str, int]:
     return paid
 
 
-def cost_per_hour(goal: Goal, counts: Mapping[str, int]) -> float:
+def cost_per_hour(goal: ScalingSpec, counts: Mapping[str, int]) -> float:
     """Dollars an hour of these many replicas."""
     return sum(counts[pool.name] * pool.dollars_per_hour for pool in goal.pools)
 
 
-def _ordered(picture: Picture, ruling: Ruling, counts: Mapping[str, int], limit: ScaleLimit, why: str) -> Ruling:
+def _ordered(
+    picture: WorkEstimate, ruling: Recommendation, counts: Mapping[str, int], limit: ScaleLimit, why: str
+) -> Recommendation:
     """The user's order; the reason stays the policy's where the order only shortens the policy's own move."""
     current, total = sum(picture.ordered.values()), sum(counts.values())
     wished = ruling.total - current
     same_way = wished != 0 and wished * (total - current) >= 0
-    return Ruling(counts, ruling.reason if same_way else ScaleReason.BOUNDS, f"{ruling.body}; {why}", limit)
+    return Recommendation(counts, ruling.reason if same_way else ScaleReason.BOUNDS, f"{ruling.body}; {why}", limit)
 
 
 def _move(current: int, final: int) -> str:
@@ -168,8 +170,8 @@ def _direction(pools: tuple[PoolDecision, ...]) -> Direction:
     return Direction.DOWN if any(pool.replicas < pool.current for pool in pools) else Direction.HOLD
 
 
-def _reading(picture: Picture, proposal: Proposal) -> Reading:
-    return Reading(
+def _reading(picture: WorkEstimate, proposal: Proposal) -> SignalValues:
+    return SignalValues(
         demand=max((group.demand for group in picture.groups), default=0.0),
         backlog=max((group.backlog for group in picture.groups), default=0.0),
         capacity=proposal.capacity,
@@ -179,7 +181,7 @@ def _reading(picture: Picture, proposal: Proposal) -> Reading:
     )
 
 
-def _unsettled(picture: Picture) -> bool:
+def _unsettled(picture: WorkEstimate) -> bool:
     """Somebody is leaving, or more are there than ordered: the last scale-down has not been carried out yet."""
     there = (ReplicaState.READY, ReplicaState.STARTING)
     return any(
@@ -188,14 +190,14 @@ def _unsettled(picture: Picture) -> bool:
     )
 
 
-def _within(goal: Goal, counts: Mapping[str, int]) -> bool:
+def _within(goal: ScalingSpec, counts: Mapping[str, int]) -> bool:
     gpus = sum(counts[pool.name] * pool.gpus for pool in goal.pools)
     if goal.budget_gpus is not None and gpus > goal.budget_gpus:
         return False
     return goal.budget_dollars_per_hour is None or cost_per_hour(goal, counts) <= goal.budget_dollars_per_hour + 1e-9
 
 
-def budget_words(goal: Goal) -> str:
+def budget_words(goal: ScalingSpec) -> str:
     """What may be spent."""
     gpus = [] if goal.budget_gpus is None else [f"{goal.budget_gpus} GPUs"]
     money = [] if goal.budget_dollars_per_hour is None else [f"${goal.budget_dollars_per_hour:.2f} an hour"]

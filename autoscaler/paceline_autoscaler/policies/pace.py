@@ -10,11 +10,11 @@ with what is there and the backlog it leaves.
 
 from dataclasses import dataclass, replace
 
-from paceline_autoscaler.memory import Moment, covered_s, memory_of, peak, recall, with_memory
-from paceline_autoscaler.nouns import Gap, Memory, State
-from paceline_autoscaler.picture import Group, Picture
-from paceline_autoscaler.policies.fluid import Fluid, fluid_of
-from paceline_autoscaler.policies.proposal import Draft, Proposal, join
+from paceline_autoscaler.memory import DemandSample, covered_s, memory_of, peak, record_demand, with_memory
+from paceline_autoscaler.nouns import DemandHistory, LearnedState, MissingSignal
+from paceline_autoscaler.picture import RoleEstimate, WorkEstimate
+from paceline_autoscaler.policies.fluid import FluidModel, fluid_of
+from paceline_autoscaler.policies.proposal import Proposal, RankedProposal, join
 from paceline_core.registry.enums import ScaleReason
 from paceline_core.units import counted
 
@@ -22,10 +22,10 @@ SPARE = 1.1
 LEAST_DERATE = 0.5
 
 
-class Pace:
+class SloPolicy:
     """The rule; it has no settings, because what it needs it learns."""
 
-    def propose(self, picture: Picture, state: State) -> tuple[Proposal, State]:
+    def propose(self, picture: WorkEstimate, state: LearnedState) -> tuple[Proposal, LearnedState]:
         """Each role's pools by themselves, then joined."""
         drafts = []
         for group in picture.groups:
@@ -37,13 +37,13 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _Context:
     """One group's facts at one moment."""
 
-    group: Group
-    picture: Picture
-    memory: Memory
-    fluid: Fluid
+    group: RoleEstimate
+    picture: WorkEstimate
+    memory: DemandHistory
+    fluid: FluidModel
 
     @property
     def counts(self) -> dict[str, int]:
@@ -56,32 +56,32 @@ class _Case:
         return Proposal(counts, reason, body, rejected, self.capacity(self.counts))
 
 
-def _recall(group: Group, picture: Picture, memory: Memory) -> Memory:
-    complete = Gap.GATEWAYS not in picture.gaps
-    moment = Moment(picture.observation.now, group.demand, group.ready, complete)
-    return recall(memory, moment, picture.round_trip_s)
+def _recall(group: RoleEstimate, picture: WorkEstimate, memory: DemandHistory) -> DemandHistory:
+    complete = MissingSignal.GATEWAYS not in picture.gaps
+    moment = DemandSample(picture.observation.now, group.demand, group.ready, complete)
+    return record_demand(memory, moment, picture.round_trip_s)
 
 
-def _propose(group: Group, picture: Picture, memory: Memory) -> tuple[Draft, Memory]:
-    case = _Case(group, picture, memory, fluid_of(group, picture, memory.derate))
+def _propose(group: RoleEstimate, picture: WorkEstimate, memory: DemandHistory) -> tuple[RankedProposal, DemandHistory]:
+    case = _Context(group, picture, memory, fluid_of(group, picture, memory.derate))
     if not group.known:
-        return Draft(_unweighed(case)), memory
+        return RankedProposal(_unweighed(case)), memory
     wished = case.fluid.least()
     if wished != case.counts:
-        return Draft(_up(case, wished), 3), memory
+        return RankedProposal(_up(case, wished), 3), memory
     if _burning(case):
-        return Draft(_one_more(case), 3), replace(memory, derate=_proven(case))
+        return RankedProposal(_one_more(case), 3), replace(memory, derate=_proven(case))
     return _rest(case), memory
 
 
-def _unweighed(case: _Case) -> Proposal:
+def _unweighed(case: _Context) -> Proposal:
     if case.group.pending:
         return case.say(case.counts, ScaleReason.PENDING, f"the first replica has yet to come; {_supply(case.group)}")
     body = "no replica has told its step time yet, so work cannot be weighed"
     return case.say(case.counts, ScaleReason.MISSING_DATA, body)
 
 
-def _up(case: _Case, wished: dict[str, int]) -> Proposal:
+def _up(case: _Context, wished: dict[str, int]) -> Proposal:
     group, total = case.group, sum(wished.values())
     alone = group.demand > case.capacity(case.counts)
     body = (
@@ -95,7 +95,7 @@ def _up(case: _Case, wished: dict[str, int]) -> Proposal:
     return case.say(wished, ScaleReason.DEMAND if alone else ScaleReason.BACKLOG, body, rejected)
 
 
-def _burning(case: _Case) -> bool:
+def _burning(case: _Context) -> bool:
     """Attainment may add: the promise breaks though supply had time to catch up and a window since, and is in use."""
     group, attainment = case.group, case.picture.observation.attainment
     if group.burn is None or attainment is None or group.burn <= 1 or group.pending:
@@ -106,14 +106,14 @@ def _burning(case: _Case) -> bool:
     return steady and (busy or case.picture.backlogged)
 
 
-def _proven(case: _Case) -> float:
+def _proven(case: _Context) -> float:
     """Capacity has shown to be no more than what it now fails to carry."""
     hoped = case.group.capacity(case.counts, 1.0)
     carried = case.group.demand / hoped if hoped > 0 else 1.0
     return max(min(carried, case.memory.derate), LEAST_DERATE)
 
 
-def _one_more(case: _Case) -> Proposal:
+def _one_more(case: _Context) -> Proposal:
     counts = case.counts
     roomy = [column for column in case.group.columns if counts[column.goal.name] < column.goal.max]
     chosen = (roomy or list(case.group.columns))[0].goal.name
@@ -124,25 +124,27 @@ def _one_more(case: _Case) -> Proposal:
     return case.say({**counts, chosen: counts[chosen] + 1}, ScaleReason.ATTAINMENT, body, "hold: the budget burns")
 
 
-def _rest(case: _Case) -> Draft:
+def _rest(case: _Context) -> RankedProposal:
     group, picture = case.group, case.picture
     highest = max(peak(case.memory), group.demand)
     fewer = _one_fewer(case)
     if fewer is None:
-        return Draft(_hold(case))
+        return RankedProposal(_hold(case))
     room = case.capacity(fewer)
     total = sum(fewer.values())
     told = f"peak {highest:.2f} of the last {picture.round_trip_s:.0f} s"
     if highest * SPARE > room or not case.fluid.fits(fewer):
-        return Draft(_hold(case, f"{total}: {told} would not fit {room:.2f}"))
+        return RankedProposal(_hold(case, f"{total}: {told} would not fit {room:.2f}"))
     if covered_s(case.memory, picture.observation.now) < picture.round_trip_s:
-        return Draft(
+        return RankedProposal(
             case.say(case.counts, ScaleReason.COOLDOWN, f"{total} would do, if the next {_left(case):.0f} s agree"), 1
         )
-    return Draft(case.say(fewer, ScaleReason.CONSOLIDATE, f"{told} fits {room:.2f} of {counted(total, 'replica')}"), 2)
+    return RankedProposal(
+        case.say(fewer, ScaleReason.CONSOLIDATE, f"{told} fits {room:.2f} of {counted(total, 'replica')}"), 2
+    )
 
 
-def _one_fewer(case: _Case) -> dict[str, int] | None:
+def _one_fewer(case: _Context) -> dict[str, int] | None:
     """One replica less in the dearest pool that may lose one; the last replica goes only by idling."""
     counts = case.counts
     if sum(counts.values()) <= 1:
@@ -154,11 +156,11 @@ def _one_fewer(case: _Case) -> dict[str, int] | None:
     return None
 
 
-def _left(case: _Case) -> float:
+def _left(case: _Context) -> float:
     return case.picture.round_trip_s - covered_s(case.memory, case.picture.observation.now)
 
 
-def _hold(case: _Case, *rejected: str) -> Proposal:
+def _hold(case: _Context, *rejected: str) -> Proposal:
     group = case.group
     now = group.capacity({c.goal.name: c.ready for c in group.columns}, case.memory.derate)
     waits = group.pending and group.demand * case.picture.horizon_s + group.backlog > now * case.picture.horizon_s
@@ -166,7 +168,7 @@ def _hold(case: _Case, *rejected: str) -> Proposal:
     return case.say(case.counts, ScaleReason.PENDING if waits else ScaleReason.STEADY, body, *rejected)
 
 
-def _supply(group: Group) -> str:
+def _supply(group: RoleEstimate) -> str:
     pending = group.pending
     if not pending:
         return f"{group.ready} ready"

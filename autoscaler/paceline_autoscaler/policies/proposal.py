@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from paceline_autoscaler.nouns import Decision, Observation, State
-from paceline_autoscaler.picture import Picture
+from paceline_autoscaler.nouns import Decision, LearnedState, Observation
+from paceline_autoscaler.picture import WorkEstimate
 from paceline_core.registry.enums import ScaleReason
 
 
@@ -20,31 +20,31 @@ class Proposal:
     capacity: float = 0.0
 
 
-class Policy(Protocol):
+class ScalingPolicy(Protocol):
     """The seam: what the loop, the ledger's replay and the simulator call. Pure."""
 
-    def decide(self, observation: Observation, state: State) -> tuple[Decision, State]:
+    def decide(self, observation: Observation, state: LearnedState) -> tuple[Decision, LearnedState]:
         """What to do, and what to remember."""
         ...
 
 
-class Rule(Protocol):
+class ScalingRule(Protocol):
     """A policy's own part, without what all policies share: learning, waking, idling, guards."""
 
-    def propose(self, picture: Picture, state: State) -> tuple[Proposal, State]:
+    def propose(self, picture: WorkEstimate, state: LearnedState) -> tuple[Proposal, LearnedState]:
         """What this rule alone would do."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class RankedProposal:
     """A proposal of one role's pools, ranked: a change goes before a hold when several are joined."""
 
     proposal: Proposal
     rank: int = field(default=0)
 
 
-def join(drafts: list[Draft]) -> Proposal:
+def join(drafts: list[RankedProposal]) -> Proposal:
     """All roles' wishes; the words of the highest rank."""
     first = max(drafts, key=lambda draft: draft.rank).proposal
     wishes = {name: count for draft in drafts for name, count in draft.proposal.wishes.items()}

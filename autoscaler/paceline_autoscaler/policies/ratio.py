@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
-from paceline_autoscaler.memory import Moment, covered_s, memory_of, peak, recall, with_memory
-from paceline_autoscaler.nouns import Gap, State, WorkerLoad
-from paceline_autoscaler.picture import Group, Picture
-from paceline_autoscaler.policies.proposal import Draft, Proposal, join
+from paceline_autoscaler.memory import DemandSample, covered_s, memory_of, peak, record_demand, with_memory
+from paceline_autoscaler.nouns import LearnedState, MissingSignal, WorkerLoad
+from paceline_autoscaler.picture import RoleEstimate, WorkEstimate
+from paceline_autoscaler.policies.proposal import Proposal, RankedProposal, join
 from paceline_core.registry.enums import ScaleReason
 
 WINDOW_S = 300.0
@@ -21,39 +21,41 @@ WAITING_PER_REPLICA = 5.0
 OPEN_SHARE = 0.7
 KV_SHARE = 0.7
 
-Signal = Callable[[Group, Picture], float]
+Signal = Callable[[RoleEstimate, WorkEstimate], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
+class TargetTracking:
     """One such law. `signal` gives the replicas that would be just at the target; `name` is the policy's."""
 
     name: str
     signal: Signal
 
-    def propose(self, picture: Picture, state: State) -> tuple[Proposal, State]:
+    def propose(self, picture: WorkEstimate, state: LearnedState) -> tuple[Proposal, LearnedState]:
         """Each role's pools by themselves, then joined."""
         drafts = []
         for group in picture.groups:
             need = self.signal(group, picture)
-            moment = Moment(picture.observation.now, need, group.ready, Gap.GATEWAYS not in picture.gaps)
-            memory = recall(memory_of(state, group.role), moment, WINDOW_S)
+            moment = DemandSample(
+                picture.observation.now, need, group.ready, MissingSignal.GATEWAYS not in picture.gaps
+            )
+            memory = record_demand(memory_of(state, group.role), moment, WINDOW_S)
             state = with_memory(state, memory)
             settled = covered_s(memory, moment.now) >= WINDOW_S
             drafts.append(self._draft(group, need, peak(memory) if settled else None))
         return join(drafts), state
 
-    def _draft(self, group: Group, need: float, highest: float | None) -> Draft:
+    def _draft(self, group: RoleEstimate, need: float, highest: float | None) -> RankedProposal:
         told = f"{self.name} needs {need:.2f} replicas at the target"
         if need > group.desired * (1 + TOLERANCE):
-            return Draft(Proposal(spread(group, ceil(need)), ScaleReason.DEMAND, told), 3)
+            return RankedProposal(Proposal(spread(group, ceil(need)), ScaleReason.DEMAND, told), 3)
         if highest is not None and 0 < ceil(highest) < group.desired and need < group.desired * (1 - TOLERANCE):
             body = f"{told}, and {highest:.2f} at most in the last {WINDOW_S:.0f} s"
-            return Draft(Proposal(spread(group, ceil(highest)), ScaleReason.CONSOLIDATE, body), 2)
-        return Draft(Proposal(group.counts(), ScaleReason.STEADY, told))
+            return RankedProposal(Proposal(spread(group, ceil(highest)), ScaleReason.CONSOLIDATE, body), 2)
+        return RankedProposal(Proposal(group.counts(), ScaleReason.STEADY, told))
 
 
-def spread(group: Group, total: int) -> dict[str, int]:
+def spread(group: RoleEstimate, total: int) -> dict[str, int]:
     """Counts that sum to `total`: more go to the cheapest pool with room, fewer come from the dearest."""
     counts = group.counts()
     surplus = total - sum(counts.values())
@@ -71,24 +73,24 @@ def spread(group: Group, total: int) -> dict[str, int]:
     return counts
 
 
-def waiting(group: Group, picture: Picture) -> float:
+def waiting(group: RoleEstimate, picture: WorkEstimate) -> float:
     """Requests waiting anywhere, over five a replica."""
     queued = sum(max(cls.queued, cls.held) for cls in picture.observation.demand.classes)
     return (queued + sum(load.waiting for load in _loads(group))) / WAITING_PER_REPLICA
 
 
-def open_requests(group: Group, picture: Picture) -> float:
+def open_requests(group: RoleEstimate, picture: WorkEstimate) -> float:
     """Requests open at the gateways, over 70 % of a replica's slots."""
     slots = max((load.slots for load in _loads(group)), default=0)
     opened = sum(cls.in_flight for cls in picture.observation.demand.classes)
     return opened / (OPEN_SHARE * slots) if slots else 0.0
 
 
-def kv_pages(group: Group, picture: Picture) -> float:
+def kv_pages(group: RoleEstimate, picture: WorkEstimate) -> float:
     """The used share of KV pages, summed over replicas, over 70 %."""
     del picture
     return sum(load.kv_used for load in _loads(group)) / KV_SHARE
 
 
-def _loads(group: Group) -> list[WorkerLoad]:
+def _loads(group: RoleEstimate) -> list[WorkerLoad]:
     return [load for column in group.columns for load in column.view.loads]

@@ -9,14 +9,14 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable
 
 from paceline_autoscaler.demand import SILENCE_S, DemandMeter
-from paceline_autoscaler.isolations import Isolations
+from paceline_autoscaler.isolations import IsolationEvents
 from paceline_autoscaler.nouns import Demand
 from paceline_autoscaler.now import Now
-from paceline_autoscaler.signals.streams import Streams
+from paceline_autoscaler.signals.streams import ReportStreams
 from paceline_core.auth.internal_token import GATEWAY_AUDIENCE
-from paceline_core.telemetry import Complaints, get_logger
+from paceline_core.telemetry import FaultLog, get_logger
 from paceline_core.wire import DemandReport
-from paceline_core.wire.stream import Link, Place
+from paceline_core.wire.stream import StreamClient, StreamSource
 
 RESOLVE_S = 2.0
 _RESOLVE_LIMIT_S = 3.0
@@ -33,26 +33,26 @@ async def resolve(host: str, port: int) -> tuple[str, ...]:
     return tuple(sorted(four or {str(info[4][0]) for info in found}))
 
 
-class Gateways:
+class GatewayDemand:
     """Demand over all gateways. `on_held` is called when a report shows held requests, or one that is isolated."""
 
     def __init__(
         self,
         addresses: Iterable[str],
-        link: Link,
+        link: StreamClient,
         now: Now,
         on_held: Callable[[], None],
         resolver: Resolve = resolve,
     ) -> None:
         self._found: dict[str, tuple[str, ...]] = dict.fromkeys(addresses, ())
-        self._streams = Streams(DemandReport, link, self._on_report)
+        self._streams = ReportStreams(DemandReport, link, self._on_report)
         self._clock = link.clock
         self._now = now
         self._on_held = on_held
         self._resolve = resolver
         self._meter = DemandMeter()
-        self.isolations = Isolations()
-        self._complaints = Complaints(_log)
+        self.isolations = IsolationEvents()
+        self._complaints = FaultLog(_log)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -94,13 +94,15 @@ class Gateways:
                 continue
             self._complaints.end(f"no gateway is found at {address}")
             self._found[address] = tuple(f"{_in_url(ip)}:{port}" for ip in found)
-        self._streams.follow(Place(host, f"http://{host}/internal/demand", GATEWAY_AUDIENCE) for host in self.hosts)
+        self._streams.follow(
+            StreamSource(host, f"http://{host}/internal/demand", GATEWAY_AUDIENCE) for host in self.hosts
+        )
 
     async def close(self) -> None:
         """Close the streams."""
         await self._streams.close()
 
-    def _on_report(self, _: Place, report: DemandReport) -> None:
+    def _on_report(self, _: StreamSource, report: DemandReport) -> None:
         self._meter.on(report, self._now())
         news = self.isolations.on(report, self._clock.utc())
         if news or any(cls.held for service in report.services for cls in service.classes):

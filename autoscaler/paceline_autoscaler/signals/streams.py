@@ -8,33 +8,33 @@ from typing import Generic, TypeVar
 
 from paceline_core.tasks import cancel
 from paceline_core.wire import Message
-from paceline_core.wire.stream import Link, Place, keep_reading
+from paceline_core.wire.stream import StreamClient, StreamSource, subscribe
 
 M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
-class Heard(Generic[M]):
+class Received(Generic[M]):
     """A line, and the monotonic time at which it came."""
 
     message: M
     at: float
 
 
-class Streams(Generic[M]):
+class ReportStreams(Generic[M]):
     """One stream for each place. `on_line` is called on the event loop for every line, in order.
 
     A line that it refuses with InvalidInput counts for nothing, and breaks the stream.
     """
 
-    def __init__(self, kind: type[M], link: Link, on_line: Callable[[Place, M], None]) -> None:
+    def __init__(self, kind: type[M], link: StreamClient, on_line: Callable[[StreamSource, M], None]) -> None:
         self._kind = kind
         self._link = link
         self._on_line = on_line
-        self._tasks: dict[Place, asyncio.Task[None]] = {}
-        self.heard: dict[str, Heard[M]] = {}
+        self._tasks: dict[StreamSource, asyncio.Task[None]] = {}
+        self.heard: dict[str, Received[M]] = {}
 
-    def follow(self, places: Iterable[Place]) -> None:
+    def follow(self, places: Iterable[StreamSource]) -> None:
         """These are the places now: open what is missing, close and forget what is gone."""
         wanted = set(places)
         for place in [place for place in self._tasks if place not in wanted]:
@@ -54,9 +54,9 @@ class Streams(Generic[M]):
         self._tasks.clear()
         await cancel(*tasks)
 
-    async def _read(self, place: Place) -> None:
+    async def _read(self, place: StreamSource) -> None:
         def heard(message: M) -> None:
             self._on_line(place, message)
-            self.heard[place.name] = Heard(message, self._link.clock.monotonic())
+            self.heard[place.name] = Received(message, self._link.clock.monotonic())
 
-        await keep_reading(self._kind, place, self._link, heard, lambda _refused: None)
+        await subscribe(self._kind, place, self._link, heard, lambda _refused: None)

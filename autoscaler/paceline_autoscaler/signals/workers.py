@@ -3,24 +3,24 @@
 from collections.abc import Callable, Iterable
 
 from paceline_autoscaler.nouns import WorkerLoad
-from paceline_autoscaler.signals.streams import Streams
+from paceline_autoscaler.signals.streams import ReportStreams
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import Endpoint, ServiceEndpoints
 from paceline_core.wire import LoadReport, WorkerState
-from paceline_core.wire.stream import Link, Place
+from paceline_core.wire.stream import StreamClient, StreamSource
 
 SILENCE_S = 12.0
 OnLoad = Callable[[str, str, LoadReport], None]
 
 
-class Workers:
+class WorkerLoads:
     """Load reports of every worker of every service; `on_load` gets each line, with the service and the worker.
 
     Both are those of the list of workers: what a worker calls itself is believed of nobody else.
     """
 
-    def __init__(self, link: Link, on_load: OnLoad = lambda _service, _worker, _report: None) -> None:
-        self._streams = Streams(LoadReport, link, self._on_line)
+    def __init__(self, link: StreamClient, on_load: OnLoad = lambda _service, _worker, _report: None) -> None:
+        self._streams = ReportStreams(LoadReport, link, self._on_line)
         self._on_load = on_load
 
     def follow(self, services: Iterable[ServiceEndpoints]) -> None:
@@ -34,7 +34,7 @@ class Workers:
         found = {name.removeprefix(prefix): load_of(report) for name, report in fresh if name.startswith(prefix)}
         return {name: load for name, load in found.items() if load is not None}
 
-    def _on_line(self, place: Place, report: LoadReport) -> None:
+    def _on_line(self, place: StreamSource, report: LoadReport) -> None:
         service = place.audience
         if report.service != service:
             raise InvalidInput("service", f"{report.service!r} answers where {service!r} should be")
@@ -62,6 +62,6 @@ def load_of(report: LoadReport) -> WorkerLoad | None:
     )
 
 
-def _place(service: str, endpoint: Endpoint) -> Place:
+def _place(service: str, endpoint: Endpoint) -> StreamSource:
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    return Place(f"{service}/{endpoint.name}", f"http://{host}:{endpoint.port}/internal/load", service)
+    return StreamSource(f"{service}/{endpoint.name}", f"http://{host}:{endpoint.port}/internal/load", service)

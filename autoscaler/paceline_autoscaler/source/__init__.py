@@ -1,36 +1,36 @@
 """Where the measured promise comes from: Prometheus, or our own scrapes; six answers either way."""
 
 from paceline_autoscaler.source.answers import (
-    Answer,
     Empty,
     Error,
     ErrorKind,
+    MetricSample,
     MetricsSource,
     NaN,
     Partial,
-    Sample,
+    QueryAnswer,
     Stale,
     Value,
     cause_of,
 )
-from paceline_autoscaler.source.embedded import EmbeddedSource
+from paceline_autoscaler.source.embedded import ScrapeSource
 from paceline_autoscaler.source.prometheus import PrometheusSource
-from paceline_autoscaler.source.questions import Growth, Quantile, Question, observed, promql, verdicts
+from paceline_autoscaler.source.questions import HistogramQuantile, Increase, Query, observed, promql, verdicts
 
 __all__ = [
-    "Answer",
-    "EmbeddedSource",
     "Empty",
     "Error",
     "ErrorKind",
-    "Growth",
+    "HistogramQuantile",
+    "Increase",
+    "MetricSample",
     "MetricsSource",
     "NaN",
     "Partial",
     "PrometheusSource",
-    "Quantile",
-    "Question",
-    "Sample",
+    "Query",
+    "QueryAnswer",
+    "ScrapeSource",
     "Stale",
     "Value",
     "cause_of",

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from paceline_autoscaler.source.questions import Question
+from paceline_autoscaler.source.questions import Query
 from paceline_core.registry.enums import QueryResult
 
 CAUSE_LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MetricSample:
     """One series of an answer."""
 
     labels: Mapping[str, str]
@@ -28,7 +28,7 @@ class Sample:
 class Value:
     """Numbers, the newest of them scraped `age_s` ago. Series that are NaN are left out, unless all are."""
 
-    samples: tuple[Sample, ...]
+    samples: tuple[MetricSample, ...]
     age_s: float
     result = QueryResult.VALUE
 
@@ -83,10 +83,10 @@ class Error:
     result = QueryResult.ERROR
 
 
-Answer = Value | Empty | NaN | Stale | Partial | Error
+QueryAnswer = Value | Empty | NaN | Stale | Partial | Error
 
 
-def cause_of(answer: Answer) -> str:
+def cause_of(answer: QueryAnswer) -> str:
     """Why there is no value, in words that stay the same while the cause does; empty where there is nothing to add."""
     match answer:
         case Error(kind, detail):
@@ -105,7 +105,7 @@ def _short(words: str) -> str:
     return text if len(text) <= CAUSE_LIMIT else f"{text[: CAUSE_LIMIT - 1]}…"
 
 
-def judge(samples: Sequence[Sample], age_s: float | None, stale_after_s: float) -> Answer:
+def judge(samples: Sequence[MetricSample], age_s: float | None, stale_after_s: float) -> QueryAnswer:
     """Which of the answers these samples are; `age_s` None: the source has never seen the series."""
     if age_s is None:
         return Empty()
@@ -125,7 +125,7 @@ class MetricsSource(Protocol):
         """Its URL without credentials, or what is scraped in place of one."""
         ...
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: Query) -> QueryAnswer:
         """One of the six answers."""
         ...
 

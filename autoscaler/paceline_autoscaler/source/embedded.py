@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Iterator
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from paceline_autoscaler.source.answers import Answer, Empty, Error, ErrorKind, Partial, Stale, judge
-from paceline_autoscaler.source.history import History, Scrape, Series, evaluate
-from paceline_autoscaler.source.questions import HISTOGRAMS, VERDICTS, Question
+from paceline_autoscaler.source.answers import Empty, Error, ErrorKind, Partial, QueryAnswer, Stale, judge
+from paceline_autoscaler.source.history import SampleWindow, Scrape, Series, evaluate
+from paceline_autoscaler.source.questions import HISTOGRAMS, VERDICTS, Query
 from paceline_core.clock import Clock
 
 BODY_LIMIT = 8 << 20
 _PREFIXES = (VERDICTS, *(f"{name}_bucket" for name in HISTOGRAMS.values()))
 
 
-class EmbeddedSource:
+class ScrapeSource:
     """Scrapes the `targets` (URLs of `/metrics`) every `scrape_s`; `run` does so until cancelled."""
 
     def __init__(
@@ -38,7 +38,7 @@ class EmbeddedSource:
         self._scrape_s = scrape_s
         self._keep_s = keep_s
         self._stale_after_s = 5 * scrape_s
-        self._histories: dict[str, History] = {}
+        self._histories: dict[str, SampleWindow] = {}
         self._faults: dict[str, str] = {}
 
     @property
@@ -55,11 +55,11 @@ class EmbeddedSource:
     async def scrape(self) -> None:
         """One round over all targets at once."""
         targets = set(self._targets())
-        self._histories = {url: self._histories.get(url) or History(self._keep_s) for url in sorted(targets)}
+        self._histories = {url: self._histories.get(url) or SampleWindow(self._keep_s) for url in sorted(targets)}
         self._faults = {url: fault for url, fault in self._faults.items() if url in targets}
         await asyncio.gather(*(self._scrape(url) for url in targets))
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: Query) -> QueryAnswer:
         """One of the six answers, from what has been scraped."""
         now = self._clock.monotonic()
         ages = {url: history.age(now) for url, history in self._histories.items()}
@@ -73,7 +73,7 @@ class EmbeddedSource:
         samples = evaluate(question, self._histories.values(), now)
         return judge(samples, max(ages.values()), self._stale_after_s)
 
-    def _blind(self, age_s: float) -> Answer:
+    def _blind(self, age_s: float) -> QueryAnswer:
         if age_s < float("inf"):
             return Stale(age_s)
         return Error(ErrorKind.UNREACHABLE, "; ".join(f"{url}: {fault}" for url, fault in self._faults.items())[:200])

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from paceline_autoscaler.source.answers import Sample
-from paceline_autoscaler.source.questions import Growth, Quantile, Question, series
+from paceline_autoscaler.source.answers import MetricSample
+from paceline_autoscaler.source.questions import HistogramQuantile, Increase, Query, series
 
 Labels = tuple[tuple[str, str], ...]
 Series = tuple[str, Labels]
@@ -26,7 +26,7 @@ class Scrape:
 
 
 @dataclass(slots=True)
-class History:
+class SampleWindow:
     """The scrapes of one target, newest last; older than `keep_s` are dropped."""
 
     keep_s: float
@@ -43,16 +43,18 @@ class History:
         return now - self.scrapes[-1].at if self.scrapes else math.inf
 
 
-def evaluate(question: Question, histories: Iterable[History], now: float) -> list[Sample]:
+def evaluate(question: Query, histories: Iterable[SampleWindow], now: float) -> list[MetricSample]:
     """Answer a question from all targets' scrapes; an empty list when no series matched."""
     match question:
-        case Growth():
-            return [Sample(dict(key), value) for key, value in _growth(question, question.by, histories, now).items()]
-        case Quantile():
+        case Increase():
+            return [
+                MetricSample(dict(key), value) for key, value in _growth(question, question.by, histories, now).items()
+            ]
+        case HistogramQuantile():
             return _quantiles(question, _growth(question, (*question.by, "le"), histories, now))
 
 
-def _growth(question: Question, by: tuple[str, ...], histories: Iterable[History], now: float) -> dict[Labels, float]:
+def _growth(question: Query, by: tuple[str, ...], histories: Iterable[SampleWindow], now: float) -> dict[Labels, float]:
     wanted, name = set(question.match), series(question)
     totals: dict[Labels, float] = {}
     for history in histories:
@@ -69,12 +71,12 @@ def _rise(points: list[float]) -> float:
     return sum(new - old if new >= old else new for old, new in pairwise(points))
 
 
-def _quantiles(question: Quantile, buckets: Mapping[Labels, float]) -> list[Sample]:
+def _quantiles(question: HistogramQuantile, buckets: Mapping[Labels, float]) -> list[MetricSample]:
     groups: dict[Labels, list[tuple[float, float]]] = {}
     for labels, count in buckets.items():
         edge = float(dict(labels)["le"])
         groups.setdefault(tuple(item for item in labels if item[0] != "le"), []).append((edge, count))
-    return [Sample(dict(group), bucket_quantile(question.quantile, edges)) for group, edges in groups.items()]
+    return [MetricSample(dict(group), bucket_quantile(question.quantile, edges)) for group, edges in groups.items()]
 
 
 def bucket_quantile(quantile: float, buckets: list[tuple[float, float]]) -> float:

@@ -19,8 +19,8 @@ from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from urllib3.util.retry import Retry
 
-from paceline_autoscaler.source.answers import CAUSE_LIMIT, Answer, Error, ErrorKind, Partial, Sample, judge
-from paceline_autoscaler.source.questions import Question, promql, selector
+from paceline_autoscaler.source.answers import CAUSE_LIMIT, Error, ErrorKind, MetricSample, Partial, QueryAnswer, judge
+from paceline_autoscaler.source.questions import Query, promql, selector
 
 OUTSTANDING = 8
 _AGE = "paceline_age"
@@ -44,11 +44,11 @@ class PrometheusSource:
         parts = urlsplit(self._url)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: Query) -> QueryAnswer:
         """One of the six answers."""
         return await self.query(promql(question), selector(question))
 
-    async def query(self, expression: str, series: str) -> Answer:
+    async def query(self, expression: str, series: str) -> QueryAnswer:
         """Answer any PromQL vector expression; `series` selects the raw series whose newest sample gives the age."""
         text = f'({expression}) or label_replace({self._age_of(series)}, "{_AGE}", "s", "", "")'
         try:
@@ -66,11 +66,11 @@ class PrometheusSource:
         back = max(self._stale_after_s * 4, 60.0)
         return f"time() - max(max_over_time(timestamp({series})[{back:.0f}s:{step:.0f}s]))"
 
-    async def _in_thread(self, work: Callable[[], Answer]) -> Answer:
+    async def _in_thread(self, work: Callable[[], QueryAnswer]) -> QueryAnswer:
         if not self._free.acquire(blocking=False):
             return Error(ErrorKind.BUSY, f"{OUTSTANDING} questions are still without an answer")
         loop = asyncio.get_running_loop()
-        answered: asyncio.Future[Answer] = loop.create_future()
+        answered: asyncio.Future[QueryAnswer] = loop.create_future()
 
         def run() -> None:
             try:
@@ -83,7 +83,7 @@ class PrometheusSource:
         threading.Thread(target=run, name="prometheus", daemon=True).start()
         return await answered
 
-    def _fetch(self, text: str) -> Answer:
+    def _fetch(self, text: str) -> QueryAnswer:
         warnings: list[str] = []
         with requests.Session() as session:
             session.trust_env = False
@@ -100,10 +100,12 @@ class PrometheusSource:
             except requests.RequestException as error:
                 return Error(ErrorKind.UNREACHABLE, _reason(error))
 
-    def _read(self, result: list[dict[str, Any]], warnings: list[str]) -> Answer:
+    def _read(self, result: list[dict[str, Any]], warnings: list[str]) -> QueryAnswer:
         if warnings:
             return Partial(tuple(warnings))
-        samples = [Sample(item["metric"], float(item["value"][1])) for item in result if _AGE not in item["metric"]]
+        samples = [
+            MetricSample(item["metric"], float(item["value"][1])) for item in result if _AGE not in item["metric"]
+        ]
         ages = [float(item["value"][1]) for item in result if _AGE in item["metric"]]
         return judge(samples, max(ages[0], 0.0) if ages else None, self._stale_after_s)
 
@@ -115,7 +117,7 @@ def _reason(error: requests.RequestException) -> str:
     return text[:CAUSE_LIMIT]
 
 
-def _settle(answered: "asyncio.Future[Answer]", answer: Answer) -> None:
+def _settle(answered: "asyncio.Future[QueryAnswer]", answer: QueryAnswer) -> None:
     if not answered.done():
         answered.set_result(answer)
 

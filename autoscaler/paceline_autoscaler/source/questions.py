@@ -15,7 +15,7 @@ HISTOGRAMS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class Increase:
     """How much a counter grew over the window, summed by labels."""
 
     metric: str
@@ -25,7 +25,7 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantile:
+class HistogramQuantile:
     """A quantile of a histogram's observations in the window, by labels; NaN where there were none."""
 
     metric: str
@@ -35,36 +35,36 @@ class Quantile:
     quantile: float
 
 
-Question = Growth | Quantile
+Query = Increase | HistogramQuantile
 
 
-def verdicts(namespace: str, name: str, window_s: float) -> Growth:
+def verdicts(namespace: str, name: str, window_s: float) -> Increase:
     """Requests of a service judged good or bad, by class and target."""
-    return Growth(VERDICTS, _service(namespace, name), ("class", "slo", "verdict"), window_s)
+    return Increase(VERDICTS, _service(namespace, name), ("class", "slo", "verdict"), window_s)
 
 
-def observed(namespace: str, name: str, metric: str, quantile: float, window_s: float) -> Quantile:
+def observed(namespace: str, name: str, metric: str, quantile: float, window_s: float) -> HistogramQuantile:
     """What a latency quantile was, by class; `metric` is ttft, tpot or e2e."""
-    return Quantile(HISTOGRAMS[metric], _service(namespace, name), ("class",), window_s, quantile)
+    return HistogramQuantile(HISTOGRAMS[metric], _service(namespace, name), ("class",), window_s, quantile)
 
 
-def promql(question: Question) -> str:
+def promql(question: Query) -> str:
     """The question as a PromQL expression."""
     window = f"[{round(question.window_s * 1000)}ms]"
     match question:
-        case Growth():
+        case Increase():
             return f"sum by ({', '.join(question.by)}) (increase({selector(question)}{window}))"
-        case Quantile():
+        case HistogramQuantile():
             by = ", ".join((*question.by, "le"))
             return f"histogram_quantile({question.quantile}, sum by ({by}) (rate({selector(question)}{window})))"
 
 
-def series(question: Question) -> str:
+def series(question: Query) -> str:
     """The name of the series that the question reads."""
-    return f"{question.metric}_bucket" if isinstance(question, Quantile) else question.metric
+    return f"{question.metric}_bucket" if isinstance(question, HistogramQuantile) else question.metric
 
 
-def selector(question: Question) -> str:
+def selector(question: Query) -> str:
     """The PromQL selector of those series, label values escaped."""
     matchers = ",".join(f'{name}="{_escape(value)}"' for name, value in question.match)
     return f"{series(question)}{{{matchers}}}"

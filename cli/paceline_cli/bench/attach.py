@@ -10,7 +10,7 @@ from paceline_cli.supervisor.keys import KeyFile
 from paceline_cli.supervisor.rundir import RunRecord, read_record
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput, Unreachable
-from paceline_core.kube import Cluster, Key, Listed, LocalCluster, ScaleTarget
+from paceline_core.kube import Cluster, Listed, LocalCluster, ObjectKey, ScaleTarget
 from paceline_core.objects import InferenceService, ResolvedService, read, resolve
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 
@@ -29,7 +29,7 @@ class Attached:
     @property
     def scale_targets(self) -> list[ScaleTarget]:
         """The pools to watch."""
-        return [ScaleTarget(Key.parse(self.service.key), pool.name) for pool in self.service.pools]
+        return [ScaleTarget(ObjectKey.parse(self.service.key), pool.name) for pool in self.service.pools]
 
 
 async def attach(state: Path, model: str | None, clock: Clock, limit_s: float = LIST_LIMIT_S) -> Attached:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from paceline_cli.bench.samples import Arrival, Ending, Sample
+from paceline_cli.bench.samples import Arrival, Ending, RequestSample
 from paceline_cli.bench.sse import ChatStream
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
@@ -23,7 +23,7 @@ REFUSAL_LIMIT = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class BenchTarget:
     """Where requests go: an OpenAI base URL (with or without `/v1`), a key and a model's public name."""
 
     url: str
@@ -140,7 +140,7 @@ class Exchange(asyncio.Protocol):
 class Client:
     """Sends requests to one target; each ends within `limit` seconds."""
 
-    def __init__(self, target: Target, clock: Clock, limit: float) -> None:
+    def __init__(self, target: BenchTarget, clock: Clock, limit: float) -> None:
         self._target = target
         self._host, self._port, tls = target.address
         self._tls = ssl.create_default_context() if tls else None
@@ -151,11 +151,11 @@ class Client:
         """The bytes to send, made ahead of their time."""
         return self._target.request(prompt, output_tokens)
 
-    async def send(self, arrival: Arrival, request: bytes) -> Sample:
+    async def send(self, arrival: Arrival, request: bytes) -> RequestSample:
         """One exchange; never raises for what the other side does. Times are the clock's."""
         sent = self._clock.monotonic()
         exchange = Exchange(request, self._clock)
-        unsent = Sample(arrival, Ending.UNREACHABLE, sent=sent)
+        unsent = RequestSample(arrival, Ending.UNREACHABLE, sent=sent)
         try:
             async with asyncio.timeout(self._limit):
                 await self._converse(exchange)
@@ -165,7 +165,7 @@ class Client:
         except OSError as error:
             return replace(unsent, end=self._clock.monotonic(), detail=str(error))
         content, usage = tuple(exchange.content), exchange.stream.usage
-        return Sample(arrival, ending, sent, self._clock.monotonic(), content, usage, detail)
+        return RequestSample(arrival, ending, sent, self._clock.monotonic(), content, usage, detail)
 
     async def _converse(self, exchange: Exchange) -> None:
         loop = asyncio.get_running_loop()

@@ -14,10 +14,10 @@ import typer
 from rich.console import Console
 
 from paceline_cli.bench.attach import Attached, attach
-from paceline_cli.bench.client import Client, Target
+from paceline_cli.bench.client import BenchTarget, Client
 from paceline_cli.bench.decisions import LEDGER, taken
-from paceline_cli.bench.options import Options, ProfileName, profile_of
-from paceline_cli.bench.own_stack import own_stack
+from paceline_cli.bench.options import BenchOptions, ProfileName, profile_of
+from paceline_cli.bench.own_stack import temporary_stack
 from paceline_cli.bench.profiles import Profile
 from paceline_cli.bench.promise import parse_target
 from paceline_cli.bench.report import Report, Run
@@ -81,7 +81,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one argument an option
     as_json: AsJson = False,
 ) -> None:
     """Without --file and --url, the run in --state is measured, with its key and its service's promise."""
-    options = Options(profile, rate, burst_rate, duration, prompt_tokens, output_tokens)
+    options = BenchOptions(profile, rate, burst_rate, duration, prompt_tokens, output_tokens)
     load = Load(profile_of(options), seed, tuple(parse_target(text) for text in target or ()), _limit(limit))
     _check_writable(out)
     if file is None and url is None:
@@ -131,7 +131,7 @@ async def measure(where: Where, load: Load, clock: Clock | None = None) -> Repor
             raise InvalidInput("url", "goes without --file; name one of them")
         return await _measure_remote(where, load, clock)
     async with AsyncExitStack() as stack:
-        state = await stack.enter_async_context(own_stack(where.file)) if where.file else where.state
+        state = await stack.enter_async_context(temporary_stack(where.file)) if where.file else where.state
         attached = await attach(state, where.model, clock)
         stack.push_async_callback(attached.cluster.close)
         return await _measure_local(attached, replace(where, state=state), load, clock)
@@ -140,13 +140,13 @@ async def measure(where: Where, load: Load, clock: Clock | None = None) -> Repor
 async def _measure_remote(where: Where, load: Load, clock: Clock) -> Report:
     if not (where.url and where.key and where.model):
         raise InvalidInput("url", "needs --key and --model beside it")
-    client = Client(Target(where.url, where.key, where.model), clock, load.limit_s)
+    client = Client(BenchTarget(where.url, where.key, where.model), clock, load.limit_s)
     return await execute(_run(load, where.url, where.model, load.targets, clock), client, clock)
 
 
 async def _measure_local(attached: Attached, where: Where, load: Load, clock: Clock) -> Report:
     model, url = where.model or attached.service.model.served_name, attached.record.endpoint
-    client = Client(Target(url, where.key or attached.key, model), clock, load.limit_s)
+    client = Client(BenchTarget(url, where.key or attached.key, model), clock, load.limit_s)
     watch = Watch(attached.cluster, attached.scale_targets, clock, scrape)
     observer = Observer(watch, partial(taken, where.state / LEDGER, attached.service.key))
     return await execute(_run(load, url, model, load.targets or promised(attached), clock), client, clock, observer)

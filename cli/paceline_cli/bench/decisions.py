@@ -6,7 +6,7 @@ during the run is read from its current file alone.
 
 from pathlib import Path
 
-from paceline_autoscaler.ledger import Entry, read, replay
+from paceline_autoscaler.ledger import DecisionEntry, read, replay
 from paceline_cli.bench.observe import DecisionRow, Decisions
 from paceline_core.errors import InvalidInput
 
@@ -22,7 +22,7 @@ def taken(ledger: Path, service: str, start: float) -> Decisions | None:
     return Decisions(tuple(_row(entry, start) for entry in entries), len(replay(entries)))
 
 
-def _row(entry: Entry, start: float) -> DecisionRow:
+def _row(entry: DecisionEntry, start: float) -> DecisionRow:
     decision = entry.decision
     return DecisionRow(
         at=entry.observation.now - start,

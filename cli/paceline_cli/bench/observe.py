@@ -64,7 +64,7 @@ class Emulation:
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class BenchObservation:
     """All of it; empty parts mean that nobody could be asked (a remote endpoint)."""
 
     replicas: tuple[Replicas, ...] = ()

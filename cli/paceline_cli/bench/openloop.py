@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 
-from paceline_cli.bench.samples import Arrival, Ending, Sample
+from paceline_cli.bench.samples import Arrival, Ending, RequestSample
 from paceline_core.clock import Clock
 
-Send = Callable[[Arrival, bytes], Awaitable[Sample]]
+Send = Callable[[Arrival, bytes], Awaitable[RequestSample]]
 Prepare = Callable[[Arrival], bytes]
 
 
@@ -24,9 +24,9 @@ class OpenLoop:
     clock: Clock
     in_flight_limit: int = 2000
 
-    async def run(self, arrivals: Iterable[Arrival], start: float) -> list[Sample]:
+    async def run(self, arrivals: Iterable[Arrival], start: float) -> list[RequestSample]:
         """Offer all; samples in order of arrival with times relative to `start` (the clock's monotonic)."""
-        samples: list[Sample] = []
+        samples: list[RequestSample] = []
         tasks: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as group:
             for arrival in arrivals:
@@ -40,17 +40,17 @@ class OpenLoop:
                 task.add_done_callback(tasks.discard)
         return sorted(samples, key=lambda sample: sample.arrival.number)
 
-    async def _offer(self, arrival: Arrival, request: bytes, start: float, samples: list[Sample]) -> None:
+    async def _offer(self, arrival: Arrival, request: bytes, start: float, samples: list[RequestSample]) -> None:
         samples.append(relative(await self.send(arrival, request), start))
 
     async def _until(self, moment: float) -> None:
         await self.clock.sleep(max(moment - self.clock.monotonic(), 0.0))
 
-    def _not_sent(self, arrival: Arrival) -> Sample:
-        return Sample(arrival, Ending.NOT_SENT, detail=f"{self.in_flight_limit} requests were already open")
+    def _not_sent(self, arrival: Arrival) -> RequestSample:
+        return RequestSample(arrival, Ending.NOT_SENT, detail=f"{self.in_flight_limit} requests were already open")
 
 
-def relative(sample: Sample, start: float) -> Sample:
+def relative(sample: RequestSample, start: float) -> RequestSample:
     """The same sample with its clock times counted from `start`."""
     return replace(
         sample,

@@ -26,7 +26,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class BenchOptions:
     """What the user wrote; None takes the profile's default."""
 
     profile: ProfileName
@@ -54,7 +54,7 @@ _DURATIONS: Mapping[ProfileName, str] = {
 }
 
 
-def profile_of(options: Options) -> Profile:
+def profile_of(options: BenchOptions) -> Profile:
     """The profile that the options describe; raises InvalidInput naming the option."""
     size = _SIZES[options.profile]
     rate = _RATES[options.profile] if options.rate is None else options.rate

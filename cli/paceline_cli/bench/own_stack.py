@@ -20,7 +20,7 @@ STOP_LIMIT_S = 120.0
 
 
 @asynccontextmanager
-async def own_stack(file: Path) -> AsyncIterator[Path]:
+async def temporary_stack(file: Path) -> AsyncIterator[Path]:
     """Start what `file` asks for on a free port; yields the state directory once all is ready. Raises Unreachable."""
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as scratch:
         state = Path(scratch) / "state"

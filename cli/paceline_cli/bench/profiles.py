@@ -24,7 +24,7 @@ class Spacing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class LoadPhase:
     """A stretch of one rate, in requests a second."""
 
     name: str
@@ -37,7 +37,7 @@ class Profile:
     """What to offer: phases in order, and the size of every request in tokens."""
 
     name: str
-    phases: tuple[Phase, ...]
+    phases: tuple[LoadPhase, ...]
     prompt_tokens: int
     output_tokens: int
     spacing: Spacing = Spacing.POISSON
@@ -59,12 +59,12 @@ class Profile:
 
 def poisson(rate: float, duration: float, prompt_tokens: int, output_tokens: int) -> Profile:
     """One phase of memoryless arrivals."""
-    return Profile("poisson", (Phase("load", duration, rate),), prompt_tokens, output_tokens)
+    return Profile("poisson", (LoadPhase("load", duration, rate),), prompt_tokens, output_tokens)
 
 
 def steady(rate: float, duration: float, prompt_tokens: int, output_tokens: int) -> Profile:
     """One phase of evenly spaced arrivals."""
-    return Profile("steady", (Phase("load", duration, rate),), prompt_tokens, output_tokens, Spacing.EVEN)
+    return Profile("steady", (LoadPhase("load", duration, rate),), prompt_tokens, output_tokens, Spacing.EVEN)
 
 
 def burst(
@@ -76,7 +76,11 @@ def burst(
 ) -> Profile:
     """Calm, burst, calm again: `durations` of before, burst and after."""
     before, during, after = durations
-    phases = (Phase("before", before, rate), Phase("burst", during, burst_rate), Phase("after", after, rate))
+    phases = (
+        LoadPhase("before", before, rate),
+        LoadPhase("burst", during, burst_rate),
+        LoadPhase("after", after, rate),
+    )
     return Profile("burst", phases, prompt_tokens, output_tokens)
 
 
@@ -101,7 +105,7 @@ def schedule(profile: Profile, seed: int) -> Iterator[Arrival]:
         start += phase.duration
 
 
-def _offsets(phase: Phase, spacing: Spacing, random: Random) -> Iterator[float]:
+def _offsets(phase: LoadPhase, spacing: Spacing, random: Random) -> Iterator[float]:
     if spacing is Spacing.EVEN:
         yield from (i / phase.rate for i in range(math.ceil(phase.duration * phase.rate)))
         return

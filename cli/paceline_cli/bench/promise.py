@@ -3,7 +3,7 @@
 import re
 from typing import cast
 
-from paceline_cli.bench.samples import Ending, Sample
+from paceline_cli.bench.samples import Ending, RequestSample
 from paceline_core.errors import InvalidInput
 from paceline_core.objects import Target
 from paceline_core.objects.fields import Metric
@@ -13,7 +13,7 @@ from paceline_core.units import seconds
 _NAME = re.compile(r"^(ttft|tpot|e2e)_p(50|90|95|99)$")
 
 
-def met(target: Target, sample: Sample) -> bool:
+def met(target: Target, sample: RequestSample) -> bool:
     """One token has no TPOT and keeps it; an answer without text has no TTFT and misses it."""
     if sample.ending is not Ending.OK:
         return False
@@ -21,7 +21,7 @@ def met(target: Target, sample: Sample) -> bool:
     return target.metric == "tpot" if value is None else value <= target.seconds
 
 
-def latency(sample: Sample, metric: Metric) -> float | None:
+def latency(sample: RequestSample, metric: Metric) -> float | None:
     """The sample's latency by that metric, in seconds."""
     match metric:
         case "ttft":

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from paceline_cli.bench.observe import LATENESS_LIMIT, Observation
+from paceline_cli.bench.observe import LATENESS_LIMIT, BenchObservation
 from paceline_cli.bench.profiles import Profile
 from paceline_cli.bench.promise import met
-from paceline_cli.bench.samples import Ending, Sample
+from paceline_cli.bench.samples import Ending, RequestSample
 from paceline_cli.bench.stats import METHOD, Spread, percentile, spread
 from paceline_core.objects import Target
 
@@ -33,7 +33,7 @@ DEFINITIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Attainment:
+class ClassAttainment:
     """One target over some requests; `ratio` is None when none were offered."""
 
     target: str
@@ -53,7 +53,7 @@ class Summary:
     duration: float
     offered: int
     endings: Mapping[str, int]
-    promise: tuple[Attainment, ...]
+    promise: tuple[ClassAttainment, ...]
     goodput_ratio: float | None
     goodput_per_s: float
     ttft: Spread
@@ -104,7 +104,7 @@ class Report:
     overall: Summary
     phases: tuple[Summary, ...]
     timeline: tuple[Window, ...]
-    observation: Observation
+    observation: BenchObservation
     schema: str = SCHEMA
     definitions: Mapping[str, str] = field(default_factory=lambda: DEFINITIONS)
 
@@ -125,7 +125,7 @@ class Run:
     targets: tuple[Target, ...]
 
 
-def report(run: Run, samples: Sequence[Sample], seen: Observation) -> Report:
+def report(run: Run, samples: Sequence[RequestSample], seen: BenchObservation) -> Report:
     """Judge a run."""
     overall = summarise("all", run.profile.duration, samples, run.targets)
     timeline = tuple(windows(samples, run.targets, run.profile.duration))
@@ -149,7 +149,7 @@ def report(run: Run, samples: Sequence[Sample], seen: Observation) -> Report:
     )
 
 
-def summarise(name: str, duration: float, samples: Sequence[Sample], targets: Sequence[Target]) -> Summary:
+def summarise(name: str, duration: float, samples: Sequence[RequestSample], targets: Sequence[Target]) -> Summary:
     """Numbers over some samples, failed ones included; latencies are of those that ended ok."""
     ok = [sample for sample in samples if sample.ending is Ending.OK]
     good = sum(all(met(target, sample) for target in targets) for sample in ok)
@@ -173,15 +173,15 @@ def summarise(name: str, duration: float, samples: Sequence[Sample], targets: Se
     )
 
 
-def attainment(target: Target, samples: Sequence[Sample]) -> Attainment:
+def attainment(target: Target, samples: Sequence[RequestSample]) -> ClassAttainment:
     """One target over offered requests."""
     good, offered = sum(met(target, sample) for sample in samples), len(samples)
     ratio = good / offered if offered else None
     held = None if ratio is None else ratio >= target.objective
-    return Attainment(target.name, target.seconds, target.objective, good, offered, ratio, held)
+    return ClassAttainment(target.name, target.seconds, target.objective, good, offered, ratio, held)
 
 
-def windows(samples: Sequence[Sample], targets: Sequence[Target], duration: float) -> Iterator[Window]:
+def windows(samples: Sequence[RequestSample], targets: Sequence[Target], duration: float) -> Iterator[Window]:
     """The run in stretches of WINDOW_S, the last one perhaps shorter."""
     start = 0.0
     while start < duration:
@@ -211,7 +211,7 @@ def _recovery(begin: float, end: float, timeline: Sequence[Window]) -> float | N
     return broken[-1] - begin if broken[-1] < inside[-1].end else None
 
 
-def _window(start: float, end: float, samples: Sequence[Sample], targets: Sequence[Target]) -> Window:
+def _window(start: float, end: float, samples: Sequence[RequestSample], targets: Sequence[Target]) -> Window:
     parts = [attainment(target, samples) for target in targets]
     ratios = {part.target: part.ratio for part in parts if part.ratio is not None}
     times = sorted(value for sample in samples if (value := sample.ttft) is not None)
@@ -219,19 +219,19 @@ def _window(start: float, end: float, samples: Sequence[Sample], targets: Sequen
     return Window(start, end, len(samples), ratios, attained, percentile(times, 0.95) if times else None)
 
 
-def _phases(run: Run, samples: Sequence[Sample]) -> Iterator[Summary]:
+def _phases(run: Run, samples: Sequence[RequestSample]) -> Iterator[Summary]:
     for phase in run.profile.phases:
         inside = [sample for sample in samples if sample.arrival.phase == phase.name]
         yield summarise(phase.name, phase.duration, inside, run.targets)
 
 
-def _losses(samples: Sequence[Sample]) -> Iterator[Loss]:
+def _losses(samples: Sequence[RequestSample]) -> Iterator[Loss]:
     counts = Counter((str(sample.ending), sample.detail) for sample in samples if sample.ending is not Ending.OK)
     for (ending, detail), count in counts.most_common(LOSSES_SHOWN):
         yield Loss(ending, detail, count)
 
 
-def _void(overall: Summary, seen: Observation) -> Iterator[str]:
+def _void(overall: Summary, seen: BenchObservation) -> Iterator[str]:
     if seen.emulation is not None and seen.emulation.late:
         yield f"the p99 of emulated steps' lateness is above {LATENESS_LIMIT:.0%} of a step"
     late = overall.send_lateness.p99

@@ -30,7 +30,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TokenCounts:
     """Token counts of one answer in the server's own words."""
 
     prompt_tokens: int
@@ -38,7 +38,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class RequestSample:
     """One offered request. `content` holds the arrival time of every event with text; `detail` says why it failed."""
 
     arrival: Arrival
@@ -46,7 +46,7 @@ class Sample:
     sent: float | None = None
     end: float | None = None
     content: tuple[float, ...] = field(default=(), repr=False)
-    usage: Usage | None = None
+    usage: TokenCounts | None = None
     detail: str = ""
 
     @property

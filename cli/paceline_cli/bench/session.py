@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from paceline_cli.bench.client import Client
-from paceline_cli.bench.observe import Decisions, Observation
+from paceline_cli.bench.observe import BenchObservation, Decisions
 from paceline_cli.bench.openloop import OpenLoop
 from paceline_cli.bench.profiles import schedule
 from paceline_cli.bench.prompts import PROBE_WORDS, Calibration, Writer, calibrate
@@ -24,7 +24,7 @@ class Watcher(Protocol):
         """The run starts at `start` of the monotonic clock."""
         ...
 
-    async def end(self) -> Observation:
+    async def end(self) -> BenchObservation:
         """The run is over: sum up."""
         ...
 
@@ -62,7 +62,7 @@ async def _execute(run: Run, client: Client, clock: Clock, observer: Observer | 
         await observer.watch.begin(start)
     samples = await OpenLoop(prepare, client.send, clock).run(schedule(run.profile, run.seed), start)
     await clock.sleep(max(start + run.profile.duration - clock.monotonic(), 0.0))
-    seen = Observation()
+    seen = BenchObservation()
     if observer is not None:
         seen = replace(await observer.watch.end(), decisions=observer.decisions(began))
     return report(run, samples, seen)

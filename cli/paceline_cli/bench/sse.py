@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from paceline_cli.bench.samples import Ending, Usage
+from paceline_cli.bench.samples import Ending, TokenCounts
 
 EVENT_LIMIT = 1 << 20
 FAULTS_LIMIT = 8
@@ -59,7 +59,7 @@ class ChatStream:
     """One chat answer as it arrives. `faults` are sentences, `usage` and `finish` the server's own words."""
 
     def __init__(self, *, expect_usage: bool = True) -> None:
-        self.usage: Usage | None = None
+        self.usage: TokenCounts | None = None
         self.finish: str | None = None
         self.error: str | None = None
         self.faults: list[str] = []
@@ -191,14 +191,14 @@ def _json_object(text: str) -> dict[str, Any]:
     return value
 
 
-def _usage(usage: Any) -> Usage:
+def _usage(usage: Any) -> TokenCounts:
     fields = ("prompt_tokens", "completion_tokens", "total_tokens")
     counts = [count for name in fields if type(count := usage.get(name)) is int] if isinstance(usage, dict) else []
     if len(counts) != 3 or min(counts) < 0:
         raise Malformed("a usage chunk without whole prompt_tokens, completion_tokens and total_tokens")
     if counts[0] + counts[1] != counts[2]:
         raise Malformed("total_tokens is not prompt_tokens + completion_tokens")
-    return Usage(counts[0], counts[1])
+    return TokenCounts(counts[0], counts[1])
 
 
 def _error_text(error: Any) -> str:

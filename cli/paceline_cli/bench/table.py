@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline_cli.bench.observe import Decisions
-from paceline_cli.bench.report import Attainment, Report, Summary
+from paceline_cli.bench.report import ClassAttainment, Report, Summary
 from paceline_cli.bench.samples import Ending
 from paceline_cli.bench.stats import Spread
 
@@ -43,7 +43,7 @@ def _row(summary: Summary) -> Iterator[str]:
     yield f"{summary.output_tokens_per_s:.0f}"
 
 
-def _attained(part: Attainment) -> str:
+def _attained(part: ClassAttainment) -> str:
     return "-" if part.ratio is None else f"{part.ratio:.1%} {'≥' if part.met else '<'} {part.objective:.0%}"
 
 

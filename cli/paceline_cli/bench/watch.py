@@ -13,10 +13,10 @@ import httpx
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from paceline_cli.bench.observe import Buckets, LatenessTally, Observation, Replicas, host_use
+from paceline_cli.bench.observe import BenchObservation, Buckets, LatenessTally, Replicas, host_use
 from paceline_core.clock import Clock
 from paceline_core.errors import PacelineError, Unreachable
-from paceline_core.kube import Changed, Cluster, Endpoint, Gone, Key, Listed, ScaleTarget, ServiceEndpoints
+from paceline_core.kube import Cluster, Deleted, Endpoint, Listed, ObjectKey, ScaleTarget, ServiceEndpoints, Upserted
 from paceline_core.kube.cluster import WatchEvent
 from paceline_core.tasks import cancel
 
@@ -37,7 +37,7 @@ class Watch:
         self._targets = tuple(targets)
         self._clock = clock
         self._scrape = scrape
-        self._workers: dict[Key, tuple[Endpoint, ...]] = {}
+        self._workers: dict[ObjectKey, tuple[Endpoint, ...]] = {}
         self._tally = LatenessTally()
         self._replicas: list[Replicas] = []
         self._cpu: list[float] = []
@@ -57,12 +57,12 @@ class Watch:
         psutil.cpu_percent()
         self._tasks = (asyncio.create_task(self._follow(events)), asyncio.create_task(self._poll()))
 
-    async def end(self) -> Observation:
+    async def end(self) -> BenchObservation:
         """Stop watching and sum up; decisions are somebody else's to add."""
         await self._scrape_all(self._mine(), self._tally.take)
         await self.close()
         host = host_use(psutil.cpu_count() or 1, self._cpu)
-        return Observation(tuple(self._replicas), emulation=self._tally.emulation(), host=host)
+        return BenchObservation(tuple(self._replicas), emulation=self._tally.emulation(), host=host)
 
     async def close(self) -> None:
         """Stop watching."""
@@ -76,9 +76,9 @@ class Watch:
         match event:
             case Listed(items):
                 self._workers = {item.service: item.endpoints for item in items}
-            case Changed(item):
+            case Upserted(item):
                 self._workers[item.service] = item.endpoints
-            case Gone(item):
+            case Deleted(item):
                 self._workers.pop(item.service, None)
 
     async def _poll(self) -> None:

@@ -12,9 +12,9 @@ from typing import Any, Final
 from paceline_cli.cluster.raw import proxied, text
 from paceline_cli.view.decisions import event_time
 from paceline_core.errors import NotFound, PacelineError
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 from paceline_core.kube.cluster import Manifest
 
 AUTOSCALER: Final = "app.kubernetes.io/name=paceline-autoscaler"
@@ -30,7 +30,7 @@ class Ledger:
     entries: tuple[dict[str, Any], ...] = ()
 
 
-async def ledger(api: ApiServer, system: str, key: Key, limit: int) -> Ledger:
+async def ledger(api: KubeClient, system: str, key: ObjectKey, limit: int) -> Ledger:
     """Ask every autoscaler pod; never raises for what is missing or forbidden."""
     try:
         pods = await api.list(RESOURCES["Pod"], system, selector=AUTOSCALER)
@@ -40,7 +40,7 @@ async def ledger(api: ApiServer, system: str, key: Key, limit: int) -> Ledger:
     for pod in pods:
         name = pod["metadata"]["name"]
         try:
-            entries = await _ask(api, Key(system, name), key, limit)
+            entries = await _ask(api, ObjectKey(system, name), key, limit)
         except (PacelineError, ValueError) as error:
             reasons.append(f"{name} cannot be asked ({error})")
             continue
@@ -50,14 +50,14 @@ async def ledger(api: ApiServer, system: str, key: Key, limit: int) -> Ledger:
     return Ledger("; ".join(reasons))
 
 
-async def events(api: ApiServer, key: Key, limit: int) -> list[Manifest]:
+async def events(api: KubeClient, key: ObjectKey, limit: int) -> list[Manifest]:
     """What was said about the service, newest last."""
     fields = f"involvedObject.kind=InferenceService,involvedObject.name={key.name}"
     found = await api.list(RESOURCES["Event"], key.namespace, fields=fields)
     return sorted(found, key=event_time)[-limit:]
 
 
-async def _ask(api: ApiServer, pod: Key, service: Key, limit: int) -> list[dict[str, Any]]:
+async def _ask(api: KubeClient, pod: ObjectKey, service: ObjectKey, limit: int) -> list[dict[str, Any]]:
     query = {"service": str(service), "limit": str(limit)}
     found = json.loads(await text(api, proxied(pod, PORT, "/debug/decisions"), query, limit=LEDGER_LIMIT))
     if not isinstance(found, list):

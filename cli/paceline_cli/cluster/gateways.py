@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from paceline_cli.cluster.raw import proxied, text
-from paceline_cli.top.look import Fetch, Look, Reading, Silent, look
+from paceline_cli.top.look import Fetch, GatewaySnapshot, Reading, UnreachableGateway, look
 from paceline_core.clock import Clock
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 from paceline_core.kube.cluster import Manifest
 
 GATEWAY: Final = "app.kubernetes.io/name=paceline-gateway"
@@ -23,24 +23,24 @@ AT_MOST: Final = 32
 """Gateways that are asked; of more the first by name."""
 
 
-async def looks(api: ApiServer, system: str, service: str, clock: Clock) -> Reading:
+async def looks(api: KubeClient, system: str, service: str, clock: Clock) -> Reading:
     """One look at every gateway that runs."""
     pods = [pod for pod in await api.list(RESOURCES["Pod"], system, selector=GATEWAY) if _runs(pod)]
     if not pods:
-        return [Silent(f"namespace {system}", "no gateway runs there; choose another --system-namespace")]
+        return [UnreachableGateway(f"namespace {system}", "no gateway runs there; choose another --system-namespace")]
     names = sorted(pod["metadata"]["name"] for pod in pods)
-    found: list[Look | Silent] = list(
+    found: list[GatewaySnapshot | UnreachableGateway] = list(
         await asyncio.gather(*(look(name, _fetch(api, system, name), service, clock) for name in names[:AT_MOST]))
     )
-    return [*found, *(Silent(name, f"only {AT_MOST} gateways are asked") for name in names[AT_MOST:])]
+    return [*found, *(UnreachableGateway(name, f"only {AT_MOST} gateways are asked") for name in names[AT_MOST:])]
 
 
 def _runs(pod: Manifest) -> bool:
     return bool((pod.get("status") or {}).get("phase") == "Running")
 
 
-def _fetch(api: ApiServer, system: str, name: str) -> Fetch:
+def _fetch(api: KubeClient, system: str, name: str) -> Fetch:
     async def fetch(path: str, query: Mapping[str, str]) -> str:
-        return await text(api, proxied(Key(system, name), PORT, path), query, limit=ANSWER_LIMIT)
+        return await text(api, proxied(ObjectKey(system, name), PORT, path), query, limit=ANSWER_LIMIT)
 
     return fetch

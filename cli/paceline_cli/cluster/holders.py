@@ -10,9 +10,9 @@ from typing import Final
 
 from paceline_cli.view.columns import age
 from paceline_core.errors import NotFound, PacelineError
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 from paceline_core.kube.cluster import Manifest
 
 LEASES: Final = {"operator": "paceline-operator", "autoscaler": "paceline-autoscaler"}
@@ -22,12 +22,12 @@ Holders = Mapping[str, Manifest | None]
 """The Lease of each part, None where there is none; a part whose Lease may not be read is missing."""
 
 
-async def holders(api: ApiServer, system: str) -> Holders:
+async def holders(api: KubeClient, system: str) -> Holders:
     """What the cluster tells of them."""
     found: dict[str, Manifest | None] = {}
     for part, name in LEASES.items():
         try:
-            found[part] = await api.get(RESOURCES["Lease"], Key(system, name))
+            found[part] = await api.get(RESOURCES["Lease"], ObjectKey(system, name))
         except NotFound:
             found[part] = None
         except PacelineError:

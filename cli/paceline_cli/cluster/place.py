@@ -39,7 +39,7 @@ Keys = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KubeTarget:
     """A cluster by its kubeconfig and context, the namespace asked about, and the one that paceline runs in."""
 
     kubeconfig: Path
@@ -52,11 +52,11 @@ class Place:
         return _checked("--key-namespace", option or key_namespace_of(self.system))
 
 
-def place(kubeconfig: str, context: str, namespace: str, system: str) -> Place:
+def place(kubeconfig: str, context: str, namespace: str, system: str) -> KubeTarget:
     """Fill in what kubectl would; raises InvalidInput when there is no kubeconfig or a name cannot be one."""
     file = _file(kubeconfig)
     chosen = namespace or _namespace(file, context) or "default"
-    return Place(file, context, _checked("--namespace", chosen), _checked("--system-namespace", system))
+    return KubeTarget(file, context, _checked("--namespace", chosen), _checked("--system-namespace", system))
 
 
 def _file(option: str) -> Path:

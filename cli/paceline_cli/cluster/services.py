@@ -3,11 +3,11 @@
 import re
 from typing import Final
 
-from paceline_cli.cluster.place import Place
+from paceline_cli.cluster.place import KubeTarget
 from paceline_core.errors import InvalidInput, NotFound
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.fields import FIXES, LABEL_PATTERN, SERVICE_NAME_PATTERN
 from paceline_core.objects.problems import did_you_mean
@@ -19,7 +19,7 @@ NOT_INSTALLED: Final = (
 )
 
 
-async def services(api: ApiServer, namespace: str) -> list[Manifest]:
+async def services(api: KubeClient, namespace: str) -> list[Manifest]:
     """All of a namespace, or of the cluster (empty), by name. Raises NotFound when paceline is not installed."""
     try:
         found = await api.list(SERVICE, namespace)
@@ -28,7 +28,7 @@ async def services(api: ApiServer, namespace: str) -> list[Manifest]:
     return sorted(found, key=lambda service: (service["metadata"]["namespace"], service["metadata"]["name"]))
 
 
-async def service(api: ApiServer, key: Key) -> Manifest:
+async def service(api: KubeClient, key: ObjectKey) -> Manifest:
     """One by its key. Raises NotFound with the names that are like it."""
     try:
         return await api.get(SERVICE, key)
@@ -37,16 +37,16 @@ async def service(api: ApiServer, key: Key) -> Manifest:
     raise NotFound(_missing(key, names))
 
 
-def named(text: str, place: Place) -> Key:
+def named(text: str, place: KubeTarget) -> ObjectKey:
     """`name` in the namespace asked about, or `namespace/name`; raises InvalidInput for what cannot be one."""
     namespace, slash, name = text.rpartition("/")
     for part, pattern in ((name, SERVICE_NAME_PATTERN), (namespace if slash else place.namespace, LABEL_PATTERN)):
         if not re.fullmatch(pattern, part):
             raise InvalidInput("NAME", f"{text!r} is no service's name ({FIXES[pattern]})")
-    return Key(namespace or place.namespace, name)
+    return ObjectKey(namespace or place.namespace, name)
 
 
-def _missing(key: Key, names: list[str]) -> str:
+def _missing(key: ObjectKey, names: list[str]) -> str:
     said = f"there is no InferenceService {key.name} in namespace {key.namespace}"
     if not names:
         return f"{said}, nor any other; `kubectl paceline status -A` shows those of all namespaces"

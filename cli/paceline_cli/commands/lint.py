@@ -15,12 +15,12 @@ import typer
 
 from paceline_cli.commands import command_app
 from paceline_cli.supervisor.accelerators import accelerators
-from paceline_cli.supervisor.machine import lacking, unserved
-from paceline_cli.supervisor.notes import notes
+from paceline_cli.supervisor.machine import missing_on_host, unsupported_here
+from paceline_cli.supervisor.notes import manifest_warnings
 from paceline_cli.supervisor.wishes import idle_routes, refused
 from paceline_core.errors import InvalidInput
-from paceline_core.manifests import Manifest, Survey, survey
-from paceline_core.objects import Problem
+from paceline_core.manifests import ManifestFile, ParsedManifest, load_manifests
+from paceline_core.objects import FieldError
 from paceline_planner.hardware import foreign_accelerators
 
 app = command_app()
@@ -32,7 +32,8 @@ _TOLD = 100
 class Findings:
     """About one file, each as `place: field: message`: what is wrong, what is worth a second look, what is not served.
 
-    `unserved` is part of `faults`, `lacking` (what only this machine cannot serve) of `notes`.
+    `unsupported_here` is part of `faults`, `missing_on_host` (what only this machine cannot serve) of
+    `manifest_warnings`.
     """
 
     faults: tuple[str, ...] = ()
@@ -54,7 +55,7 @@ def lint(
     ] = None,
     more: Annotated[list[Path] | None, typer.Option("--file", "-f", metavar="FILE", help="One of them.")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Fail on notes too, but for what this machine lacks.")
+        bool, typer.Option("--strict", help="Fail on manifest_warnings too, but for what this machine lacks.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -81,21 +82,21 @@ def examine(files: Sequence[Path]) -> dict[str, Findings]:
     return {name: _findings(found, here if sound else None) for name, found in surveys.items()}
 
 
-def _survey(file: Path) -> Survey:
+def _survey(file: Path) -> ManifestFile:
     try:
-        return survey(file)
+        return load_manifests(file)
     except InvalidInput as error:
-        return Survey([], [Problem(error.field, error.message)])
+        return ManifestFile([], [FieldError(error.field, error.message)])
 
 
-def _findings(found: Survey, here: Sequence[Manifest] | None) -> Findings:
+def _findings(found: ManifestFile, here: Sequence[ParsedManifest] | None) -> Findings:
     own = found.manifests
     known = accelerators(own if here is None else here)
     foreign = refused(own, lambda service: foreign_accelerators(service, known.get))
-    unknown = (*refused(own, unserved), *foreign, *idle_routes(own))
+    unknown = (*refused(own, unsupported_here), *foreign, *idle_routes(own))
     gaps = tuple(f"not served by this version: {problem}" for problem in unknown)
-    absent = tuple(f"not served on this machine: {problem}" for problem in refused(own, lacking))
-    doubts = () if here is None else tuple(notes(own, here))
+    absent = tuple(f"not served on this machine: {problem}" for problem in refused(own, missing_on_host))
+    doubts = () if here is None else tuple(manifest_warnings(own, here))
     return Findings((*map(str, found.faults), *gaps), (*doubts, *absent), gaps, absent)
 
 

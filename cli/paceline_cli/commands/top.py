@@ -11,8 +11,8 @@ from paceline_cli.commands.state import DEFAULT, LIMIT_S, AsJson, State, ask, se
 from paceline_cli.supervisor.control import GATEWAY
 from paceline_cli.supervisor.rundir import read_record
 from paceline_cli.top.look import Fetch, Reading, look
-from paceline_cli.top.outputs import Output, chosen
-from paceline_cli.top.show import EVERY_S, Every, Once, OneService, Pace, show, until_interrupted
+from paceline_cli.top.outputs import TopOutput, chosen
+from paceline_cli.top.show import EVERY_S, Every, Once, OneService, RefreshInterval, show, until_interrupted
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Unreachable
 
@@ -32,10 +32,10 @@ def top(
     key = served(ask(state, "GET", "/run"), service) if service else ""
     output = chosen(as_json=as_json, once=once, terminal=sys.stdout.isatty())
     with until_interrupted(output):
-        asyncio.run(_watch(url, key, Pace(every, once), output))
+        asyncio.run(_watch(url, key, RefreshInterval(every, once), output))
 
 
-async def _watch(url: str, key: str, pace: Pace, output: Output) -> None:
+async def _watch(url: str, key: str, pace: RefreshInterval, output: TopOutput) -> None:
     clock = SystemClock()
     async with httpx.AsyncClient(base_url=url, timeout=LIMIT_S, trust_env=False) as http:
 

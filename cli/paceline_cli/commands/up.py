@@ -10,7 +10,7 @@ import typer
 
 from paceline_cli.commands import command_app
 from paceline_cli.commands.state import DEFAULT, AsJson, State
-from paceline_cli.up.options import DEFAULT_PORT, Options, parse_duration, parse_origins
+from paceline_cli.up.options import DEFAULT_PORT, UpOptions, parse_duration, parse_origins
 from paceline_cli.up.run import up as run_up
 from paceline_cli.view.outputs import choose
 from paceline_core.config import LEVEL_VARIABLE
@@ -41,5 +41,5 @@ def up(  # noqa: PLR0913, PLR0917 - one argument an option
     """Start everything, say how to use it, show how it is, stop everything."""
     level = os.environ.get(LEVEL_VARIABLE, "INFO")
     origins = parse_origins(cors_origin or ())
-    options = Options(tuple(files), state.absolute(), port, parse_duration(duration), check, level, origins)
+    options = UpOptions(tuple(files), state.absolute(), port, parse_duration(duration), check, level, origins)
     asyncio.run(run_up(options, choose(as_json=as_json, terminal=sys.stdout.isatty())))

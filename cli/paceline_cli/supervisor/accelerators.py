@@ -7,14 +7,14 @@ Hole: a profile does not say which compute capability a GPU has; one without bf1
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from paceline_core.manifests import Manifest
+from paceline_core.manifests import ParsedManifest
 from paceline_core.objects import AcceleratorProfile, ResolvedService
 from paceline_planner.cost import budget_doubts
 from paceline_planner.dtypes import Dtype
 from paceline_planner.hardware import CATALOGUE, Accelerator, from_profile, unknown_accelerators
 
 
-def accelerators(here: Iterable[Manifest]) -> Mapping[str, Accelerator]:
+def accelerators(here: Iterable[ParsedManifest]) -> Mapping[str, Accelerator]:
     """By name; a profile replaces what is built in."""
     profiles = (manifest.found for manifest in here if isinstance(manifest.found, AcceleratorProfile))
     return {**CATALOGUE, **{one.name: from_profile(one.name, one.spec) for one in profiles}}

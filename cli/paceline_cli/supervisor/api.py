@@ -12,11 +12,11 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
 
-from paceline_cli.supervisor.store import ENDPOINTS, Store
-from paceline_cli.supervisor.store.feed import Feed, Line
+from paceline_cli.supervisor.store import ENDPOINTS, ObjectStore
+from paceline_cli.supervisor.store.feed import Line, WatchFeed
 from paceline_core.clock import Clock
 from paceline_core.errors import Conflict, InvalidInput, NotFound, PacelineError
-from paceline_core.kube.cluster import Key, Scale, ScaleTarget, ServiceRef
+from paceline_core.kube.cluster import ObjectKey, Scale, ScaleTarget, ServiceRef
 from paceline_core.kube.local import PING_S
 
 NO_CONTENT = 204
@@ -61,7 +61,7 @@ class EventBody(BaseModel):
     extra: dict[str, str] = {}
 
 
-def make_app(store: Store, clock: Clock, on_change: Callable[[], None]) -> FastAPI:
+def make_app(store: ObjectStore, clock: Clock, on_change: Callable[[], None]) -> FastAPI:
     """The routes over a store; `on_change` is called after a scale has changed."""
     app = FastAPI(openapi_url=None)
     app.add_exception_handler(PacelineError, _refused)
@@ -73,7 +73,7 @@ def make_app(store: Store, clock: Clock, on_change: Callable[[], None]) -> FastA
     return app
 
 
-def _add_watches(app: FastAPI, store: Store) -> None:
+def _add_watches(app: FastAPI, store: ObjectStore) -> None:
     @app.get("/watch/{kind}")
     async def watch(kind: str) -> StreamingResponse:
         return _stream(store, kind)
@@ -83,43 +83,43 @@ def _add_watches(app: FastAPI, store: Store) -> None:
         return _stream(store, ENDPOINTS)
 
 
-def _add_scales(app: FastAPI, store: Store, on_change: Callable[[], None]) -> None:
+def _add_scales(app: FastAPI, store: ObjectStore, on_change: Callable[[], None]) -> None:
     @app.get("/scale/{namespace}/{service}/{pool}/{track}")
     async def get_scale(namespace: str, service: str, pool: str, track: str) -> Scale:
-        return store.scales.get(ScaleTarget(Key(namespace, service), pool, track))
+        return store.scales.get(ScaleTarget(ObjectKey(namespace, service), pool, track))
 
     @app.put("/scale/{namespace}/{service}/{pool}/{track}")
     async def set_scale(namespace: str, service: str, pool: str, track: str, body: ScaleBody) -> Scale:
-        scale = store.scales.set(ScaleTarget(Key(namespace, service), pool, track), body.replicas, body.version)
+        scale = store.scales.set(ScaleTarget(ObjectKey(namespace, service), pool, track), body.replicas, body.version)
         on_change()
         return scale
 
 
-def _add_statuses(app: FastAPI, store: Store) -> None:
+def _add_statuses(app: FastAPI, store: ObjectStore) -> None:
     @app.patch("/status/{kind}/{key:path}", status_code=NO_CONTENT)
     async def patch_status(kind: str, key: str, body: StatusBody) -> None:
-        store.objects.patch_status(kind, Key.parse(key), body.status, body.manager, body.version)
+        store.objects.patch_status(kind, ObjectKey.parse(key), body.status, body.manager, body.version)
 
 
-def _add_states(app: FastAPI, store: Store) -> None:
+def _add_states(app: FastAPI, store: ObjectStore) -> None:
     @app.get("/states")
     async def list_states() -> list[dict[str, str]]:
         return [{"service": str(each.key), "uid": each.uid} for each in store.states.list()]
 
     @app.get("/state/{namespace}/{service}")
     async def get_state(namespace: str, service: str, uid: str) -> dict[str, str]:
-        return dict(store.states.get(ServiceRef(Key(namespace, service), uid)))
+        return dict(store.states.get(ServiceRef(ObjectKey(namespace, service), uid)))
 
     @app.put("/state/{namespace}/{service}", status_code=NO_CONTENT)
     async def put_state(namespace: str, service: str, uid: str, body: dict[str, str]) -> None:
-        store.states.put(ServiceRef(Key(namespace, service), uid), body)
+        store.states.put(ServiceRef(ObjectKey(namespace, service), uid), body)
 
     @app.delete("/state/{namespace}/{service}", status_code=NO_CONTENT)
     async def delete_state(namespace: str, service: str, uid: str) -> None:
-        store.states.delete(ServiceRef(Key(namespace, service), uid))
+        store.states.delete(ServiceRef(ObjectKey(namespace, service), uid))
 
 
-def _add_leases_and_events(app: FastAPI, store: Store, clock: Clock) -> None:
+def _add_leases_and_events(app: FastAPI, store: ObjectStore, clock: Clock) -> None:
     @app.put("/lease/{name}", status_code=NO_CONTENT)
     async def take(name: str, body: LeaseBody) -> None:
         store.leases.take(name, body.holder, body.ttl, clock.monotonic())
@@ -137,12 +137,12 @@ def _add_leases_and_events(app: FastAPI, store: Store, clock: Clock) -> None:
         store.add_event(body.model_dump(), clock.utc())
 
 
-def _stream(store: Store, topic: str) -> StreamingResponse:
+def _stream(store: ObjectStore, topic: str) -> StreamingResponse:
     first, feed = store.watch(topic)
     return StreamingResponse(_lines(store, topic, first, feed), media_type="application/x-ndjson")
 
 
-async def _lines(store: Store, topic: str, first: Line, feed: Feed) -> AsyncIterator[bytes]:
+async def _lines(store: ObjectStore, topic: str, first: Line, feed: WatchFeed) -> AsyncIterator[bytes]:
     try:
         yield _encode(first)
         while (line := await feed.next(PING_S)) or not feed.closed:

@@ -7,9 +7,9 @@ from typing import Any
 import yaml
 
 from paceline_cli.supervisor import hops
-from paceline_cli.supervisor.part import PartSpec
+from paceline_cli.supervisor.part import ComponentSpec
 from paceline_cli.supervisor.rundir import write_private
-from paceline_cli.supervisor.site import HOST, NAMESPACE, Site
+from paceline_cli.supervisor.site import HOST, NAMESPACE, RunContext
 from paceline_core.config import FILE_VARIABLE, LEVEL_VARIABLE
 from paceline_core.launch import Probe
 
@@ -32,7 +32,7 @@ class Ports:
     prometheus: int | None
 
 
-def gateway(site: Site, ports: Ports) -> PartSpec:
+def gateway(site: RunContext, ports: Ports) -> ComponentSpec:
     """The front door: the public port, and an admin port for metrics, health and demand."""
     config = {
         "name": GATEWAY,
@@ -48,7 +48,7 @@ def gateway(site: Site, ports: Ports) -> PartSpec:
     return _part(site, GATEWAY, config, ports.gateway, GATEWAY_DRAIN_S + MARGIN_S)
 
 
-def autoscaler(site: Site, ports: Ports) -> PartSpec:
+def autoscaler(site: RunContext, ports: Ports) -> ComponentSpec:
     """The autoscaler, reading attainment from Prometheus if there is one."""
     source = {"url": f"http://{HOST}:{ports.prometheus}", "stale_after_s": STALE_AFTER_S}
     config = {
@@ -65,10 +65,10 @@ def autoscaler(site: Site, ports: Ports) -> PartSpec:
     return _part(site, AUTOSCALER, config, ports.autoscaler, AUTOSCALER_GRACE_S)
 
 
-def _part(site: Site, name: str, config: dict[str, Any], port: int, grace_s: float) -> PartSpec:
+def _part(site: RunContext, name: str, config: dict[str, Any], port: int, grace_s: float) -> ComponentSpec:
     path = site.run.home(name) / f"{name}.yaml"
     write_private(path, yaml.safe_dump(config, sort_keys=False))
-    return PartSpec(
+    return ComponentSpec(
         name=name,
         argv=(sys.executable, "-m", f"paceline_{name}.main"),
         env={FILE_VARIABLE: str(path), LEVEL_VARIABLE: site.log_level},

@@ -14,20 +14,20 @@ from paceline_cli.supervisor import workload
 from paceline_cli.supervisor.logs import trim
 from paceline_cli.supervisor.part import POLL_S, failure
 from paceline_cli.supervisor.replicas import Drain, Start, count, plan
-from paceline_cli.supervisor.site import Site
-from paceline_cli.supervisor.store import Store
-from paceline_cli.supervisor.worker import Hooks, Worker
+from paceline_cli.supervisor.site import RunContext
+from paceline_cli.supervisor.store import ObjectStore
+from paceline_cli.supervisor.worker import Hooks, WorkerProcess
 from paceline_core.clock import rfc3339
 from paceline_core.errors import Unreachable
-from paceline_core.kube.cluster import Key, ScaleTarget, ServiceEndpoints
+from paceline_core.kube.cluster import ObjectKey, ScaleTarget, ServiceEndpoints
 from paceline_core.launch import WorkerLaunch
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.objects.resolved import ResolvedService
-from paceline_core.workload import VALID, Verdict
+from paceline_core.workload import VALID, ConditionValue
 
 TICK_S = 5.0
 LEFT_LOGS = 20
-_ALL_VALID: Mapping[Key, Verdict] = {}
+_ALL_VALID: Mapping[ObjectKey, ConditionValue] = {}
 Publish = Callable[[Iterable[ServiceEndpoints]], None]
 
 
@@ -43,7 +43,7 @@ class Launches(Protocol):
         ...
 
 
-class Fleet:
+class ReplicaManager:
     """Every worker of every service. `publish` is told all endpoints with each pass.
 
     `left_logs`: of how many workers that have left the logs stay. `accepted`: of each service, whether it was judged to
@@ -52,13 +52,13 @@ class Fleet:
 
     def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
         self,
-        site: Site,
-        store: Store,
-        services: Mapping[Key, ResolvedService],
+        site: RunContext,
+        store: ObjectStore,
+        services: Mapping[ObjectKey, ResolvedService],
         launcher: Launches,
         publish: Publish,
         left_logs: int = LEFT_LOGS,
-        accepted: Mapping[Key, Verdict] = _ALL_VALID,
+        accepted: Mapping[ObjectKey, ConditionValue] = _ALL_VALID,
     ) -> None:
         self._site = site
         self._store = store
@@ -66,7 +66,7 @@ class Fleet:
         self._launcher = launcher
         self._publish = publish
         self._accepted = accepted
-        self._workers: list[Worker] = []
+        self._workers: list[WorkerProcess] = []
         self._started: Counter[ScaleTarget] = Counter()
         self._drains: set[asyncio.Task[None]] = set()
         self._left_logs: deque[Path] = deque()
@@ -103,7 +103,7 @@ class Fleet:
         for worker in self._workers:
             worker.kill()
 
-    async def wait_ready(self) -> dict[Key, Unreachable]:
+    async def wait_ready(self) -> dict[ObjectKey, Unreachable]:
         """Return when each service has a ready worker or is given up: those that are, and why."""
         began = self._site.clock.monotonic()
         while True:
@@ -115,7 +115,7 @@ class Fleet:
             await self._site.clock.sleep(POLL_S)
 
     @staticmethod
-    def _why(worker: Worker, late: float) -> Unreachable:
+    def _why(worker: WorkerProcess, late: float) -> Unreachable:
         what = "keeps ending" if worker.failing else f"is not ready after {late:.0f} s"
         return failure(worker.name, what, worker.log, worker.refusal)
 
@@ -124,7 +124,7 @@ class Fleet:
         """Each one as `paceline status` shows it."""
         return [worker.shown for worker in self._workers if not worker.gone]
 
-    def _unserved(self) -> set[Key]:
+    def _unserved(self) -> set[ObjectKey]:
         wanted = {target.service for target in self._store.scales if self._store.scales.get(target).replicas}
         return wanted - {worker.target.service for worker in self._workers if worker.ready}
 
@@ -143,17 +143,17 @@ class Fleet:
     def _start(self, target: ScaleTarget) -> None:
         self._started[target] += 1
         hooks = Hooks(self._launcher.launch, self.wake, self._event)
-        worker = Worker(target, self._started[target], self._site, hooks)
+        worker = WorkerProcess(target, self._started[target], self._site, hooks)
         self._workers.append(worker)
         worker.start()
 
-    def _drain(self, worker: Worker) -> None:
+    def _drain(self, worker: WorkerProcess) -> None:
         drain = worker.drain()
         self._drains.add(drain)
         drain.add_done_callback(self._drains.discard)
         drain.add_done_callback(lambda _: self._release(worker))
 
-    def _release(self, worker: Worker) -> None:
+    def _release(self, worker: WorkerProcess) -> None:
         self._launcher.release(worker.name)
         self._left_logs.append(worker.log)
         if len(self._left_logs) > self._left_logs_limit:
@@ -171,16 +171,16 @@ class Fleet:
             said = workload.status(service, observed, self._site.endpoint, before, now, accepted)
             self._store.objects.patch_status(INFERENCE_SERVICE, key, said, workload.MANAGER)
 
-    def _observed(self, key: Key, service: ResolvedService) -> workload.Observed:
+    def _observed(self, key: ObjectKey, service: ResolvedService) -> workload.ObservedReplicas:
         targets = {pool.name: ScaleTarget(key, pool.name) for pool in service.pools}
         replicas = [worker.replica for worker in self._workers if not worker.gone]
-        return workload.Observed(
+        return workload.ObservedReplicas(
             pools={name: count(target, replicas) for name, target in targets.items()},
             desired=sum(self._store.scales.get(target).replicas for target in targets.values()),
             failing=tuple(w.trouble for w in self._workers if w.target.service == key and w.failing),
         )
 
-    def _endpoints(self, key: Key) -> ServiceEndpoints:
+    def _endpoints(self, key: ObjectKey) -> ServiceEndpoints:
         mine = (worker for worker in self._workers if worker.target.service == key and not worker.gone)
         return ServiceEndpoints(key, tuple(worker.endpoint for worker in mine))
 

@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 
 from paceline_cli.supervisor.site import NAMESPACE
-from paceline_cli.supervisor.store import Store, key_of
+from paceline_cli.supervisor.store import ObjectStore, key_of
 from paceline_cli.supervisor.workload import MANAGER
-from paceline_core.kube.cluster import Key, Manifest
+from paceline_core.kube.cluster import Manifest, ObjectKey
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
-from paceline_core.workload import Status, Verdict, named
-from paceline_operator.plans import Names, plan_profile, plan_route, plan_tenant
+from paceline_core.workload import ConditionValue, Status, named
+from paceline_operator.plans import ModelNameIndex, plan_profile, plan_route, plan_tenant
 
 
-def write(store: Store, time: str) -> Mapping[Key, Verdict]:
+def write(store: ObjectStore, time: str) -> Mapping[ObjectKey, ConditionValue]:
     """Write the statuses of tenants, routes and profiles; return for each service whether it has its served name."""
-    names = Names()
+    names = ModelNameIndex()
     for kind in (INFERENCE_SERVICE, INFERENCE_ROUTE):
         for manifest in store.objects.list(kind):
             names.put(manifest)
@@ -25,7 +25,7 @@ def write(store: Store, time: str) -> Mapping[Key, Verdict]:
     return {key: named(str(key), names.loss((INFERENCE_SERVICE, key))) for key in services}
 
 
-def _status(manifest: Manifest, services: list[str], names: Names, time: str) -> Status | None:
+def _status(manifest: Manifest, services: list[str], names: ModelNameIndex, time: str) -> Status | None:
     match manifest["kind"]:
         case "Tenant":
             return plan_tenant(manifest, services, NAMESPACE, time)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from paceline_cli.supervisor.rundir import PRIVATE_DIR, PRIVATE_FILE, write_private
-from paceline_core.auth import KeyRecord, key_id, new_key, verify
+from paceline_core.auth import ApiKeyRecord, key_id, new_key, verify
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import InvalidInput, NotFound
 
@@ -29,7 +29,7 @@ def in_vain(keys: Iterable["StoredKey"], tenants: Collection[str]) -> Iterator[s
 class StoredKey:
     """A key as the file has it; `created` is RFC 3339 UTC."""
 
-    record: KeyRecord
+    record: ApiKeyRecord
     created: str
 
 
@@ -44,13 +44,13 @@ class KeyFile:
         """Every key, oldest first; raises InvalidInput when the file is damaged."""
         try:
             rows = json.loads(self._path.read_text())["keys"]
-            return [StoredKey(KeyRecord(**row["record"]), row["created"]) for row in rows]
+            return [StoredKey(ApiKeyRecord(**row["record"]), row["created"]) for row in rows]
         except FileNotFoundError:
             return []
         except (ValueError, KeyError, TypeError):
             raise InvalidInput(str(self._path), "is damaged; remove it and create the keys anew") from None
 
-    def create(self, tenant: str, clock: Clock) -> tuple[KeyRecord, str]:
+    def create(self, tenant: str, clock: Clock) -> tuple[ApiKeyRecord, str]:
         """A new key: its record, and its text, which is not stored."""
         record, text = new_key(tenant)
         self._state.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ class KeyFile:
             self._write([*self.all(), StoredKey(record, rfc3339(clock.utc()))])
         return record, text
 
-    def revoke(self, identity: str) -> KeyRecord:
+    def revoke(self, identity: str) -> ApiKeyRecord:
         """Forget a key; raises NotFound."""
         if self._path.exists():
             with self._locked():

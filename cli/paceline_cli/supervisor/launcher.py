@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline_cli.supervisor.ports import is_free
-from paceline_cli.supervisor.site import HOST, Site
+from paceline_cli.supervisor.site import HOST, RunContext
 from paceline_core.config import LEVEL_VARIABLE
-from paceline_core.kube.cluster import Key, ScaleTarget
+from paceline_core.kube.cluster import ObjectKey, ScaleTarget
 from paceline_core.launch import Binding, WorkerLaunch, build
 from paceline_core.objects.resolved import ResolvedService
 
@@ -16,7 +16,7 @@ from paceline_core.objects.resolved import ResolvedService
 class Launcher:
     """Builds launches; a worker keeps its ports from start to start unless somebody else took it meanwhile."""
 
-    def __init__(self, site: Site, services: Mapping[Key, ResolvedService], trust: Path) -> None:
+    def __init__(self, site: RunContext, services: Mapping[ObjectKey, ResolvedService], trust: Path) -> None:
         self._site = site
         self._services = services
         self._trust = trust

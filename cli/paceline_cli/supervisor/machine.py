@@ -6,8 +6,8 @@ from pathlib import Path
 import psutil
 
 from paceline_core.errors import InvalidInput
-from paceline_core.launch import unsupported, wrong_filters
-from paceline_core.objects import Problem, ResolvedService
+from paceline_core.launch import invalid_filters, unsupported
+from paceline_core.objects import FieldError, ResolvedService
 from paceline_planner import emulation
 from paceline_planner.shapes import from_config
 from paceline_workers.engine.model.files import read_object
@@ -18,14 +18,14 @@ GPU_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 """Where there is a driver of NVIDIA GPUs, one of these is: on Linux, and on Linux within Windows."""
 
 
-def unserved(service: ResolvedService) -> Iterator[Problem]:
+def unsupported_here(service: ResolvedService) -> Iterator[FieldError]:
     """What this version serves nowhere, in the order of causes: the filters, the version, the catalogue."""
-    yield from wrong_filters(service)
+    yield from invalid_filters(service)
     yield from unsupported(service)
     yield from emulation.refusals(service)
 
 
-def lacking(service: ResolvedService, gpu_files: Sequence[Path] = GPU_FILES) -> Iterator[Problem]:
+def missing_on_host(service: ResolvedService, gpu_files: Sequence[Path] = GPU_FILES) -> Iterator[FieldError]:
     """What only this machine cannot give: a cluster, a GPU, the model's files, memory."""
     yield from _clusterbound(service)
     if not service.emulated:
@@ -36,32 +36,32 @@ def lacking(service: ResolvedService, gpu_files: Sequence[Path] = GPU_FILES) -> 
         yield from _beyond_memory(service)
 
 
-def _clusterbound(service: ResolvedService) -> Iterator[Problem]:
+def _clusterbound(service: ResolvedService) -> Iterator[FieldError]:
     for index, variable in enumerate(service.runtime.env):
         if variable.value_from is not None:
             field = f"spec.runtime.env[{index}].valueFrom"
-            yield Problem(field, "local mode has no Secrets or ConfigMaps; write the value itself as `value`")
+            yield FieldError(field, "local mode has no Secrets or ConfigMaps; write the value itself as `value`")
 
 
-def _gpuless(service: ResolvedService) -> Iterator[Problem]:
+def _gpuless(service: ResolvedService) -> Iterator[FieldError]:
     for index, pool in enumerate(service.pools):
         if pool.gpus:
             problem = f"this machine has no NVIDIA GPU for {pool.accelerator!r}"
             fix = "write cpu, or emulate with spec.engine.emulate"
-            yield Problem(f"spec.pools[{index}].accelerator", f"{problem}; {fix}")
+            yield FieldError(f"spec.pools[{index}].accelerator", f"{problem}; {fix}")
 
 
-def _missing(service: ResolvedService) -> Iterator[Problem]:
+def _missing(service: ResolvedService) -> Iterator[FieldError]:
     source = service.model.source
     folder = Path(source.removeprefix(FILE))
     if source.startswith(FILE) and not folder.is_dir():
-        yield Problem("spec.model.source", f"{folder} is not a folder on this machine; put the model's files there")
+        yield FieldError("spec.model.source", f"{folder} is not a folder on this machine; put the model's files there")
 
 
-def _beyond_context(service: ResolvedService) -> Iterator[Problem]:
+def _beyond_context(service: ResolvedService) -> Iterator[FieldError]:
     asked, most = service.engine.max_model_len, _context(service.model.source)
     if asked and most and asked > most:
-        yield Problem("spec.engine.maxModelLen", f"{asked} is over the model's context of {most}; lower it")
+        yield FieldError("spec.engine.maxModelLen", f"{asked} is over the model's context of {most}; lower it")
 
 
 def _context(source: str) -> int | None:
@@ -73,8 +73,8 @@ def _context(source: str) -> int | None:
         return None  # the worker tells of a wrong folder
 
 
-def _beyond_memory(service: ResolvedService) -> Iterator[Problem]:
+def _beyond_memory(service: ResolvedService) -> Iterator[FieldError]:
     asked, there = service.engine.host_offload_bytes, psutil.virtual_memory().total
     if asked > there:
         problem = f"{asked >> 20} MiB are more than this machine's memory of {there >> 20} MiB; ask for less"
-        yield Problem("spec.engine.kvCache.hostOffloadBytes", problem)
+        yield FieldError("spec.engine.kvCache.hostOffloadBytes", problem)

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from paceline_cli.supervisor.accelerators import accelerators, device_notes, profile_notes
-from paceline_cli.supervisor.contest import Contest, claim_of, names_of
+from paceline_cli.supervisor.contest import ModelNameClaims, claim_of, names_of
 from paceline_cli.supervisor.keys import LOCAL_TENANT
 from paceline_cli.supervisor.site import NAMESPACE
-from paceline_core.launch import idle, repeated
-from paceline_core.manifests import Manifest
+from paceline_core.launch import repeated, unused_fields
+from paceline_core.manifests import ParsedManifest
 from paceline_core.objects import (
     AcceleratorProfile,
     InferenceRoute,
@@ -21,7 +21,7 @@ from paceline_core.objects import (
     resolve,
     resolve_tenant,
 )
-from paceline_core.objects.model_names import Loss
+from paceline_core.objects.model_names import LostName
 from paceline_core.objects.quantities import without_unit
 from paceline_core.objects.route import Backend
 
@@ -35,9 +35,9 @@ class _Names:
     tenants: Collection[str]
 
 
-def notes(own: Sequence[Manifest], here: Sequence[Manifest]) -> Iterator[str]:
+def manifest_warnings(own: Sequence[ParsedManifest], here: Sequence[ParsedManifest]) -> Iterator[str]:
     """About `own`, which stand among all that are `here`."""
-    names, known, contest = _names(here), accelerators(here), Contest.of(here)
+    names, known, contest = _names(here), accelerators(here), ModelNameClaims.of(here)
     for manifest in own:
         found = manifest.found
         yield from (f"{manifest.context}: {note}" for note in without_unit(type(found), manifest.document))
@@ -54,7 +54,7 @@ def notes(own: Sequence[Manifest], here: Sequence[Manifest]) -> Iterator[str]:
     yield from _shared_names(own, contest)
 
 
-def _names(here: Sequence[Manifest]) -> _Names:
+def _names(here: Sequence[ParsedManifest]) -> _Names:
     services = {m.found.key: resolve(m.found) for m in here if isinstance(m.found, InferenceService)}
     models = {m.found.spec.model for m in here if isinstance(m.found, InferenceRoute)}
     for key, service in services.items():
@@ -82,7 +82,7 @@ def _tenant(tenant: Tenant, names: _Names) -> Iterator[str]:
 
 
 def _route(route: InferenceRoute, names: _Names) -> Iterator[str]:
-    yield from (f"{field} is not acted on by this version" for field in idle(route.spec))
+    yield from (f"{field} is not acted on by this version" for field in unused_fields(route.spec))
     for place, backend in enumerate(route.spec.backends):
         yield from (f"spec.backends[{place}]{note}" for note in _backend(route, backend, names))
     yield from (f"{again}; keep one of them, with the sum of their weights" for again in repeated(route.spec))
@@ -105,12 +105,12 @@ def _backend(route: InferenceRoute, backend: Backend, names: _Names) -> Iterator
         yield f".model is {backend.model}, which {key} does not answer to; write {service.model.served_name}"
 
 
-def _unreached(route: InferenceRoute, contest: Contest) -> Iterator[str]:
+def _unreached(route: InferenceRoute, contest: ModelNameClaims) -> Iterator[str]:
     if lost := contest.loss(route.spec.model, claim_of(route)):
         yield f"{lost}; change spec.model{_of_one(lost)}"
 
 
-def _shared_names(own: Sequence[Manifest], contest: Contest) -> Iterator[str]:
+def _shared_names(own: Sequence[ParsedManifest], contest: ModelNameClaims) -> Iterator[str]:
     """Services of one run are of one age, so that the first by name is the older."""
     for service in sorted((m.found for m in own if isinstance(m.found, InferenceService)), key=lambda one: one.key):
         for name in names_of(service):
@@ -118,5 +118,5 @@ def _shared_names(own: Sequence[Manifest], contest: Contest) -> Iterator[str]:
                 yield f"{service.key}: {lost}; change spec.model.servedName{_of_one(lost)}"
 
 
-def _of_one(lost: Loss) -> str:
+def _of_one(lost: LostName) -> str:
     return " of one" if lost.winner and lost.winner.key != lost.name else ""

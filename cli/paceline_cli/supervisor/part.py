@@ -7,16 +7,16 @@ from pathlib import Path
 
 from paceline_cli.supervisor.logs import tail, unwritable
 from paceline_cli.supervisor.process import Command, Supervised
-from paceline_cli.supervisor.site import HOST, Site
+from paceline_cli.supervisor.site import HOST, RunContext
 from paceline_core.errors import Unreachable
-from paceline_core.launch import Probe, in_manifest_words
+from paceline_core.launch import Probe, to_manifest_field
 
 POLL_S = 0.1
 ENDS_TOLERATED = 2
 
 
 @dataclass(frozen=True, slots=True)
-class PartSpec:
+class ComponentSpec:
     """What to run, where it says that it is ready, and how long it may take to leave (seconds)."""
 
     name: str
@@ -27,10 +27,10 @@ class PartSpec:
     grace_s: float
 
 
-class Part:
+class Component:
     """One of them, from start to stop. `tell` is given its name and a sentence when it ends by itself."""
 
-    def __init__(self, spec: PartSpec, site: Site, tell: Callable[[str, str], None]) -> None:
+    def __init__(self, spec: ComponentSpec, site: RunContext, tell: Callable[[str, str], None]) -> None:
         self.spec = spec
         self.log = site.run.log(spec.name)
         self._site = site
@@ -110,4 +110,4 @@ def failure(name: str, what: str, log: Path, refusal: str = "") -> Unreachable:
 def last_words(log: Path) -> str:
     """The last line that is no record, in the manifest's words; "" if there is none."""
     spoken = (line.strip() for line in reversed(tail(log)) if line.strip() and not line.startswith("{"))
-    return in_manifest_words(next(spoken, ""))
+    return to_manifest_field(next(spoken, ""))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import yaml
 
-from paceline_cli.supervisor.part import PartSpec
+from paceline_cli.supervisor.part import ComponentSpec
 from paceline_cli.supervisor.rundir import write_private
-from paceline_cli.supervisor.site import HOST, Site
+from paceline_cli.supervisor.site import HOST, RunContext
 from paceline_core.kube.cluster import ServiceEndpoints
 from paceline_core.launch import Probe
 
@@ -27,12 +27,12 @@ def find() -> str | None:
     return shutil.which(NAME)
 
 
-def spec(executable: str, site: Site, port: int, parts: Iterable[tuple[str, int]]) -> PartSpec:
+def spec(executable: str, site: RunContext, port: int, parts: Iterable[tuple[str, int]]) -> ComponentSpec:
     """Prometheus on `port`; `parts` are (job, port) of what does not come and go."""
     home = site.run.home(NAME)
     targets(site, [])
     write_private(home / "prometheus.yml", yaml.safe_dump(configuration(home, parts), sort_keys=False))
-    return PartSpec(
+    return ComponentSpec(
         name=NAME,
         argv=(
             executable,
@@ -57,7 +57,7 @@ def configuration(home: Path, parts: Iterable[tuple[str, int]]) -> dict[str, obj
     return {"global": timing, "scrape_configs": [*jobs, workers]}
 
 
-def targets(site: Site, services: Iterable[ServiceEndpoints]) -> None:
+def targets(site: RunContext, services: Iterable[ServiceEndpoints]) -> None:
     """Tell Prometheus which workers there are; it notices the file's change by itself."""
     rows = [
         {"targets": [f"{endpoint.host}:{endpoint.metrics_port}"], "labels": {"worker": endpoint.name}}

@@ -12,7 +12,7 @@ from paceline_core.kube.cluster import ScaleTarget
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class LocalReplica:
     """One worker as its pool sees it. `ordinal` grows with each start in the pool."""
 
     target: ScaleTarget
@@ -45,7 +45,7 @@ class Counts:
     draining: int = 0
 
 
-def plan(desired: Mapping[ScaleTarget, int], replicas: Iterable[Replica]) -> tuple[Start | Drain, ...]:
+def plan(desired: Mapping[ScaleTarget, int], replicas: Iterable[LocalReplica]) -> tuple[Start | Drain, ...]:
     """What takes the replicas to their desired numbers."""
     living = [replica for replica in replicas if not replica.draining]
     have = Counter(replica.target for replica in living)
@@ -58,7 +58,7 @@ def plan(desired: Mapping[ScaleTarget, int], replicas: Iterable[Replica]) -> tup
     return (*starts, *drains)
 
 
-def count(target: ScaleTarget, replicas: Iterable[Replica]) -> Counts:
+def count(target: ScaleTarget, replicas: Iterable[LocalReplica]) -> Counts:
     """How many of the pool's replicas are in which state."""
     mine = [replica for replica in replicas if replica.target == target]
     draining = sum(replica.draining for replica in mine)
@@ -66,6 +66,6 @@ def count(target: ScaleTarget, replicas: Iterable[Replica]) -> Counts:
     return Counts(ready, len(mine) - draining - ready, draining)
 
 
-def _victims(replicas: Iterable[Replica], surplus: int) -> list[Replica]:
+def _victims(replicas: Iterable[LocalReplica], surplus: int) -> list[LocalReplica]:
     """Those not ready go first, then the newest: least is lost with them."""
     return sorted(replicas, key=lambda r: (r.ready, -r.ordinal))[: max(surplus, 0)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
-from paceline_core.serving import Server
+from paceline_core.serving import QuietServer
 
 BACKLOG = 128
 GRACE_S = 2
@@ -20,7 +20,7 @@ async def serving(app: FastAPI, path: Path) -> AsyncIterator[None]:
     """Serve while the block runs. The socket listens from the start, and only this user can connect to it."""
     listener = _listen(path)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=GRACE_S)
-    server = Server(config)
+    server = QuietServer(config)
     task = asyncio.create_task(server.serve(sockets=[listener]), name="api")
     try:
         yield

@@ -12,7 +12,7 @@ NAMESPACE = "paceline-system"
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class RunContext:
     """A run's directory, ports and time, how its processes are probed, the gateway's URL, the parts' log level,
     and the origins of pages that may read answers."""
 

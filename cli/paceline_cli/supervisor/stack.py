@@ -14,35 +14,35 @@ from fastapi import FastAPI
 
 from paceline_cli.supervisor import control, hops, judgements, key_secrets, prometheus
 from paceline_cli.supervisor.api import NO_CONTENT, make_app
-from paceline_cli.supervisor.fleet import Fleet
+from paceline_cli.supervisor.fleet import ReplicaManager
 from paceline_cli.supervisor.keys import KeyFile
 from paceline_cli.supervisor.launcher import Launcher
-from paceline_cli.supervisor.part import Part, PartSpec
+from paceline_cli.supervisor.part import Component, ComponentSpec
 from paceline_cli.supervisor.rundir import RunRecord
 from paceline_cli.supervisor.server import serving
-from paceline_cli.supervisor.site import HOST, NAMESPACE, Site
-from paceline_cli.supervisor.store import Store
-from paceline_cli.supervisor.wishes import Wishes
+from paceline_cli.supervisor.site import HOST, NAMESPACE, RunContext
+from paceline_cli.supervisor.store import ObjectStore
+from paceline_cli.supervisor.wishes import LocalManifests
 from paceline_core.clock import rfc3339
 from paceline_core.errors import Unreachable
-from paceline_core.kube.cluster import Key, ScaleTarget, ServiceEndpoints
+from paceline_core.kube.cluster import ObjectKey, ScaleTarget, ServiceEndpoints
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 
 EVENTS_SHOWN = 32
 
 
-class Stack:
+class LocalStack:
     """A run's parts and the store that they share."""
 
-    def __init__(self, site: Site, wishes: Wishes, keys: KeyFile, ports: control.Ports) -> None:
+    def __init__(self, site: RunContext, wishes: LocalManifests, keys: KeyFile, ports: control.Ports) -> None:
         self.store = _filled(wishes)
         accepted = judgements.write(self.store, rfc3339(site.clock.utc()))
         self._site = site
         self._keys = keys
         self._ports = ports
         launcher = Launcher(site, wishes.services, hops.trust_bundle_path(site.run))
-        self._fleet = Fleet(site, self.store, wishes.services, launcher, self._publish, accepted=accepted)
-        self._parts = {spec.name: Part(spec, site, self._on_end) for spec in _specs(site, ports)}
+        self._fleet = ReplicaManager(site, self.store, wishes.services, launcher, self._publish, accepted=accepted)
+        self._parts = {spec.name: Component(spec, site, self._on_end) for spec in _specs(site, ports)}
         self._born = site.clock.monotonic()
         self._passes: asyncio.Task[None] | None = None
         self._stopping = False
@@ -55,7 +55,7 @@ class Stack:
         for part in self._parts.values():
             part.start()
 
-    async def wait_ready(self) -> dict[Key, Unreachable]:
+    async def wait_ready(self) -> dict[ObjectKey, Unreachable]:
         """Return when every part is ready: the services that are given up, and why. Raises Unreachable for a part."""
         fleet = asyncio.create_task(self._fleet.wait_ready())
         tasks = [fleet, *(asyncio.create_task(part.wait_ready()) for part in self._parts.values())]
@@ -156,7 +156,7 @@ class Stack:
 
 
 @contextlib.asynccontextmanager
-async def running(stack: Stack, site: Site) -> AsyncIterator[None]:
+async def running(stack: LocalStack, site: RunContext) -> AsyncIterator[None]:
     """The stack up for the block, and down in order after it."""
     async with serving(stack.app(), site.run.socket):
         stack.start()
@@ -166,8 +166,8 @@ async def running(stack: Stack, site: Site) -> AsyncIterator[None]:
             await stack.stop()
 
 
-def _filled(wishes: Wishes) -> Store:
-    store = Store()
+def _filled(wishes: LocalManifests) -> ObjectStore:
+    store = ObjectStore()
     for document in wishes.documents:
         store.objects.put(document)
     for key, service in wishes.services.items():
@@ -176,7 +176,7 @@ def _filled(wishes: Wishes) -> Store:
     return store
 
 
-def _specs(site: Site, ports: control.Ports) -> list[PartSpec]:
+def _specs(site: RunContext, ports: control.Ports) -> list[ComponentSpec]:
     specs = [control.gateway(site, ports), control.autoscaler(site, ports)]
     executable = prometheus.find()
     if executable and ports.prometheus:

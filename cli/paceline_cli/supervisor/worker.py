@@ -13,9 +13,9 @@ from paceline_cli.supervisor.logs import unwritable
 from paceline_cli.supervisor.part import last_words
 from paceline_cli.supervisor.ports import is_free
 from paceline_cli.supervisor.process import Command, Supervised
-from paceline_cli.supervisor.replicas import Replica
+from paceline_cli.supervisor.replicas import LocalReplica
 from paceline_cli.supervisor.rundir import write_private
-from paceline_cli.supervisor.site import HOST, Site
+from paceline_cli.supervisor.site import HOST, RunContext
 from paceline_core.clock import rfc3339
 from paceline_core.kube.cluster import Endpoint, ScaleTarget
 from paceline_core.launch import WorkerLaunch
@@ -35,10 +35,10 @@ class Hooks:
     tell: Callable[[ScaleTarget, str, str], None]
 
 
-class Worker:
+class WorkerProcess:
     """A replica from its start until nothing of it is left."""
 
-    def __init__(self, target: ScaleTarget, ordinal: int, site: Site, hooks: Hooks) -> None:
+    def __init__(self, target: ScaleTarget, ordinal: int, site: RunContext, hooks: Hooks) -> None:
         self.target = target
         self.ordinal = ordinal
         self.name = f"{target.service.name}-{target.pool}-{ordinal}"
@@ -111,9 +111,9 @@ class Worker:
         return self._site.run.log(self.name)
 
     @property
-    def replica(self) -> Replica:
+    def replica(self) -> LocalReplica:
         """As the plan sees it."""
-        return Replica(self.target, self.ordinal, self.ready, self.draining)
+        return LocalReplica(self.target, self.ordinal, self.ready, self.draining)
 
     @property
     def endpoint(self) -> Endpoint:

@@ -9,9 +9,9 @@ from paceline_core.objects.resolved import ResolvedService
 from paceline_core.workload import (
     NO_TROUBLE,
     VALID,
+    ConditionValue,
     PoolCounts,
-    Run,
-    Verdict,
+    RunningRevision,
     conditions,
     progress,
     readiness,
@@ -24,7 +24,7 @@ Condition = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedReplicas:
     """One service's replicas by pool, the number wanted over all pools, and the workers that keep ending: why."""
 
     pools: Mapping[str, Counts]
@@ -49,17 +49,19 @@ class Observed:
 
 def status(  # noqa: PLR0913, PLR0917 - what it speaks of
     service: ResolvedService,
-    observed: Observed,
+    observed: ObservedReplicas,
     endpoint: str,
     before: Sequence[Condition],
     now: str,
-    accepted: Verdict = VALID,
+    accepted: ConditionValue = VALID,
 ) -> dict[str, Any]:
     """What the operator says; `now` is RFC 3339 UTC, `before` the conditions it wrote last."""
     pools = [PoolCounts(name, c.ready, c.starting, c.draining) for name, c in observed.pools.items()]
     least, most = sum(pool.min for pool in service.pools), sum(pool.max for pool in service.pools)
     model = service.model
-    run = Run(service.revision, endpoint, service.emulated, model.served_name, least, most, model=model.source)
+    run = RunningRevision(
+        service.revision, endpoint, service.emulated, model.served_name, least, most, model=model.source
+    )
     verdicts = _verdicts(observed, accepted)
     return {
         "observedGeneration": 1,
@@ -68,7 +70,7 @@ def status(  # noqa: PLR0913, PLR0917 - what it speaks of
     }
 
 
-def _verdicts(observed: Observed, accepted: Verdict) -> dict[str, Verdict]:
+def _verdicts(observed: ObservedReplicas, accepted: ConditionValue) -> dict[str, ConditionValue]:
     trouble = _trouble(observed.failing)
     return {
         "Accepted": accepted,
@@ -78,7 +80,7 @@ def _verdicts(observed: Observed, accepted: Verdict) -> dict[str, Verdict]:
     }
 
 
-def _trouble(failing: Sequence[str]) -> Verdict:
+def _trouble(failing: Sequence[str]) -> ConditionValue:
     if not failing:
         return NO_TROUBLE
-    return Verdict("True", "BackOff", f"Workers keep ending: {', '.join(failing[:SHOWN])}.")
+    return ConditionValue("True", "BackOff", f"Workers keep ending: {', '.join(failing[:SHOWN])}.")

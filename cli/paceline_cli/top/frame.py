@@ -11,25 +11,25 @@ from math import inf, isnan
 from typing import Final
 
 from paceline_autoscaler.source.history import bucket_quantile
-from paceline_cli.top.look import Look, Reading, Silent
+from paceline_cli.top.look import GatewaySnapshot, Reading, UnreachableGateway
 from paceline_cli.top.rows import ClassRow, Frame, TenantRow, Time, Use, WorkerRow
-from paceline_gateway.admin.views import Amount, ClassView, Times, WorkerView
+from paceline_gateway.admin.views import Amount, ClassView, HistogramView, WorkerView
 from paceline_gateway.routing.worker import PLACES
 
 OFTEN: Final = 0.95
 """The quantile that is told where none is promised."""
 
 
-def frame(reading: Reading, before: Mapping[str, Look]) -> Frame:
+def frame(reading: Reading, before: Mapping[str, GatewaySnapshot]) -> Frame:
     """A picture of now; `before` has each gateway's earlier look."""
-    looks = [each for each in reading if isinstance(each, Look)]
+    looks = [each for each in reading if isinstance(each, GatewaySnapshot)]
     pairs = [(each, before.get(each.gateway, each)) for each in looks]
     pages = [page for each in looks for page in (each.services, each.queues, each.workers, each.tenants)]
     return Frame(
         time=max((each.services.time for each in looks), default=""),
         window_s=max((now.at - then.at for now, then in pairs), default=0.0),
         gateways=tuple(each.gateway for each in looks),
-        silent=tuple(each for each in reading if isinstance(each, Silent)),
+        silent=tuple(each for each in reading if isinstance(each, UnreachableGateway)),
         cut=any(page.truncated for page in pages),
         classes=tuple(_classes(pairs)),
         tenants=tuple(sorted(_tenants(looks), key=lambda row: (-row.tightest, -row.open, row.tenant))),
@@ -37,7 +37,7 @@ def frame(reading: Reading, before: Mapping[str, Look]) -> Frame:
     )
 
 
-Pair = tuple[Look, Look]
+Pair = tuple[GatewaySnapshot, GatewaySnapshot]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,15 @@ class _Class:
         then = 0 if self.then is None else self.then.output_tokens + self.then.streaming_tokens
         return max(_per_second(self.now.output_tokens + self.now.streaming_tokens - then, self.seconds), 0.0)
 
-    def times(self, name: str) -> Times:
+    def times(self, name: str) -> HistogramView:
         """What was observed between."""
-        now: Times = getattr(self.now, name)
-        then: Times | None = None if self.then is None else getattr(self.then, name)
+        now: HistogramView = getattr(self.now, name)
+        then: HistogramView | None = None if self.then is None else getattr(self.then, name)
         if then is None or then.bounds != now.bounds:
             return now
-        return Times(bounds=now.bounds, counts=tuple(a - b for a, b in zip(now.counts, then.counts, strict=True)))
+        return HistogramView(
+            bounds=now.bounds, counts=tuple(a - b for a, b in zip(now.counts, then.counts, strict=True))
+        )
 
 
 def _classes(pairs: Iterable[Pair]) -> Iterable[ClassRow]:
@@ -130,7 +132,7 @@ def _time(name: str, parts: Sequence[_Class]) -> Time:
     return Time(wanted, observed, None if promise is None else promise.seconds)
 
 
-def quantile(wanted: float, histograms: Iterable[Times]) -> float | None:
+def quantile(wanted: float, histograms: Iterable[HistogramView]) -> float | None:
     """Read from histograms together as Prometheus would, in seconds; None without observations."""
     counts: dict[float, int] = {}
     for each in histograms:
@@ -141,7 +143,7 @@ def quantile(wanted: float, histograms: Iterable[Times]) -> float | None:
     return None if isnan(found) else found
 
 
-def _tenants(looks: Iterable[Look]) -> Iterable[TenantRow]:
+def _tenants(looks: Iterable[GatewaySnapshot]) -> Iterable[TenantRow]:
     found = sorted((view for each in looks for view in each.tenants.tenants), key=lambda view: view.tenant)
     for name, group in groupby(found, key=lambda view: view.tenant):
         views = list(group)

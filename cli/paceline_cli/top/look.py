@@ -21,7 +21,7 @@ Fetch = Callable[[str, Mapping[str, str]], Awaitable[str | bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class GatewaySnapshot:
     """What one gateway told; `at` is this program's monotonic time."""
 
     gateway: str
@@ -33,7 +33,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Silent:
+class UnreachableGateway:
     """A gateway that told nothing, and why; `forbidden`: a right to ask it is missing."""
 
     gateway: str
@@ -41,10 +41,12 @@ class Silent:
     forbidden: bool = False
 
 
-Reading = Sequence[Look | Silent]
+Reading = Sequence[GatewaySnapshot | UnreachableGateway]
 
 
-async def look(gateway: str, fetch: Fetch, service: str, clock: Clock, *, limit_s: float = LIMIT_S) -> Look | Silent:
+async def look(
+    gateway: str, fetch: Fetch, service: str, clock: Clock, *, limit_s: float = LIMIT_S
+) -> GatewaySnapshot | UnreachableGateway:
     """Ask one gateway; `service` (`namespace/name`) narrows what is told, empty for all. Raises nothing."""
     narrowed = {"service": service} if service else {}
     try:
@@ -54,12 +56,14 @@ async def look(gateway: str, fetch: Fetch, service: str, clock: Clock, *, limit_
             workers = await _pages(Workers, fetch, narrowed, _last_worker)
             tenants = await _pages(Tenants, fetch, {"busy": "true"}, lambda page: page.tenants[-1].tenant)
     except TimeoutError:
-        return Silent(gateway, f"no answer within {limit_s:g} s")
+        return UnreachableGateway(gateway, f"no answer within {limit_s:g} s")
     except ValidationError as error:
-        return Silent(gateway, f"it answers in another form ({error.error_count()} fields); is it of another version?")
+        return UnreachableGateway(
+            gateway, f"it answers in another form ({error.error_count()} fields); is it of another version?"
+        )
     except PacelineError as error:
-        return Silent(gateway, str(error), isinstance(error, Forbidden))
-    return Look(gateway, clock.monotonic(), services, queues, workers, tenants)
+        return UnreachableGateway(gateway, str(error), isinstance(error, Forbidden))
+    return GatewaySnapshot(gateway, clock.monotonic(), services, queues, workers, tenants)
 
 
 async def _pages(kind: type[P], fetch: Fetch, query: Mapping[str, str], last: Callable[[P], str]) -> P:

@@ -19,7 +19,7 @@ COLUMNS: Final = 80
 """In fewer, tables lose what they say."""
 
 
-class Output(Protocol):
+class TopOutput(Protocol):
     """Shows frames until it is closed."""
 
     def show(self, frame: Frame) -> None:
@@ -31,7 +31,7 @@ class Output(Protocol):
         ...
 
 
-class Plain:
+class PlainTopOutput:
     """Tables as kubectl prints them, an empty line between."""
 
     def __init__(self, write: Write = typer.echo) -> None:
@@ -47,7 +47,7 @@ class Plain:
         """Nothing is left to do."""
 
 
-class Json:
+class JsonTopOutput:
     """One document: over many lines if there is to be one alone, else each on a line of its own."""
 
     def __init__(self, *, alone: bool, write: Write = typer.echo) -> None:
@@ -62,7 +62,7 @@ class Json:
         """Nothing is left to do."""
 
 
-class Screen:
+class ScreenTopOutput:
     """One screen that is redrawn; the last one stays."""
 
     def __init__(self, console: Console) -> None:
@@ -117,8 +117,8 @@ def _style(row: Row, usual: str) -> str:
     return "red" if row.bad else usual
 
 
-def chosen(*, as_json: bool, once: bool, terminal: bool) -> Output:
+def chosen(*, as_json: bool, once: bool, terminal: bool) -> TopOutput:
     """JSON where it is asked for, a screen on a terminal that shows more than one, else tables."""
     if as_json:
-        return Json(alone=once)
-    return Screen(Console()) if terminal and not once else Plain()
+        return JsonTopOutput(alone=once)
+    return ScreenTopOutput(Console()) if terminal and not once else PlainTopOutput()

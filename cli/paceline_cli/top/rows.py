@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from paceline_cli.top.look import Silent
+from paceline_cli.top.look import UnreachableGateway
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Frame:
     time: str
     window_s: float
     gateways: tuple[str, ...]
-    silent: tuple[Silent, ...]
+    silent: tuple[UnreachableGateway, ...]
     cut: bool
     classes: tuple[ClassRow, ...]
     tenants: tuple[TenantRow, ...]

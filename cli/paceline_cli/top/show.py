@@ -14,8 +14,8 @@ from typing import Annotated, Final
 import typer
 
 from paceline_cli.top.frame import frame
-from paceline_cli.top.look import Look, Reading, Silent
-from paceline_cli.top.outputs import Output
+from paceline_cli.top.look import GatewaySnapshot, Reading, UnreachableGateway
+from paceline_cli.top.outputs import TopOutput
 from paceline_cli.top.rows import Frame
 from paceline_core.clock import Clock
 from paceline_core.errors import Forbidden, Unreachable
@@ -30,7 +30,7 @@ EVERY_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RefreshInterval:
     """How often, and whether one frame is all."""
 
     every_s: float
@@ -42,17 +42,17 @@ class History:
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
         self._window_s = window_s
-        self._looks: dict[str, deque[Look]] = {}
+        self._looks: dict[str, deque[GatewaySnapshot]] = {}
 
     def picture(self, reading: Reading) -> Frame:
         """Of now, against the oldest look that is kept; a gateway that is gone for long is forgotten."""
         found = frame(reading, {name: looks[0] for name, looks in self._looks.items() if looks})
         for each in reading:
-            if isinstance(each, Look):
+            if isinstance(each, GatewaySnapshot):
                 self._keep(each)
         return found
 
-    def _keep(self, look: Look) -> None:
+    def _keep(self, look: GatewaySnapshot) -> None:
         kept = self._looks.setdefault(look.gateway, deque())
         kept.append(look)
         while len(kept) > 1 and look.at - kept[0].at >= self._window_s:
@@ -60,7 +60,7 @@ class History:
         self._looks = {name: looks for name, looks in self._looks.items() if look.at - looks[-1].at <= self._window_s}
 
 
-async def show(read: Read, pace: Pace, output: Output, clock: Clock) -> None:
+async def show(read: Read, pace: RefreshInterval, output: TopOutput, clock: Clock) -> None:
     """Show frames. Raises Unreachable when no gateway answers at first, or for the only frame; Forbidden when the right
     to ask is what is missing.
     """
@@ -76,16 +76,18 @@ async def show(read: Read, pace: Pace, output: Output, clock: Clock) -> None:
 
 def _some(reading: Reading) -> Reading:
     """The reading, if anybody told something."""
-    if any(isinstance(each, Look) for each in reading):
+    if any(isinstance(each, GatewaySnapshot) for each in reading):
         return reading
-    if refused := next((each.reason for each in reading if isinstance(each, Silent) and each.forbidden), None):
+    if refused := next(
+        (each.reason for each in reading if isinstance(each, UnreachableGateway) and each.forbidden), None
+    ):
         raise Forbidden(HTTPStatus.FORBIDDEN, "Forbidden", refused)
-    reasons = [f"{each.gateway}: {each.reason}" for each in reading if isinstance(each, Silent)]
+    reasons = [f"{each.gateway}: {each.reason}" for each in reading if isinstance(each, UnreachableGateway)]
     raise Unreachable(f"no gateway answers ({'; '.join(reasons) or 'there is none'})")
 
 
 @contextlib.contextmanager
-def until_interrupted(output: Output) -> Iterator[None]:
+def until_interrupted(output: TopOutput) -> Iterator[None]:
     """For the block; Ctrl-C is how it ends well."""
     try:
         yield

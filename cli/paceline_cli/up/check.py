@@ -16,7 +16,7 @@ MAX_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ChatTarget:
     """Where to ask, with which key, for which model."""
 
     endpoint: str
@@ -36,7 +36,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ChatAnswer:
     """One stream: time to first token and total time in seconds, output tokens, the text."""
 
     ttft_s: float
@@ -51,7 +51,7 @@ class Answer:
         return (self.tokens - 1) / rest if rest > 0 and self.tokens > 1 else 0.0
 
 
-async def ask(target: Target, clock: Clock) -> Answer:
+async def ask(target: ChatTarget, clock: Clock) -> ChatAnswer:
     """Send the question; raises Unreachable saying what was wrong with the answer."""
     body = {**target.body, "max_tokens": MAX_TOKENS, "stream_options": {"include_usage": True}}
     headers = {"authorization": f"Bearer {target.key}"}
@@ -67,7 +67,7 @@ async def ask(target: Target, clock: Clock) -> Answer:
         raise Unreachable(f"the gateway broke off: {error!r}") from None
 
 
-async def _measure(events: AsyncIterator[dict[str, Any]], began: float, clock: Clock) -> Answer:
+async def _measure(events: AsyncIterator[dict[str, Any]], began: float, clock: Clock) -> ChatAnswer:
     text, first, tokens = "", None, 0
     async for event in events:
         if "error" in event:
@@ -79,7 +79,7 @@ async def _measure(events: AsyncIterator[dict[str, Any]], began: float, clock: C
         tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
     if first is None:
         raise Unreachable("the stream ended without a token")
-    return Answer(first - began, clock.monotonic() - began, tokens, text)
+    return ChatAnswer(first - began, clock.monotonic() - began, tokens, text)
 
 
 async def _events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:

@@ -14,29 +14,29 @@ from paceline_cli.supervisor.keys import KeyFile, in_vain
 from paceline_cli.supervisor.ports import PortPool, is_free, owner
 from paceline_cli.supervisor.probes import HttpProber
 from paceline_cli.supervisor.rundir import run_dir, write_record
-from paceline_cli.supervisor.site import HOST, Site
-from paceline_cli.supervisor.stack import Stack, running
-from paceline_cli.supervisor.wishes import Wishes, read_wishes
-from paceline_cli.up.check import Target
+from paceline_cli.supervisor.site import HOST, RunContext
+from paceline_cli.supervisor.stack import LocalStack, running
+from paceline_cli.supervisor.wishes import LocalManifests, read_local_manifests
+from paceline_cli.up.check import ChatTarget
 from paceline_cli.up.interrupts import interrupts
-from paceline_cli.up.options import Options
+from paceline_cli.up.options import UpOptions
 from paceline_cli.up.session import Session
-from paceline_cli.view.outputs import Output
+from paceline_cli.view.outputs import UpOutput
 from paceline_core.clock import SystemClock
 from paceline_core.errors import InvalidInput
 from paceline_core.telemetry import configure
 
 
-async def up(options: Options, output: Output) -> None:
+async def up(options: UpOptions, output: UpOutput) -> None:
     """Run until the check is done, the duration is over or a signal comes. Raises PacelineError when it failed."""
     clock = SystemClock()
-    wishes = read_wishes(options.files, clock.utc())
+    wishes = read_local_manifests(options.files, clock.utc())
     with run_dir(options.state) as run:
         pool = PortPool(HOST)
         ports = choose_ports(options.port, pool)
         with _logging_to(run.log("supervisor"), options.log_level):
             async with httpx.AsyncClient(trust_env=False) as http:
-                site = Site(
+                site = RunContext(
                     run,
                     pool,
                     clock,
@@ -49,13 +49,13 @@ async def up(options: Options, output: Output) -> None:
     output.stopped(run.logs)
 
 
-async def _up(options: Options, site: Site, wishes: Wishes, ports: Ports, output: Output) -> None:
+async def _up(options: UpOptions, site: RunContext, wishes: LocalManifests, ports: Ports, output: UpOutput) -> None:
     keys, stop = KeyFile(options.state), asyncio.Event()
     key = keys.local(site.clock)
     notes = (*wishes.notes, *in_vain(keys.all(), wishes.tenants))
-    targets = {name: Target(site.endpoint, key, one.model.served_name) for name, one in wishes.services.items()}
+    targets = {name: ChatTarget(site.endpoint, key, one.model.served_name) for name, one in wishes.services.items()}
     hops.create(site.run)
-    stack = Stack(site, wishes, keys, ports)
+    stack = LocalStack(site, wishes, keys, ports)
     with interrupts(first=stop.set, second=stack.kill):
         async with running(stack, site):
             write_record(site.run.root, stack.record(os.getpid()))

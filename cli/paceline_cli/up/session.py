@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 from paceline_cli.supervisor.control import GATEWAY
 from paceline_cli.supervisor.part import failure
-from paceline_cli.supervisor.stack import Stack
-from paceline_cli.up.check import Target, ask
-from paceline_cli.up.options import Options
-from paceline_cli.view.outputs import Output
+from paceline_cli.supervisor.stack import LocalStack
+from paceline_cli.up.check import ChatTarget, ask
+from paceline_cli.up.options import UpOptions
+from paceline_cli.view.outputs import UpOutput
 from paceline_core.clock import Clock
 from paceline_core.errors import Unreachable
-from paceline_core.kube.cluster import Key
+from paceline_core.kube.cluster import ObjectKey
 
 REFRESH_S = 0.5
 INTERRUPTED = "interrupted before the check was done"
@@ -24,10 +24,10 @@ T = TypeVar("T")
 class Session:
     """One run between start and stop; `stop` is set by the first Ctrl-C."""
 
-    options: Options
-    stack: Stack
-    targets: Mapping[Key, Target]
-    output: Output
+    options: UpOptions
+    stack: LocalStack
+    targets: Mapping[ObjectKey, ChatTarget]
+    output: UpOutput
     clock: Clock
     stop: asyncio.Event
 
@@ -46,18 +46,18 @@ class Session:
             self.output.ready(target)
             await self._unless_stopped(self._time())
 
-    def _served(self, broken: Mapping[Key, Unreachable]) -> Target:
+    def _served(self, broken: Mapping[ObjectKey, Unreachable]) -> ChatTarget:
         """The first service that answers; raises Unreachable when none does, or a check finds one that does not."""
         served = [target for key, target in self.targets.items() if key not in broken]
         if broken and (self.options.check or not served):
             raise Unreachable("\n".join(map(str, broken.values())))
         return served[0]
 
-    async def _check(self, target: Target) -> None:
+    async def _check(self, target: ChatTarget) -> None:
         if not await self._unless_stopped(self._ask(target)):
             raise Unreachable(INTERRUPTED)
 
-    async def _ask(self, target: Target) -> None:
+    async def _ask(self, target: ChatTarget) -> None:
         try:
             async with asyncio.timeout(self.options.duration_s):
                 answer = await ask(target, self.clock)

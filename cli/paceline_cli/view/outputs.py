@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.live import Live as RichLive
 
-from paceline_cli.up.check import Answer, Target
+from paceline_cli.up.check import ChatAnswer, ChatTarget
 from paceline_cli.view.rows import row
 from paceline_cli.view.screen import screen
 from paceline_cli.view.text import changed, ends, line
@@ -17,14 +17,14 @@ from paceline_cli.view.text import changed, ends, line
 Run = Mapping[str, Any]
 
 
-class Output(Protocol):
+class UpOutput(Protocol):
     """The story of one run, told as it happens."""
 
     def starting(self, run: Run, notes: Sequence[str]) -> None:
         """Processes are being started."""
         ...
 
-    def ready(self, target: Target) -> None:
+    def ready(self, target: ChatTarget) -> None:
         """Everything is up; this is how to use it."""
         ...
 
@@ -32,7 +32,7 @@ class Output(Protocol):
         """How it is now; called about twice a second."""
         ...
 
-    def checked(self, target: Target, answer: Answer) -> None:
+    def checked(self, target: ChatTarget, answer: ChatAnswer) -> None:
         """The check's answer, and which model gave it."""
         ...
 
@@ -45,7 +45,7 @@ class Output(Protocol):
         ...
 
 
-class Plain:
+class PlainUpOutput:
     """Lines, when something changed."""
 
     def __init__(self, write: Callable[[str], None] = typer.echo) -> None:
@@ -60,7 +60,7 @@ class Plain:
         names = ", ".join(row(document).name for document in run["services"])
         self._write(f"starting {names}; metrics: {_source(run)}")
 
-    def ready(self, target: Target) -> None:
+    def ready(self, target: ChatTarget) -> None:
         """Endpoint, key and a curl to paste."""
         self._write(f"\nready  endpoint {target.base_url}  key {target.key}  model {target.model}\n\n{curl(target)}\n")
 
@@ -73,7 +73,7 @@ class Plain:
         for news in changed([row(document) for document in run["services"]], self._seen):
             self._write(line(news))
 
-    def checked(self, target: Target, answer: Answer) -> None:
+    def checked(self, target: ChatTarget, answer: ChatAnswer) -> None:
         """What was measured."""
         self._write(f"answer  {answer.text.strip()!r}")
         self._write(f"check   {target.model}: {_speed(answer)}")
@@ -87,7 +87,7 @@ class Plain:
         self._write(f"stopped; its logs stay in {logs} until the next start")
 
 
-class Live(Plain):
+class LiveUpOutput(PlainUpOutput):
     """The same beginning and end, and between them one screen that is redrawn."""
 
     def __init__(self, console: Console) -> None:
@@ -107,7 +107,7 @@ class Live(Plain):
         super().stopping()
 
 
-class Json:
+class JsonUpOutput:
     """One object a line; `update` writes a line when something changed."""
 
     def __init__(self, write: Callable[[str], None] = typer.echo) -> None:
@@ -118,7 +118,7 @@ class Json:
         """`{"event": "starting"}`."""
         self._say("starting", source=run["source"], notes=list(notes))
 
-    def ready(self, target: Target) -> None:
+    def ready(self, target: ChatTarget) -> None:
         """`{"event": "ready", "endpoint": ..., "key": ..., "model": ...}`."""
         self._say("ready", endpoint=target.base_url, key=target.key, model=target.model)
 
@@ -129,7 +129,7 @@ class Json:
             self._last = news
             self._say("status", **run)
 
-    def checked(self, target: Target, answer: Answer) -> None:
+    def checked(self, target: ChatTarget, answer: ChatAnswer) -> None:
         """`{"event": "checked", "model": ..., "ttft_ms": ...}`."""
         self._say(
             "checked",
@@ -152,14 +152,14 @@ class Json:
         self._write(json.dumps({"event": event, **fields}))
 
 
-def choose(*, as_json: bool, terminal: bool) -> Output:
+def choose(*, as_json: bool, terminal: bool) -> UpOutput:
     """The output that fits."""
     if as_json:
-        return Json()
-    return Live(Console()) if terminal else Plain()
+        return JsonUpOutput()
+    return LiveUpOutput(Console()) if terminal else PlainUpOutput()
 
 
-def curl(target: Target) -> str:
+def curl(target: ChatTarget) -> str:
     """A command to paste into a shell."""
     return (
         f"curl -N {target.base_url}/chat/completions \\\n"
@@ -168,7 +168,7 @@ def curl(target: Target) -> str:
     )
 
 
-def _speed(answer: Answer) -> str:
+def _speed(answer: ChatAnswer) -> str:
     return (
         f"ttft {answer.ttft_s * 1000:.0f} ms, {answer.tokens} tokens, {answer.tokens_per_s:.1f} tokens/s, "
         f"{answer.total_s:.2f} s in all"

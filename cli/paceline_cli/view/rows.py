@@ -27,7 +27,7 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StatusRow:
     """One service. `decision` is the autoscaler's last sentence, `troubles` are conditions that ask for attention."""
 
     name: str
@@ -50,14 +50,14 @@ class Row:
         return ", ".join([f"{self.ready}/{self.desired} ready", *more])
 
 
-def row(document: Mapping[str, Any]) -> Row:
+def row(document: Mapping[str, Any]) -> StatusRow:
     """Read one InferenceService."""
     service = read(InferenceService, document)
     status = service.status
     pools = status.workload.pools
     ready, starting = sum(pool.ready for pool in pools), sum(pool.starting for pool in pools)
     desired = _desired(status.workload.summary, ready + starting)
-    return Row(
+    return StatusRow(
         name=service.key,
         model=service.spec.model.served_name or service.name,
         emulated=status.workload.emulated,

@@ -8,14 +8,14 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from paceline_cli.view.rows import Promise, Row
+from paceline_cli.view.rows import Promise, StatusRow
 from paceline_core.units import duration
 
 EVENTS = 4
 TROUBLES = {"down": "bold red", "starting": "yellow"}
 
 
-def screen(rows: Sequence[Row], run: Mapping[str, Any]) -> RenderableType:
+def screen(rows: Sequence[StatusRow], run: Mapping[str, Any]) -> RenderableType:
     """The whole screen: header, one panel a service, the last events."""
     return Group(_header(run), *(_service(row) for row in rows), *_events(run["events"]))
 
@@ -30,7 +30,7 @@ def _header(run: Mapping[str, Any]) -> Text:
     return text
 
 
-def _service(row: Row) -> Panel:
+def _service(row: StatusRow) -> Panel:
     title = Text.assemble((row.name, "bold"), f" {row.model}", " (emulated)" if row.emulated else "")
     body: list[RenderableType] = [_replicas(row)]
     if row.promises:
@@ -41,7 +41,7 @@ def _service(row: Row) -> Panel:
     return Panel(Group(*body), title=title, title_align="left", border_style="dim")
 
 
-def _replicas(row: Row) -> Text:
+def _replicas(row: StatusRow) -> Text:
     style = "green" if row.ready >= row.desired else "yellow"
     cost = f"  ${row.cost}/h" if row.cost else ""
     return Text.assemble(("●" * row.ready, "green"), ("○" * row.starting, "yellow"), " ", (row.replicas, style), cost)

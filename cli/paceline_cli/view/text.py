@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from paceline_cli.view.rows import Promise, Row
+from paceline_cli.view.rows import Promise, StatusRow
 
 _BURN_RATE = (
     "burn rate: share of the last minute's requests that missed a promise, over the share that may miss it; "
@@ -11,7 +11,7 @@ _BURN_RATE = (
 )
 
 
-def line(row: Row) -> str:
+def line(row: StatusRow) -> str:
     """`default/chat  2/3 ready, 1 starting  ttft p95 412ms of 500ms  demand: 3 replicas ...`."""
     promises = [promise_text(promise) for promise in row.promises]
     decision = f"{row.reason}: {row.decision}" if row.decision else ""
@@ -26,12 +26,12 @@ def promise_text(promise: Promise) -> str:
     return f"{promise.name} {promise.observed or 'no data'} of {promise.target}{burn}"
 
 
-def legend(rows: Iterable[Row]) -> str:
+def legend(rows: Iterable[StatusRow]) -> str:
     """What the numbers are that need words; empty where none is shown."""
     return _BURN_RATE if any(promise.burn is not None for row in rows for promise in row.promises) else ""
 
 
-def changed(rows: Iterable[Row], before: dict[str, tuple[object, ...]]) -> list[Row]:
+def changed(rows: Iterable[StatusRow], before: dict[str, tuple[object, ...]]) -> list[StatusRow]:
     """The rows that are news, and `before` brought up to date; a latency that moves within its promise is none."""
     news = [row for row in rows if before.get(row.name) != _essence(row)]
     before.update({row.name: _essence(row) for row in news})
@@ -43,6 +43,6 @@ def ends(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [event for event in events if event["reason"] == "BackOff"]
 
 
-def _essence(row: Row) -> tuple[object, ...]:
+def _essence(row: StatusRow) -> tuple[object, ...]:
     broken = tuple(promise.name for promise in row.promises if promise.broken)
     return (row.replicas, row.decision, row.troubles, broken)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.tenant import MonthlyUsage
 from paceline_gateway.usage.entries import read_usage
-from paceline_gateway.usage.nouns import Entry, Stored
+from paceline_gateway.usage.nouns import StoredUsage, UsageEntry
 
 COLUMNS: Final = ("month", "tenant", "requests", "input_tokens", "output_tokens", "dollars", "written")
 
@@ -37,14 +37,14 @@ def as_json(rows: Iterable[Mapping[str, Any]]) -> str:
     return json.dumps(list(rows), indent=1) + "\n"
 
 
-def _entries(tenant: Manifest, month: str) -> tuple[Entry, ...]:
+def _entries(tenant: Manifest, month: str) -> tuple[UsageEntry, ...]:
     usage = (tenant.get("status") or {}).get("usage") or {}
     read = read_usage(MonthlyUsage.model_validate(usage, extra="ignore"))
     return tuple(entry for entry in read if entry.month == month)
 
 
-def _row(name: str, month: str, entries: tuple[Entry, ...]) -> dict[str, Any]:
-    used = Stored("", entries).total(month)
+def _row(name: str, month: str, entries: tuple[UsageEntry, ...]) -> dict[str, Any]:
+    used = StoredUsage("", entries).total(month)
     return {
         "month": month,
         "tenant": name,

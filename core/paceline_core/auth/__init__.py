@@ -3,13 +3,13 @@
 from paceline_core.auth.files import FileSigner, TrustBundle
 from paceline_core.auth.internal_token import InvalidToken, Signer, TokenClaims, TokenSigner, TokenVerifier
 from paceline_core.auth.jwks import JwkSet, jwk, jwk_set, new_signing_key, public_half, public_jwk, read_signing_key
-from paceline_core.auth.keys import KeyRecord, key_id, new_key, verify
+from paceline_core.auth.keys import ApiKeyRecord, key_id, new_key, verify
 
 __all__ = [
+    "ApiKeyRecord",
     "FileSigner",
     "InvalidToken",
     "JwkSet",
-    "KeyRecord",
     "Signer",
     "TokenClaims",
     "TokenSigner",

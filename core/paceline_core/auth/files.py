@@ -15,7 +15,7 @@ from paceline_core.auth.internal_token import InvalidToken, TokenClaims, TokenSi
 from paceline_core.auth.jwks import JwkSet, jwk_set, parse_jwk_set, read_signing_key
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
-from paceline_core.telemetry import Complaints, get_logger
+from paceline_core.telemetry import FaultLog, get_logger
 
 T = TypeVar("T")
 Version = tuple[int, int, int, int]
@@ -23,7 +23,7 @@ _FAULT = "a key file cannot be used; its last content stays"
 _log = get_logger(__name__)
 
 
-class WatchedFile(Generic[T]):
+class ReloadedFile(Generic[T]):
     """What `read` makes of a file; `read` raises InvalidInput for one that it cannot use, OSError for one not there."""
 
     def __init__(self, path: Path, read: Callable[[Path], T], first: T) -> None:
@@ -31,7 +31,7 @@ class WatchedFile(Generic[T]):
         self._read = read
         self._kept = first
         self._version: Version | None = None
-        self._complaints = Complaints(_log)
+        self._complaints = FaultLog(_log)
 
     def current(self) -> T:
         """The file's content now, or the last that could be read."""
@@ -63,7 +63,7 @@ class FileSigner:
         def read(path: Path) -> TokenSigner:
             return TokenSigner(read_signing_key(path), issuer)
 
-        self._file = WatchedFile(path, read, read(path))
+        self._file = ReloadedFile(path, read, read(path))
 
     def token(self, audience: str, now: datetime) -> str:
         """A token for `namespace/service`, of the newest key."""
@@ -78,7 +78,7 @@ class TrustBundle:
 
     def __init__(self, path: Path | None, audience: str, clock: Clock) -> None:
         empty = TokenVerifier(jwk_set([]), audience)
-        self._file = WatchedFile(path, lambda path: TokenVerifier(_keys(path), audience), empty) if path else None
+        self._file = ReloadedFile(path, lambda path: TokenVerifier(_keys(path), audience), empty) if path else None
         self._clock = clock
         if self._file is not None:
             self._file.current()

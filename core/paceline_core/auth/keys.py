@@ -16,7 +16,7 @@ _KEY = re.compile(r"^pl_([a-z2-7]{8})_([a-z2-7]{32})$")
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRecord:
+class ApiKeyRecord:
     """What is stored of a key; `salt` and `digest` are hex."""
 
     key_id: str
@@ -42,16 +42,16 @@ class KeyRecord:
         return {"keyId": self.key_id, "salt": self.salt, "digest": self.digest}
 
     @classmethod
-    def from_manifest(cls, manifest: dict[str, Any]) -> "KeyRecord":
+    def from_manifest(cls, manifest: dict[str, Any]) -> "ApiKeyRecord":
         """Read a Secret; raises KeyError or ValueError when it does not hold a key."""
         data = {name: base64.b64decode(value).decode() for name, value in manifest["data"].items()}
         return cls(data["keyId"], manifest["metadata"]["labels"][TENANT_LABEL], data["salt"], data["digest"])
 
 
-def new_key(tenant: str) -> tuple[KeyRecord, str]:
+def new_key(tenant: str) -> tuple[ApiKeyRecord, str]:
     """A fresh key: the record to store and the text to show once."""
     identity, secret, salt = _word(5), _word(20), secrets.token_hex(16)
-    record = KeyRecord(identity, tenant, salt, _digest(salt, secret))
+    record = ApiKeyRecord(identity, tenant, salt, _digest(salt, secret))
     return record, f"pl_{identity}_{secret}"
 
 
@@ -61,7 +61,7 @@ def key_id(key: str) -> str | None:
     return match[1] if match else None
 
 
-def verify(key: str, record: KeyRecord) -> bool:
+def verify(key: str, record: ApiKeyRecord) -> bool:
     """Whether the key's secret is the record's; in constant time."""
     match = _KEY.match(key)
     return match is not None and hmac.compare_digest(_digest(record.salt, match[2]), record.digest)

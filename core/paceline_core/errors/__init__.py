@@ -1,14 +1,14 @@
 """Everything that can go wrong: one table for clients' answers, one short tree of exceptions."""
 
-from paceline_core.errors.answer import Answer, answer
-from paceline_core.errors.table import ERRORS, Code, ErrorRow, Moment, RetryAfter
+from paceline_core.errors.answer import ErrorResponse, error_response
+from paceline_core.errors.table import ERRORS, Code, ErrorSpec, ErrorTiming, RetryAfter
 from paceline_core.errors.tree import (
+    ApiError,
     Conflict,
     Forbidden,
     InvalidInput,
     NotFound,
     PacelineError,
-    Refused,
     RequestError,
     Unauthorized,
     Unreachable,
@@ -16,19 +16,19 @@ from paceline_core.errors.tree import (
 
 __all__ = [
     "ERRORS",
-    "Answer",
+    "ApiError",
     "Code",
     "Conflict",
-    "ErrorRow",
+    "ErrorResponse",
+    "ErrorSpec",
+    "ErrorTiming",
     "Forbidden",
     "InvalidInput",
-    "Moment",
     "NotFound",
     "PacelineError",
-    "Refused",
     "RequestError",
     "RetryAfter",
     "Unauthorized",
     "Unreachable",
-    "answer",
+    "error_response",
 ]

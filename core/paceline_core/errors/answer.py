@@ -34,7 +34,7 @@ MESSAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ErrorResponse:
     """A whole HTTP answer. `event` is the same error as one SSE event, for use after the first byte."""
 
     status: int
@@ -51,7 +51,7 @@ class Answer:
         return self.named + b"data: " + (self.told or self.body) + b"\n\ndata: [DONE]\n\n"
 
 
-def answer(error: Exception, path: str = "") -> Answer:
+def error_response(error: Exception, path: str = "") -> ErrorResponse:
     """Map any exception, in the form that the clients of this route read.
 
     One that is not a RequestError becomes `internal_error` without its text.
@@ -69,12 +69,12 @@ def answer(error: Exception, path: str = "") -> Answer:
     detail = {"message": words, "type": row.type, "param": error.param, "code": str(error.code)}
     if path == ANTHROPIC or path.startswith(f"{ANTHROPIC}/"):
         detail["type"] = _ANTHROPIC_TYPES.get(row.status, "api_error" if row.status >= 500 else "invalid_request_error")
-        return Answer(row.status, headers, _json({"type": "error", "error": detail}), _NAMED)
+        return ErrorResponse(row.status, headers, _json({"type": "error", "error": detail}), _NAMED)
     body = _json({"error": detail})
     if path == RESPONSES:
         event = {"error": detail, **detail, "type": "error", "sequence_number": LAST_NUMBER}
-        return Answer(row.status, headers, body, _NAMED, _json(event))
-    return Answer(row.status, headers, body)
+        return ErrorResponse(row.status, headers, body, _NAMED, _json(event))
+    return ErrorResponse(row.status, headers, body)
 
 
 def _json(value: object) -> bytes:

@@ -51,7 +51,7 @@ class RetryAfter(StrEnum):
     CAPACITY = "capacity"
 
 
-class Moment(StrEnum):
+class ErrorTiming(StrEnum):
     """When the error can happen, seen from the first byte of the answer."""
 
     BEFORE = "before"
@@ -60,7 +60,7 @@ class Moment(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorRow:
+class ErrorSpec:
     """One line of the table. `status` is HTTP's; `type` is OpenAI's `error.type`."""
 
     status: int
@@ -68,7 +68,7 @@ class ErrorRow:
     outcome: Outcome
     should_retry: bool
     retry_after: RetryAfter = RetryAfter.NONE
-    moment: Moment = Moment.BEFORE
+    moment: ErrorTiming = ErrorTiming.BEFORE
 
 
 _INVALID = "invalid_request_error"
@@ -76,31 +76,31 @@ _RATE = "rate_limit_error"
 _SERVER = "server_error"
 _CLIENT = Outcome.CLIENT_ERROR
 
-ERRORS: Mapping[Code, ErrorRow] = {
-    Code.INVALID_JSON: ErrorRow(400, _INVALID, _CLIENT, False),
-    Code.INVALID_REQUEST: ErrorRow(400, _INVALID, _CLIENT, False, moment=Moment.BOTH),
-    Code.CONTEXT_LENGTH_EXCEEDED: ErrorRow(400, _INVALID, _CLIENT, False),
-    Code.INVALID_API_KEY: ErrorRow(401, "authentication_error", _CLIENT, False),
-    Code.CLASS_FORBIDDEN: ErrorRow(403, "permission_error", _CLIENT, False),
-    Code.MODEL_NOT_FOUND: ErrorRow(404, _INVALID, _CLIENT, False),
-    Code.ROUTE_NOT_FOUND: ErrorRow(404, _INVALID, _CLIENT, False),
-    Code.METHOD_NOT_ALLOWED: ErrorRow(405, _INVALID, _CLIENT, False),
-    Code.REQUEST_TIMEOUT: ErrorRow(408, _INVALID, _CLIENT, True),
-    Code.REQUEST_TOO_LARGE: ErrorRow(413, _INVALID, _CLIENT, False),
-    Code.HEADERS_TOO_LARGE: ErrorRow(431, _INVALID, _CLIENT, False),
-    Code.RATE_LIMIT_EXCEEDED: ErrorRow(429, _RATE, Outcome.QUOTA, True, RetryAfter.QUOTA),
-    Code.INSUFFICIENT_QUOTA: ErrorRow(429, "insufficient_quota", Outcome.QUOTA, False),
-    Code.CLIENT_CLOSED: ErrorRow(499, _INVALID, Outcome.CANCELLED, False, moment=Moment.BOTH),
-    Code.CLIENT_STALLED: ErrorRow(499, _INVALID, Outcome.CANCELLED, False, moment=Moment.AFTER),
-    Code.INTERNAL_ERROR: ErrorRow(500, _SERVER, Outcome.UPSTREAM_ERROR, True, moment=Moment.BOTH),
-    Code.REQUEST_ISOLATED: ErrorRow(500, _SERVER, Outcome.UPSTREAM_ERROR, False, moment=Moment.BOTH),
-    Code.ENGINE_FAILED: ErrorRow(500, _SERVER, Outcome.UPSTREAM_ERROR, True, moment=Moment.BOTH),
-    Code.UPSTREAM_ERROR: ErrorRow(502, _SERVER, Outcome.UPSTREAM_ERROR, True),
-    Code.NO_CAPACITY: ErrorRow(503, _SERVER, Outcome.SHED, True, RetryAfter.CAPACITY),
-    Code.QUOTA_UNAVAILABLE: ErrorRow(503, _SERVER, Outcome.SHED, True, RetryAfter.CAPACITY),
-    Code.QUEUE_FULL: ErrorRow(503, _SERVER, Outcome.SHED, True, RetryAfter.CAPACITY),
-    Code.DRAINING: ErrorRow(503, _SERVER, Outcome.SHED, True, RetryAfter.CAPACITY),
-    Code.HELD_TIMEOUT: ErrorRow(504, "timeout_error", Outcome.TIMEOUT, True),
-    Code.UPSTREAM_TIMEOUT: ErrorRow(504, "timeout_error", Outcome.TIMEOUT, True, moment=Moment.BOTH),
-    Code.STREAM_LOST: ErrorRow(502, _SERVER, Outcome.STREAM_ERROR, True, moment=Moment.AFTER),
+ERRORS: Mapping[Code, ErrorSpec] = {
+    Code.INVALID_JSON: ErrorSpec(400, _INVALID, _CLIENT, False),
+    Code.INVALID_REQUEST: ErrorSpec(400, _INVALID, _CLIENT, False, moment=ErrorTiming.BOTH),
+    Code.CONTEXT_LENGTH_EXCEEDED: ErrorSpec(400, _INVALID, _CLIENT, False),
+    Code.INVALID_API_KEY: ErrorSpec(401, "authentication_error", _CLIENT, False),
+    Code.CLASS_FORBIDDEN: ErrorSpec(403, "permission_error", _CLIENT, False),
+    Code.MODEL_NOT_FOUND: ErrorSpec(404, _INVALID, _CLIENT, False),
+    Code.ROUTE_NOT_FOUND: ErrorSpec(404, _INVALID, _CLIENT, False),
+    Code.METHOD_NOT_ALLOWED: ErrorSpec(405, _INVALID, _CLIENT, False),
+    Code.REQUEST_TIMEOUT: ErrorSpec(408, _INVALID, _CLIENT, True),
+    Code.REQUEST_TOO_LARGE: ErrorSpec(413, _INVALID, _CLIENT, False),
+    Code.HEADERS_TOO_LARGE: ErrorSpec(431, _INVALID, _CLIENT, False),
+    Code.RATE_LIMIT_EXCEEDED: ErrorSpec(429, _RATE, Outcome.QUOTA, True, RetryAfter.QUOTA),
+    Code.INSUFFICIENT_QUOTA: ErrorSpec(429, "insufficient_quota", Outcome.QUOTA, False),
+    Code.CLIENT_CLOSED: ErrorSpec(499, _INVALID, Outcome.CANCELLED, False, moment=ErrorTiming.BOTH),
+    Code.CLIENT_STALLED: ErrorSpec(499, _INVALID, Outcome.CANCELLED, False, moment=ErrorTiming.AFTER),
+    Code.INTERNAL_ERROR: ErrorSpec(500, _SERVER, Outcome.UPSTREAM_ERROR, True, moment=ErrorTiming.BOTH),
+    Code.REQUEST_ISOLATED: ErrorSpec(500, _SERVER, Outcome.UPSTREAM_ERROR, False, moment=ErrorTiming.BOTH),
+    Code.ENGINE_FAILED: ErrorSpec(500, _SERVER, Outcome.UPSTREAM_ERROR, True, moment=ErrorTiming.BOTH),
+    Code.UPSTREAM_ERROR: ErrorSpec(502, _SERVER, Outcome.UPSTREAM_ERROR, True),
+    Code.NO_CAPACITY: ErrorSpec(503, _SERVER, Outcome.SHED, True, RetryAfter.CAPACITY),
+    Code.QUOTA_UNAVAILABLE: ErrorSpec(503, _SERVER, Outcome.SHED, True, RetryAfter.CAPACITY),
+    Code.QUEUE_FULL: ErrorSpec(503, _SERVER, Outcome.SHED, True, RetryAfter.CAPACITY),
+    Code.DRAINING: ErrorSpec(503, _SERVER, Outcome.SHED, True, RetryAfter.CAPACITY),
+    Code.HELD_TIMEOUT: ErrorSpec(504, "timeout_error", Outcome.TIMEOUT, True),
+    Code.UPSTREAM_TIMEOUT: ErrorSpec(504, "timeout_error", Outcome.TIMEOUT, True, moment=ErrorTiming.BOTH),
+    Code.STREAM_LOST: ErrorSpec(502, _SERVER, Outcome.STREAM_ERROR, True, moment=ErrorTiming.AFTER),
 }

@@ -14,7 +14,7 @@ PacelineError
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from paceline_core.errors.table import ERRORS, Code, ErrorRow
+from paceline_core.errors.table import ERRORS, Code, ErrorSpec
 
 
 class PacelineError(Exception):
@@ -46,7 +46,7 @@ class Unauthorized(Unreachable):
     """The API server does not accept our credentials; it may again when they are renewed."""
 
 
-class Refused(PacelineError):
+class ApiError(PacelineError):
     """The API server's no. `status` is HTTP's, `reason` its CamelCase word; `retry_after` in seconds, if it said so."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
@@ -57,7 +57,7 @@ class Refused(PacelineError):
         self.retry_after = retry_after
 
 
-class Forbidden(Refused):
+class Forbidden(ApiError):
     """A right is missing; the message names user, verb and resource."""
 
 
@@ -84,6 +84,6 @@ class RequestError(PacelineError):
         self.headers = headers
 
     @property
-    def row(self) -> ErrorRow:
+    def row(self) -> ErrorSpec:
         """This error's line of the table."""
         return ERRORS[self.code]

@@ -1,37 +1,37 @@
 """The Cluster seam: what components may ask of whatever plays the API server; no component knows which it is."""
 
 from paceline_core.kube.cluster import (
-    Changed,
     Cluster,
+    Deleted,
     Endpoint,
     Event,
-    Gone,
-    Key,
     Listed,
-    Lost,
     Namespaces,
+    ObjectKey,
     Scale,
     ScaleTarget,
     ServiceEndpoints,
     ServiceRef,
+    Upserted,
+    WatchLost,
     key_namespace_of,
 )
 from paceline_core.kube.local import LocalCluster
 
 __all__ = [
-    "Changed",
     "Cluster",
+    "Deleted",
     "Endpoint",
     "Event",
-    "Gone",
-    "Key",
     "Listed",
     "LocalCluster",
-    "Lost",
     "Namespaces",
+    "ObjectKey",
     "Scale",
     "ScaleTarget",
     "ServiceEndpoints",
     "ServiceRef",
+    "Upserted",
+    "WatchLost",
     "key_namespace_of",
 ]

@@ -1,6 +1,6 @@
 """The nouns and the one protocol between components and the API server (or the local supervisor that plays it).
 
-Watches are level-triggered: the first event is `Listed`, and after every lost connection come `Lost` and `Listed`
+Watches are level-triggered: the first event is `Listed`, and after every lost connection come `WatchLost` and `Listed`
 again, so a reader that replaces its picture on `Listed` can never drift. A watch ends only when its reader closes it.
 """
 
@@ -13,7 +13,7 @@ Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Key:
+class ObjectKey:
     """An object's place; `namespace` is empty for cluster-scoped kinds."""
 
     namespace: str
@@ -23,7 +23,7 @@ class Key:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     @classmethod
-    def parse(cls, text: str) -> "Key":
+    def parse(cls, text: str) -> "ObjectKey":
         """`namespace/name`, or `name` alone for cluster-scoped objects."""
         namespace, _, name = text.rpartition("/")
         return cls(namespace, name)
@@ -33,7 +33,7 @@ class Key:
 class ServiceRef:
     """One InferenceService; an object made anew under its name has another uid."""
 
-    key: Key
+    key: ObjectKey
     uid: str
 
 
@@ -63,27 +63,27 @@ class Listed(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Changed(Generic[T]):
+class Upserted(Generic[T]):
     """One item was created or modified."""
 
     item: T
 
 
 @dataclass(frozen=True, slots=True)
-class Gone(Generic[T]):
+class Deleted(Generic[T]):
     """One item was deleted; the last state it had."""
 
     item: T
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class WatchLost:
     """The connection broke: what the reader knows ages until the next `Listed`."""
 
     reason: str
 
 
-WatchEvent = Listed[T] | Changed[T] | Gone[T] | Lost
+WatchEvent = Listed[T] | Upserted[T] | Deleted[T] | WatchLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Endpoint:
 class ServiceEndpoints:
     """All workers of one service, ready or not; `failed` are those that ended for good and whose objects remain."""
 
-    service: Key
+    service: ObjectKey
     endpoints: tuple[Endpoint, ...]
     failed: tuple[Endpoint, ...] = ()
 
@@ -125,7 +125,7 @@ class ServiceEndpoints:
 class ScaleTarget:
     """A pool of a service: the Deployment `<service>-<pool>`, with `-canary` for the canary track."""
 
-    service: Key
+    service: ObjectKey
     pool: str
     track: str = "stable"
 
@@ -143,7 +143,7 @@ class Event:
     """What kubectl describe shows: `type` is Normal or Warning, `reason` CamelCase, `message` one sentence."""
 
     kind: str
-    key: Key
+    key: ObjectKey
     type: str
     reason: str
     message: str
@@ -170,7 +170,7 @@ class Cluster(Protocol):
         ...
 
     async def patch_status(
-        self, kind: str, key: Key, status: Mapping[str, Any], manager: str, version: str = ""
+        self, kind: str, key: ObjectKey, status: Mapping[str, Any], manager: str, version: str = ""
     ) -> None:
         """Apply a partial status under a field manager: only the fields given are that manager's.
 

@@ -47,9 +47,9 @@ async def connect(
         asyncio.get_running_loop().set_exception_handler(without_second_wakes)
         return LocalCluster(config.socket, clock)
     from paceline_core.kube.api.credentials import Access  # noqa: PLC0415
-    from paceline_core.kube.api.server import ApiServer  # noqa: PLC0415
+    from paceline_core.kube.api.server import KubeClient  # noqa: PLC0415
     from paceline_core.kube.kubernetes import KubernetesCluster  # noqa: PLC0415
 
     clock = clock or SystemClock()
-    api = await ApiServer.connect(Access(config.kubeconfig), clock)
+    api = await KubeClient.connect(Access(config.kubeconfig), clock)
     return KubernetesCluster(api, Namespaces(namespace, config.namespaces, key_namespace), workers, clock)

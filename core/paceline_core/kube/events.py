@@ -14,28 +14,28 @@ from typing import Final
 from paceline_core.clock import Clock
 from paceline_core.errors import Conflict, Forbidden, NotFound, PacelineError, Unauthorized, Unreachable
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer
-from paceline_core.kube.cluster import Event, Key, Manifest
-from paceline_core.kube.series import EventBook, Series, SeriesKey
+from paceline_core.kube.api.server import KubeClient
+from paceline_core.kube.cluster import Event, Manifest, ObjectKey
+from paceline_core.kube.series import EventCorrelator, Series, SeriesKey
 from paceline_core.tasks import cancel
 from paceline_core.telemetry import get_logger
 
 EVENT: Final = RESOURCES["Event"]
 MESSAGE_LIMIT: Final = 1024
 CLOSE_LIMIT_S: Final = 2.0
-UidOf = Callable[[str, Key], Awaitable[str]]
+UidOf = Callable[[str, ObjectKey], Awaitable[str]]
 _log = get_logger(__name__)
 
 
 class EventRecorder:
     """Events as seen by `kubectl describe`. `component` is the reporter; `uid_of` finds an object's uid, or ""."""
 
-    def __init__(self, api: ApiServer, component: str, clock: Clock, uid_of: UidOf | None = None) -> None:
+    def __init__(self, api: KubeClient, component: str, clock: Clock, uid_of: UidOf | None = None) -> None:
         self._api = api
         self._component = component
         self._clock = clock
         self._uid_of = uid_of or self._uid_by_get
-        self._book = EventBook()
+        self._book = EventCorrelator()
         self._noted = asyncio.Event()
         self._writing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -91,7 +91,7 @@ class EventRecorder:
     async def _put(self, series: Series) -> str:
         if series.name:
             with contextlib.suppress(NotFound):  # the server keeps events for an hour
-                await self._api.merge(EVENT, Key(_namespace(series.event.key), series.name), _news(series))
+                await self._api.merge(EVENT, ObjectKey(_namespace(series.event.key), series.name), _news(series))
                 return series.name
         return await self._create(series)
 
@@ -103,7 +103,7 @@ class EventRecorder:
             await self._api.create(EVENT, _namespace(event.key), body)
         return name
 
-    async def _uid_by_get(self, kind: str, key: Key) -> str:
+    async def _uid_by_get(self, kind: str, key: ObjectKey) -> str:
         if kind not in RESOURCES:
             return ""
         found = await self._api.get(RESOURCES[kind], key)
@@ -140,7 +140,7 @@ def _news(series: Series) -> Manifest:
     return {"message": short, "count": series.count, "lastTimestamp": _time(series.last)}
 
 
-def _namespace(key: Key) -> str:
+def _namespace(key: ObjectKey) -> str:
     """Events about cluster-scoped objects stand in `default`."""
     return key.namespace or "default"
 

@@ -14,28 +14,28 @@ from typing import Any, Final, Literal
 
 from paceline_core.clock import Clock, SystemClock
 from paceline_core.errors import Conflict, Forbidden, NotFound, PacelineError
-from paceline_core.kube.api.pulse import Pulse
+from paceline_core.kube.api.pulse import WatchLiveness
 from paceline_core.kube.api.resource import RESOURCES, Resource
-from paceline_core.kube.api.server import ApiServer, key_of
-from paceline_core.kube.api.watch import Watched, watch_all
+from paceline_core.kube.api.server import KubeClient, key_of
+from paceline_core.kube.api.watch import WatchOptions, watch_all
 from paceline_core.kube.cluster import (
-    Changed,
+    Deleted,
     Event,
-    Gone,
-    Key,
     Listed,
     Manifest,
     Namespaces,
+    ObjectKey,
     Scale,
     ScaleTarget,
     ServiceEndpoints,
     ServiceRef,
+    Upserted,
     WatchEvent,
 )
 from paceline_core.kube.events import EventRecorder
-from paceline_core.kube.lease import Leases
-from paceline_core.kube.roster import Roster, read_pod, read_slice
-from paceline_core.kube.states import States
+from paceline_core.kube.lease import LeaseClient
+from paceline_core.kube.roster import EndpointTracker, read_pod, read_slice
+from paceline_core.kube.states import ConfigMapStateStore
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_SERVICE, TENANT
 from paceline_core.objects.naming import LABEL_SERVICE, LABEL_TENANT, deployment_name
 from paceline_core.telemetry import get_logger
@@ -54,7 +54,7 @@ class KubernetesCluster:
 
     def __init__(
         self,
-        api: ApiServer,
+        api: KubeClient,
         namespaces: Namespaces,
         workers: Workers = "slices",
         clock: Clock | None = None,
@@ -63,11 +63,11 @@ class KubernetesCluster:
         self._namespaces = namespaces
         self._workers: Workers = workers
         self._clock = clock or SystemClock()
-        self._leases = Leases(api, namespaces.own, self._clock)
+        self._leases = LeaseClient(api, namespaces.own, self._clock)
         self._events = EventRecorder(api, REPORTERS[workers], self._clock, self._uid)
-        self._states = States(api, namespaces, SCALER)
-        self._uids: dict[Key, str] = {}
-        self.pulses: list[Pulse] = []
+        self._states = ConfigMapStateStore(api, namespaces, SCALER)
+        self._uids: dict[ObjectKey, str] = {}
+        self.pulses: list[WatchLiveness] = []
 
     async def close(self) -> None:
         """Write the last events and close the connections; close the readers of watches first."""
@@ -88,8 +88,8 @@ class KubernetesCluster:
     def watch_endpoints(self) -> AsyncIterator[WatchEvent[ServiceEndpoints]]:
         """Workers of every service."""
         if self._workers == "pods":
-            return self._endpoints("Pod", Roster(read_pod))
-        return self._endpoints("EndpointSlice", Roster(read_slice))
+            return self._endpoints("Pod", EndpointTracker(read_pod))
+        return self._endpoints("EndpointSlice", EndpointTracker(read_slice))
 
     async def get_scale(self, target: ScaleTarget) -> Scale:
         """Desired replicas of a pool's Deployment."""
@@ -112,14 +112,14 @@ class KubernetesCluster:
                 seen = now
         return await self._put_scale(key, replicas, seen)
 
-    async def _put_scale(self, key: Key, replicas: int, seen: "_Version") -> Scale:
+    async def _put_scale(self, key: ObjectKey, replicas: int, seen: "_Version") -> Scale:
         place = {"namespace": key.namespace, "name": key.name}
         metadata = {**place, "uid": seen.uid, "resourceVersion": seen.resource_version}
         body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": replicas}}
         return _scale(await self._api.replace(RESOURCES["Deployment"], key, body, "scale", SCALER))
 
     async def patch_status(
-        self, kind: str, key: Key, status: Mapping[str, Any], manager: str, version: str = ""
+        self, kind: str, key: ObjectKey, status: Mapping[str, Any], manager: str, version: str = ""
     ) -> None:
         """Apply a partial status."""
         body = {**_head(RESOURCES[kind], key), "status": dict(status)}
@@ -160,11 +160,13 @@ class KubernetesCluster:
         self._events.record(event)
 
     def _watch(self, resource: Resource, namespaces: tuple[str, ...], selector: str = "") -> Events:
-        pulse = Pulse(resource.kind, self._clock)
+        pulse = WatchLiveness(resource.kind, self._clock)
         self.pulses.append(pulse)
-        return watch_all(self._api, Watched(resource, namespaces, selector), pulse)
+        return watch_all(self._api, WatchOptions(resource, namespaces, selector), pulse)
 
-    async def _endpoints(self, kind: str, roster: Roster) -> AsyncGenerator[WatchEvent[ServiceEndpoints], None]:
+    async def _endpoints(
+        self, kind: str, roster: EndpointTracker
+    ) -> AsyncGenerator[WatchEvent[ServiceEndpoints], None]:
         async with aclosing(self._watch(RESOURCES[kind], self._namespaces.watched, LABEL_SERVICE)) as events:
             async for event in events:
                 for told in roster.take(event):
@@ -180,9 +182,9 @@ class KubernetesCluster:
         match event:
             case Listed(items):
                 self._uids = {key_of(item): item["metadata"]["uid"] for item in items}
-            case Changed(item):
+            case Upserted(item):
                 self._uids[key_of(item)] = item["metadata"]["uid"]
-            case Gone(item):
+            case Deleted(item):
                 self._uids.pop(key_of(item), None)
 
     async def _profiles(self) -> Events:
@@ -209,20 +211,20 @@ class KubernetesCluster:
             return True
         return True
 
-    async def _uid(self, kind: str, key: Key) -> str:
+    async def _uid(self, kind: str, key: ObjectKey) -> str:
         if kind == INFERENCE_SERVICE and key in self._uids:
             return self._uids[key]
         resource = RESOURCES.get(kind)
         return str((await self._api.get(resource, key))["metadata"]["uid"]) if resource else ""
 
 
-def _head(resource: Resource, key: Key) -> Manifest:
+def _head(resource: Resource, key: ObjectKey) -> Manifest:
     metadata = {"namespace": key.namespace, "name": key.name} if resource.namespaced else {"name": key.name}
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
 
 
-def _deployment(target: ScaleTarget) -> Key:
-    return Key(target.service.namespace, deployment_name(target.service.name, target.pool, target.track))
+def _deployment(target: ScaleTarget) -> ObjectKey:
+    return ObjectKey(target.service.namespace, deployment_name(target.service.name, target.pool, target.track))
 
 
 @dataclass(frozen=True, slots=True)

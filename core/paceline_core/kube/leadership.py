@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from paceline_core.clock import Clock
 from paceline_core.errors import PacelineError
-from paceline_core.telemetry import Complaints, get_logger
+from paceline_core.telemetry import FaultLog, get_logger
 
 USABLE: Final = 2 / 3
 _FAULT = "the lease could not be renewed"
@@ -29,7 +29,7 @@ class LeaseApi(Protocol):
         ...
 
 
-class Candidate:
+class LeaderElector:
     """`renew` the lease `name` again and again; `leads` says at any time whether to write. `holder` is unique."""
 
     def __init__(self, api: LeaseApi, name: str, holder: str, ttl_s: float, clock: Clock) -> None:
@@ -40,7 +40,7 @@ class Candidate:
         self._holder = holder
         self._ttl_s = ttl_s
         self._clock = clock
-        self._complaints = Complaints(_log)
+        self._complaints = FaultLog(_log)
         self._renewed: float | None = None
         self._told = False
 

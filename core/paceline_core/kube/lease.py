@@ -15,14 +15,14 @@ from typing import Any, Final
 from paceline_core.clock import Clock
 from paceline_core.errors import Conflict, NotFound
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer
-from paceline_core.kube.cluster import Key, Manifest
+from paceline_core.kube.api.server import KubeClient
+from paceline_core.kube.cluster import Manifest, ObjectKey
 
 LEASE: Final = RESOURCES["Lease"]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedLease:
     """A record of somebody else, and when (monotonic) we first saw it in this form."""
 
     version: str
@@ -30,7 +30,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class DesiredLease:
     """Who wants it, for how long, and the wall time that a write says."""
 
     holder: str
@@ -39,25 +39,25 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class LeaseClaim:
     """`spec` to write, or None to wait; `seen` to remember until the next try."""
 
     spec: Manifest | None
-    seen: Seen | None
+    seen: ObservedLease | None
 
 
-class Leases:
+class LeaseClient:
     """The leases of one namespace."""
 
-    def __init__(self, api: ApiServer, namespace: str, clock: Clock) -> None:
+    def __init__(self, api: KubeClient, namespace: str, clock: Clock) -> None:
         self._api = api
         self._namespace = namespace
         self._clock = clock
-        self._seen: dict[str, Seen | None] = {}
+        self._seen: dict[str, ObservedLease | None] = {}
 
     async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
         """Take or renew; False while somebody else holds it. Raises Unreachable or Forbidden."""
-        key, wish = Key(self._namespace, name), Wish(holder, ttl_s, self._clock.utc())
+        key, wish = ObjectKey(self._namespace, name), DesiredLease(holder, ttl_s, self._clock.utc())
         try:
             found = await self._api.get(LEASE, key)
         except NotFound:
@@ -69,7 +69,7 @@ class Leases:
     async def holder(self, name: str) -> str:
         """Who holds it, or held it last; empty when nobody ever did. Raises Unreachable or Forbidden."""
         try:
-            found = await self._api.get(LEASE, Key(self._namespace, name))
+            found = await self._api.get(LEASE, ObjectKey(self._namespace, name))
         except NotFound:
             return ""
         return str((found.get("spec") or {}).get("holderIdentity") or "")
@@ -77,14 +77,14 @@ class Leases:
     async def release(self, name: str, holder: str) -> None:
         """Give it back; nothing happens when it is not ours."""
         try:
-            found = await self._api.get(LEASE, Key(self._namespace, name))
+            found = await self._api.get(LEASE, ObjectKey(self._namespace, name))
         except NotFound:
             return
         spec = found.get("spec") or {}
         if spec.get("holderIdentity") == holder:
             await self._write(found, {**spec, "holderIdentity": "", "leaseDurationSeconds": 1})
 
-    async def _create(self, key: Key, wish: Wish) -> bool:
+    async def _create(self, key: ObjectKey, wish: DesiredLease) -> bool:
         spec = _held({}, wish)
         body = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": {"name": key.name}, "spec": spec}
         try:
@@ -96,27 +96,27 @@ class Leases:
     async def _write(self, found: Manifest, spec: Manifest) -> bool:
         metadata = found["metadata"]
         try:
-            await self._api.replace(LEASE, Key(self._namespace, metadata["name"]), {**found, "spec": spec})
+            await self._api.replace(LEASE, ObjectKey(self._namespace, metadata["name"]), {**found, "spec": spec})
         except (Conflict, NotFound):
             return False
         return True
 
 
-def claim(found: Manifest, wish: Wish, seen: Seen | None, now: float) -> Claim:
+def claim(found: Manifest, wish: DesiredLease, seen: ObservedLease | None, now: float) -> LeaseClaim:
     """What to do about a lease as it was read: pure."""
     spec: Mapping[str, Any] = found.get("spec") or {}
     version = found["metadata"]["resourceVersion"]
     other = spec.get("holderIdentity") or ""
     if other in {"", wish.holder}:
-        return Claim(_held(spec, wish), None)
+        return LeaseClaim(_held(spec, wish), None)
     if seen is None or seen.version != version:
-        return Claim(None, Seen(version, now))
+        return LeaseClaim(None, ObservedLease(version, now))
     if now - seen.since < float(spec.get("leaseDurationSeconds") or wish.ttl_s):
-        return Claim(None, seen)
-    return Claim(_held(spec, wish), None)
+        return LeaseClaim(None, seen)
+    return LeaseClaim(_held(spec, wish), None)
 
 
-def _held(spec: Mapping[str, Any], wish: Wish) -> Manifest:
+def _held(spec: Mapping[str, Any], wish: DesiredLease) -> Manifest:
     moment = wish.utc.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     duration = max(1, math.ceil(wish.ttl_s))
     renewed = {**spec, "holderIdentity": wish.holder, "leaseDurationSeconds": duration, "renewTime": moment}

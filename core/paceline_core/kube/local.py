@@ -19,19 +19,19 @@ import httpx
 from paceline_core.clock import Clock, SystemClock
 from paceline_core.errors import Conflict, NotFound, PacelineError, Unreachable
 from paceline_core.kube.cluster import (
-    Changed,
+    Deleted,
     Endpoint,
     Event,
-    Gone,
-    Key,
     Listed,
-    Lost,
     Manifest,
+    ObjectKey,
     Scale,
     ScaleTarget,
     ServiceEndpoints,
     ServiceRef,
+    Upserted,
     WatchEvent,
+    WatchLost,
 )
 from paceline_core.telemetry import get_logger
 
@@ -74,7 +74,7 @@ class LocalCluster:
         return Scale(**await self._call("PUT", scale_path(target), {"replicas": replicas, "version": version}))
 
     async def patch_status(
-        self, kind: str, key: Key, status: Mapping[str, Any], manager: str, version: str = ""
+        self, kind: str, key: ObjectKey, status: Mapping[str, Any], manager: str, version: str = ""
     ) -> None:
         """Apply a partial status."""
         await self._call(
@@ -96,7 +96,7 @@ class LocalCluster:
     async def list_states(self) -> tuple[ServiceRef, ...]:
         """The services that something is stored for."""
         found = await self._call("GET", "/states")
-        return tuple(ServiceRef(Key.parse(item["service"]), item["uid"]) for item in found)
+        return tuple(ServiceRef(ObjectKey.parse(item["service"]), item["uid"]) for item in found)
 
     async def delete_state(self, service: ServiceRef) -> None:
         """Remove what is stored for a service."""
@@ -153,7 +153,7 @@ class LocalCluster:
                 reason = "the supervisor closed the watch"
             except (httpx.HTTPError, PacelineError) as error:
                 reason = str(error) or type(error).__name__
-            yield Lost(reason)
+            yield WatchLost(reason)
             await asyncio.sleep(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
             failures += 1
 
@@ -182,7 +182,7 @@ def state_path(service: ServiceRef) -> str:
 
 def endpoints_from(data: Mapping[str, Any]) -> ServiceEndpoints:
     """Read one service's workers from JSON."""
-    return ServiceEndpoints(Key.parse(data["service"]), tuple(Endpoint(**item) for item in data["endpoints"]))
+    return ServiceEndpoints(ObjectKey.parse(data["service"]), tuple(Endpoint(**item) for item in data["endpoints"]))
 
 
 def endpoints_json(item: ServiceEndpoints) -> dict[str, Any]:
@@ -195,9 +195,9 @@ def _event(line: Mapping[str, Any], read: Callable[[Any], T]) -> WatchEvent[T] |
         case "LISTED":
             return Listed(tuple(read(item) for item in line["items"]))
         case "CHANGED":
-            return Changed(read(line["item"]))
+            return Upserted(read(line["item"]))
         case "GONE":
-            return Gone(read(line["item"]))
+            return Deleted(read(line["item"]))
     return None
 
 

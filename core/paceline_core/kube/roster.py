@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from paceline_core.kube.cluster import (
-    Changed,
+    Deleted,
     Endpoint,
-    Gone,
-    Key,
     Listed,
-    Lost,
     Manifest,
+    ObjectKey,
     ServiceEndpoints,
+    Upserted,
     WatchEvent,
+    WatchLost,
 )
 from paceline_core.kube.podname import pool_and_track
-from paceline_core.launch.ended import how_it_ended
+from paceline_core.launch.ended import termination_reason
 from paceline_core.objects.naming import LABEL_POOL, LABEL_REVISION, LABEL_SERVICE, LABEL_TRACK, STABLE
 
 PORT_NAME: Final = "http"
@@ -31,33 +31,33 @@ Workers = tuple[Endpoint, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EndpointEntry:
     """What one object tells: some workers of one service, and those of them that ended for good."""
 
-    service: Key
+    service: ObjectKey
     name: str
     workers: Workers
     failed: Workers = ()
 
 
-class Roster:
+class EndpointTracker:
     """The last word of each object; `read` is `read_slice` or `read_pod`."""
 
-    def __init__(self, read: Callable[[Manifest], Entry | None]) -> None:
+    def __init__(self, read: Callable[[Manifest], EndpointEntry | None]) -> None:
         self._read = read
-        self._entries: dict[Key, dict[str, Entry]] = {}
-        self._told: dict[Key, ServiceEndpoints] = {}
+        self._entries: dict[ObjectKey, dict[str, EndpointEntry]] = {}
+        self._told: dict[ObjectKey, ServiceEndpoints] = {}
 
     def take(self, event: WatchEvent[Manifest]) -> Iterator[WatchEvent[ServiceEndpoints]]:
         """The events that readers of endpoints see for one event of the watch; none when nothing changes for them."""
         match event:
             case Listed(items):
                 yield self._list(items)
-            case Changed(item):
+            case Upserted(item):
                 yield from self._change(item, gone=False)
-            case Gone(item):
+            case Deleted(item):
                 yield from self._change(item, gone=True)
-            case Lost():
+            case WatchLost():
                 yield event
 
     def _list(self, items: tuple[Manifest, ...]) -> Listed[ServiceEndpoints]:
@@ -78,19 +78,19 @@ class Roster:
             entries[entry.name] = entry
         yield from self._news(entry.service)
 
-    def _news(self, service: Key) -> Iterator[WatchEvent[ServiceEndpoints]]:
+    def _news(self, service: ObjectKey) -> Iterator[WatchEvent[ServiceEndpoints]]:
         before = self._told.get(service)
         if not self._entries[service]:
             del self._entries[service]
             if before is not None:
-                yield Gone(self._told.pop(service))
+                yield Deleted(self._told.pop(service))
             return
         now = self._made(service)
         if now != before:
             self._told[service] = now
-            yield Changed(now)
+            yield Upserted(now)
 
-    def _made(self, service: Key) -> ServiceEndpoints:
+    def _made(self, service: ObjectKey) -> ServiceEndpoints:
         best: dict[str, Endpoint] = {}
         entries = [entry for _, entry in sorted(self._entries[service].items())]
         for worker in (worker for entry in entries for worker in entry.workers):
@@ -100,7 +100,7 @@ class Roster:
         return ServiceEndpoints(service, tuple(best[name] for name in sorted(best)), failed)
 
 
-def read_slice(manifest: Manifest) -> Entry | None:
+def read_slice(manifest: Manifest) -> EndpointEntry | None:
     """The workers of an EndpointSlice; None for one that belongs to no service of ours."""
     metadata = manifest["metadata"]
     service = (metadata.get("labels") or {}).get(LABEL_SERVICE)
@@ -109,10 +109,10 @@ def read_slice(manifest: Manifest) -> Entry | None:
     port = _slice_port(manifest)
     endpoints = manifest.get("endpoints") or () if port and manifest.get("addressType") != "FQDN" else ()
     workers = tuple(_from_slice(service, item, port) for item in endpoints if _names_a_pod(item))
-    return Entry(Key(metadata["namespace"], service), metadata["name"], workers)
+    return EndpointEntry(ObjectKey(metadata["namespace"], service), metadata["name"], workers)
 
 
-def read_pod(manifest: Manifest) -> Entry | None:
+def read_pod(manifest: Manifest) -> EndpointEntry | None:
     """A Pod as a worker; one that has ended is none any more, and one without an address has an empty host."""
     metadata, status = manifest["metadata"], manifest.get("status") or {}
     labels = metadata.get("labels") or {}
@@ -120,8 +120,8 @@ def read_pod(manifest: Manifest) -> Entry | None:
     if not service:
         return None
     phase, worker = status.get("phase"), _from_pod(manifest, labels, status)
-    return Entry(
-        Key(metadata["namespace"], service),
+    return EndpointEntry(
+        ObjectKey(metadata["namespace"], service),
         metadata["name"],
         () if phase in {"Failed", "Succeeded"} else (worker,),
         (worker,) if phase == "Failed" else (),
@@ -179,7 +179,7 @@ def _ended(status: Mapping[str, Any]) -> str:
         if (found := (container.get(state) or {}).get("terminated"))
     ]
     last = max(states, key=lambda found: found.get("finishedAt") or "", default=None)
-    return "" if last is None else how_it_ended(last)[:WORDS_LIMIT]
+    return "" if last is None else termination_reason(last)[:WORDS_LIMIT]
 
 
 def _disruption(status: Mapping[str, Any]) -> str:

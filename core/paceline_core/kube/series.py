@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from paceline_core.kube.cluster import Event, Key
+from paceline_core.kube.cluster import Event, ObjectKey
 
 BURST: Final = 25
 REFILL_S: Final = 300.0
@@ -21,7 +21,7 @@ GAP_S: Final = 10.0
 SERIES: Final = 1024
 _NUMBER: Final = re.compile(r"\d+(?:[.,:]\d+)*")
 
-SeriesKey = tuple[str, Key, str, str, str]
+SeriesKey = tuple[str, ObjectKey, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +38,23 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class EventBudget:
     """Tokens left at a moment."""
 
     tokens: float
     at: float
 
-    def filled(self, now: float) -> "Bucket":
+    def filled(self, now: float) -> "EventBudget":
         """The same bucket, later."""
-        return Bucket(min(float(BURST), self.tokens + (now - self.at) / REFILL_S), now)
+        return EventBudget(min(float(BURST), self.tokens + (now - self.at) / REFILL_S), now)
 
 
-class EventBook:
+class EventCorrelator:
     """`note` what happens, carry out what is `due`, say `done`."""
 
     def __init__(self) -> None:
         self._series: OrderedDict[SeriesKey, Series] = OrderedDict()
-        self._buckets: OrderedDict[tuple[str, Key], Bucket] = OrderedDict()
+        self._buckets: OrderedDict[tuple[str, ObjectKey], EventBudget] = OrderedDict()
 
     def note(self, event: Event, utc: datetime) -> None:
         """It happened, once more or for the first time."""
@@ -105,8 +105,8 @@ class EventBook:
         ripe = 0.0 if series.tried_at is None else max(0.0, series.tried_at + GAP_S - now)
         return max(ripe, (1 - self._bucket(key, now).tokens) * REFILL_S)
 
-    def _bucket(self, key: SeriesKey, now: float) -> Bucket:
-        return self._buckets.get(key[:2], Bucket(float(BURST), now)).filled(now)
+    def _bucket(self, key: SeriesKey, now: float) -> EventBudget:
+        return self._buckets.get(key[:2], EventBudget(float(BURST), now)).filled(now)
 
 
 def series_key(event: Event) -> SeriesKey:

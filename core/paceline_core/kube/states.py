@@ -10,8 +10,8 @@ from typing import Final
 
 from paceline_core.errors import NotFound
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer
-from paceline_core.kube.cluster import Key, Manifest, Namespaces, ServiceRef
+from paceline_core.kube.api.server import KubeClient
+from paceline_core.kube.cluster import Manifest, Namespaces, ObjectKey, ServiceRef
 from paceline_core.objects.naming import LABEL_SERVICE
 
 PREFIX: Final = "paceline-scaling."
@@ -20,10 +20,10 @@ LABEL_UID: Final = "paceline.dev/service-uid"
 _CONFIG: Final = RESOURCES["ConfigMap"]
 
 
-class States:
+class ConfigMapStateStore:
     """Stored state of the services in the watched namespaces."""
 
-    def __init__(self, api: ApiServer, namespaces: Namespaces, manager: str) -> None:
+    def __init__(self, api: KubeClient, namespaces: Namespaces, manager: str) -> None:
         self._api = api
         self._namespace = namespaces.own
         self._watched = namespaces.watched
@@ -66,18 +66,18 @@ class States:
             return None
         return found if _service(found) == service else None
 
-    def _place(self, service: ServiceRef) -> Key:
-        return Key(self._namespace, state_name(service.key))
+    def _place(self, service: ServiceRef) -> ObjectKey:
+        return ObjectKey(self._namespace, state_name(service.key))
 
 
-def state_name(service: Key) -> str:
+def state_name(service: ObjectKey) -> str:
     """The ConfigMap of a service's stored state."""
     return f"{PREFIX}{service.namespace}.{service.name}"
 
 
 def _service(item: Manifest) -> ServiceRef:
     labels = item["metadata"].get("labels") or {}
-    key = Key(labels.get(LABEL_NAMESPACE, ""), labels.get(LABEL_SERVICE, ""))
+    key = ObjectKey(labels.get(LABEL_NAMESPACE, ""), labels.get(LABEL_SERVICE, ""))
     return ServiceRef(key, labels.get(LABEL_UID, ""))
 
 

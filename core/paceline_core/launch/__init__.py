@@ -1,10 +1,10 @@
 """How a worker is started: one description, which one adapter makes a pod of and another a supervised process."""
 
 from paceline_core.launch.build import build
-from paceline_core.launch.ended import how_it_ended
-from paceline_core.launch.filtering import wrong_filters
-from paceline_core.launch.supported import idle, repeated, unsupported, unsupported_route
-from paceline_core.launch.words import in_manifest_words
+from paceline_core.launch.ended import termination_reason
+from paceline_core.launch.filtering import invalid_filters
+from paceline_core.launch.supported import repeated, unsupported, unsupported_route, unused_fields
+from paceline_core.launch.words import to_manifest_field
 from paceline_core.launch.worker import Binding, LaunchFile, Probe, Resources, WorkerLaunch
 
 __all__ = [
@@ -14,11 +14,11 @@ __all__ = [
     "Resources",
     "WorkerLaunch",
     "build",
-    "how_it_ended",
-    "idle",
-    "in_manifest_words",
+    "invalid_filters",
     "repeated",
+    "termination_reason",
+    "to_manifest_field",
     "unsupported",
     "unsupported_route",
-    "wrong_filters",
+    "unused_fields",
 ]

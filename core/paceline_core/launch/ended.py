@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from paceline_core.launch.words import in_manifest_words
+from paceline_core.launch.words import to_manifest_field
 
 
-def how_it_ended(terminated: Mapping[str, Any]) -> str:
+def termination_reason(terminated: Mapping[str, Any]) -> str:
     """One clause from a container's `terminated` state."""
     if terminated.get("reason") == "OOMKilled":
         return "the worker used more memory than its limit and was killed (OOMKilled)"
     lines = [line for line in (terminated.get("message") or "").splitlines() if line.strip()]
     if lines:
-        return in_manifest_words(lines[-1].strip())
+        return to_manifest_field(lines[-1].strip())
     return f"the worker ended with exit code {terminated.get('exitCode', 'unknown')}; see its log"

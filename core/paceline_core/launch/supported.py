@@ -10,7 +10,7 @@ from re import fullmatch
 
 from paceline_core.objects.engine import GPU_MAX_SEQS, GPU_PAGE_TOKENS
 from paceline_core.objects.fields import FIXES, LABEL_KEY_PATTERN
-from paceline_core.objects.problems import Problem
+from paceline_core.objects.problems import FieldError
 from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 from paceline_core.objects.route import RouteSpec
 from paceline_core.objects.served import KV_DTYPES, QUANTIZATIONS, STRATEGIES
@@ -30,10 +30,10 @@ class Gap:
     message: str
     pools: Callable[[ResolvedService], Sequence[str]] = lambda _: ()
 
-    def problem(self, service: ResolvedService) -> Problem:
+    def problem(self, service: ResolvedService) -> FieldError:
         """The message, with the names of the pools that it is about."""
         names = self.pools(service)
-        return Problem(self.field, f"{self.message} (pool {', '.join(names)})" if names else self.message)
+        return FieldError(self.field, f"{self.message} (pool {', '.join(names)})" if names else self.message)
 
 
 def _on_gpus(service: ResolvedService) -> Sequence[str]:
@@ -148,26 +148,26 @@ GAPS = (
 )
 
 
-def unsupported(service: ResolvedService) -> Iterator[Problem]:
+def unsupported(service: ResolvedService) -> Iterator[FieldError]:
     """Every wish that this version cannot fulfil, in the order of the document's parts."""
     yield from (gap.problem(service) for gap in GAPS if gap.asked(service))
     for index, one in enumerate(service.filters):
         if one.stage != "output" or one.name not in FILTERS:
             message = f"of filters, {', '.join(FILTERS)} runs in this version, with stage output; leave others out"
-            yield Problem(f"spec.filters[{index}]", message)
+            yield FieldError(f"spec.filters[{index}]", message)
     for index, pool in enumerate(service.pools):
         for field, message in _pool(service, pool).items():
-            yield Problem(f"spec.pools[{index}].{field}", message)
+            yield FieldError(f"spec.pools[{index}].{field}", message)
 
 
-def unsupported_route(route: RouteSpec) -> Iterator[Problem]:
+def unsupported_route(route: RouteSpec) -> Iterator[FieldError]:
     """Faults that leave a route without anybody to answer."""
     if not route.fallback and not any(backend.service and backend.weight != 0 for backend in route.backends):
         message = "this version does not forward to outside endpoints; name a service that takes traffic, or a fallback"
-        yield Problem("spec.backends", message)
+        yield FieldError("spec.backends", message)
 
 
-def idle(route: RouteSpec) -> Iterator[str]:
+def unused_fields(route: RouteSpec) -> Iterator[str]:
     """The fields of a route that are written and that nothing acts on."""
     yield from (f"spec.{field}" for field in ("cascade", "degrade") if getattr(route, field) is not None)
     for place, backend in enumerate(route.backends):

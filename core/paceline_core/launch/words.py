@@ -30,7 +30,7 @@ _FIELD: Final = re.compile(r"^[a-z_.]+(?=: )")
 _FILTER: Final = re.compile(r"^(?=filters\[\d+\][a-z_.]*: )")
 
 
-def in_manifest_words(line: str) -> str:
+def to_manifest_field(line: str) -> str:
     """A worker's last line, `paceline worker: field: message`, as `field: message` with the manifest's field."""
     if not line.startswith(_SPEAKER):
         return line

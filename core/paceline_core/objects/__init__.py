@@ -14,7 +14,7 @@ from paceline_core.objects.naming import (
     selector_labels,
     workers_service_name,
 )
-from paceline_core.objects.problems import ManifestError, Problem
+from paceline_core.objects.problems import FieldError, ManifestError
 from paceline_core.objects.resolved import (
     ResolvedClass,
     ResolvedEngine,
@@ -37,11 +37,11 @@ __all__ = [
     "AcceleratorProfile",
     "AnyObject",
     "Condition",
+    "FieldError",
     "InferenceRoute",
     "InferenceService",
     "ManifestError",
     "ObjectMeta",
-    "Problem",
     "ResolvedClass",
     "ResolvedEngine",
     "ResolvedPool",

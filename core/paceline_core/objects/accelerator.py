@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from paceline_core.objects.fields import RESOURCE_PATTERN, Bytes, Money, NodeLabels, Part, Total
+from paceline_core.objects.fields import RESOURCE_PATTERN, ApiModel, Bytes, Money, NodeLabels, Total
 from paceline_core.objects.metadata import Conditions, Object
 
 Teraflops = Annotated[float, Field(gt=0, le=1_000_000)]
 
 
-class TeraflopsPerType(Part):
+class TeraflopsPerType(ApiModel):
     """Dense peak (no sparsity) in TFLOP/s per element type; what is not written is not supported."""
 
     fp32: Teraflops | None = None
@@ -34,7 +34,7 @@ class TeraflopsPerType(Part):
     """4-bit floating point."""
 
 
-class Links(Part):
+class Links(ApiModel):
     """How devices are joined."""
 
     device: Bytes | None = None
@@ -47,7 +47,7 @@ class Links(Part):
     """Devices joined by the fast link in one node. Default: 8."""
 
 
-class AcceleratorSpec(Part):
+class AcceleratorSpec(ApiModel):
     """The device as its data sheet has it."""
 
     memory: Bytes
@@ -69,7 +69,7 @@ class AcceleratorSpec(Part):
     """Labels of the nodes that have it, at most 16. Example: {nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}."""
 
 
-class AcceleratorStatus(Part):
+class AcceleratorStatus(ApiModel):
     """What is so. Written by the operator."""
 
     observed_generation: Total | None = None

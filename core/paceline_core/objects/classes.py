@@ -4,10 +4,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from paceline_core.objects.fields import Count, Days, Duration, Part
+from paceline_core.objects.fields import ApiModel, Count, Days, Duration
 
 
-class Quantiles(Part):
+class Quantiles(ApiModel):
     """A limit per quantile; each is its own target, with the rest (5 % for p95) as its error budget."""
 
     p50: Duration | None = None
@@ -20,7 +20,7 @@ class Quantiles(Part):
     """99 % of the requests stay below this. Example: 1s."""
 
 
-class SLO(Part):
+class SLO(ApiModel):
     """What is promised. Shed, failed and cut requests miss every target."""
 
     ttft: Quantiles | None = None
@@ -32,7 +32,7 @@ class SLO(Part):
     Default: ttft + tokens x tpot."""
 
 
-class ServiceClass(Part):
+class ServiceClass(ApiModel):
     """The promise and the limits of one class of requests."""
 
     slo: SLO = SLO()
@@ -57,7 +57,7 @@ class ServiceClass(Part):
     1ms to 24h. Default: 2m, 10m, 1h."""
 
 
-class Classes(Part):
+class Classes(ApiModel):
     """One entry for each class that promises something; all three are served in any case."""
 
     interactive: ServiceClass = ServiceClass()

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from paceline_core.objects.fields import Bytes, Duration, Label, ModelName, Part, Source, bounded
+from paceline_core.objects.fields import ApiModel, Bytes, Duration, Label, ModelName, Source, bounded
 
 KVDtype = Literal["auto", "fp32", "bf16", "fp16", "fp8", "int8"]
 Batching = Literal["continuous", "dynamic", "static"]
@@ -20,7 +20,7 @@ GPU_MAX_SEQS: Final = 1024
 Degree = Annotated[int, Field(ge=1, le=64)]
 
 
-class KVCache(Part):
+class KVCache(ApiModel):
     """The paged key-value cache."""
 
     dtype: KVDtype | None = None
@@ -41,7 +41,7 @@ class KVCache(Part):
     hostOffloadBytes. From 1Mi to below 64Ti. Default: none. Example: 200Gi."""
 
 
-class Speculative(Part):
+class Speculative(ApiModel):
     """Guess several tokens cheaply, check them in one step."""
 
     method: Speculation
@@ -52,7 +52,7 @@ class Speculative(Part):
     """Source of the small model for method draft. Example: hf://org/small."""
 
 
-class Parallel(Part):
+class Parallel(ApiModel):
     """How one replica is split over its GPUs; tensor x pipeline = gpusPerReplica."""
 
     tensor: Degree | None = None
@@ -63,7 +63,7 @@ class Parallel(Part):
     """GPUs that the experts of a mixture model are spread over. Default: 1."""
 
 
-class Emulate(Part):
+class Emulate(ApiModel):
     """Run the real server, scheduler and KV accounting, but pad steps to the planner's time instead of computing."""
 
     accelerator: Label
@@ -74,7 +74,7 @@ class Emulate(Part):
     """Time from start to ready, passed by stages, at most 1h. Default: 30s."""
 
 
-class Engine(Part):
+class Engine(ApiModel):
     """The built-in worker's settings; foreign runtimes are given those that they know. Part of the revision."""
 
     max_model_len: Annotated[int, Field(ge=16, le=16_777_216)] | None = None

@@ -72,7 +72,7 @@ def camel(name: str) -> str:
     return head + "".join(part.capitalize() for part in tail)
 
 
-class Part(BaseModel):
+class ApiModel(BaseModel):
     """A piece of an object: immutable, snake_case in Python, camelCase in manifests, described by docstrings."""
 
     model_config = ConfigDict(

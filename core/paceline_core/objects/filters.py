@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from paceline_core.objects.fields import Label, Part, Switch, bounded
+from paceline_core.objects.fields import ApiModel, Label, Switch, bounded
 
 Stage = Literal["input", "output"]
 
@@ -20,7 +20,7 @@ def listed_words(config: Mapping[str, str]) -> list[str]:
     return [word for part in config.get("words", "").split(",") if (word := part.strip())]
 
 
-class Filter(Part):
+class Filter(ApiModel):
     """One filter; filters of a stage run in the order written."""
 
     name: Label

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from paceline_core.objects.fields import Part, Subdomain, Time, Total, bounded, keyed
+from paceline_core.objects.fields import ApiModel, Subdomain, Time, Total, bounded, keyed
 
 GROUP: Final = "paceline.dev"
 VERSION: Final = "v1alpha1"
@@ -18,7 +18,7 @@ ACCELERATOR_PROFILE: Final = "AcceleratorProfile"
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 
-class ObjectMeta(Part):
+class ObjectMeta(ApiModel):
     """Kubernetes's own metadata; what paceline does not read is kept as it came."""
 
     name: Subdomain
@@ -53,7 +53,7 @@ class ObjectMeta(Part):
     """Kubernetes's own."""
 
 
-class Condition(Part):
+class Condition(ApiModel):
     """One aspect of an object's state, in Kubernetes's usual form."""
 
     type: Annotated[str, Field(min_length=1, max_length=64)]
@@ -70,7 +70,7 @@ class Condition(Part):
     """The generation of the spec that this speaks of."""
 
 
-class Object(Part):
+class Object(ApiModel):
     """One of the four kinds; `kind`, `spec` and `status` are the subclass's."""
 
     api_version: Literal["paceline.dev/v1alpha1"] = API_VERSION

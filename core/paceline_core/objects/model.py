@@ -4,14 +4,14 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from paceline_core.objects.fields import REVISION_PATTERN, Label, ModelName, Part, Source, bounded, keyed
+from paceline_core.objects.fields import REVISION_PATTERN, ApiModel, Label, ModelName, Source, bounded, keyed
 
 SCHEMES: Final = ("builtin", "hf", "pvc", "file", "s3", "gs", "oci")
 
 Quantization = Literal["none", "int8", "int4", "fp8"]
 
 
-class Adapter(Part):
+class Adapter(ApiModel):
     """One LoRA adapter; clients ask for it as `<model>:<adapter>`."""
 
     name: Label
@@ -20,7 +20,7 @@ class Adapter(Part):
     """Where its weights are, in the same forms as the model's source except builtin. Example: hf://acme/legal-lora."""
 
 
-class Model(Part):
+class Model(ApiModel):
     """The model to serve. Every field here is part of the service's revision."""
 
     source: Source

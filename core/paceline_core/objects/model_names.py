@@ -21,7 +21,7 @@ _WORDS: Final = {INFERENCE_SERVICE: "service", INFERENCE_ROUTE: "route"}
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class NameClaim:
     """One object that claims a name. `created` is RFC 3339; `partial`: a route that applies to some requests only."""
 
     kind: str
@@ -42,7 +42,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class LostName:
     """Why a claim fails: another object answers, or, without one, the name belongs to another namespace.
 
     `partial`: the other one answers some requests only.
@@ -50,7 +50,7 @@ class Loss:
 
     name: str
     owner: str
-    winner: Claim | None = None
+    winner: NameClaim | None = None
 
     @property
     def partial(self) -> bool:
@@ -69,7 +69,7 @@ class Loss:
         return f"{who} every request for {self.name!r}" if winner.kind == INFERENCE_ROUTE else f"{who} to {self.name!r}"
 
 
-def claimed(manifest: Mapping[str, Any]) -> tuple[Claim, tuple[str, ...]]:
+def claimed(manifest: Mapping[str, Any]) -> tuple[NameClaim, tuple[str, ...]]:
     """The claim of a stored service or route and its names, the one that clients should use first.
 
     Of what cannot be understood only what can; of a route that may be none.
@@ -77,7 +77,7 @@ def claimed(manifest: Mapping[str, Any]) -> tuple[Claim, tuple[str, ...]]:
     kind, metadata, spec = manifest.get("kind", ""), manifest["metadata"], _map(manifest.get("spec"))
     partial = kind == INFERENCE_ROUTE and bool(spec.get("matches"))
     created = metadata.get("creationTimestamp") or ""
-    claim = Claim(kind, metadata.get("namespace") or "default", metadata["name"], created, partial)
+    claim = NameClaim(kind, metadata.get("namespace") or "default", metadata["name"], created, partial)
     told = spec.get("model") if kind == INFERENCE_ROUTE else _map(spec.get("model")).get("servedName")
     own = () if kind == INFERENCE_ROUTE else (claim.name,)
     return claim, tuple(dict.fromkeys((*([told] if isinstance(told, str) and told else []), *own)))
@@ -98,7 +98,7 @@ def owner_of(name: str, namespaces: Collection[str]) -> str:
     return namespace if slash and namespace in namespaces else ""
 
 
-def loss(name: str, mine: Claim, claims: Iterable[Claim], namespaces: Collection[str]) -> Loss | None:
+def loss(name: str, mine: NameClaim, claims: Iterable[NameClaim], namespaces: Collection[str]) -> LostName | None:
     """Who answers to `name` instead of `mine`, for a caller that may use all of them; None if nobody does.
 
     `claims` are all on this name, `mine` among them or not.
@@ -108,16 +108,16 @@ def loss(name: str, mine: Claim, claims: Iterable[Claim], namespaces: Collection
     rivals = [one for one in claims if one != mine]
     for one in rivals:
         if (one.kind, one.key) == (INFERENCE_SERVICE, name):
-            return Loss(name, one.namespace, one)
+            return LostName(name, one.namespace, one)
     owner = owner_of(name, namespaces)
     if owner not in ("", mine.namespace):
-        return Loss(name, owner)
+        return LostName(name, owner)
     older = _older(mine, [one for one in rivals if owner in ("", one.namespace)])
     winner = min(older, key=lambda one: (one.partial, one.age), default=None)
-    return None if winner is None else Loss(name, winner.namespace, winner)
+    return None if winner is None else LostName(name, winner.namespace, winner)
 
 
-def _older(mine: Claim, rivals: Iterable[Claim]) -> list[Claim]:
+def _older(mine: NameClaim, rivals: Iterable[NameClaim]) -> list[NameClaim]:
     """Those that go before `mine`: of its namespace, the older of its kind; of others, what is older than all there."""
     own = [one for one in rivals if one.namespace == mine.namespace]
     firm = min((one.age for one in own if not one.partial), default=_NEVER)

@@ -9,13 +9,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from paceline_core.objects.fields import (
+    ApiModel,
     Bytes,
     Cores,
     Label,
     LabelKey,
     LabelValue,
     MountPath,
-    Part,
     Subdomain,
     bounded,
     keyed,
@@ -29,7 +29,7 @@ LabelOperator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 Weight = Annotated[int, Field(ge=1, le=100)]
 
 
-class Amounts(Part):
+class ResourceAmounts(ApiModel):
     """CPU, memory and local disk of a worker's container."""
 
     cpu: Cores | None = None
@@ -40,16 +40,16 @@ class Amounts(Part):
     """Bytes of local disk. Example: 50Gi."""
 
 
-class Resources(Part):
+class ResourceRequirements(ApiModel):
     """What a worker asks for and what it may use at most; GPUs come from gpusPerReplica."""
 
-    requests: Amounts = Amounts()
+    requests: ResourceAmounts = ResourceAmounts()
     """What the scheduler sets aside. Default of each: what the model and the engine's settings need."""
-    limits: Amounts = Amounts()
+    limits: ResourceAmounts = ResourceAmounts()
     """What a worker may use at most. Default of memory: as docs/install.md says; none of the others."""
 
 
-class NodeExpression(Part):
+class NodeSelectorRequirement(ApiModel):
     """A demand on a node's labels."""
 
     key: LabelKey
@@ -60,41 +60,41 @@ class NodeExpression(Part):
     """Values for In and NotIn, one number for Gt and Lt."""
 
 
-class NodeTerm(Part):
+class NodeSelectorTerm(ApiModel):
     """Demands that a node must meet together."""
 
-    match_expressions: Annotated[tuple[NodeExpression, ...], bounded(16, 1)]
+    match_expressions: Annotated[tuple[NodeSelectorRequirement, ...], bounded(16, 1)]
     """The demands."""
 
 
-class NodeSelectorTerms(Part):
+class NodeSelector(ApiModel):
     """Terms of which a node must meet one."""
 
-    node_selector_terms: Annotated[tuple[NodeTerm, ...], bounded(8, 1)]
+    node_selector_terms: Annotated[tuple[NodeSelectorTerm, ...], bounded(8, 1)]
     """The terms."""
 
 
-class NodePreference(Part):
+class PreferredSchedulingTerm(ApiModel):
     """A term that a node should meet, with its weight among others."""
 
     weight: Weight
     """1 to 100."""
-    preference: NodeTerm
+    preference: NodeSelectorTerm
     """The term."""
 
 
-class NodeAffinity(Part):
+class NodeAffinity(ApiModel):
     """Nodes that the pods need or prefer, as in a pod."""
 
-    required: Annotated[NodeSelectorTerms | None, Field(alias="requiredDuringSchedulingIgnoredDuringExecution")] = None
+    required: Annotated[NodeSelector | None, Field(alias="requiredDuringSchedulingIgnoredDuringExecution")] = None
     """Nodes that they need."""
     preferred: Annotated[
-        tuple[NodePreference, ...], bounded(8), Field(alias="preferredDuringSchedulingIgnoredDuringExecution")
+        tuple[PreferredSchedulingTerm, ...], bounded(8), Field(alias="preferredDuringSchedulingIgnoredDuringExecution")
     ] = ()
     """Nodes that they prefer."""
 
 
-class LabelExpression(Part):
+class LabelSelectorRequirement(ApiModel):
     """A demand on a pod's labels."""
 
     key: LabelKey
@@ -105,16 +105,16 @@ class LabelExpression(Part):
     """Values for In and NotIn."""
 
 
-class LabelSelector(Part):
+class LabelSelector(ApiModel):
     """Pods by their labels; every demand must hold."""
 
     match_labels: Labels = {}
     """Labels with these values."""
-    match_expressions: Annotated[tuple[LabelExpression, ...], bounded(16)] = ()
+    match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], bounded(16)] = ()
     """Further demands."""
 
 
-class PodTerm(Part):
+class PodAffinityTerm(ApiModel):
     """Pods near which, or apart from which, the pool's pods shall be."""
 
     label_selector: LabelSelector
@@ -125,29 +125,29 @@ class PodTerm(Part):
     """Namespaces of these pods. Default: the service's own."""
 
 
-class PodPreference(Part):
+class WeightedPodAffinityTerm(ApiModel):
     """A term that should hold, with its weight among others."""
 
     weight: Weight
     """1 to 100."""
-    pod_affinity_term: PodTerm
+    pod_affinity_term: PodAffinityTerm
     """The term."""
 
 
-class PodAffinity(Part):
+class PodAffinity(ApiModel):
     """Pods that the pool's pods need or prefer to be near, or apart from, as in a pod."""
 
     required: Annotated[
-        tuple[PodTerm, ...], bounded(8), Field(alias="requiredDuringSchedulingIgnoredDuringExecution")
+        tuple[PodAffinityTerm, ...], bounded(8), Field(alias="requiredDuringSchedulingIgnoredDuringExecution")
     ] = ()
     """What they need."""
     preferred: Annotated[
-        tuple[PodPreference, ...], bounded(8), Field(alias="preferredDuringSchedulingIgnoredDuringExecution")
+        tuple[WeightedPodAffinityTerm, ...], bounded(8), Field(alias="preferredDuringSchedulingIgnoredDuringExecution")
     ] = ()
     """What they prefer."""
 
 
-class Affinity(Part):
+class Affinity(ApiModel):
     """Where the pods shall run, as in a pod."""
 
     node_affinity: NodeAffinity | None = None
@@ -158,7 +158,7 @@ class Affinity(Part):
     """Apart from these pods."""
 
 
-class TopologySpread(Part):
+class TopologySpreadConstraint(ApiModel):
     """How evenly the pods are spread over places, as in a pod."""
 
     max_skew: Annotated[int, Field(ge=1, le=1000)]
@@ -171,14 +171,14 @@ class TopologySpread(Part):
     """The pods that are counted. Default: those of this pool."""
 
 
-class ClaimVolume(Part):
+class ClaimVolume(ApiModel):
     """A PersistentVolumeClaim of the service's namespace."""
 
     claim_name: Subdomain
     """Its name."""
 
 
-class ObjectVolume(Part):
+class ObjectVolume(ApiModel):
     """A ConfigMap or a Secret of the service's namespace, as files."""
 
     name: Subdomain
@@ -187,7 +187,7 @@ class ObjectVolume(Part):
     """Start without it where it is missing. Default: false."""
 
 
-class EmptyVolume(Part):
+class EmptyVolume(ApiModel):
     """A folder that begins empty and goes with the pod."""
 
     medium: Literal["Memory"] | None = None
@@ -196,7 +196,7 @@ class EmptyVolume(Part):
     """How large it may become. Example: 8Gi."""
 
 
-class Volume(Part):
+class Volume(ApiModel):
     """A volume of the worker's container; exactly one source is set."""
 
     name: Label

@@ -4,8 +4,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from paceline_core.objects.fields import Label, LabelValue, NodeLabels, Part, PoolName, Subdomain, bounded
-from paceline_core.objects.pods import Affinity, Annotations, Labels, Resources, TopologySpread, Volumes
+from paceline_core.objects.fields import ApiModel, Label, LabelValue, NodeLabels, PoolName, Subdomain, bounded
+from paceline_core.objects.pods import (
+    Affinity,
+    Annotations,
+    Labels,
+    ResourceRequirements,
+    TopologySpreadConstraint,
+    Volumes,
+)
 
 Role = Literal["both", "prefill", "decode"]
 TolerationOperator = Literal["Equal", "Exists"]
@@ -14,7 +21,7 @@ TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 Replicas = Annotated[int, Field(ge=0, le=10_000)]
 
 
-class Bounds(Part):
+class Bounds(ApiModel):
     """Between which numbers the pool is scaled."""
 
     min: Replicas | None = None
@@ -23,7 +30,7 @@ class Bounds(Part):
     """Most replicas. Default: min, but at least 1."""
 
 
-class Toleration(Part):
+class Toleration(ApiModel):
     """A node taint that the pool's pods accept, as in a pod."""
 
     key: Annotated[str, Field(max_length=317)] | None = None
@@ -38,7 +45,7 @@ class Toleration(Part):
     """How long a NoExecute taint is borne, in seconds. Default: for ever."""
 
 
-class Pool(Part):
+class Pool(ApiModel):
     """Equal replicas on one kind of accelerator; becomes the Deployment <service>-<pool>."""
 
     name: PoolName
@@ -58,11 +65,11 @@ class Pool(Part):
     """Node labels that the pods need besides the profile's, at most 16."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=16)] = ()
     """Node taints that the pods accept, at most 16."""
-    resources: Resources = Resources()
+    resources: ResourceRequirements = ResourceRequirements()
     """CPU, memory and local disk of each worker, in the place of what paceline asks for."""
     affinity: Affinity | None = None
     """Nodes and pods near which, or apart from which, the pods shall run."""
-    topology_spread_constraints: Annotated[tuple[TopologySpread, ...], bounded(8)] = ()
+    topology_spread_constraints: Annotated[tuple[TopologySpreadConstraint, ...], bounded(8)] = ()
     """How evenly the pods are spread over zones or nodes, at most 8 constraints."""
     priority_class_name: Subdomain | None = None
     """PriorityClass of the pods."""

@@ -13,11 +13,11 @@ from paceline_core.objects.metadata import Object
 from paceline_core.objects.schema import Schema, at, elsewhere, field_path, structural
 from paceline_core.objects.served import SERVED
 from paceline_core.units import QUANTITY_PATTERN, counted
-from paceline_core.words import closest, cut, printable
+from paceline_core.words import closest, printable, truncate
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FieldError:
     """One fault. `field` is a path such as `spec.pools[0].name`, empty for the document itself."""
 
     field: str
@@ -30,7 +30,7 @@ class Problem:
 class ManifestError(InvalidInput):
     """A manifest is refused: `problems` are all its faults, at least one; `context` says which document it was."""
 
-    def __init__(self, problems: Sequence[Problem], context: str = "") -> None:
+    def __init__(self, problems: Sequence[FieldError], context: str = "") -> None:
         self.problems = tuple(problems)
         self.context = context
         prefix = f"{context}: " if context else ""
@@ -38,7 +38,7 @@ class ManifestError(InvalidInput):
         self.args = ("\n".join(f"{prefix}{problem}" for problem in self.problems),)
 
 
-def explain(errors: Sequence[ErrorDetails], kind: type[Object]) -> list[Problem]:
+def explain(errors: Sequence[ErrorDetails], kind: type[Object]) -> list[FieldError]:
     """Translate pydantic's errors with the help of the kind's schema at their places."""
     return [_explained(error, kind) for error in errors if not _is_echo(error)]
 
@@ -56,20 +56,20 @@ def _is_oversized(error: ErrorDetails, kind: type[Object]) -> bool:
     return pattern in OVERSIZED and re.fullmatch(OVERSIZED[pattern], error["input"]) is not None
 
 
-def _explained(error: ErrorDetails, kind: type[Object]) -> Problem:
+def _explained(error: ErrorDetails, kind: type[Object]) -> FieldError:
     loc, schema = tuple(error["loc"]), structural(kind)
     context = error.get("ctx", {})
     if error["type"] == "twin":
         loc = (*loc, context["index"])
     if error["type"] == "extra_forbidden":
-        return Problem(field_path(schema, loc), _unknown(kind, tuple(loc[:-1]), str(loc[-1])))
+        return FieldError(field_path(schema, loc), _unknown(kind, tuple(loc[:-1]), str(loc[-1])))
     node, field = at(schema, loc) or {}, field_path(schema, loc)
     if field in SERVED:
         node = {**node, "enum": SERVED[field]}
     if _is_oversized(error, kind):
-        return Problem(field, f"{cut(repr(error['input']))} is out of bounds: {FIXES[node['pattern']]}")
+        return FieldError(field, f"{truncate(repr(error['input']))} is out of bounds: {FIXES[node['pattern']]}")
     say = _SAYINGS.get(error["type"])
-    return Problem(field, say(error["input"], context, node) if say else error["msg"])
+    return FieldError(field, say(error["input"], context, node) if say else error["msg"])
 
 
 def did_you_mean(word: str, choices: Sequence[str]) -> str:
@@ -111,13 +111,13 @@ def _choice(value: Any, _: Mapping[str, Any], node: Schema) -> str:
     if not isinstance(value, str):
         return f"must be {'one of ' if len(choices) > 1 else ''}{_listed(choices)}, not {shown(value)}{misread(value)}"
     if len(choices) == 1:
-        return f"{cut(repr(value))} is unknown; write {choices[0]}"
-    return f"{cut(repr(value))} is not one of {_listed(choices)}{did_you_mean(value, choices)}"
+        return f"{truncate(repr(value))} is unknown; write {choices[0]}"
+    return f"{truncate(repr(value))} is not one of {_listed(choices)}{did_you_mean(value, choices)}"
 
 
 def _pattern(value: Any, context: Mapping[str, Any], _: Schema) -> str:
     pattern = str(context["pattern"])
-    return f"{cut(repr(value))} is malformed: {FIXES.get(pattern, f'it must match {pattern}')}"
+    return f"{truncate(repr(value))} is malformed: {FIXES.get(pattern, f'it must match {pattern}')}"
 
 
 def _type(value: Any, _: Mapping[str, Any], node: Schema) -> str:
@@ -163,8 +163,8 @@ def shown(value: Any) -> str:
         case bool():
             return str(value).lower()
         case str():
-            return f"the text {cut(repr(value))}"
-    return cut(value)
+            return f"the text {truncate(repr(value))}"
+    return truncate(value)
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -4,20 +4,20 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from paceline_core.objects.metadata import Object
-from paceline_core.objects.problems import Problem
+from paceline_core.objects.problems import FieldError
 from paceline_core.objects.schema import Loc, Schema, child, field_path, structural
 from paceline_core.units import QUANTITY_PATTERN, counted, quantity
 
 _LEAST: Final = 1 << 20
 
 
-def without_unit(kind: type[Object], document: Any) -> Iterator[Problem]:
+def without_unit(kind: type[Object], document: Any) -> Iterator[FieldError]:
     """The fields of a valid document that hold fewer bytes than a mebibyte, written without a unit; 0 is meant so."""
     schema = structural(kind)
     for loc, value in _quantities(schema, document, ()):
         if value.isdecimal() and 0 < quantity(value) < _LEAST:
             said = f"{value!r} is {counted(quantity(value), 'byte')}; write a unit, as in 16Gi or 3350G"
-            yield Problem(field_path(schema, loc), said)
+            yield FieldError(field_path(schema, loc), said)
 
 
 def _quantities(node: Schema, value: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:

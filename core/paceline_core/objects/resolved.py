@@ -8,7 +8,7 @@ from paceline_core.objects.engine import Batching, KVDtype, Speculation
 from paceline_core.objects.fields import Metric, Switch
 from paceline_core.objects.filters import Filter
 from paceline_core.objects.model import Adapter, Quantization
-from paceline_core.objects.pods import Affinity, Resources, TopologySpread, Volume
+from paceline_core.objects.pods import Affinity, ResourceRequirements, TopologySpreadConstraint, Volume
 from paceline_core.objects.pools import Role, Toleration
 from paceline_core.objects.rollout import AbortSignal, GPUs, Strategy
 from paceline_core.objects.route import Backend, Escalation, Match, Pressure
@@ -127,9 +127,9 @@ class ResolvedEngine:
 class PodSettings:
     """What a pool's pods carry beside what paceline sets, as the user wrote it."""
 
-    resources: Resources = field(default_factory=Resources)
+    resources: ResourceRequirements = field(default_factory=ResourceRequirements)
     affinity: Affinity | None = None
-    spread: tuple[TopologySpread, ...] = ()
+    spread: tuple[TopologySpreadConstraint, ...] = ()
     priority_class: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)

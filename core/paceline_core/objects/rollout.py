@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from paceline_core.objects.fields import AS_SET, Duration, Part, bounded
+from paceline_core.objects.fields import AS_SET, ApiModel, Duration, bounded
 
 Strategy = Literal["rolling", "canary"]
 GPUs = Literal["surge", "inPlace"]
@@ -13,7 +13,7 @@ AbortSignal = Literal["burn", "errors", "restarts"]
 Percent = Annotated[int, Field(ge=1, le=100)]
 
 
-class Canary(Part):
+class Canary(ApiModel):
     """Give the new revision a growing share of traffic, and go back if it does worse."""
 
     steps: Annotated[tuple[Percent, ...], bounded(10), AS_SET] = ()
@@ -25,7 +25,7 @@ class Canary(Part):
     Default: all three."""
 
 
-class Rollout(Part):
+class Rollout(ApiModel):
     """How a new revision replaces the old one."""
 
     strategy: Strategy = "rolling"

@@ -7,10 +7,10 @@ from pydantic import Field
 from paceline_core.objects.fields import (
     AS_SET,
     HEADER_PATTERN,
+    ApiModel,
     Duration,
     Label,
     ModelName,
-    Part,
     ServiceName,
     Total,
     bounded,
@@ -23,7 +23,7 @@ Escalation = Literal["error", "refusal", "length", "filter"]
 Pressure = Literal["overload", "burn"]
 
 
-class Backend(Part):
+class Backend(ApiModel):
     """Who answers: a service of this namespace, or an outside endpoint."""
 
     service: ServiceName | None = None
@@ -41,7 +41,7 @@ class Backend(Part):
     """always (default), overflow (the others cannot keep the promise), or failure (no other is ready)."""
 
 
-class HeaderMatch(Part):
+class HeaderMatch(ApiModel):
     """A header with exactly this value."""
 
     name: Annotated[str, Field(pattern=HEADER_PATTERN, min_length=1, max_length=64)]
@@ -50,7 +50,7 @@ class HeaderMatch(Part):
     """Its value, compared exactly."""
 
 
-class Match(Part):
+class Match(ApiModel):
     """All that is written here must hold; the route applies if any of its matches does."""
 
     headers: Annotated[tuple[HeaderMatch, ...], bounded(8), keyed("name")] = ()
@@ -59,7 +59,7 @@ class Match(Part):
     """Tenants, any of which must have sent the request, at most 64."""
 
 
-class Retry(Part):
+class Retry(ApiModel):
     """Dispatch again before the first byte. After it, streams are resumed, not retried."""
 
     attempts: Annotated[int, Field(ge=1, le=5)] | None = None
@@ -69,7 +69,7 @@ class Retry(Part):
     """Retries as a share of all requests over ten seconds; beyond it failures are passed on. Default: 0.2."""
 
 
-class Cascade(Part):
+class Cascade(ApiModel):
     """Ask a small model first; ask the backends only where its answer does not do."""
 
     first: ModelName
@@ -79,7 +79,7 @@ class Cascade(Part):
     Default: error and refusal."""
 
 
-class Degrade(Part):
+class Degrade(ApiModel):
     """Serve less rather than refuse, while the promise cannot be kept."""
 
     trigger: Pressure = "overload"
@@ -92,7 +92,7 @@ class Degrade(Part):
     """How long the pressure must last first. Default: 10s."""
 
 
-class RouteSpec(Part):
+class RouteSpec(ApiModel):
     """What is wished."""
 
     model: ModelName
@@ -112,7 +112,7 @@ class RouteSpec(Part):
     """Serve less rather than refuse under pressure. Not acted on yet. Default: no."""
 
 
-class RouteStatus(Part):
+class RouteStatus(ApiModel):
     """What is so. Written by the operator."""
 
     observed_generation: Total | None = None

@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from paceline_core.objects.fields import ENV_PATTERN, LINE_PATTERN, Part, ProcessText, Subdomain, bounded, keyed
+from paceline_core.objects.fields import ENV_PATTERN, LINE_PATTERN, ApiModel, ProcessText, Subdomain, bounded, keyed
 
 RuntimeName = Literal["paceline", "vllm", "sglang", "trtllm", "tgi", "lmdeploy", "llamacpp", "ollama", "custom"]
 
 
-class KeyReference(Part):
+class KeyReference(ApiModel):
     """One key of a Secret or ConfigMap in the service's namespace."""
 
     name: Subdomain
@@ -20,7 +20,7 @@ class KeyReference(Part):
     """Start without the variable if the key is missing. Default: false."""
 
 
-class EnvSource(Part):
+class EnvSource(ApiModel):
     """Where a variable's value comes from; exactly one of the fields."""
 
     secret_key_ref: KeyReference | None = None
@@ -29,7 +29,7 @@ class EnvSource(Part):
     """A key of a ConfigMap. Not available in local mode."""
 
 
-class EnvVar(Part):
+class EnvVar(ApiModel):
     """One environment variable of the runtime's container."""
 
     name: Annotated[str, Field(pattern=ENV_PATTERN, max_length=128)]
@@ -40,7 +40,7 @@ class EnvVar(Part):
     """Where its value comes from. Exactly one of value and valueFrom."""
 
 
-class WorkloadRef(Part):
+class WorkloadRef(ApiModel):
     """An existing Deployment: the operator never writes to it; the autoscaler scales it unless the policy is advise."""
 
     name: Subdomain
@@ -49,7 +49,7 @@ class WorkloadRef(Part):
     """Kind of the workload. Default and only choice: Deployment."""
 
 
-class Runtime(Part):
+class Runtime(ApiModel):
     """What serves the model. Every field here is part of the service's revision."""
 
     name: RuntimeName = "paceline"

@@ -4,19 +4,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from paceline_core.objects.fields import Duration, Money, Part
+from paceline_core.objects.fields import ApiModel, Duration, Money
 
 Policy = Literal["slo", "advise", "queue", "concurrency", "kv", "fixed", "external"]
 
 
-class ScaleToZero(Part):
+class ScaleToZero(ApiModel):
     """Let an idle service go to zero replicas; the next request is held while it wakes."""
 
     after: Duration | None = None
     """Idle time before the last replica goes, from 1s to 168h. Default: 15m."""
 
 
-class Budget(Part):
+class Budget(ApiModel):
     """What scaling may use at most; the promise yields to it, and the status says so."""
 
     gpus: Annotated[int, Field(ge=0, le=100_000)] | None = None
@@ -26,7 +26,7 @@ class Budget(Part):
     Default: no limit. Example: "40.00"."""
 
 
-class Scaling(Part):
+class Scaling(ApiModel):
     """What decides the number of replicas."""
 
     policy: Policy = "slo"

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from paceline_core.objects.classes import Classes
 from paceline_core.objects.engine import Engine
-from paceline_core.objects.fields import Part, bounded, keyed
+from paceline_core.objects.fields import ApiModel, bounded, keyed
 from paceline_core.objects.filters import Filter
 from paceline_core.objects.metadata import Object
 from paceline_core.objects.model import Model
@@ -16,7 +16,7 @@ from paceline_core.objects.status import ServiceStatus
 from paceline_core.objects.telemetry import Telemetry
 
 
-class ServiceSpec(Part):
+class ServiceSpec(ApiModel):
     """What is wished."""
 
     model: Model

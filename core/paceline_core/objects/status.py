@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from paceline_core.objects.fields import (
+    ApiModel,
     Count,
     Duration,
     Money,
-    Part,
     PoolName,
     Sentence,
     ShortText,
@@ -23,7 +23,7 @@ from paceline_core.objects.fields import (
 from paceline_core.objects.metadata import Conditions
 
 
-class PoolState(Part):
+class PoolState(ApiModel):
     """Replicas of one pool as the operator sees them."""
 
     name: PoolName
@@ -36,7 +36,7 @@ class PoolState(Part):
     """Replicas that finish their streams and leave."""
 
 
-class Workload(Part):
+class Workload(ApiModel):
     """What runs. Written by the operator."""
 
     summary: ShortText = ""
@@ -65,7 +65,7 @@ class Workload(Part):
     """Steps are padded to a planned time, not computed."""
 
 
-class PoolDesired(Part):
+class PoolDesired(ApiModel):
     """Replicas that the autoscaler wants in one pool."""
 
     name: PoolName
@@ -74,7 +74,7 @@ class PoolDesired(Part):
     """Replicas wanted."""
 
 
-class ScalingState(Part):
+class ScalingState(ApiModel):
     """What the autoscaler decided last, and why. Written by the autoscaler."""
 
     desired: Count | None = None
@@ -96,7 +96,7 @@ class ScalingState(Part):
     """When it was decided, RFC 3339 UTC."""
 
 
-class TargetState(Part):
+class TargetState(ApiModel):
     """One SLO target against what was observed. Written by the autoscaler."""
 
     cls: Annotated[ShortText, Field(alias="class")]
@@ -114,14 +114,14 @@ class TargetState(Part):
     that may (0.05 of a p95). Above 1 the budget will not last its window."""
 
 
-class Cost(Part):
+class Cost(ApiModel):
     """What the service costs now. Written by the autoscaler."""
 
     per_hour: Money | None = None
     """Price of all replicas in US dollars an hour; of the emulated GPUs where emulated."""
 
 
-class ServiceStatus(Part):
+class ServiceStatus(ApiModel):
     """What is so, as against what is wished."""
 
     observed_generation: Total | None = None

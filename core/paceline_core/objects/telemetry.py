@@ -4,10 +4,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from paceline_core.objects.fields import Part
+from paceline_core.objects.fields import ApiModel
 
 
-class Tracing(Part):
+class Tracing(ApiModel):
     """OpenTelemetry traces."""
 
     sample_ratio: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
@@ -18,7 +18,7 @@ class Tracing(Part):
     """
 
 
-class Telemetry(Part):
+class Telemetry(ApiModel):
     """What is recorded about requests."""
 
     tracing: Tracing = Tracing()

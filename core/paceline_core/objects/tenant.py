@@ -8,9 +8,9 @@ from paceline_core.objects.fields import (
     ALLOWED_SERVICE_PATTERN,
     AS_SET,
     MONTH_PATTERN,
+    ApiModel,
     Charge,
     Money,
-    Part,
     ShortText,
     Switch,
     Time,
@@ -24,7 +24,7 @@ from paceline_core.registry.enums import RequestClass
 AllowedService = Annotated[str, Field(pattern=ALLOWED_SERVICE_PATTERN, max_length=128)]
 
 
-class MonthlyBudget(Part):
+class MonthlyBudget(ApiModel):
     """What a tenant may use in a calendar month, UTC; after that requests are refused as insufficient_quota."""
 
     tokens: Total | None = None
@@ -33,7 +33,7 @@ class MonthlyBudget(Part):
     """US dollars. Default: no limit. Example: "250.00"."""
 
 
-class Limits(Part):
+class Limits(ApiModel):
     """Rates and totals; each one that is not written is unlimited."""
 
     requests_per_minute: Total | None = None
@@ -48,7 +48,7 @@ class Limits(Part):
     """Budget of a calendar month, UTC."""
 
 
-class TenantSpec(Part):
+class TenantSpec(ApiModel):
     """What is allowed."""
 
     services: Annotated[tuple[AllowedService, ...], bounded(256, least=1), AS_SET]
@@ -66,7 +66,7 @@ class TenantSpec(Part):
     (default), closed refuses."""
 
 
-class Usage(Part):
+class Usage(ApiModel):
     """What was used in a month, as one gateway counted it."""
 
     id: ShortText
@@ -84,7 +84,7 @@ class Usage(Part):
     """When this was written, RFC 3339 UTC."""
 
 
-class MonthlyUsage(Part):
+class MonthlyUsage(ApiModel):
     """Month to date, and the month before. Written by the gateways, each adding to its own entries."""
 
     month: Annotated[str, Field(pattern=MONTH_PATTERN, max_length=7)] | None = None
@@ -93,7 +93,7 @@ class MonthlyUsage(Part):
     """One entry per gateway and month, and those named `settled`."""
 
 
-class TenantStatus(Part):
+class TenantStatus(ApiModel):
     """What is so."""
 
     observed_generation: Total | None = None

@@ -16,8 +16,8 @@ from pydantic_core import ErrorDetails
 from paceline_core.objects.accelerator import AcceleratorProfile
 from paceline_core.objects.metadata import API_VERSION, GROUP, Object
 from paceline_core.objects.problems import (
+    FieldError,
     ManifestError,
-    Problem,
     did_you_mean,
     explain,
     misread,
@@ -28,7 +28,7 @@ from paceline_core.objects.rules import violations
 from paceline_core.objects.schema import Loc, field_path, structural
 from paceline_core.objects.service import InferenceService
 from paceline_core.objects.tenant import Tenant
-from paceline_core.words import cut
+from paceline_core.words import truncate
 
 AnyObject = InferenceService | Tenant | InferenceRoute | AcceleratorProfile
 O = TypeVar("O", bound=Object)  # noqa: E741 - an object's type
@@ -65,9 +65,9 @@ def read(kind: type[O], document: Any) -> O:
         raise ManifestError(explain(error.errors(include_url=False), kind)) from None
 
 
-def _faults(kind: type[AnyObject], own: dict[Loc, str], errors: list[ErrorDetails]) -> list[Problem]:
+def _faults(kind: type[AnyObject], own: dict[Loc, str], errors: list[ErrorDetails]) -> list[FieldError]:
     """Every faulty field: what is said here, and what pydantic finds elsewhere."""
-    first = [Problem(field_path(structural(kind), loc), said) for loc, said in own.items()]
+    first = [FieldError(field_path(structural(kind), loc), said) for loc, said in own.items()]
     told = {problem.field for problem in first}
     return [*first, *(problem for problem in explain(errors, kind) if problem.field not in told)]
 
@@ -76,7 +76,9 @@ def _unserved(version: object) -> str:
     if version is None:
         return f"is required; write {API_VERSION}"
     said = (
-        f"{cut(repr(version))} is not served" if isinstance(version, str) else f"must be a string, not {shown(version)}"
+        f"{truncate(repr(version))} is not served"
+        if isinstance(version, str)
+        else f"must be a string, not {shown(version)}"
     )
     return f"{said}; write {API_VERSION}"
 
@@ -91,20 +93,20 @@ def _own_faults(document: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
 
 def _kind_of(document: Any) -> type[AnyObject]:
     if not isinstance(document, dict):
-        raise ManifestError([Problem("", "must be a map with apiVersion, kind, metadata and spec")])
+        raise ManifestError([FieldError("", "must be a map with apiVersion, kind, metadata and spec")])
     name = document.get("kind")
     if name is None:
         *most, last = KINDS
-        raise ManifestError([Problem("kind", f"is required; write {', '.join(most)} or {last}")])
+        raise ManifestError([FieldError("kind", f"is required; write {', '.join(most)} or {last}")])
     if not isinstance(name, str):
         said = f"must be one of {', '.join(KINDS)}, not {shown(name)}{misread(name)}"
-        raise ManifestError([Problem("kind", said)])
+        raise ManifestError([FieldError("kind", said)])
     if name not in KINDS:
         hint = did_you_mean(name, list(KINDS))
-        raise ManifestError([Problem("kind", f"{cut(repr(name))} is not one of {', '.join(KINDS)}{hint}")])
+        raise ManifestError([FieldError("kind", f"{truncate(repr(name))} is not one of {', '.join(KINDS)}{hint}")])
     version = document.get("apiVersion")
     if isinstance(version, str) and not version.startswith(f"{GROUP}/"):
-        raise ManifestError([Problem("apiVersion", _unserved(version))])
+        raise ManifestError([FieldError("apiVersion", _unserved(version))])
     return KINDS[name]
 
 
@@ -113,7 +115,7 @@ def _as_json(document: Any) -> str:
     try:
         return json.dumps(document)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ManifestError([Problem("", f"holds what JSON cannot express ({error})")]) from None
+        raise ManifestError([FieldError("", f"holds what JSON cannot express ({error})")]) from None
 
 
 def _nulls(value: Any, loc: tuple[str | int, ...]) -> Iterator[Loc]:

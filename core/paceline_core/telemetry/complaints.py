@@ -3,7 +3,7 @@
 import logging
 
 
-class Complaints:
+class FaultLog:
     """`standing` holds the faults there are now, by subject, with their reasons."""
 
     def __init__(self, log: logging.Logger) -> None:

@@ -13,7 +13,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from paceline_core.telemetry.outlet import Outlet
+from paceline_core.telemetry.outlet import BackgroundWriter
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 _FORBIDDEN = frozenset({"prompt", "messages", "content", "authorization", "key", "secret", "token", "api_key"})
@@ -57,7 +57,7 @@ def _safe(name: str, value: Any) -> Any:
 class OutletHandler(logging.Handler):
     """Puts lines into an outlet. The first line after some were lost says how many: `lost_lines`."""
 
-    def __init__(self, outlet: Outlet) -> None:
+    def __init__(self, outlet: BackgroundWriter) -> None:
         super().__init__()
         self._outlet = outlet
         self._told = 0
@@ -78,12 +78,12 @@ class OutletHandler(logging.Handler):
         super().close()
 
 
-def configure(component: str, level: str = "INFO", stream: TextIO | None = None) -> Outlet:
+def configure(component: str, level: str = "INFO", stream: TextIO | None = None) -> BackgroundWriter:
     """Send every logger's lines to `stream` (standard error) in this format; DEBUG is for our own loggers alone.
 
     Returns where they go, for what is written there past the loggers.
     """
-    outlet = Outlet(stream or sys.stderr)
+    outlet = BackgroundWriter(stream or sys.stderr)
     handler = OutletHandler(outlet)
     handler.setFormatter(JsonFormatter(component))
     logging.basicConfig(handlers=[handler], force=True)

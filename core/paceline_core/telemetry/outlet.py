@@ -15,7 +15,7 @@ LIMIT = 4 << 20
 END_S = 1.0
 
 
-class Outlet:
+class BackgroundWriter:
     """Writes to `stream`; one without a file descriptor is written to at once. `limit`: bytes that may wait."""
 
     def __init__(self, stream: TextIO, limit: int = LIMIT) -> None:

@@ -13,7 +13,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from paceline_core.telemetry import Complaints, get_logger
+from paceline_core.telemetry import FaultLog, get_logger
 
 LIMIT = 4096
 BATCH = 512
@@ -32,7 +32,7 @@ class SpanQueue(SpanProcessor):
         self._queue: queue.Queue[ReadableSpan | None] = queue.Queue(limit)
         self._overflow = 0
         self._unsent = 0
-        self._complaints = Complaints(get_logger(__name__))
+        self._complaints = FaultLog(get_logger(__name__))
         self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
         self._thread.start()
 

@@ -4,10 +4,10 @@ Counts are cumulative since `started` (a gateway's start, RFC 3339 UTC): a lost 
 """
 
 from paceline_core.registry.enums import RequestClass
-from paceline_core.wire.message import Message, Part
+from paceline_core.wire.message import Message, WireModel
 
 
-class ClassDemand(Part):
+class ClassDemand(WireModel):
     """One class of one service, for one tenant; the rows of a class add up to it.
 
     `tenant` is `_other` for those beyond a gateway's cap and for what went to another service, empty for all of them.
@@ -29,7 +29,7 @@ class ClassDemand(Part):
     bad: int = 0
 
 
-class Isolated(Part):
+class Isolated(WireModel):
     """A request that two workers died of, refused `at` (RFC 3339 UTC); `worker`: the one that died last."""
 
     tenant: str
@@ -38,7 +38,7 @@ class Isolated(Part):
     at: str
 
 
-class ServiceDemand(Part):
+class ServiceDemand(WireModel):
     """All classes of one service (`namespace/name`). `workers` is how many load streams this gateway holds.
 
     `isolated`: the last few of its requests that this gateway isolated, in every line.

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from paceline_core.registry.enums import RequestClass
-from paceline_core.wire.message import Message, Part
+from paceline_core.wire.message import Message, WireModel
 from paceline_core.wire.steptime import StepTime
 
 
@@ -16,7 +16,7 @@ class WorkerState(StrEnum):
     FAILED = "failed"
 
 
-class KVLoad(Part):
+class KVLoad(WireModel):
     """The KV pool in pages; `cached` pages are free to take but hold a reusable prefix."""
 
     page_tokens: int
@@ -25,7 +25,7 @@ class KVLoad(Part):
     cached: int = 0
 
 
-class PrefixDelta(Part):
+class PrefixDelta(WireModel):
     """Prefix keys (`wire.prefix`) that became reusable or were evicted since the last line; at first there are none."""
 
     added: tuple[str, ...] = ()

@@ -10,13 +10,13 @@ VERSION = 1
 LINE_LIMIT = 1 << 20
 
 
-class Part(BaseModel):
+class WireModel(BaseModel):
     """A piece of a message: immutable, unknown fields ignored (an older reader meets a newer writer)."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Message(Part):
+class Message(WireModel):
     """A whole line. `seq` grows by one within a stream, so that a reader sees gaps."""
 
     v: Literal[1] = 1

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from paceline_core.choices import CHOICES_PER_REQUEST
-from paceline_core.wire.message import Message, Part
+from paceline_core.wire.message import Message, WireModel
 
 RESUME = "x-paceline-resume"
 SEED = "x-paceline-seed"
@@ -38,7 +38,7 @@ class MoveReason(StrEnum):
     ENGINE = "engine"
 
 
-class ResumedChoice(Part):
+class ResumedChoice(WireModel):
     """One choice so far: its output ids, and `ended` if the client has the finish reason too.
 
     `delivered`: the client has the events of so many of these ids; the others brought no event yet, since the worker

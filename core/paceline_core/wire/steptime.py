@@ -1,9 +1,9 @@
 """The step-time model: seconds of one engine step from what is in it. Planner, worker, gateway, autoscaler share it."""
 
-from paceline_core.wire.message import Part
+from paceline_core.wire.message import WireModel
 
 
-class StepTime(Part):
+class StepTime(WireModel):
     """`base + prefill * p + sequence * b + kv * k + context * p * c`.
 
     p: prefill tokens in the step; b: sequences; k: KV tokens read by all sequences; c: mean context of the prefill

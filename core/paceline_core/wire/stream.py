@@ -25,7 +25,7 @@ M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StreamSource:
     """Whose stream it is, where it is read, and for which audience the internal token is made."""
 
     name: str
@@ -34,7 +34,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class StreamClient:
     """What reading a stream takes: a client made by `stream_client`, a signer of internal tokens, a clock."""
 
     http: httpx.AsyncClient
@@ -42,8 +42,12 @@ class Link:
     clock: Clock
 
 
-async def keep_reading(
-    kind: type[M], place: Place, link: Link, on_message: Callable[[M], None], on_cut: Callable[[bool], None]
+async def subscribe(
+    kind: type[M],
+    place: StreamSource,
+    link: StreamClient,
+    on_message: Callable[[M], None],
+    on_cut: Callable[[bool], None],
 ) -> None:
     """Read until cancelled. A message that `on_message` refuses with InvalidInput breaks the stream.
 
@@ -82,7 +86,7 @@ def _refused(error: BaseException | None) -> bool:
     return error is not None
 
 
-async def _messages(kind: type[M], place: Place, link: Link) -> AsyncIterator[M]:
+async def _messages(kind: type[M], place: StreamSource, link: StreamClient) -> AsyncIterator[M]:
     headers = {HEADER: link.signer.token(place.audience, link.clock.utc())}
     async with link.http.stream("GET", place.url, headers=headers) as response:
         if response.status_code != httpx.codes.OK:

@@ -15,32 +15,32 @@ from starlette.exceptions import HTTPException
 
 from paceline_core.auth import TrustBundle
 from paceline_core.clock import Clock, rfc3339
-from paceline_core.errors import Code, RequestError, answer
+from paceline_core.errors import Code, RequestError, error_response
 from paceline_core.telemetry import Metrics
 from paceline_gateway.admin.authority import require
-from paceline_gateway.admin.control import Control, add_control
+from paceline_gateway.admin.control import AdminControl, add_control
 from paceline_gateway.admin.routes import add_views
 from paceline_gateway.demand import SUBSCRIBERS, demand_lines
-from paceline_gateway.floor import Floor
+from paceline_gateway.floor import RequestManager
 from paceline_gateway.stores.endpoint import add_quota
 from paceline_gateway.stores.peers import PeerStore
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class AdminDeps:
     """What the admin port shows. `unready` gives the reason why the gateway is not ready, or an empty string."""
 
-    floor: Floor
+    floor: RequestManager
     metrics: Metrics
     clock: Clock
     name: str
     trust: TrustBundle
     unready: Callable[[], str]
-    control: Control
+    control: AdminControl
     peers: PeerStore | None = None
 
 
-def create_admin(seen: Seen) -> FastAPI:
+def create_admin(seen: AdminDeps) -> FastAPI:
     """The application."""
     app = FastAPI(
         title="paceline gateway, admin port",
@@ -80,7 +80,7 @@ def _add_probes(app: FastAPI, unready: Callable[[], str]) -> None:
         return Response(f"{reason or 'ok'}\n", status_code=503 if reason else 200, media_type="text/plain")
 
 
-def _add_demand(app: FastAPI, seen: Seen) -> None:
+def _add_demand(app: FastAPI, seen: AdminDeps) -> None:
     floor, clock, started = seen.floor, seen.clock, rfc3339(seen.clock.utc())
 
     @app.get("/internal/demand")
@@ -94,7 +94,7 @@ def _add_demand(app: FastAPI, seen: Seen) -> None:
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    said = answer(error)
+    said = error_response(error)
     return Response(said.body, said.status, said.headers)
 
 

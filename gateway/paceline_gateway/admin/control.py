@@ -17,8 +17,8 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.telemetry import get_logger, log_level, set_level
 from paceline_core.units import seconds
 from paceline_gateway.admin.authority import require
-from paceline_gateway.admin.views import Drain, LogLevel
-from paceline_gateway.leaving import Leaving
+from paceline_gateway.admin.views import DrainView, LogLevel
+from paceline_gateway.leaving import DrainState
 
 ISSUER = "admin"
 BODY_BYTES = 1024
@@ -35,7 +35,7 @@ class WantedLevel(BaseModel):
     duration: str | None = None
 
 
-class Levels:
+class LogLevelOverride:
     """The process's log level: what it usually is, and until when it is another one."""
 
     def __init__(self) -> None:
@@ -62,32 +62,32 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
+class AdminControl:
     """What can be changed. `open` counts requests, `connections` those with one under way."""
 
-    leaving: Leaving
-    levels: Levels
+    leaving: DrainState
+    levels: LogLevelOverride
     clock: Clock
     open: Callable[[], int]
     connections: Callable[[], int]
 
-    def drain(self) -> Drain:
+    def drain(self) -> DrainView:
         """How far the end is."""
         until = self.leaving.until
         left = None if until is None else round(max(until - self.clock.monotonic(), 0.0), 3)
-        return Drain(stage=self.leaving.stage, open=self.open(), connections=self.connections(), left_s=left)
+        return DrainView(stage=self.leaving.stage, open=self.open(), connections=self.connections(), left_s=left)
 
 
-def add_control(app: FastAPI, control: Control, trust: TrustBundle) -> None:
+def add_control(app: FastAPI, control: AdminControl, trust: TrustBundle) -> None:
     """Add the routes."""
 
     @app.get("/v1/drain")
-    async def drained() -> Drain:
+    async def drained() -> DrainView:
         """How far it is."""
         return control.drain()
 
     @app.post("/v1/drain", status_code=202)
-    async def drain(request: Request) -> Drain:
+    async def drain(request: Request) -> DrainView:
         """What SIGTERM does; asking again changes nothing. The process ends when it is done."""
         _authorized(request, trust)
         _short(request)

@@ -1,18 +1,18 @@
 """Who waits: each service's lines, how fast they move, and whose requests stand in them. Pure."""
 
 from paceline_core.registry.enums import RequestClass
-from paceline_gateway.admin.sight import Asked, Sight, cut
+from paceline_gateway.admin.sight import AdminSnapshot, PageQuery, paginate
 from paceline_gateway.admin.views import Line, LineTenant, Queue, Queues
-from paceline_gateway.desk import Desk
-from paceline_gateway.queues.line import FairLine
+from paceline_gateway.desk import ServiceState
+from paceline_gateway.queues.line import FairQueue
 
 TENANTS = 20
 """Of a line's tenants those are told of whom most wait."""
 
 
-def queues(sight: Sight, asked: Asked) -> Queues:
+def queues(sight: AdminSnapshot, asked: PageQuery) -> Queues:
     """A page of services."""
-    part = cut(asked.desks(sight), lambda desk: desk.key, asked)
+    part = paginate(asked.desks(sight), lambda desk: desk.key, asked)
     return Queues(
         gateway=sight.gateway,
         time=sight.time,
@@ -22,7 +22,7 @@ def queues(sight: Sight, asked: Asked) -> Queues:
     )
 
 
-def _queue(sight: Sight, desk: Desk) -> Queue:
+def _queue(sight: AdminSnapshot, desk: ServiceState) -> Queue:
     room = desk.dispatcher
     return Queue(
         service=desk.key,
@@ -36,7 +36,7 @@ def _queue(sight: Sight, desk: Desk) -> Queue:
     )
 
 
-def _line(sight: Sight, desk: Desk, name: RequestClass, line: FairLine) -> Line:
+def _line(sight: AdminSnapshot, desk: ServiceState, name: RequestClass, line: FairQueue) -> Line:
     now, deadline = sight.now, line.nearest_deadline
     wait, limit = desk.dispatcher.wait_s(name, now), desk.service.classes[name].queue_limit
     holders = sorted(line.shares.items(), key=lambda holder: (-holder[1], holder[0]))
@@ -56,7 +56,7 @@ def _line(sight: Sight, desk: Desk, name: RequestClass, line: FairLine) -> Line:
     )
 
 
-def _holder(sight: Sight, line: FairLine, tenant: str, limit: int) -> LineTenant:
+def _holder(sight: AdminSnapshot, line: FairQueue, tenant: str, limit: int) -> LineTenant:
     known = sight.picture.tenants.get(tenant)
     return LineTenant(
         tenant=tenant,

@@ -10,12 +10,12 @@ from paceline_core.clock import Clock, rfc3339
 from paceline_core.registry.enums import RequestClass
 from paceline_gateway.admin.queues import queues
 from paceline_gateway.admin.services import services
-from paceline_gateway.admin.sight import MOST, USUAL, Asked, Sight
+from paceline_gateway.admin.sight import MOST, USUAL, AdminSnapshot, PageQuery
 from paceline_gateway.admin.tenants import tenants
 from paceline_gateway.admin.views import Page, Queues, Services, Tenants, Workers
 from paceline_gateway.admin.workers import workers
-from paceline_gateway.floor import Floor
-from paceline_gateway.proxy import Call
+from paceline_gateway.floor import RequestManager
+from paceline_gateway.proxy import ActiveRequest
 
 NAME = 512
 
@@ -33,9 +33,9 @@ class TenantsQuery(_List):
     busy: bool = False
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> PageQuery:
         """As the views want it."""
-        return Asked(self.limit, self.after)
+        return PageQuery(self.limit, self.after)
 
 
 class ServicesQuery(_List):
@@ -44,15 +44,15 @@ class ServicesQuery(_List):
     service: str = Field(default="", max_length=NAME)
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> PageQuery:
         """As the views want it."""
-        return Asked(self.limit, self.after, self.service)
+        return PageQuery(self.limit, self.after, self.service)
 
 
-def add_views(app: FastAPI, floor: Floor, name: str, clock: Clock) -> None:
+def add_views(app: FastAPI, floor: RequestManager, name: str, clock: Clock) -> None:
     """Add the routes."""
 
-    def sight() -> Sight:
+    def sight() -> AdminSnapshot:
         return see(floor, name, clock)
 
     @app.get("/v1/tenants", response_model=Tenants)
@@ -76,9 +76,9 @@ def add_views(app: FastAPI, floor: Floor, name: str, clock: Clock) -> None:
         return _json(services(sight(), query.asked))
 
 
-def see(floor: Floor, name: str, clock: Clock) -> Sight:
+def see(floor: RequestManager, name: str, clock: Clock) -> AdminSnapshot:
     """A gateway at this moment."""
-    return Sight(
+    return AdminSnapshot(
         gateway=name,
         now=clock.monotonic(),
         time=rfc3339(clock.utc()),
@@ -91,7 +91,7 @@ def see(floor: Floor, name: str, clock: Clock) -> Sight:
     )
 
 
-def _streaming(calls: Iterable[Call]) -> dict[tuple[str, RequestClass], int]:
+def _streaming(calls: Iterable[ActiveRequest]) -> dict[tuple[str, RequestClass], int]:
     """Output tokens so far, by service and class."""
     found: dict[tuple[str, RequestClass], int] = {}
     for call in calls:

@@ -5,14 +5,14 @@ Counts only grow, so a reader takes two looks for what happened between them.
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.telemetry import Histogram
-from paceline_gateway.admin.sight import Asked, Sight, cut
-from paceline_gateway.admin.views import ClassView, Promise, Services, ServiceView, Times
-from paceline_gateway.desk import Desk
+from paceline_gateway.admin.sight import AdminSnapshot, PageQuery, paginate
+from paceline_gateway.admin.views import ClassView, HistogramView, Services, ServiceView, SloTargetView
+from paceline_gateway.desk import ServiceState
 
 
-def services(sight: Sight, asked: Asked) -> Services:
+def services(sight: AdminSnapshot, asked: PageQuery) -> Services:
     """A page of services."""
-    part = cut(asked.desks(sight), lambda desk: desk.key, asked)
+    part = paginate(asked.desks(sight), lambda desk: desk.key, asked)
     return Services(
         gateway=sight.gateway,
         time=sight.time,
@@ -22,7 +22,7 @@ def services(sight: Sight, asked: Asked) -> Services:
     )
 
 
-def _service(sight: Sight, desk: Desk) -> ServiceView:
+def _service(sight: AdminSnapshot, desk: ServiceState) -> ServiceView:
     return ServiceView(
         service=desk.key,
         model=desk.service.model.served_name,
@@ -34,13 +34,13 @@ def _service(sight: Sight, desk: Desk) -> ServiceView:
     )
 
 
-def _class(sight: Sight, desk: Desk, name: RequestClass) -> ClassView:
+def _class(sight: AdminSnapshot, desk: ServiceState, name: RequestClass) -> ClassView:
     tally, waiting = desk.tallies[name], len(desk.dispatcher.lines[name])
     ttft, tpot = desk.series.classes[name].times
     targets = desk.service.classes[name].targets
     return ClassView(
         name=name,
-        promises=tuple(Promise(metric=t.metric, quantile=t.quantile, seconds=t.seconds) for t in targets),
+        promises=tuple(SloTargetView(metric=t.metric, quantile=t.quantile, seconds=t.seconds) for t in targets),
         arrivals=tally.arrivals,
         completed=tally.completed,
         good=tally.good,
@@ -55,5 +55,7 @@ def _class(sight: Sight, desk: Desk, name: RequestClass) -> ClassView:
     )
 
 
-def _times(histogram: Histogram) -> Times:
-    return Times.model_construct(bounds=histogram.bounds, counts=tuple(histogram.counts))  # checking all costs more
+def _times(histogram: Histogram) -> HistogramView:
+    return HistogramView.model_construct(
+        bounds=histogram.bounds, counts=tuple(histogram.counts)
+    )  # checking all costs more

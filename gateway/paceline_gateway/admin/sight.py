@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from paceline_core.registry.enums import RequestClass
-from paceline_gateway.desk import Desk
+from paceline_gateway.desk import ServiceState
 from paceline_gateway.quota.nouns import Reservation
-from paceline_gateway.quota.quotas import Quotas
-from paceline_gateway.routing.directory import Directory
-from paceline_gateway.usage.ledger import Ledger
+from paceline_gateway.quota.quotas import QuotaManager
+from paceline_gateway.routing.directory import ConfigSnapshot
+from paceline_gateway.usage.ledger import UsageLedger
 
 MOST = 200
 USUAL = 50
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class AdminSnapshot:
     """All that may be seen at one moment: `now` is monotonic, `time` the same moment in RFC 3339.
 
     `streaming`: by service and class the output tokens so far of answers that have not ended.
@@ -29,29 +29,29 @@ class Sight:
     gateway: str
     now: float
     time: str
-    desks: Mapping[str, Desk]
-    picture: Directory
-    quotas: Quotas
-    ledger: Ledger
+    desks: Mapping[str, ServiceState]
+    picture: ConfigSnapshot
+    quotas: QuotaManager
+    ledger: UsageLedger
     reservations: Iterable[Reservation]
     streaming: Mapping[tuple[str, RequestClass], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PageQuery:
     """What part of a list: those behind `after` in order, at most `limit`; `service` narrows what has one."""
 
     limit: int = USUAL
     after: str = ""
     service: str = ""
 
-    def desks(self, sight: Sight) -> list[Desk]:
+    def desks(self, sight: AdminSnapshot) -> list[ServiceState]:
         """The services that are asked for."""
         return [desk for key, desk in sight.desks.items() if self.service in ("", key)]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut(Generic[T]):
+class PageOf(Generic[T]):
     """A part of `total` items; whether more follow."""
 
     items: tuple[T, ...]
@@ -59,8 +59,8 @@ class Cut(Generic[T]):
     truncated: bool
 
 
-def cut(items: Iterable[T], name: Callable[[T], str], asked: Asked) -> Cut[T]:
+def paginate(items: Iterable[T], name: Callable[[T], str], asked: PageQuery) -> PageOf[T]:
     """The part of them that is asked for, by name."""
     ordered = sorted(items, key=name)
     behind = [item for item in ordered if name(item) > asked.after] if asked.after else ordered
-    return Cut(tuple(behind[: asked.limit]), len(ordered), len(behind) > asked.limit)
+    return PageOf(tuple(behind[: asked.limit]), len(ordered), len(behind) > asked.limit)

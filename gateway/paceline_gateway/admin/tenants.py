@@ -7,20 +7,20 @@ from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 
 from paceline_core.objects.resolved import ResolvedTenant
-from paceline_gateway.admin.sight import Asked, Sight, cut
+from paceline_gateway.admin.sight import AdminSnapshot, PageQuery, paginate
 from paceline_gateway.admin.views import Amount, Month, Tenants, TenantView
-from paceline_gateway.desk import Desk
+from paceline_gateway.desk import ServiceState
 from paceline_gateway.quota.nouns import NOTHING, SIZE, SLOTS, UNLIMITED, Reservation, limits_of
-from paceline_gateway.quota.purse import Purse
+from paceline_gateway.quota.purse import LeasedBuckets
 
 _NAMES = ("requests", "input_tokens", "output_tokens", "concurrency")
 
 
-def tenants(sight: Sight, asked: Asked, *, busy: bool = False) -> Tenants:
+def tenants(sight: AdminSnapshot, asked: PageQuery, *, busy: bool = False) -> Tenants:
     """A page of all tenants by name; `busy`: only those who have used something that is not refilled yet."""
     quotas, every = sight.quotas, sight.picture.tenants
     names = [name for name in quotas.busy if name in every] if busy else every.keys()
-    part = cut(names, str, asked)
+    part = paginate(names, str, asked)
     waiting, reserved = _queued(sight.desks.values()), _reserved(sight.reservations, set(part.items))
     return Tenants(
         gateway=sight.gateway,
@@ -33,7 +33,7 @@ def tenants(sight: Sight, asked: Asked, *, busy: bool = False) -> Tenants:
     )
 
 
-def _queued(desks: Iterable[Desk]) -> Counter[str]:
+def _queued(desks: Iterable[ServiceState]) -> Counter[str]:
     """How many of each tenant's requests stand in lines."""
     found: Counter[str] = Counter()
     for desk in desks:
@@ -54,7 +54,7 @@ def _reserved(reservations: Iterable[Reservation], names: Container[str]) -> dic
     return found
 
 
-def _tenant(sight: Sight, tenant: ResolvedTenant, waiting: int, reserved: Sequence[float]) -> TenantView:
+def _tenant(sight: AdminSnapshot, tenant: ResolvedTenant, waiting: int, reserved: Sequence[float]) -> TenantView:
     purse = sight.quotas.look(tenant, sight.now)
     amounts = _amounts(sight, tenant, purse, reserved)
     is_open = purse.open if purse is not None else 0
@@ -72,7 +72,9 @@ def _tenant(sight: Sight, tenant: ResolvedTenant, waiting: int, reserved: Sequen
     )
 
 
-def _amounts(sight: Sight, tenant: ResolvedTenant, purse: Purse | None, reserved: Sequence[float]) -> Iterable[Amount]:
+def _amounts(
+    sight: AdminSnapshot, tenant: ResolvedTenant, purse: LeasedBuckets | None, reserved: Sequence[float]
+) -> Iterable[Amount]:
     left = purse.left(sight.now) if purse is not None else ()
     for kind, limit in enumerate(limits_of(tenant)):
         if limit == UNLIMITED:
@@ -98,7 +100,7 @@ def _amount(kind: int, limit: float, left: float, reserved: float) -> Amount:
     )
 
 
-def _month(sight: Sight, tenant: ResolvedTenant) -> Month:
+def _month(sight: AdminSnapshot, tenant: ResolvedTenant) -> Month:
     spent, reserved = sight.ledger.used(tenant.name), sight.ledger.reserved(tenant.name)
     return Month(
         month=sight.ledger.month,

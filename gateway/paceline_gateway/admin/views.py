@@ -7,13 +7,13 @@ from typing import Literal
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import WorkerState
-from paceline_core.wire.message import Part
-from paceline_gateway.leaving import Stage
-from paceline_gateway.routing.breaker import Circuit
-from paceline_gateway.routing.worker import Standing
+from paceline_core.wire.message import WireModel
+from paceline_gateway.leaving import DrainStage
+from paceline_gateway.routing.breaker import BreakerState
+from paceline_gateway.routing.worker import WorkerHealth
 
 
-class Page(Part):
+class Page(WireModel):
     """A part of a sorted list. `truncated`: there are more of `total` behind the last one; ask on with `after`."""
 
     v: Literal[1] = 1
@@ -23,7 +23,7 @@ class Page(Part):
     truncated: bool
 
 
-class Amount(Part):
+class Amount(WireModel):
     """One limit of the minute, or of requests at once. None: there is no limit, or nothing is known of what is left.
 
     used: taken and not refilled yet, what open requests here have `reserved` included; reset_s: until it is all there.
@@ -36,7 +36,7 @@ class Amount(Part):
     reset_s: float | None = None
 
 
-class Month(Part):
+class Month(WireModel):
     """Month to date, of all gateways as far as is known; `reserved_*`: what open requests here may use of a budget."""
 
     month: str
@@ -50,7 +50,7 @@ class Month(Part):
     reserved_dollars: str = "0"
 
 
-class TenantView(Part):
+class TenantView(WireModel):
     """One tenant. `open` requests are `queued` in a line or at a worker; `asking` ones wait for the shared counters."""
 
     tenant: str
@@ -76,7 +76,7 @@ class Tenants(Page):
     tenants: tuple[TenantView, ...]
 
 
-class LineTenant(Part):
+class LineTenant(WireModel):
     """A tenant in a line: how many wait, for how many tokens, its `share` of a full line, its fair `counter`."""
 
     tenant: str
@@ -86,7 +86,7 @@ class LineTenant(Part):
     counter: float
 
 
-class Line(Part):
+class Line(WireModel):
     """One class's line. `wait_s`: until it has gone at its pace, None where that is unknown; of tenants the largest."""
 
     name: RequestClass
@@ -103,7 +103,7 @@ class Line(Part):
     tenants: tuple[LineTenant, ...]
 
 
-class Queue(Part):
+class Queue(WireModel):
     """One service's waiting room. `kept_slots` are left free for interactive requests by the other classes."""
 
     service: str
@@ -122,7 +122,7 @@ class Queues(Page):
     queues: tuple[Queue, ...]
 
 
-class WorkerView(Part):
+class WorkerView(WireModel):
     """One worker as this gateway sees it; None where it has not said.
 
     share: of its slots what is this gateway's; open_slots: how many of them it is given now (a slow start); taken:
@@ -135,7 +135,7 @@ class WorkerView(Part):
     revision: str
     track: str
     address: str
-    state: Standing
+    state: WorkerHealth
     reported: WorkerState | None
     emulated: bool
     slots: int | None
@@ -150,7 +150,7 @@ class WorkerView(Part):
     backlog_s: float
     kv_tokens: int
     kv_total: int
-    circuit: Circuit
+    circuit: BreakerState
     pause_s: float
     prefix_bytes: int
     heard_s_ago: float | None
@@ -162,7 +162,7 @@ class Workers(Page):
     workers: tuple[WorkerView, ...]
 
 
-class Promise(Part):
+class SloTargetView(WireModel):
     """One target: this quantile of a class's requests stays below so many seconds."""
 
     metric: str
@@ -170,21 +170,21 @@ class Promise(Part):
     seconds: float
 
 
-class Times(Part):
+class HistogramView(WireModel):
     """A histogram since the start: how many were at most each bound and above the one before; the last has none."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
 
 
-class ClassView(Part):
+class ClassView(WireModel):
     """One class since the start. Prompt tokens are those estimated of bodies when they came, so other than what tenants
     have used; output tokens count when their answer has ended. `streaming_tokens` are those so far of answers that have
     not, which is no count that only grows.
     """
 
     name: RequestClass
-    promises: tuple[Promise, ...]
+    promises: tuple[SloTargetView, ...]
     arrivals: int
     completed: int
     good: int
@@ -194,18 +194,18 @@ class ClassView(Part):
     streaming_tokens: int = 0
     queued: int
     in_flight: int
-    ttft: Times
-    tpot: Times
+    ttft: HistogramView
+    tpot: HistogramView
 
 
-class ServiceView(Part):
+class ServiceView(WireModel):
     """One service; `bytes_per_token` is the median of what was learned of its tenants' prompts."""
 
     service: str
     model: str
     emulated: bool
     held: int
-    workers: dict[Standing, int]
+    workers: dict[WorkerHealth, int]
     bytes_per_token: float
     classes: tuple[ClassView, ...]
 
@@ -216,16 +216,16 @@ class Services(Page):
     services: tuple[ServiceView, ...]
 
 
-class Drain(Part):
+class DrainView(WireModel):
     """How far the end is: `open` requests, `connections` with one under way, and what is left of the stage at most."""
 
-    stage: Stage
+    stage: DrainStage
     open: int
     connections: int
     left_s: float | None
 
 
-class LogLevel(Part):
+class LogLevel(WireModel):
     """`usual` is what the process was started with; after `left_s` it is that again. None: it stays."""
 
     level: str

@@ -1,16 +1,16 @@
 """Each worker as this gateway sees it: its own word, and what went there since. Pure."""
 
 from paceline_core.registry.enums import RequestClass
-from paceline_gateway.admin.sight import Asked, Sight, cut
+from paceline_gateway.admin.sight import AdminSnapshot, PageQuery, paginate
 from paceline_gateway.admin.views import Workers, WorkerView
-from paceline_gateway.desk import Desk
+from paceline_gateway.desk import ServiceState
 from paceline_gateway.routing.worker import Worker
 
 
-def workers(sight: Sight, asked: Asked) -> Workers:
+def workers(sight: AdminSnapshot, asked: PageQuery) -> Workers:
     """A page of workers, by service and name: `after` is both, with a space between."""
     every = ((desk, worker) for desk in asked.desks(sight) for worker in desk.fleet)
-    part = cut(every, lambda pair: f"{pair[0].key} {pair[1].name}", asked)
+    part = paginate(every, lambda pair: f"{pair[0].key} {pair[1].name}", asked)
     return Workers(
         gateway=sight.gateway,
         time=sight.time,
@@ -20,7 +20,7 @@ def workers(sight: Sight, asked: Asked) -> Workers:
     )
 
 
-def _worker(sight: Sight, desk: Desk, worker: Worker) -> WorkerView:
+def _worker(sight: AdminSnapshot, desk: ServiceState, worker: Worker) -> WorkerView:
     now, report, endpoint = sight.now, worker.report, worker.endpoint
     return WorkerView(
         service=desk.key,

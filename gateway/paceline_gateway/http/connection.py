@@ -12,15 +12,15 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.config import Limits
+from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.cors import CorsPolicy
-from paceline_gateway.http.crowded import crowded
+from paceline_gateway.http.crowded import too_many_in_flight
 from paceline_gateway.http.loop_budget import BODY_BYTES, PARSED_BYTES, REQUEST, SLICE, LoopBudget
-from paceline_gateway.http.message import Head, Request
-from paceline_gateway.http.reader import Refusal, RequestReader, holder_of
-from paceline_gateway.http.reply import Reply
+from paceline_gateway.http.message import Head, HttpRequest
+from paceline_gateway.http.reader import RejectedRequest, RequestReader, holder_of
+from paceline_gateway.http.reply import ResponseWriter
 from paceline_gateway.http.shared_limit import SharedLimit
-from paceline_gateway.http.unread import Unread
+from paceline_gateway.http.unread import UnreadBuffer
 
 WRITE_BUFFER = 256 << 10
 DROPPED_BODIES = 4
@@ -48,19 +48,19 @@ class Application(Protocol):
         """Header lines for a WebSocket's handshake: where its tenant stands."""
         ...
 
-    def handle(self, request: Request, reply: Reply) -> None:
+    def handle(self, request: HttpRequest, reply: ResponseWriter) -> None:
         """Take a request."""
         ...
 
-    def refuse(self, refusal: Refusal, reply: Reply) -> None:
+    def refuse(self, refusal: RejectedRequest, reply: ResponseWriter) -> None:
         """Answer a request that was refused while it was read."""
         ...
 
 
-class House(Protocol):
+class ServerContext(Protocol):
     """What a connection needs of its server."""
 
-    limits: Limits
+    limits: HttpLimits
     application: Application
     date: bytes
     closing: bool
@@ -97,15 +97,15 @@ class Connection(asyncio.Protocol):
     request that showed a key, before that the client's address.
     """
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: ServerContext) -> None:
         self._house = house
         self._reader = house.reader()
         self._transport: asyncio.Transport | None = None
         self.write: Callable[[bytes], None] = _nowhere
-        self._reply: Reply | None = None
+        self._reply: ResponseWriter | None = None
         self._held = 0
         self._held_by: str | None = None
-        self._unread = Unread(house.budget, house.memory, self._go_on)
+        self._unread = UnreadBuffer(house.budget, house.memory, self._go_on)
         self._dropped = 0
         self._tenant = ""
         self._over = False
@@ -154,7 +154,7 @@ class Connection(asyncio.Protocol):
         self.write = transport.write
         if not self._house.opened(self):
             full = RequestError(Code.NO_CAPACITY, "The gateway has too many connections; retry.", retry_after=1.0)
-            Reply(self, keep_alive=False, chunked=True).fail(full)
+            ResponseWriter(self, keep_alive=False, chunked=True).fail(full)
 
     def data_received(self, data: bytes) -> None:
         """asyncio: bytes from the client."""
@@ -282,11 +282,11 @@ class Connection(asyncio.Protocol):
             bare = item.head is not None and item.head.method == "HEAD"
             path = "" if item.head is None else item.head.path
             fields = b"" if item.head is None else self._house.cors.fields(item.head.headers)
-            self._reply = reply = Reply(
+            self._reply = reply = ResponseWriter(
                 self, keep_alive=item.keep_alive, chunked=item.chunked, bare=bare, path=path, fields=fields
             )
             budget.left -= REQUEST
-            if isinstance(item, Refusal):
+            if isinstance(item, RejectedRequest):
                 self._house.application.refuse(item, reply)
             elif item.head.upgrade:
                 self._switch(item.head)
@@ -294,7 +294,7 @@ class Connection(asyncio.Protocol):
                 budget.left -= len(item.body) // PARSED_BYTES
                 self._answer(item, reply)
 
-    def _answer(self, request: Request, reply: Reply) -> None:
+    def _answer(self, request: HttpRequest, reply: ResponseWriter) -> None:
         """Let it be answered, if its tenant may have one more answer under way."""
         house, holder = self._house, holder_of(request.head)
         self._held, self._held_by = len(request.body), holder
@@ -304,7 +304,7 @@ class Connection(asyncio.Protocol):
         else:
             house.memory.give(holder, self._held)
             self._held_by = None
-            house.application.refuse(crowded(request), reply)
+            house.application.refuse(too_many_in_flight(request), reply)
 
     def _release(self) -> None:
         """Give back what was held for the request that was answered."""

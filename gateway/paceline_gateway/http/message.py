@@ -30,7 +30,7 @@ class Head:
         return Head(self.method, self.path, headers, self.tenant, judged=self.judged)
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """A whole request. `received` is the monotonic time of its last byte."""
 
     head: Head

@@ -5,21 +5,21 @@ from collections.abc import Callable
 from functools import partial
 
 from paceline_core.tasks import cancel
-from paceline_gateway.config import Limits
-from paceline_gateway.http.upstream import Loss, Receiver, Upstream
+from paceline_gateway.config import HttpLimits
+from paceline_gateway.http.upstream import DisconnectReason, Receiver, UpstreamConnection
 
 Address = tuple[str, int]
 IDLE_LIMIT = 64
 
 
-class Exchange:
+class UpstreamExchange:
     """One request under way. Its methods work at any moment: before the connection stands, and after the end."""
 
     __slots__ = ("_paused", "_receiver", "_task", "_upstream", "aborted")
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        self._upstream: Upstream | None = None
+        self._upstream: UpstreamConnection | None = None
         self._task: asyncio.Task[None] | None = None
         self._paused = False
         self.aborted = False
@@ -43,7 +43,7 @@ class Exchange:
         if self._upstream is not None and self._upstream.serves(self._receiver):
             self._upstream.pause() if paused else self._upstream.resume()
 
-    def use(self, upstream: Upstream, request: list[bytes]) -> None:
+    def use(self, upstream: UpstreamConnection, request: list[bytes]) -> None:
         """A connection is there: send."""
         self._upstream = upstream
         upstream.send(request, self._receiver)
@@ -55,18 +55,18 @@ class Exchange:
         self._task = task
 
 
-class Pool:
+class ConnectionPool:
     """Keep-alive connections by address."""
 
-    def __init__(self, limits: Limits, now: Callable[[], float]) -> None:
+    def __init__(self, limits: HttpLimits, now: Callable[[], float]) -> None:
         self._limits = limits
         self._now = now
-        self._idle: dict[Address, list[Upstream]] = {}
+        self._idle: dict[Address, list[UpstreamConnection]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def send(self, address: Address, request: list[bytes], receiver: Receiver) -> Exchange:
+    def send(self, address: Address, request: list[bytes], receiver: Receiver) -> UpstreamExchange:
         """Send a request over a kept connection, or over a new one."""
-        exchange = Exchange(receiver)
+        exchange = UpstreamExchange(receiver)
         upstream = self._take(address)
         if upstream is not None:
             exchange.use(upstream, request)
@@ -94,7 +94,7 @@ class Pool:
         self._idle.clear()
         await cancel(*self._tasks)
 
-    def _take(self, address: Address) -> Upstream | None:
+    def _take(self, address: Address) -> UpstreamConnection | None:
         kept = self._idle.get(address)
         while kept:
             upstream = kept.pop()
@@ -102,7 +102,9 @@ class Pool:
                 return upstream
         return None
 
-    async def _connect(self, address: Address, request: list[bytes], receiver: Receiver, exchange: Exchange) -> None:
+    async def _connect(
+        self, address: Address, request: list[bytes], receiver: Receiver, exchange: UpstreamExchange
+    ) -> None:
         upstream = self._make(address)
         try:
             async with asyncio.timeout(self._limits.connect_s):
@@ -113,14 +115,14 @@ class Pool:
         except OSError:  # TimeoutError is one
             upstream.abort()
             if not exchange.aborted:
-                receiver.lost(Loss.REFUSED)
+                receiver.lost(DisconnectReason.REFUSED)
             return
         exchange.use(upstream, request)
 
-    def _make(self, address: Address) -> Upstream:
-        return Upstream(partial(self._keep, address), partial(self._drop, address))
+    def _make(self, address: Address) -> UpstreamConnection:
+        return UpstreamConnection(partial(self._keep, address), partial(self._drop, address))
 
-    def _keep(self, address: Address, upstream: Upstream) -> None:
+    def _keep(self, address: Address, upstream: UpstreamConnection) -> None:
         kept = self._idle.setdefault(address, [])
         if len(kept) >= IDLE_LIMIT:
             upstream.abort()
@@ -128,7 +130,7 @@ class Pool:
         upstream.idle_since = self._now()
         kept.append(upstream)
 
-    def _drop(self, address: Address, upstream: Upstream) -> None:
+    def _drop(self, address: Address, upstream: UpstreamConnection) -> None:
         kept = self._idle.get(address)
         if kept and upstream in kept:
             kept.remove(upstream)

@@ -17,11 +17,11 @@ from functools import lru_cache
 import httptools
 
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.config import Limits
+from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.handshake import is_handshake
 from paceline_gateway.http.loop_budget import BODY_BYTES, FRAMING_BYTES
-from paceline_gateway.http.message import Head, Request
-from paceline_gateway.http.repeated import Repeated, remember, text_of
+from paceline_gateway.http.message import Head, HttpRequest
+from paceline_gateway.http.repeated import CachedHead, remember, text_of
 from paceline_gateway.http.shared_limit import SharedLimit
 
 PIPELINE_LIMIT = 16
@@ -43,7 +43,7 @@ _VERSIONS = frozenset({"1.0", "1.1"})
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RejectedRequest:
     """A request that gets an error instead of being handled. `head` is None if it could not be read."""
 
     error: RequestError
@@ -72,9 +72,13 @@ class RequestReader:
     _gated: RequestError | None
 
     def __init__(
-        self, limits: Limits, memory: SharedLimit, gate: Callable[[Head], RequestError | None], now: Callable[[], float]
+        self,
+        limits: HttpLimits,
+        memory: SharedLimit,
+        gate: Callable[[Head], RequestError | None],
+        now: Callable[[], float],
     ) -> None:
-        self.ready: deque[Request | Refusal] = deque()
+        self.ready: deque[HttpRequest | RejectedRequest] = deque()
         self.deaf = False
         self._limits = limits
         self._room = limits.head_bytes
@@ -85,7 +89,7 @@ class RequestReader:
         self._fed = self._got = 0
         self._progress = self._ended = False
         self._taken = self._missing = 0
-        self._known: Repeated | None = None
+        self._known: CachedHead | None = None
         self._text = b""
         self._more = bytearray()
         self._clear()
@@ -102,7 +106,7 @@ class RequestReader:
             self._parse(data)
         return (size - self._got) // FRAMING_BYTES + self._got // BODY_BYTES
 
-    def release(self, request: Request) -> None:
+    def release(self, request: HttpRequest) -> None:
         """The body of a request that was taken from `ready` is no longer held."""
         self._memory.give(holder_of(request.head), len(request.body))
 
@@ -118,7 +122,7 @@ class RequestReader:
         begin, end = found[1], found[1] + size
         if end <= len(data) and not self.ready and self._memory.take(holder_of(head), size):
             self._got += size
-            self.ready.append(Request(head, data[begin:end], self._now(), True, known.chunked))
+            self.ready.append(HttpRequest(head, data[begin:end], self._now(), True, known.chunked))
             return data[end:]
         self.idle, self.in_body, self._head = False, True, head
         self._chunked, self._missing = known.chunked, size
@@ -165,7 +169,7 @@ class RequestReader:
         """The connection is gone: forget everything that waits."""
         self._drop_body()
         for item in self.ready:
-            if isinstance(item, Request):
+            if isinstance(item, HttpRequest):
                 self.release(item)
         self.ready.clear()
         self.deaf = True
@@ -235,12 +239,12 @@ class RequestReader:
             self._note(Code.INVALID_REQUEST, f"More than {PIPELINE_LIMIT} requests wait on this connection.")
         if self._gated is not None:
             self._drop_body()
-            self.ready.append(Refusal(self._gated, self._head, keep, self._chunked))
+            self.ready.append(RejectedRequest(self._gated, self._head, keep, self._chunked))
         elif self._refused is not None:
             self._give_up(self._refused)
         elif self._head is not None:
             self._taken, body = 0, self._body + self._more if self._more else self._body
-            self.ready.append(Request(self._head, body, self._now(), keep, self._chunked))
+            self.ready.append(HttpRequest(self._head, body, self._now(), keep, self._chunked))
         self._clear()
 
     def _clear(self) -> None:
@@ -302,7 +306,7 @@ class RequestReader:
     def _give_up(self, error: RequestError | None) -> None:
         if error is not None and not self.deaf:
             self._drop_body()
-            self.ready.append(Refusal(error, self._head))
+            self.ready.append(RejectedRequest(error, self._head))
             self.deaf = True
 
     def _drop_body(self) -> None:

@@ -16,7 +16,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})[ \t]*\r\n" % _DIG
 _END = b"\r\n\r\n"
 
 
-class Repeated(NamedTuple):
+class CachedHead(NamedTuple):
     """A head by its bytes before and after the digits of its content-length; `chunked` as a request has it."""
 
     before: bytes
@@ -39,9 +39,9 @@ def text_of(data: bytes) -> bytes:
     return data[: data.find(_END, 0, MOST) + len(_END)] if data[:1].isalpha() and _END in data[:MOST] else b""
 
 
-def remember(text: bytes, head: Head, *, chunked: bool) -> Repeated | None:
+def remember(text: bytes, head: Head, *, chunked: bool) -> CachedHead | None:
     """How to know it again, if it announces its body by a length and asks for nothing else."""
     found = _LENGTH.search(text)
     if found is None or head.upgrade or b"expect" in head.headers:
         return None
-    return Repeated(text[: found.start(1)], text[found.end(1) :], head, chunked)
+    return CachedHead(text[: found.start(1)], text[found.end(1) :], head, chunked)

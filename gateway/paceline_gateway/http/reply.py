@@ -7,14 +7,14 @@ after it. A reply whose client has gone swallows what is written to it.
 from collections.abc import Callable
 from typing import Protocol
 
-from paceline_core.errors import RequestError, answer
+from paceline_core.errors import RequestError, error_response
 from paceline_gateway.http.message import Headers, block, status_line
 
 _JSON = b"content-type: application/json\r\n"
 _PASSED_ON = (b"content-type", b"cache-control", b"retry-after", b"retry-after-ms", b"x-should-retry")
 
 
-class Wire(Protocol):
+class ResponseTransport(Protocol):
     """What a reply needs of its connection."""
 
     def write(self, data: bytes) -> None:
@@ -44,7 +44,7 @@ def _ignore(_paused: bool) -> None:
     """Nobody cares."""
 
 
-class Reply:
+class ResponseWriter:
     """One answer. `on_gone` is called once if the client leaves before the end, with whether it was cut since it read
     nothing; `on_pressure` when it reads slowly.
 
@@ -69,7 +69,14 @@ class Reply:
     )
 
     def __init__(  # noqa: PLR0913 - what a head says of its answer
-        self, wire: Wire, *, keep_alive: bool, chunked: bool, bare: bool = False, path: str = "", fields: bytes = b""
+        self,
+        wire: ResponseTransport,
+        *,
+        keep_alive: bool,
+        chunked: bool,
+        bare: bool = False,
+        path: str = "",
+        fields: bytes = b"",
     ) -> None:
         self._wire = wire
         self._keep_alive = keep_alive
@@ -125,7 +132,7 @@ class Reply:
         """End with an error in the form that is still possible."""
         if self.done:
             return
-        spoken = answer(error, self._path)
+        spoken = error_response(error, self._path)
         if self.begun:
             # an event that the worker left half sent must not swallow ours
             self.end(spoken.event if self._last.endswith(b"\n\n") else b"\n\n" + spoken.event)

@@ -14,13 +14,13 @@ from email.utils import format_datetime
 from paceline_core.clock import Clock
 from paceline_core.listening import BACKLOG
 from paceline_core.registry.enums import ClientLimit
-from paceline_gateway.config import Limits
+from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.connection import Application, Connection
 from paceline_gateway.http.cors import NO_CORS, CorsPolicy
 from paceline_gateway.http.loop_budget import LoopBudget
-from paceline_gateway.http.message import Head, Request
-from paceline_gateway.http.reader import Refusal, RequestReader
-from paceline_gateway.http.reply import Reply
+from paceline_gateway.http.message import Head, HttpRequest
+from paceline_gateway.http.reader import RejectedRequest, RequestReader
+from paceline_gateway.http.reply import ResponseWriter
 from paceline_gateway.http.shared_limit import SharedLimit
 from paceline_gateway.http.websocket import WebSocket
 
@@ -33,7 +33,7 @@ class Server:
     def __init__(
         self,
         application: Application,
-        limits: Limits,
+        limits: HttpLimits,
         clock: Clock,
         budget: LoopBudget | None = None,
         cors: CorsPolicy = NO_CORS,
@@ -107,14 +107,14 @@ class Server:
         if self.closing:
             socket.settle()
 
-    def judge(self, head: Head) -> Refusal | None:
+    def judge(self, head: Head) -> RejectedRequest | None:
         """Judge a message by the handshake's headers."""
         error = self.application.gate(head)
-        return None if error is None else Refusal(error, head, keep_alive=True)
+        return None if error is None else RejectedRequest(error, head, keep_alive=True)
 
-    def serve(self, request: Request | Refusal, reply: Reply) -> None:
+    def serve(self, request: HttpRequest | RejectedRequest, reply: ResponseWriter) -> None:
         """Answer a message."""
-        if isinstance(request, Refusal):
+        if isinstance(request, RejectedRequest):
             self.application.refuse(request, reply)
         else:
             self.application.handle(request, reply)

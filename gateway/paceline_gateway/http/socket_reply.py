@@ -8,15 +8,15 @@ from typing import Any, Protocol
 
 import orjson
 
-from paceline_core.errors import Answer, RequestError, answer
-from paceline_gateway.http.reply import Reply, Wire
+from paceline_core.errors import ErrorResponse, RequestError, error_response
+from paceline_gateway.http.reply import ResponseTransport, ResponseWriter
 
 _DATA = b"data:"
 EVENT_LIMIT = 4 << 20
 """Bytes of one event; a stream with a longer one breaks off."""
 
 
-class Channel(Wire, Protocol):
+class WebSocketTransport(ResponseTransport, Protocol):
     """A WebSocket connection, as its replies see it."""
 
     def send(self, messages: list[bytes]) -> None:
@@ -24,12 +24,12 @@ class Channel(Wire, Protocol):
         ...
 
 
-class SocketReply(Reply):
+class WebSocketResponse(ResponseWriter):
     """One message's answer."""
 
     __slots__ = ("_channel", "_rest")
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: WebSocketTransport) -> None:
         super().__init__(channel, keep_alive=True, chunked=True)
         self._channel = channel
         self._rest = b""
@@ -66,7 +66,7 @@ class SocketReply(Reply):
         """The error object, and where events have been sent already, their end."""
         if self.done:
             return
-        spoken = answer(error)
+        spoken = error_response(error)
         if self.begun:
             self._rest = b""
             self.end(spoken.event)
@@ -79,7 +79,7 @@ def _payload(event: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-def _refusal(spoken: Answer) -> bytes:
+def _refusal(spoken: ErrorResponse) -> bytes:
     """The error object with what stands in headers elsewhere."""
     told: dict[str, Any] = orjson.loads(spoken.body)
     told["error"]["should_retry"] = spoken.headers["x-should-retry"] == "true"

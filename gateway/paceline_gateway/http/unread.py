@@ -11,7 +11,7 @@ from paceline_gateway.http.loop_budget import LoopBudget
 from paceline_gateway.http.shared_limit import SharedLimit
 
 
-class Unread:
+class UnreadBuffer:
     """`go_on` is called in a later turn, unless the connection is closed by then."""
 
     __slots__ = ("_budget", "_data", "_go_on", "_holder", "_memory", "_transport")

@@ -16,7 +16,7 @@ from paceline_gateway.http.message import Headers
 HEAD_LIMIT = 64 << 10
 
 
-class Loss(StrEnum):
+class DisconnectReason(StrEnum):
     """How an exchange broke."""
 
     REFUSED = "refused"
@@ -44,12 +44,12 @@ class Receiver(Protocol):
         """The response is complete."""
         ...
 
-    def lost(self, loss: Loss) -> None:
+    def lost(self, loss: DisconnectReason) -> None:
         """There will be no more of it."""
         ...
 
 
-class Upstream(asyncio.Protocol):
+class UpstreamConnection(asyncio.Protocol):
     """`on_idle` takes the connection back after a response, `on_closed` hears of its end."""
 
     _headed: bool
@@ -59,7 +59,9 @@ class Upstream(asyncio.Protocol):
     _until_close: bool
     _head_size: int
 
-    def __init__(self, on_idle: Callable[["Upstream"], None], on_closed: Callable[["Upstream"], None]) -> None:
+    def __init__(
+        self, on_idle: Callable[["UpstreamConnection"], None], on_closed: Callable[["UpstreamConnection"], None]
+    ) -> None:
         self._on_idle = on_idle
         self._on_closed = on_closed
         self._transport: asyncio.Transport | None = None
@@ -92,7 +94,7 @@ class Upstream(asyncio.Protocol):
         self._receiver = receiver
         self._clear()
         if self._transport is None:
-            self._lose(Loss.STALE if self._used else Loss.CLOSED)
+            self._lose(DisconnectReason.STALE if self._used else DisconnectReason.CLOSED)
         else:
             self._transport.writelines(request)
 
@@ -135,7 +137,7 @@ class Upstream(asyncio.Protocol):
         if self._complete and self._receiver is not None:
             self._finish()
         elif self._broken:
-            self._lose(Loss.INVALID)
+            self._lose(DisconnectReason.INVALID)
 
     def connection_lost(self, _error: Exception | None) -> None:
         """asyncio: the connection is closed; that ends a response without a length."""
@@ -146,7 +148,7 @@ class Upstream(asyncio.Protocol):
         if self._headed and self._until_close and _error is None:
             self._finish()
         else:
-            self._lose(Loss.STALE if self._used and not self._headed else Loss.CLOSED)
+            self._lose(DisconnectReason.STALE if self._used and not self._headed else DisconnectReason.CLOSED)
 
     def on_message_begin(self) -> None:
         """httptools: a response starts; one that nobody asked for is not parsed, and makes the connection useless."""
@@ -199,7 +201,7 @@ class Upstream(asyncio.Protocol):
         if receiver is not None:
             receiver.end()
 
-    def _lose(self, loss: Loss) -> None:
+    def _lose(self, loss: DisconnectReason) -> None:
         receiver, self._receiver = self._receiver, None
         if self._transport is not None:
             self._transport.abort()

@@ -22,15 +22,15 @@ from websockets.protocol import SERVER, State
 from websockets.protocol import Protocol as Frames
 from websockets.utils import accept_key
 
-from paceline_gateway.config import Limits
-from paceline_gateway.http.crowded import crowded
+from paceline_gateway.config import HttpLimits
+from paceline_gateway.http.crowded import too_many_in_flight
 from paceline_gateway.http.loop_budget import BODY_BYTES, PARSED_BYTES, REQUEST, LoopBudget
-from paceline_gateway.http.message import Head, Request
-from paceline_gateway.http.reader import Refusal, holder_of
-from paceline_gateway.http.reply import Reply
+from paceline_gateway.http.message import Head, HttpRequest
+from paceline_gateway.http.reader import RejectedRequest, holder_of
+from paceline_gateway.http.reply import ResponseWriter
 from paceline_gateway.http.shared_limit import SharedLimit
-from paceline_gateway.http.socket_reply import SocketReply
-from paceline_gateway.http.unread import Unread
+from paceline_gateway.http.socket_reply import WebSocketResponse
+from paceline_gateway.http.unread import UnreadBuffer
 
 WAITING = 1
 FRAGMENTS = 1024
@@ -45,10 +45,10 @@ _FOREVER = float("inf")
 _DATA_FRAMES = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
 
 
-class Host(Protocol):
+class WebSocketHost(Protocol):
     """What a WebSocket connection needs of its server."""
 
-    limits: Limits
+    limits: HttpLimits
     memory: SharedLimit
     answering: SharedLimit
     budget: LoopBudget
@@ -56,11 +56,11 @@ class Host(Protocol):
     closing: bool
     now: Callable[[], float]
 
-    def serve(self, request: Request | Refusal, reply: Reply) -> None:
+    def serve(self, request: HttpRequest | RejectedRequest, reply: ResponseWriter) -> None:
         """Answer a message."""
         ...
 
-    def judge(self, head: Head) -> Refusal | None:
+    def judge(self, head: Head) -> RejectedRequest | None:
         """Judge a message by the handshake's headers."""
         ...
 
@@ -72,7 +72,7 @@ class Host(Protocol):
 class WebSocket(asyncio.Protocol):
     """One connection, from the answer to its handshake on, which carries `fields`."""
 
-    def __init__(self, host: Host, head: Head, transport: asyncio.Transport, fields: bytes) -> None:
+    def __init__(self, host: WebSocketHost, head: Head, transport: asyncio.Transport, fields: bytes) -> None:
         self._host = host
         self._head = head
         self._transport = transport
@@ -81,11 +81,11 @@ class WebSocket(asyncio.Protocol):
         self.holder = holder_of(head)
         self._message = bytearray()
         self._inbox: deque[bytes] = deque()
-        self._reply: SocketReply | None = None
+        self._reply: WebSocketResponse | None = None
         self._fragments = self._kept = self._unread = self._answering = self._held = self._count = self._late = 0
         self._place = self._over = self._excess = False
         self._controls_at = host.now() - _BURST
-        self._packet = Unread(host.budget, host.memory, self._go_on)
+        self._packet = UnreadBuffer(host.budget, host.memory, self._go_on)
         self._stalled = _FOREVER
         self._reading = host.now() + host.limits.idle_s
         accept = accept_key(head.headers[b"sec-websocket-key"].decode()).encode()
@@ -268,10 +268,10 @@ class WebSocket(asyncio.Protocol):
             self._host.budget.left -= REQUEST + len(body) // PARSED_BYTES
             name = self._name + b"-%d" % self._count
             head = Head("POST", self._head.path, self._head.headers | {b"x-request-id": name})
-            self._reply = reply = SocketReply(self)
-            refusal, request = self._host.judge(head), Request(head, body, self._host.now(), True, True)
+            self._reply = reply = WebSocketResponse(self)
+            refusal, request = self._host.judge(head), HttpRequest(head, body, self._host.now(), True, True)
             self._place = refusal is None and self._host.answering.take(self.holder, 1)
-            self._host.serve(refusal or (request if self._place else crowded(request)), reply)
+            self._host.serve(refusal or (request if self._place else too_many_in_flight(request)), reply)
 
     def _answered(self) -> None:
         """Give back what was held for the message that was answered."""

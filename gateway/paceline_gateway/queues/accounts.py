@@ -22,7 +22,7 @@ IDLE = 4096
 _Entry = tuple[float, int, int, str]
 
 
-class Accounts:
+class VirtualTokenCounters:
     """One line's counters."""
 
     def __init__(self) -> None:

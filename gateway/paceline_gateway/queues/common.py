@@ -12,16 +12,16 @@ is fair to what it sees. A sum that fell was begun anew.
 
 from collections.abc import Callable, Mapping
 
-from paceline_gateway.queues.line import FairLine
+from paceline_gateway.queues.line import FairQueue
 
 PART = 0.75
 TOLD = 1024
 """Tenants that one exchange speaks of, over all lines; those of whom most is to be told go first."""
-Lines = Callable[[], Mapping[str, FairLine]]
+Lines = Callable[[], Mapping[str, FairQueue]]
 """All lines by a name without a line feed, the same at every gateway."""
 
 
-class Common:
+class SharedFairness:
     """One gateway's part. Names are those of the line and of the tenant, joined by a line feed."""
 
     def __init__(self, lines: Lines) -> None:

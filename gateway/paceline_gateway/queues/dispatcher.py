@@ -17,23 +17,23 @@ from math import inf
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry.enums import RequestClass, ShedReason
-from paceline_gateway.queues.door import Full, Shed, judge, too_late
-from paceline_gateway.queues.drain import DrainRate
-from paceline_gateway.queues.line import Cached, FairLine
-from paceline_gateway.queues.peak import Peak
-from paceline_gateway.queues.shares import Shares
-from paceline_gateway.queues.ticket import Ticket
-from paceline_gateway.queues.turns import Turns
-from paceline_gateway.requests.suspicion import PROOF, Part, blame, proof, recurs
-from paceline_gateway.routing.fleet import Fleet
-from paceline_gateway.routing.policy import Ask, Pick
+from paceline_gateway.queues.door import ExceededLimit, ShedDecision, choose_victim, misses_deadline
+from paceline_gateway.queues.drain import DispatchRate
+from paceline_gateway.queues.line import Cached, FairQueue
+from paceline_gateway.queues.peak import WindowedMax
+from paceline_gateway.queues.shares import TenantShares
+from paceline_gateway.queues.ticket import QueuedRequest
+from paceline_gateway.queues.turns import StarvationGuard
+from paceline_gateway.requests.suspicion import PROOF, SuspectGroup, blame, proof, recurs
+from paceline_gateway.routing.fleet import WorkerPool
+from paceline_gateway.routing.policy import RoutingRequest, Selection
 from paceline_gateway.routing.worker import PLACES, Worker
 
 URGENT = RequestClass.INTERACTIVE
 
 
 @dataclass(frozen=True, slots=True)
-class Caps:
+class QueueLimits:
     """`held`: requests waiting while no worker is eligible; `size`: bytes of bodies waiting."""
 
     held: int
@@ -43,19 +43,19 @@ class Caps:
 class Dispatcher:
     """`waiting` counts the requests in all lines, `size` the bytes of their bodies."""
 
-    def __init__(self, fleet: Fleet, caps: Caps) -> None:
+    def __init__(self, fleet: WorkerPool, caps: QueueLimits) -> None:
         self.fleet = fleet
-        self.lines = {name: FairLine() for name in RequestClass}
-        self.turns = Turns(self.lines)
+        self.lines = {name: FairQueue() for name in RequestClass}
+        self.turns = StarvationGuard(self.lines)
         self.caps = caps
-        self._drain = {name: DrainRate() for name in RequestClass}
-        self._served = {name: DrainRate() for name in RequestClass}
+        self._drain = {name: DispatchRate() for name in RequestClass}
+        self._served = {name: DispatchRate() for name in RequestClass}
         self._in_flight: dict[int, Worker] = {}
-        self._parts: dict[int, Part] = {}
+        self._parts: dict[int, SuspectGroup] = {}
         self._urgent = 0
-        self._peak = Peak()
-        self._numbers = Shares()
-        self._sizes = Shares()
+        self._peak = WindowedMax()
+        self._numbers = TenantShares()
+        self._sizes = TenantShares()
 
     @property
     def waiting(self) -> int:
@@ -68,7 +68,7 @@ class Dispatcher:
         return self._sizes.total
 
     @property
-    def late(self) -> list[Ticket]:
+    def late(self) -> list[QueuedRequest]:
         """Those who wait past their deadline and have to be told."""
         return [ticket for line in self.lines.values() for ticket in line.late]
 
@@ -92,7 +92,7 @@ class Dispatcher:
         full = next(self._full(request_class, size, limit, now), None)
         return None if full is None else RequestError(full.code, full.why, retry_after=self._after(request_class, now))
 
-    def shed(self, ticket: Ticket, limit: int, now: float) -> Shed | None:
+    def shed(self, ticket: QueuedRequest, limit: int, now: float) -> ShedDecision | None:
         """Who must go so that this ticket may join: itself, or one who waits; None if nobody must.
 
         `limit` is its class's cap on waiting requests. Ask again when the one named has left.
@@ -101,10 +101,10 @@ class Dispatcher:
         for full in self._full(name, ticket.size, limit, now):
             own = full.reason is ShedReason.QUEUE_FULL
             lines = [self.lines[name]] if own else reversed(self.lines.values())
-            return judge(ticket, full, lines, self._after(name, now))
-        return too_late(ticket, self.lines[name], self._served[name], now)
+            return choose_victim(ticket, full, lines, self._after(name, now))
+        return misses_deadline(ticket, self.lines[name], self._served[name], now)
 
-    def pass_by(self, ticket: Ticket, now: float) -> Worker | None:
+    def pass_by(self, ticket: QueuedRequest, now: float) -> Worker | None:
         """Go at once, without standing in line, while nobody waits and a worker has room; None if it must `join`."""
         if self._numbers.total:
             return None
@@ -119,35 +119,35 @@ class Dispatcher:
         self._give(ticket, ask, pick, now)
         return pick.worker
 
-    def join(self, ticket: Ticket, now: float) -> None:
+    def join(self, ticket: QueuedRequest, now: float) -> None:
         """Wait at the end of the tenant's line."""
         ticket.joined = now
         self._join(ticket, front=False)
         self._notice(now)
 
-    def rejoin(self, ticket: Ticket, deadline: float) -> None:
+    def rejoin(self, ticket: QueuedRequest, deadline: float) -> None:
         """Wait again, before the others: its worker failed it."""
         ticket.deadline = deadline
         self._join(ticket, front=True)
 
-    def leave(self, ticket: Ticket) -> None:
+    def leave(self, ticket: QueuedRequest) -> None:
         """Wait no longer."""
         if self.lines[ticket.request_class].leave(ticket):
             self._left(ticket)
 
-    def assign(self, now: float) -> list[tuple[Ticket, Worker]]:
+    def assign(self, now: float) -> list[tuple[QueuedRequest, Worker]]:
         """Everybody who can go now, in order, each with a worker whose slot is already taken."""
         self.fleet.kept = self._peak.value(now)
         for line in self.lines.values():
             line.expire(now)
             if (suspect := line.suspect) is not None and now < suspect.sure_until:
                 self.fleet.make_way(suspect.sure_until, now)
-        assigned: list[tuple[Ticket, Worker]] = []
+        assigned: list[tuple[QueuedRequest, Worker]] = []
         while self._numbers.total and (gone := self._next(now)) is not None:
             assigned.append(gone)
         return assigned
 
-    def began(self, ticket: Ticket) -> None:
+    def began(self, ticket: QueuedRequest) -> None:
         """Its first token came."""
         worker = self._in_flight.get(ticket.id)
         if worker is not None:
@@ -164,11 +164,11 @@ class Dispatcher:
         self._parts |= blame(fresh, likely & here, doubtful & here)
         return bool(fresh)
 
-    def part(self, ticket: Ticket) -> Part | None:
+    def part(self, ticket: QueuedRequest) -> SuspectGroup | None:
         """Its part in the death of the worker that it is at; None if that one has not died while it was there."""
         return self._parts.get(ticket.id)
 
-    def got_on(self, ticket: Ticket, tokens: int, now: float) -> bool:
+    def got_on(self, ticket: QueuedRequest, tokens: int, now: float) -> bool:
         """A watched request has brought so many tokens more than its client had; whether that ends its trial."""
         worker = self._in_flight.get(ticket.id)
         if worker is not None:
@@ -184,7 +184,7 @@ class Dispatcher:
                 worker.doubtful.add(ticket.id)
         return True
 
-    def free(self, ticket: Ticket, now: float, *, suspect: bool) -> None:
+    def free(self, ticket: QueuedRequest, now: float, *, suspect: bool) -> None:
         """It ended at its worker."""
         worker = self._in_flight.pop(ticket.id, None)
         self._parts.pop(ticket.id, None)
@@ -196,28 +196,28 @@ class Dispatcher:
             worker.give(ticket.id, now, failed=suspect)
             ticket.avoid |= {worker.name}
 
-    def settle(self, ticket: Ticket, used: float) -> None:
+    def settle(self, ticket: QueuedRequest, used: float) -> None:
         """It is over and used so many tokens, output twice: its tenant's account is put right."""
         if ticket.charged:
             self.lines[ticket.request_class].settle(ticket, used)
 
-    def _full(self, name: RequestClass, size: int, limit: int, now: float) -> Iterator[Full]:
+    def _full(self, name: RequestClass, size: int, limit: int, now: float) -> Iterator[ExceededLimit]:
         """What has no room for one more."""
         line, caps, waiting = self.lines[name], self.caps, self.waiting
         if len(line) >= limit and (waiting or not self.fleet.has_room(now, name)):
             why = f"The queue of {name} requests is full: {len(line)} waiting."
-            yield Full(line.shares, 1, limit, ShedReason.QUEUE_FULL, Code.QUEUE_FULL, why)
+            yield ExceededLimit(line.shares, 1, limit, ShedReason.QUEUE_FULL, Code.QUEUE_FULL, why)
         if self.size + size > caps.size:
             why = "The waiting requests are too large together."
-            yield Full(self._sizes, size, caps.size, ShedReason.BYTES, Code.QUEUE_FULL, why)
+            yield ExceededLimit(self._sizes, size, caps.size, ShedReason.BYTES, Code.QUEUE_FULL, why)
         if waiting >= caps.held and not self.fleet.eligible(now):
             why = f"No worker is ready, and too many wait for one: {waiting}."
-            yield Full(self._numbers, 1, caps.held, ShedReason.HELD, Code.NO_CAPACITY, why)
+            yield ExceededLimit(self._numbers, 1, caps.held, ShedReason.HELD, Code.NO_CAPACITY, why)
 
     def _after(self, name: RequestClass, now: float) -> float:
         return self._drain[name].retry_after(len(self.lines[name]) + 1, now)
 
-    def _next(self, now: float) -> tuple[Ticket, Worker] | None:
+    def _next(self, now: float) -> tuple[QueuedRequest, Worker] | None:
         """The next to go."""
         for line in self.lines.values():
             if (suspect := line.suspect) is not None and (gone := self._send(suspect, now)) is not None:
@@ -237,12 +237,12 @@ class Dispatcher:
                 return gone
         return None
 
-    def _place(self, name: RequestClass, now: float) -> tuple[Ticket, Worker] | None:
+    def _place(self, name: RequestClass, now: float) -> tuple[QueuedRequest, Worker] | None:
         line = self.lines[name]
         ticket = line.next(self._cached(name, now) if line.willing > 1 else None)
         return None if ticket is None else self._send(ticket, now)
 
-    def _send(self, ticket: Ticket, now: float) -> tuple[Ticket, Worker] | None:
+    def _send(self, ticket: QueuedRequest, now: float) -> tuple[QueuedRequest, Worker] | None:
         ask = ticket.ask
         pick = self.fleet.pick(ask, now, ticket.avoid, now < ticket.sure_until if ticket.suspect else None)
         if pick is None:
@@ -252,7 +252,7 @@ class Dispatcher:
         self._give(ticket, ask, pick, now)
         return ticket, pick.worker
 
-    def _give(self, ticket: Ticket, ask: Ask, pick: Pick, now: float) -> None:
+    def _give(self, ticket: QueuedRequest, ask: RoutingRequest, pick: Selection, now: float) -> None:
         """It goes to the worker picked."""
         name = ticket.request_class
         self.fleet.take(pick, ticket.id, ask, now, stream=ticket.stream)
@@ -274,12 +274,12 @@ class Dispatcher:
             return None
         return lambda ticket: max(prefixes.cached(worker, ticket.keys, now) for worker in roomy) if ticket.keys else 0
 
-    def _join(self, ticket: Ticket, *, front: bool) -> None:
+    def _join(self, ticket: QueuedRequest, *, front: bool) -> None:
         self.lines[ticket.request_class].join(ticket, front=front)
         self._numbers.add(ticket.tenant, ticket.weight, 1)
         self._sizes.add(ticket.tenant, ticket.weight, ticket.size)
 
-    def _left(self, ticket: Ticket) -> None:
+    def _left(self, ticket: QueuedRequest) -> None:
         self._numbers.remove(ticket.tenant, 1)
         self._sizes.remove(ticket.tenant, ticket.size)
 
@@ -288,7 +288,7 @@ class Dispatcher:
         self._peak.saw(len(self.lines[URGENT]) + self._urgent, now)
 
 
-def _end_trial(worker: Worker, ticket: Ticket) -> None:
+def _end_trial(worker: Worker, ticket: QueuedRequest) -> None:
     if ticket.id in worker.trials:
         worker.trials.discard(ticket.id)
         worker.shut = -inf

@@ -12,29 +12,29 @@ from dataclasses import dataclass
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry.enums import ShedReason
-from paceline_gateway.queues.drain import DrainRate
-from paceline_gateway.queues.line import FairLine
-from paceline_gateway.queues.shares import Shares
-from paceline_gateway.queues.ticket import Ticket
+from paceline_gateway.queues.drain import DispatchRate
+from paceline_gateway.queues.line import FairQueue
+from paceline_gateway.queues.shares import TenantShares
+from paceline_gateway.queues.ticket import QueuedRequest
 
 CERTAINTY = 1.5
 """Requests whose predicted wait is so many times what they may wait are refused at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shed:
+class ShedDecision:
     """Somebody must go: the one who came, or one who waits already. `error` is what it hears."""
 
-    ticket: Ticket
+    ticket: QueuedRequest
     reason: ShedReason
     error: RequestError
 
 
 @dataclass(frozen=True, slots=True)
-class Full:
+class ExceededLimit:
     """Something that has no room for one more. `why` says so to whoever is refused."""
 
-    shares: Shares
+    shares: TenantShares
     amount: int
     limit: int
     reason: ShedReason
@@ -42,21 +42,21 @@ class Full:
     why: str
 
 
-def judge(ticket: Ticket, full: Full, lines: Iterable[FairLine], after: float) -> Shed:
+def choose_victim(ticket: QueuedRequest, full: ExceededLimit, lines: Iterable[FairQueue], after: float) -> ShedDecision:
     """Who goes. `lines`: where one can be displaced, least urgent first; `after`: when to come again."""
     shares = full.shares
     if shares.exceeds(ticket.tenant, ticket.weight, full.amount, full.limit):
-        return Shed(ticket, ShedReason.TENANT, _too_many(after))
+        return ShedDecision(ticket, ShedReason.TENANT, _too_many(after))
     holder = shares.displaceable(ticket.tenant, ticket.weight, full.amount, full.limit)
     if holder is not None:
         for line in lines:
             newest = line.newest(holder)
             if newest is not None:
-                return Shed(newest, ShedReason.DISPLACED, _too_many(after))
-    return Shed(ticket, full.reason, RequestError(full.code, full.why, retry_after=after))
+                return ShedDecision(newest, ShedReason.DISPLACED, _too_many(after))
+    return ShedDecision(ticket, full.reason, RequestError(full.code, full.why, retry_after=after))
 
 
-def too_late(ticket: Ticket, line: FairLine, rate: DrainRate, now: float) -> Shed | None:
+def misses_deadline(ticket: QueuedRequest, line: FairQueue, rate: DispatchRate, now: float) -> ShedDecision | None:
     """Whether it would in all likelihood wait too long."""
     if not rate.known(now) or (per_second := rate.per_second(now)) <= 0:
         return None
@@ -65,10 +65,10 @@ def too_late(ticket: Ticket, line: FairLine, rate: DrainRate, now: float) -> She
         return None
     why = f"The request would wait {wait:.0f} s and may wait {patience:.0f} s; retry later."
     error = RequestError(Code.QUEUE_FULL, why, retry_after=max(wait - patience, 1.0))
-    return Shed(ticket, ShedReason.TOO_LATE, error)
+    return ShedDecision(ticket, ShedReason.TOO_LATE, error)
 
 
-def backlog(ticket: Ticket, line: FairLine) -> float:
+def backlog(ticket: QueuedRequest, line: FairQueue) -> float:
     """Tokens to be served until it has gone: all that wait, or less if its tenant has less than its share of them."""
     own = line.cost_of(ticket.tenant) + ticket.cost
     weights = line.accounts.weight + (0 if line.shares.of(ticket.tenant) else ticket.weight)

@@ -9,7 +9,7 @@ LATEST_S = 60.0
 UNKNOWN_S = 5.0
 
 
-class DrainRate:
+class DispatchRate:
     """Departures per second with a memory of ten seconds; an exponential average over irregular events.
 
     After as long without a departure it begins anew, and weighs a young average by its age (at least a second): the

@@ -17,9 +17,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from paceline_gateway.queues.accounts import Accounts
-from paceline_gateway.queues.shares import Shares
-from paceline_gateway.queues.ticket import OUTPUT_WEIGHT, Ticket
+from paceline_gateway.queues.accounts import VirtualTokenCounters
+from paceline_gateway.queues.shares import TenantShares
+from paceline_gateway.queues.ticket import OUTPUT_WEIGHT, QueuedRequest
 
 CANDIDATES = 4
 DEPTH = 4
@@ -27,25 +27,25 @@ OVERTAKEN = 8
 FADING = 0.99
 TOLD = 4096
 """Tenants of whom is remembered what they were served, until somebody asks."""
-Cached = Callable[[Ticket], int]
+Cached = Callable[[QueuedRequest], int]
 
 
-class FairLine:
+class FairQueue:
     """`prompt_tokens`, `cost` and `size` are sums over those who wait; `shares` counts them by tenant."""
 
     def __init__(self) -> None:
-        self.accounts = Accounts()
-        self.shares = Shares()
+        self.accounts = VirtualTokenCounters()
+        self.shares = TenantShares()
         self.prompt_tokens = 0
         self.cost = 0
         self.size = 0
-        self._all: OrderedDict[int, Ticket] = OrderedDict()
-        self._own: dict[str, OrderedDict[int, Ticket]] = {}
+        self._all: OrderedDict[int, QueuedRequest] = OrderedDict()
+        self._own: dict[str, OrderedDict[int, QueuedRequest]] = {}
         self._costs: dict[str, int] = {}
-        self._resumed: dict[int, Ticket] = {}
-        self._again: dict[int, Ticket] = {}
-        self._suspects: dict[int, Ticket] = {}
-        self._late: dict[int, Ticket] = {}
+        self._resumed: dict[int, QueuedRequest] = {}
+        self._again: dict[int, QueuedRequest] = {}
+        self._suspects: dict[int, QueuedRequest] = {}
+        self._late: dict[int, QueuedRequest] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._largest = 0.0
         self._fresh: dict[str, float] = {}
@@ -53,7 +53,7 @@ class FairLine:
     def __len__(self) -> int:
         return len(self._all)
 
-    def __iter__(self) -> Iterator[Ticket]:
+    def __iter__(self) -> Iterator[QueuedRequest]:
         return iter(self._all.values())
 
     @property
@@ -68,7 +68,7 @@ class FairLine:
         return None
 
     @property
-    def eldest(self) -> Ticket | None:
+    def eldest(self) -> QueuedRequest | None:
         """Who waits longest."""
         return next(iter(self._all.values()), None)
 
@@ -79,7 +79,7 @@ class FairLine:
         return None if eldest is None else eldest.joined
 
     @property
-    def late(self) -> list[Ticket]:
+    def late(self) -> list[QueuedRequest]:
         """Those past their deadline, who still have to be told."""
         return list(self._late.values())
 
@@ -89,12 +89,12 @@ class FairLine:
         return len(self._all) - len(self._late) - len(self._suspects)
 
     @property
-    def suspect(self) -> Ticket | None:
+    def suspect(self) -> QueuedRequest | None:
         """The first of those that a worker may have died of."""
         return next(iter(self._suspects.values()), None)
 
     @property
-    def resumed(self) -> Ticket | None:
+    def resumed(self) -> QueuedRequest | None:
         """The first of those whose stream has begun and must go on."""
         return next(iter(self._resumed.values()), None)
 
@@ -102,7 +102,7 @@ class FairLine:
         """What a tenant's waiting requests are expected to be charged, were nothing cached."""
         return self._costs.get(tenant, 0)
 
-    def join(self, ticket: Ticket, *, front: bool = False) -> None:
+    def join(self, ticket: QueuedRequest, *, front: bool = False) -> None:
         """Stand at the end of the tenant's line, or before all."""
         self._all[ticket.id] = ticket
         self._note_deadline(ticket)
@@ -116,7 +116,7 @@ class FairLine:
         self._count(ticket, 1)
         self.shares.add(ticket.tenant, ticket.weight, 1)
 
-    def leave(self, ticket: Ticket) -> bool:
+    def leave(self, ticket: QueuedRequest) -> bool:
         """Step out; False when the ticket does not stand here."""
         if self._all.pop(ticket.id, None) is None:
             return False
@@ -135,7 +135,7 @@ class FairLine:
             ticket = self._late[number] = self._all[number]
             self._step_out(ticket)
 
-    def next(self, cached: Cached | None) -> Ticket | None:
+    def next(self, cached: Cached | None) -> QueuedRequest | None:
         """Whose turn it is. `cached`: how much of a prompt a worker with room has; None if nobody has room."""
         if self._resumed or self._again:
             return self.resumed or next(iter(self._again.values()))
@@ -147,7 +147,7 @@ class FairLine:
             return turn
         return max((c for tenant in tenants for c in self._candidates(tenant)), key=cached)
 
-    def went(self, ticket: Ticket, uncached: int) -> None:
+    def went(self, ticket: QueuedRequest, uncached: int) -> None:
         """It was given out and is charged, once; whom it overtook is counted."""
         if len(self._all) > 1 and ticket.id in self._own.get(ticket.tenant, ()):
             for tenant in {ticket.tenant, *self.accounts.first(1)}:
@@ -157,12 +157,12 @@ class FairLine:
             self.accounts.charge(ticket.tenant, self._first_charge(ticket, uncached), ticket.weight)
         self.leave(ticket)
 
-    def pass_by(self, ticket: Ticket, uncached: int) -> None:
+    def pass_by(self, ticket: QueuedRequest, uncached: int) -> None:
         """It is given out as it comes, while nobody stands here."""
         credit = self._largest
         self.accounts.pass_by(ticket.tenant, self._first_charge(ticket, uncached), ticket.weight, credit)
 
-    def settle(self, ticket: Ticket, used: float) -> None:
+    def settle(self, ticket: QueuedRequest, used: float) -> None:
         """It ended, and used so many tokens, output twice."""
         tokens = used - ticket.charged
         self.accounts.charge(ticket.tenant, tokens, ticket.weight)
@@ -177,33 +177,33 @@ class FairLine:
         """Another gateway served so much, in tokens over weight."""
         self.accounts.charge(tenant, served, 1)
 
-    def newest(self, tenant: str) -> Ticket | None:
+    def newest(self, tenant: str) -> QueuedRequest | None:
         """The one of a tenant who came last, of those who have not been served."""
         own = self._own.get(tenant)
         return next(reversed(own.values())) if own else None
 
-    def _first_charge(self, ticket: Ticket, uncached: int) -> float:
+    def _first_charge(self, ticket: QueuedRequest, uncached: int) -> float:
         """What it is charged when it first goes."""
         tokens = ticket.charged = float(uncached + OUTPUT_WEIGHT * ticket.expected_output)
         self._largest = max(tokens / ticket.weight, self._largest * FADING)
         self._tell(ticket, tokens)
         return tokens
 
-    def _tell(self, ticket: Ticket, tokens: float) -> None:
+    def _tell(self, ticket: QueuedRequest, tokens: float) -> None:
         if len(self._fresh) < TOLD or ticket.tenant in self._fresh:
             self._fresh[ticket.tenant] = self._fresh.get(ticket.tenant, 0.0) + tokens / ticket.weight
 
-    def _candidates(self, tenant: str) -> list[Ticket]:
+    def _candidates(self, tenant: str) -> list[QueuedRequest]:
         tickets = list(islice(self._own[tenant].values(), DEPTH))
         return tickets[:1] if tickets[0].overtaken >= OVERTAKEN else tickets
 
-    def _note_deadline(self, ticket: Ticket) -> None:
+    def _note_deadline(self, ticket: QueuedRequest) -> None:
         heapq.heappush(self._deadlines, (ticket.deadline, ticket.id))
         if len(self._deadlines) > 2 * len(self._all) + 64:
             self._deadlines = [(t.deadline, t.id) for t in self._all.values() if t.id not in self._late]
             heapq.heapify(self._deadlines)
 
-    def _step_out(self, ticket: Ticket) -> None:
+    def _step_out(self, ticket: QueuedRequest) -> None:
         if any(own.pop(ticket.id, None) is not None for own in (self._resumed, self._again, self._suspects)):
             return
         own = self._own[ticket.tenant]
@@ -212,7 +212,7 @@ class FairLine:
             del self._own[ticket.tenant]
             self.accounts.leave(ticket.tenant)
 
-    def _count(self, ticket: Ticket, sign: int) -> None:
+    def _count(self, ticket: QueuedRequest, sign: int) -> None:
         self.prompt_tokens += sign * ticket.prompt_tokens
         self.cost += sign * ticket.cost
         self.size += sign * ticket.size

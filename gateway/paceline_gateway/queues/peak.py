@@ -6,7 +6,7 @@ The largest value of the last one to two windows; O(1). What has not been seen f
 WINDOW_S = 60.0
 
 
-class Peak:
+class WindowedMax:
     """`now` is monotonic seconds."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ Shung 1991), and looked for among all only when that guess turns out to be below
 from collections.abc import ItemsView
 
 
-class Shares:
+class TenantShares:
     """Amounts by tenant."""
 
     def __init__(self) -> None:

@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 
 from paceline_core.registry.enums import RequestClass
-from paceline_gateway.requests.suspicion import Part, patience_s, recurs
-from paceline_gateway.routing.policy import Ask
+from paceline_gateway.requests.suspicion import SuspectGroup, patience_s, recurs
+from paceline_gateway.routing.policy import RoutingRequest
 
 OUTPUT_WEIGHT = 2
 """An output token's cost in prompt tokens, as VTC has it: it takes a step of its own."""
 
 
 @dataclass(slots=True, eq=False)
-class Ticket:
+class QueuedRequest:
     """One waiting or dispatched request. `size` is its body's bytes; `avoid` names workers that failed it.
 
     `keys` name the beginnings of its prompt of `prompt_bytes` canonical bytes. `cached_tokens` is an estimate, known
@@ -50,16 +50,16 @@ class Ticket:
     overtaken: int = 0
     """How often another one was preferred when it was the next."""
 
-    def accuse(self, part: Part, tokens: int, now: float) -> None:
+    def accuse(self, part: SuspectGroup, tokens: int, now: float) -> None:
         """Note its part in the death of a worker that brought so many tokens of it."""
-        if part is Part.BYSTANDER:
+        if part is SuspectGroup.BYSTANDER:
             self.bystander = True
             return
         self.past = tokens if recurs(self.died_at, tokens) else 0
         self.suspect, self.accused, self.died_at = True, self.accused + 1, tokens if self.stream else 0
         self.sure_until = now + patience_s(self.accused)
 
-    def take_suspicion(self, other: "Ticket") -> None:
+    def take_suspicion(self, other: "QueuedRequest") -> None:
         """Carry on the suspicion of `other`, the same request's ticket at another service."""
         self.suspect, self.bystander = other.suspect, other.bystander
         self.accused, self.sure_until = other.accused, other.sure_until
@@ -71,6 +71,8 @@ class Ticket:
         return self.prompt_tokens + OUTPUT_WEIGHT * self.expected_output
 
     @property
-    def ask(self) -> Ask:
+    def ask(self) -> RoutingRequest:
         """What routing may know of it."""
-        return Ask(self.prompt_tokens, self.request_class, self.expected_output, self.keys, self.prompt_bytes)
+        return RoutingRequest(
+            self.prompt_tokens, self.request_class, self.expected_output, self.keys, self.prompt_bytes
+        )

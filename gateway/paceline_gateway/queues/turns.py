@@ -10,16 +10,16 @@ from collections import Counter
 from collections.abc import Mapping
 
 from paceline_core.registry.enums import RequestClass
-from paceline_gateway.queues.line import FairLine
+from paceline_gateway.queues.line import FairQueue
 from paceline_gateway.routing.worker import SHARES
 
 STARVED_S = {RequestClass.BATCH: 30.0, RequestClass.OFFLINE: 120.0}
 
 
-class Turns:
+class StarvationGuard:
     """`promoted` counts who went before more urgent ones, by class; whoever reads it may clear it."""
 
-    def __init__(self, lines: Mapping[RequestClass, FairLine]) -> None:
+    def __init__(self, lines: Mapping[RequestClass, FairQueue]) -> None:
         self._lines = lines
         self._earned = dict.fromkeys(STARVED_S, 0.0)
         self.promoted: Counter[RequestClass] = Counter()

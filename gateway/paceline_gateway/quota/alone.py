@@ -6,10 +6,10 @@ leaves a debt, what comes back never lies on top of a full bucket. A test compar
 
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_gateway.quota.nouns import CLOSE, NOTHING, SLOTS, UNLIMITED, Vector
-from paceline_gateway.quota.purse import Purse
+from paceline_gateway.quota.purse import LeasedBuckets
 
 
-class Alone(Purse):
+class LocalBuckets(LeasedBuckets):
     """All of a tenant's limits in one purse."""
 
     __slots__ = ()

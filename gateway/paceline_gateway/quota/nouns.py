@@ -22,7 +22,7 @@ CLOSE: Final = 1e-6
 """Amounts that differ by less are the same."""
 
 
-class Use(NamedTuple):
+class QuotaUsage(NamedTuple):
     """What a request needs, or has used, as a vector. `slots`: the one that each takes."""
 
     requests: int = 0
@@ -38,7 +38,7 @@ class Reservation(NamedTuple):
     """
 
     tenant: str
-    use: Use
+    use: QuotaUsage
     kinds: tuple[int, ...]
     since: float
     fields: bytes = b""
@@ -49,17 +49,17 @@ Then = Callable[[Reservation | RequestError], None]
 
 
 @dataclass(slots=True, eq=False)
-class Waiter:
+class PendingReservation:
     """A request that waits for the store. `asked` counts the exchanges made for it."""
 
-    use: Use
+    use: QuotaUsage
     then: Then
     asked: int = 0
     gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class LeaseRequest:
     """One gateway's exchange for one tenant. Applied once for each `seq`, however often it is sent.
 
     back: given back; negative: used already and owed.
@@ -81,7 +81,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class LeaseGrant:
     """The answer: what was granted, and what is left there for anybody."""
 
     given: Vector

@@ -23,7 +23,7 @@ _PER_DOUBLING: Final = 4
 _STALE: Final = 16
 
 
-class Lengths:
+class LengthHistogram:
     """Lengths of answers in tokens, whose high quantile is asked for."""
 
     __slots__ = ("_bins", "_fresh", "_quantile", "count")
@@ -56,12 +56,12 @@ class Lengths:
         return self._quantile
 
 
-class Outputs:
+class OutputLengthEstimator:
     """Answers of one class of one service."""
 
     def __init__(self) -> None:
-        self._all = Lengths()
-        self._tenants: dict[str, Lengths] = {}
+        self._all = LengthHistogram()
+        self._tenants: dict[str, LengthHistogram] = {}
 
     def __len__(self) -> int:
         return len(self._tenants)
@@ -69,7 +69,7 @@ class Outputs:
     def learn(self, tenant: str, tokens: int, choices: int) -> None:
         """An answer of so many tokens in so many choices has ended well."""
         each = -(-tokens // max(choices, 1))
-        lengths = self._tenants.pop(tenant, None) or Lengths()
+        lengths = self._tenants.pop(tenant, None) or LengthHistogram()
         self._tenants[tenant] = lengths
         if len(self._tenants) > TENANTS:
             del self._tenants[next(iter(self._tenants))]

@@ -12,7 +12,7 @@ Known hole: a gateway cut off for longer than `TTL_S` still uses up the slice it
 from dataclasses import dataclass, field
 from typing import Final
 
-from paceline_gateway.quota.nouns import CLOSE, NOTHING, RATES, SIZE, SLOTS, UNLIMITED, Ask, Grant, Vector
+from paceline_gateway.quota.nouns import CLOSE, NOTHING, RATES, SIZE, SLOTS, UNLIMITED, LeaseGrant, LeaseRequest, Vector
 
 TTL_S: Final = 15.0
 FORGET_S: Final = 600.0
@@ -20,7 +20,7 @@ FORGET_S: Final = 600.0
 
 
 @dataclass(slots=True)
-class _Holder:
+class _LeaseHolder:
     seq: int = 0
     heard: float = 0.0
     out: Vector = NOTHING
@@ -28,7 +28,7 @@ class _Holder:
 
 
 @dataclass(slots=True)
-class _Book:
+class _TenantBuckets:
     """One tenant. `base` is what the levels would be if nobody had used anything since it was opened."""
 
     limits: Vector
@@ -36,27 +36,29 @@ class _Book:
     base: list[float]
     at: float
     epoch: int
-    holders: dict[str, _Holder] = field(default_factory=dict)
+    holders: dict[str, _LeaseHolder] = field(default_factory=dict)
 
 
-class Pool:
+class BucketStore:
     """Every tenant's book. `epoch` differs from that of any other pool."""
 
     def __init__(self, epoch: int = 1, ttl_s: float = TTL_S) -> None:
         self._epoch = epoch
         self._ttl_s = ttl_s
-        self._books: dict[str, _Book] = {}
+        self._books: dict[str, _TenantBuckets] = {}
 
     def __len__(self) -> int:
         return len(self._books)
 
-    def exchange(self, ask: Ask, now: float) -> Grant:
+    def exchange(self, ask: LeaseRequest, now: float) -> LeaseGrant:
         """Take back, and grant what fits."""
         book = self._books.get(ask.tenant)
         if book is None:
-            book = self._books[ask.tenant] = _Book(ask.limits, list(ask.limits), list(ask.limits), now, self._epoch)
+            book = self._books[ask.tenant] = _TenantBuckets(
+                ask.limits, list(ask.limits), list(ask.limits), now, self._epoch
+            )
         self._refill(book, now)
-        holder = book.holders.setdefault(ask.holder, _Holder())
+        holder = book.holders.setdefault(ask.holder, _LeaseHolder())
         if ask.seq <= holder.seq:
             return self._grant(book, holder.given if ask.seq == holder.seq else NOTHING)
         _relimit(book, ask)
@@ -74,7 +76,7 @@ class Pool:
             if full and not book.holders:
                 del self._books[tenant]
 
-    def _refill(self, book: _Book, now: float) -> None:
+    def _refill(self, book: _TenantBuckets, now: float) -> None:
         passed, book.at = max(now - book.at, 0.0), max(now, book.at)
         for name, holder in list(book.holders.items()):
             if holder.heard + self._ttl_s <= now:
@@ -89,11 +91,11 @@ class Pool:
                 book.base[kind] = min(book.base[kind] + passed * limit / 60.0, limit)
         book.levels[SLOTS] = caps[SLOTS]
 
-    def _grant(self, book: _Book, given: Vector) -> Grant:
-        return Grant(given, tuple(book.levels), book.epoch)
+    def _grant(self, book: _TenantBuckets, given: Vector) -> LeaseGrant:
+        return LeaseGrant(given, tuple(book.levels), book.epoch)
 
 
-def _caps(book: _Book) -> list[float]:
+def _caps(book: _TenantBuckets) -> list[float]:
     """What the levels can be at most beside what is held."""
     caps = list(book.limits)
     for holder in book.holders.values():
@@ -102,7 +104,7 @@ def _caps(book: _Book) -> list[float]:
     return caps
 
 
-def _relimit(book: _Book, ask: Ask) -> None:
+def _relimit(book: _TenantBuckets, ask: LeaseRequest) -> None:
     """Limits that changed: what is used stays used. A belief from before this book was opened lowers its base."""
     if ask.limits != book.limits:
         for kind, (old, new) in enumerate(zip(book.limits, ask.limits, strict=True)):
@@ -118,14 +120,14 @@ def _relimit(book: _Book, ask: Ask) -> None:
                 book.base[kind] -= less
 
 
-def _take_back(book: _Book, ask: Ask) -> None:
+def _take_back(book: _TenantBuckets, ask: LeaseRequest) -> None:
     caps = _caps(book)
     for kind in range(RATES):
         book.levels[kind] = min(book.levels[kind] + ask.back[kind], caps[kind])
     book.levels[SLOTS] = caps[SLOTS]
 
 
-def _fitting(book: _Book, ask: Ask) -> Vector:
+def _fitting(book: _TenantBuckets, ask: LeaseRequest) -> Vector:
     """What is granted: at least `least` of everything, or nothing."""
     given = [0.0] * SIZE
     for kind in range(SIZE):
@@ -140,7 +142,7 @@ def _fitting(book: _Book, ask: Ask) -> Vector:
     return tuple(given)
 
 
-def _lease(book: _Book, holder: _Holder, ask: Ask) -> None:
+def _lease(book: _TenantBuckets, holder: _LeaseHolder, ask: LeaseRequest) -> None:
     """What is granted leaves the bucket; `least` is used at once, the rest is held."""
     out = list(ask.held)
     for kind in range(SIZE):

@@ -19,11 +19,11 @@ from paceline_gateway.quota.nouns import (
     SIZE,
     SLOTS,
     UNLIMITED,
-    Ask,
-    Grant,
+    LeaseGrant,
+    LeaseRequest,
+    PendingReservation,
     Reservation,
     Vector,
-    Waiter,
     limits_of,
 )
 
@@ -33,7 +33,7 @@ SLICE_S = 1.0
 _FADE = 0.3
 
 
-class Purse:
+class LeasedBuckets:
     """`open` requests hold a slot each; `asked` is the ask under way; `kinds` are the indices of what is limited."""
 
     __slots__ = (
@@ -64,8 +64,8 @@ class Purse:
         self.have = [0.0] * SIZE
         self.owed = [0.0] * SIZE
         self.open = 0
-        self.waiters: deque[Waiter] = deque()
-        self.asked: Ask | None = None
+        self.waiters: deque[PendingReservation] = deque()
+        self.asked: LeaseRequest | None = None
         self.asked_at = self.used_at = self._told = now
         self.epoch = 0
         self.goal: Vector = NOTHING
@@ -131,7 +131,7 @@ class Purse:
         goal[SLOTS] = float(int(goal[SLOTS]))
         return tuple(goal)
 
-    def ask(self, seq: int, holder: str, target: Vector, needs: Sequence[Vector], now: float) -> Ask:
+    def ask(self, seq: int, holder: str, target: Vector, needs: Sequence[Vector], now: float) -> LeaseRequest:
         """Give back what is over the target, pay what is due, ask for what the waiting ones need and for the target."""
         belief, first = self._belief(now), needs[0] if needs else NOTHING
         back, held, least, want = [0.0] * SIZE, [0.0] * SIZE, [0.0] * SIZE, [0.0] * SIZE
@@ -146,15 +146,15 @@ class Purse:
         self._measure(now)
         self.goal = target
         vectors = (tuple(back), tuple(held), tuple(least), tuple(want))
-        return Ask(self.tenant.name, holder, seq, self.limits, *vectors, self.epoch, belief)
+        return LeaseRequest(self.tenant.name, holder, seq, self.limits, *vectors, self.epoch, belief)
 
-    def granted(self, grant: Grant, now: float) -> None:
+    def granted(self, grant: LeaseGrant, now: float) -> None:
         """The answer to an ask."""
         for kind in self.kinds:
             self.have[kind] += grant.given[kind]
         self._levels, self._told, self.epoch = grant.levels, now, grant.epoch
 
-    def share_ask(self, seq: int, need: Vector, gateways: int, now: float) -> Ask:
+    def share_ask(self, seq: int, need: Vector, gateways: int, now: float) -> LeaseRequest:
         """What to ask of this gateway's own share while the store is away."""
         held, least = [0.0] * SIZE, [0.0] * SIZE
         held[SLOTS] = self.open + self.have[SLOTS]
@@ -164,9 +164,11 @@ class Purse:
         if belief is not None:
             belief = tuple(level / gateways for level in belief)
         lent = limits_of(self.tenant, gateways)
-        return Ask(self.tenant.name, "", seq, lent, NOTHING, tuple(held), tuple(least), tuple(least), 0, belief)
+        return LeaseRequest(
+            self.tenant.name, "", seq, lent, NOTHING, tuple(held), tuple(least), tuple(least), 0, belief
+        )
 
-    def lend(self, grant: Grant) -> None:
+    def lend(self, grant: LeaseGrant) -> None:
         """What this gateway's own share grants while the store is away; it is owed to the store."""
         for kind in self.kinds:
             self.have[kind] += grant.given[kind]

@@ -5,8 +5,8 @@ difference to what it used comes back or is charged. A gateway that is alone has
 each has a slice of the Pool that they share, and asks it through `send` for more. While the slice suffices nobody
 waits; else a request waits until `answered` or `lost`. While the shared pool is away a tenant's `onStoreFailure`
 counts: `open` is served from an own pool of a part of the limits, and what it lends is paid back; `closed` is refused.
-Invariant: reserved = settled + refunded + what open reservations hold (`Totals`), each of them settled once, whatever
-the store does.
+Invariant: reserved = settled + refunded + what open reservations hold (`QuotaTotals`), each of them settled once,
+whatever the store does.
 """
 
 from collections import deque
@@ -17,12 +17,23 @@ from operator import add, sub
 
 from paceline_core.errors import RequestError
 from paceline_core.objects.resolved import ResolvedTenant
-from paceline_gateway.quota.alone import Alone
+from paceline_gateway.quota.alone import LocalBuckets
 from paceline_gateway.quota.headers import ratelimit_fields
-from paceline_gateway.quota.nouns import NEVER, NOTHING, SIZE, Ask, Grant, Reservation, Then, Use, Vector, Waiter
-from paceline_gateway.quota.pool import TTL_S, Pool
-from paceline_gateway.quota.purse import SHARE, SLICE_S, Purse
-from paceline_gateway.quota.refusals import crowded, no_store, over_limit
+from paceline_gateway.quota.nouns import (
+    NEVER,
+    NOTHING,
+    SIZE,
+    LeaseGrant,
+    LeaseRequest,
+    PendingReservation,
+    QuotaUsage,
+    Reservation,
+    Then,
+    Vector,
+)
+from paceline_gateway.quota.pool import TTL_S, BucketStore
+from paceline_gateway.quota.purse import SHARE, SLICE_S, LeasedBuckets
+from paceline_gateway.quota.refusals import over_limit, store_unavailable, too_many_waiters
 
 WAITERS = 256
 """Requests of one tenant that wait for the store; one more is refused."""
@@ -37,7 +48,7 @@ OWN_SHARE = b"x-paceline-quota: own-share\r\n"
 
 
 @dataclass(slots=True)
-class Totals:
+class QuotaTotals:
     """Amounts since the start, all tenants together. `refunded` is negative where more was used than reserved."""
 
     reserved: list[float] = field(default_factory=lambda: [0.0] * SIZE)
@@ -59,11 +70,11 @@ class Totals:
         self.refunded = list(map(add, self.refunded, map(sub, reserved, used)))
 
 
-class Quotas:
+class QuotaManager:
     """All tenants' purses at this gateway. `send` takes asks to the shared pool; without it the gateway is alone."""
 
-    def __init__(self, send: Callable[[Ask], None] | None = None, holder: str = "", gateways: int = 1) -> None:
-        self.totals = Totals()
+    def __init__(self, send: Callable[[LeaseRequest], None] | None = None, holder: str = "", gateways: int = 1) -> None:
+        self.totals = QuotaTotals()
         self.away = False
         """The shared pool cannot be reached."""
         self.lent = 0
@@ -71,8 +82,8 @@ class Quotas:
         self.gateways = gateways
         self._send = send
         self._holder = holder
-        self._own = Pool()
-        self._purses: dict[str, Purse] = {}
+        self._own = BucketStore()
+        self._purses: dict[str, LeasedBuckets] = {}
         self._sequence = count(1)
         self._forget_at = 0.0
 
@@ -89,7 +100,7 @@ class Quotas:
         """Tenants of whom something is kept: the others are idle and have used nothing that is not refilled."""
         return self._purses.keys()
 
-    def look(self, tenant: ResolvedTenant, now: float) -> Purse | None:
+    def look(self, tenant: ResolvedTenant, now: float) -> LeasedBuckets | None:
         """A tenant's purse under its limits of now; None while it is idle."""
         return self._purse(tenant, now) if tenant.name in self._purses else None
 
@@ -98,7 +109,7 @@ class Quotas:
         """Requests that wait for the store."""
         return sum(len(purse.waiters) for purse in self._purses.values())
 
-    def reserve(self, tenant: ResolvedTenant, use: Use, now: float, then: Then) -> Waiter | None:
+    def reserve(self, tenant: ResolvedTenant, use: QuotaUsage, now: float, then: Then) -> PendingReservation | None:
         """Set aside what a request is expected to use; `then` hears of it, at once unless the store must be asked.
 
         The waiter that is returned then is for `abandon`.
@@ -112,12 +123,12 @@ class Quotas:
         elif self._send is None or self.away:
             self._here(purse, use, then, now)
         elif len(purse.waiters) >= WAITERS:
-            then(crowded(WAITERS))
+            then(too_many_waiters(WAITERS))
         else:
             return self._wait(purse, use, then, now)
         return None
 
-    def exhausted(self, tenant: ResolvedTenant, least: Use, now: float) -> RequestError | None:
+    def exhausted(self, tenant: ResolvedTenant, least: QuotaUsage, now: float) -> RequestError | None:
         """Why not even so small a request may go, told without asking; None where it may, or nothing is known.
 
         What the shared pool said is believed for a moment: of a tenant over its limits one request in that time asks.
@@ -129,11 +140,11 @@ class Quotas:
         wait, known = purse.wait(least, now)[0], self._send is None or purse.told_s(now) < SLICE_S
         return _over(purse, least, purse.limits, purse.levels(now)) if wait == NEVER or (known and wait > 0) else None
 
-    def abandon(self, waiter: Waiter) -> None:
+    def abandon(self, waiter: PendingReservation) -> None:
         """Who waited has left; nothing is set aside for it."""
         waiter.gone = True
 
-    def settle(self, reservation: Reservation, used: Use, now: float) -> None:
+    def settle(self, reservation: Reservation, used: QuotaUsage, now: float) -> None:
         """The request has ended: charge what it used instead of what was reserved."""
         purse = self._purses[reservation.tenant]
         self.totals.settle(reservation.use, used)
@@ -146,7 +157,7 @@ class Quotas:
         purse = self._purse(tenant, now)
         return self._fields(purse, purse.left(now))
 
-    def refunded(self, reservation: Reservation, used: Use, now: float) -> bytes:
+    def refunded(self, reservation: Reservation, used: QuotaUsage, now: float) -> bytes:
         """The same once a reservation is settled by so much."""
         purse = self._purses[reservation.tenant]
         left = list(purse.left(now))
@@ -155,7 +166,7 @@ class Quotas:
             left[kind] = min(left[kind] + back, purse.limits[kind])
         return self._fields(purse, left)
 
-    def answered(self, ask: Ask, grant: Grant, now: float) -> None:
+    def answered(self, ask: LeaseRequest, grant: LeaseGrant, now: float) -> None:
         """The shared pool's answer to what was sent."""
         purse = self._purses[ask.tenant]
         purse.asked = None
@@ -205,29 +216,31 @@ class Quotas:
             for name in [name for name, purse in self._purses.items() if purse.idle(now)]:
                 del self._purses[name]
 
-    def _purse(self, tenant: ResolvedTenant, now: float) -> Purse:
+    def _purse(self, tenant: ResolvedTenant, now: float) -> LeasedBuckets:
         purse = self._purses.get(tenant.name)
         if purse is None:
-            purse = self._purses[tenant.name] = Alone(tenant, now) if self._send is None else Purse(tenant, now)
+            purse = self._purses[tenant.name] = (
+                LocalBuckets(tenant, now) if self._send is None else LeasedBuckets(tenant, now)
+            )
         elif purse.tenant is not tenant:
             purse.bind(tenant, now)
         return purse
 
-    def _take(self, purse: Purse, use: Use, then: Then, now: float) -> None:
+    def _take(self, purse: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
         purse.take(use, now)
         self.totals.reserve(use)
         then(Reservation(purse.tenant.name, use, purse.kinds, now, self._fields(purse, purse.left(now))))
 
-    def _here(self, purse: Purse, use: Use, then: Then, now: float) -> None:
+    def _here(self, purse: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
         """Without the shared pool: decide by what is there, or out of a part of the limits while it is away."""
         if self._send is None or purse.fits(use):
             self._decide(purse, use, then, now)
         elif purse.tenant.on_store_failure == "closed":
-            then(no_store(RETRY_S))
+            then(store_unavailable(RETRY_S))
         else:
             self._borrow(purse, use, then, now)
 
-    def _borrow(self, purse: Purse, use: Use, then: Then, now: float) -> None:
+    def _borrow(self, purse: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
         """Serve out of this gateway's own share of the limits."""
         ask = purse.share_ask(next(self._sequence), use, self.gateways, now)
         grant = self._own.exchange(ask, now)
@@ -238,19 +251,19 @@ class Quotas:
         else:
             then(_over(purse, use, ask.limits, grant.levels))
 
-    def _decide(self, purse: Purse, use: Use, then: Then, now: float) -> None:
+    def _decide(self, purse: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
         if purse.fits(use):
             self._take(purse, use, then, now)
         else:
             then(_over(purse, use, purse.limits, purse.levels(now)))
 
-    def _wait(self, purse: Purse, use: Use, then: Then, now: float) -> Waiter:
-        waiter = Waiter(use, then)
+    def _wait(self, purse: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> PendingReservation:
+        waiter = PendingReservation(use, then)
         purse.waiters.append(waiter)
         self._exchange(purse, now)
         return waiter
 
-    def _serve(self, purse: Purse, now: float) -> None:
+    def _serve(self, purse: LeasedBuckets, now: float) -> None:
         """Answer who was asked for, in order; who came later, or seems to lack nothing, is asked for anew."""
         waiters, purse.waiters = purse.waiters, deque()
         for waiter in waiters:
@@ -262,7 +275,7 @@ class Quotas:
             else:
                 self._decide(purse, waiter.use, waiter.then, now)
 
-    def _top_up(self, purse: Purse, now: float) -> None:
+    def _top_up(self, purse: LeasedBuckets, now: float) -> None:
         """Renew a slice before it is used up."""
         if purse.asked is None and not self.away:
             for kind in purse.kinds:
@@ -270,7 +283,7 @@ class Quotas:
                     self._exchange(purse, now)
                     return
 
-    def _exchange(self, purse: Purse, now: float) -> None:
+    def _exchange(self, purse: LeasedBuckets, now: float) -> None:
         """Ask the shared pool for what the waiting ones need and for the slice; one ask at a time."""
         if purse.asked is not None or self._send is None or self.away:
             return
@@ -282,27 +295,27 @@ class Quotas:
         purse.asked = purse.ask(next(self._sequence), self._holder, target, needs, now)
         self._send(purse.asked)
 
-    def _stranded(self, purse: Purse) -> bool:
+    def _stranded(self, purse: LeasedBuckets) -> bool:
         """More came back than is worth keeping: others may lack it."""
         for kind in purse.kinds:
             if purse.have[kind] - purse.goal[kind] >= max(SHARE * purse.limits[kind] / self.gateways, 1.0):
                 return True
         return False
 
-    def _fields(self, purse: Purse, left: Sequence[float]) -> bytes:
+    def _fields(self, purse: LeasedBuckets, left: Sequence[float]) -> bytes:
         if not purse.kinds:
             return b""
         fields = ratelimit_fields(purse.limits, left)
         return fields + OWN_SHARE if self.away else fields
 
 
-def _over(purse: Purse, use: Use, limits: Vector, levels: Vector) -> RequestError:
+def _over(purse: LeasedBuckets, use: QuotaUsage, limits: Vector, levels: Vector) -> RequestError:
     """What a tenant lacks most beside a pool of these limits that has these levels."""
     wait, kind = purse.wait_at(use, limits, levels)
     return over_limit(max(wait, LEAST_S), kind, limits[kind], use[kind], purse.have[kind] + levels[kind])
 
 
-def _due(purse: Purse, now: float) -> bool:
+def _due(purse: LeasedBuckets, now: float) -> bool:
     """Whether the shared pool should hear of this tenant without being asked for more."""
     if any(purse.have[kind] < 0 or purse.owed[kind] for kind in purse.kinds):
         return True

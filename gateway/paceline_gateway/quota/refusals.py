@@ -25,7 +25,7 @@ def _retry(wait: float) -> str:
     return f"retry in {max(wait, 0.1):.1f} s"
 
 
-def no_store(retry_after: float) -> RequestError:
+def store_unavailable(retry_after: float) -> RequestError:
     """The tenant's limits cannot be looked up, and the tenant is to be refused then."""
     message = (
         "The store of this gateway's quota counters cannot be reached, and your tenant is closed without it; retry."
@@ -33,7 +33,7 @@ def no_store(retry_after: float) -> RequestError:
     return RequestError(Code.QUOTA_UNAVAILABLE, message, retry_after=retry_after)
 
 
-def crowded(waiting: int) -> RequestError:
+def too_many_waiters(waiting: int) -> RequestError:
     """Too many requests of the tenant wait for the store already."""
     message = f"{waiting} of your requests wait for the quota counters already; retry."
     return RequestError(Code.RATE_LIMIT_EXCEEDED, message, retry_after=1.0)

@@ -12,7 +12,7 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.nesting import check_shape, not_json, too_deep
 from paceline_gateway.requests.paths import TEXT_LISTS, WITHOUT_OUTPUT
 
-MOST = (1 << 63) - 1
+MAX_INT64 = (1 << 63) - 1
 """Beyond it JSON readers disagree on what a number is."""
 TEXTS = 2048
 """Of one list of texts to score, as many as a worker takes."""
@@ -31,7 +31,7 @@ _CHAT = "/v1/chat/completions"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedBody:
     """`max_tokens` is None where the request sets no limit; `limit_field` names the field that does. `data` is all.
 
     `choices` are all answers together: `n` for each prompt. `min_tokens` is what each of them has at least.
@@ -46,7 +46,7 @@ class Asked:
     min_tokens: int = 0
 
 
-def parse(body: bytes, path: str = "") -> Asked:
+def parse(body: bytes, path: str = "") -> ParsedBody:
     """Read model, stream and the limit of output tokens. Raises RequestError naming the field."""
     check_shape(body)
     try:
@@ -63,13 +63,13 @@ def parse(body: bytes, path: str = "") -> Asked:
             raise _wrong(name, f"holds {len(texts)} texts; send at most {TEXTS} at a time")
     fields = _LIMITS.get(path, _USUAL)
     if not fields:
-        return Asked(model, False, None, "", data)
+        return ParsedBody(model, False, None, "", data)
     if stream is not None and not isinstance(stream, bool):
         raise _wrong("stream", "must be true or false")
     field = next((name for name in fields if data.get(name) is not None), fields[-1])
     limit = _whole(field, data.get(field), least=0 if path in _SCORED else 1)
     choices = _choices(data, path) if path in _MANY else 1
-    return Asked(model, bool(stream), limit, field, data, choices, _at_least(data))
+    return ParsedBody(model, bool(stream), limit, field, data, choices, _at_least(data))
 
 
 def rename_model(body: bytes, old: str, new: str) -> bytes:
@@ -103,7 +103,7 @@ def _count(data: dict[str, Any], field: str) -> int:
 def _at_least(data: dict[str, Any]) -> int:
     """Tokens that each answer has for certain; with `ignore_eos`, all that it may have."""
     if data.get("ignore_eos") is True:
-        return MOST
+        return MAX_INT64
     return max(_number(data.get("min_tokens")), 0)
 
 
@@ -111,7 +111,7 @@ def _number(value: Any) -> int:
     """At most MOST; 0 for what is no number. Whole numbers too large for an integer are read as floats."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
-    return int(min(value, MOST))
+    return int(min(value, MAX_INT64))
 
 
 def _unreadable(body: bytes, error: orjson.JSONDecodeError) -> RequestError:
@@ -124,10 +124,10 @@ def _whole(field: str, value: Any, *, least: int) -> int | None:
     """A limit of output tokens; how many are too many is for the class to say. 0 is the worker's to refuse."""
     if value is None:
         return None
-    whole = isinstance(value, int) or (isinstance(value, float) and value > MOST)
+    whole = isinstance(value, int) or (isinstance(value, float) and value > MAX_INT64)
     if isinstance(value, bool) or not whole or value < 0:
         raise _wrong(field, f"must be a whole number, {least} or more")
-    return int(min(value, MOST))
+    return int(min(value, MAX_INT64))
 
 
 def _wrong(field: str, message: str) -> RequestError:

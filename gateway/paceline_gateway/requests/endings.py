@@ -1,7 +1,7 @@
 """The errors with which a request ends that was admitted: what the client is told of it."""
 
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.requests.state import ADMITTED, QUEUED, STREAMING, State
+from paceline_gateway.requests.state import ADMITTED, QUEUED, STREAMING, RequestState
 
 
 def isolated() -> RequestError:
@@ -21,7 +21,7 @@ def lost(*, begun: bool) -> RequestError:
     return RequestError(Code.UPSTREAM_ERROR, "The worker was lost before it answered; retry.")
 
 
-def late(state: State, *, begun: bool, held: bool) -> RequestError:
+def late(state: RequestState, *, begun: bool, held: bool) -> RequestError:
     """The limit of its state has passed; `held`: its service has no worker."""
     if state is ADMITTED:
         return RequestError(Code.HELD_TIMEOUT, "The tenant's limits could not be looked up in time; retry later.")

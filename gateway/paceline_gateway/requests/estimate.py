@@ -16,11 +16,11 @@ real count, and a month's budget counts what is open at one token a byte (`usage
 from statistics import median
 from typing import Final
 
-from paceline_gateway.requests.prompt import Prompt
+from paceline_gateway.requests.prompt import PromptSize
 
 PRIOR: Final = 4.0
-LEAST: Final = 1.0
-MOST: Final = 8.0
+MIN_BYTES_PER_TOKEN: Final = 1.0
+MAX_BYTES_PER_TOKEN: Final = 8.0
 LONG: Final = 256
 EXTRA: Final = 1024.0
 """The most that a template is believed to add."""
@@ -60,7 +60,11 @@ class _Tenant:
 
     @property
     def bytes_per_token(self) -> float:
-        return min(max(self.ratio.total / self.ratio.weight, LEAST), MOST) if self.ratio.weight else PRIOR
+        return (
+            min(max(self.ratio.total / self.ratio.weight, MIN_BYTES_PER_TOKEN), MAX_BYTES_PER_TOKEN)
+            if self.ratio.weight
+            else PRIOR
+        )
 
     @property
     def added(self) -> float:
@@ -87,14 +91,14 @@ class PromptEstimate:
             self._fresh = min(len(self._tenants), _STALE)
         return self._median
 
-    def tokens(self, prompt: Prompt, tenant: str = "") -> int:
+    def tokens(self, prompt: PromptSize, tenant: str = "") -> int:
         """Estimated tokens of this tenant's prompt; at least one."""
         own = self._tenants.get(tenant)
         ratio = own.bytes_per_token if own is not None and own.known else min(self.bytes_per_token, PRIOR)
         extra = 0.0 if own is None or not prompt.text else own.added * prompt.prompts
         return max(1, prompt.tokens + round(extra + prompt.text / ratio))
 
-    def learn(self, prompt: Prompt, tokens: int, tenant: str) -> None:
+    def learn(self, prompt: PromptSize, tokens: int, tenant: str) -> None:
         """This tenant's prompt turned out to have so many tokens."""
         rest = tokens - prompt.tokens
         if not prompt.text or tokens <= 0 or prompt.cut:
@@ -107,5 +111,5 @@ class PromptEstimate:
         if prompt.text < LONG * prompt.prompts:
             own.extra.add(max(rest - prompt.text / own.bytes_per_token, 0.0) / prompt.prompts, 1.0)
         else:
-            tokens_of_text = max(rest - own.added * prompt.prompts, prompt.text / MOST)
+            tokens_of_text = max(rest - own.added * prompt.prompts, prompt.text / MAX_BYTES_PER_TOKEN)
             own.ratio.add(prompt.text, tokens_of_text)

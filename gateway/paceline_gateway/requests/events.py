@@ -6,8 +6,8 @@ from typing import NamedTuple
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry.enums import CutReason, ResumeReason
 from paceline_gateway.requests.budget import RetryBudget
-from paceline_gateway.requests.nouns import Record, Terms
-from paceline_gateway.requests.suspicion import Part
+from paceline_gateway.requests.nouns import RequestRecord, RequestTerms
+from paceline_gateway.requests.suspicion import SuspectGroup
 
 
 class Authenticated(NamedTuple):
@@ -19,7 +19,7 @@ class Authenticated(NamedTuple):
 class Admitted(NamedTuple):
     """It is well-formed and its model is known. `budget` is its service's."""
 
-    terms: Terms
+    terms: RequestTerms
     budget: RetryBudget
 
 
@@ -33,7 +33,7 @@ class Diverted:
     """Another destination of its route takes it, under its own terms. Heard only while it waits for its first worker
     or its next one before the first byte."""
 
-    terms: Terms
+    terms: RequestTerms
     budget: RetryBudget
 
 
@@ -54,7 +54,7 @@ class Answered(NamedTuple):
     """The worker's status has come. 503: it takes no new work, or, `busy`, no second suspect. `part` as in `Lost`."""
 
     status: int
-    part: Part | None = None
+    part: SuspectGroup | None = None
     busy: bool = False
 
 
@@ -82,11 +82,11 @@ class Lost:
     suspect: bool = True
     reason: ResumeReason = ResumeReason.CONNECTION
     cut: CutReason | None = CutReason.FOREIGN
-    part: Part | None = None
+    part: SuspectGroup | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class AttemptFailed:
     """A stream carries an error event of the worker's own. `code`: its code, where that is known."""
 
     code: Code | None = None
@@ -101,7 +101,8 @@ class ClientGone:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """`Life.deadline` has passed. `held`: its service has no worker. `cut` as in `Lost`, for a silent stream."""
+    """`RequestMachine.deadline` has passed. `held`: its service has no worker. `cut` as in `Lost`, for a silent
+    stream."""
 
     held: bool = False
     cut: CutReason | None = CutReason.FOREIGN
@@ -118,7 +119,7 @@ Event = (
     | Began
     | Finished
     | Lost
-    | Failed
+    | AttemptFailed
     | ClientGone
     | Expired
 )  # fmt: skip
@@ -135,12 +136,12 @@ class Enqueue(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Withdraw:
+class Dequeue:
     """Leave the queue."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seek:
+class TryFallback:
     """A worker failed it, and its route has further destinations: one that can take it is asked if no other worker is
     left here, or if its next dispatch is its `last`. Answered by Diverted or not at all: it stands in the queue."""
 
@@ -148,7 +149,7 @@ class Seek:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class SwitchDestination:
     """It belongs to the destination that takes it, from here on."""
 
 
@@ -167,11 +168,11 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class AbortUpstream:
     """Close the exchange with the worker, so that it stops working."""
 
 
-class Free(NamedTuple):
+class ReleaseSlot(NamedTuple):
     """Give the worker's slot back. `suspect`: this worker just failed; ask others first for a moment."""
 
     worker: str
@@ -182,11 +183,11 @@ class Free(NamedTuple):
 class Accuse:
     """Its worker died of it or of another one (`part`): how its next one is chosen depends on that."""
 
-    part: Part
+    part: SuspectGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Deliver:
+class SendResponse:
     """Pass the collected answer on, whatever its status."""
 
 
@@ -205,20 +206,20 @@ class Fail:
 class Settle(NamedTuple):
     """It is over; count it."""
 
-    record: Record
+    record: RequestRecord
 
 
 Action = (
     Enqueue
-    | Withdraw
-    | Seek
-    | Move
+    | Dequeue
+    | TryFallback
+    | SwitchDestination
     | Send
     | Resumed
-    | Drop
-    | Free
+    | AbortUpstream
+    | ReleaseSlot
     | Accuse
-    | Deliver
+    | SendResponse
     | Close
     | Fail
     | Settle

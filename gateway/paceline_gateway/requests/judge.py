@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from paceline_core.objects.resolved import Target
 from paceline_core.registry.enums import Outcome, Verdict
-from paceline_gateway.requests.nouns import Record
+from paceline_gateway.requests.nouns import RequestRecord
 
 AVAILABILITY = "availability"
 Verdicts = list[tuple[str, Verdict]]
@@ -23,7 +23,7 @@ _OK, _GOOD = Outcome.OK, Verdict.GOOD
 _MISSED = {"ttft": Verdict.BAD_TTFT, "tpot": Verdict.BAD_TPOT, "e2e": Verdict.BAD_E2E}
 
 
-def judge(record: Record, targets: Iterable[Target]) -> Verdicts:
+def evaluate_slos(record: RequestRecord, targets: Iterable[Target]) -> Verdicts:
     """Verdicts on all of the class's targets that apply, and on availability; empty if the request is not counted."""
     if record.outcome in _UNCOUNTED or record.terms is None or not record.terms.promised:
         return []
@@ -50,7 +50,7 @@ def whole_answer_targets(targets: Iterable[Target], tokens: int) -> list[Target]
     ]
 
 
-def _verdict(record: Record, target: Target) -> Verdict:
+def _verdict(record: RequestRecord, target: Target) -> Verdict:
     measured: float | None = getattr(record, target.metric)
     if measured is None or measured <= target.seconds:
         return _GOOD

@@ -15,8 +15,8 @@ A request of a route with further destinations may be Diverted to one of them wh
 worker's hands. Who failed it before counts: attempts are those of the request, and a dispatch after a failure takes
 from the budget of the service that failed it. The time that it may wait does not begin anew.
 
-A worker's death (`Lost.part`) counts alike before the first byte and after it: it takes no attempt and no budget (a
-route with one attempt retries nothing). Its cause, once found (`suspicion`), ends with `request_isolated`; a request
+A worker's death (`WatchLost.part`) counts alike before the first byte and after it: it takes no attempt and no budget
+(a route with one attempt retries nothing). Its cause, once found (`suspicion`), ends with `request_isolated`; a request
 that was at more than DEATHS without a known cause ends as after too many losses. Any other loss takes one of the
 attempts before the first byte, one of RESUMES after it.
 """
@@ -29,7 +29,7 @@ from paceline_core.registry.enums import CutReason, Outcome, ResumeReason
 from paceline_gateway.requests import endings
 from paceline_gateway.requests import events as e
 from paceline_gateway.requests.budget import RetryBudget
-from paceline_gateway.requests.nouns import Meter, Record, Terms, Waits
+from paceline_gateway.requests.nouns import RequestRecord, RequestTerms, Timeouts, TokenUsage
 from paceline_gateway.requests.resumption import Resumption
 from paceline_gateway.requests.state import (
     ADMITTED,
@@ -43,18 +43,18 @@ from paceline_gateway.requests.state import (
     RESUMING,
     STREAMING,
     WAITING,
-    State,
+    RequestState,
     is_clients,
     judge_status,
 )
-from paceline_gateway.requests.suspicion import DEATHS, Part
+from paceline_gateway.requests.suspicion import DEATHS, SuspectGroup
 
 _NEVER = float("inf")
 _OK, _CANCELLED = Outcome.OK, Outcome.CANCELLED
 Actions = tuple[e.Action, ...]
 
 
-class Life:
+class RequestMachine:
     """One request. `meter` is shared with whoever watches the answer pass.
 
     `heard`: when more of a stream came last; set for each packet, hence no event.
@@ -66,22 +66,22 @@ class Life:
         "heard", "meter", "state",
     )  # fmt: skip
 
-    def __init__(self, received: float, waits: Waits) -> None:
-        self.state: State = RECEIVED
+    def __init__(self, received: float, waits: Timeouts) -> None:
+        self.state: RequestState = RECEIVED
         self._limit = _NEVER
         self.heard = 0.0
-        self.meter = Meter()
+        self.meter = TokenUsage()
         self._received = received
         self._waits = waits
         self._budget: RetryBudget | None = None
-        self._terms: Terms | None = None
+        self._terms: RequestTerms | None = None
         self._tenant = ""
         self._worker = ""
         self._attempts = 0
         self._deaths = 0
         self._spared = 0
         self._status = 200
-        self._error: e.Failed | None = None
+        self._error: e.AttemptFailed | None = None
         self._queued: float | None = None
         self._sent: float | None = None
         self._first: float | None = None
@@ -145,7 +145,7 @@ class Life:
         self._diverted += 1
         self._queued = now if self._queued is None else self._queued
         event.budget.request(now)
-        return (e.Withdraw(), e.Move(), e.Enqueue()) if waited else (e.Move(), e.Enqueue())
+        return (e.Dequeue(), e.SwitchDestination(), e.Enqueue()) if waited else (e.SwitchDestination(), e.Enqueue())
 
     def _assigned(self, event: e.Assigned, now: float) -> Actions:
         if not self.waiting or self._terms is None:
@@ -164,15 +164,15 @@ class Life:
         harmless = event.status == 503
         if event.part is not None:
             return self._died(
-                e.Lost(suspect=False, reason=ResumeReason.ENGINE, cut=None, part=event.part), now, e.Drop()
+                e.Lost(suspect=False, reason=ResumeReason.ENGINE, cut=None, part=event.part), now, e.AbortUpstream()
             )
         if self.begun:
             lost = e.Lost(harmless=harmless, suspect=harmless and not event.busy, cut=None)
-            return self._lost_begun(lost, now, e.Drop()) if event.status != 200 else ()
+            return self._lost_begun(lost, now, e.AbortUpstream()) if event.status != 200 else ()
         self._status = event.status
         if harmless or event.status in (500, 502) or (event.status == 429 and self._terms and self._terms.onward):
             lost = e.Lost(harmless=harmless, suspect=harmless and not event.busy)
-            return self._retry(lost, now, e.Drop()) or ()
+            return self._retry(lost, now, e.AbortUpstream()) or ()
         return ()
 
     def _began(self, _: e.Began, now: float) -> Actions:
@@ -188,10 +188,10 @@ class Life:
 
     def _finished(self, event: e.Finished, now: float) -> Actions:
         if self.state in AT_WORKER and self.begun:
-            return (e.Free(self._worker), e.Close(), self._settle(*self._ending(), now))
+            return (e.ReleaseSlot(self._worker), e.Close(), self._settle(*self._ending(), now))
         if self.state is DISPATCHED:
             settle = self._settle(judge_status(self._status), event.code, now)
-            return (e.Free(self._worker), e.Deliver(), settle)
+            return (e.ReleaseSlot(self._worker), e.SendResponse(), settle)
         return ()
 
     def _client_gone(self, event: e.ClientGone, now: float) -> Actions:
@@ -200,7 +200,7 @@ class Life:
 
     def _expired(self, event: e.Expired, now: float) -> Actions:
         if self.state is STREAMING and event.cut is None:
-            return self._lost_begun(e.Lost(reason=ResumeReason.STALL, cut=None), now, e.Drop())
+            return self._lost_begun(e.Lost(reason=ResumeReason.STALL, cut=None), now, e.AbortUpstream())
         if self.begun:
             self._cut = event.cut if self.state is STREAMING else CutReason.DEADLINE
         return self._end(endings.late(self.state, begun=self.begun, held=event.held), now)
@@ -220,27 +220,27 @@ class Life:
         if again is not None:
             return again
         error = endings.lost(begun=False)
-        return (*first, e.Free(self._worker, suspect=lost.suspect), e.Fail(error), self._settle_with(error, now))
+        return (*first, e.ReleaseSlot(self._worker, suspect=lost.suspect), e.Fail(error), self._settle_with(error, now))
 
     def _died(self, lost: e.Lost, now: float, *first: e.Action) -> Actions:
         """Its worker has died: the end for a culprit; for others no attempt, before or after the first byte."""
-        if lost.part is Part.CULPRIT:
+        if lost.part is SuspectGroup.CULPRIT:
             error = endings.isolated()
-            free = e.Free(self._worker, suspect=lost.suspect)
+            free = e.ReleaseSlot(self._worker, suspect=lost.suspect)
             return (*first, free, e.Fail(error), self._settle_with(error, now))
-        self._deaths += lost.part is Part.SUSPECT
+        self._deaths += lost.part is SuspectGroup.SUSPECT
         on = self._lost_begun(lost, now, *first) if self.begun else self._lost_unbegun(lost, now, *first)
         return on if lost.part is None or self.state is DONE else (e.Accuse(lost.part), *on)
 
     def _lost_begun(self, lost: e.Lost, now: float, *first: e.Action) -> Actions:
         """On to another worker, from the last token on that the client has; or the end."""
         if self._error is not None:
-            return (*first, e.Free(self._worker), e.Close(), self._settle(*self._ending(), now))
+            return (*first, e.ReleaseSlot(self._worker), e.Close(), self._settle(*self._ending(), now))
         resumption = self._resumption = self._resumption or Resumption()
         self._note_loss(resumption, lost, now)
         spared = lost.harmless or lost.part is not None
         self._cut = lost.cut or self._outlived or resumption.refusal(harmless=spared, now=now)
-        free = e.Free(self._worker, suspect=lost.suspect)
+        free = e.ReleaseSlot(self._worker, suspect=lost.suspect)
         if self._cut is None:
             self.state, self._limit = RESUMING, resumption.deadline
             return (*first, free, e.Enqueue(again=True, resume=True))
@@ -266,9 +266,9 @@ class Life:
             return Outcome.STREAM_ERROR, None
         return (_OK, None) if self._error is None else (Outcome.CLIENT_ERROR, self._error.code)
 
-    def _failed(self, event: e.Failed, now: float) -> Actions:
+    def _failed(self, event: e.AttemptFailed, now: float) -> Actions:
         if self.state is DISPATCHED and not self.begun and not is_clients(event.code):
-            again = self._retry(e.Lost(suspect=False), now, e.Drop())
+            again = self._retry(e.Lost(suspect=False), now, e.AbortUpstream())
             if again is not None:
                 return again
         self._error = event if self.state in AT_WORKER else None
@@ -290,17 +290,17 @@ class Life:
         # A worker that did nothing must not prolong the wait, one that died has used up time that was not a wait.
         self._limit = (self._queued or now) + self._terms.hold_s if lost.harmless else now + self._terms.hold_s
         last = not lost.harmless and self._attempts - self._spared + 1 >= self._terms.attempts
-        seek = (e.Seek(last),) if self._terms.onward else ()
-        return (*first, e.Free(self._worker, suspect=lost.suspect), e.Enqueue(again=True), *seek)
+        seek = (e.TryFallback(last),) if self._terms.onward else ()
+        return (*first, e.ReleaseSlot(self._worker, suspect=lost.suspect), e.Enqueue(again=True), *seek)
 
     def _end(self, error: RequestError, now: float) -> Actions:
         return (*self._leave(), e.Fail(error), self._settle_with(error, now))
 
     def _leave(self) -> Actions:
         if self.waiting:
-            return (e.Withdraw(),)
+            return (e.Dequeue(),)
         if self.state in AT_WORKER:
-            return (e.Drop(), e.Free(self._worker))
+            return (e.AbortUpstream(), e.ReleaseSlot(self._worker))
         return ()
 
     def _settle_with(self, error: RequestError, now: float) -> e.Settle:
@@ -315,7 +315,7 @@ class Life:
         if outcome is _CANCELLED:
             self._status = ERRORS[Code.CLIENT_CLOSED].status
         return e.Settle(
-            Record(
+            RequestRecord(
                 outcome=outcome,
                 status=self._status,
                 code=code,
@@ -350,7 +350,7 @@ class Life:
         e.Began: _began,
         e.Finished: _finished,
         e.Lost: _lost,
-        e.Failed: _failed,
+        e.AttemptFailed: _failed,
         e.ClientGone: _client_gone,
         e.Expired: _expired,
     }

@@ -8,7 +8,7 @@ from paceline_core.registry.enums import CutReason, Outcome, RequestClass
 
 
 @dataclass(slots=True)
-class Meter:
+class TokenUsage:
     """Tokens as the answer reveals them; filled in while it passes, final when it ends.
 
     `counted`: the worker has said how many output tokens there are.
@@ -37,7 +37,7 @@ class WorkerPhases(NamedTuple):
         return self.tokenize + self.queue + self.batch_wait + self.prefill + self.decode + self.post
 
 
-class Terms(NamedTuple):
+class RequestTerms(NamedTuple):
     """What a request was admitted under. Times in seconds, `hold_s` for waiting in the gateway.
 
     `promised`: its class's promises are about it. `onward`: its route has further destinations.
@@ -54,7 +54,7 @@ class Terms(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class Timeouts:
     """How long a dispatched request may stay silent: to a stream's first token, inside it, a whole answer."""
 
     first_token_s: float
@@ -64,7 +64,7 @@ class Waits:
     """From the loss of a stream's worker to its next token from another one."""
 
 
-class Record(NamedTuple):
+class RequestRecord(NamedTuple):
     """A request that has ended. Times are monotonic seconds; those of things that never happened are None.
 
     `received` is the last byte of the body, `first` the first content handed to the client, `ended` the last byte.
@@ -78,7 +78,7 @@ class Record(NamedTuple):
     status: int
     code: Code | None
     tenant: str
-    terms: Terms | None
+    terms: RequestTerms | None
     received: float
     queued: float | None
     sent: float | None
@@ -86,7 +86,7 @@ class Record(NamedTuple):
     ended: float
     attempts: int
     worker: str
-    meter: Meter
+    meter: TokenUsage
     resumed: int = 0
     again: float | None = None
     earlier: WorkerPhases = WorkerPhases()

@@ -7,12 +7,12 @@ counts as that, and what lies between them as queue.
 """
 
 from paceline_core.registry.enums import Phase
-from paceline_gateway.requests.nouns import Record, WorkerPhases
+from paceline_gateway.requests.nouns import RequestRecord, WorkerPhases
 
 ADMIT, TOKENIZE, QUEUE, BATCH_WAIT, PREFILL, DECODE, POST, NETWORK = Phase
 
 
-def phases(record: Record) -> dict[Phase, float]:
+def phases(record: RequestRecord) -> dict[Phase, float]:
     """Seconds by phase; empty if the request was not let into the queue."""
     if record.queued is None:
         return {}
@@ -33,7 +33,7 @@ def phases(record: Record) -> dict[Phase, float]:
     }
 
 
-def _guess(record: Record, upstream: float) -> WorkerPhases:
+def _guess(record: RequestRecord, upstream: float) -> WorkerPhases:
     begun = record.again if record.resumed else record.first
     if begun is None or record.sent is None or begun < record.sent:
         return WorkerPhases(prefill=upstream)

@@ -33,7 +33,7 @@ _WRITTEN: Final = frozenset({"tools", "functions", "documents", "chat_template_k
 """Fields that templates write as JSON."""
 
 
-class Prompt(NamedTuple):
+class PromptSize(NamedTuple):
     """`text`: UTF-8 bytes; `tokens`: ids listed, and what else is known in tokens; `prompts`: how many there are.
 
     `unbound`: a chat template of the request's own writes it, which may repeat what it likes. `cut`: the request allows
@@ -52,19 +52,19 @@ class Prompt(NamedTuple):
         return self.text + self.tokens
 
 
-def measure(data: Mapping[str, Any], path: str) -> Prompt:
+def measure(data: Mapping[str, Any], path: str) -> PromptSize:
     """The prompt of a parsed body that came to this path."""
     cut = data.get("truncate_prompt_tokens") is not None or data.get("truncation") == "auto"
     found = _measure(data, path)
     return found._replace(cut=True) if cut else found
 
 
-def _measure(data: Mapping[str, Any], path: str) -> Prompt:
+def _measure(data: Mapping[str, Any], path: str) -> PromptSize:
     if path in TEXT_LISTS:
         return _texts([data.get(field) for field in TEXT_LISTS[path]])
     fields = _FIELDS.get(path)
     if fields is None:
-        return Prompt(len(orjson.dumps(data)))
+        return PromptSize(len(orjson.dumps(data)))
     text = tokens = 0
     prompts = 1
     for field in fields:
@@ -78,26 +78,26 @@ def _measure(data: Mapping[str, Any], path: str) -> Prompt:
         blocks = field == "system_blocks" and isinstance(value, list)
         found = _messages(value) if turns else _parts(value) if blocks else _inputs(value)
         text, tokens, prompts = text + found.text, tokens + found.tokens, max(prompts, found.prompts)
-    return Prompt(text, tokens, prompts, "messages" in fields and data.get("chat_template") is not None)
+    return PromptSize(text, tokens, prompts, "messages" in fields and data.get("chat_template") is not None)
 
 
-def _inputs(value: Any) -> Prompt:
+def _inputs(value: Any) -> PromptSize:
     """One text, one list of ids, or a list of either."""
     if isinstance(value, str):
-        return Prompt(_bytes(value))
+        return PromptSize(_bytes(value))
     if not isinstance(value, list):
-        return Prompt()
+        return PromptSize()
     kinds = set(map(type, value))
     if kinds <= {int}:
-        return Prompt(tokens=len(value))
+        return PromptSize(tokens=len(value))
     if not kinds & {str, list}:
-        return Prompt(prompts=len(value))
+        return PromptSize(prompts=len(value))
     text = sum(map(_bytes, [one for one in value if type(one) is str]))
     tokens = sum(map(len, [one for one in value if type(one) is list]))
-    return Prompt(text, tokens, len(value))
+    return PromptSize(text, tokens, len(value))
 
 
-def _texts(fields: Sequence[Any]) -> Prompt:
+def _texts(fields: Sequence[Any]) -> PromptSize:
     """Lists of texts, or of objects with a `text`, or one of these alone."""
     text = count = 0
     for value in fields:
@@ -105,12 +105,12 @@ def _texts(fields: Sequence[Any]) -> Prompt:
         words = [one.get("text") if type(one) is dict else one for one in several]
         text += sum(map(_bytes, [one for one in words if type(one) is str]))
         count += len(several)
-    return Prompt(text, prompts=max(count, 1))
+    return PromptSize(text, prompts=max(count, 1))
 
 
-def _messages(value: Any) -> Prompt:
+def _messages(value: Any) -> PromptSize:
     if not isinstance(value, list):
-        return Prompt()
+        return PromptSize()
     text, tokens = 0, MESSAGE_TOKENS * len(value)
     for message in value:
         if not isinstance(message, dict):
@@ -124,10 +124,10 @@ def _messages(value: Any) -> Prompt:
                 text, tokens = text + found.text, tokens + found.tokens
         if calls := message.get("tool_calls"):
             text += len(orjson.dumps(calls))
-    return Prompt(text, tokens)
+    return PromptSize(text, tokens)
 
 
-def _parts(parts: Sequence[Any]) -> Prompt:
+def _parts(parts: Sequence[Any]) -> PromptSize:
     text = tokens = 0
     for part in parts:
         words = _words(part) if isinstance(part, dict) else part
@@ -138,7 +138,7 @@ def _parts(parts: Sequence[Any]) -> Prompt:
             text, tokens = text + found.text, tokens + found.tokens
         else:
             tokens += PART_TOKENS
-    return Prompt(text, tokens)
+    return PromptSize(text, tokens)
 
 
 def _words(part: Mapping[str, Any]) -> Any:

@@ -6,7 +6,7 @@ from paceline_core.errors import ERRORS, Code
 from paceline_core.registry.enums import Outcome
 
 
-class State(StrEnum):
+class RequestState(StrEnum):
     """Where a request is."""
 
     RECEIVED = "received"
@@ -19,7 +19,7 @@ class State(StrEnum):
     DONE = "done"
 
 
-RECEIVED, AUTHENTICATED, ADMITTED, QUEUED, DISPATCHED, STREAMING, RESUMING, DONE = State
+RECEIVED, AUTHENTICATED, ADMITTED, QUEUED, DISPATCHED, STREAMING, RESUMING, DONE = RequestState
 """By their own names: to look a member up in its class costs more than most of what a request's machine does."""
 BEFORE_DISPATCH = frozenset({ADMITTED, QUEUED})
 WAITING = frozenset({QUEUED, RESUMING})

@@ -15,8 +15,8 @@ import orjson
 from paceline_core.errors import Code
 from paceline_core.registry.enums import CutReason, ResumeReason
 from paceline_core.wire import MOVED, MoveReason
-from paceline_gateway.requests.nouns import Meter, WorkerPhases
-from paceline_gateway.requests.told import Told, piece
+from paceline_gateway.requests.nouns import TokenUsage, WorkerPhases
+from paceline_gateway.requests.told import StreamJournal, piece
 
 LINE_LIMIT = 1 << 20
 """Most bytes of a stream that are held back: of one line, and of all before the first content."""
@@ -43,7 +43,7 @@ _NUMBER = int | float
 _SPENT = frozenset(WorkerPhases._fields)
 
 
-class StreamScan:
+class SseScanner:
     """One attempt's stream. `began`: content has passed; `done`: `[DONE]` has; `failed`: an error event has, of code
     `error`.
 
@@ -70,7 +70,7 @@ class StreamScan:
         "moved",
     )
 
-    def __init__(self, meter: Meter, told: Told | None = None, *, resumed: bool = False) -> None:
+    def __init__(self, meter: TokenUsage, told: StreamJournal | None = None, *, resumed: bool = False) -> None:
         self.began = resumed
         self.done = False
         self.failed = False
@@ -262,7 +262,7 @@ def _events(lines: bytes) -> int:
     return lines.count(b"\ndata:") + lines.startswith(b"data:")
 
 
-def read_usage(text: bytes, meter: Meter) -> None:
+def read_usage(text: bytes, meter: TokenUsage) -> None:
     """Take OpenAI's `usage` out of a JSON text, if there is one; the last one counts."""
     start = max(text.rfind(b'"usage"'), text.rfind(b": usage "))
     if start < 0:
@@ -297,7 +297,7 @@ def _code_at(lines: bytes, begin: int) -> Code | None:
     return read_code(lines[begin + len(b"data: ") : lines.find(b"\n", begin)])
 
 
-def read_server_timing(value: bytes, meter: Meter) -> None:
+def read_server_timing(value: bytes, meter: TokenUsage) -> None:
     """Take the worker's phases out of a `Server-Timing` header (milliseconds)."""
     spent: dict[str, float] = {}
     for entry in value.decode("latin-1").split(","):

@@ -43,7 +43,7 @@ DEATHS = 3
 """Unexplained deaths that a request may outlive."""
 
 
-class Part(StrEnum):
+class SuspectGroup(StrEnum):
     """A request's part in a worker's death."""
 
     BYSTANDER = "bystander"
@@ -54,16 +54,16 @@ class Part(StrEnum):
     """The request was at an earlier death too, and on trial at this one."""
 
 
-def blame(running: Iterable[int], likely: Set[int], doubtful: Set[int]) -> dict[int, Part]:
+def blame(running: Iterable[int], likely: Set[int], doubtful: Set[int]) -> dict[int, SuspectGroup]:
     """Each request's part in the death of the worker that ran them.
 
     `likely` were on trial there or near the token of their first death; `doubtful` might have done it instead.
     """
     if not likely:
-        return dict.fromkeys(running, Part.SUSPECT)
+        return dict.fromkeys(running, SuspectGroup.SUSPECT)
     causes = likely | doubtful
-    guilt = Part.CULPRIT if len(causes) == 1 else Part.SUSPECT
-    return {each: guilt if each in causes else Part.BYSTANDER for each in running}
+    guilt = SuspectGroup.CULPRIT if len(causes) == 1 else SuspectGroup.SUSPECT
+    return {each: guilt if each in causes else SuspectGroup.BYSTANDER for each in running}
 
 
 def recurs(died_at: int, tokens: int) -> bool:

@@ -15,7 +15,7 @@ _IDENTITY = re.compile(rb'"id":\s*"([^"\\]{1,128})"')
 _CREATED = re.compile(rb'"created(?:_at)?":\s*(\d{1,15})\b')
 
 
-class Told:
+class StreamJournal:
     """One stream, over all workers that had a part in it."""
 
     __slots__ = ("_beginning", "_limit", "_lines", "cut")

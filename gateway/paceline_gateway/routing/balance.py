@@ -22,7 +22,7 @@ _MOST = 700.0
 """What `exp` can still take; after so long a silence every sum is nothing anyway."""
 
 
-class Balance:
+class HotSpotGuard:
     """Over the workers that are handed in; each keeps its own sum. `now` is monotonic seconds."""
 
     def __init__(self) -> None:

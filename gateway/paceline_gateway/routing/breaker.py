@@ -8,7 +8,7 @@ A probe's success closes it. A worker that answers only now and then is caught b
 outcomes are failures, the next pause is longer although successes came between. A probe that is silent for PAUSE_S
 makes room for the next one: a long prompt must not keep a worker shut.
 
-How many workers may be left out together is the fleet's to bound (`left_out`).
+How many workers may be left out together is the fleet's to bound (`ejected`).
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ SHARE = 0.5
 _NEVER = float("-inf")
 
 
-class Circuit(StrEnum):
+class BreakerState(StrEnum):
     """A breaker's state; the values are the metric's label `circuit`."""
 
     CLOSED = "closed"
@@ -50,11 +50,11 @@ class Breaker:
         self.until = _NEVER
         """When it ends."""
 
-    def state(self, now: float) -> Circuit:
+    def state(self, now: float) -> BreakerState:
         """Closed, open, or half open."""
         if not self.broken:
-            return Circuit.CLOSED
-        return Circuit.OPEN if now < self.until else Circuit.HALF_OPEN
+            return BreakerState.CLOSED
+        return BreakerState.OPEN if now < self.until else BreakerState.HALF_OPEN
 
     def may_probe(self, now: float) -> bool:
         """Whether one request may go there to see, the breaker not being closed."""
@@ -96,7 +96,7 @@ class Breaker:
         return len(self._outcomes) >= ENOUGH and failures >= RATIO * len(self._outcomes)
 
 
-def left_out(broken: Mapping[str, Breaker], size: int, now: float) -> set[str]:
+def ejected(broken: Mapping[str, Breaker], size: int, now: float) -> set[str]:
     """Who of a fleet of `size` takes nothing now: those that pause, and those that are being probed already.
 
     Of the pausing no more than SHARE stay out beyond a first pause, the last that failed; the others are probed. A

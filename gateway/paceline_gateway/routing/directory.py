@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from paceline_core.auth import KeyRecord
+from paceline_core.auth import ApiKeyRecord
 from paceline_core.objects.defaults import resolve, resolve_route, resolve_tenant
-from paceline_core.objects.model_names import Claim, age, owner_of
+from paceline_core.objects.model_names import NameClaim, age, owner_of
 from paceline_core.objects.resolved import ResolvedRoute, ResolvedService, ResolvedTenant
 from paceline_core.objects.route import InferenceRoute
 from paceline_core.objects.service import InferenceService
@@ -17,7 +17,7 @@ from paceline_planner.hardware import CATALOGUE, Accelerator
 class Unread:
     """A service or a route that this version does not understand: it answers nobody, its names are still its own."""
 
-    claim: Claim
+    claim: NameClaim
     names: tuple[str, ...]
 
     @property
@@ -32,7 +32,7 @@ _Named = InferenceService | InferenceRoute | Unread
 
 
 @dataclass(frozen=True, slots=True)
-class Directory:
+class ConfigSnapshot:
     """`services` by `namespace/name`, oldest first; `names` by what clients may write beside that, oldest first.
 
     A name `ns/...` that belongs to a namespace is claimed by its own objects alone. `renamed`: services whose pods
@@ -44,28 +44,28 @@ class Directory:
     created: Mapping[str, str]
     names: Mapping[str, tuple[Claimant, ...]]
     tenants: Mapping[str, ResolvedTenant]
-    keys: Mapping[str, KeyRecord]
+    keys: Mapping[str, ApiKeyRecord]
     accelerators: Mapping[str, Accelerator] = field(default_factory=lambda: CATALOGUE)
     renamed: Mapping[str, str] = field(default_factory=dict)
 
 
-NOTHING = Directory({}, {}, {}, {}, {})
+NOTHING = ConfigSnapshot({}, {}, {}, {}, {})
 
 
 def directory(  # noqa: PLR0913, PLR0917 - one argument a kind
     services: Iterable[InferenceService | Unread],
     routes: Iterable[InferenceRoute | Unread],
     tenants: Iterable[Tenant],
-    keys: Iterable[KeyRecord],
+    keys: Iterable[ApiKeyRecord],
     namespace: str,
     accelerators: Iterable[Accelerator] = (),
-) -> Directory:
+) -> ConfigSnapshot:
     """Index the objects. Tenants outside `namespace` are not honoured."""
     named: list[_Named] = sorted((*services, *routes), key=_age)
     by_age = [item for item in named if isinstance(item, InferenceService)]
     resolved = {service.key: resolve(service) for service in by_age}
     renamed = {item.key: old for item in by_age if (old := _earlier_name(item, resolved[item.key]))}
-    return Directory(
+    return ConfigSnapshot(
         services=resolved,
         created={service.key: service.metadata.creation_timestamp or "" for service in by_age},
         names=_claimed(named, resolved, renamed),

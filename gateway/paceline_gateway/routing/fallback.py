@@ -20,7 +20,7 @@ from typing import Literal
 When = Literal["always", "overflow", "failure", "fallback"]
 
 
-class Pressure(IntEnum):
+class DestinationLoad(IntEnum):
     """How a service would take one more request."""
 
     OPEN = 0
@@ -33,37 +33,37 @@ class Pressure(IntEnum):
 
 
 _REASON = {
-    "always": Pressure.FULL,
-    "overflow": Pressure.CROWDED,
-    "failure": Pressure.DOWN,
-    "fallback": Pressure.FULL,
+    "always": DestinationLoad.FULL,
+    "overflow": DestinationLoad.CROWDED,
+    "failure": DestinationLoad.DOWN,
+    "fallback": DestinationLoad.FULL,
 }
 """How badly off all must be that were asked before it for a destination of this kind to be asked."""
 
 
-def crowding(ttft_s: float, wait_s: float | None, promised: Sequence[float]) -> Pressure:
+def overloaded(ttft_s: float, wait_s: float | None, promised: Sequence[float]) -> DestinationLoad:
     """How a service with workers takes a request: `ttft_s` after it has waited so long for a slot, None if not known.
 
     Who must wait is held to the strictest of the promises, who need not to the loosest.
     """
     if not promised:
-        return Pressure.OPEN
+        return DestinationLoad.OPEN
     late = ttft_s + wait_s > min(promised) if wait_s else ttft_s > max(promised)
-    return Pressure.CROWDED if late else Pressure.OPEN
+    return DestinationLoad.CROWDED if late else DestinationLoad.OPEN
 
 
-def choose(chain: Sequence[tuple[When, Pressure]]) -> int:
+def choose(chain: Sequence[tuple[When, DestinationLoad]]) -> int:
     """The place in the chain that takes the request."""
-    place = onward(chain[1:], chain[0][1])
+    place = next_destination(chain[1:], chain[0][1])
     return 0 if place is None else place + 1
 
 
-def onward(rest: Sequence[tuple[When, Pressure]], here: Pressure) -> int | None:
+def next_destination(rest: Sequence[tuple[When, DestinationLoad]], here: DestinationLoad) -> int | None:
     """The place in the rest of a chain that takes a request from where it is now; None if it is best off there."""
     best = here
     for place, (when, pressure) in enumerate(rest):
         if best >= _REASON[when]:
-            if pressure < min(best, Pressure.FULL):
+            if pressure < min(best, DestinationLoad.FULL):
                 return place
             best = min(best, pressure)
     return None

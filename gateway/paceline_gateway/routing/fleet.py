@@ -14,26 +14,26 @@ from paceline_core.kube import Endpoint
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import LoadReport, WorkerState
 from paceline_gateway.requests.suspicion import places
-from paceline_gateway.routing.balance import Balance
-from paceline_gateway.routing.breaker import Circuit, left_out
-from paceline_gateway.routing.policy import Ask, Candidate, Pick, Policy
+from paceline_gateway.routing.balance import HotSpotGuard
+from paceline_gateway.routing.breaker import BreakerState, ejected
+from paceline_gateway.routing.policy import Candidate, RoutingPolicy, RoutingRequest, Selection
 from paceline_gateway.routing.prefix_index import PrefixIndex
-from paceline_gateway.routing.worker import PLACES, RAMP_S, Standing, Worker
+from paceline_gateway.routing.worker import PLACES, RAMP_S, Worker, WorkerHealth
 
 _READY = WorkerState.READY
 PATIENT = 0.5
 """Share of the work given ahead that batch and offline requests may make up, while interactive ones come too."""
 
 
-class Fleet:
+class WorkerPool:
     """All methods are synchronous; `now` is monotonic seconds. `prefix_bytes` caps what is known of prefixes."""
 
-    def __init__(self, policy: Policy, *, silence_s: float, lookahead_s: float, prefix_bytes: int) -> None:
+    def __init__(self, policy: RoutingPolicy, *, silence_s: float, lookahead_s: float, prefix_bytes: int) -> None:
         self._policy = policy
         self._silence_s = silence_s
         self._lookahead_s = lookahead_s
         self._workers: dict[str, Worker] = {}
-        self._balance = Balance()
+        self._balance = HotSpotGuard()
         self._picks = 0
         self.prefixes = PrefixIndex(prefix_bytes)
         self.kept = 0
@@ -88,15 +88,15 @@ class Fleet:
             worker.connected = False
             self.prefixes.gone(name)
 
-    def standing(self, worker: Worker, now: float) -> Standing:
+    def standing(self, worker: Worker, now: float) -> WorkerHealth:
         """One worker's state now."""
         return worker.standing(now, self._silence_s)
 
-    def standings(self, now: float) -> Counter[Standing]:
+    def standings(self, now: float) -> Counter[WorkerHealth]:
         """How many workers are in each state."""
         return Counter(self.standing(worker, now) for worker in self._workers.values())
 
-    def circuits(self, now: float) -> Counter[Circuit]:
+    def circuits(self, now: float) -> Counter[BreakerState]:
         """How many workers' breakers are in each state."""
         return Counter(worker.breaker.state(now) for worker in self._workers.values())
 
@@ -106,7 +106,7 @@ class Fleet:
 
     def ready(self, now: float) -> list[Worker]:
         """Those of the eligible that say that they are ready, and were heard lately."""
-        return [w for w in self.eligible(now) if self.standing(w, now) is Standing.READY]
+        return [w for w in self.eligible(now) if self.standing(w, now) is WorkerHealth.READY]
 
     def eligible(self, now: float) -> list[Worker]:
         """Workers that may be asked at all, with or without room."""
@@ -132,7 +132,7 @@ class Fleet:
         kept = self._kept(len(eligible))
         return [w.name for w in eligible if w.in_flight < w.open_to(place, kept) and self._roomy(w, place)]
 
-    def ttft_s(self, ask: Ask, waiting: int, now: float) -> float:
+    def ttft_s(self, ask: RoutingRequest, waiting: int, now: float) -> float:
         """Estimated seconds to the first token of one more request, behind so many prompt tokens that wait for all."""
         workers, place = self.eligible(now), PLACES[ask.request_class]
         tokens = ask.prompt_tokens + (waiting // len(workers) if workers else 0)
@@ -153,7 +153,9 @@ class Fleet:
         per_second = sum(worker.share / (output * worker.step_s) for worker in workers)
         return (ahead - free + 1) / per_second if per_second else None
 
-    def pick(self, ask: Ask, now: float, avoid: frozenset[str] = frozenset(), sure: bool | None = None) -> Pick | None:
+    def pick(
+        self, ask: RoutingRequest, now: float, avoid: frozenset[str] = frozenset(), sure: bool | None = None
+    ) -> Selection | None:
         """The worker for a request, None while nobody has room.
 
         Those to avoid are asked only if no other would take it: a request must not block the line behind it. A
@@ -176,7 +178,7 @@ class Fleet:
         if free and all(now >= worker.shut for worker in free):
             min(free, key=lambda worker: len(worker.unbegun)).shut = until
 
-    def take(self, pick: Pick, ticket: int, ask: Ask, now: float, *, stream: bool) -> None:
+    def take(self, pick: Selection, ticket: int, ask: RoutingRequest, now: float, *, stream: bool) -> None:
         """The request goes to the worker picked."""
         worker, uncached = pick.worker, max(ask.prompt_tokens - pick.cached_tokens, 1)
         worker.take(ticket, uncached, ask.request_class, now, stream=stream)
@@ -186,7 +188,7 @@ class Fleet:
             self.prefixes.note(worker.name, ask.keys, now)
 
     def _candidates(
-        self, ask: Ask, now: float, avoid: frozenset[str], sure: bool | None
+        self, ask: RoutingRequest, now: float, avoid: frozenset[str], sure: bool | None
     ) -> tuple[list[Candidate], list[Candidate], list[Candidate]]:
         """Workers with a free slot: those to be asked first, those that are new, those to avoid."""
         first: list[Candidate] = []
@@ -229,4 +231,4 @@ class Fleet:
 
     def _left_out(self, now: float) -> set[str]:
         broken = {name: worker.breaker for name, worker in self._workers.items() if worker.breaker.broken}
-        return left_out(broken, len(self._workers), now) if broken else set()
+        return ejected(broken, len(self._workers), now) if broken else set()

@@ -15,7 +15,7 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedRoute, ResolvedService, ResolvedTenant
 from paceline_core.objects.route import Backend, HeaderMatch, Match
 from paceline_core.objects.route import When as BackendWhen
-from paceline_gateway.routing.directory import Claimant, Directory, Unread, short_names
+from paceline_gateway.routing.directory import Claimant, ConfigSnapshot, Unread, short_names
 from paceline_gateway.routing.fallback import When
 
 ATTEMPTS = 2
@@ -44,18 +44,18 @@ class _Choice:
     service: ResolvedService
 
 
-class Asker(NamedTuple):
+class Requester(NamedTuple):
     """Who asks: its tenant, and headers (lower case) that routes may match on."""
 
     tenant: ResolvedTenant
     headers: Mapping[bytes, bytes]
 
 
-Lead = Callable[[ResolvedRoute, Asker, Directory, float], tuple[Destination, ...]]
+Lead = Callable[[ResolvedRoute, Requester, ConfigSnapshot, float], tuple[Destination, ...]]
 """Where a route leads."""
 
 
-def locate(name: str, asker: Asker, picture: Directory, draw: float) -> tuple[Destination, ...]:
+def resolve_model(name: str, asker: Requester, picture: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
     """Where a request for this model goes, and where it may go if that fails; at least one. Raises RequestError.
 
     `draw` in [0, 1) chooses among weighted backends.
@@ -72,8 +72,8 @@ def locate(name: str, asker: Asker, picture: Directory, draw: float) -> tuple[De
     )
 
 
-def usable_names(asker: Asker, picture: Directory) -> dict[str, ResolvedService]:
-    """Every name that `locate` would take from this caller with these headers, one per service or route."""
+def usable_names(asker: Requester, picture: ConfigSnapshot) -> dict[str, ResolvedService]:
+    """Every name that `resolve_model` would take from this caller with these headers, one per service or route."""
     names: dict[str, ResolvedService] = {}
     for key, service in picture.services.items():
         if asker.tenant.allows(key):
@@ -86,7 +86,7 @@ def usable_names(asker: Asker, picture: Directory) -> dict[str, ResolvedService]
     return names
 
 
-def _means(name: str, service: ResolvedService, asker: Asker, picture: Directory) -> bool:
+def _means(name: str, service: ResolvedService, asker: Requester, picture: ConfigSnapshot) -> bool:
     if name in picture.services:
         return name == service.key
     for one in _owners(name, asker, picture):
@@ -97,7 +97,9 @@ def _means(name: str, service: ResolvedService, asker: Asker, picture: Directory
     return False
 
 
-def _named(name: str, asker: Asker, picture: Directory, draw: float, *, fall_back: bool) -> tuple[Destination, ...]:
+def _named(
+    name: str, asker: Requester, picture: ConfigSnapshot, draw: float, *, fall_back: bool
+) -> tuple[Destination, ...]:
     if (service := picture.services.get(name)) is not None:
         return (Destination(service, name),) if asker.tenant.allows(service.key) else ()
     lead: Lead = _chain if fall_back else _by_route
@@ -109,14 +111,14 @@ def _named(name: str, asker: Asker, picture: Directory, draw: float, *, fall_bac
     return ()
 
 
-def _owners(name: str, asker: Asker, picture: Directory) -> list[Claimant]:
+def _owners(name: str, asker: Requester, picture: ConfigSnapshot) -> list[Claimant]:
     """Claimants that may answer, in order: those of the oldest one's namespace that exist for the caller."""
     known = [one for one in picture.names.get(name, ()) if _exists(one, asker)]
     own = [one for one in known if one.namespace == known[0].namespace]
     return sorted(own, key=lambda one: isinstance(one, ResolvedService))
 
 
-def _exists(one: Claimant, asker: Asker) -> bool:
+def _exists(one: Claimant, asker: Requester) -> bool:
     if isinstance(one, ResolvedService):
         return asker.tenant.allows(one.key)
     if isinstance(one, Unread):
@@ -130,12 +132,12 @@ def _behind(route: ResolvedRoute) -> list[str]:
     return [f"{route.namespace}/{name}" for name in named or [route.name]]
 
 
-def _chain(route: ResolvedRoute, asker: Asker, picture: Directory, draw: float) -> tuple[Destination, ...]:
+def _chain(route: ResolvedRoute, asker: Requester, picture: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
     """Its backends, and its fallbacks, which are all there is when no backend exists."""
     return (*_by_route(route, asker, picture, draw), *_fallbacks(route, asker, picture, draw))
 
 
-def _by_route(route: ResolvedRoute, asker: Asker, picture: Directory, draw: float) -> tuple[Destination, ...]:
+def _by_route(route: ResolvedRoute, asker: Requester, picture: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
     found = []
     for when in get_args(BackendWhen):
         for chosen in _drawn_first(_choices(route, asker, picture, when), draw):
@@ -148,7 +150,7 @@ def _outside(route: ResolvedRoute) -> bool:
     return all(backend.url is not None for backend, _ in route.backends)
 
 
-def _fallbacks(route: ResolvedRoute, asker: Asker, picture: Directory, draw: float) -> list[Destination]:
+def _fallbacks(route: ResolvedRoute, asker: Requester, picture: ConfigSnapshot, draw: float) -> list[Destination]:
     """The models it names, under its own attempts and budget. Theirs are not followed: no chain goes in a circle."""
     return [
         found[0]._replace(attempts=route.attempts, retry_share=route.retry_budget, when="fallback")
@@ -157,7 +159,7 @@ def _fallbacks(route: ResolvedRoute, asker: Asker, picture: Directory, draw: flo
     ]
 
 
-def _choices(route: ResolvedRoute, asker: Asker, picture: Directory, when: BackendWhen) -> list[_Choice]:
+def _choices(route: ResolvedRoute, asker: Requester, picture: ConfigSnapshot, when: BackendWhen) -> list[_Choice]:
     found = []
     for backend, weight in route.backends:
         service = picture.services.get(f"{route.namespace}/{backend.service}") if backend.service else None
@@ -176,18 +178,18 @@ def _drawn_first(choices: list[_Choice], draw: float) -> list[_Choice]:
     return choices
 
 
-def _accepted_name(service: ResolvedService, name: str, picture: Directory) -> str:
+def _accepted_name(service: ResolvedService, name: str, picture: ConfigSnapshot) -> str:
     """The asked name if every worker knows it, else the service's served name, or its full name during a rename."""
     if service.key in picture.renamed:
         return service.key
     return name if name in (service.model.served_name, service.key) else service.model.served_name
 
 
-def _applies(route: ResolvedRoute, asker: Asker) -> bool:
+def _applies(route: ResolvedRoute, asker: Requester) -> bool:
     return not route.matches or any(_match(match, asker) for match in route.matches)
 
 
-def _match(match: Match, asker: Asker) -> bool:
+def _match(match: Match, asker: Requester) -> bool:
     tenant = not match.tenants or asker.tenant.name in match.tenants
     return tenant and all(_has(header, asker.headers) for header in match.headers)
 

@@ -13,7 +13,7 @@ from math import inf
 from typing import NamedTuple
 
 from paceline_core.registry.enums import RequestClass
-from paceline_gateway.routing.fleet import Fleet
+from paceline_gateway.routing.fleet import WorkerPool
 from paceline_gateway.routing.worker import PLACES, Worker
 
 GRACE_S = 1.0
@@ -24,7 +24,7 @@ FULL = 0.9
 """Share of its KV memory that a worker may come to hold by what is moved there."""
 
 
-class Stream(NamedTuple):
+class MovableStream(NamedTuple):
     """One that could go on elsewhere; `tokens` would have to be computed there."""
 
     ticket: int
@@ -33,7 +33,7 @@ class Stream(NamedTuple):
 
 
 @dataclass(slots=True)
-class Room:
+class TargetCapacity:
     """What one worker can still take of what moves now."""
 
     worker: Worker
@@ -42,19 +42,19 @@ class Room:
     taken: int = 0
     tokens: int = 0
 
-    def holds(self, stream: Stream) -> bool:
+    def holds(self, stream: MovableStream) -> bool:
         """Whether there is room for this one."""
         free = self.worker.open_to(PLACES[stream.request_class], self.kept) - self.worker.in_flight - self.taken
         return free > 0 and self.seconds > 0 and self.worker.fullness(self.tokens + stream.tokens) <= FULL
 
-    def take(self, stream: Stream) -> None:
+    def take(self, stream: MovableStream) -> None:
         """It goes there, as far as can be known."""
         self.taken += 1
         self.tokens += stream.tokens
         self.seconds -= self.worker.prefill_s(stream.tokens)
 
 
-class Moves:
+class EvacuationPlanner:
     """One service's. `lookahead_s`: prompt work that a worker may be given ahead of time."""
 
     def __init__(self, lookahead_s: float) -> None:
@@ -62,14 +62,18 @@ class Moves:
         self._since: dict[str, float] = {}
         self._asked: dict[int, float] = {}
 
-    def leaving(self, fleet: Fleet, now: float) -> list[Worker]:
+    def leaving(self, fleet: WorkerPool, now: float) -> list[Worker]:
         """Workers whose streams should go on elsewhere by now."""
         draining = fleet.draining()
         self._since = {worker.name: self._since.get(worker.name, now) for worker in draining}
         return [worker for worker in draining if now >= self._since[worker.name] + GRACE_S]
 
     def due(
-        self, fleet: Fleet, streams: Mapping[Worker, Sequence[Stream]], waiting: Mapping[RequestClass, int], now: float
+        self,
+        fleet: WorkerPool,
+        streams: Mapping[Worker, Sequence[MovableStream]],
+        waiting: Mapping[RequestClass, int],
+        now: float,
     ) -> dict[Worker, list[int]]:
         """Whom to ask to leave now: tickets by worker. `streams`: what could move, of each that is leaving."""
         there = {stream.ticket for own in streams.values() for stream in own}
@@ -84,18 +88,18 @@ class Moves:
         self._asked = {ticket: now for tickets in chosen.values() for ticket in tickets}
         return {worker: tickets for worker, tickets in chosen.items() if tickets}
 
-    def _rooms(self, fleet: Fleet, now: float) -> list[Room]:
+    def _rooms(self, fleet: WorkerPool, now: float) -> list[TargetCapacity]:
         ready = fleet.ready(now)
         kept = -(-fleet.kept // len(ready)) if ready else 0
-        return [Room(worker, kept, self._lookahead_s - worker.backlog_s) for worker in ready]
+        return [TargetCapacity(worker, kept, self._lookahead_s - worker.backlog_s) for worker in ready]
 
 
-def _same(rooms: Iterable[Room], worker: Worker) -> list[Room]:
+def _same(rooms: Iterable[TargetCapacity], worker: Worker) -> list[TargetCapacity]:
     """Where the same model goes on."""
     return [room for room in rooms if room.worker.endpoint.revision == worker.endpoint.revision]
 
 
-def _placed(streams: Sequence[Stream], rooms: Sequence[Room]) -> list[int]:
+def _placed(streams: Sequence[MovableStream], rooms: Sequence[TargetCapacity]) -> list[int]:
     chosen = []
     for stream in sorted(streams, key=_effort):
         room = max((room for room in rooms if room.holds(stream)), key=_seconds, default=None)
@@ -105,9 +109,9 @@ def _placed(streams: Sequence[Stream], rooms: Sequence[Room]) -> list[int]:
     return chosen
 
 
-def _effort(stream: Stream) -> tuple[int, int]:
+def _effort(stream: MovableStream) -> tuple[int, int]:
     return PLACES[stream.request_class], stream.tokens
 
 
-def _seconds(room: Room) -> float:
+def _seconds(room: TargetCapacity) -> float:
     return room.seconds

@@ -15,7 +15,7 @@ Known hole: how long a slot is held is guessed from this request's own expected 
 
 from collections.abc import Sequence
 
-from paceline_gateway.routing.policy import Ask, Candidate, Pick
+from paceline_gateway.routing.policy import Candidate, RoutingRequest, Selection
 from paceline_gateway.routing.rendezvous import weight
 from paceline_gateway.routing.worker import PLACES
 
@@ -25,13 +25,13 @@ TOLERANCE = 0.1
 TOLERANCE_S = 0.002
 
 
-class Pace:
+class ShortestTTFT:
     """`lookahead_s`: work that a worker may be given ahead of time."""
 
     def __init__(self, lookahead_s: float) -> None:
         self._lookahead_s = lookahead_s
 
-    def pick(self, candidates: Sequence[Candidate], ask: Ask, now: float) -> Pick | None:  # noqa: ARG002
+    def pick(self, candidates: Sequence[Candidate], ask: RoutingRequest, now: float) -> Selection | None:  # noqa: ARG002
         """The soonest."""
         place = PLACES[ask.request_class]
         costs = [(seconds(c, ask, place), c) for c in candidates if c.room or self._worth(c, ask, place)]
@@ -44,9 +44,9 @@ class Pace:
         if len(equals) > 1:
             key = _unknown(candidates, ask)
             cost, chosen = min(equals, key=lambda entry: (entry[1].hot, _turn(entry[1], key)))
-        return Pick(chosen.worker, chosen.cached_tokens, cost)
+        return Selection(chosen.worker, chosen.cached_tokens, cost)
 
-    def _worth(self, candidate: Candidate, ask: Ask, place: int) -> bool:
+    def _worth(self, candidate: Candidate, ask: RoutingRequest, place: int) -> bool:
         """The worker has enough to do, but so much cached that it is worth the wait."""
         if candidate.hot or not candidate.cached_tokens:
             return False
@@ -54,7 +54,7 @@ class Pace:
         return seconds(candidate, ask, place) < fresh
 
 
-def seconds(candidate: Candidate, ask: Ask, place: int) -> float:
+def seconds(candidate: Candidate, ask: RoutingRequest, place: int) -> float:
     """The estimate described above, the price on memory included. `place` is the class's."""
     worker, cached_tokens, _, hot = candidate
     cached = 0 if hot else min(cached_tokens, ask.prompt_tokens - 1)
@@ -64,7 +64,7 @@ def seconds(candidate: Candidate, ask: Ask, place: int) -> float:
     return cost + BARRIER_S * full / (1 - full)
 
 
-def _unknown(candidates: Sequence[Candidate], ask: Ask) -> str:
+def _unknown(candidates: Sequence[Candidate], ask: RoutingRequest) -> str:
     """The first key that nobody has cached; the last one if somebody has them all."""
     if not ask.keys:
         return ""

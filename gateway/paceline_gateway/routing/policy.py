@@ -12,7 +12,7 @@ from paceline_core.wire.prefix import REACHES
 from paceline_gateway.routing.worker import Worker
 
 
-class Ask(NamedTuple):
+class RoutingRequest(NamedTuple):
     """What a policy may know of a request. `keys` name the beginnings of its prompt (`wire.prefix`), shortest first.
 
     `prompt_tokens` and `expected_output` are estimates; `prompt_bytes` is what the keys are shares of.
@@ -46,7 +46,7 @@ class Candidate(NamedTuple):
     hot: bool = False
 
 
-class Pick(NamedTuple):
+class Selection(NamedTuple):
     """The worker chosen. `cost_s`: estimated seconds to the first token there, 0 where a policy does not estimate."""
 
     worker: Worker
@@ -54,9 +54,9 @@ class Pick(NamedTuple):
     cost_s: float = 0.0
 
 
-class Policy(Protocol):
+class RoutingPolicy(Protocol):
     """Chooses among candidates."""
 
-    def pick(self, candidates: Sequence[Candidate], ask: Ask, now: float) -> Pick | None:
+    def pick(self, candidates: Sequence[Candidate], ask: RoutingRequest, now: float) -> Selection | None:
         """Who takes it; None while it should rather wait, as it must when nobody has room."""
         ...

@@ -32,7 +32,7 @@ _SHARES = [SHARES[name] for name in RequestClass]
 _CLASSES = len(_SHARES)
 
 
-class Standing(StrEnum):
+class WorkerHealth(StrEnum):
     """What may be expected of a worker; the values are the metric's label `state`."""
 
     READY = "ready"
@@ -43,7 +43,7 @@ class Standing(StrEnum):
     FAILED = "failed"
 
 
-class Flight(NamedTuple):
+class InFlight(NamedTuple):
     """A dispatched prompt of which nothing has come back: uncached tokens, class, when it went, after which report."""
 
     tokens: int
@@ -76,7 +76,7 @@ class Worker:
     """Tickets of those in flight whose answers do not stream."""
     urgent: set[int] = field(default_factory=set)
     """Tickets of those in flight that are interactive."""
-    unbegun: dict[int, Flight] = field(default_factory=dict)
+    unbegun: dict[int, InFlight] = field(default_factory=dict)
     reported: list[int] = field(default_factory=lambda: [0] * _CLASSES)
     unbegun_tokens: list[int] = field(default_factory=lambda: [0] * _CLASSES)
     fresh_tokens: list[int] = field(default_factory=lambda: [0] * _CLASSES)
@@ -124,16 +124,16 @@ class Worker:
         told = self.report is not None and self.report.state is WorkerState.DRAINING
         return told or self.drains or self.endpoint.terminating
 
-    def standing(self, now: float, silence_s: float) -> Standing:
+    def standing(self, now: float, silence_s: float) -> WorkerHealth:
         """Its state now."""
         if self.draining:
-            return Standing.DRAINING
+            return WorkerHealth.DRAINING
         if self.report is None:
-            return Standing.STARTING
+            return WorkerHealth.STARTING
         if self.report.state is WorkerState.READY:
             fresh = self.connected and now - self.heard <= silence_s
-            return Standing.READY if fresh else Standing.SILENT
-        return Standing(self.report.state.value)
+            return WorkerHealth.READY if fresh else WorkerHealth.SILENT
+        return WorkerHealth(self.report.state.value)
 
     def ramped(self, now: float) -> int:
         """Of its slots, how many it may be given already: all of them RAMP_S after it became ready."""
@@ -200,7 +200,7 @@ class Worker:
         place = PLACES[name]
         self.in_flight += 1
         self.taken += 1
-        self.unbegun[ticket] = Flight(tokens, place, now, self.reports)
+        self.unbegun[ticket] = InFlight(tokens, place, now, self.reports)
         if not stream:
             self.whole.add(ticket)
         if not place:

@@ -15,14 +15,14 @@ import orjson
 
 from paceline_core.errors import Code, RequestError, Unreachable
 from paceline_gateway.queues.common import TOLD
-from paceline_gateway.quota.nouns import SIZE, UNLIMITED, Ask, Grant, Vector
+from paceline_gateway.quota.nouns import SIZE, UNLIMITED, LeaseGrant, LeaseRequest, Vector
 
 VERSION: Final = 1
 ASKS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ExchangeRequest:
     """What one gateway sends to the one that counts: that it lives for `ttl_s` (0: it leaves), and its asks.
 
     `served`: what tenants were served here; None when the sums are of no interest.
@@ -30,20 +30,20 @@ class Call:
 
     holder: str
     ttl_s: float
-    asks: tuple[Ask, ...]
+    asks: tuple[LeaseRequest, ...]
     served: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ExchangeResponse:
     """What it hears: how many gateways there are, its grants in their order, and sums if it told its own."""
 
     gateways: int
-    grants: tuple[Grant, ...]
+    grants: tuple[LeaseGrant, ...]
     served: Mapping[str, float] | None = None
 
 
-def write_call(call: Call) -> bytes:
+def write_call(call: ExchangeRequest) -> bytes:
     """The body of a call."""
     asks = [
         {"tenant": ask.tenant, "seq": ask.seq, "epoch": ask.epoch, "vectors": _vectors(ask)} for ask in call.asks
@@ -52,13 +52,13 @@ def write_call(call: Call) -> bytes:
     return orjson.dumps({"v": VERSION, "holder": call.holder, "ttl": call.ttl_s, "asks": asks} | more)
 
 
-def read_call(body: bytes) -> Call:
+def read_call(body: bytes) -> ExchangeRequest:
     """The call in a body. Raises RequestError."""
     try:
         data = orjson.loads(body)
         version, holder, asks = data["v"], str(data["holder"]), data["asks"][:ASKS]
         served = _served(data.get("served"), TOLD)
-        call = Call(holder, float(data["ttl"]), tuple(_ask(holder, ask) for ask in asks), served)
+        call = ExchangeRequest(holder, float(data["ttl"]), tuple(_ask(holder, ask) for ask in asks), served)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise RequestError(Code.INVALID_REQUEST, f"The body is no call for quota counters: {error!r}.") from None
     if version != VERSION:
@@ -66,37 +66,38 @@ def read_call(body: bytes) -> Call:
     return call
 
 
-def write_reply(reply: Reply) -> bytes:
+def write_reply(reply: ExchangeResponse) -> bytes:
     """The body of a reply."""
     grants = [{"epoch": grant.epoch, "given": grant.given, "levels": grant.levels} for grant in reply.grants]
     more = {} if reply.served is None else {"served": reply.served}
     return orjson.dumps({"v": VERSION, "gateways": reply.gateways, "grants": grants} | more)
 
 
-def read_reply(body: bytes, asks: int) -> Reply:
+def read_reply(body: bytes, asks: int) -> ExchangeResponse:
     """The reply in a body, to so many asks. Raises Unreachable: who answers like that does not count for us."""
     try:
         data = orjson.loads(body)
         grants = tuple(
-            Grant(_vector(grant["given"]), _vector(grant["levels"]), int(grant["epoch"])) for grant in data["grants"]
+            LeaseGrant(_vector(grant["given"]), _vector(grant["levels"]), int(grant["epoch"]))
+            for grant in data["grants"]
         )
         version, gateways, served = data["v"], int(data["gateways"]), _served(data.get("served"))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise Unreachable(f"the gateway that counts answers strangely: {error!r}") from None
     if version != VERSION or len(grants) != asks:
         raise Unreachable(f"the gateway that counts answers {asks} asks with {len(grants)} grants of v {version!r}")
-    return Reply(gateways, grants, served)
+    return ExchangeResponse(gateways, grants, served)
 
 
-def _vectors(ask: Ask) -> Sequence[Vector]:
+def _vectors(ask: LeaseRequest) -> Sequence[Vector]:
     known = (ask.limits, ask.back, ask.held, ask.least, ask.want)
     return known if ask.belief is None else (*known, ask.belief)
 
 
-def _ask(holder: str, data: Any) -> Ask:
+def _ask(holder: str, data: Any) -> LeaseRequest:
     limits, back, held, least, want, *belief = (_vector(vector) for vector in data["vectors"])
     epoch, known = int(data["epoch"]), belief[0] if belief else None
-    return Ask(str(data["tenant"]), holder, int(data["seq"]), limits, back, held, least, want, epoch, known)
+    return LeaseRequest(str(data["tenant"]), holder, int(data["seq"]), limits, back, held, least, want, epoch, known)
 
 
 def _served(data: Any, most: int | None = None) -> dict[str, float] | None:

@@ -19,16 +19,23 @@ from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, PacelineError, RequestError, Unreachable
 from paceline_core.kube import Cluster
-from paceline_core.kube.leadership import Candidate
+from paceline_core.kube.leadership import LeaderElector
 from paceline_core.tasks import cancel
-from paceline_gateway.config import Limits
+from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.message import Headers
 from paceline_gateway.http.pool import Address
-from paceline_gateway.http.pool import Pool as Connections
-from paceline_gateway.http.upstream import Loss
-from paceline_gateway.quota.nouns import Ask, Grant
-from paceline_gateway.quota.pool import Pool
-from paceline_gateway.stores.messages import Call, Reply, read_call, read_reply, write_call, write_reply
+from paceline_gateway.http.pool import ConnectionPool as Connections
+from paceline_gateway.http.upstream import DisconnectReason
+from paceline_gateway.quota.nouns import LeaseGrant, LeaseRequest
+from paceline_gateway.quota.pool import BucketStore
+from paceline_gateway.stores.messages import (
+    ExchangeRequest,
+    ExchangeResponse,
+    read_call,
+    read_reply,
+    write_call,
+    write_reply,
+)
 from paceline_gateway.stores.store import SUMS
 
 LEASE: Final = "paceline-quota"
@@ -40,15 +47,15 @@ _NOBODY: Final = "no gateway holds the Lease of the quota counters"
 
 
 @dataclass(slots=True)
-class Owner:
+class CounterServer:
     """What the gateway that counts keeps: everybody's counters, who is alive until when, what tenants were served."""
 
-    pool: Pool = field(default_factory=lambda: Pool(epoch=secrets.randbits(48) + 2))
+    pool: BucketStore = field(default_factory=lambda: BucketStore(epoch=secrets.randbits(48) + 2))
     members: dict[str, float] = field(default_factory=dict)
     swept: float = 0.0
     served: dict[str, float] = field(default_factory=dict)
 
-    def answer(self, call: Call, now: float) -> Reply:
+    def answer(self, call: ExchangeRequest, now: float) -> ExchangeResponse:
         """Carry out a call."""
         if call.ttl_s > 0:
             self.members[call.holder] = now + call.ttl_s
@@ -59,7 +66,7 @@ class Owner:
             self.members = {holder: until for holder, until in self.members.items() if until > now}
             self.pool.sweep(now)
         grants = tuple(self.pool.exchange(ask, now) for ask in call.asks)
-        return Reply(len(self.members), grants, None if call.served is None else self._sums(call.served))
+        return ExchangeResponse(len(self.members), grants, None if call.served is None else self._sums(call.served))
 
     def _sums(self, served: Mapping[str, float]) -> dict[str, float]:
         if len(self.served) > SUMS:
@@ -70,37 +77,37 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class PeerDeps:
     """What a gateway needs to reach the one that counts. `leaves_s` is how long a member lives without a word."""
 
     cluster: Cluster
     signer: Signer
     clock: Clock
-    limits: Limits
+    limits: HttpLimits
     leaves_s: float
 
 
 class PeerStore:
     """One gateway's part in it: it may count for all, and asks whoever does. `address` is where others reach it."""
 
-    def __init__(self, holder: str, address: Address, ways: Ways) -> None:
+    def __init__(self, holder: str, address: Address, ways: PeerDeps) -> None:
         self._holder = holder
         self._ways = ways
         self._now: Callable[[], float] = ways.clock.monotonic
         name = f"{address[0]}:{address[1]}/{holder}"
-        self._candidate = Candidate(ways.cluster, LEASE, name, LEASE_S, ways.clock)
+        self._candidate = LeaderElector(ways.cluster, LEASE, name, LEASE_S, ways.clock)
         self._connections = Connections(ways.limits, self._now)
-        self._owner: Owner | None = None
+        self._owner: CounterServer | None = None
         self._address: Address | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def owner(self) -> Owner | None:
+    def owner(self) -> CounterServer | None:
         """The counters of all, while it is this gateway that counts."""
         if not self._candidate.leads:
             self._owner = None
         elif self._owner is None:
-            self._owner = Owner()
+            self._owner = CounterServer()
         return self._owner
 
     def start(self) -> None:
@@ -116,15 +123,15 @@ class PeerStore:
 
     async def hello(self, holder: str, ttl_s: float) -> int:
         """This gateway is alive for so long, or leaves (0): how many there are."""
-        return (await self._call(Call(holder, ttl_s, ()))).gateways
+        return (await self._call(ExchangeRequest(holder, ttl_s, ()))).gateways
 
-    async def exchange(self, asks: Sequence[Ask]) -> list[Grant]:
+    async def exchange(self, asks: Sequence[LeaseRequest]) -> list[LeaseGrant]:
         """Carry out asks and answer in their order."""
-        return list((await self._call(Call(self._holder, self._ways.leaves_s, tuple(asks)))).grants)
+        return list((await self._call(ExchangeRequest(self._holder, self._ways.leaves_s, tuple(asks)))).grants)
 
     async def share(self, served: Mapping[str, float]) -> Mapping[str, float]:
         """Add what tenants were served here, and answer with the sums of all gateways."""
-        reply = await self._call(Call(self._holder, self._ways.leaves_s, (), served))
+        reply = await self._call(ExchangeRequest(self._holder, self._ways.leaves_s, (), served))
         return reply.served or {}
 
     async def close(self) -> None:
@@ -134,7 +141,7 @@ class PeerStore:
         await self._candidate.resign()
         await self._connections.close()
 
-    async def _call(self, call: Call) -> Reply:
+    async def _call(self, call: ExchangeRequest) -> ExchangeResponse:
         owner = self.owner
         if owner is not None:
             return owner.answer(call, self._now())
@@ -194,7 +201,7 @@ class _Answer:
         else:
             self.whole.set_exception(Unreachable(f"the gateway that should count answers {self._status}"))
 
-    def lost(self, loss: Loss) -> None:
+    def lost(self, loss: DisconnectReason) -> None:
         """It broke off."""
         if not self.whole.done():
             self.whole.set_exception(Unreachable(f"the gateway that counts is lost: {loss}"))

@@ -1,7 +1,7 @@
 """Carries asks to the shared pool and grants back: all that wait in one round trip, one round trip at a time.
 
-What fails is not repeated at once: `Quotas` follows each tenant's `onStoreFailure` until a probe succeeds, and then
-sends again what was in doubt. So a request waits for two round trips at most: the one under way and its own.
+What fails is not repeated at once: `QuotaManager` follows each tenant's `onStoreFailure` until a probe succeeds, and
+then sends again what was in doubt. So a request waits for two round trips at most: the one under way and its own.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from typing import TypeVar
 from paceline_core.clock import Clock
 from paceline_core.errors import Unreachable
 from paceline_core.tasks import cancel, ended
-from paceline_core.telemetry import Complaints, Metrics, get_logger
-from paceline_gateway.queues.common import Common
-from paceline_gateway.quota.nouns import Ask
+from paceline_core.telemetry import FaultLog, Metrics, get_logger
+from paceline_gateway.queues.common import SharedFairness
+from paceline_gateway.quota.nouns import LeaseRequest
 from paceline_gateway.quota.pool import TTL_S
-from paceline_gateway.quota.quotas import Quotas
-from paceline_gateway.stores.store import Store
+from paceline_gateway.quota.quotas import QuotaManager
+from paceline_gateway.stores.store import CounterStore
 
 T = TypeVar("T")
 BATCH = 256
@@ -29,31 +29,31 @@ _FAULT = "the store of quota counters cannot be reached; each tenant's onStoreFa
 _log = get_logger(__name__)
 
 
-class Pump:
+class QuotaSync:
     """One gateway's line to the shared pool. `wait_s`: the longest that a request may wait for it."""
 
-    def __init__(self, store: Store, holder: str, wait_s: float, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, store: CounterStore, holder: str, wait_s: float, clock: Clock, metrics: Metrics) -> None:
         self._store = store
         self._holder = holder
         self._limit_s = wait_s / 2
         self._clock = clock
-        self._asks: list[Ask] = []
+        self._asks: list[LeaseRequest] = []
         self._wake = asyncio.Event()
         self._carried = asyncio.Event()
         self._hello_at = self._share_at = 0.0
-        self._common: Common | None = None
-        self._complaints = Complaints(_log)
+        self._common: SharedFairness | None = None
+        self._complaints = FaultLog(_log)
         self._task: asyncio.Task[None] | None = None
         self._current = metrics.gauge("paceline_quota_store_current")
         self._seconds = metrics.histogram("paceline_quota_exchange_seconds")
         self._failures = metrics.counter("paceline_quota_exchange_failures_total")
 
-    def send(self, ask: Ask) -> None:
+    def send(self, ask: LeaseRequest) -> None:
         """Take an ask along with the next round trip."""
         self._asks.append(ask)
         self._wake.set()
 
-    def start(self, quotas: Quotas, common: Common | None = None) -> None:
+    def start(self, quotas: QuotaManager, common: SharedFairness | None = None) -> None:
         """Begin to carry; with `common` also what tenants were served."""
         self._common = common
         self._store.start()
@@ -64,7 +64,7 @@ class Pump:
         if self._task is not None:
             await ended(self._task)
 
-    async def close(self, quotas: Quotas) -> None:
+    async def close(self, quotas: QuotaManager) -> None:
         """Give back what this gateway holds, as far as that is possible now, and stop."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._limit_s * 2):
@@ -77,7 +77,7 @@ class Pump:
             await self._bounded(self._store.hello(self._holder, 0.0))
         await self._store.close()
 
-    async def _run(self, quotas: Quotas) -> None:
+    async def _run(self, quotas: QuotaManager) -> None:
         failures = 0
         while True:
             try:
@@ -88,7 +88,7 @@ class Pump:
                 await self._clock.sleep(PROBE_S[min(failures, len(PROBE_S) - 1)])
                 failures += 1
 
-    async def _round(self, quotas: Quotas) -> None:
+    async def _round(self, quotas: QuotaManager) -> None:
         """Say hello when it is time, else carry what there is."""
         now = self._clock.monotonic()
         if quotas.away or now >= self._hello_at:
@@ -108,14 +108,14 @@ class Pump:
             self._share_at = self._clock.monotonic() + SHARE_S
             await self._share(self._common, quotas)
 
-    async def _share(self, common: Common, quotas: Quotas) -> None:
+    async def _share(self, common: SharedFairness, quotas: QuotaManager) -> None:
         served = common.tell()
         if quotas.gateways > 1:
             common.heard(await self._bounded(self._store.share(served)))
         else:
             common.lost()
 
-    async def _carry(self, quotas: Quotas) -> None:
+    async def _carry(self, quotas: QuotaManager) -> None:
         batch, self._asks = self._asks[:BATCH], self._asks[BATCH:]
         began = self._clock.monotonic()
         grants = await self._bounded(self._store.exchange(batch))
@@ -125,7 +125,7 @@ class Pump:
             quotas.answered(ask, grant, now)
         self._carried.set()
 
-    def _lost(self, quotas: Quotas, reason: str) -> None:
+    def _lost(self, quotas: QuotaManager, reason: str) -> None:
         self._failures.inc()
         self._current.set(0)
         self._complaints.begin(_FAULT, reason)

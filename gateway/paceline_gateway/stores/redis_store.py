@@ -19,7 +19,7 @@ from redis.exceptions import NoScriptError, RedisError
 
 from paceline_core.errors import Unreachable
 from paceline_gateway.config import RedisConfig
-from paceline_gateway.quota.nouns import SIZE, UNLIMITED, Ask, Grant, Vector
+from paceline_gateway.quota.nouns import SIZE, UNLIMITED, LeaseGrant, LeaseRequest, Vector
 from paceline_gateway.quota.pool import FORGET_S, TTL_S
 from paceline_gateway.stores.store import SUMS
 
@@ -59,7 +59,7 @@ class RedisStore:
         except (RedisError, OSError, TimeoutError) as error:
             raise await self._unreachable(error) from None
 
-    async def exchange(self, asks: Sequence[Ask]) -> list[Grant]:
+    async def exchange(self, asks: Sequence[LeaseRequest]) -> list[LeaseGrant]:
         """Carry out asks and answer in their order."""
         try:
             answers = await self._send(asks)
@@ -84,7 +84,7 @@ class RedisStore:
         """Leave nothing open."""
         await self._redis.aclose()
 
-    async def _send(self, asks: Sequence[Ask]) -> list[Any]:
+    async def _send(self, asks: Sequence[LeaseRequest]) -> list[Any]:
         async with self._redis.pipeline(transaction=False) as pipe:
             for ask in asks:
                 pipe.evalsha(_DIGEST, 1, f"{self._prefix}:quota:{ask.tenant}", *arguments(ask))
@@ -107,14 +107,14 @@ class _PasswordFile(CredentialProvider):
         return self._config.credentials()
 
 
-def arguments(ask: Ask) -> list[str]:
+def arguments(ask: LeaseRequest) -> list[str]:
     """An ask as the script reads it."""
     vectors = (ask.limits, ask.back, ask.held, ask.least, ask.want, *(() if ask.belief is None else (ask.belief,)))
     numbers = [repr(-1.0 if number == UNLIMITED else float(number)) for vector in vectors for number in vector]
     return [ask.holder, str(ask.seq), str(ask.epoch), str(TTL_S), str(FORGET_S), *numbers]
 
 
-def grant(ask: Ask, answer: Any) -> Grant:
+def grant(ask: LeaseRequest, answer: Any) -> LeaseGrant:
     """The script's answer to an ask. Raises what went wrong there."""
     if isinstance(answer, Exception):
         raise answer
@@ -122,4 +122,4 @@ def grant(ask: Ask, answer: Any) -> Grant:
     levels = (
         UNLIMITED if limit == UNLIMITED else level for limit, level in zip(ask.limits, numbers[SIZE:], strict=True)
     )
-    return Grant(numbers[:SIZE], tuple(levels), int(answer[0]))
+    return LeaseGrant(numbers[:SIZE], tuple(levels), int(answer[0]))

@@ -11,23 +11,23 @@ from paceline_core.telemetry import Metrics
 from paceline_gateway.config import GatewayConfig
 from paceline_gateway.http.pool import Address
 from paceline_gateway.quota.pool import TTL_S
-from paceline_gateway.quota.quotas import Quotas
-from paceline_gateway.stores.peers import PeerStore, Ways
-from paceline_gateway.stores.pump import Pump
-from paceline_gateway.stores.store import Store
+from paceline_gateway.quota.quotas import QuotaManager
+from paceline_gateway.stores.peers import PeerDeps, PeerStore
+from paceline_gateway.stores.pump import QuotaSync
+from paceline_gateway.stores.store import CounterStore
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
+class QuotaBackend:
     """`pump` carries between a gateway's own and the shared counters; `peers` may keep the shared ones."""
 
-    quotas: Quotas
-    pump: Pump | None = None
+    quotas: QuotaManager
+    pump: QuotaSync | None = None
     peers: PeerStore | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class QuotaDeps:
     """What sharing needs. `admin` is the address that the admin port is bound to."""
 
     cluster: Cluster
@@ -37,22 +37,22 @@ class Surroundings:
     admin: Address
 
 
-def counters(config: GatewayConfig, around: Surroundings) -> Counters:
+def counters(config: GatewayConfig, around: QuotaDeps) -> QuotaBackend:
     """The counters of one gateway."""
     holder = f"{config.name}.{secrets.token_hex(4)}"  # a gateway that starts anew holds nothing of what it held before
-    store: Store
+    store: CounterStore
     peers = None
     if config.quota.redis is not None:
         from paceline_gateway.stores.redis_store import RedisStore  # noqa: PLC0415 - a third of a second to import
 
         store = RedisStore(config.quota.redis, config.namespace)
     elif config.quota.lease:
-        ways = Ways(around.cluster, around.signer, around.clock, config.limits, TTL_S)
+        ways = PeerDeps(around.cluster, around.signer, around.clock, config.limits, TTL_S)
         store = peers = PeerStore(holder, reachable(around.admin), ways)
     else:
-        return Counters(Quotas())
-    pump = Pump(store, holder, config.quota.wait_s, around.clock, around.metrics)
-    return Counters(Quotas(pump.send, holder, config.quota.gateways), pump, peers)
+        return QuotaBackend(QuotaManager())
+    pump = QuotaSync(store, holder, config.quota.wait_s, around.clock, around.metrics)
+    return QuotaBackend(QuotaManager(pump.send, holder, config.quota.gateways), pump, peers)
 
 
 def reachable(bound: Address) -> Address:

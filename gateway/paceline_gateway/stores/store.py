@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from paceline_gateway.quota.nouns import Ask, Grant
+from paceline_gateway.quota.nouns import LeaseGrant, LeaseRequest
 
 SUMS: Final = 4096
 """Sums of what tenants were served that a store keeps; with one more all of them begin anew."""
 
 
-class Store(Protocol):
+class CounterStore(Protocol):
     """Where the counters are kept."""
 
     def start(self) -> None:
@@ -20,7 +20,7 @@ class Store(Protocol):
         """This gateway is alive for so long, or leaves (0): how many there are."""
         ...
 
-    async def exchange(self, asks: Sequence[Ask]) -> list[Grant]:
+    async def exchange(self, asks: Sequence[LeaseRequest]) -> list[LeaseGrant]:
         """Carry out asks, each once however often it is sent, and answer in their order."""
         ...
 

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from paceline_core.errors import RequestError
-from paceline_core.telemetry import Outlet
-from paceline_gateway.requests.nouns import Record
+from paceline_core.telemetry import BackgroundWriter
+from paceline_gateway.requests.nouns import RequestRecord
 
 FLUSH_LINES = 256
 PATH_LONGEST = 256
@@ -21,12 +21,12 @@ PATH_LONGEST = 256
 class AccessLog:
     """Fills `outlet` when `flush` is called, or when many lines wait. Without one nothing is kept."""
 
-    def __init__(self, outlet: Outlet | None, utc: Callable[[], datetime]) -> None:
+    def __init__(self, outlet: BackgroundWriter | None, utc: Callable[[], datetime]) -> None:
         self._outlet = outlet
         self._utc = utc
         self._lines: list[bytes] = []
 
-    def ended(self, record: Record, request_id: bytes, path: str, trace_id: int = 0, charged: int = 0) -> None:
+    def ended(self, record: RequestRecord, request_id: bytes, path: str, trace_id: int = 0, charged: int = 0) -> None:
         """Note one request; `trace_id`: of its trace, if it is traced; `charged`: for so many input tokens."""
         if self._outlet is None:
             return

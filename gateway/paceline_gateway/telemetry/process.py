@@ -4,25 +4,25 @@ from dataclasses import dataclass
 from functools import partial
 
 from paceline_core.registry.enums import ClientLimit
-from paceline_core.telemetry import Metrics, Outlet
+from paceline_core.telemetry import BackgroundWriter, Metrics
 from paceline_gateway.http.server import Server
-from paceline_gateway.telemetry.trace import Off, Tracing
+from paceline_gateway.telemetry.trace import NoTracing, RequestTracing
 
-_OFF = Off()
+_OFF = NoTracing()
 
 
 @dataclass(frozen=True, slots=True)
-class Outlets:
+class LogSinks:
     """Where a gateway tells what is no metric: log lines, and spans of traced requests. By default nowhere."""
 
-    lines: Outlet | None = None
-    spans: Tracing = _OFF
+    lines: BackgroundWriter | None = None
+    spans: RequestTracing = _OFF
 
 
-class ProcessSeries:
+class ProcessMetrics:
     """Connections, what is held for them, lines and spans that were lost."""
 
-    def __init__(self, metrics: Metrics, server: Server, outlets: Outlets) -> None:
+    def __init__(self, metrics: Metrics, server: Server, outlets: LogSinks) -> None:
         for kind in ("http", "websocket"):
             now = partial(server.count, websocket=kind == "websocket")
             metrics.gauge("paceline_gateway_connections", kind).set_function(now)

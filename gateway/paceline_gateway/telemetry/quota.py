@@ -1,7 +1,7 @@
 """What the quota counters of this gateway show at a scrape."""
 
 from paceline_core.telemetry import Metrics
-from paceline_gateway.quota.quotas import Quotas
+from paceline_gateway.quota.quotas import QuotaManager
 
 
 class QuotaSeries:
@@ -15,7 +15,7 @@ class QuotaSeries:
         self._reserved = {kind: metrics.gauge("paceline_quota_reserved_tokens", kind) for kind in ("input", "output")}
         self._told = 0
 
-    def show(self, quotas: Quotas) -> None:
+    def show(self, quotas: QuotaManager) -> None:
         """Bring them up to date."""
         self._waiting.set(quotas.waiting)
         self._gateways.set(quotas.gateways)

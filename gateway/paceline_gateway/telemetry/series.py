@@ -9,11 +9,11 @@ from paceline_core.registry import METRICS, Outcome, Phase, RequestClass, Verdic
 from paceline_core.registry.enums import CutReason, DivertReason, ResumeReason, ShedReason
 from paceline_core.registry.metrics import SERVICE
 from paceline_core.telemetry import Counter, Exemplar, Histogram, Metrics
-from paceline_gateway.queues.line import FairLine
+from paceline_gateway.queues.line import FairQueue
 from paceline_gateway.requests.judge import AVAILABILITY, Verdicts, whole_answer_targets
-from paceline_gateway.requests.nouns import Record
-from paceline_gateway.routing.breaker import Circuit
-from paceline_gateway.routing.worker import Standing
+from paceline_gateway.requests.nouns import RequestRecord
+from paceline_gateway.routing.breaker import BreakerState
+from paceline_gateway.routing.worker import WorkerHealth
 
 _VERDICTS = {
     "ttft": (Verdict.GOOD, Verdict.BAD_TTFT, Verdict.BAD_FAILED),
@@ -25,7 +25,7 @@ _OK = Outcome.OK
 _KINDS = ("input", "output", "cached")
 
 
-class ClassSeries:
+class ClassMetrics:
     """The children of one class of one service."""
 
     def __init__(self, metrics: Metrics, service: ResolvedService, name: RequestClass) -> None:
@@ -54,7 +54,7 @@ class ClassSeries:
         """TTFT and TPOT so far."""
         return self._ttft, self._tpot
 
-    def ended(self, record: Record, verdicts: Verdicts, trace_id: int = 0, at: float = 0.0) -> None:
+    def ended(self, record: RequestRecord, verdicts: Verdicts, trace_id: int = 0, at: float = 0.0) -> None:
         """Count one request of this class; one of a trace, as an example of it, `at` Unix seconds."""
         self._outcomes[record.outcome].inc()
         if record.outcome is _OK:
@@ -66,7 +66,7 @@ class ClassSeries:
         for verdict in verdicts:
             self._verdicts[verdict].inc()
 
-    def show(self, line: FairLine, promoted: int, now: float) -> None:
+    def show(self, line: FairQueue, promoted: int, now: float) -> None:
         """Bring the queue's gauges up to date. `promoted`: who went before more urgent ones since."""
         self.queued.set(len(line))
         self.oldest.set(0.0 if line.oldest is None else now - line.oldest)
@@ -92,17 +92,19 @@ class ClassSeries:
                 self._verdicts[slo, verdict] = child
 
 
-class ServiceSeries:
+class ServiceMetrics:
     """The children of one service."""
 
     def __init__(self, metrics: Metrics, service: ResolvedService) -> None:
         self._metrics, self._place = metrics, (place := (service.namespace, service.name))
-        self.classes = {name: ClassSeries(metrics, service, name) for name in RequestClass}
+        self.classes = {name: ClassMetrics(metrics, service, name) for name in RequestClass}
         self.in_flight: Gauge = metrics.gauge("paceline_requests_in_flight", *place)
         self.held = metrics.gauge("paceline_held_requests", *place)
         self.kept: Gauge = metrics.gauge("paceline_queue_kept_slots", *place)
-        self.workers = {state: metrics.gauge("paceline_upstream_workers", *place, state.value) for state in Standing}
-        self.circuits = {c: metrics.gauge("paceline_upstream_circuits", *place, c.value) for c in Circuit}
+        self.workers = {
+            state: metrics.gauge("paceline_upstream_workers", *place, state.value) for state in WorkerHealth
+        }
+        self.circuits = {c: metrics.gauge("paceline_upstream_circuits", *place, c.value) for c in BreakerState}
         self.prefix_bytes: Gauge = metrics.gauge("paceline_prefix_index_bytes", *place)
         self.diverted: dict[DivertReason, Counter] = {
             r: metrics.counter("paceline_diverted_requests_total", *place, r.value) for r in DivertReason
@@ -124,7 +126,7 @@ class ServiceSeries:
         self._resumed[reason].inc()
         self._gap.observe(gap)
 
-    def ended(self, record: Record, spent: dict[Phase, float]) -> None:
+    def ended(self, record: RequestRecord, spent: dict[Phase, float]) -> None:
         """Count one request that stood in the queue."""
         self._retries.inc(max(record.attempts - 1, 0))
         if record.cut is not None and record.outcome is not Outcome.CANCELLED:

@@ -19,10 +19,10 @@ from paceline_core.clock import Clock
 from paceline_core.registry import Outcome
 from paceline_core.telemetry.resource import resource
 from paceline_core.telemetry.span_queue import SpanQueue
-from paceline_gateway.requests.nouns import Record
+from paceline_gateway.requests.nouns import RequestRecord
 from paceline_gateway.requests.paths import EMBEDDINGS, RERANK, SCORE
 from paceline_gateway.telemetry import trace
-from paceline_gateway.telemetry.trace import Attempt, Ended, Trace
+from paceline_gateway.telemetry.trace import Attempt, FinishedRequest, Trace
 
 _OPERATIONS = {
     "/v1/chat/completions": "chat",
@@ -41,7 +41,7 @@ _FLAGS = TraceFlags(TraceFlags.SAMPLED)
 Attributes = dict[str, AttributeValue]
 
 
-class SpanWriter:
+class RequestSpanWriter:
     """Makes spans and queues them."""
 
     def __init__(self, queue: SpanQueue, about: Resource, clock: Clock) -> None:
@@ -65,7 +65,7 @@ class SpanWriter:
         """The trace of a request, if it is sampled; else what its worker hears of it."""
         return trace.begin(traceparent, ratio, self._draw())
 
-    def record(self, ended: Ended) -> None:
+    def record(self, ended: FinishedRequest) -> None:
         """Queue the spans of a request."""
         self._queue_all(_Spans(ended, self._about, self._clock))
 
@@ -81,7 +81,7 @@ class SpanWriter:
 class _Spans:
     """One request's."""
 
-    def __init__(self, ended: Ended, about: Resource, clock: Clock) -> None:
+    def __init__(self, ended: FinishedRequest, about: Resource, clock: Clock) -> None:
         self._ended = ended
         self._about = about
         self._zero = int((clock.utc().timestamp() - clock.monotonic()) * 1e9)
@@ -155,17 +155,17 @@ def _context(trace_id: int, span_id: int, *, remote: bool = False) -> SpanContex
     return SpanContext(trace_id, span_id, is_remote=remote, trace_flags=_FLAGS)
 
 
-def _operation(ended: Ended) -> str:
+def _operation(ended: FinishedRequest) -> str:
     return _OPERATIONS.get(ended.path, "generate_content")
 
 
-def _status(record: Record) -> Status:
+def _status(record: RequestRecord) -> Status:
     """What a client cancels or gets wrong is no error of ours."""
     fine = record.outcome in {Outcome.OK, Outcome.CANCELLED, Outcome.CLIENT_ERROR}
     return Status() if fine else Status(StatusCode.ERROR, record.outcome.value)
 
 
-def _attributes(ended: Ended) -> Attributes:
+def _attributes(ended: FinishedRequest) -> Attributes:
     record, meter = ended.record, ended.record.meter
     told: Attributes = {
         "gen_ai.operation.name": _operation(ended),

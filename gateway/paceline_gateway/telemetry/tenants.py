@@ -2,7 +2,7 @@
 
 from paceline_core.registry import Outcome
 from paceline_core.telemetry import Counter, Metrics
-from paceline_gateway.requests.nouns import Record
+from paceline_gateway.requests.nouns import RequestRecord
 
 LIMIT = 200
 OTHER = "_other"
@@ -21,7 +21,7 @@ class TenantSeries:
         self._labels: set[str] = set()
         self._overflow = metrics.counter("paceline_tenant_label_overflow_total")
 
-    def ended(self, record: Record) -> None:
+    def ended(self, record: RequestRecord) -> None:
         """Count one request."""
         label = self.label(record.tenant) if record.tenant else NOBODY
         self._request(label, record.outcome)

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
-from paceline_gateway.requests.nouns import Record
+from paceline_gateway.requests.nouns import RequestRecord
 
 _SAMPLED = 1
 _FORM = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[!-~]*)?")
@@ -95,17 +95,17 @@ def new_span_id() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FinishedRequest:
     """A sampled request that is over. `model` is the name that its service is asked for by."""
 
     trace: Trace
-    record: Record
+    record: RequestRecord
     request_id: str
     path: str
     model: str
 
 
-class Tracing(Protocol):
+class RequestTracing(Protocol):
     """Where traces begin and end."""
 
     @property
@@ -117,7 +117,7 @@ class Tracing(Protocol):
         """The trace of a request, if it is sampled; else what its worker hears of it, a header line or nothing."""
         ...
 
-    def record(self, ended: Ended) -> None:
+    def record(self, ended: FinishedRequest) -> None:
         """Queue the spans of a request; never waits, never raises."""
         ...
 
@@ -126,7 +126,7 @@ class Tracing(Protocol):
         ...
 
 
-class Off:
+class NoTracing:
     """Nothing is traced here; what a caller says is passed on."""
 
     dropped = 0
@@ -136,7 +136,7 @@ class Off:
         parent = read(traceparent) if traceparent else None
         return None, b"" if parent is None else parent.line()
 
-    def record(self, ended: Ended) -> None:
+    def record(self, ended: FinishedRequest) -> None:
         """Nothing is begun here."""
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class Off:
 
 
 def begin(traceparent: bytes, ratio: float, draw: float) -> tuple[Trace | None, bytes]:
-    """`Tracing.begin` where traces are made; `draw` in [0, 1)."""
+    """`RequestTracing.begin` where traces are made; `draw` in [0, 1)."""
     parent = read(traceparent) if traceparent else None
     if parent is None and not ratio:
         return None, b""

@@ -6,7 +6,7 @@ from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.registry import RequestClass
 from paceline_core.telemetry import Counter, Metrics
 from paceline_gateway.telemetry.tenants import TenantSeries
-from paceline_gateway.usage.nouns import NOTHING, Spent
+from paceline_gateway.usage.nouns import NOTHING, UsageAmount
 
 Key = tuple[str, RequestClass, str]
 Children = tuple[Counter, Counter, Counter, Counter]
@@ -19,11 +19,11 @@ class UsageSeries:
         self._metrics = metrics
         self._tenants = tenants
         self._children: dict[Key, Children] = {}
-        self._fresh: dict[Key, Spent] = {}
+        self._fresh: dict[Key, UsageAmount] = {}
         self._budgets: set[tuple[str, str]] = set()
         self._age = metrics.gauge("paceline_usage_checkpoint_age_seconds")
 
-    def charged(self, service: str, name: RequestClass, tenant: str, spent: Spent) -> None:
+    def charged(self, service: str, name: RequestClass, tenant: str, spent: UsageAmount) -> None:
         """Count a request's use; it is shown with the next scrape."""
         key = (service, name, self._tenants.label(tenant))
         self._fresh[key] = self._fresh.get(key, NOTHING) + spent
@@ -34,7 +34,7 @@ class UsageSeries:
             for key in [key for key in known if key[0] == service]:
                 del known[key]
 
-    def show(self, tenants: Iterable[ResolvedTenant], used: Callable[[str], Spent], age_s: float) -> None:
+    def show(self, tenants: Iterable[ResolvedTenant], used: Callable[[str], UsageAmount], age_s: float) -> None:
         """Bring the gauges up to date; `age_s` is that of the oldest use that is not stored."""
         self._age.set(age_s)
         self._tell()

@@ -20,7 +20,7 @@ MOST_S: Final = 1e9
 _PER_HOUR: Final = Decimal(3600 * 10**9)
 
 
-class Replica(NamedTuple):
+class PricedReplica(NamedTuple):
     """Where a request runs: requests at once, prompt tokens in a step, US dollars an hour."""
 
     step_time: StepTime
@@ -41,7 +41,7 @@ class Replica(NamedTuple):
         return (round(seconds * 1e9) * self.per_hour / _PER_HOUR).quantize(GRAIN)
 
 
-Part = tuple[Replica | None, int]
+Part = tuple[PricedReplica | None, int]
 """A replica, None where it is not known, and how many output tokens there were at the end of its part."""
 
 

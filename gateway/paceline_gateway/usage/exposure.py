@@ -14,27 +14,27 @@ from typing import Final
 
 from paceline_core.errors import RequestError
 from paceline_core.objects.resolved import ResolvedTenant
-from paceline_gateway.usage.ledger import Ledger
-from paceline_gateway.usage.nouns import NOTHING, Spent
+from paceline_gateway.usage.ledger import UsageLedger
+from paceline_gateway.usage.nouns import NOTHING, UsageAmount
 
 SLACK: Final = 0.1
 
 
-class Exposure:
+class BudgetExposure:
     """Of every tenant's open requests."""
 
     def __init__(self) -> None:
-        self._of: dict[str, Spent] = {}
-        self._requests: dict[int, tuple[str, Spent]] = {}
+        self._of: dict[str, UsageAmount] = {}
+        self._requests: dict[int, tuple[str, UsageAmount]] = {}
 
     def __len__(self) -> int:
         return len(self._requests)
 
-    def of(self, tenant: str) -> Spent:
+    def of(self, tenant: str) -> UsageAmount:
         """The most that a tenant's open requests may use beyond what they have reserved."""
         return self._of.get(tenant, NOTHING)
 
-    def add(self, request: int, tenant: str, beyond: Spent) -> None:
+    def add(self, request: int, tenant: str, beyond: UsageAmount) -> None:
         """A request may use so much more than it has reserved. `release` it in the end."""
         if beyond:
             self._requests[request] = (tenant, beyond)
@@ -49,7 +49,7 @@ class Exposure:
                 self._of[tenant] = rest
 
 
-def allows(tenant: ResolvedTenant, exposed: Spent, beyond: Spent, gateways: int) -> bool:
+def allows(tenant: ResolvedTenant, exposed: UsageAmount, beyond: UsageAmount, gateways: int) -> bool:
     """Whether one more may be exposed so far; one alone always may."""
     if not (exposed and beyond):
         return True
@@ -61,12 +61,12 @@ def allows(tenant: ResolvedTenant, exposed: Spent, beyond: Spent, gateways: int)
 
 
 def reserve(  # noqa: PLR0913, PLR0917 - all that it rests on
-    ledger: Ledger,
-    exposure: Exposure,
+    ledger: UsageLedger,
+    exposure: BudgetExposure,
     request: int,
     tenant: ResolvedTenant,
-    need: Spent,
-    most: Spent,
+    need: UsageAmount,
+    most: UsageAmount,
     gateways: int = 1,
 ) -> RequestError | None:
     """Reserve what a request is expected to need, or its most where too much is open; or say why there is too little.

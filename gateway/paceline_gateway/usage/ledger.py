@@ -20,7 +20,7 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_gateway.usage.entries import grown
 from paceline_gateway.usage.months import end_of, month_of
-from paceline_gateway.usage.nouns import NOTHING, ZERO, Spent, Stored, Write
+from paceline_gateway.usage.nouns import NOTHING, ZERO, StoredUsage, UsageAmount, UsageWrite
 
 
 @dataclass(slots=True, eq=False)
@@ -31,12 +31,12 @@ class _Account:
     (`stale`), only the next status can tell. `passed` is the version that the last good write replaced.
     """
 
-    stored: Stored | None = None
-    total: Spent = NOTHING
-    held: dict[str, Spent] = field(default_factory=dict)
-    reserved: Spent = NOTHING
+    stored: StoredUsage | None = None
+    total: UsageAmount = NOTHING
+    held: dict[str, UsageAmount] = field(default_factory=dict)
+    reserved: UsageAmount = NOTHING
     since: float | None = None
-    sent: Write | None = None
+    sent: UsageWrite | None = None
     sent_at: float = 0.0
     flying: bool = False
     doubted: bool = False
@@ -44,14 +44,14 @@ class _Account:
     passed: str = ""
 
 
-class Ledger:
+class UsageLedger:
     """`gateway` names this gateway's entries."""
 
     def __init__(self, gateway: str, moment: datetime) -> None:
         self.gateway = gateway
         self.month = month_of(moment)
         self._accounts: dict[str, _Account] = {}
-        self._reservations: dict[int, tuple[_Account, Spent]] = {}
+        self._reservations: dict[int, tuple[_Account, UsageAmount]] = {}
 
     def roll(self, moment: datetime) -> None:
         """Turn the page when the month is over. What is charged from now on counts for the new one."""
@@ -61,7 +61,7 @@ class Ledger:
             for account in self._accounts.values():
                 account.total = NOTHING if account.stored is None else account.stored.total(month)
 
-    def reserve(self, request: int, tenant: ResolvedTenant, need: Spent) -> RequestError | None:
+    def reserve(self, request: int, tenant: ResolvedTenant, need: UsageAmount) -> RequestError | None:
         """Set aside what a request may use of a monthly budget, or say why not. `release` it in the end."""
         if not tenant.budgeted:
             return None
@@ -73,7 +73,7 @@ class Ledger:
             self._reservations[request] = (account, need)
         return refusal
 
-    def exhausted(self, tenant: ResolvedTenant, least: Spent) -> RequestError | None:
+    def exhausted(self, tenant: ResolvedTenant, least: UsageAmount) -> RequestError | None:
         """Why not even so little fits into a monthly budget; None where it does."""
         if not tenant.budgeted:
             return None
@@ -86,7 +86,7 @@ class Ledger:
             account, need = found
             account.reserved -= need
 
-    def charged(self, tenant: str, spent: Spent, now: float) -> None:
+    def charged(self, tenant: str, spent: UsageAmount, now: float) -> None:
         """A request has used so much. Of a tenant that does not exist any more nothing is kept."""
         account = self._accounts.get(tenant)
         if account is None or not spent:
@@ -95,17 +95,17 @@ class Ledger:
         if account.since is None:
             account.since = now
 
-    def used(self, tenant: str) -> Spent:
+    def used(self, tenant: str) -> UsageAmount:
         """This month's use, by all gateways as far as is known."""
         account = self._accounts.get(tenant)
         return NOTHING if account is None else account.total + account.held.get(self.month, NOTHING)
 
-    def reserved(self, tenant: str) -> Spent:
+    def reserved(self, tenant: str) -> UsageAmount:
         """What the open requests here may use of a budget; nothing where there is none."""
         account = self._accounts.get(tenant)
         return NOTHING if account is None else account.reserved
 
-    def seen(self, tenant: str, stored: Stored) -> None:
+    def seen(self, tenant: str, stored: StoredUsage) -> None:
         """The API server has this of a tenant. What a good write has replaced since is not news."""
         account = self._accounts.setdefault(tenant, _Account())
         if stored.version and stored.version == account.passed:
@@ -132,7 +132,7 @@ class Ledger:
         ]
         return [tenant for _, tenant in sorted(found)]
 
-    def begin(self, tenant: str, moment: datetime, now: float) -> Write | None:
+    def begin(self, tenant: str, moment: datetime, now: float) -> UsageWrite | None:
         """What to write; None if there is nothing, or what is there is not known. End it with one of the next three."""
         account = self._accounts.get(tenant)
         if account is None or account.stored is None or not _may_write(account):
@@ -143,7 +143,7 @@ class Ledger:
                 account.since = None
                 return None
             entries = grown(account.stored.entries, self.gateway, delta, moment)
-            account.sent = Write(account.stored.version, month_of(moment), delta, entries)
+            account.sent = UsageWrite(account.stored.version, month_of(moment), delta, entries)
             account.sent_at = now
         account.flying = True
         return account.sent
@@ -156,7 +156,7 @@ class Ledger:
         write, stored = account.sent, account.stored
         account.passed = write.version
         if stored is not None and stored.version == write.version:
-            account.stored = Stored("", write.entries)
+            account.stored = StoredUsage("", write.entries)
             account.total = account.stored.total(self.month)
         self._done(account, write)
 
@@ -185,15 +185,15 @@ class Ledger:
             if account.since is not None:
                 yield tenant, now - account.since
 
-    def _resolve(self, account: _Account, write: Write, stored: Stored) -> None:
+    def _resolve(self, account: _Account, write: UsageWrite, stored: StoredUsage) -> None:
         """A later status than the one that the write was reckoned from: does it have the write?"""
-        intended = Stored("", write.entries).own(self.gateway)
+        intended = StoredUsage("", write.entries).own(self.gateway)
         if stored.own(self.gateway) == intended:
             self._done(account, write)
         elif not account.flying:
             account.sent, account.doubted, account.stale = None, False, False
 
-    def _done(self, account: _Account, write: Write) -> None:
+    def _done(self, account: _Account, write: UsageWrite) -> None:
         """Hold no longer what is stored; what came meanwhile is as old as the write at most."""
         held = {month: spent - write.delta.get(month, NOTHING) for month, spent in account.held.items()}
         account.held = {month: spent for month, spent in held.items() if spent}
@@ -207,7 +207,7 @@ def _may_write(account: _Account) -> bool:
     return account.stored is not None and bool(account.stored.version)
 
 
-def _over(tenant: ResolvedTenant, due: Spent, need: Spent, month: str) -> RequestError | None:
+def _over(tenant: ResolvedTenant, due: UsageAmount, need: UsageAmount, month: str) -> RequestError | None:
     tokens, dollars = tenant.monthly_tokens, tenant.monthly_dollars
     if tokens is not None and due.tokens + need.tokens > tokens:
         left = f"Of your monthly budget of {tokens} tokens {max(tokens - due.tokens, 0)} are left"

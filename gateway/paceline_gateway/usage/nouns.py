@@ -14,7 +14,7 @@ ZERO: Final = Decimal(0)
 
 
 @dataclass(slots=True, unsafe_hash=True)
-class Spent:
+class UsageAmount:
     """An amount of use. Never changed, and not frozen: each request makes several, at a fourth of the time so."""
 
     requests: int = 0
@@ -30,16 +30,16 @@ class Spent:
     def __bool__(self) -> bool:
         return bool(self.requests or self.input_tokens or self.output_tokens or self.dollars)
 
-    def __add__(self, other: "Spent") -> "Spent":
-        return Spent(
+    def __add__(self, other: "UsageAmount") -> "UsageAmount":
+        return UsageAmount(
             self.requests + other.requests,
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.dollars + other.dollars,
         )
 
-    def __sub__(self, other: "Spent") -> "Spent":
-        return Spent(
+    def __sub__(self, other: "UsageAmount") -> "UsageAmount":
+        return UsageAmount(
             self.requests - other.requests,
             self.input_tokens - other.input_tokens,
             self.output_tokens - other.output_tokens,
@@ -47,37 +47,37 @@ class Spent:
         )
 
 
-NOTHING: Final = Spent()
+NOTHING: Final = UsageAmount()
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class UsageEntry:
     """What a gateway, or all that are gone, counted in a month (`2026-11`). `time`: RFC 3339, when it last grew."""
 
     gateway: str
     month: str
-    spent: Spent
+    spent: UsageAmount
     time: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredUsage:
     """What the API server has of a tenant. `version` guards the next write; empty while the current one is unknown."""
 
     version: str
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[UsageEntry, ...] = ()
 
-    def total(self, month: str) -> Spent:
+    def total(self, month: str) -> UsageAmount:
         """Of all gateways together."""
         return sum((entry.spent for entry in self.entries if entry.month == month), NOTHING)
 
-    def own(self, gateway: str) -> dict[str, Spent]:
+    def own(self, gateway: str) -> dict[str, UsageAmount]:
         """What one gateway has there, by month."""
         return {entry.month: entry.spent for entry in self.entries if entry.gateway == gateway}
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class UsageWrite:
     """One guarded change of a tenant's status: `delta` by month is added to the writer's own entries.
 
     `entries` is everything as it shall be.
@@ -85,5 +85,5 @@ class Write:
 
     version: str
     month: str
-    delta: Mapping[str, Spent]
-    entries: tuple[Entry, ...]
+    delta: Mapping[str, UsageAmount]
+    entries: tuple[UsageEntry, ...]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from paceline_kernels.add_rmsnorm.kernel import add_rmsnorm_kernel
-from paceline_kernels.checks import expect
+from paceline_kernels.checks import check_tensor
 from paceline_kernels.sizes import power_of_2
 
 
@@ -40,12 +40,12 @@ def add_rmsnorm(
 
     Without x only the norm. `out` is any floating type; if none is given, x's.
     """
-    expect("residual", residual, -1, -1)
+    check_tensor("residual", residual, -1, -1)
     tokens, hidden = residual.shape
     out = torch.empty_like(residual if x is None else x) if out is None else out
     for name, tensor in (("x", residual if x is None else x), ("out", out)):
-        expect(name, tensor, tokens, hidden)
-    expect("weight", weight, hidden)
+        check_tensor(name, tensor, tokens, hidden)
+    check_tensor("weight", weight, hidden)
     for name, tensor in (("residual", residual), ("weight", weight)):
         if tensor.dtype != torch.float32:
             raise ValueError(f"{name} is {tensor.dtype}; it has to be float32")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paceline_kernels.checks import expect
+from paceline_kernels.checks import check_tensor
 from paceline_kernels.copy_blocks.kernel import move_kernel
 from paceline_kernels.sizes import ceil_div, power_of_2
 
@@ -29,7 +29,7 @@ def copy_blocks(pool: Tensor, pairs: Tensor, *, launch: Launch | None = None) ->
 
     pairs [n, 2] int64 on the device. All at once: no pair may write what another reads or writes (see `waves`).
     """
-    expect("pairs", pairs, -1, 2)
+    check_tensor("pairs", pairs, -1, 2)
     words = _words("pool", pool)
     _move(words, words, pairs[:, 0], pairs[:, 1], launch)
 
@@ -87,7 +87,7 @@ def _words(name: str, tensor: Tensor) -> Tensor:
 
 
 def _staged(pool: Tensor, pages: Tensor, staging: Tensor) -> tuple[Tensor, Tensor]:
-    expect("pages", pages, -1)
+    check_tensor("pages", pages, -1)
     shape = (len(pages), pool.shape[0], *pool.shape[2:])
     if staging.shape != shape or staging.dtype != pool.dtype:
         raise ValueError(f"staging is {staging.dtype} {list(staging.shape)}; {pool.dtype} {list(shape)} is needed")

@@ -8,7 +8,7 @@ and who read its target. So within a group no page is written that another copy 
 from collections.abc import Iterable
 
 
-def waves(pairs: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+def independent_batches(pairs: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
     """Groups of (source, target), in order; within a group in the list's. A page copied to itself is left out.
 
     A number names a place, not only a page of the device: number host slots behind the pages, and one list may hold

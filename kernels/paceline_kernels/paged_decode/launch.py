@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paceline_kernels.checks import expect, expect_pages
+from paceline_kernels.checks import check_tensor, expect_pages
 from paceline_kernels.merge_splits.launch import merge_splits
 from paceline_kernels.paged_decode.kernel import decode_kernel
-from paceline_kernels.paging import Pages, Rule, Sequences
+from paceline_kernels.paging import AttentionMask, Pages, Sequences
 from paceline_kernels.sizes import power_of_2
 from paceline_kernels.work_list.launch import Work
 
@@ -86,7 +86,7 @@ def paged_decode(
     query: Tensor,
     pages: Pages,
     sequences: Sequences,
-    rule: Rule,
+    rule: AttentionMask,
     work: Work,
     *,
     sink_logits: Tensor | None = None,
@@ -105,9 +105,9 @@ def paged_decode(
         raise ValueError(f"out: {tuple(out.shape)} and query: {tuple(query.shape)} are not contiguous and alike")
     _, queries, heads, head_dim = query.shape
     if lse is not None:
-        expect("lse", lse, *query.shape[:3])
+        check_tensor("lse", lse, *query.shape[:3])
     if sink_logits is not None:
-        expect("sink_logits", sink_logits, heads)
+        check_tensor("sink_logits", sink_logits, heads)
     rows = heads // pages.kv_heads * queries
     launch = launch or launch_for(query.dtype, pages.data.dtype, head_dim, rows)
     decode_kernel[(work.programs,)](

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paceline_kernels.paging import Pages, Rule, Sequences
+from paceline_kernels.paging import AttentionMask, Pages, Sequences
 
 
 def paged_attention(
-    query: Tensor, pages: Pages, sequences: Sequences, rule: Rule, sink_logits: Tensor | None = None
+    query: Tensor, pages: Pages, sequences: Sequences, rule: AttentionMask, sink_logits: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Out [S, Q, H, D] and the natural logarithm of the sums [S, Q, H] for queries [S, Q, H, D].
 
@@ -35,10 +35,10 @@ class Context:
     own: Tensor
     seen: Tensor
     slots: Tensor
-    rule: Rule
+    rule: AttentionMask
 
     @classmethod
-    def of(cls, sequences: Sequences, number: int, rule: Rule, page_tokens: int, queries: int) -> "Context":
+    def of(cls, sequences: Sequences, number: int, rule: AttentionMask, page_tokens: int, queries: int) -> "Context":
         """Of the last `queries` tokens of this sequence."""
         device, length = sequences.table.device, int(sequences.lengths[number])
         seen, head = torch.arange(length, device=device), rule.head(page_tokens)
@@ -67,7 +67,7 @@ class Context:
 
 
 def attend(
-    query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, rule: Rule, sink_logits: Tensor | None
+    query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, rule: AttentionMask, sink_logits: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Out [Q, H, D] and lse [Q, H] for queries [Q, H, D], keys, values [kv heads, T, D], what sees what [Q, T]."""
     grouped = query.view(len(query), len(keys), -1, query.shape[-1])

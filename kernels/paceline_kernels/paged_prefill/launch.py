@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from paceline_kernels.checks import expect, expect_pages
+from paceline_kernels.checks import check_tensor, expect_pages
 from paceline_kernels.paged_prefill.kernel import prefill_kernel
 from paceline_kernels.paged_prefill.tiles import ROWS, Tiles
-from paceline_kernels.paging import Pages, Rule, Sequences
+from paceline_kernels.paging import AttentionMask, Pages, Sequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def paged_prefill(
     starts: Tensor,
     pages: Pages,
     sequences: Sequences,
-    rule: Rule,
+    rule: AttentionMask,
     tiles: Tiles,
     *,
     sink_logits: Tensor | None = None,
@@ -130,17 +130,17 @@ def _check_pages(query: Tensor, pages: Pages, sink_logits: Tensor | None) -> Non
     if heads % pages.kv_heads:
         raise ValueError(f"query: {heads} heads are no multiple of {pages.kv_heads} kv heads")
     if sink_logits is not None:
-        expect("sink_logits", sink_logits, heads)
+        check_tensor("sink_logits", sink_logits, heads)
 
 
-def _check_rule(rule: Rule) -> None:
+def _check_rule(rule: AttentionMask) -> None:
     if rule.scale <= 0:  # the greatest score is found before the scale is multiplied in
         raise ValueError(f"rule: a scale of {rule.scale}; it must be above 0")
 
 
 def _check(query: Tensor, starts: Tensor, sequences: Sequences, out: Tensor, lse: Tensor | None) -> None:
-    expect("query", query, -1, -1, -1)
-    expect("out", out, *query.shape)
-    expect("starts", starts, len(sequences) + 1)
+    check_tensor("query", query, -1, -1, -1)
+    check_tensor("out", out, *query.shape)
+    check_tensor("starts", starts, len(sequences) + 1)
     if lse is not None:
-        expect("lse", lse, *out.shape[:-1])
+        check_tensor("lse", lse, *out.shape[:-1])

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from paceline_kernels.paged_decode.reference import Context, attend
-from paceline_kernels.paging import Pages, Rule, Sequences
+from paceline_kernels.paging import AttentionMask, Pages, Sequences
 
 
 def paged_prefill(
@@ -14,7 +14,7 @@ def paged_prefill(
     starts: Tensor,
     pages: Pages,
     sequences: Sequences,
-    rule: Rule,
+    rule: AttentionMask,
     *,
     sink_logits: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:

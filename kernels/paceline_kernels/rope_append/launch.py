@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paceline_kernels.checks import expect, expect_pages
+from paceline_kernels.checks import check_tensor, expect_pages
 from paceline_kernels.paging import Pages
 from paceline_kernels.rope_append.kernel import rope_append_kernel
 from paceline_kernels.rope_append.narrow import LEAST, LIMITS
@@ -50,7 +50,7 @@ def rope_append(
     nowhere. Norm weights [head_dim] float32, both or none. No slot twice but -1.
     """
     _check_pages(pages)
-    expect("qkv", qkv, -1, -1)
+    check_tensor("qkv", qkv, -1, -1)
     (tokens, width), dim, kv_heads = qkv.shape, pages.head_dim, pages.kv_heads
     heads = width // dim - 2 * kv_heads
     if heads < 1 or width % dim:
@@ -58,7 +58,7 @@ def rope_append(
     _check_rows(cos, sin, slots, tokens, dim)
     _check_norms(query_norm, key_norm, dim)
     out = torch.empty((tokens, heads, dim), dtype=qkv.dtype, device=qkv.device) if out is None else out
-    expect("out", out, tokens, heads, dim)
+    check_tensor("out", out, tokens, heads, dim)
     launch = launch or launch_for(dim)
     block, kv_block = (min(launch.heads, power_of_2(count)) for count in (heads, kv_heads))
     parts = ceil_div(heads, block) + 2 * ceil_div(kv_heads, kv_block)
@@ -97,8 +97,8 @@ def _check_pages(pages: Pages) -> None:
 
 def _check_rows(cos: Tensor, sin: Tensor, slots: Tensor, tokens: int, dim: int) -> None:
     for name, tensor in (("cos", cos), ("sin", sin)):
-        expect(name, tensor, tokens, dim // 2)
-    expect("slots", slots, tokens)
+        check_tensor(name, tensor, tokens, dim // 2)
+    check_tensor("slots", slots, tokens)
     if slots.dtype != torch.int64:
         raise ValueError(f"slots are {slots.dtype}; they have to be int64")
 
@@ -108,4 +108,4 @@ def _check_norms(query_norm: Tensor | None, key_norm: Tensor | None, dim: int) -
         raise ValueError("query_norm and key_norm go together; pass both or none")
     for name, weight in (("query_norm", query_norm), ("key_norm", key_norm)):
         if weight is not None:
-            expect(name, weight, dim)
+            check_tensor(name, weight, dim)

@@ -9,13 +9,13 @@ LEAST = 1e-30
 """Below it nothing is told apart; it keeps a scale from being 0, so zeros stay zeros."""
 
 
-def narrow(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def quantize(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """[..., head_dim] -> numbers of `dtype` and their scales [...]: x = numbers * scales, but for rounding."""
     most = x.float().abs().amax(-1).clamp(min=LEAST)
     numbers = x.float() * (LIMITS[dtype] / most)[..., None]
     return (numbers.round() if dtype == torch.int8 else numbers).to(dtype), most / LIMITS[dtype]
 
 
-def widen(numbers: Tensor, scales: Tensor) -> Tensor:
+def dequantize(numbers: Tensor, scales: Tensor) -> Tensor:
     """The way back, in float32."""
     return numbers.float() * scales[..., None]

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from paceline_kernels.paging import Pages
-from paceline_kernels.rope_append.narrow import narrow
+from paceline_kernels.rope_append.narrow import quantize
 
 
 def rope_append(
@@ -49,4 +49,4 @@ def _write(pages: Pages, slots: Tensor, keys: Tensor, values: Tensor) -> None:
     if pages.scales is None:
         pages.data[page, :, :, place] = fresh.to(pages.data.dtype)
     else:
-        pages.data[page, :, :, place], pages.scales[page, :, :, place] = narrow(fresh, pages.data.dtype)
+        pages.data[page, :, :, place], pages.scales[page, :, :, place] = quantize(fresh, pages.data.dtype)

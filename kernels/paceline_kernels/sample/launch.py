@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from paceline_kernels.sample.kernel import draw_kernel, pick_kernel
-from paceline_kernels.sample.state import Drawn, State
+from paceline_kernels.sample.state import SampleOutput, SamplerState
 from paceline_kernels.sample.threshold_kernel import threshold_kernel
 from paceline_kernels.sizes import ceil_div, power_of_2
 
@@ -72,12 +72,12 @@ def sample(
     logits: Tensor,
     slots: Tensor,
     positions: Tensor,
-    state: State,
+    state: SamplerState,
     scratch: Scratch,
-    drawn: Drawn,
+    drawn: SampleOutput,
     *,
     launch: Launch | None = None,
-) -> Drawn:
+) -> SampleOutput:
     """One token for each row of `logits` [rows, vocab], for the request in its slot; its slot's count of it goes up.
 
     `slots` [rows] int32, each slot at most once, -1: no request. `positions` [rows] int32: tokens that the request has
@@ -110,7 +110,13 @@ def sample(
 
 
 def _check(
-    logits: Tensor, slots: Tensor, positions: Tensor, state: State, scratch: Scratch, drawn: Drawn, launch: Launch
+    logits: Tensor,
+    slots: Tensor,
+    positions: Tensor,
+    state: SamplerState,
+    scratch: Scratch,
+    drawn: SampleOutput,
+    launch: Launch,
 ) -> None:
     rows, vocab = logits.shape
     if vocab != state.vocab:

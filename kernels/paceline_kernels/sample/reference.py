@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from paceline_kernels.sample.state import FROM_PROMPT, GREEDY, MOST, NUMBERS, WHOLE, Drawn, State
+from paceline_kernels.sample.state import FROM_PROMPT, GREEDY, MOST, NUMBERS, WHOLE, SampleOutput, SamplerState
 
 TOKEN = 0
 """The purpose of noise that draws tokens."""
@@ -19,7 +19,7 @@ ROUNDS = 10
 _LOW = (1 << 32) - 1
 
 
-def sample(logits: Tensor, slots: Tensor, positions: Tensor, state: State, drawn: Drawn) -> Drawn:
+def sample(logits: Tensor, slots: Tensor, positions: Tensor, state: SamplerState, drawn: SampleOutput) -> SampleOutput:
     """One token per row of `logits` [rows, vocab] for the request in its slot, and its note in the slot's counts.
 
     `slots` [rows] int32, each slot at most once, -1: no request, token 0. `positions` [rows] int32: tokens that the
@@ -66,7 +66,7 @@ def filtered(scores: Tensor, temperature: float, min_p: float, top_k: int, top_p
 class _Request:
     """What a slot says, under its names."""
 
-    def __init__(self, state: State, slot: int, position: int) -> None:
+    def __init__(self, state: SamplerState, slot: int, position: int) -> None:
         self.state, self.slot, self.position = state, slot, position
         self.numbers: dict[str, float] = dict(zip(NUMBERS, state.numbers[slot].tolist(), strict=True))
         self.whole: dict[str, int] = dict(zip(WHOLE, state.whole[slot].tolist(), strict=True))
@@ -82,7 +82,7 @@ class _Request:
         return stops or self.position + 1 >= self.whole["end"]
 
 
-def _sample(row: Tensor, request: _Request, drawn: Drawn, place: int) -> None:
+def _sample(row: Tensor, request: _Request, drawn: SampleOutput, place: int) -> None:
     scores = _adjusted(row, request)
     drawn.best[place] = best = scores.max()  # NaN if one is
     if not best.isfinite():
@@ -128,7 +128,7 @@ def _choose(scores: Tensor, request: _Request) -> int:
     return int((scores == scores.max()).nonzero()[0])
 
 
-def _tell(row: Tensor, token: int, top: int, drawn: Drawn, place: int) -> None:
+def _tell(row: Tensor, token: int, top: int, drawn: SampleOutput, place: int) -> None:
     logprobs = row - row.logsumexp(0)
     drawn.logprob[place] = logprobs[token]
     order = row.sort(descending=True, stable=True).indices[:top]

@@ -24,9 +24,9 @@ TOP = 20
 GREEDY = 1e-5
 """Below this temperature the best token is taken."""
 NUMBERS = ("temperature", "min_p", "top_p", "repetition", "frequency", "presence")
-"""Columns of `State.numbers`."""
+"""Columns of `SamplerState.numbers`."""
 WHOLE = ("seed", "choice", "top_k", "logprobs", "least", "end", "biases", "stops")
-"""Columns of `State.whole`."""
+"""Columns of `SamplerState.whole`."""
 FROM_PROMPT = -(1 << 15)
 """The bit of a count that says that the token is in the prompt; the others count the output, up to MOST."""
 MOST = (1 << 15) - 1
@@ -37,7 +37,7 @@ WORDS = sum(_WIDTHS)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SamplingParams:
     """How a request's tokens are chosen; as `messages.Sampling` says it.
 
     `stop_ids` end it, but cannot be drawn while it has fewer than `least` tokens (prompt and min_tokens). It ends with
@@ -65,13 +65,13 @@ class Asked:
         return self.repetition != 1.0 or self.frequency != 0.0 or self.presence != 0.0
 
 
-def fits(asked: Asked) -> bool:
+def fits(asked: SamplingParams) -> bool:
     """Whether the device can draw for it."""
     return len(asked.bias) <= BIASES and len(asked.stop_ids) <= STOPS and asked.logprobs <= TOP
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SamplerState:
     """What was asked, [slots, WORDS] of 8 bytes in one piece (`packed`), and `counts` [slots, vocab] int16.
 
     Views of a slot's words: `numbers` [slots, NUMBERS] float64, `whole` [slots, WHOLE] int64, `stop_ids` [slots, STOPS]
@@ -88,7 +88,7 @@ class State:
     counts: Tensor
 
     @classmethod
-    def empty(cls, slots: int, vocab: int, device: torch.device | str) -> "State":
+    def empty(cls, slots: int, vocab: int, device: torch.device | str) -> "SamplerState":
         """Room for so many requests; `counts` take the most of it, 2 bytes a token id of each slot."""
         packed = torch.zeros(slots, WORDS, dtype=torch.int64, device=device)
         return cls(packed, *_views(packed), torch.zeros(slots, vocab, dtype=torch.int16, device=device))
@@ -98,7 +98,7 @@ class State:
         """Token ids that the model has."""
         return self.counts.shape[1]
 
-    def join(self, slot: int, asked: Asked, prompt: Sequence[int] = (), output: Sequence[int] = ()) -> None:
+    def join(self, slot: int, asked: SamplingParams, prompt: Sequence[int] = (), output: Sequence[int] = ()) -> None:
         """A request takes the slot, with what it has produced so far: when it is new, preempted or resumed.
 
         The device gets it behind what its stream has to do; the host waits for nothing. Raises ValueError when it does
@@ -125,7 +125,7 @@ def tally(prompt: Sequence[int], output: Sequence[int], vocab: int) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class SampleOutput:
     """What `sample` leaves of each row, in one piece of memory (`packed`) so that one copy brings it to the host.
 
     `tokens` [rows] int64. `stopped` [rows] bool: the request is over with it. `best` [rows] float32: the best adjusted
@@ -143,12 +143,12 @@ class Drawn:
     stopped: Tensor
 
     @classmethod
-    def empty(cls, rows: int, device: torch.device | str, *, pinned: bool = False) -> "Drawn":
+    def empty(cls, rows: int, device: torch.device | str, *, pinned: bool = False) -> "SampleOutput":
         """On the device, or (pinned) on the host to copy it to."""
         return cls.of(torch.zeros(rows * _ROW_BYTES, dtype=torch.uint8, device=device, pin_memory=pinned), rows)
 
     @classmethod
-    def of(cls, packed: Tensor, rows: int) -> "Drawn":
+    def of(cls, packed: Tensor, rows: int) -> "SampleOutput":
         """The fields of such a piece of memory."""
         sizes = [8 * rows, 4 * rows, 4 * rows, 4 * TOP * rows, 4 * TOP * rows, rows]
         tokens, logprob, best, ids, logprobs, stopped = torch.split(packed, sizes)
@@ -173,7 +173,7 @@ def _views(packed: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     return numbers.view(torch.float64), whole, stop_ids.view(narrow), bias_ids.view(narrow), biases.view(torch.float64)
 
 
-def _words(asked: Asked, vocab: int) -> Tensor:
+def _words(asked: SamplingParams, vocab: int) -> Tensor:
     """A slot's words, without those for biases where there are none."""
     bias = sorted((token, value) for token, value in asked.bias.items() if 0 <= token < vocab)
     stops = sorted(token for token in asked.stop_ids if 0 <= token < vocab)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paceline_kernels.checks import expect
+from paceline_kernels.checks import check_tensor
 from paceline_kernels.silu_mul.kernel import silu_mul_kernel
 from paceline_kernels.sizes import ceil_div
 
@@ -25,12 +25,12 @@ def launch_for(dtype: torch.dtype) -> Launch:
 
 def silu_mul(gate_up: Tensor, *, out: Tensor | None = None, launch: Launch | None = None) -> Tensor:
     """[tokens, 2 * ffn] (gate, up) -> silu(gate) * up [tokens, ffn], computed in float32; `out`'s type is free."""
-    expect("gate_up", gate_up, -1, -1)
+    check_tensor("gate_up", gate_up, -1, -1)
     tokens, ffn = len(gate_up), gate_up.shape[1] // 2
     if gate_up.shape[1] % 2:
         raise ValueError(f"gate_up has rows of {gate_up.shape[1]}; gate and up are equally long")
     out = torch.empty((tokens, ffn), dtype=gate_up.dtype, device=gate_up.device) if out is None else out
-    expect("out", out, tokens, ffn)
+    check_tensor("out", out, tokens, ffn)
     launch = launch or launch_for(gate_up.dtype)
     if out.numel():
         grid = (tokens, ceil_div(ffn, launch.block))

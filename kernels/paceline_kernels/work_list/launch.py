@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paceline_kernels.paging import PAGE_TOKENS, Rule, Sequences
+from paceline_kernels.paging import PAGE_TOKENS, AttentionMask, Sequences
 from paceline_kernels.sizes import ceil_div, power_of_2
 from paceline_kernels.work_list.kernel import plan_kernel
 from paceline_kernels.work_list.reference import ENTRY, LIVE
@@ -83,7 +83,7 @@ class Work:
         return min(self.tile, page_tokens)
 
 
-def plan_work(sequences: Sequences, page_tokens: int, rule: Rule, work: Work, queries: int = 1) -> None:
+def plan_work(sequences: Sequences, page_tokens: int, rule: AttentionMask, work: Work, queries: int = 1) -> None:
     """Share the contexts of a step among the programs; once for each rule, before its layers, for `queries` a sequence.
 
     A length of 0 is no work. Lengths and dropped pages are read on the device.

@@ -12,7 +12,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from paceline_kernels.paging import Rule, Sequences
+from paceline_kernels.paging import AttentionMask, Sequences
 
 ENTRY = ("count", "segment", "tile", "page", "sequence", "length", "tiles", "dropped")
 """What a program starts with: so many tiles, from this one of `segment` on, which lies in `page` of the pool.
@@ -34,12 +34,12 @@ class Split:
     least: int
 
 
-def first_tiles(rule: Rule, tile: int) -> int:
+def first_tiles(rule: AttentionMask, tile: int) -> int:
     """Tiles that hold the first tokens; 0 without a window."""
     return 0 if rule.window is None else -(-rule.first // tile)
 
 
-def tiles_in_sight(length: int, queries: int, rule: Rule, tile: int) -> int:
+def tiles_in_sight(length: int, queries: int, rule: AttentionMask, tile: int) -> int:
     """Of one head, for queries that are the last `queries` tokens of `length`."""
     count = -(-length // tile)
     if rule.window is None:
@@ -49,7 +49,9 @@ def tiles_in_sight(length: int, queries: int, rule: Rule, tile: int) -> int:
     return head + count - max(begin, head)
 
 
-def plan(sequences: Sequences, page_tokens: int, rule: Rule, split: Split, queries: int = 1) -> tuple[Tensor, Tensor]:
+def plan(
+    sequences: Sequences, page_tokens: int, rule: AttentionMask, split: Split, queries: int = 1
+) -> tuple[Tensor, Tensor]:
     """Entries [programs, 8] and live [live sequences, 4] as `ENTRY` and `LIVE` name them; idle programs are zeros."""
     lengths, dropped = sequences.lengths.tolist(), sequences.dropped.tolist()
     sizes = [tiles_in_sight(length, queries, rule, split.tile) for length in lengths]
@@ -69,6 +71,6 @@ def plan(sequences: Sequences, page_tokens: int, rule: Rule, split: Split, queri
     return entries, torch.tensor(live, dtype=torch.int32).view(-1, len(LIVE))
 
 
-def text_tile(tile: int, length: int, tiles: int, rule: Rule, size: int) -> int:
+def text_tile(tile: int, length: int, tiles: int, rule: AttentionMask, size: int) -> int:
     """The number in the text of a tile in sight: those behind the head follow a gap."""
     return tile if tile < first_tiles(rule, size) else tile - tiles - -length // size

@@ -3,7 +3,7 @@
 from paceline_operator.plans.drift import differs
 from paceline_operator.plans.due import status_due
 from paceline_operator.plans.keys import REGISTRY, SIGNERS, plan_keys
-from paceline_operator.plans.names import Names
+from paceline_operator.plans.names import ModelNameIndex
 from paceline_operator.plans.namespace import plan_namespace
 from paceline_operator.plans.observe import observe_child, pod_trouble
 from paceline_operator.plans.others import plan_profile, plan_route, plan_tenant
@@ -12,7 +12,7 @@ from paceline_operator.plans.service import plan_service
 __all__ = [
     "REGISTRY",
     "SIGNERS",
-    "Names",
+    "ModelNameIndex",
     "differs",
     "observe_child",
     "plan_keys",

@@ -20,7 +20,7 @@ _SYSTEM: Final = "kube-controller-manager"
 Fields = Mapping[str, Any]
 
 
-def additions(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def foreign_fields(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """By manager the fields below `spec` that it added, in the words of a manifest; the first few of each."""
     entries = [one for one in metadata.get("managedFields") or () if not one.get("subresource")]
     ours = [_spec(one) for one in entries if one.get("manager") in _OURS]

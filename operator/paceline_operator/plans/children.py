@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from paceline_core.kube.cluster import Key, Manifest
+from paceline_core.kube.cluster import Manifest, ObjectKey
 from paceline_core.launch import build
 from paceline_core.objects.naming import (
     ANNOTATION_UPGRADE,
@@ -24,7 +24,7 @@ from paceline_core.objects.naming import (
 )
 from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 from paceline_core.objects.service import InferenceService
-from paceline_operator.nouns import Child, Live, Settings
+from paceline_operator.nouns import DesiredChild, ObservedChild, Settings
 from paceline_operator.plans.marks import INPUTS, PORT, PORT_NAME, RENDERED, owner_reference, service_labels
 from paceline_operator.plans.pod import BINDING, pod_template
 
@@ -33,7 +33,7 @@ PULL_S: Final = 300
 _HISTORY: Final = 2
 
 
-def workers_service(service: ResolvedService) -> Child:
+def workers_service(service: ResolvedService) -> DesiredChild:
     """The headless Service whose EndpointSlices name every worker."""
     spec = {
         "clusterIP": "None",
@@ -43,7 +43,7 @@ def workers_service(service: ResolvedService) -> Child:
     return _child("Service", "v1", workers_service_name(service.name), service, spec)
 
 
-def disruption_budget(service: ResolvedService) -> Child:
+def disruption_budget(service: ResolvedService) -> DesiredChild:
     """At most one ready worker of a service is evicted at a time; one that is not ready never stands in the way."""
     spec = {
         "maxUnavailable": 1,
@@ -53,7 +53,7 @@ def disruption_budget(service: ResolvedService) -> Child:
     return _child("PodDisruptionBudget", "policy/v1", workers_service_name(service.name), service, spec)
 
 
-def deployment(service: ResolvedService, pool: ResolvedPool, template: Manifest, inputs: str) -> Child:
+def deployment(service: ResolvedService, pool: ResolvedPool, template: Manifest, inputs: str) -> DesiredChild:
     """A pool's Deployment around a template that was rendered now or long ago."""
     selector = selector_labels(service.name, pool.name)
     probe = template["spec"]["containers"][0]["startupProbe"]
@@ -82,7 +82,7 @@ def render(
     return pod_template(launch, pool, settings, spec.get("nodeSelector") or {})
 
 
-def remembered(live: Live | None, inputs: str) -> Manifest | None:
+def remembered(live: ObservedChild | None, inputs: str) -> Manifest | None:
     """The template that was rendered of the same inputs, if it can be read."""
     if live is None or live.inputs != inputs:
         return None
@@ -116,7 +116,7 @@ def inputs_of(service: InferenceService, resolved: ResolvedService, index: int) 
     return hashlib.sha256(orjson.dumps(written, option=orjson.OPT_SORT_KEYS)).hexdigest()[:20]
 
 
-def _child(kind: str, api_version: str, name: str, service: ResolvedService, spec: Manifest) -> Child:
+def _child(kind: str, api_version: str, name: str, service: ResolvedService, spec: Manifest) -> DesiredChild:
     body = {
         "apiVersion": api_version,
         "kind": kind,
@@ -128,7 +128,7 @@ def _child(kind: str, api_version: str, name: str, service: ResolvedService, spe
         },
         "spec": spec,
     }
-    return Child(kind, Key(service.namespace, name), body)
+    return DesiredChild(kind, ObjectKey(service.namespace, name), body)
 
 
 def _steps(service: ResolvedService) -> dict[str, str | int]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from paceline_operator.nouns import Child, Live
+from paceline_operator.nouns import DesiredChild, ObservedChild
 
 _MERGE_KEYS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "ownerReferences": (("uid",),),
@@ -29,7 +29,7 @@ _MERGE_KEYS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 _WHOLE: Final = frozenset(("selector", "podSelector", "nodeSelector", "ingress"))
 
 
-def differs(desired: Child, live: Live) -> bool:
+def differs(desired: DesiredChild, live: ObservedChild) -> bool:
     """Whether an apply of `desired` would change `live`."""
     return not _holds(_stated(desired.body), orjson.loads(live.content), "")
 

@@ -20,8 +20,8 @@ Status = Mapping[str, Any]
 def status_due(before: Status, after: Status, *, now: float, held_until: float, written: float | None) -> float | None:
     """Seconds until `after` should be written: 0 for now, None when `before` says the same.
 
-    `held_until`: when a first status that is not final may be told (see `hold_s`); `written`: when the status was last
-    written, if it was by this process.
+    `held_until`: when a first status that is not final may be told (see `initial_delay_s`); `written`: when the status
+    was last written, if it was by this process.
     """
     if says_the_same(before, after):
         return None
@@ -32,7 +32,7 @@ def status_due(before: Status, after: Status, *, now: float, held_until: float, 
     return max(written + COALESCE_S - now, 0.0)
 
 
-def hold_s(crowd: int) -> float:
+def initial_delay_s(crowd: int) -> float:
     """How long after it was first seen a service that has not settled says nothing; `crowd` start at once."""
     return max(HOLD_S, crowd * TURN_S)
 

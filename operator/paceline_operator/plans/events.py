@@ -9,9 +9,9 @@ Hole: a scale by hand that the autoscaler moves before this process looks is not
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from paceline_core.kube.cluster import Event, Key
+from paceline_core.kube.cluster import Event, ObjectKey
 from paceline_core.objects.metadata import INFERENCE_SERVICE
-from paceline_operator.nouns import Action, Apply, Delete, Live, Place, View
+from paceline_operator.nouns import Action, Apply, Delete, ObjectRef, ObservedChild, ReconcileInput
 from paceline_operator.plans.status import owned, rolls
 
 CREATED, REPAIRED, REMOVED = "Created", "Repaired", "PoolRemoved"
@@ -21,15 +21,15 @@ OF_ACTIONS = frozenset((CREATED, REPAIRED, REMOVED))
 HPA = "kube-controller-manager"
 """The manager of a HorizontalPodAutoscaler, which tells its own Events."""
 Status = Mapping[str, Any]
-Seen = Mapping[Place, tuple[str, int, tuple[tuple[str, str], ...]]]
+Seen = Mapping[ObjectRef, tuple[str, int, tuple[tuple[str, str], ...]]]
 
 
 def events(
-    view: View, before: Status, written: Status | None, actions: Sequence[Action], *, repairs: bool
+    view: ReconcileInput, before: Status, written: Status | None, actions: Sequence[Action], *, repairs: bool
 ) -> tuple[Event, ...]:
     """At most one for all that is made, one for each repair, removal, scale, addition and condition that turned."""
     metadata = view.service["metadata"]
-    key = Key(metadata.get("namespace", ""), metadata["name"])
+    key = ObjectKey(metadata.get("namespace", ""), metadata["name"])
     repaired = _repaired(actions, view.children) if repairs else ()
     done = _done(actions, before, crowded=view.crowd > 0)
     turned = _turned(before, written) if written else ()
@@ -37,7 +37,7 @@ def events(
     return tuple(Event(INFERENCE_SERVICE, key, kind, reason, said) for kind, reason, said in told)
 
 
-def seen_of(view: View) -> Seen:
+def seen_of(view: ReconcileInput) -> Seen:
     """What a later plan compares with: of each own Deployment its uid, its desired replicas and the additions."""
     uid = view.service["metadata"]["uid"]
     return {
@@ -47,7 +47,7 @@ def seen_of(view: View) -> Seen:
     }
 
 
-def _by_others(view: View) -> Iterator[tuple[str, str, str]]:
+def _by_others(view: ReconcileInput) -> Iterator[tuple[str, str, str]]:
     """Scales by hand, and fields of others that stay."""
     known = view.memo.seen if view.memo else None
     for place, (uid, desired, added) in sorted(seen_of(view).items()):
@@ -64,7 +64,7 @@ def _by_others(view: View) -> Iterator[tuple[str, str, str]]:
                 yield ("Normal", KEPT, f"{live.kind} {live.key.name} has {fields} from {manager}; paceline keeps it.")
 
 
-def _next(view: View) -> str:
+def _next(view: ReconcileInput) -> str:
     scaling = view.service.get("spec", {}).get("scaling")
     policy = scaling.get("policy") if isinstance(scaling, dict) else None
     if policy in {"external", "advise"}:
@@ -83,7 +83,7 @@ def _done(actions: Sequence[Action], before: Status, *, crowded: bool) -> Iterat
             yield ("Normal", REMOVED, f"Deleted {action.kind} {action.key.name}: {action.reason}.")
 
 
-def _repaired(actions: Sequence[Action], children: Mapping[Place, Live]) -> Iterator[tuple[str, str, str]]:
+def _repaired(actions: Sequence[Action], children: Mapping[ObjectRef, ObservedChild]) -> Iterator[tuple[str, str, str]]:
     for action in actions:
         if isinstance(action, Apply) and (live := children.get(action.child.place)) is not None:
             by = f" by {live.changed_by}" if live.changed_by else ""

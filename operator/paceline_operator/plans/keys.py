@@ -19,8 +19,8 @@ import orjson
 
 from paceline_core.auth import jwk, jwk_set
 from paceline_core.errors import InvalidInput
-from paceline_core.kube.cluster import Key, Manifest
-from paceline_operator.nouns import Apply, Child, Deliver, KeysPlan, KeysView, SigningKey
+from paceline_core.kube.cluster import Manifest, ObjectKey
+from paceline_operator.nouns import Apply, Deliver, DesiredChild, KeysPlan, KeysView, SigningKey
 from paceline_operator.plans.marks import ROTATE, shared_labels
 
 SIGNERS: Final = ("autoscaler", "gateway")
@@ -162,7 +162,7 @@ def _order(entry: _Entry) -> tuple[str, float, str]:
 
 def _apply(view: KeysView, entries: Sequence[_Entry], asked: str) -> Apply:
     """Guarded by the version that was read: of two operators only one takes each step."""
-    key = Key(view.namespace, REGISTRY)
+    key = ObjectKey(view.namespace, REGISTRY)
     known = (view.registry or {}).get("metadata") or {}
     guard = {"resourceVersion": known["resourceVersion"]} if "resourceVersion" in known else {}
     rows = [
@@ -176,4 +176,4 @@ def _apply(view: KeysView, entries: Sequence[_Entry], asked: str) -> Apply:
         "metadata": {"name": key.name, "namespace": key.namespace, "labels": shared_labels(), **guard},
         "data": {_DATA: text, _ROTATED: asked},
     }
-    return Apply(Child("ConfigMap", key, body), bool(guard), "signing keys move on", uid=known.get("uid"))
+    return Apply(DesiredChild("ConfigMap", key, body), bool(guard), "signing keys move on", uid=known.get("uid"))

@@ -7,33 +7,33 @@ a caller that may not use the winner still reaches the loser; the condition spea
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from paceline_core.kube.cluster import Key, Manifest
+from paceline_core.kube.cluster import Manifest, ObjectKey
 from paceline_core.objects.metadata import INFERENCE_ROUTE
-from paceline_core.objects.model_names import Claim, Loss, claimed, loss, owner_of
-from paceline_operator.nouns import Place
+from paceline_core.objects.model_names import LostName, NameClaim, claimed, loss, owner_of
+from paceline_operator.nouns import ObjectRef
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
     """Claims of one object: every name, and the one that its condition speaks of."""
 
-    claim: Claim
+    claim: NameClaim
     told: str
     names: frozenset[str]
 
 
-class Names:
+class ModelNameIndex:
     """The claims of all services and routes. Each change answers with those whose `loss` may have changed."""
 
     def __init__(self) -> None:
-        self._held: dict[Place, _Held] = {}
-        self._by_name: defaultdict[str, set[Place]] = defaultdict(set)
-        self._by_prefix: defaultdict[str, set[Place]] = defaultdict(set)
+        self._held: dict[ObjectRef, _Held] = {}
+        self._by_name: defaultdict[str, set[ObjectRef]] = defaultdict(set)
+        self._by_prefix: defaultdict[str, set[ObjectRef]] = defaultdict(set)
         self._namespaces: Counter[str] = Counter()
 
-    def put(self, manifest: Manifest) -> frozenset[Place]:
+    def put(self, manifest: Manifest) -> frozenset[ObjectRef]:
         """A service or a route is there, or changed; of what cannot be read only the object's own name is claimed."""
-        place = (manifest["kind"], Key(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]))
+        place = (manifest["kind"], ObjectKey(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]))
         held = _held_by(manifest)
         if self._held.get(place) == held:
             return frozenset()
@@ -44,7 +44,7 @@ class Names:
             self._by_prefix[name.partition("/")[0]].add(place)
         return (touched | self._rivals(place, held) | self._settle(held.claim.namespace, 1)) - {place}
 
-    def remove(self, place: Place) -> frozenset[Place]:
+    def remove(self, place: ObjectRef) -> frozenset[ObjectRef]:
         """A service or a route is gone."""
         if (held := self._held.pop(place, None)) is None:
             return frozenset()
@@ -56,17 +56,17 @@ class Names:
                     del index[key]
         return rivals | self._settle(held.claim.namespace, -1)
 
-    def loss(self, place: Place) -> Loss | None:
+    def loss(self, place: ObjectRef) -> LostName | None:
         """The loss of the name that this object is to be asked by; None if the object answers itself."""
         if (held := self._held.get(place)) is None or not held.told:
             return None
         claims = (self._held[other].claim for other in self._by_name.get(held.told, ()))
         return loss(held.told, held.claim, claims, self._namespaces)
 
-    def _rivals(self, place: Place, held: _Held) -> frozenset[Place]:
+    def _rivals(self, place: ObjectRef, held: _Held) -> frozenset[ObjectRef]:
         return frozenset(other for name in held.names for other in self._by_name.get(name, ()) if other != place)
 
-    def _settle(self, namespace: str, change: int) -> frozenset[Place]:
+    def _settle(self, namespace: str, change: int) -> frozenset[ObjectRef]:
         """Count a namespace's objects: with the first and the last of them, who owns `namespace/...` changes."""
         before = self._namespaces[namespace]
         self._namespaces[namespace] += change

@@ -10,8 +10,17 @@ from typing import Any, Final
 
 import orjson
 
-from paceline_core.kube.cluster import Key, Manifest
-from paceline_operator.nouns import Action, Apply, Child, Delete, Live, NamespaceView, Plan, Settings
+from paceline_core.kube.cluster import Manifest, ObjectKey
+from paceline_operator.nouns import (
+    Action,
+    Apply,
+    Delete,
+    DesiredChild,
+    NamespaceView,
+    ObservedChild,
+    ReconcilePlan,
+    Settings,
+)
 from paceline_operator.plans.drift import differs
 from paceline_operator.plans.marks import (
     ACCOUNT,
@@ -29,29 +38,29 @@ _NAMES: Final = {"ServiceAccount": ACCOUNT, "ConfigMap": TRUST, "NetworkPolicy":
 _VERSIONS: Final = {"ServiceAccount": "v1", "ConfigMap": "v1", "NetworkPolicy": "networking.k8s.io/v1"}
 
 
-def missing(shared: Mapping[str, Live], settings: Settings) -> tuple[str, ...]:
+def missing(shared: Mapping[str, ObservedChild], settings: Settings) -> tuple[str, ...]:
     """What a Deployment must wait for: pods are refused without their account, and never run without their policy."""
     needed = ("ServiceAccount", "NetworkPolicy") if settings.network_policy else ("ServiceAccount",)
     return tuple(f"{kind} {_NAMES[kind]}" for kind in needed if kind not in shared)
 
 
-def strangers(shared: Mapping[str, Live]) -> tuple[str, ...]:
+def strangers(shared: Mapping[str, ObservedChild]) -> tuple[str, ...]:
     """Objects of somebody else under a shared name: told to every service there, since each of them meets them."""
     return tuple(f"{kind} {live.key.name}" for kind, live in sorted(shared.items()) if not live.managed)
 
 
-def plan_namespace(view: NamespaceView) -> Plan:
+def plan_namespace(view: NamespaceView) -> ReconcilePlan:
     """Make and mend what is needed, remove what nobody needs any more; nothing in a namespace that goes away."""
     if view.terminating:
-        return Plan()
+        return ReconcilePlan()
     wished = {child.kind: child for child in _wished(view)}
     actions: list[Action] = [
         action for kind, child in wished.items() if (action := _mended(child, view.shared.get(kind))) is not None
     ]
-    return Plan(actions=(*actions, *_removals(view, wished)))
+    return ReconcilePlan(actions=(*actions, *_removals(view, wished)))
 
 
-def _mended(child: Child, live: Live | None) -> Action | None:
+def _mended(child: DesiredChild, live: ObservedChild | None) -> Action | None:
     name = f"{child.kind} {child.key.name}"
     if live is None:
         return Apply(child, force=False, reason=f"{name} does not exist")
@@ -60,7 +69,7 @@ def _mended(child: Child, live: Live | None) -> Action | None:
     return None
 
 
-def _removals(view: NamespaceView, wished: Mapping[str, Child]) -> Iterable[Delete]:
+def _removals(view: NamespaceView, wished: Mapping[str, DesiredChild]) -> Iterable[Delete]:
     for kind, live in sorted(view.shared.items()):
         unknown = kind == "ConfigMap" and view.trust is None and _keeps_trust(view)
         if kind not in wished and live.managed and not unknown:
@@ -71,7 +80,7 @@ def _keeps_trust(view: NamespaceView) -> bool:
     return view.services > 0 or view.namespace == view.settings.namespace
 
 
-def _wished(view: NamespaceView) -> Iterable[Child]:
+def _wished(view: NamespaceView) -> Iterable[DesiredChild]:
     if view.services:
         yield _child(view, "ServiceAccount", {"automountServiceAccountToken": False})
         if view.settings.network_policy:
@@ -81,10 +90,10 @@ def _wished(view: NamespaceView) -> Iterable[Child]:
         yield _child(view, "ConfigMap", {"data": {TRUST_FILE: text}})
 
 
-def _child(view: NamespaceView, kind: str, content: Mapping[str, Any]) -> Child:
-    key = Key(view.namespace, _NAMES[kind])
+def _child(view: NamespaceView, kind: str, content: Mapping[str, Any]) -> DesiredChild:
+    key = ObjectKey(view.namespace, _NAMES[kind])
     metadata = {"name": key.name, "namespace": key.namespace, "labels": shared_labels()}
-    return Child(kind, key, {"apiVersion": _VERSIONS[kind], "kind": kind, "metadata": metadata, **content})
+    return DesiredChild(kind, key, {"apiVersion": _VERSIONS[kind], "kind": kind, "metadata": metadata, **content})
 
 
 def policy(settings: Settings) -> Manifest:

@@ -10,11 +10,11 @@ from typing import Any
 
 import orjson
 
-from paceline_core.kube.cluster import Key, Manifest
-from paceline_core.launch import how_it_ended
+from paceline_core.kube.cluster import Manifest, ObjectKey
+from paceline_core.launch import termination_reason
 from paceline_core.objects.naming import LABEL_POOL
-from paceline_operator.nouns import MANAGER, REPLICAS_MANAGER, SCALER, Live, Owner, Replicas, Trouble
-from paceline_operator.plans.additions import additions
+from paceline_operator.nouns import MANAGER, REPLICAS_MANAGER, SCALER, ObservedChild, Owner, PodProblem, ReplicaCounts
+from paceline_operator.plans.additions import foreign_fields
 from paceline_operator.plans.marks import INPUTS, MANAGED_BY, OURS
 
 _LEFT_OUT = frozenset(("apiVersion", "kind", "metadata", "status"))
@@ -22,14 +22,14 @@ _OURS = frozenset((MANAGER, REPLICAS_MANAGER))
 _MESSAGE_LIMIT = 512
 
 
-def observe_child(manifest: Manifest) -> Live:
+def observe_child(manifest: Manifest) -> ObservedChild:
     """Digest a whole object of any kind that the operator makes."""
     metadata, kind = manifest["metadata"], str(manifest["kind"])
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     content = orjson.dumps(_content(manifest), option=orjson.OPT_SORT_KEYS)
-    return Live(
+    return ObservedChild(
         kind=kind,
-        key=Key(metadata.get("namespace", ""), metadata["name"]),
+        key=ObjectKey(metadata.get("namespace", ""), metadata["name"]),
         uid=metadata["uid"],
         owner=_owner(metadata),
         content=content,
@@ -39,7 +39,7 @@ def observe_child(manifest: Manifest) -> Live:
         pool=labels.get(LABEL_POOL, ""),
         replicas=_replicas(manifest) if kind == "Deployment" else None,
         changed_by=_changed_by(metadata),
-        additions=additions(metadata) if kind == "Deployment" else (),
+        additions=foreign_fields(metadata) if kind == "Deployment" else (),
     )
 
 
@@ -74,9 +74,9 @@ def _owner(metadata: Mapping[str, Any]) -> Owner | None:
     return None
 
 
-def _replicas(manifest: Manifest) -> Replicas:
+def _replicas(manifest: Manifest) -> ReplicaCounts:
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
-    return Replicas(
+    return ReplicaCounts(
         desired=spec.get("replicas", 1),
         total=status.get("replicas", 0),
         updated=status.get("updatedReplicas", 0),
@@ -106,23 +106,23 @@ def _scaled_by(metadata: Mapping[str, Any]) -> str:
     return "" if manager in {REPLICAS_MANAGER, SCALER} else manager
 
 
-def _complaints(status: Mapping[str, Any]) -> Iterator[Trouble]:
+def _complaints(status: Mapping[str, Any]) -> Iterator[PodProblem]:
     conditions = {found["type"]: found for found in status.get("conditions") or ()}
     failure, progress = conditions.get("ReplicaFailure", {}), conditions.get("Progressing", {})
     if failure.get("status") == "True":
-        yield Trouble(failure.get("reason") or "FailedCreate", _brief(failure.get("message", "")))
+        yield PodProblem(failure.get("reason") or "FailedCreate", _brief(failure.get("message", "")))
     if progress.get("status") == "False":
-        yield Trouble(progress.get("reason") or "ProgressDeadlineExceeded", _brief(progress.get("message", "")))
+        yield PodProblem(progress.get("reason") or "ProgressDeadlineExceeded", _brief(progress.get("message", "")))
 
 
-def pod_trouble(pod: Manifest) -> Trouble | None:
+def pod_trouble(pod: Manifest) -> PodProblem | None:
     """Why a pod does not become ready, in the words of whoever knows: scheduler, kubelet, or the worker's last line."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     if metadata.get("deletionTimestamp"):
         return None
     pool = (metadata.get("labels") or {}).get(LABEL_POOL, "")
     found = _unscheduled(status) or next(_waiting(status), None)
-    return Trouble(found[0], _brief(found[1]), pool) if found else None
+    return PodProblem(found[0], _brief(found[1]), pool) if found else None
 
 
 def _unscheduled(status: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -138,7 +138,7 @@ def _waiting(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         waiting = (container.get("state") or {}).get("waiting") or {}
         reason = waiting.get("reason", "")
         if reason == "CrashLoopBackOff":
-            yield reason, how_it_ended((container.get("lastState") or {}).get("terminated") or {})
+            yield reason, termination_reason((container.get("lastState") or {}).get("terminated") or {})
         elif reason.startswith(("Err", "ImagePull", "Invalid", "Create", "Run")):
             yield reason, waiting.get("message", "")
 

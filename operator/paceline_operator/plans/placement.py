@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from paceline_core.kube.cluster import Manifest
-from paceline_core.objects.fields import Part
-from paceline_core.objects.pods import Amounts, Resources, TopologySpread, Volume
+from paceline_core.objects.fields import ApiModel
+from paceline_core.objects.pods import ResourceAmounts, ResourceRequirements, TopologySpreadConstraint, Volume
 from paceline_core.objects.pools import Toleration
 from paceline_core.objects.resolved import ResolvedPool
 from paceline_core.units import cores as read_cores
@@ -41,7 +41,7 @@ def placement(pool: ResolvedPool, nodes: Mapping[str, str], selector: Mapping[st
     }
 
 
-def overridden(computed: Manifest, written: Resources) -> Manifest:
+def overridden(computed: Manifest, written: ResourceRequirements) -> Manifest:
     """A container's resources: each amount that the user wrote in the place of the computed one.
 
     A computed request above a written limit is lowered to it, and a computed limit below a written request raised to
@@ -97,7 +97,7 @@ def binary_size(size: int) -> str:
     return str(size)
 
 
-def _amounts(amounts: Amounts) -> dict[str, str]:
+def _amounts(amounts: ResourceAmounts) -> dict[str, str]:
     sizes = {"memory": amounts.memory, "ephemeral-storage": amounts.ephemeral_storage}
     found = {name: binary_size(quantity(text)) for name, text in sizes.items() if text}
     return found | ({"cpu": cores(read_cores(amounts.cpu))} if amounts.cpu else {})
@@ -119,12 +119,12 @@ def _empty(volume: Volume) -> Manifest:
     return {**({"medium": empty.medium} if empty.medium else {}), **limit}
 
 
-def _spread(constraint: TopologySpread, selector: Mapping[str, str]) -> Manifest:
+def _spread(constraint: TopologySpreadConstraint, selector: Mapping[str, str]) -> Manifest:
     stated = _stated(constraint)
     return stated if constraint.label_selector else {**stated, "labelSelector": {"matchLabels": dict(selector)}}
 
 
-def _stated(part: Part | Toleration) -> Manifest:
+def _stated(part: ApiModel | Toleration) -> Manifest:
     """Fields that were written, without empty ones, which the server would not store. An empty selector says: all."""
     return dict(_without_empty(part.model_dump(mode="json", by_alias=True, exclude_none=True)))
 

@@ -7,26 +7,26 @@ touch its successor. What is not ours is reported, never touched. What cannot be
 
 from dataclasses import dataclass, replace
 
-from paceline_core.kube.cluster import Key, Manifest
-from paceline_core.objects import Problem
+from paceline_core.kube.cluster import Manifest, ObjectKey
+from paceline_core.objects import FieldError
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.objects.naming import ANNOTATION_UPGRADE, deployment_name
 from paceline_core.objects.resolved import ResolvedPool, ResolvedService
-from paceline_core.workload import Verdict
+from paceline_core.workload import ConditionValue
 from paceline_operator.nouns import (
     Action,
     Apply,
-    Child,
+    Converged,
     Delete,
-    Facts,
+    DesiredChild,
     HandOver,
-    Judgement,
-    Live,
     Memo,
-    Place,
-    Plan,
-    Settled,
-    View,
+    ObjectRef,
+    ObservedChild,
+    ReconcileInput,
+    ReconcilePlan,
+    ServiceFacts,
+    Validation,
 )
 from paceline_operator.plans.children import (
     deployment,
@@ -38,12 +38,12 @@ from paceline_operator.plans.children import (
 )
 from paceline_operator.plans.devices import device_marks
 from paceline_operator.plans.drift import differs
-from paceline_operator.plans.due import hold_s, status_due
+from paceline_operator.plans.due import initial_delay_s, status_due
 from paceline_operator.plans.events import events, seen_of
-from paceline_operator.plans.judge import judge, refusal
+from paceline_operator.plans.judge import refusal, validate
 from paceline_operator.plans.marks import RENDERED
 from paceline_operator.plans.namespace import missing, strangers
-from paceline_operator.plans.status import Outlook, owned, status
+from paceline_operator.plans.status import RolloutProgress, owned, status
 
 RENDERED_LIMIT = 200_000
 """Bytes of a template; all annotations of an object may take 262,144."""
@@ -60,7 +60,7 @@ class _Work:
     `repairs`: nothing was left to do for the same wish, so that somebody else made what is to be done needed.
     """
 
-    facts: Facts
+    facts: ServiceFacts
     actions: tuple[Action, ...] = ()
     coming: tuple[tuple[str, int], ...] = ()
     waits: tuple[str, ...] = ()
@@ -69,10 +69,10 @@ class _Work:
     repairs: bool = False
 
 
-def plan_service(view: View) -> Plan:
+def plan_service(view: ReconcileInput) -> ReconcilePlan:
     """The whole plan. Cheap when nothing that it looks at changed since it last found nothing to do."""
     if view.service["metadata"].get("deletionTimestamp"):
-        return Plan()
+        return ReconcilePlan()
     memo = view.memo or Memo(since=view.now)
     inputs, seen = _inputs(view), _seen(view)
     known = memo.settled
@@ -83,12 +83,12 @@ def plan_service(view: View) -> Plan:
         judged = _judged(view, memo, inputs[:_JUDGED])
         work = replace(_work(view, judged[1]), repairs=same)
         idle = not (work.actions or work.waits or work.foreign)
-        settled = Settled(inputs, seen, work.facts) if idle else None
+        settled = Converged(inputs, seen, work.facts) if idle else None
         memo = replace(memo, settled=settled, judged=None if idle else judged)
     return _said(view, memo, work)
 
 
-def _inputs(view: View) -> tuple[object, ...]:
+def _inputs(view: ReconcileInput) -> tuple[object, ...]:
     metadata = view.service["metadata"]
     upgrade = (metadata.get("annotations") or {}).get(ANNOTATION_UPGRADE)
     shared = missing(view.shared, view.settings)
@@ -97,19 +97,21 @@ def _inputs(view: View) -> tuple[object, ...]:
     return (metadata["uid"], metadata.get("generation"), upgrade, view.loss, devices, shared, strange, view.settings)
 
 
-def _seen(view: View) -> frozenset[tuple[Place, str]]:
+def _seen(view: ReconcileInput) -> frozenset[tuple[ObjectRef, str]]:
     return frozenset((place, live.fingerprint) for place, live in view.children.items())
 
 
-def _said(view: View, memo: Memo, work: _Work) -> Plan:
-    outlook = Outlook(any(_moves_pods(action) for action in work.actions), work.coming, work.waits, work.foreign)
+def _said(view: ReconcileInput, memo: Memo, work: _Work) -> ReconcilePlan:
+    outlook = RolloutProgress(
+        any(_moves_pods(action) for action in work.actions), work.coming, work.waits, work.foreign
+    )
     before = view.service.get("status") or {}
     after = status(view, work.facts, outlook)
-    held_until = memo.since + hold_s(view.crowd)
+    held_until = memo.since + initial_delay_s(view.crowd)
     wait_s = status_due(before, after, now=view.now, held_until=held_until, written=memo.written)
     written = after if wait_s == 0 else None
     memo = replace(memo, seen=seen_of(view), written=view.now if written else memo.written)
-    return Plan(
+    return ReconcilePlan(
         actions=work.actions,
         status=written,
         events=events(view, before, written, work.actions, repairs=work.repairs),
@@ -123,27 +125,27 @@ def _moves_pods(action: Action) -> bool:
     return not isinstance(action, Apply) or action.child.kind == "Deployment"
 
 
-def _judged(view: View, memo: Memo, inputs: tuple[object, ...]) -> tuple[tuple[object, ...], Judgement]:
+def _judged(view: ReconcileInput, memo: Memo, inputs: tuple[object, ...]) -> tuple[tuple[object, ...], Validation]:
     """To read and resolve a service is a tenth of its plan: a creation takes two plans and one judgement."""
     known = memo.judged
-    return known if known and known[0] == inputs else (inputs, judge(view.service, view.loss, view.profiles))
+    return known if known and known[0] == inputs else (inputs, validate(view.service, view.loss, view.profiles))
 
 
-def _work(view: View, judgement: Judgement) -> _Work:
+def _work(view: ReconcileInput, judgement: Validation) -> _Work:
     if not judgement.runs or judgement.resolved is None:
         return _Work(_facts(view, judgement))
-    children = wished(view, judgement)
+    children = desired_children(view, judgement)
     if too_large := [child for child in children if _size(child) > RENDERED_LIMIT]:
-        problem = Problem("spec.runtime.env", f"makes {too_large[0].key.name} too large; move values to a ConfigMap")
+        problem = FieldError("spec.runtime.env", f"makes {too_large[0].key.name} too large; move values to a ConfigMap")
         return _Work(_facts(view, judgement, refusal("TooLarge", [problem])))
     return _worked(view, judgement.resolved, _facts(view, judgement), children)
 
 
-def _size(child: Child) -> int:
+def _size(child: DesiredChild) -> int:
     return len(child.body["metadata"].get("annotations", {}).get(RENDERED, ""))
 
 
-def _facts(view: View, judgement: Judgement, accepted: Verdict | None = None) -> Facts:
+def _facts(view: ReconcileInput, judgement: Validation, accepted: ConditionValue | None = None) -> ServiceFacts:
     """A service that is not accepted goes on with the revision that runs."""
     service = judgement.resolved
     runs = judgement.runs and accepted is None
@@ -151,7 +153,7 @@ def _facts(view: View, judgement: Judgement, accepted: Verdict | None = None) ->
     workload = (service.runtime.workload or "") if service else ""
     if service is None or not runs:
         told = (view.service.get("status") or {}).get("workload") or {}
-        return Facts(
+        return ServiceFacts(
             generation=generation,
             revision=told.get("revision", ""),
             pools=(),
@@ -164,7 +166,7 @@ def _facts(view: View, judgement: Judgement, accepted: Verdict | None = None) ->
             min_replicas=told.get("minReplicas", 0),
             max_replicas=told.get("maxReplicas", 0),
         )
-    return Facts(
+    return ServiceFacts(
         generation=generation,
         revision=service.revision,
         pools=tuple(pool.name for pool in service.pools),
@@ -187,7 +189,7 @@ def _source(manifest: Manifest) -> str:
     return source if isinstance(source, str) else ""
 
 
-def wished(view: View, judgement: Judgement) -> list[Child]:
+def desired_children(view: ReconcileInput, judgement: Validation) -> list[DesiredChild]:
     """Every child in the order of creation; none where somebody else's Deployment serves."""
     service, resolved = judgement.service, judgement.resolved
     if service is None or resolved is None or resolved.runtime.workload:
@@ -203,7 +205,7 @@ def wished(view: View, judgement: Judgement) -> list[Child]:
     return children
 
 
-def _worked(view: View, service: ResolvedService, facts: Facts, children: list[Child]) -> _Work:
+def _worked(view: ReconcileInput, service: ResolvedService, facts: ServiceFacts, children: list[DesiredChild]) -> _Work:
     coming = {pool.name: first_replicas(view.service, pool) for pool in service.pools}
     first = {_place(view, name): replicas for name, replicas in coming.items()}
     shared = missing(view.shared, view.settings)
@@ -228,9 +230,9 @@ def _worked(view: View, service: ResolvedService, facts: Facts, children: list[C
     return _Work(facts, (*actions, *removals), tuple(coming.items()), (*waits, *kept), tuple(foreign), wait_s)
 
 
-def _place(view: View, pool: str) -> tuple[str, Key]:
+def _place(view: ReconcileInput, pool: str) -> tuple[str, ObjectKey]:
     metadata = view.service["metadata"]
-    return ("Deployment", Key(metadata["namespace"], deployment_name(metadata["name"], pool)))
+    return ("Deployment", ObjectKey(metadata["namespace"], deployment_name(metadata["name"], pool)))
 
 
 def first_replicas(manifest: Manifest, pool: ResolvedPool) -> int:
@@ -240,15 +242,15 @@ def first_replicas(manifest: Manifest, pool: ResolvedPool) -> int:
     return min(int(known.get(pool.name, max(pool.min, 1))), pool.max)
 
 
-def _is_older(live: Live, service: ResolvedService) -> bool:
+def _is_older(live: ObservedChild, service: ResolvedService) -> bool:
     return live.owner is not None and (live.owner.kind, live.owner.name) == (INFERENCE_SERVICE, service.name)
 
 
-def _created(child: Child, replicas: int | None) -> Action:
+def _created(child: DesiredChild, replicas: int | None) -> Action:
     return Apply(child, force=False, replicas=replicas, reason=f"{_name(child)} does not exist")
 
 
-def _mended(child: Child, live: Live) -> list[Action]:
+def _mended(child: DesiredChild, live: ObservedChild) -> list[Action]:
     if not differs(child, live):
         return []
     counts = live.replicas
@@ -257,7 +259,9 @@ def _mended(child: Child, live: Live) -> list[Action]:
     return [Apply(child, force=True, uid=live.uid, reason=f"{_name(child)} is not as wished")]
 
 
-def _removals(view: View, service: ResolvedService, wished: set[tuple[str, Key]]) -> tuple[list[Delete], list[str]]:
+def _removals(
+    view: ReconcileInput, service: ResolvedService, wished: set[tuple[str, ObjectKey]]
+) -> tuple[list[Delete], list[str]]:
     """Pools that the spec no longer has. One that serves stays until another one does: a rename cuts nobody off."""
     own = [live for live in view.children.values() if live.kind == "Deployment" and owned(live, service.uid)]
     surplus = sorted((live for live in own if live.place not in wished), key=lambda live: live.key)
@@ -273,5 +277,5 @@ def _removals(view: View, service: ResolvedService, wished: set[tuple[str, Key]]
     return removed, [f"pool {live.pool} serves until another one is ready" for live in kept]
 
 
-def _name(child: Child) -> str:
+def _name(child: DesiredChild) -> str:
     return f"{child.kind} {child.key.name}"

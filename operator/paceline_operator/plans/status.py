@@ -10,28 +10,28 @@ from typing import Any
 
 from paceline_core.workload import (
     NO_TROUBLE,
+    ConditionValue,
     PoolCounts,
-    Run,
+    RunningRevision,
     Status,
-    Verdict,
     conditions,
     of_replicas,
     progress,
     readiness,
     workload,
 )
-from paceline_operator.nouns import Facts, Live, Replicas, Trouble, View
+from paceline_operator.nouns import ObservedChild, PodProblem, ReconcileInput, ReplicaCounts, ServiceFacts
 
 CONDITIONS = ("Accepted", "Ready", "Progressing", "ModelFits", "Degraded")
 ROLLING = "RollingOut"
 STUCK = "ProgressDeadlineExceeded"
 _LIMIT = 1024
-_NOTHING_RUNS = Verdict("False", "NotAccepted", "Nothing runs: the object is not accepted.")
-_NOTHING_MOVES = Verdict("False", "NotAccepted", "Nothing changes: the object is not accepted.")
+_NOTHING_RUNS = ConditionValue("False", "NotAccepted", "Nothing runs: the object is not accepted.")
+_NOTHING_MOVES = ConditionValue("False", "NotAccepted", "Nothing changes: the object is not accepted.")
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class RolloutProgress:
     """What a plan is about to do. `coming`: the first replicas of each pool that has no Deployment yet."""
 
     pending: bool = False
@@ -41,12 +41,12 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
+class _PoolCounts:
     """The Deployments of one service: counts by pool, what is desired over all, and those seen."""
 
     pools: tuple[PoolCounts, ...]
     desired: int
-    seen: tuple[Replicas, ...]
+    seen: tuple[ReplicaCounts, ...]
 
     @property
     def ready(self) -> int:
@@ -73,12 +73,12 @@ class _Standing:
         return all(counts.settled for counts in self.seen) and self.ready == self.desired
 
 
-def owned(live: Live, uid: str) -> bool:
+def owned(live: ObservedChild, uid: str) -> bool:
     """Whether this very service is the controller of `live`."""
     return live.owner is not None and live.owner.uid == uid
 
 
-def status(view: View, facts: Facts, outlook: Outlook) -> Status:
+def status(view: ReconcileInput, facts: ServiceFacts, outlook: RolloutProgress) -> Status:
     """`status` as the operator applies it."""
     standing = _standing(view, facts, dict(outlook.coming))
     before = view.service.get("status") or {}
@@ -114,20 +114,20 @@ def _last(before: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return next((one for one in before.get("conditions") or () if one["type"] == kind), {})
 
 
-def _told_fit(before: Mapping[str, Any]) -> Verdict | None:
+def _told_fit(before: Mapping[str, Any]) -> ConditionValue | None:
     """What was said of the revision that serves."""
     last = _last(before, "ModelFits")
-    return Verdict(last["status"], last["reason"], last["message"]) if last else None
+    return ConditionValue(last["status"], last["reason"], last["message"]) if last else None
 
 
-def _serves_older(standing: _Standing, facts: Facts, run: Run) -> bool:
+def _serves_older(standing: _PoolCounts, facts: ServiceFacts, run: RunningRevision) -> bool:
     """Whether pods of another revision than the spec's serve: a rollout goes on, or the spec is not accepted."""
     return bool(run.rolling_out or (standing.seen and not facts.pools and not facts.workload and run.revision))
 
 
-def _standing(view: View, facts: Facts, coming: dict[str, int]) -> _Standing:
+def _standing(view: ReconcileInput, facts: ServiceFacts, coming: dict[str, int]) -> _PoolCounts:
     metadata = view.service["metadata"]
-    own: dict[str, Live] = {}
+    own: dict[str, ObservedChild] = {}
     for place, live in sorted(view.children.items()):
         borrowed = facts.workload and live.key.name == facts.workload
         if place[0] == "Deployment" and (borrowed or owned(live, metadata["uid"])):
@@ -136,10 +136,10 @@ def _standing(view: View, facts: Facts, coming: dict[str, int]) -> _Standing:
     pools = tuple(_counts(name, own.get(name), coming.get(name, 0)) for name in names)
     seen = tuple(live.replicas for live in own.values() if live.replicas)
     missing = sum(coming.get(name, 0) for name in facts.pools if name not in own)
-    return _Standing(pools, sum(counts.desired for counts in seen) + missing, seen)
+    return _PoolCounts(pools, sum(counts.desired for counts in seen) + missing, seen)
 
 
-def _counts(name: str, live: Live | None, coming: int) -> PoolCounts:
+def _counts(name: str, live: ObservedChild | None, coming: int) -> PoolCounts:
     if live is None or live.replicas is None:
         return PoolCounts(name, starting=coming)
     counts = live.replicas
@@ -147,12 +147,12 @@ def _counts(name: str, live: Live | None, coming: int) -> PoolCounts:
     return PoolCounts(name, counts.ready, max(starting, 0), counts.terminating)
 
 
-def _run(view: View, facts: Facts, standing: _Standing, *, pending: bool) -> Run:
+def _run(view: ReconcileInput, facts: ServiceFacts, standing: _PoolCounts, *, pending: bool) -> RunningRevision:
     """Until every pod is a new one, the revision that was served before an edit is the one that is told."""
     told = (view.service.get("status") or {}).get("workload") or {}
     before = told.get("revision") or facts.revision
     replaced = facts.revision == before or not (standing.ready and (pending or standing.rolling))
-    return Run(
+    return RunningRevision(
         revision=facts.revision if replaced else before,
         endpoint=view.settings.endpoint,
         emulated=facts.emulated if replaced else told.get("emulated", False),
@@ -164,13 +164,15 @@ def _run(view: View, facts: Facts, standing: _Standing, *, pending: bool) -> Run
     )
 
 
-def _ready(standing: _Standing, facts: Facts, run: Run, degraded: Verdict) -> Verdict:
+def _ready(
+    standing: _PoolCounts, facts: ServiceFacts, run: RunningRevision, degraded: ConditionValue
+) -> ConditionValue:
     if not standing.seen and facts.accepted.status == "False" and not facts.pools:
         return _NOTHING_RUNS
     return readiness(standing.ready, standing.desired, degraded, _serving(facts, run))
 
 
-def _serving(facts: Facts, run: Run) -> str:
+def _serving(facts: ServiceFacts, run: RunningRevision) -> str:
     if run.rolling_out:
         return f"revision {run.revision} serves until revision {run.rolling_out} has replaced it"
     if not facts.pools and not facts.workload and run.revision:
@@ -185,35 +187,37 @@ def rolls(before: Mapping[str, Any]) -> bool:
     return served and bool(said.get("Progressing", {}).get("reason") == ROLLING)
 
 
-def _progressing(standing: _Standing, facts: Facts, run: Run, outlook: Outlook, *, began: bool) -> Verdict:
+def _progressing(
+    standing: _PoolCounts, facts: ServiceFacts, run: RunningRevision, outlook: RolloutProgress, *, began: bool
+) -> ConditionValue:
     """A rollout that began goes on until every replica of the new revision is ready."""
     trouble = next((counts.trouble for counts in standing.seen if counts.trouble), None)
     if outlook.waits:
-        return Verdict("True", "Waiting", _sentence("; ".join(outlook.waits)))
+        return ConditionValue("True", "Waiting", _sentence("; ".join(outlook.waits)))
     if trouble is not None and trouble.reason == STUCK:
-        return Verdict("False", STUCK, _sentence(trouble.message))
+        return ConditionValue("False", STUCK, _sentence(trouble.message))
     if not standing.seen and not facts.pools:
         return _NOTHING_MOVES
     if outlook.pending or standing.rolling or (began and standing.ready < standing.desired):
         done = of_replicas(min(standing.updated, standing.desired), standing.desired)
         model = f", whose model is {facts.model}" if facts.model != run.model else ""
-        return Verdict("True", ROLLING, _sentence(f"{done} of the revision {facts.revision}{model}"))
+        return ConditionValue("True", ROLLING, _sentence(f"{done} of the revision {facts.revision}{model}"))
     return progress(standing.ready, standing.desired, settled=standing.settled, leaving=standing.leaving)
 
 
-def _degraded(standing: _Standing, pods: Sequence[Trouble], foreign: Sequence[str]) -> Verdict:
+def _degraded(standing: _PoolCounts, pods: Sequence[PodProblem], foreign: Sequence[str]) -> ConditionValue:
     if foreign:
         message = f"{', '.join(foreign)} belongs to somebody else; delete or rename it, or rename this service."
-        return Verdict("True", "ForeignChild", message)
+        return ConditionValue("True", "ForeignChild", message)
     own = [counts.trouble for counts in standing.seen if counts.trouble]
     troubles = [*own, *sorted(pods, key=lambda trouble: (-trouble.pods, trouble.reason, trouble.pool))]
     if not troubles:
         return NO_TROUBLE
     telling = next((one for one in troubles if one.reason != STUCK), troubles[0])
-    return Verdict("True", telling.reason, "; ".join(dict.fromkeys(_told(one) for one in troubles))[:_LIMIT])
+    return ConditionValue("True", telling.reason, "; ".join(dict.fromkeys(_told(one) for one in troubles))[:_LIMIT])
 
 
-def _told(trouble: Trouble) -> str:
+def _told(trouble: PodProblem) -> str:
     pool = f" in pool {trouble.pool}" if trouble.pool else ""
     count = f"{trouble.pods} pods{pool}: " if trouble.pods > 1 else f"1 pod{pool}: " if pool else ""
     return f"{count}{trouble.reason}: {trouble.message}" if trouble.message else f"{count}{trouble.reason}"

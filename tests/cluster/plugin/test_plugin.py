@@ -17,7 +17,7 @@ from tests.cluster.served import Document
 
 from paceline_autoscaler.paused import why_paused
 from paceline_cli.main import CLUSTER_COMMANDS
-from paceline_core.auth import KeyRecord, verify
+from paceline_core.auth import ApiKeyRecord, verify
 
 pytestmark = pytest.mark.real
 
@@ -158,7 +158,7 @@ def test_a_key_is_shown_once_and_the_cluster_keeps_its_hash(call: Call, kubectl:
     text = out.strip()
     (secret,) = kubectl.json("get", "secret", "--selector=paceline.dev/tenant=team")["items"]
     assert (code, err) == (0, "")
-    assert verify(text, KeyRecord.from_manifest(secret))
+    assert verify(text, ApiKeyRecord.from_manifest(secret))
     assert text.rpartition("_")[2] not in json.dumps(secret)
 
 

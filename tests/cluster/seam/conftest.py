@@ -7,7 +7,7 @@ from tests.cluster.apiclients import administrator, namespace
 from tests.cluster.harness.workbench import Workbench
 from tests.cluster.served import serving
 
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 
 
 @pytest.fixture(scope="module")
@@ -17,12 +17,12 @@ def bench(apiserver: Workbench) -> Iterator[Workbench]:
 
 
 @pytest.fixture
-async def api(bench: Workbench) -> AsyncIterator[ApiServer]:
+async def api(bench: Workbench) -> AsyncIterator[KubeClient]:
     async with administrator(bench) as found:
         yield found
 
 
 @pytest.fixture
-async def place(api: ApiServer) -> AsyncIterator[str]:
+async def place(api: KubeClient) -> AsyncIterator[str]:
     async with namespace(api) as name:
         yield name

@@ -24,18 +24,18 @@ from tests.cluster.harness.workbench import Workbench
 from paceline_autoscaler.ended_workers import EndedWorkers
 from paceline_core.clock import ManualClock, SystemClock
 from paceline_core.errors import Conflict, NotFound
-from paceline_core.kube import Changed, Event, Gone, Key, Listed, Namespaces, ScaleTarget, ServiceRef
+from paceline_core.kube import Deleted, Event, Listed, Namespaces, ObjectKey, ScaleTarget, ServiceRef, Upserted
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 from paceline_core.kube.cluster import Manifest
 from paceline_core.kube.connect import ClusterConfig, connect
 from paceline_core.kube.events import EventRecorder
 from paceline_core.kube.kubernetes import KubernetesCluster
-from paceline_core.kube.lease import Leases
+from paceline_core.kube.lease import LeaseClient
 from paceline_core.kube.series import GAP_S
 from paceline_core.kube.states import state_name
 from paceline_gateway.usage.entries import status_of
-from paceline_gateway.usage.nouns import Entry, Spent
+from paceline_gateway.usage.nouns import UsageAmount, UsageEntry
 
 pytestmark = pytest.mark.real
 
@@ -51,25 +51,25 @@ async def cluster(bench: Workbench, place: str) -> AsyncIterator[KubernetesClust
     await found.close()
 
 
-async def made(api: ApiServer, place: str, name: str = "chat") -> Key:
+async def made(api: KubeClient, place: str, name: str = "chat") -> ObjectKey:
     await api.apply(SERVICE, service(place, name), "kubectl")
-    return Key(place, name)
+    return ObjectKey(place, name)
 
 
-async def test_services_are_watched(api: ApiServer, cluster: KubernetesCluster, place: str) -> None:
+async def test_services_are_watched(api: KubeClient, cluster: KubernetesCluster, place: str) -> None:
     async with reading(cluster.watch("InferenceService")) as watch:
         assert await anext(watch) == Listed(())
         key = await made(api, place)
         event = await anext(watch)
-        assert isinstance(event, Changed)
+        assert isinstance(event, Upserted)
         assert (event.item["kind"], event.item["metadata"]["name"]) == ("InferenceService", "chat")
         await api.delete(SERVICE, key)
-        assert isinstance(await anext(watch), Gone)
+        assert isinstance(await anext(watch), Deleted)
     assert [pulse.name for pulse in cluster.pulses] == ["InferenceService"]
 
 
 async def test_only_labelled_secrets_of_the_keys_namespace_are_read(
-    api: ApiServer, bench: Workbench, cluster: KubernetesCluster, place: str
+    api: KubeClient, bench: Workbench, cluster: KubernetesCluster, place: str
 ) -> None:
     with bench.namespace() as keys:
         for namespace, name, labels in (
@@ -97,9 +97,9 @@ async def test_profiles_that_may_not_be_read_are_an_empty_list(bench: Workbench,
         assert await anext(watch) == Listed(())
 
 
-async def test_a_pool_is_scaled_against_what_was_seen(api: ApiServer, cluster: KubernetesCluster, place: str) -> None:
-    target = ScaleTarget(Key(place, "chat"), "main")
-    key = Key(place, "chat-main")
+async def test_a_pool_is_scaled_against_what_was_seen(api: KubeClient, cluster: KubernetesCluster, place: str) -> None:
+    target = ScaleTarget(ObjectKey(place, "chat"), "main")
+    key = ObjectKey(place, "chat-main")
     await api.apply_new(DEPLOYMENT, deployment(place, "chat-main", 0), OPERATOR)
     await version_of(api, key)
     seen = await cluster.get_scale(target)
@@ -113,12 +113,12 @@ async def test_a_pool_is_scaled_against_what_was_seen(api: ApiServer, cluster: K
 
 
 async def test_a_pool_made_anew_is_not_the_one_that_was_seen(
-    api: ApiServer, cluster: KubernetesCluster, place: str
+    api: KubeClient, cluster: KubernetesCluster, place: str
 ) -> None:
-    target = ScaleTarget(Key(place, "chat"), "main")
+    target = ScaleTarget(ObjectKey(place, "chat"), "main")
     await api.apply_new(DEPLOYMENT, deployment(place, "chat-main", 0), OPERATOR)
     seen = await cluster.get_scale(target)
-    await api.delete(DEPLOYMENT, Key(place, "chat-main"))
+    await api.delete(DEPLOYMENT, ObjectKey(place, "chat-main"))
     await api.apply_new(DEPLOYMENT, deployment(place, "chat-main", 0), OPERATOR)
     with pytest.raises(Conflict):
         await cluster.set_scale(target, 2, seen.version)
@@ -127,7 +127,7 @@ async def test_a_pool_made_anew_is_not_the_one_that_was_seen(
 
 
 async def test_two_managers_share_the_conditions_of_one_status(
-    api: ApiServer, cluster: KubernetesCluster, place: str
+    api: KubeClient, cluster: KubernetesCluster, place: str
 ) -> None:
     key = await made(api, place)
     await cluster.patch_status("InferenceService", key, {"conditions": [condition("Ready")]}, OPERATOR)
@@ -145,9 +145,9 @@ async def test_two_managers_share_the_conditions_of_one_status(
 
 
 async def test_a_tenants_usage_is_written_onto_the_version_that_was_read_and_leaves_the_operators_part(
-    api: ApiServer, cluster: KubernetesCluster, place: str
+    api: KubeClient, cluster: KubernetesCluster, place: str
 ) -> None:
-    tenants, key = RESOURCES["Tenant"], Key(place, "team")
+    tenants, key = RESOURCES["Tenant"], ObjectKey(place, "team")
     head = {"apiVersion": tenants.api_version, "kind": "Tenant", "metadata": {"namespace": place, "name": "team"}}
     made = await api.apply(tenants, {**head, "spec": {"services": ["*"]}}, "kubectl")
     first = made["metadata"]["resourceVersion"]
@@ -163,8 +163,8 @@ async def test_a_tenants_usage_is_written_onto_the_version_that_was_read_and_lea
 
 
 def _usage(*gateways: str) -> dict[str, Any]:
-    spent = Spent(1, 10, 20, Decimal("0.000001"))
-    return status_of([Entry(each, "2026-11", spent, "2026-11-22T10:00:00Z") for each in gateways], "2026-11")
+    spent = UsageAmount(1, 10, 20, Decimal("0.000001"))
+    return status_of([UsageEntry(each, "2026-11", spent, "2026-11-22T10:00:00Z") for each in gateways], "2026-11")
 
 
 def condition(kind: str, status: str = "True") -> dict[str, Any]:
@@ -174,21 +174,21 @@ def condition(kind: str, status: str = "True") -> dict[str, Any]:
 
 async def test_a_status_of_nobody_is_not_made(cluster: KubernetesCluster, place: str) -> None:
     with pytest.raises(NotFound):
-        await cluster.patch_status("InferenceService", Key(place, "absent"), {"scaling": {"desired": 1}}, SCALER)
+        await cluster.patch_status("InferenceService", ObjectKey(place, "absent"), {"scaling": {"desired": 1}}, SCALER)
 
 
-LONGEST = Key("n" * 63, "s" * 40)
+LONGEST = ObjectKey("n" * 63, "s" * 40)
 
 
 async def test_what_was_learned_lies_in_pacelines_namespace_until_it_is_deleted(
-    api: ApiServer, cluster: KubernetesCluster, place: str
+    api: KubeClient, cluster: KubernetesCluster, place: str
 ) -> None:
-    chat = ServiceRef(Key(place, "chat"), "8a7c")
+    chat = ServiceRef(ObjectKey(place, "chat"), "8a7c")
     assert await cluster.get_state(chat) is None
     await cluster.put_state(chat, {"state": "1"})
     await cluster.put_state(chat, {"state": "2"})
     assert await cluster.get_state(chat) == {"state": "2"}
-    stored = await api.get(CONFIG, Key(place, state_name(chat.key)))
+    stored = await api.get(CONFIG, ObjectKey(place, state_name(chat.key)))
     labels = {
         f"paceline.dev/service{end}": value for end, value in (("-namespace", place), ("", "chat"), ("-uid", "8a7c"))
     }
@@ -202,7 +202,7 @@ async def test_what_was_learned_lies_in_pacelines_namespace_until_it_is_deleted(
 async def test_a_service_made_anew_has_no_state_and_its_own_is_not_deleted_for_the_old_one(
     cluster: KubernetesCluster, place: str
 ) -> None:
-    old, new = (ServiceRef(Key(place, "chat"), uid) for uid in ("old", "new"))
+    old, new = (ServiceRef(ObjectKey(place, "chat"), uid) for uid in ("old", "new"))
     await cluster.put_state(old, {"state": "1"})
     assert await cluster.get_state(new) is None
     await cluster.put_state(new, {"state": "2"})
@@ -211,7 +211,7 @@ async def test_a_service_made_anew_has_no_state_and_its_own_is_not_deleted_for_t
 
 
 async def test_the_longest_names_fit_and_states_of_namespaces_that_are_not_watched_are_not_listed(
-    api: ApiServer, cluster: KubernetesCluster, place: str
+    api: KubeClient, cluster: KubernetesCluster, place: str
 ) -> None:
     await cluster.put_state(ServiceRef(LONGEST, "u"), {"state": "1"})
     assert await cluster.get_state(ServiceRef(LONGEST, "u")) == {"state": "1"}
@@ -219,8 +219,8 @@ async def test_the_longest_names_fit_and_states_of_namespaces_that_are_not_watch
     assert await KubernetesCluster(api, Namespaces(place)).list_states() == (ServiceRef(LONGEST, "u"),)
 
 
-async def test_of_two_that_want_a_lease_one_has_it(api: ApiServer, place: str) -> None:
-    leases = [Leases(api, place, SystemClock()) for _ in "ab"]
+async def test_of_two_that_want_a_lease_one_has_it(api: KubeClient, place: str) -> None:
+    leases = [LeaseClient(api, place, SystemClock()) for _ in "ab"]
     taken = await asyncio.gather(*(leases[n].lease("l", "ab"[n], TTL_S) for n in range(2)))
     assert sorted(taken) == [False, True]
     winner = taken.index(True)
@@ -233,16 +233,16 @@ async def test_of_two_that_want_a_lease_one_has_it(api: ApiServer, place: str) -
     assert [await leases[0].holder(name) for name in ("l", "none")] == ["ab"[1 - winner], ""]
 
 
-async def test_a_suspended_holder_loses_its_lease_and_learns_it(api: ApiServer, place: str) -> None:
+async def test_a_suspended_holder_loses_its_lease_and_learns_it(api: KubeClient, place: str) -> None:
     clock = ManualClock()
-    suspended, waiting = Leases(api, place, clock), Leases(api, place, clock)
+    suspended, waiting = LeaseClient(api, place, clock), LeaseClient(api, place, clock)
     assert await suspended.lease("l", "a", TTL_S)
     clock.advance(3600)
     assert not await waiting.lease("l", "b", TTL_S)
     clock.advance(TTL_S)
     assert await waiting.lease("l", "b", TTL_S)
     assert not await suspended.lease("l", "a", TTL_S)
-    found = await api.get(RESOURCES["Lease"], Key(place, "l"))
+    found = await api.get(RESOURCES["Lease"], ObjectKey(place, "l"))
     assert found["spec"]["leaseTransitions"] == 1
 
 
@@ -250,11 +250,11 @@ async def test_a_lease_that_was_never_made_is_released_in_peace(cluster: Kuberne
     await cluster.release("absent", "a")
 
 
-async def events(api: ApiServer, place: str) -> list[Manifest]:
+async def events(api: KubeClient, place: str) -> list[Manifest]:
     return await api.list(RESOURCES["Event"], place, fields="reason=ScaledUp")
 
 
-async def test_one_event_many_times_is_one_object_that_counts(bench: Workbench, api: ApiServer, place: str) -> None:
+async def test_one_event_many_times_is_one_object_that_counts(bench: Workbench, api: KubeClient, place: str) -> None:
     clock, key = ManualClock(), await made(api, place)
     recorder = EventRecorder(api, SCALER, clock)
     for number in range(50):
@@ -272,7 +272,7 @@ async def test_one_event_many_times_is_one_object_that_counts(bench: Workbench, 
     assert "7 to 8 replicas" in bench.kubectl.within(place)("describe", "inferenceservice", "chat")
 
 
-async def test_an_event_object_that_expired_is_made_anew(api: ApiServer, place: str) -> None:
+async def test_an_event_object_that_expired_is_made_anew(api: KubeClient, place: str) -> None:
     clock, key = ManualClock(), await made(api, place)
     recorder = EventRecorder(api, SCALER, clock)
     told = Event("InferenceService", key, "Normal", "ScaledUp", "1 to 2 replicas")
@@ -281,12 +281,12 @@ async def test_an_event_object_that_expired_is_made_anew(api: ApiServer, place: 
         await recorder.flush()
         (found,) = await events(api, place)
         assert found["count"] == count
-        await api.delete(RESOURCES["Event"], Key(place, found["metadata"]["name"]))
+        await api.delete(RESOURCES["Event"], ObjectKey(place, found["metadata"]["name"]))
         clock.advance(GAP_S)
     await recorder.close()
 
 
-async def test_events_of_the_seam_are_written_before_it_closes(bench: Workbench, api: ApiServer, place: str) -> None:
+async def test_events_of_the_seam_are_written_before_it_closes(bench: Workbench, api: KubeClient, place: str) -> None:
     key = await made(api, place)
     cluster = await connect(ClusterConfig(kubeconfig=bench.kubeconfig), place, workers="pods")
     await cluster.event(Event("InferenceService", key, "Warning", "ScaledUp", "why", {"pool": "main"}))
@@ -297,11 +297,11 @@ async def test_events_of_the_seam_are_written_before_it_closes(bench: Workbench,
 
 
 async def test_an_event_about_nothing_harms_nobody(cluster: KubernetesCluster, place: str) -> None:
-    await cluster.event(Event("InferenceService", Key(place, "absent"), "Normal", "ScaledUp", "why"))
-    await cluster.event(Event("Unheard", Key(place, "absent"), "Normal", "ScaledUp", "why"))
+    await cluster.event(Event("InferenceService", ObjectKey(place, "absent"), "Normal", "ScaledUp", "why"))
+    await cluster.event(Event("Unheard", ObjectKey(place, "absent"), "Normal", "ScaledUp", "why"))
 
 
-async def test_workers_come_from_the_services_slices(api: ApiServer, cluster: KubernetesCluster, place: str) -> None:
+async def test_workers_come_from_the_services_slices(api: KubeClient, cluster: KubernetesCluster, place: str) -> None:
     metadata: dict[str, Any] = {"namespace": place, "name": "chat-workers", "labels": {"paceline.dev/service": "chat"}}
     ports = [{"name": "http", "port": 8000}]
     headless = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
@@ -310,11 +310,11 @@ async def test_workers_come_from_the_services_slices(api: ApiServer, cluster: Ku
         assert await anext(watch) == Listed(())
         await api.apply(RESOURCES["Service"], {**headless, "spec": spec}, OPERATOR)
         empty = await anext(watch)
-        assert isinstance(empty, Changed), "the controller copies the Service's label to its slice"
-        assert (empty.item.service, empty.item.endpoints) == (Key(place, "chat"), ())
+        assert isinstance(empty, Upserted), "the controller copies the Service's label to its slice"
+        assert (empty.item.service, empty.item.endpoints) == (ObjectKey(place, "chat"), ())
         await api.create(RESOURCES["EndpointSlice"], place, slice_of(place))
         told = await anext(watch)
-    assert isinstance(told, Changed)
+    assert isinstance(told, Upserted)
     (worker,) = told.item.endpoints
     assert (worker.pool, worker.track, worker.host, worker.port) == ("main", "canary", "198.51.100.7", 8000)
 
@@ -336,7 +336,7 @@ def slice_of(place: str) -> Manifest:
     }
 
 
-async def test_workers_come_from_pods_as_the_controller_names_them(api: ApiServer, place: str) -> None:
+async def test_workers_come_from_pods_as_the_controller_names_them(api: KubeClient, place: str) -> None:
     cluster = KubernetesCluster(api, Namespaces(place, (place,)), "pods")
     body = deployment(place, "chat-main", 1)
     body["spec"]["selector"]["matchLabels"] = labels = {"paceline.dev/service": "chat", "paceline.dev/pool": "main"}
@@ -345,14 +345,14 @@ async def test_workers_come_from_pods_as_the_controller_names_them(api: ApiServe
         assert await anext(watch) == Listed(())
         await api.apply_new(DEPLOYMENT, body, OPERATOR)
         told = await anext(watch)
-    assert isinstance(told, Changed)
+    assert isinstance(told, Upserted)
     (worker,) = told.item.endpoints
     assert worker.name.startswith("chat-main-")
     assert (worker.pool, worker.host, worker.ready) == ("main", "", False)
 
 
 async def test_a_deletion_by_force_is_told_from_others_by_its_first_order_to_end(
-    bench: Workbench, api: ApiServer, place: str
+    bench: Workbench, api: KubeClient, place: str
 ) -> None:
     cluster, kubectl = KubernetesCluster(api, Namespaces(place, (place,)), "pods"), bench.kubectl.within(place)
     container = {"name": "worker", "image": "a:1"}
@@ -374,7 +374,7 @@ async def test_a_deletion_by_force_is_told_from_others_by_its_first_order_to_end
         for name, *force in (("plain",), ("forced", "--force", "--grace-period=0")):
             kubectl("delete", "pod", name, "--wait=false", *force)
             event = await anext(watch)
-            assert isinstance(event, Changed)
+            assert isinstance(event, Upserted)
             ended.on_workers(event, known)
             known = {event.item.service: event.item}
             orders += [(w.terminating, w.force_deleted) for w in event.item.endpoints if w.name == name]

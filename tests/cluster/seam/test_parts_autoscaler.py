@@ -22,9 +22,9 @@ from tests.cluster.harness.workbench import Workbench
 
 from paceline_autoscaler.loop import LEASE
 from paceline_core.auth import new_signing_key
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.naming import deployment_name, pod_labels, selector_labels
 from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand, encode
@@ -65,7 +65,7 @@ def wish(place: str, least: int) -> Manifest:
 class Autoscaler:
     """The process, a gateway for it that says `row`, and the API server beside both."""
 
-    api: ApiServer
+    api: KubeClient
     place: str
     folder: Path
     kubeconfig: Path
@@ -107,7 +107,7 @@ class Autoscaler:
 
     async def deployment(self) -> Manifest:
         """The pool's Deployment now."""
-        return await self.api.get(DEPLOYMENT, Key(self.place, deployment_name(NAME, "main")))
+        return await self.api.get(DEPLOYMENT, ObjectKey(self.place, deployment_name(NAME, "main")))
 
     async def replicas(self) -> int:
         """What is ordered."""
@@ -115,7 +115,7 @@ class Autoscaler:
 
     async def status(self) -> Manifest:
         """What the object says."""
-        found: Manifest = (await self.api.get(SERVICE, Key(self.place, NAME))).get("status") or {}
+        found: Manifest = (await self.api.get(SERVICE, ObjectKey(self.place, NAME))).get("status") or {}
         return found
 
     def gateway(self) -> FastAPI:
@@ -147,7 +147,7 @@ class Autoscaler:
 
 
 @pytest.fixture
-async def autoscaler(api: ApiServer, place: str, bench: Workbench, tmp_path: Path) -> AsyncIterator[Autoscaler]:
+async def autoscaler(api: KubeClient, place: str, bench: Workbench, tmp_path: Path) -> AsyncIterator[Autoscaler]:
     made = Autoscaler(api, place, tmp_path, bench.kubeconfig)
     listening = loopback()
     made.port = listening.getsockname()[1]
@@ -181,5 +181,5 @@ async def test_however_it_ends_and_starts_again_nothing_is_moved(autoscaler: Aut
         await autoscaler.end(number)
     assert (await autoscaler.deployment())["metadata"]["generation"] == 1
     assert await autoscaler.replicas() == 3
-    lease = await api.get(RESOURCES["Lease"], Key(place, LEASE))
+    lease = await api.get(RESOURCES["Lease"], ObjectKey(place, LEASE))
     assert lease["spec"]["holderIdentity"]

@@ -1,4 +1,4 @@
-from paceline_core.auth import KeyRecord, key_id, new_key, verify
+from paceline_core.auth import ApiKeyRecord, key_id, new_key, verify
 
 
 def test_a_key_opens_its_own_record_and_no_other() -> None:
@@ -17,7 +17,7 @@ def test_what_is_stored_never_holds_the_secret() -> None:
 
 def test_a_record_survives_its_secret() -> None:
     record, _ = new_key("team-a")
-    assert KeyRecord.from_manifest(record.manifest("paceline-system")) == record
+    assert ApiKeyRecord.from_manifest(record.manifest("paceline-system")) == record
 
 
 def test_a_malformed_key_has_no_id_and_opens_nothing() -> None:

@@ -14,10 +14,10 @@ from aiohttp import web
 
 from paceline_core.clock import Clock, ManualClock
 from paceline_core.kube.api.credentials import Access
-from paceline_core.kube.api.server import ApiServer, Limits
+from paceline_core.kube.api.server import ClientTimeouts, KubeClient
 
 Script = Callable[[web.Request], Awaitable[web.StreamResponse]]
-QUICK = Limits(call=2.0, silence=0.3, watch=5.0)
+QUICK = ClientTimeouts(call=2.0, silence=0.3, watch=5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +140,12 @@ def kubeconfig(path: Path, user: Mapping[str, Any], **cluster: Any) -> Path:
 
 @asynccontextmanager
 async def connected(
-    peer: Peer, folder: Path, clock: Clock | None = None, limits: Limits = QUICK
-) -> AsyncIterator[ApiServer]:
+    peer: Peer, folder: Path, clock: Clock | None = None, limits: ClientTimeouts = QUICK
+) -> AsyncIterator[KubeClient]:
     """A client of the peer, by a kubeconfig with a token file in `folder`."""
     (folder / "token").write_text("first\n")
     path = kubeconfig(folder / "config", {"tokenFile": str(folder / "token")}, server=peer.url)
-    api = await ApiServer.connect(Access(path), clock or ManualClock(), limits, jitter=lambda: 1.0)
+    api = await KubeClient.connect(Access(path), clock or ManualClock(), limits, jitter=lambda: 1.0)
     try:
         yield api
     finally:

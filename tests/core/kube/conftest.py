@@ -7,7 +7,7 @@ import pytest
 from tests.core.kube.api_peer import Peer, connected, serving
 
 from paceline_core.clock import ManualClock
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 
 
 @pytest.fixture
@@ -22,6 +22,6 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def api(peer: Peer, tmp_path: Path, clock: ManualClock) -> AsyncIterator[ApiServer]:
+async def api(peer: Peer, tmp_path: Path, clock: ManualClock) -> AsyncIterator[KubeClient]:
     async with connected(peer, tmp_path, clock) as found:
         yield found

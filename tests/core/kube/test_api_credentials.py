@@ -18,13 +18,13 @@ from tests.core.kube.api_peer import Peer, answer, config_map, kubeconfig
 
 from paceline_core.clock import ManualClock
 from paceline_core.errors import InvalidInput, NotFound, Unreachable
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.api.credentials import Access, Credentials
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 
 CONFIG = RESOURCES["ConfigMap"]
-HERE = Key("default", "a")
+HERE = ObjectKey("default", "a")
 
 
 def certificate(folder: Path, name: str, *addresses: str) -> Path:
@@ -70,7 +70,7 @@ async def secured(server: Path, client: Path | None = None) -> AsyncIterator[Pee
 
 async def asked(access: Access, peer: Peer) -> str:
     """The Authorization header of one request."""
-    api = await ApiServer.connect(access)
+    api = await KubeClient.connect(access)
     peer.answers.append(answer(config_map("a", 1)))
     try:
         await api.get(CONFIG, HERE)
@@ -144,7 +144,7 @@ async def test_a_new_authority_is_read_when_the_old_one_fails(tmp_path: Path, ac
     async with secured(new) as peer:
         port = peer.url.rpartition(":")[2]
         environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
-        api = await ApiServer.connect(Access(account=account, environ=environ), clock)
+        api = await KubeClient.connect(Access(account=account, environ=environ), clock)
         (account / "ca.crt").write_bytes(new.read_bytes())
         clock.advance(60)
         peer.answers.append(answer(config_map("a", 1)))
@@ -189,7 +189,7 @@ async def test_a_server_with_a_path_is_asked_below_it(tmp_path: Path, server: Pa
     async with secured(server) as peer:
         trust = {"certificate-authority": str(server)}
         path = kubeconfig(tmp_path / "config", {"token": "t"}, server=f"{peer.url}/clusters/one", **trust)
-        api = await ApiServer.connect(Access(path))
+        api = await KubeClient.connect(Access(path))
         peer.answers.append(answer({"kind": "Status", "message": "no"}, 404))
         with pytest.raises(NotFound):
             await api.get(CONFIG, HERE)

@@ -9,11 +9,11 @@ import pytest
 from tests.core.kube.api_peer import Peer, Script, config_map, line, listed, mute, status, stream
 
 from paceline_core.clock import ManualClock
-from paceline_core.kube import Changed, Gone, Listed, Lost
-from paceline_core.kube.api.pulse import Pulse, oldest
+from paceline_core.kube import Deleted, Listed, Upserted, WatchLost
+from paceline_core.kube.api.pulse import WatchLiveness, oldest
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer
-from paceline_core.kube.api.watch import Watched, watch_all
+from paceline_core.kube.api.server import KubeClient
+from paceline_core.kube.api.watch import WatchOptions, watch_all
 from paceline_core.kube.cluster import Manifest, WatchEvent
 
 CONFIG = RESOURCES["ConfigMap"]
@@ -24,15 +24,18 @@ BROKEN = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "
 
 
 async def seen(
-    api: ApiServer, count: int, *namespaces: str, selector: str = "", pulse: Pulse | None = None
+    api: KubeClient, count: int, *namespaces: str, selector: str = "", pulse: WatchLiveness | None = None
 ) -> list[WatchEvent[Manifest]]:
     """The first events of a watch."""
-    async with aclosing(watch_all(api, Watched(CONFIG, namespaces, selector), pulse)) as watch, asyncio.timeout(10):
+    async with (
+        aclosing(watch_all(api, WatchOptions(CONFIG, namespaces, selector), pulse)) as watch,
+        asyncio.timeout(10),
+    ):
         return [await anext(watch) for _ in range(count)]
 
 
 def words(events: list[WatchEvent[Manifest]]) -> list[str]:
-    """Events for the eye: `Listed a b`, `Changed a`, `Lost`."""
+    """Events for the eye: `Listed a b`, `Changed a`, `WatchLost`."""
     return [_word(event) for event in events]
 
 
@@ -40,12 +43,12 @@ def _word(event: WatchEvent[Manifest]) -> str:
     match event:
         case Listed(items):
             return " ".join(["Listed", *(item["metadata"]["name"] for item in items)])
-        case Changed(item) | Gone(item):
+        case Upserted(item) | Deleted(item):
             return f"{type(event).__name__} {item['metadata']['name']}"
     return "Lost"
 
 
-async def test_a_list_then_what_changes(peer: Peer, api: ApiServer) -> None:
+async def test_a_list_then_what_changes(peer: Peer, api: KubeClient) -> None:
     peer.answers.append(listed(A))
     peer.watches.append(stream(line("ADDED", B), line("MODIFIED", A) + line("DELETED", B), hang=True))
     assert words(await seen(api, 4)) == ["Listed a", "Changed b", "Changed a", "Gone b"]
@@ -54,21 +57,21 @@ async def test_a_list_then_what_changes(peer: Peer, api: ApiServer) -> None:
     assert watch.query["allowWatchBookmarks"] == "true"
 
 
-async def test_a_selector_reaches_list_and_watch(peer: Peer, api: ApiServer) -> None:
+async def test_a_selector_reaches_list_and_watch(peer: Peer, api: KubeClient) -> None:
     peer.answers.append(listed())
     peer.watches.append(stream(line("ADDED", A), hang=True))
     await seen(api, 2, selector="paceline.dev/service")
     assert [asked.query["labelSelector"] for asked in peer.asked] == ["paceline.dev/service"] * 2
 
 
-async def test_a_watch_that_ends_goes_on_where_it_was_without_a_word(peer: Peer, api: ApiServer) -> None:
+async def test_a_watch_that_ends_goes_on_where_it_was_without_a_word(peer: Peer, api: KubeClient) -> None:
     peer.answers.append(listed(A))
     peer.watches += [stream(line("MODIFIED", A), BOOKMARK), stream(line("ADDED", B), hang=True)]
     assert words(await seen(api, 3)) == ["Listed a", "Changed a", "Changed b"]
     assert [asked.query.get("resourceVersion") for asked in peer.asked] == [None, "10", "20"]
 
 
-async def test_silence_alone_is_no_fault_since_an_idle_kind_may_be_quiet(peer: Peer, api: ApiServer) -> None:
+async def test_silence_alone_is_no_fault_since_an_idle_kind_may_be_quiet(peer: Peer, api: KubeClient) -> None:
     peer.answers.append(listed(A))
     peer.watches += [stream(BOOKMARK, hang=True), stream(line("ADDED", B), hang=True)]
     assert words(await seen(api, 2)) == ["Listed a", "Changed b"]
@@ -76,14 +79,14 @@ async def test_silence_alone_is_no_fault_since_an_idle_kind_may_be_quiet(peer: P
 
 
 async def test_a_server_that_hangs_for_good_is_lost_when_it_does_not_take_the_watch_anew(
-    peer: Peer, api: ApiServer
+    peer: Peer, api: KubeClient
 ) -> None:
     peer.answers += [listed(A), listed(B)]
     peer.watches += [stream(BOOKMARK, hang=True), mute(), stream(BOOKMARK, hang=True)]
     assert words(await seen(api, 3)) == ["Listed a", "Lost", "Listed b"]
 
 
-async def test_bytes_may_come_one_by_one(peer: Peer, api: ApiServer) -> None:
+async def test_bytes_may_come_one_by_one(peer: Peer, api: KubeClient) -> None:
     peer.answers.append(listed())
     bytes_ = line("ADDED", A) + line("DELETED", A)
     peer.watches.append(stream(*(bytes_[i : i + 1] for i in range(len(bytes_))), hang=True))
@@ -103,7 +106,7 @@ FAULTS: dict[str, Script] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_after_a_fault_there_is_lost_once_and_then_everything(peer: Peer, api: ApiServer, fault: str) -> None:
+async def test_after_a_fault_there_is_lost_once_and_then_everything(peer: Peer, api: KubeClient, fault: str) -> None:
     peer.answers += [listed(A), listed(A, B)]
     peer.watches += [FAULTS[fault], stream(line("MODIFIED", A), hang=True)]
     told = words(await seen(api, 5))
@@ -121,18 +124,18 @@ REFUSALS: dict[str, Script] = {
 
 
 @pytest.mark.parametrize("refused", REFUSALS)
-async def test_a_refused_watch_is_lost_with_the_servers_words(peer: Peer, api: ApiServer, refused: str) -> None:
+async def test_a_refused_watch_is_lost_with_the_servers_words(peer: Peer, api: KubeClient, refused: str) -> None:
     peer.answers += [listed(A), listed(B)]
     peer.watches += [REFUSALS[refused]] * (2 if refused == "401" else 1) + [stream(BOOKMARK, hang=True)]
     assert words(await seen(api, 3)) == ["Listed a", "Lost", "Listed b"]
 
 
-async def test_lost_says_why(peer: Peer, api: ApiServer) -> None:
+async def test_lost_says_why(peer: Peer, api: KubeClient) -> None:
     peer.answers.append(status(403, 'User "x" cannot list resource "configmaps"', "Forbidden"))
-    assert await seen(api, 1) == [Lost('User "x" cannot list resource "configmaps"')]
+    assert await seen(api, 1) == [WatchLost('User "x" cannot list resource "configmaps"')]
 
 
-async def test_an_outage_of_many_tries_is_one_lost(peer: Peer, api: ApiServer, clock: ManualClock) -> None:
+async def test_an_outage_of_many_tries_is_one_lost(peer: Peer, api: KubeClient, clock: ManualClock) -> None:
     peer.answers += [listed(A), *[status(500, "etcd is away")] * 5, listed(B)]
     peer.watches += [stream(BOOKMARK, cut=True), stream(BOOKMARK, hang=True)]
     assert words(await seen(api, 3)) == ["Listed a", "Lost", "Listed b"]
@@ -140,7 +143,7 @@ async def test_an_outage_of_many_tries_is_one_lost(peer: Peer, api: ApiServer, c
 
 
 async def test_a_server_that_lists_and_then_fails_is_asked_ever_more_rarely(
-    peer: Peer, api: ApiServer, clock: ManualClock
+    peer: Peer, api: KubeClient, clock: ManualClock
 ) -> None:
     peer.answers += [listed(A)] * 4
     peer.watches += [stream(cut=True)] * 3 + [stream(BOOKMARK, hang=True)]
@@ -148,7 +151,7 @@ async def test_a_server_that_lists_and_then_fails_is_asked_ever_more_rarely(
     assert clock.monotonic() == pytest.approx(0.2 + 0.5 + 1)
 
 
-async def test_the_server_says_how_long_to_stay_away(peer: Peer, api: ApiServer, clock: ManualClock) -> None:
+async def test_the_server_says_how_long_to_stay_away(peer: Peer, api: KubeClient, clock: ManualClock) -> None:
     peer.answers += [status(429, "too many", **{"Retry-After": "7"}), listed(A)]
     assert words(await seen(api, 2)) == ["Lost", "Listed a"]
     assert clock.monotonic() == 7
@@ -162,7 +165,7 @@ EXPIRED: dict[str, Script] = {
 
 @pytest.mark.parametrize("form", EXPIRED)
 async def test_an_expired_version_is_only_listed_anew(
-    peer: Peer, api: ApiServer, form: str, clock: ManualClock
+    peer: Peer, api: KubeClient, form: str, clock: ManualClock
 ) -> None:
     peer.answers += [listed(A), listed(A, B)]
     peer.watches += [EXPIRED[form], stream(line("MODIFIED", A), hang=True)]
@@ -172,7 +175,7 @@ async def test_an_expired_version_is_only_listed_anew(
 
 
 async def test_a_server_that_expires_everything_is_not_asked_in_a_loop(
-    peer: Peer, api: ApiServer, clock: ManualClock
+    peer: Peer, api: KubeClient, clock: ManualClock
 ) -> None:
     peer.answers += [listed(A)] * 3
     peer.watches += [EXPIRED["as a status"]] * 2 + [stream(BOOKMARK, hang=True)]
@@ -181,7 +184,7 @@ async def test_a_server_that_expires_everything_is_not_asked_in_a_loop(
 
 
 async def test_a_401_is_mended_by_a_new_token_without_a_word(
-    peer: Peer, api: ApiServer, tmp_path: Path, clock: ManualClock
+    peer: Peer, api: KubeClient, tmp_path: Path, clock: ManualClock
 ) -> None:
     clock.advance(60)
     (tmp_path / "token").write_text("second")
@@ -191,7 +194,7 @@ async def test_a_401_is_mended_by_a_new_token_without_a_word(
     assert peer.asked[-1].headers["Authorization"] == "Bearer second"
 
 
-async def test_two_namespaces_are_one_picture(peer: Peer, api: ApiServer) -> None:
+async def test_two_namespaces_are_one_picture(peer: Peer, api: KubeClient) -> None:
     one, two = config_map("a", 1, "one"), config_map("b", 2, "two")
     peer.answers += [listed(one, version="1"), listed(two, version="2")]
     peer.watches += [stream(line("MODIFIED", one), hang=True), stream(line("DELETED", two), hang=True)]
@@ -201,26 +204,26 @@ async def test_two_namespaces_are_one_picture(peer: Peer, api: ApiServer) -> Non
     assert {asked.path.split("/")[4] for asked in peer.asked} == {"one", "two"}
 
 
-async def test_the_fault_of_one_namespace_lists_all_of_them_anew(peer: Peer, api: ApiServer) -> None:
+async def test_the_fault_of_one_namespace_lists_all_of_them_anew(peer: Peer, api: KubeClient) -> None:
     one, two = config_map("a", 1, "one"), config_map("b", 2, "two")
     peer.answers += [listed(one), listed(two), listed(one), listed(two)]
     peer.watches += [stream(BOOKMARK, hang=True), stream(cut=True), *[stream(BOOKMARK, hang=True)] * 2]
     assert words(await seen(api, 3, "one", "two")) == ["Listed a b", "Lost", "Listed a b"]
 
 
-async def test_a_pulse_beats_with_every_byte(peer: Peer, api: ApiServer, clock: ManualClock) -> None:
-    pulse = Pulse("configmaps", clock)
+async def test_a_pulse_beats_with_every_byte(peer: Peer, api: KubeClient, clock: ManualClock) -> None:
+    pulse = WatchLiveness("configmaps", clock)
     clock.advance(100)
     assert pulse.age(clock.monotonic()) == 100
     peer.answers.append(listed(A))
     peer.watches.append(stream(line("ADDED", B), hang=True))
-    async with aclosing(watch_all(api, Watched(CONFIG), pulse)) as watch:
+    async with aclosing(watch_all(api, WatchOptions(CONFIG), pulse)) as watch:
         await anext(watch)
         assert pulse.age(clock.monotonic()) == 0
         clock.advance(50)
         await anext(watch)
         assert pulse.age(clock.monotonic()) == 0
-    other = Pulse("quiet", clock)
+    other = WatchLiveness("quiet", clock)
     clock.advance(3)
     pulse.stamp()
     assert oldest([pulse, other], clock.monotonic()) == ("quiet", 3)
@@ -229,9 +232,9 @@ async def test_a_pulse_beats_with_every_byte(peer: Peer, api: ApiServer, clock: 
 
 @pytest.mark.parametrize(("code", "silence"), [(401, 0.0), (403, 0.0), (500, 100.0)])
 async def test_a_refusal_ages_what_is_known_and_is_no_silence(
-    peer: Peer, api: ApiServer, clock: ManualClock, code: int, silence: float
+    peer: Peer, api: KubeClient, clock: ManualClock, code: int, silence: float
 ) -> None:
-    pulse = Pulse("configmaps", clock)
+    pulse = WatchLiveness("configmaps", clock)
     clock.advance(100)
     peer.answers += [status(code, "no")] * 2
     await seen(api, 1, pulse=pulse)
@@ -239,7 +242,7 @@ async def test_a_refusal_ages_what_is_known_and_is_no_silence(
 
 
 async def test_many_watches_lost_at_once_are_one_line_in_the_log(
-    peer: Peer, api: ApiServer, caplog: pytest.LogCaptureFixture
+    peer: Peer, api: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     peer.answers += [status(500, "etcd is away")] * 8

@@ -6,7 +6,7 @@ import pytest
 
 from paceline_core.clock import ManualClock
 from paceline_core.errors import Unreachable
-from paceline_core.kube.leadership import USABLE, Candidate
+from paceline_core.kube.leadership import USABLE, LeaderElector
 
 TTL_S = 15.0
 
@@ -17,7 +17,7 @@ class Api:
     def __init__(self, clock: ManualClock) -> None:
         self.holder, self.fault, self.slow_s = "", "", 0.0
         self.clock = clock
-        self.candidate = Candidate(self, "lease", "us", TTL_S, clock)
+        self.candidate = LeaderElector(self, "lease", "us", TTL_S, clock)
 
     def _answer(self) -> None:
         self.clock.advance(self.slow_s)

@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_core.kube.lease import Seen, Wish, claim
+from paceline_core.kube.lease import DesiredLease, ObservedLease, claim
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-US = Wish("us", 15, NOON)
+US = DesiredLease("us", 15, NOON)
 
 
 def record(holder: str, version: str = "5", **spec: Any) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def test_ours_is_renewed_and_not_acquired_anew() -> None:
 def test_a_record_is_taken_over_only_after_its_whole_duration_unchanged_before_our_eyes() -> None:
     first = claim(record("them"), US, None, 100)
     assert first.spec is None
-    assert first.seen == Seen("5", 100)
+    assert first.seen == ObservedLease("5", 100)
     assert claim(record("them"), US, first.seen, 114.9).spec is None
     taken = claim(record("them"), US, first.seen, 115)
     assert taken.spec is not None
@@ -44,15 +44,15 @@ def test_a_record_is_taken_over_only_after_its_whole_duration_unchanged_before_o
 def test_every_renewal_starts_the_wait_anew() -> None:
     first = claim(record("them", "5"), US, None, 0)
     second = claim(record("them", "6"), US, first.seen, 14)
-    assert second.seen == Seen("6", 14)
+    assert second.seen == ObservedLease("6", 14)
     assert claim(record("them", "6"), US, second.seen, 20).spec is None
 
 
 @given(st.timedeltas(min_value=timedelta(days=-400), max_value=timedelta(days=400)), st.floats(0, 14.9))
 def test_wall_clocks_decide_nothing(skew: timedelta, later: float) -> None:
     theirs = (NOON + skew).isoformat()
-    first = claim(record("them", renewTime=theirs), Wish("us", 15, NOON - skew), None, 0)
-    assert claim(record("them", renewTime=theirs), Wish("us", 15, NOON + skew), first.seen, later).spec is None
+    first = claim(record("them", renewTime=theirs), DesiredLease("us", 15, NOON - skew), None, 0)
+    assert claim(record("them", renewTime=theirs), DesiredLease("us", 15, NOON + skew), first.seen, later).spec is None
 
 
 def test_a_lease_without_a_spec_is_free() -> None:

@@ -11,26 +11,26 @@ import pytest
 
 from paceline_cli.supervisor.api import make_app
 from paceline_cli.supervisor.server import serving
-from paceline_cli.supervisor.store import Store
+from paceline_cli.supervisor.store import ObjectStore
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Conflict, NotFound, Unreachable
 from paceline_core.kube import (
-    Changed,
+    Deleted,
     Endpoint,
     Event,
-    Gone,
-    Key,
     Listed,
     LocalCluster,
-    Lost,
+    ObjectKey,
     ScaleTarget,
     ServiceEndpoints,
     ServiceRef,
+    Upserted,
+    WatchLost,
 )
 from paceline_core.kube.cluster import WatchEvent
 
 T = TypeVar("T")
-CHAT = Key("default", "chat")
+CHAT = ObjectKey("default", "chat")
 MAIN = ScaleTarget(CHAT, "main")
 MANIFEST = {"kind": "InferenceService", "metadata": {"name": "chat", "namespace": "default"}, "spec": {"a": 1}}
 WORKER = Endpoint(
@@ -45,8 +45,8 @@ def socket() -> Iterator[Path]:
 
 
 @pytest.fixture
-def store() -> Store:
-    found = Store()
+def store() -> ObjectStore:
+    found = ObjectStore()
     found.objects.put(MANIFEST)
     found.scales.create(MAIN, 1)
     return found
@@ -58,7 +58,7 @@ def changes() -> list[str]:
 
 
 @pytest.fixture
-async def cluster(store: Store, socket: Path, changes: list[str]) -> AsyncIterator[LocalCluster]:
+async def cluster(store: ObjectStore, socket: Path, changes: list[str]) -> AsyncIterator[LocalCluster]:
     async with serving(make_app(store, SystemClock(), lambda: changes.append("scale")), socket):
         client = LocalCluster(socket)
         yield client
@@ -84,32 +84,32 @@ async def following(watch: AsyncIterator[WatchEvent[T]]) -> WatchEvent[T]:
         return await anext(watch)
 
 
-async def test_a_watch_lists_then_follows(cluster: LocalCluster, store: Store) -> None:
+async def test_a_watch_lists_then_follows(cluster: LocalCluster, store: ObjectStore) -> None:
     async with reading(cluster.watch("InferenceService")) as watch:
         first = await following(watch)
         assert isinstance(first, Listed)
         assert first.items[0]["spec"] == {"a": 1}
         store.objects.put({**MANIFEST, "spec": {"a": 2}})
         second = await following(watch)
-        assert isinstance(second, Changed)
+        assert isinstance(second, Upserted)
         assert second.item["spec"] == {"a": 2}
         store.objects.remove("InferenceService", CHAT)
-        assert isinstance(await following(watch), Gone)
+        assert isinstance(await following(watch), Deleted)
 
 
-async def test_endpoints_arrive_as_they_were_published(cluster: LocalCluster, store: Store) -> None:
+async def test_endpoints_arrive_as_they_were_published(cluster: LocalCluster, store: ObjectStore) -> None:
     async with reading(cluster.watch_endpoints()) as watch:
         assert await following(watch) == Listed(())
         published = ServiceEndpoints(CHAT, (WORKER,))
         store.put_endpoints(published)
-        assert await following(watch) == Changed(published)
+        assert await following(watch) == Upserted(published)
 
 
-async def test_a_watch_that_was_cut_says_so_and_lists_again(cluster: LocalCluster, store: Store) -> None:
+async def test_a_watch_that_was_cut_says_so_and_lists_again(cluster: LocalCluster, store: ObjectStore) -> None:
     async with reading(cluster.watch("InferenceService")) as watch:
         assert isinstance(await following(watch), Listed)
         store.topics.close()
-        assert isinstance(await following(watch), Lost)
+        assert isinstance(await following(watch), WatchLost)
         assert isinstance(await following(watch), Listed)
 
 
@@ -134,14 +134,14 @@ async def test_a_negative_scale_is_refused(cluster: LocalCluster) -> None:
         await cluster.set_scale(MAIN, -1, read.version)
 
 
-async def test_two_managers_share_a_status(cluster: LocalCluster, store: Store) -> None:
+async def test_two_managers_share_a_status(cluster: LocalCluster, store: ObjectStore) -> None:
     await cluster.patch_status("InferenceService", CHAT, {"workload": {"summary": "1/1"}}, "operator")
     await cluster.patch_status("InferenceService", CHAT, {"scaling": {"desired": 1}}, "autoscaler")
     status: dict[str, Any] = store.objects.get("InferenceService", CHAT)["status"]
     assert status == {"workload": {"summary": "1/1"}, "scaling": {"desired": 1}}
 
 
-async def test_a_status_is_patched_once_a_version(cluster: LocalCluster, store: Store) -> None:
+async def test_a_status_is_patched_once_a_version(cluster: LocalCluster, store: ObjectStore) -> None:
     seen = store.objects.get("InferenceService", CHAT)["metadata"]["resourceVersion"]
     await cluster.patch_status("InferenceService", CHAT, {"scaling": {"desired": 1}}, "autoscaler", seen)
     with pytest.raises(Conflict):
@@ -179,7 +179,7 @@ async def test_who_holds_a_lease_can_be_asked(cluster: LocalCluster) -> None:
     assert await cluster.lease_holder("quota") == ""
 
 
-async def test_events_are_kept_with_their_time(cluster: LocalCluster, store: Store) -> None:
+async def test_events_are_kept_with_their_time(cluster: LocalCluster, store: ObjectStore) -> None:
     await cluster.event(Event("InferenceService", CHAT, "Normal", "ScaledUp", "1 to 2", {"pool": "main"}))
     (event,) = store.events
     assert (event["key"], event["reason"], event["extra"]) == ("default/chat", "ScaledUp", {"pool": "main"})
@@ -199,7 +199,7 @@ async def test_a_dead_supervisor_is_unreachable_and_events_still_do_not_raise(so
     await client.close()
 
 
-async def test_a_watch_outlives_its_supervisor(store: Store, socket: Path) -> None:
+async def test_a_watch_outlives_its_supervisor(store: ObjectStore, socket: Path) -> None:
     client = LocalCluster(socket)
     app = make_app(store, SystemClock(), lambda: None)
     async with reading(client.watch("InferenceService")) as watch:
@@ -207,9 +207,9 @@ async def test_a_watch_outlives_its_supervisor(store: Store, socket: Path) -> No
             assert isinstance(await following(watch), Listed)
             store.topics.close()
         seen = [await following(watch), await following(watch)]
-        assert all(isinstance(event, Lost) for event in seen)
+        assert all(isinstance(event, WatchLost) for event in seen)
         async with serving(app, socket):
             while not isinstance(event := await following(watch), Listed):
-                assert isinstance(event, Lost)
+                assert isinstance(event, WatchLost)
             store.topics.close()
     await client.close()

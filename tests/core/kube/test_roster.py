@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from paceline_core.kube import Changed, Endpoint, Gone, Key, Listed, Lost, ServiceEndpoints
+from paceline_core.kube import Deleted, Endpoint, Listed, ObjectKey, ServiceEndpoints, Upserted, WatchLost
 from paceline_core.kube.cluster import Manifest, WatchEvent
-from paceline_core.kube.roster import Roster, read_pod, read_slice
+from paceline_core.kube.roster import EndpointTracker, read_pod, read_slice
 
-CHAT = Key("team", "chat")
+CHAT = ObjectKey("team", "chat")
 POD = "chat-main-7d4f8-abcde"
 
 
@@ -32,14 +32,14 @@ def pod(name: str = POD, *, labels: dict[str, str] | None = None, **status: Any)
     return {"metadata": metadata, "spec": {"containers": [{"ports": ports}]}, "status": status}
 
 
-def slices(*items: Manifest) -> tuple[Roster, list[WatchEvent[ServiceEndpoints]]]:
-    roster = Roster(read_slice)
+def slices(*items: Manifest) -> tuple[EndpointTracker, list[WatchEvent[ServiceEndpoints]]]:
+    roster = EndpointTracker(read_slice)
     return roster, list(roster.take(Listed(items)))
 
 
 def only(events: list[WatchEvent[ServiceEndpoints]]) -> tuple[Endpoint, ...]:
     (event,) = events
-    assert isinstance(event, Changed | Gone)
+    assert isinstance(event, Upserted | Deleted)
     assert event.item.service == CHAT
     return event.item.endpoints
 
@@ -56,7 +56,7 @@ def test_a_pod_that_still_serves_while_it_ends_takes_no_new_work() -> None:
     for ready in (False, True):
         roster, _ = slices()
         ending = slice_("s1", member(ready=ready, serving=True, terminating=True))
-        (found,) = only(list(roster.take(Changed(ending))))
+        (found,) = only(list(roster.take(Upserted(ending))))
         assert (found.ready, found.terminating) == (False, True)
 
 
@@ -85,26 +85,26 @@ def test_both_address_families_are_one_worker() -> None:
 
 def test_only_a_difference_is_told() -> None:
     roster, _ = slices(slice_("s1", member(ready=True)))
-    assert list(roster.take(Changed(slice_("s1", member(ready=True))))) == []
-    assert only(list(roster.take(Changed(slice_("s1"))))) == ()
+    assert list(roster.take(Upserted(slice_("s1", member(ready=True))))) == []
+    assert only(list(roster.take(Upserted(slice_("s1"))))) == ()
 
 
 def test_the_last_slice_takes_the_service_with_it() -> None:
     roster, _ = slices(slice_("s1", member(ready=True)), slice_("s2"))
-    assert list(roster.take(Gone(slice_("s2")))) == []
-    assert only(list(roster.take(Gone(slice_("s1"))))) == (READY,)
-    assert list(roster.take(Gone(slice_("s1")))) == []
+    assert list(roster.take(Deleted(slice_("s2")))) == []
+    assert only(list(roster.take(Deleted(slice_("s1"))))) == (READY,)
+    assert list(roster.take(Deleted(slice_("s1")))) == []
 
 
 def test_what_was_known_before_a_list_is_forgotten() -> None:
     roster, _ = slices(slice_("s1", member(ready=True)))
     assert list(roster.take(Listed(()))) == [Listed(())]
-    assert only(list(roster.take(Changed(slice_("s2", member(ready=True)))))) == (READY,)
+    assert only(list(roster.take(Upserted(slice_("s2", member(ready=True)))))) == (READY,)
 
 
 def test_a_lost_watch_is_passed_on() -> None:
     roster, _ = slices()
-    assert list(roster.take(Lost("why"))) == [Lost("why")]
+    assert list(roster.take(WatchLost("why"))) == [WatchLost("why")]
 
 
 def test_slices_without_endpoints_ports_or_pods_are_no_workers() -> None:
@@ -149,9 +149,9 @@ def test_pods_that_have_ended_are_no_workers() -> None:
 
 
 def test_pods_come_and_go() -> None:
-    roster = Roster(read_pod)
+    roster = EndpointTracker(read_pod)
     list(roster.take(Listed(())))
-    assert [worker.name for worker in only(list(roster.take(Changed(pod("b")))))] == ["b"]
-    assert [worker.name for worker in only(list(roster.take(Changed(pod("a")))))] == ["a", "b"]
-    assert [worker.name for worker in only(list(roster.take(Gone(pod("b")))))] == ["a"]
-    assert isinstance(next(iter(roster.take(Gone(pod("a"))))), Gone)
+    assert [worker.name for worker in only(list(roster.take(Upserted(pod("b")))))] == ["b"]
+    assert [worker.name for worker in only(list(roster.take(Upserted(pod("a")))))] == ["a", "b"]
+    assert [worker.name for worker in only(list(roster.take(Deleted(pod("b")))))] == ["a"]
+    assert isinstance(next(iter(roster.take(Deleted(pod("a"))))), Deleted)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.config import parse
-from paceline_core.launch import Binding, WorkerLaunch, build, in_manifest_words
+from paceline_core.launch import Binding, WorkerLaunch, build, to_manifest_field
 from paceline_core.objects import InferenceService, resolve, validate
 from paceline_workers.config import WorkerConfig
 from paceline_workers.engine.pagefiles import ROOM
@@ -213,13 +213,13 @@ def test_the_startup_probe_waits_for_the_whole_cold_start(cold_start: int) -> No
 
 def test_a_workers_last_words_name_the_manifests_field() -> None:
     said = "paceline worker: engine.page_tokens: 7 is no power of two"
-    assert in_manifest_words(said) == "spec.engine.kvCache.pageTokens: 7 is no power of two"
-    assert in_manifest_words("paceline worker: the engine ended") == "the engine ended"
+    assert to_manifest_field(said) == "spec.engine.kvCache.pageTokens: 7 is no power of two"
+    assert to_manifest_field("paceline worker: the engine ended") == "the engine ended"
     told = "paceline worker: filters[1].config.words: must hold at least one word"
-    assert in_manifest_words(told) == "spec.filters[1].config.words: must hold at least one word"
+    assert to_manifest_field(told) == "spec.filters[1].config.words: must hold at least one word"
     disk = "paceline worker: engine.disk_path: /pages cannot be used"
-    assert in_manifest_words(disk) == "spec.engine.kvCache.diskOffloadBytes: /pages cannot be used"
+    assert to_manifest_field(disk) == "spec.engine.kvCache.diskOffloadBytes: /pages cannot be used"
     device = "paceline worker: engine.device: torch finds no CUDA GPU here"
-    assert in_manifest_words(device) == "spec.pools[].accelerator: torch finds no CUDA GPU here"
-    assert in_manifest_words("paceline worker: listen: is taken") == "listen: is taken"
-    assert in_manifest_words("MemoryError: model: 3") == "MemoryError: model: 3"
+    assert to_manifest_field(device) == "spec.pools[].accelerator: torch finds no CUDA GPU here"
+    assert to_manifest_field("paceline worker: listen: is taken") == "listen: is taken"
+    assert to_manifest_field("MemoryError: model: 3") == "MemoryError: model: 3"

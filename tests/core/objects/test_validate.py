@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.core.objects.corpus import valid
 
 from paceline_core.errors import InvalidInput
-from paceline_core.objects import InferenceService, ManifestError, Problem, read, validate
+from paceline_core.objects import FieldError, InferenceService, ManifestError, read, validate
 from paceline_core.objects.fields import FIXES
 from paceline_core.units import DURATION_PATTERN
 
@@ -26,7 +26,7 @@ def minimal(**spec: Any) -> dict[str, Any]:
     return document
 
 
-def found_in(document: Any) -> tuple[Problem, ...]:
+def found_in(document: Any) -> tuple[FieldError, ...]:
     try:
         validate(document)
     except ManifestError as error:

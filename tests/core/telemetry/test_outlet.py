@@ -10,7 +10,7 @@ from typing import TextIO
 
 import pytest
 
-from paceline_core.telemetry import Outlet
+from paceline_core.telemetry import BackgroundWriter
 
 FULL = b"x" * (1 << 20) + b"\n"
 """More than a pipe takes."""
@@ -36,7 +36,7 @@ def read(descriptor: int, size: int) -> bytes:
 
 
 def test_lines_come_out_in_their_order(pipe: tuple[int, TextIO]) -> None:
-    outlet = Outlet(pipe[1])
+    outlet = BackgroundWriter(pipe[1])
     for number in range(100):
         outlet.put(b"%d\n" % number)
     assert outlet.flush()
@@ -46,7 +46,7 @@ def test_lines_come_out_in_their_order(pipe: tuple[int, TextIO]) -> None:
 
 
 def test_nobody_waits_for_a_pipe_that_nobody_reads_and_what_does_not_fit_is_counted(pipe: tuple[int, TextIO]) -> None:
-    outlet = Outlet(pipe[1], limit=len(FULL) + 4)
+    outlet = BackgroundWriter(pipe[1], limit=len(FULL) + 4)
     outlet.put(FULL)
     outlet.put(b"in\n")
     outlet.put(b"out\nout\n", lines=2)
@@ -62,7 +62,7 @@ def test_nobody_waits_for_a_pipe_that_nobody_reads_and_what_does_not_fit_is_coun
 
 def test_a_descriptor_that_does_not_block_loses_nothing(pipe: tuple[int, TextIO]) -> None:
     os.set_blocking(pipe[1].fileno(), False)
-    outlet = Outlet(pipe[1])
+    outlet = BackgroundWriter(pipe[1])
     outlet.put(FULL)
     assert read(pipe[0], len(FULL)) == FULL
     assert outlet.flush()
@@ -71,7 +71,7 @@ def test_a_descriptor_that_does_not_block_loses_nothing(pipe: tuple[int, TextIO]
 
 
 def test_lines_for_a_reader_that_has_gone_are_counted(pipe: tuple[int, TextIO]) -> None:
-    outlet = Outlet(pipe[1])
+    outlet = BackgroundWriter(pipe[1])
     os.close(pipe[0])
     outlet.put(b"a\n")
     assert outlet.flush()
@@ -80,7 +80,7 @@ def test_lines_for_a_reader_that_has_gone_are_counted(pipe: tuple[int, TextIO]) 
 
 
 def test_a_closed_outlet_takes_nothing(pipe: tuple[int, TextIO]) -> None:
-    outlet = Outlet(pipe[1])
+    outlet = BackgroundWriter(pipe[1])
     outlet.put(b"last\n")
     outlet.close()
     outlet.put(b"late\n")
@@ -90,7 +90,7 @@ def test_a_closed_outlet_takes_nothing(pipe: tuple[int, TextIO]) -> None:
 
 def test_a_stream_in_memory_is_written_to_at_once() -> None:
     stream = io.StringIO()
-    Outlet(stream).put(b"a\n")
+    BackgroundWriter(stream).put(b"a\n")
     assert stream.getvalue() == "a\n"
 
 

@@ -16,7 +16,7 @@ from tests.engine.reference import LINEAR, VOCAB, YARN, Reference
 from tests.engine.shadow import request
 from torch import Tensor
 
-from paceline_workers.engine.scheduling import Chunk, Plan
+from paceline_workers.engine.scheduling import Chunk, StepPlan
 
 pytestmark = pytest.mark.models
 WEIGHTS = "model.safetensors"
@@ -48,7 +48,7 @@ def ours(folder: Path) -> Tensor:
     backend = load(folder, step_tokens=512)
     entry = request("a", tokens())
     entry.pages = list(range(4))
-    plan = Plan((Chunk(entry, 0, len(tokens()), True),))
+    plan = StepPlan((Chunk(entry, 0, len(tokens()), True),))
     return backend.decoder(backend.decoder.lay_out(plan, 16), backend.cache)[0]
 
 

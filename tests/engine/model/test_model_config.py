@@ -9,7 +9,7 @@ import pytest
 from tests.engine.model.folders import edit, refusal, refused_by_name
 from tests.engine.reference import DYNAMIC, LINEAR, LLAMA3, YARN
 
-from paceline_workers.engine.memory.sight import Sight
+from paceline_workers.engine.memory.sight import AttentionWindow
 from paceline_workers.engine.model import config
 from paceline_workers.files import LIMIT
 
@@ -124,7 +124,7 @@ def test_windows_are_those_of_transformers_and_bound_no_context(
 def test_a_mistral_config_whose_window_is_null_has_none(folder: Path) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "mistral", "sliding_window": None}))
-    assert config.read(folder).sights == (Sight(), Sight())
+    assert config.read(folder).sights == (AttentionWindow(), AttentionWindow())
 
 
 @pytest.mark.parametrize(

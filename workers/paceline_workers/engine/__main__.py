@@ -108,12 +108,12 @@ def load_backend(settings: WorkerConfig, timer: Timer, pause: Pause) -> Backend:
     from paceline_workers.engine import devices  # noqa: PLC0415 - an emulated worker must not load torch
 
     if (gpu := devices.chosen(engine.device, devices.found())) is None:
-        from paceline_workers.engine.torch_cpu import TorchBackend  # noqa: PLC0415 - as above
+        from paceline_workers.engine.torch_cpu import CpuBackend  # noqa: PLC0415 - as above
 
-        return TorchBackend.load(engine, settings.model, timer, pause)
-    from paceline_workers.engine.gpu.backend import Site, TritonBackend  # noqa: PLC0415 - CPUs need no kernels
+        return CpuBackend.load(engine, settings.model, timer, pause)
+    from paceline_workers.engine.gpu.backend import GpuContext, TritonBackend  # noqa: PLC0415 - CPUs need no kernels
 
-    return TritonBackend.load(engine, settings.model, timer, pause, Site.open(gpu))
+    return TritonBackend.load(engine, settings.model, timer, pause, GpuContext.open(gpu))
 
 
 if __name__ == "__main__":

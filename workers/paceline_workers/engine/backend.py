@@ -7,8 +7,8 @@ from typing import Protocol
 from paceline_core.wire import StepTime
 from paceline_workers.engine.compiling import Compiler
 from paceline_workers.engine.lobby import Files
-from paceline_workers.engine.memory.sight import ALL, Sight
-from paceline_workers.engine.scheduling import Limits, Plan, Sample
+from paceline_workers.engine.memory.sight import ALL, AttentionWindow
+from paceline_workers.engine.scheduling import SampledToken, SchedulerLimits, StepPlan
 from paceline_workers.messages import PromptLogprob
 
 Pause = Callable[[float], None]
@@ -22,7 +22,7 @@ def unheard() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class BackendInfo:
     """A loaded backend. `prior` is the step-time model to begin with, `stages` the seconds that loading took.
 
     `host_pages`: how many pages it can keep outside the device; `page_copy_s`: seconds to bring one back.
@@ -32,7 +32,7 @@ class Facts:
     `ahead`: a step computes beside the host's work, so the next one should be planned before it is collected.
     """
 
-    limits: Limits
+    limits: SchedulerLimits
     pages: int
     page_bytes: int
     eos_ids: tuple[int, ...]
@@ -44,20 +44,20 @@ class Facts:
     embedding: int = 0
     host_pages: int = 0
     page_copy_s: float = 0.0
-    sight: Sight = ALL
+    sight: AttentionWindow = ALL
     disk: Files | None = None
     defaults: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Executed:
+class StepResult:
     """One sample per chunk that samples, in the plan's order; `lateness` in seconds, of emulated steps alone.
 
     `seconds` that the step took by itself; None where it began with its launch and was over when collected.
     `scores`: for each chunk that has `scored` tokens, how likely the prompt's tokens behind these were.
     """
 
-    samples: list[Sample]
+    samples: list[SampledToken]
     lateness: float = 0.0
     seconds: float | None = None
     scores: list[list[PromptLogprob]] = field(default_factory=list)
@@ -67,11 +67,11 @@ class Backend(Protocol):
     """A loaded model and its KV pages. The content of pages is its own; which page holds what is the scheduler's."""
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> BackendInfo:
         """What it is and what it can bear."""
         ...
 
-    def launch(self, plan: Plan, since: float) -> None:
+    def launch(self, plan: StepPlan, since: float) -> None:
         """Begin a step at `since` (the loop's clock), or after the one in flight, of which there is at most one.
 
         Its copies are made in their order, before any chunk is computed. All that is needed of the requests is read
@@ -80,7 +80,7 @@ class Backend(Protocol):
         """
         ...
 
-    def collect(self, alive: Alive = unheard) -> Executed:
+    def collect(self, alive: Alive = unheard) -> StepResult:
         """Wait for the oldest step in flight, whose requests know all tokens before the ones to draw now.
 
         Whoever waits without using the CPU calls `alive` whenever it sees that the step gets on. What this raises

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol
 
-from paceline_workers.engine.scheduling import Refusal, Request
+from paceline_workers.engine.scheduling import Rejection, Request
 from paceline_workers.messages import Submit
 
 GUESTS = 256
@@ -32,21 +32,21 @@ class Compiler(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class PendingGrammar:
     """A request as it was submitted, and why it cannot be served."""
 
     request: Request
     submit: Submit
-    refusal: Refusal | None = None
+    refusal: Rejection | None = None
 
 
-class Compiling:
+class GrammarCompileQueue:
     """All who wait; nobody, if nothing can be compiled."""
 
     def __init__(self, compiler: Compiler | None) -> None:
         self._compiler = compiler
-        self._guests: deque[Guest] = deque()
-        self._refused: list[Guest] = []
+        self._guests: deque[PendingGrammar] = deque()
+        self._refused: list[PendingGrammar] = []
 
     def __len__(self) -> int:
         return len(self._guests)
@@ -62,19 +62,19 @@ class Compiling:
         if not text or self._compiler is None or self._compiler.ready(text):
             return False
         if len(self._guests) >= GUESTS:
-            refusal = Refusal(f"{GUESTS} requests wait for grammars to be compiled; try again shortly", "crowded")
-            self._refused.append(Guest(request, submit, refusal))
+            refusal = Rejection(f"{GUESTS} requests wait for grammars to be compiled; try again shortly", "crowded")
+            self._refused.append(PendingGrammar(request, submit, refusal))
         else:
-            self._guests.append(Guest(request, submit))
+            self._guests.append(PendingGrammar(request, submit))
             self._compiler.prepare(self._guests[0].request.sampling.grammar)
         return True
 
-    def leave(self, now: float) -> list[Guest]:
+    def leave(self, now: float) -> list[PendingGrammar]:
         """Those who need not wait any longer, in the order in which they came."""
         gone, self._refused = self._refused, []
         while self._guests and (future := self._prepare(self._guests[0])).done():
             guest = self._guests.popleft()
-            gone.append(Guest(guest.request, guest.submit, _refusal(future)))
+            gone.append(PendingGrammar(guest.request, guest.submit, _refusal(future)))
         late = [guest for guest in self._guests if _late(guest.request, now)]
         for guest in late:
             self._guests.remove(guest)
@@ -84,7 +84,7 @@ class Compiling:
         """Nobody waits for it any more."""
         self._guests = deque(guest for guest in self._guests if guest.request.id != request_id)
 
-    def _prepare(self, guest: Guest) -> Future[Any]:
+    def _prepare(self, guest: PendingGrammar) -> Future[Any]:
         assert self._compiler is not None
         return self._compiler.prepare(guest.request.sampling.grammar)
 
@@ -93,9 +93,11 @@ def _late(request: Request, now: float) -> bool:
     return request.deadline is not None and now >= request.deadline
 
 
-def _refusal(future: Future[Any]) -> Refusal | None:
+def _refusal(future: Future[Any]) -> Rejection | None:
     """Whatever a compiler raises concerns the one grammar; what is no ValueError is not its fault."""
     error = future.exception()
     if error is None:
         return None
-    return Refusal(f"The grammar cannot be followed: {error}.", "refused" if isinstance(error, ValueError) else "error")
+    return Rejection(
+        f"The grammar cannot be followed: {error}.", "refused" if isinstance(error, ValueError) else "error"
+    )

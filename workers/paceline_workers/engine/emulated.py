@@ -25,10 +25,10 @@ from paceline_planner.shapes import ModelShape
 from paceline_workers import demo
 from paceline_workers.config import EmulateConfig, EngineConfig
 from paceline_workers.engine import sizing
-from paceline_workers.engine.backend import Alive, Executed, Facts, Pause, unheard
+from paceline_workers.engine.backend import Alive, BackendInfo, Pause, StepResult, unheard
 from paceline_workers.engine.memory.copies import CopyKind
 from paceline_workers.engine.memory.sight import ALL
-from paceline_workers.engine.scheduling import Chunk, Plan, Request, Sample
+from paceline_workers.engine.scheduling import Chunk, Request, SampledToken, StepPlan
 from paceline_workers.engine.timer import Timer
 from paceline_workers.messages import PromptLogprob
 
@@ -58,7 +58,7 @@ class Vocabulary:
         words = sorted(number for text, number in ids.items() if _WORD.fullmatch(text))
         return cls(max(ids.values()) + 1, tuple(words))
 
-    def draw(self, request: Request) -> Sample:
+    def draw(self, request: Request) -> SampledToken:
         """The next word of a request; of a beam, all that it may choose from."""
         sampling = request.sampling
         recent = request.tokens[-_MEMORY:]
@@ -67,11 +67,13 @@ class Vocabulary:
         number = int.from_bytes(blake2b(seen, digest_size=8).digest(), "little")
         words = self._permitted(request)
         if not words:
-            return Sample(0, error="`allowed_token_ids` and `bad_words` leave no token to come next.", refused=True)
+            return SampledToken(
+                0, error="`allowed_token_ids` and `bad_words` leave no token to come next.", refused=True
+            )
         token = words[number % len(words)]
         if request.beams is not None:
-            return Sample(token, candidates=self._candidates(number, request.beams.search.keep))
-        return Sample(token, self._logprobs(token, sampling.logprobs))
+            return SampledToken(token, candidates=self._candidates(number, request.beams.search.keep))
+        return SampledToken(token, self._logprobs(token, sampling.logprobs))
 
     def scores(self, chunk: Chunk) -> list[PromptLogprob]:
         """Every token of a prompt is as likely as any word."""
@@ -97,7 +99,7 @@ class Vocabulary:
 class _Flight:
     """A step, how long it takes, and when it is over."""
 
-    plan: Plan
+    plan: StepPlan
     seconds: float
     end: float
 
@@ -106,7 +108,7 @@ class _Flight:
 class EmulatedBackend:
     """One emulated replica: a shape on an accelerator."""
 
-    facts: Facts
+    facts: BackendInfo
     shape: ModelShape
     device: hardware.Accelerator
     vocabulary: Vocabulary
@@ -125,13 +127,13 @@ class EmulatedBackend:
             pause(stage.seconds)
         return cls(facts, shape, device, vocabulary, timer)
 
-    def launch(self, plan: Plan, since: float) -> None:
+    def launch(self, plan: StepPlan, since: float) -> None:
         """It takes the planner's time, from when the step in flight is over."""
         begin = self._flights[-1].end if self._flights else since
         seconds = self._seconds(plan) + self._copying(plan)
         self._flights.append(_Flight(plan, seconds, begin + seconds))
 
-    def collect(self, alive: Alive = unheard) -> Executed:
+    def collect(self, alive: Alive = unheard) -> StepResult:
         """Draw the words, then wait until the step's time is over."""
         flight = self._flights.popleft()
         samples = [self.vocabulary.draw(chunk.request) for chunk in flight.plan.chunks if chunk.samples]
@@ -140,13 +142,13 @@ class EmulatedBackend:
             alive()
         self.timer.until(flight.end)
         scores = [self.vocabulary.scores(chunk) for chunk in flight.plan.chunks if chunk.scored]
-        return Executed(samples, max(self.timer.now() - flight.end, 0.0), flight.seconds, scores)
+        return StepResult(samples, max(self.timer.now() - flight.end, 0.0), flight.seconds, scores)
 
-    def _seconds(self, plan: Plan) -> float:
+    def _seconds(self, plan: StepPlan) -> float:
         work = steptime.StepWork(plan.prefill_tokens, plan.context, plan.decode_tokens, plan.kv_tokens)
         return steptime.step_seconds(self.shape, self.device, work)
 
-    def _copying(self, plan: Plan) -> float:
+    def _copying(self, plan: StepPlan) -> float:
         """Pages over the host's link; a copy within the device is lost in the step."""
         return self.facts.page_copy_s * sum(copy.kind is not CopyKind.DEVICE for copy in plan.copies)
 
@@ -159,7 +161,7 @@ def _shape(engine: EngineConfig, model: str) -> ModelShape:
 
 def _facts(
     engine: EngineConfig, shape: ModelShape, device: hardware.Accelerator, vocab_size: int, stages: Iterable[Stage]
-) -> Facts:
+) -> BackendInfo:
     caps = Caps(engine.step_tokens, engine.max_seqs)
     fit = memory.fits(shape, device, context=engine.max_model_len or 1, caps=caps)
     if not fit.fits:
@@ -169,7 +171,7 @@ def _facts(
     if engine.disk_path is not None:
         raise InvalidInput("engine.disk_path", "an emulated worker has no bytes to write; leave it out")
     (sight,) = sizing.sights(engine, (ALL,))
-    return Facts(
+    return BackendInfo(
         limits=sizing.limits(engine, context=shape.max_context, vocab_size=vocab_size, pages=pages, sight=sight),
         pages=pages,
         page_bytes=page_bytes,

@@ -16,7 +16,7 @@ from paceline_workers.engine import sizing
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.model.config import ModelConfig
 from paceline_workers.engine.pagefiles import PageFiles, file_bytes
-from paceline_workers.engine.scheduling import Chunk, Plan, Request
+from paceline_workers.engine.scheduling import Chunk, Request, StepPlan
 from paceline_workers.engine.timer import Timer, quickest
 from paceline_workers.messages import Sampling
 
@@ -84,10 +84,10 @@ def page_files(
     return PageFiles.open(engine.disk_path, repr(named).encode(), page_bytes, limit)
 
 
-def first_step() -> Plan:
+def first_step() -> StepPlan:
     """One token into page 0, so that the first client does not pay for torch's first call."""
     request = Request("warm", 1, [0], 1, Sampling(temperature=0.0), 0.0, pages=[0])
-    return Plan((Chunk(request, 0, 1, True),))
+    return StepPlan((Chunk(request, 0, 1, True),))
 
 
 def copy_seconds(copy: Callable[[Sequence[Copy]], None], finish: Callable[[], None], timer: Timer) -> float:

@@ -10,10 +10,10 @@ from math import inf
 from typing import Protocol
 
 from paceline_workers.engine.memory.copies import Copy, CopyKind
-from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.memory.kv import KVCacheManager
 from paceline_workers.engine.memory.offload import digest_of
-from paceline_workers.engine.scheduling import Limits, Request
-from paceline_workers.engine.scheduling.refusal import malformed
+from paceline_workers.engine.scheduling import Request, SchedulerLimits
+from paceline_workers.engine.scheduling.refusal import invalid
 
 GUESTS = 64
 GLANCE = 0.001
@@ -41,20 +41,20 @@ class Files(Protocol):
 
 
 @dataclass(slots=True)
-class _Guest:
+class _PendingRequest:
     request: Request
     lacking: set[bytes]
     until: float
 
 
-class Lobby:
+class DiskPrefetchQueue:
     """All who wait; nobody, if there are no files."""
 
-    def __init__(self, memory: KvMemory, files: Files | None, limits: Limits) -> None:
+    def __init__(self, memory: KVCacheManager, files: Files | None, limits: SchedulerLimits) -> None:
         self._memory = memory
         self._files = files
         self._limits = limits
-        self._guests: list[_Guest] = []
+        self._guests: list[_PendingRequest] = []
 
     def __len__(self) -> int:
         return len(self._guests)
@@ -66,13 +66,13 @@ class Lobby:
 
     def enter(self, request: Request, now: float) -> bool:
         """Whether it waits here; if not, it can be queued at once."""
-        if self._files is None or len(self._guests) >= GUESTS or malformed(request, self._limits):
+        if self._files is None or len(self._guests) >= GUESTS or invalid(request, self._limits):
             return False
         self._memory.offload.read_seconds = self._files.read_seconds
         lacking = self._files.fetch(self._memory.lacking(request))
         if lacking:
             seconds = len(lacking) * self._memory.page_tokens * self._memory.offload.prefill_seconds
-            self._guests.append(_Guest(request, lacking, now + seconds))
+            self._guests.append(_PendingRequest(request, lacking, now + seconds))
         return bool(lacking)
 
     def leave(self, now: float) -> list[Request]:

@@ -16,13 +16,13 @@ from typing import NoReturn
 
 from paceline_core.errors import PacelineError
 from paceline_core.telemetry import get_logger
-from paceline_workers.engine.backend import Backend, Facts
+from paceline_workers.engine.backend import Backend, BackendInfo
 from paceline_workers.engine.channel import Channel, PeerGone
-from paceline_workers.engine.compiling import Compiling
-from paceline_workers.engine.lobby import Lobby
+from paceline_workers.engine.compiling import GrammarCompileQueue
+from paceline_workers.engine.lobby import DiskPrefetchQueue
 from paceline_workers.engine.memory.disk import DiskIndex
-from paceline_workers.engine.memory.kv import KvMemory
-from paceline_workers.engine.scheduling import Plan, Refusal, Request, Scheduler
+from paceline_workers.engine.memory.kv import KVCacheManager
+from paceline_workers.engine.scheduling import Rejection, Request, Scheduler, StepPlan
 from paceline_workers.engine.scheduling.beams import request_of
 from paceline_workers.engine.steptime import StepTimeFit
 from paceline_workers.engine.timer import Timer
@@ -43,7 +43,7 @@ _log = get_logger(__name__)
 class _Flight:
     """A launched step; it began at `since`, or when the one before it was collected."""
 
-    plan: Plan
+    plan: StepPlan
     since: float
 
 
@@ -58,8 +58,8 @@ class EngineLoop:
         self._memory = _memory(facts, prefix_cache)
         self._scheduler = Scheduler(self._memory, facts.limits)
         self._scheduler.learn(facts.prior)
-        self._compiling = Compiling(facts.grammars)
-        self._lobby = Lobby(self._memory, facts.disk, facts.limits)
+        self._compiling = GrammarCompileQueue(facts.grammars)
+        self._lobby = DiskPrefetchQueue(self._memory, facts.disk, facts.limits)
         self._fit = StepTimeFit(facts.prior)
         self._recent: deque[StepStats] = deque(maxlen=_RECENT)
         self._flights: deque[_Flight] = deque()
@@ -99,7 +99,7 @@ class EngineLoop:
                 facts = self._backend.facts
                 request = request_of(message, facts.eos_ids, self._timer.now(), facts.limits.max_model_len)
                 if reason := self._unable(request):
-                    self._refuse(request, Refusal(reason))
+                    self._refuse(request, Rejection(reason))
                 elif not self._compiling.enter(request, message):
                     self._enter(request, message)
             case Abort():
@@ -116,7 +116,7 @@ class EngineLoop:
             self._refuse(request, refusal)
         return refusal is None
 
-    def _refuse(self, request: Request, refusal: Refusal) -> None:
+    def _refuse(self, request: Request, refusal: Rejection) -> None:
         self._tell([Tokens(request.id, 0, [], finish=refusal.finish, error=refusal.words)])
 
     def _unable(self, request: Request) -> str:
@@ -127,7 +127,7 @@ class EngineLoop:
         return "" if able else "this worker's backend cannot follow a grammar"
 
     def _step(self, now: float) -> None:
-        plan = Plan() if self._channel.full else self._scheduler.step(now)
+        plan = StepPlan() if self._channel.full else self._scheduler.step(now)
         launched = bool(plan.chunks) and self._launch(plan, now)
         self._host = max(self._timer.now() - now, self._host * _RECALL)
         if collects := bool(self._flights) and not (launched and self._ahead):
@@ -139,7 +139,7 @@ class EngineLoop:
         """The step in flight may stay there."""
         return self._backend.facts.ahead and len(self._flights) == 1
 
-    def _launch(self, plan: Plan, now: float) -> bool:
+    def _launch(self, plan: StepPlan, now: float) -> bool:
         since = now if self._ended is None else self._ended
         try:
             self._backend.launch(plan, since)
@@ -173,7 +173,7 @@ class EngineLoop:
         self._beat()
         self._channel.flush()
 
-    def _fail(self, plan: Plan, error: Exception) -> None:
+    def _fail(self, plan: StepPlan, error: Exception) -> None:
         _log.error("a step failed", exc_info=error, extra={"requests": len(plan.chunks)})
         self._lobby.lost(plan.copies)
         self._tell(self._scheduler.fail(plan, "The engine failed while computing this request.", self._timer.now()))
@@ -181,7 +181,7 @@ class EngineLoop:
         if self._failures >= ATTEMPTS:
             raise PacelineError(f"{ATTEMPTS} steps in a row failed, the last one with {error!r}")
 
-    def _note(self, plan: Plan, seconds: float, lateness: float) -> None:
+    def _note(self, plan: StepPlan, seconds: float, lateness: float) -> None:
         stats = StepStats(
             seconds=seconds,
             prefill_tokens=plan.prefill_tokens,
@@ -199,7 +199,7 @@ class EngineLoop:
         for event in events:
             self._channel.send(event)
 
-    def _rest(self, plan: Plan, *, busy: bool) -> None:
+    def _rest(self, plan: StepPlan, *, busy: bool) -> None:
         """When the next round must begin: for the next step while there is work, else at a wake-up or a heartbeat."""
         if self._flights:
             self._wake = self._flights[0].since + self._head_start(self._flights[0].plan)
@@ -209,7 +209,7 @@ class EngineLoop:
             self._ended = None
             self._wake = self._next_beat if plan.wake is None else min(plan.wake, self._next_beat)
 
-    def _head_start(self, plan: Plan) -> float:
+    def _head_start(self, plan: StepPlan) -> float:
         """Seconds into a step at which the next one should be planned, to be laid out when this one is over."""
         seconds = self._fit.model.seconds(
             prefill_tokens=plan.prefill_tokens,
@@ -265,13 +265,13 @@ class EngineLoop:
         )
 
 
-def _slack(running: Iterable[Request], memory: KvMemory) -> int:
+def _slack(running: Iterable[Request], memory: KVCacheManager) -> int:
     """Tokens that would still fit into the pages that requests hold."""
     return sum(max(memory.covered(request) - request.wanted, 0) for request in running)
 
 
-def _memory(facts: Facts, prefix_cache: bool) -> KvMemory:
-    memory = KvMemory(
+def _memory(facts: BackendInfo, prefix_cache: bool) -> KVCacheManager:
+    memory = KVCacheManager(
         facts.pages,
         facts.limits.page_tokens,
         prefix_cache=prefix_cache,
@@ -285,7 +285,7 @@ def _memory(facts: Facts, prefix_cache: bool) -> KvMemory:
     return memory
 
 
-def started(facts: Facts) -> Started:
+def started(facts: BackendInfo) -> Started:
     """What the API process is told about a loaded backend."""
     return Started(
         pages=facts.pages,

@@ -13,12 +13,12 @@ from itertools import islice
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from paceline_workers.engine.backend import Executed
+from paceline_workers.engine.backend import StepResult
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.batch import Batch
 from paceline_workers.engine.model.decoder import Decoder
 from paceline_workers.engine.sampling import Sampler, prompt_logprob
-from paceline_workers.engine.scheduling import NO_TOKEN, Chunk, Plan, Request, Sample
+from paceline_workers.engine.scheduling import NO_TOKEN, Chunk, Request, SampledToken, StepPlan
 from paceline_workers.messages import PromptLogprob
 
 SCORED = 64
@@ -43,7 +43,7 @@ class _Prompt:
 
 
 @dataclass(slots=True)
-class _Flight:
+class _InFlightStep:
     """A step: its work, the requests that sample in their order, and rows whose token the step before it draws."""
 
     compute: Callable[[], _Computed]
@@ -61,9 +61,9 @@ class Runner:
         self._cache = cache
         self._sampler = sampler
         self._pool = pool
-        self._flights: deque[_Flight] = deque()
+        self._flights: deque[_InFlightStep] = deque()
 
-    def launch(self, plan: Plan, page_tokens: int) -> None:
+    def launch(self, plan: StepPlan, page_tokens: int) -> None:
         """Lay a step out; it begins at once, or when the one in flight is collected."""
         batch = self._decoder.lay_out(plan, page_tokens)
         requests = [chunk.request for chunk in plan.chunks if chunk.samples]
@@ -76,11 +76,11 @@ class Runner:
             scores = self._scores(states[len(requests) :], prompts)
             return self._results(states[: len(requests)], embedded, scores)
 
-        self._flights.append(_Flight(compute, batch, requests, unknown(plan)))
+        self._flights.append(_InFlightStep(compute, batch, requests, unknown(plan)))
         if len(self._flights) == 1:
             self._begin(self._flights[0])
 
-    def collect(self) -> Executed:
+    def collect(self) -> StepResult:
         """Samples and scores of the oldest step. If it raises, nothing is in flight any more."""
         flight, waiting = self._flights.popleft(), list(self._flights)
         self._flights.clear()
@@ -90,7 +90,7 @@ class Runner:
             self._fill(following, dict(zip(flight.requests, samples, strict=True)))
             self._begin(following)
             self._flights.append(following)
-        return Executed(samples, scores=computed.scores)
+        return StepResult(samples, scores=computed.scores)
 
     def _scores(self, states: Tensor, prompts: list[_Prompt]) -> list[list[PromptLogprob]]:
         """Of the rows of each prompt in turn."""
@@ -109,19 +109,19 @@ class Runner:
         logits = self._decoder.logits(states[drawn]) if drawn else states[:0]
         return _Computed(logits, normalize(states[embedded].float(), dim=-1), scores)
 
-    def _samples(self, computed: _Computed, requests: list[Request]) -> list[Sample]:
+    def _samples(self, computed: _Computed, requests: list[Request]) -> list[SampledToken]:
         drawn = iter(self._sampler(computed.logits.numpy(), [request for request in requests if not request.embed]))
         vectors = iter(computed.vectors)
         return [
-            Sample(NO_TOKEN, vector=next(vectors).numpy().tobytes()) if request.embed else next(drawn)
+            SampledToken(NO_TOKEN, vector=next(vectors).numpy().tobytes()) if request.embed else next(drawn)
             for request in requests
         ]
 
-    def _begin(self, flight: _Flight) -> None:
+    def _begin(self, flight: _InFlightStep) -> None:
         if self._pool:
             flight.result = self._pool.submit(flight.compute)
 
-    def _fill(self, flight: _Flight, drawn: dict[Request, Sample]) -> None:
+    def _fill(self, flight: _InFlightStep, drawn: dict[Request, SampledToken]) -> None:
         for row, request in flight.unknown:
             flight.batch.tokens[row] = drawn[request].token
 
@@ -131,7 +131,7 @@ def _prompt(chunk: Chunk) -> _Prompt:
     return _Prompt(chunk.request.tokens[first : first + chunk.scored], chunk.request.prompt_logprobs)
 
 
-def unknown(plan: Plan) -> list[tuple[int, Request]]:
+def unknown(plan: StepPlan) -> list[tuple[int, Request]]:
     """The last row of each chunk whose last token is still being drawn."""
     found, row = [], 0
     for chunk in plan.chunks:

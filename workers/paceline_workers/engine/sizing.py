@@ -9,8 +9,8 @@ from paceline_core.registry.enums import RequestClass
 from paceline_planner.dtypes import Dtype
 from paceline_planner.shapes import ModelShape
 from paceline_workers.config import EngineConfig
-from paceline_workers.engine.memory.sight import ALL, Sight
-from paceline_workers.engine.scheduling import Limits
+from paceline_workers.engine.memory.sight import ALL, AttentionWindow
+from paceline_workers.engine.scheduling import SchedulerLimits
 
 Number = TypeVar("Number", int, float)
 
@@ -79,7 +79,7 @@ def disk_pages(engine: EngineConfig, page_bytes: int, file_bytes: int) -> int:
     return engine.disk_bytes // file_bytes
 
 
-def sights(engine: EngineConfig, own: Sequence[Sight]) -> tuple[Sight, ...]:
+def sights(engine: EngineConfig, own: Sequence[AttentionWindow]) -> tuple[AttentionWindow, ...]:
     """What each layer of a model sees, its `own` sight narrowed to the window that is configured."""
     window, sinks = engine.attention_window, engine.sink_tokens
     if window is None:
@@ -95,14 +95,16 @@ def sights(engine: EngineConfig, own: Sequence[Sight]) -> tuple[Sight, ...]:
     return tuple(sight.narrowed(window, sinks) for sight in own)
 
 
-def limits(engine: EngineConfig, *, context: int, vocab_size: int, pages: int, sight: Sight = ALL) -> Limits:
+def limits(
+    engine: EngineConfig, *, context: int, vocab_size: int, pages: int, sight: AttentionWindow = ALL
+) -> SchedulerLimits:
     """Bounds that a pool of `pages` and a model with this `context` can keep: the longest request always fits alone.
 
     If `pages` hold a whole window, that is any request.
     """
     least = sight.least(engine.page_tokens)
     bounded = least is not None and least <= pages
-    return Limits(
+    return SchedulerLimits(
         max_model_len=_max_model_len(engine, context, context if bounded else pages * engine.page_tokens),
         vocab_size=vocab_size,
         page_tokens=engine.page_tokens,

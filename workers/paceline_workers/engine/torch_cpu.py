@@ -16,17 +16,17 @@ from paceline_planner.dtypes import Dtype
 from paceline_planner.shapes import ModelShape
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
-from paceline_workers.engine.backend import Alive, Executed, Facts, Pause, unheard
+from paceline_workers.engine.backend import Alive, BackendInfo, Pause, StepResult, unheard
 from paceline_workers.engine.free_memory import free_memory
 from paceline_workers.engine.loading import Stages, copy_seconds, first_step, memory_named, page_files
 from paceline_workers.engine.memory.sight import widest
 from paceline_workers.engine.model import config, decoder
 from paceline_workers.engine.model.attention import PagedCache
-from paceline_workers.engine.model.products import Products
+from paceline_workers.engine.model.products import LinearFactory
 from paceline_workers.engine.model.weights import TORCH_TYPES, Weights
 from paceline_workers.engine.runner import Runner
 from paceline_workers.engine.sampling import Grammars, Sampler
-from paceline_workers.engine.scheduling import Plan
+from paceline_workers.engine.scheduling import StepPlan
 from paceline_workers.engine.timer import Timer
 from paceline_workers.source import locate
 
@@ -37,22 +37,22 @@ PAGE_LAYOUT = "layer, 2, kv head, token, head_dim"
 
 
 @dataclass(frozen=True, slots=True)
-class TorchBackend:
+class CpuBackend:
     """A decoder, its pages, and what the loop may know of them."""
 
-    facts: Facts
+    facts: BackendInfo
     decoder: decoder.Decoder
     cache: PagedCache
     runner: Runner
 
     @classmethod
-    def load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause) -> "TorchBackend":
+    def load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause) -> "CpuBackend":
         """From a model source to a warm model. Raises InvalidInput naming the file or field and the fix."""
         with memory_named(engine):
             return cls._load(engine, source, timer, pause)
 
     @classmethod
-    def _load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause) -> "TorchBackend":
+    def _load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause) -> "CpuBackend":
         os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # huge pages for weights: torch asks at its first tensor
         torch.set_num_threads(engine.threads or _threads())
         stages = Stages(timer)
@@ -69,7 +69,7 @@ class TorchBackend:
             host_pages = sizing.host_pages(engine, page_bytes)
             sizing.fit(engine, shape.weight_bytes + pages * page_bytes, free_memory())
         with stages.stage("load"), Weights(folder, TORCH_TYPES[shape.weight_dtype]) as weights:
-            products = Products.of(engine.products, batch_invariant=engine.batch_invariant)
+            products = LinearFactory.of(engine.products, batch_invariant=engine.batch_invariant)
             model = decoder.load(settings, weights, products, lambda: pause(0.0))
         with stages.stage("warm"):
             files = page_files(engine, settings, folder, page_bytes, PAGE_LAYOUT)
@@ -78,7 +78,7 @@ class TorchBackend:
             model(model.lay_out(first_step(), engine.page_tokens), cache)
             copy_s = copy_seconds(cache.copy, _at_once, timer) if host_pages else 0.0
             grammars = Grammars.load(folder, shape.vocab, settings.generation.eos_ids)
-        facts = Facts(
+        facts = BackendInfo(
             limits=limits,
             pages=pages,
             page_bytes=page_bytes,
@@ -95,11 +95,11 @@ class TorchBackend:
         )
         return cls(facts, model, cache, Runner(model, cache, Sampler(grammars)))
 
-    def launch(self, plan: Plan, since: float) -> None:  # noqa: ARG002 - only emulation keeps to a time
+    def launch(self, plan: StepPlan, since: float) -> None:  # noqa: ARG002 - only emulation keeps to a time
         """The copies and one forward pass."""
         self.runner.launch(plan, self.facts.limits.page_tokens)
 
-    def collect(self, alive: Alive = unheard) -> Executed:  # noqa: ARG002 - it has used the CPU all the time
+    def collect(self, alive: Alive = unheard) -> StepResult:  # noqa: ARG002 - it has used the CPU all the time
         """One sample for each chunk that closes its request's gap."""
         return self.runner.collect()
 

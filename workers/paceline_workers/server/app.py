@@ -7,11 +7,11 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, WebSocketRoute
 
 from paceline_core import __version__
-from paceline_core.errors import Code, RequestError, answer
+from paceline_core.errors import Code, RequestError, error_response
 from paceline_core.wire import WorkerState
 from paceline_workers.server.asgi import App, Receive, Scope, Send
-from paceline_workers.server.conduct import ComputingRoute
-from paceline_workers.server.edge import Edge
+from paceline_workers.server.conduct import GenerationRoute
+from paceline_workers.server.edge import CallerMiddleware
 from paceline_workers.server.embed import POOLED, pooled
 from paceline_workers.server.evacuation import EvacuateRoute
 from paceline_workers.server.generate import generating
@@ -20,7 +20,7 @@ from paceline_workers.server.openai.anthropic.count_tokens import count_tokens
 from paceline_workers.server.openai.generating import GENERATING, SOCKETS
 from paceline_workers.server.openai.tokenizing import Tell, TokenRoute, detokenize, tokenize
 from paceline_workers.server.websocket import SocketRoute, refuse
-from paceline_workers.server.worker import Worker
+from paceline_workers.server.worker import WorkerServer
 
 TOKENS: Mapping[str, Tell] = {
     "/tokenize": tokenize,
@@ -30,16 +30,16 @@ TOKENS: Mapping[str, Tell] = {
 """Routes that count or spell tokens."""
 
 
-def create_app(worker: Worker) -> App:
+def create_app(worker: WorkerServer) -> App:
     """The ASGI application that serves `worker`; where probes have no port of their own, they are here for anybody."""
     app = _bare()
     for path, make_job in GENERATING.items():
         serve = generating(make_job)
-        app.routes.append(Route(path, ComputingRoute(worker.parts, serve), methods=["POST"]))
+        app.routes.append(Route(path, GenerationRoute(worker.parts, serve), methods=["POST"]))
         if path in SOCKETS:
             app.routes.append(WebSocketRoute(path, SocketRoute(worker.parts, serve)))
     for path, make_pooled_job in POOLED.items():
-        app.routes.append(Route(path, ComputingRoute(worker.parts, pooled(make_pooled_job)), methods=["POST"]))
+        app.routes.append(Route(path, GenerationRoute(worker.parts, pooled(make_pooled_job)), methods=["POST"]))
     app.routes.append(Route("/internal/load", LoadRoute(worker.board, worker.parts.write_limit_s), methods=["GET"]))
     evacuate = EvacuateRoute(worker.parts.streams, worker.parts.bodies, worker.parts.write_limit_s)
     app.routes.append(Route("/internal/evacuate", evacuate, methods=["POST"]))
@@ -48,10 +48,10 @@ def create_app(worker: Worker) -> App:
     _add_models(app, worker)
     if not worker.probes_apart:
         _add_probes(app, worker)
-    return Edge(app, worker.trust, anonymous=worker.anonymous, probes=not worker.probes_apart)
+    return CallerMiddleware(app, worker.trust, anonymous=worker.anonymous, probes=not worker.probes_apart)
 
 
-def create_probes(worker: Worker) -> App:
+def create_probes(worker: WorkerServer) -> App:
     """Health, readiness and metrics, for anybody who reaches them."""
     app = _bare()
     _add_probes(app, worker)
@@ -70,7 +70,7 @@ def _bare() -> FastAPI:
     return app
 
 
-def _add_probes(app: FastAPI, worker: Worker) -> None:
+def _add_probes(app: FastAPI, worker: WorkerServer) -> None:
     @app.get("/healthz")
     async def healthz() -> Response:
         """Alive: a long step is no reason to restart, a silence over the watchdog's limit is."""
@@ -102,7 +102,7 @@ def _add_probes(app: FastAPI, worker: Worker) -> None:
         return Response(body, media_type=content_type)
 
 
-def _add_models(app: FastAPI, worker: Worker) -> None:
+def _add_models(app: FastAPI, worker: WorkerServer) -> None:
     def told(name: str) -> dict[str, object]:
         started = worker.parts.engine.started
         length = started.max_model_len if started else None
@@ -146,5 +146,5 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 def _reply(error: Exception, path: str = "") -> Response:
-    said = answer(error, path)
+    said = error_response(error, path)
     return Response(said.body, said.status, said.headers)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from paceline_core.errors import Answer, Code, RequestError
+from paceline_core.errors import Code, ErrorResponse, RequestError
 
 Event = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -47,6 +47,6 @@ class Reply:
         await self.start(status, {**headers, "content-length": str(len(body))})
         await self.write(body, more=False)
 
-    async def error(self, answer: Answer, headers: Mapping[str, str]) -> None:
+    async def error(self, answer: ErrorResponse, headers: Mapping[str, str]) -> None:
         """A complete answer from the error table, with more headers."""
         await self.whole(answer.status, {**answer.headers, **headers}, answer.body)

@@ -15,11 +15,11 @@ from typing import Any, NoReturn
 
 from paceline_core.errors import Code, InvalidInput, RequestError
 from paceline_workers.files import read_text
-from paceline_workers.server.reasoning import Reasoning, begun, reasoning_of
-from paceline_workers.server.template_environment import FAULTS, Compiled, Now, Refused, compiled
+from paceline_workers.server.reasoning import ReasoningMarkers, begun, reasoning_of
+from paceline_workers.server.template_environment import FAULTS, CompiledTemplate, InvalidTemplate, Now, compiled
 from paceline_workers.server.tokenizer import read_json
-from paceline_workers.server.tools.calls import Form
-from paceline_workers.server.tools.forms import PROBE_TOOL, form_of
+from paceline_workers.server.tools.calls import ToolCallFormat
+from paceline_workers.server.tools.forms import PROBE_TOOL, format_of
 
 Message = Mapping[str, Any]
 Tool = Mapping[str, Any]
@@ -100,11 +100,11 @@ class ChatTemplate:
         return cls(named[_DEFAULT], special_tokens, now, origin, tool_use=named.get(_TOOL_USE, ""))
 
     @cached_property
-    def form(self) -> Form | None:
+    def form(self) -> ToolCallFormat | None:
         """How its model writes calls; None where tools cannot be offered."""
-        return form_of(self.render)
+        return format_of(self.render)
 
-    def begun(self, prompt: str, continued: str | None) -> Reasoning | None:
+    def begun(self, prompt: str, continued: str | None) -> ReasoningMarkers | None:
         """How the reasoning of an answer to `prompt` begins, None without. `continued`: the message that it goes on."""
         return begun(self.reasoning, prompt, continued) if self.reasoning else None
 
@@ -144,7 +144,7 @@ class ChatTemplate:
         }
         return self._chosen(tools).render(messages, {**self._special_tokens, **how.variables, **named})
 
-    def _chosen(self, tools: Sequence[Tool]) -> Compiled:
+    def _chosen(self, tools: Sequence[Tool]) -> CompiledTemplate:
         return self._for_tools if tools else self._template
 
     def _try(self, openings: Sequence[tuple[Sequence[Message], Sequence[Tool]]]) -> None:
@@ -155,7 +155,7 @@ class ChatTemplate:
             for variables in ({}, brought):
                 try:
                     self._render(messages, tools, Rendering(variables=variables))
-                except Refused:
+                except InvalidTemplate:
                     return
                 except FAULTS as error:
                     faults.append(error)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from paceline_core.clock import Clock
-from paceline_core.errors import Code, Moment, RequestError, answer
+from paceline_core.errors import Code, ErrorTiming, RequestError, error_response
 from paceline_core.registry import Outcome
 from paceline_core.tasks import cancel
 from paceline_core.telemetry import get_logger
@@ -17,14 +17,14 @@ from paceline_workers.server.body import BodyMemory, Holding
 from paceline_workers.server.engine_client import EngineClient
 from paceline_workers.server.engine_stream import EngineStream
 from paceline_workers.server.evacuation import Moved, OpenStreams
-from paceline_workers.server.exchange import Exchange, HttpExchange
-from paceline_workers.server.gate import Gate
-from paceline_workers.server.measures import Measures
+from paceline_workers.server.exchange import HttpExchange, RequestExchange
+from paceline_workers.server.gate import InFlightLimiter
+from paceline_workers.server.measures import WorkerMetrics
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.sse import moved
 from paceline_workers.server.tokenizer import INLINE_CHARACTERS
-from paceline_workers.server.trials import Trials
-from paceline_workers.server.turns import Turns
+from paceline_workers.server.trials import TrialRuns
+from paceline_workers.server.turns import LoopTurns
 
 _log = get_logger(__name__)
 R = TypeVar("R")
@@ -34,21 +34,21 @@ DRAINING = {"x-paceline-draining": "1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ServerDeps:
     """What a computing route works with."""
 
-    gate: Gate
+    gate: InFlightLimiter
     engine: EngineClient
     model: ServedModel
-    measures: Measures
+    measures: WorkerMetrics
     clock: Clock
     body_limit: int
     write_limit_s: float
     step_tokens: int
     streams: OpenStreams = field(default_factory=OpenStreams)
-    trials: Trials = field(default_factory=Trials)
+    trials: TrialRuns = field(default_factory=TrialRuns)
     bodies: BodyMemory = field(default_factory=BodyMemory)
-    turns: Turns = field(default_factory=Turns)
+    turns: LoopTurns = field(default_factory=LoopTurns)
 
     def exchange(self, scope: Scope, receive: Receive, send: Send) -> HttpExchange:
         """An ASGI request under this worker's limits."""
@@ -56,24 +56,24 @@ class Parts:
         return HttpExchange(scope, receive, send, holding=holding, write_limit_s=self.write_limit_s)
 
 
-Serve = Callable[[Parts, Exchange], Awaitable[None]]
+Serve = Callable[[ServerDeps, RequestExchange], Awaitable[None]]
 """Answer one request. Raises RequestError."""
 
 
-class ComputingRoute:
+class GenerationRoute:
     """A route as an ASGI application; the caller stands in `scope["caller"]`."""
 
-    def __init__(self, parts: Parts, serve: Serve) -> None:
+    def __init__(self, parts: ServerDeps, serve: Serve) -> None:
         self._parts = parts
         self._serve = serve
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request over HTTP."""
         exchange = self._parts.exchange(scope, receive, send)
-        await conduct(self._parts, exchange, self._serve)
+        await handle_request(self._parts, exchange, self._serve)
 
 
-async def conduct(parts: Parts, exchange: Exchange, serve: Serve) -> None:
+async def handle_request(parts: ServerDeps, exchange: RequestExchange, serve: Serve) -> None:
     """Serve one request, whatever happens to it, and count its outcome."""
     try:
         with parts.gate.entered():
@@ -85,7 +85,7 @@ async def conduct(parts: Parts, exchange: Exchange, serve: Serve) -> None:
     parts.measures.ended(outcome)
 
 
-async def _answered(parts: Parts, exchange: Exchange, serve: Serve) -> Outcome:
+async def _answered(parts: ServerDeps, exchange: RequestExchange, serve: Serve) -> Outcome:
     try:
         await serve(parts, exchange)
     except RequestError as error:
@@ -96,7 +96,7 @@ async def _answered(parts: Parts, exchange: Exchange, serve: Serve) -> Outcome:
     return Outcome.OK
 
 
-async def _refuse(exchange: Exchange, error: RequestError) -> Outcome:
+async def _refuse(exchange: RequestExchange, error: RequestError) -> Outcome:
     """End an answer with `error` in the form that its moment allows; the outcome to count."""
     if error.code is Code.CLIENT_CLOSED:
         return error.row.outcome  # nobody is there to read an answer
@@ -104,17 +104,19 @@ async def _refuse(exchange: Exchange, error: RequestError) -> Outcome:
         await exchange.reply.write(moved(error.reason), more=False)
         return error.row.outcome
     if exchange.reply.started:
-        late = error if error.row.moment is not Moment.BEFORE else RequestError(Code.STREAM_LOST, error.message)
-        await exchange.reply.write(answer(late, exchange.path).event, more=False)
+        late = error if error.row.moment is not ErrorTiming.BEFORE else RequestError(Code.STREAM_LOST, error.message)
+        await exchange.reply.write(error_response(late, exchange.path).event, more=False)
         return late.row.outcome
     headers = DRAINING if error.code is Code.DRAINING else {}
     if exchange.movable and isinstance(error, Moved):
         headers = headers | {MOVED_HEADER: error.reason}
-    await exchange.refuse(answer(error, exchange.path), headers, unread=error.code is Code.REQUEST_TOO_LARGE)
+    await exchange.refuse(error_response(error, exchange.path), headers, unread=error.code is Code.REQUEST_TOO_LARGE)
     return error.row.outcome
 
 
-async def understood(parts: Parts, exchange: Exchange, make: Callable[[bytes], Coroutine[Any, Any, R]]) -> R:
+async def understood(
+    parts: ServerDeps, exchange: RequestExchange, make: Callable[[bytes], Coroutine[Any, Any, R]]
+) -> R:
     """What `make` returns of the body, which is let go of then. Raises RequestError."""
     body = await exchange.body()
     try:
@@ -123,7 +125,7 @@ async def understood(parts: Parts, exchange: Exchange, make: Callable[[bytes], C
         exchange.release()
 
 
-async def unless_gone(parts: Parts, exchange: Exchange, body: bytes, work: Coroutine[Any, Any, R]) -> R:
+async def unless_gone(parts: ServerDeps, exchange: RequestExchange, body: bytes, work: Coroutine[Any, Any, R]) -> R:
     """What `work` on this body returns; cancelled when the client leaves, which a short body is too quick for.
 
     A long one has a turn of the loop to itself. Raises RequestError `client_closed`.
@@ -142,7 +144,7 @@ async def unless_gone(parts: Parts, exchange: Exchange, body: bytes, work: Corou
 
 
 @contextlib.asynccontextmanager
-async def failed_when_client_leaves(stream: EngineStream, exchange: Exchange) -> AsyncIterator[None]:
+async def failed_when_client_leaves(stream: EngineStream, exchange: RequestExchange) -> AsyncIterator[None]:
     """For the length of the block, a client that leaves fails the engine's stream: its reader is where it ends."""
 
     async def watch() -> None:

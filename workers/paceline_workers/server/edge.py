@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from paceline_core.admin_hosts import host_name
 from paceline_core.auth import TrustBundle
 from paceline_core.config import is_loopback
-from paceline_core.errors import Code, RequestError, answer
+from paceline_core.errors import Code, RequestError, error_response
 from paceline_workers.server.asgi import App, Event, Receive, Reply, Scope, Send
 from paceline_workers.server.body import declares_body
 from paceline_workers.server.callers import Caller, caller
@@ -26,7 +26,7 @@ PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _READS = frozenset({"GET", "HEAD"})
 
 
-class Edge:
+class CallerMiddleware:
     """Wraps the application; puts a Caller into `scope["caller"]`."""
 
     def __init__(self, app: App, trust: TrustBundle, *, anonymous: bool, probes: bool = False) -> None:
@@ -54,7 +54,7 @@ class Edge:
         elif scope["type"] == "websocket":
             await refuse(refusal, receive, named)
         else:
-            await refuse_unread(Reply(named), receive, answer(refusal, scope["path"]), {})
+            await refuse_unread(Reply(named), receive, error_response(refusal, scope["path"]), {})
 
     def _refusal(self, scope: Scope, known: Caller) -> RequestError | None:
         if scope.get("method") not in _READS or scope["type"] == "websocket":

@@ -12,11 +12,11 @@ from msgspec import structs
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Submit, Tokens
 from paceline_workers.server import phases
-from paceline_workers.server.conduct import Parts, Serve, failed_when_client_leaves, understood
+from paceline_workers.server.conduct import Serve, ServerDeps, failed_when_client_leaves, understood
 from paceline_workers.server.engine_stream import EngineStream
-from paceline_workers.server.exchange import Exchange
+from paceline_workers.server.exchange import RequestExchange
 from paceline_workers.server.openai.embeddings import embedding_job
-from paceline_workers.server.openai.jobs import Asked
+from paceline_workers.server.openai.jobs import JobInput
 from paceline_workers.server.openai.pooled import MakePooledJob
 from paceline_workers.server.openai.scoring import rerank_job, score_job
 from paceline_workers.server.output import gave_up
@@ -37,17 +37,19 @@ POOLED: Mapping[str, MakePooledJob] = {
 def pooled(make_job: MakePooledJob) -> Serve:
     """How a route answers whose bodies `make_job` understands; a suspect is on trial to its end."""
 
-    async def serve(parts: Parts, exchange: Exchange) -> None:
+    async def serve(parts: ServerDeps, exchange: RequestExchange) -> None:
         with parts.trials.entered(exchange.caller.suspect):
             await _served(parts, exchange, make_job)
 
     return serve
 
 
-async def _served(parts: Parts, exchange: Exchange, make_job: MakePooledJob) -> None:
+async def _served(parts: ServerDeps, exchange: RequestExchange, make_job: MakePooledJob) -> None:
     watch = Stopwatch(parts.clock.monotonic())
     started = parts.engine.ready()
-    job = await understood(parts, exchange, lambda body: make_job(parts.model, Asked(body, exchange.caller, started)))
+    job = await understood(
+        parts, exchange, lambda body: make_job(parts.model, JobInput(body, exchange.caller, started))
+    )
     watch.submit(parts.clock.monotonic())
     frames: list[Tokens] = []
     cached = 0
@@ -73,7 +75,9 @@ def batches(submits: Sequence[Submit], step_tokens: int) -> Iterator[Sequence[Su
     yield submits[start:]
 
 
-async def _embedded(parts: Parts, exchange: Exchange, submits: Sequence[Submit], *, begun: bool) -> list[Tokens]:
+async def _embedded(
+    parts: ServerDeps, exchange: RequestExchange, submits: Sequence[Submit], *, begun: bool
+) -> list[Tokens]:
     """The last frames of these sequences, in order; the deadline is for a request's first ones alone."""
     if begun:
         submits = [structs.replace(submit, deadline_s=0.0) for submit in submits]

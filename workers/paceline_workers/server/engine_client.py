@@ -19,7 +19,7 @@ from paceline_workers.messages import Abort, Failed, FromEngine, Heartbeat, Star
 from paceline_workers.server.engine_link import EngineHandle, Launch
 from paceline_workers.server.engine_stream import EngineStream
 from paceline_workers.server.evacuation import Moved
-from paceline_workers.server.pulse import Work, hung, restart_delay, silence
+from paceline_workers.server.pulse import CpuActivity, hung, restart_delay, silence
 
 _log = get_logger(__name__)
 LOAD_ATTEMPTS = 5
@@ -65,7 +65,7 @@ class EngineClient:
         self._handle: EngineHandle | None = None
         self._streams: dict[str, EngineStream] = {}
         self._heard_at = clock.monotonic()
-        self._work = Work(self._heard_at)
+        self._work = CpuActivity(self._heard_at)
         self._busy_since: float | None = None
         self._up_at: float | None = None
         self._failed: PacelineError | None = None
@@ -201,7 +201,7 @@ class EngineClient:
     async def _watch(self, handle: EngineHandle) -> None:
         """Kill `handle` when it hangs, at work or while loading."""
         begin = self._clock.monotonic()
-        self._work = Work(begin, told_at=begin)
+        self._work = CpuActivity(begin, told_at=begin)
         while self.alive and (self.state is not EngineState.LOADING or self._clock.monotonic() - begin < LOAD_LIMIT_S):
             await self._clock.sleep(min(self._watchdog_s / 4, 1.0))
             self._work.tell(handle.cpu_seconds(), self._clock.monotonic())

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from paceline_core.errors import Answer
+from paceline_core.errors import ErrorResponse
 from paceline_workers.server.asgi import Receive, Reply, Scope, Send
 from paceline_workers.server.body import Holding, discard, read_body
 from paceline_workers.server.callers import Caller
@@ -11,7 +11,7 @@ from paceline_workers.server.callers import Caller
 LINGER_S = 2.0
 
 
-class Replies(Protocol):
+class ResponseStream(Protocol):
     """Where an answer goes. Each write is bounded in time: RequestError `client_closed` when nobody takes it."""
 
     started: bool
@@ -29,7 +29,7 @@ class Replies(Protocol):
         ...
 
 
-class Exchange(Protocol):
+class RequestExchange(Protocol):
     """One request: who asks, what, and the way back."""
 
     @property
@@ -38,7 +38,7 @@ class Exchange(Protocol):
         ...
 
     @property
-    def reply(self) -> Replies:
+    def reply(self) -> ResponseStream:
         """The way back."""
         ...
 
@@ -64,7 +64,7 @@ class Exchange(Protocol):
         """Return once the client has left; to be called after `body`."""
         ...
 
-    async def refuse(self, refusal: Answer, headers: Mapping[str, str], *, unread: bool = False) -> None:
+    async def refuse(self, refusal: ErrorResponse, headers: Mapping[str, str], *, unread: bool = False) -> None:
         """A complete answer from the error table; `unread`: the body has not been read."""
         ...
 
@@ -94,7 +94,7 @@ class HttpExchange:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def refuse(self, refusal: Answer, headers: Mapping[str, str], *, unread: bool = False) -> None:
+    async def refuse(self, refusal: ErrorResponse, headers: Mapping[str, str], *, unread: bool = False) -> None:
         """Status and error object. An unread body passes for a while: a close at once would take the answer with it."""
         if not unread:
             await self.reply.error(refusal, headers)
@@ -102,7 +102,7 @@ class HttpExchange:
         await refuse_unread(self.reply, self._receive, refusal, headers)
 
 
-async def refuse_unread(reply: Reply, receive: Receive, refusal: Answer, headers: Mapping[str, str]) -> None:
+async def refuse_unread(reply: Reply, receive: Receive, refusal: ErrorResponse, headers: Mapping[str, str]) -> None:
     """Refuse what has a body that is not read, and end the connection."""
     length = {"content-length": str(len(refusal.body)), "connection": "close"}
     await reply.start(refusal.status, {**refusal.headers, **headers, **length})

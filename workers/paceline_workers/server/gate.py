@@ -9,7 +9,7 @@ from paceline_core.errors import Code, RequestError
 RETRY_AFTER_S = 1.0
 
 
-class Gate:
+class InFlightLimiter:
     """Counts requests from their headers to their last byte; refuses them when draining or full."""
 
     def __init__(self, limit: int) -> None:

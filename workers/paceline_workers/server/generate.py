@@ -14,14 +14,14 @@ from typing import TypeVar
 
 from paceline_core.wire import VOCABULARY
 from paceline_workers.server import phases, sse
-from paceline_workers.server.conduct import Parts, Serve, failed_when_client_leaves, understood
-from paceline_workers.server.exchange import Exchange
+from paceline_workers.server.conduct import Serve, ServerDeps, failed_when_client_leaves, understood
+from paceline_workers.server.exchange import RequestExchange
 from paceline_workers.server.openai.events import Events
 from paceline_workers.server.openai.generating import MakeJob
-from paceline_workers.server.openai.jobs import INLINE, Asked
+from paceline_workers.server.openai.jobs import INLINE, JobInput
 from paceline_workers.server.output import Piece
-from paceline_workers.server.run import Pieces, Run
-from paceline_workers.server.trials import Trial
+from paceline_workers.server.run import ActiveGeneration, Pieces
+from paceline_workers.server.trials import TrialRun
 
 P = TypeVar("P")
 
@@ -29,19 +29,21 @@ P = TypeVar("P")
 def generating(make_job: MakeJob) -> Serve:
     """How a route answers whose bodies `make_job` understands."""
 
-    async def serve(parts: Parts, exchange: Exchange) -> None:
+    async def serve(parts: ServerDeps, exchange: RequestExchange) -> None:
         with parts.trials.entered(exchange.caller.suspect) as trial:
             await run_job(parts, exchange, trial)
 
-    async def run_job(parts: Parts, exchange: Exchange, trial: Trial) -> None:
+    async def run_job(parts: ServerDeps, exchange: RequestExchange, trial: TrialRun) -> None:
         measures = parts.measures.requests
         watch = measures.watch(parts.clock.monotonic())
         started = parts.engine.ready()
         job = await understood(
-            parts, exchange, lambda body: make_job(parts.model, Asked(body, exchange.caller, started, parts.turns.take))
+            parts,
+            exchange,
+            lambda body: make_job(parts.model, JobInput(body, exchange.caller, started, parts.turns.take)),
         )
         with (
-            Run.of(job, parts.engine, watch, parts.clock) as run,
+            ActiveGeneration.of(job, parts.engine, watch, parts.clock) as run,
             measures.following(run, exchange.caller, parts.clock),
             _open(parts, exchange, run),
         ):
@@ -54,18 +56,20 @@ def generating(make_job: MakeJob) -> Serve:
     return serve
 
 
-def _open(parts: Parts, exchange: Exchange, run: Run) -> AbstractContextManager[None]:
+def _open(parts: ServerDeps, exchange: RequestExchange, run: ActiveGeneration) -> AbstractContextManager[None]:
     """Where it is found by whoever wants to move it."""
     if not exchange.movable:
         return nullcontext()
     return parts.streams.entered(exchange.caller.request_id, run.stream)
 
 
-def _headers(parts: Parts, exchange: Exchange) -> Mapping[str, str]:
+def _headers(parts: ServerDeps, exchange: RequestExchange) -> Mapping[str, str]:
     return sse.HEADERS | {VOCABULARY: parts.model.tokenizer.vocabulary} if exchange.movable else sse.HEADERS
 
 
-async def _stream(run: Run, exchange: Exchange, trial: Trial, headers: Mapping[str, str]) -> None:
+async def _stream(
+    run: ActiveGeneration, exchange: RequestExchange, trial: TrialRun, headers: Mapping[str, str]
+) -> None:
     events, reply = Events(run.job, trusted=exchange.caller.trusted), exchange.reply
     more = True
     while more:
@@ -80,7 +84,7 @@ async def _stream(run: Run, exchange: Exchange, trial: Trial, headers: Mapping[s
         await reply.write(data, more=more)
 
 
-async def _whole(run: Run, exchange: Exchange, trial: Trial) -> None:
+async def _whole(run: ActiveGeneration, exchange: RequestExchange, trial: TrialRun) -> None:
     told: list[list[Piece]] = [[] for _ in run.job.choices]
     while not run.finished:
         pieces = await run.pieces()

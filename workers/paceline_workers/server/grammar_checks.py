@@ -14,7 +14,7 @@ from hashlib import blake2b
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry.enums import GrammarCheck
 from paceline_workers.engine.sampling import grammar
-from paceline_workers.server.grammar_process import CPU_S, MEMORY_BYTES, Answer
+from paceline_workers.server.grammar_process import CPU_S, MEMORY_BYTES, CheckResult
 
 RUNNING = 2
 WAITING = 64
@@ -23,15 +23,15 @@ SHARE = 16
 KEPT = 256
 RETRY_AFTER_S = 1.0
 _REASONS = {
-    Answer.TIME: f"reading it takes more than {CPU_S:g} s of a CPU; ask for less of it",
-    Answer.MEMORY: f"reading it takes more than {MEMORY_BYTES >> 20} MiB; ask for less of it",
+    CheckResult.TIME: f"reading it takes more than {CPU_S:g} s of a CPU; ask for less of it",
+    CheckResult.MEMORY: f"reading it takes more than {MEMORY_BYTES >> 20} MiB; ask for less of it",
 }
 _ENDS = {
-    Answer.TIME: GrammarCheck.TIME,
-    Answer.MEMORY: GrammarCheck.MEMORY,
-    Answer.FAILED: GrammarCheck.FAILED,
+    CheckResult.TIME: GrammarCheck.TIME,
+    CheckResult.MEMORY: GrammarCheck.MEMORY,
+    CheckResult.FAILED: GrammarCheck.FAILED,
 }
-Ask = Callable[[str], Awaitable[tuple[Answer, str]]]
+Ask = Callable[[str], Awaitable[tuple[CheckResult, str]]]
 Tell = Callable[[GrammarCheck], None]
 
 
@@ -111,10 +111,10 @@ class GrammarChecks:
                 self._lines[tenant] = self._lines.pop(tenant)  # behind those of the others
             self._begin()
 
-    def _end(self, future: asyncio.Future[str], key: bytes, answer: Answer, reason: str) -> None:
+    def _end(self, future: asyncio.Future[str], key: bytes, answer: CheckResult, reason: str) -> None:
         reason = _REASONS.get(answer, reason)
         self._tell(_ENDS.get(answer, GrammarCheck.REFUSED if reason else GrammarCheck.ACCEPTED))
-        if answer is Answer.FAILED:
+        if answer is CheckResult.FAILED:
             words = "The process that checks grammars has ended; try again shortly."
             future.set_exception(RequestError(Code.NO_CAPACITY, words, retry_after=RETRY_AFTER_S))
             future.exception()  # it is known here, also if nobody waits any more

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paceline_core.telemetry import get_logger
-from paceline_workers.server.grammar_process import REASON, Answer
+from paceline_workers.server.grammar_process import REASON, CheckResult
 
 PROGRAM = (sys.executable, "-m", "paceline_workers.server.grammar_process")
 WAIT_S = 20.0
@@ -52,7 +52,7 @@ class GrammarLink:
                 self._control = ours
                 self.started += 1
 
-    async def check(self, grammar: str) -> tuple[Answer, str]:
+    async def check(self, grammar: str) -> tuple[CheckResult, str]:
         """Check one grammar: the end of the check, and why the grammar cannot be followed, "" if it can."""
         asked = None
         try:
@@ -66,7 +66,7 @@ class GrammarLink:
             _log.error("the process that checks grammars has ended", extra={"reason": str(error)})
         if self._control is asked:
             await self.close()
-        return Answer.FAILED, ""
+        return CheckResult.FAILED, ""
 
     async def close(self) -> None:
         """End the process."""
@@ -86,7 +86,7 @@ class GrammarLink:
                 *self._argv, "--fd", str(end), stdin=asyncio.subprocess.DEVNULL, pass_fds=(end,)
             )
 
-    async def _ask(self, grammar: str) -> tuple[Answer, str]:
+    async def _ask(self, grammar: str) -> tuple[CheckResult, str]:
         assert self._control is not None
         ours, theirs = socket.socketpair()
         try:
@@ -100,6 +100,6 @@ class GrammarLink:
             writer.write(grammar.encode())
             writer.write_eof()
             first = await reader.readexactly(1)
-            return Answer(first[0]), (await reader.read(_MOST)).decode(errors="replace")
+            return CheckResult(first[0]), (await reader.read(_MOST)).decode(errors="replace")
         finally:
             writer.transport.abort()

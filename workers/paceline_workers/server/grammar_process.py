@@ -6,7 +6,8 @@ in CPU time (SIGPROF) and address space (RLIMIT_AS), and ends with its verdict. 
 machine does not change a verdict.
 
 Over fd N the API process sends one end of a fresh socketpair a check. On that comes the grammar, then EOF; what goes
-back is a byte (`Answer`) and, in UTF-8, the reason. This process ends when fd N reads EOF, its forks within their time.
+back is a byte (`CheckResult`) and, in UTF-8, the reason. This process ends when fd N reads EOF, its forks within their
+time.
 """
 
 import argparse
@@ -42,7 +43,7 @@ _OUT_OF_MEMORY = 3
 Check = Callable[[str], str]
 
 
-class Answer(IntEnum):
+class CheckResult(IntEnum):
     """The first byte of what goes back."""
 
     VERDICT = 0
@@ -52,7 +53,7 @@ class Answer(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ForkLimits:
     """Limits of one check."""
 
     cpu_s: float = CPU_S
@@ -73,14 +74,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     check = partial(grammar.check, tokenizer=_tokenizer(given.tokenizer))
     gc.freeze()
     with socket.socket(fileno=given.fd) as control:
-        _Forks(control, check, Bounds(given.cpu_seconds, given.memory_bytes)).serve()
+        _CheckProcesses(control, check, ForkLimits(given.cpu_seconds, given.memory_bytes)).serve()
     return 0
 
 
-class _Forks:
+class _CheckProcesses:
     """The checks that run, by process id, each with the socket on which its end is told."""
 
-    def __init__(self, control: socket.socket, check: Check, bounds: Bounds) -> None:
+    def __init__(self, control: socket.socket, check: Check, bounds: ForkLimits) -> None:
         self._control = control
         self._check = check
         self._bounds = bounds
@@ -128,20 +129,20 @@ class _Forks:
                     _send(sock, bytes([_answer(os.waitstatus_to_exitcode(status))]))
 
 
-def _answer(exit_code: int) -> Answer:
+def _answer(exit_code: int) -> CheckResult:
     """Tell from the exit code what ended a check without a verdict. Out of memory, the library aborts its process."""
     if exit_code == -signal.SIGPROF:
-        return Answer.TIME
-    return Answer.MEMORY if exit_code in (_OUT_OF_MEMORY, -signal.SIGABRT, -signal.SIGSEGV) else Answer.FAILED
+        return CheckResult.TIME
+    return CheckResult.MEMORY if exit_code in (_OUT_OF_MEMORY, -signal.SIGABRT, -signal.SIGSEGV) else CheckResult.FAILED
 
 
-def _run(sock: socket.socket, check: Check, bounds: Bounds) -> NoReturn:
+def _run(sock: socket.socket, check: Check, bounds: ForkLimits) -> NoReturn:
     status = 1
     try:
         text = b"".join(iter(lambda: sock.recv(_READ), b"")).decode()
         _bound(bounds)
         reason = check(text)
-        _send(sock, bytes([Answer.VERDICT]) + reason[:REASON].encode())
+        _send(sock, bytes([CheckResult.VERDICT]) + reason[:REASON].encode())
         status = 0
     except MemoryError:
         status = _OUT_OF_MEMORY
@@ -149,7 +150,7 @@ def _run(sock: socket.socket, check: Check, bounds: Bounds) -> NoReturn:
         os._exit(status)
 
 
-def _bound(bounds: Bounds) -> None:
+def _bound(bounds: ForkLimits) -> None:
     """Have the kernel end this process beyond these limits."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(FileNotFoundError):  # Linux has it; elsewhere the limit of CPU time is one of memory too

@@ -17,7 +17,7 @@ from paceline_workers.messages import Heartbeat, Started
 from paceline_workers.server.asgi import Receive, Reply, Scope, Send
 from paceline_workers.server.engine_client import EngineState
 from paceline_workers.server.measures import step_time
-from paceline_workers.server.prefixes import PrefixBoard, PrefixReader
+from paceline_workers.server.prefixes import PrefixLog, PrefixReader
 
 PACE_S = 0.25
 QUIET_S = 5.0
@@ -30,7 +30,7 @@ _STATES = {
 }
 
 
-class LoadBoard:
+class LoadPublisher:
     """The latest report, and everybody who waits for the next."""
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -39,7 +39,7 @@ class LoadBoard:
         self.subscribers = 0
         self._gateways = 0
         self.closed = False
-        self._prefixes = PrefixBoard()
+        self._prefixes = PrefixLog()
         self.report = LoadReport(
             worker=config.name,
             service=config.service,
@@ -128,7 +128,7 @@ class LoadBoard:
 class LoadRoute:
     """The stream as an ASGI application."""
 
-    def __init__(self, board: LoadBoard, write_limit_s: float) -> None:
+    def __init__(self, board: LoadPublisher, write_limit_s: float) -> None:
         self._board = board
         self._write_limit_s = write_limit_s
 

@@ -15,8 +15,8 @@ from paceline_workers.config import WorkerConfig
 from paceline_workers.messages import Heartbeat, Started, StepStats
 from paceline_workers.server.backlog import backlog_seconds
 from paceline_workers.server.engine_client import EngineClient, EngineState
-from paceline_workers.server.request_measures import RequestMeasures
-from paceline_workers.server.trace import Tracing
+from paceline_workers.server.request_measures import RequestMetrics
+from paceline_workers.server.trace import GenerationTracing
 
 _TERMS = ("base", "prefill", "sequence", "kv", "context")
 SHED = ("crowded", "backlog", "deadline")
@@ -45,14 +45,14 @@ class _Counts:
         return cls(*(getattr(beat, field.name) for field in fields(cls)))
 
 
-class Measures:
+class WorkerMetrics:
     """One worker's metrics; every label set is the worker's own plus a closed set. `requests`: those about requests."""
 
-    def __init__(self, config: WorkerConfig, tracing: Tracing | None = None) -> None:
+    def __init__(self, config: WorkerConfig, tracing: GenerationTracing | None = None) -> None:
         namespace, _, service = config.service.rpartition("/")
         self._labels = (namespace, service, config.revision, config.pool)
         self._metrics = Metrics("worker")
-        self.requests = RequestMeasures(self._metrics, self._labels, tracing)
+        self.requests = RequestMetrics(self._metrics, self._labels, tracing)
         labels = dict(zip(LABELS, (config.served_names[0], "0"), strict=True))
         aliases, infos = (ALIASES, (CACHE_CONFIG,)) if config.vllm_names else ((), ())
         self._aliases = Aliases(self._metrics, aliases, infos, labels)

@@ -13,7 +13,7 @@ from paceline_workers.messages import PromptLogprob, Timing, Tokens
 from paceline_workers.server.detokenize import Decode, Detokenizer
 from paceline_workers.server.filters.hook import Filters
 from paceline_workers.server.gate import RETRY_AFTER_S
-from paceline_workers.server.reasoning import Reasoning, Splitter
+from paceline_workers.server.reasoning import ReasoningMarkers, ReasoningSplitter
 from paceline_workers.server.stops import StopMatcher
 
 Logprob = tuple[float, list[tuple[int, float]]]
@@ -35,7 +35,7 @@ class Piece:
     stop: str = ""
 
 
-class Output:
+class TextOutput:
     """One sequence's output so far, behind the prompt `before`.
 
     `include_stop`: the stop string or token that ends it belongs to its text. Stop strings are looked for behind the
@@ -51,7 +51,7 @@ class Output:
         include_stop: bool = False,
         min_tokens: int = 0,
         filters: Filters | None = None,
-        reasoning: Reasoning | None = None,
+        reasoning: ReasoningMarkers | None = None,
         reasoning_filters: Filters | None = None,
         tell_reasoning: bool = True,
     ) -> None:
@@ -61,7 +61,7 @@ class Output:
         self._stoppable = bool(stops)
         self._min_tokens = min_tokens
         self._filters = filters or Filters()
-        self._splitter = Splitter(reasoning)
+        self._splitter = ReasoningSplitter(reasoning)
         self._reasoning_filters = reasoning_filters or Filters()
         self._reasoning = ""
         self._tell_reasoning = tell_reasoning

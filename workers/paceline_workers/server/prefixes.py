@@ -15,7 +15,7 @@ from paceline_core.wire import PrefixDelta
 LINE = 512
 
 
-class PrefixBoard:
+class PrefixLog:
     """`keys` it has now; the engine bounds those that are cached, the open requests those under way."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class PrefixBoard:
 class PrefixReader:
     """One reader's knowledge of a board."""
 
-    def __init__(self, board: PrefixBoard) -> None:
+    def __init__(self, board: PrefixLog) -> None:
         self._board = board
         self._told: dict[str, None] = {}
         self._version = -1

@@ -18,7 +18,7 @@ SHARE = 0.01
 
 
 @dataclass(slots=True)
-class Work:
+class CpuActivity:
     """When a process last used the CPU, from its seconds of CPU time as they are told now and then."""
 
     at: float

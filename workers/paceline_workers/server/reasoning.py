@@ -21,7 +21,7 @@ _MARKERS = (
 )
 
 
-class Begin(StrEnum):
+class ReasoningStart(StrEnum):
     """Where a text begins: before reasoning that may or may not come, within it, or behind it."""
 
     UNKNOWN = "unknown"
@@ -30,12 +30,12 @@ class Begin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reasoning:
+class ReasoningMarkers:
     """The markers of a model's reasoning, and where one answer's text begins."""
 
     opening: str
     closing: str
-    begin: Begin = Begin.UNKNOWN
+    begin: ReasoningStart = ReasoningStart.UNKNOWN
 
     @property
     def markers(self) -> tuple[str, str]:
@@ -43,47 +43,47 @@ class Reasoning:
         return self.opening, self.closing
 
 
-def reasoning_of(template: str) -> Reasoning | None:
+def reasoning_of(template: str) -> ReasoningMarkers | None:
     """The markers that a chat template's source names; None where it names none."""
     found = (pair for pair in _MARKERS if pair[0] in template and pair[1] in template)
-    return next((Reasoning(*pair) for pair in found), None)
+    return next((ReasoningMarkers(*pair) for pair in found), None)
 
 
-def begun(markers: Reasoning, prompt: str, continued: str | None = None) -> Reasoning | None:
+def begun(markers: ReasoningMarkers, prompt: str, continued: str | None = None) -> ReasoningMarkers | None:
     """How an answer to `prompt` begins, None where it has no reasoning. `continued`: the message that it goes on."""
     text = (prompt if continued is None else continued).rstrip()
     opened, closed = text.rfind(markers.opening), text.rfind(markers.closing)
     if text.endswith(markers.opening) or (continued is not None and opened > closed):
-        return Reasoning(*markers.markers, Begin.INSIDE)
+        return ReasoningMarkers(*markers.markers, ReasoningStart.INSIDE)
     if text.endswith(markers.closing) or continued:
         return None
     return markers
 
 
-class Splitter:
+class ReasoningSplitter:
     """Feed text; take reasoning and content out. The result does not depend on how the text was cut into pieces."""
 
-    def __init__(self, reasoning: Reasoning | None) -> None:
-        self._begin = Begin.OUTSIDE if reasoning is None else reasoning.begin
+    def __init__(self, reasoning: ReasoningMarkers | None) -> None:
+        self._begin = ReasoningStart.OUTSIDE if reasoning is None else reasoning.begin
         self._opening, self._closing = ("", "") if reasoning is None else reasoning.markers
         self._held = ""
 
     @property
     def outside(self) -> bool:
         """No reasoning follows."""
-        return self._begin is Begin.OUTSIDE
+        return self._begin is ReasoningStart.OUTSIDE
 
     @property
     def inside(self) -> bool:
         """The opening marker is complete, the closing one is not."""
-        return self._begin is Begin.INSIDE
+        return self._begin is ReasoningStart.INSIDE
 
     def feed(self, text: str) -> tuple[str, str]:
         """What is certain to be reasoning now, and what is certain to be content."""
         self._held += text
-        if self._begin is Begin.UNKNOWN:
+        if self._begin is ReasoningStart.UNKNOWN:
             self._open()
-        return self._split() if self._begin is not Begin.UNKNOWN else ("", "")
+        return self._split() if self._begin is not ReasoningStart.UNKNOWN else ("", "")
 
     def flush(self) -> tuple[str, str]:
         """The text is over: the rest of both."""
@@ -93,18 +93,18 @@ class Splitter:
     def _open(self) -> None:
         words = self._held.lstrip()
         if words.startswith(self._opening):
-            self._begin, self._held = Begin.INSIDE, words[len(self._opening) :]
+            self._begin, self._held = ReasoningStart.INSIDE, words[len(self._opening) :]
         elif not self._opening.startswith(words):
-            self._begin = Begin.OUTSIDE
+            self._begin = ReasoningStart.OUTSIDE
 
     def _split(self) -> tuple[str, str]:
         reasoning = ""
-        if self._begin is Begin.INSIDE:
+        if self._begin is ReasoningStart.INSIDE:
             found = marked(self._held, self._closing, final=False)
             reasoning = self._held[: found.content]
             if found.start is None:
                 self._held = self._held[found.content :]
                 return reasoning, ""
-            self._begin, self._held = Begin.OUTSIDE, self._held[found.start :]
+            self._begin, self._held = ReasoningStart.OUTSIDE, self._held[found.start :]
         content, self._held = self._held, ""
         return reasoning, content

@@ -7,7 +7,7 @@ Lark of a client's own gets in; a choice among texts, which is plain literals, d
 import json
 import re
 
-from paceline_workers.server.reasoning import Begin, Reasoning
+from paceline_workers.server.reasoning import ReasoningMarkers, ReasoningStart
 from paceline_workers.server.tools.alternative import Special, rule_of, spelled
 
 _LITERALS = re.compile(r'lark:start: ("(?:[^"\\]|\\.)*"(?: \| "(?:[^"\\]|\\.)*")*)')
@@ -15,12 +15,14 @@ _CALLS = "calls:start: "
 _ANYTHING = r"/(.|\n)*/"
 
 
-def after_reasoning(answer: str, reasoning: Reasoning, special: Special) -> str:
+def after_reasoning(answer: str, reasoning: ReasoningMarkers, special: Special) -> str:
     """The grammar of `answer` behind reasoning, which is any text without the closing marker.
 
     Raises ValueError where `answer` is Lark of a client's own.
     """
-    opens = "thought" if reasoning.begin is Begin.INSIDE else f"({spelled(reasoning.opening, special)} thought)?"
+    opens = (
+        "thought" if reasoning.begin is ReasoningStart.INSIDE else f"({spelled(reasoning.opening, special)} thought)?"
+    )
     return "calls:" + "\n".join(
         [f"start: {opens} told", _thought(reasoning.closing, special), f"told: {_told(answer)}"]
     )

@@ -12,18 +12,18 @@ from paceline_core.registry import Phase
 from paceline_core.telemetry import Histogram, Metrics
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.phases import Phases, Stopwatch, TokenMeter
-from paceline_workers.server.run import Run
-from paceline_workers.server.trace import Ended, Tracing
+from paceline_workers.server.run import ActiveGeneration
+from paceline_workers.server.trace import FinishedGeneration, GenerationTracing
 
 FINISHES = ("stop", "length", "content_filter", "abort", "error")
 _OURS = frozenset({Code.ENGINE_FAILED, Code.INTERNAL_ERROR, Code.STREAM_LOST})
 _KINDS = ("input", "cached", "output", "longest", "limit")
 
 
-class RequestMeasures:
+class RequestMetrics:
     """A worker's series about its requests. `tracing` is None where it is off, and then costs nothing."""
 
-    def __init__(self, metrics: Metrics, labels: Sequence[str], tracing: Tracing | None = None) -> None:
+    def __init__(self, metrics: Metrics, labels: Sequence[str], tracing: GenerationTracing | None = None) -> None:
         self._tracing = tracing
         self._ends = {name: metrics.counter("paceline_worker_sequences_total", *labels, name) for name in FINISHES}
         self._tokens = {
@@ -51,7 +51,7 @@ class RequestMeasures:
         return Stopwatch(now, self._meter)
 
     @contextmanager
-    def following(self, run: Run, caller: Caller, clock: Clock) -> Iterator[None]:
+    def following(self, run: ActiveGeneration, caller: Caller, clock: Clock) -> Iterator[None]:
         """Count a request when the block ends, and how. Raises what the block raises."""
         error = ""
         try:
@@ -84,7 +84,7 @@ class RequestMeasures:
         if self._tracing is not None:
             self._tracing.close()
 
-    def _count(self, run: Run, caller: Caller, clock: Clock, error: str) -> None:
+    def _count(self, run: ActiveGeneration, caller: Caller, clock: Clock, error: str) -> None:
         now, utc = clock.monotonic(), clock.utc()
         spent = run.spent(now)
         for finish in run.ends.values():
@@ -96,9 +96,9 @@ class RequestMeasures:
         if not error:
             self._observe(run, spent, now)
         if self._tracing is not None:
-            self._tracing.record(Ended(run, caller, spent, now, utc, error))
+            self._tracing.record(FinishedGeneration(run, caller, spent, now, utc, error))
 
-    def _observe(self, run: Run, spent: Phases, now: float) -> None:
+    def _observe(self, run: ActiveGeneration, spent: Phases, now: float) -> None:
         watch, choices, usage = run.watch, run.job.choices, run.job.usage()
         fresh = [choice.output.tokens - len(choice.submit.produced) for choice in choices]
         self._duration.observe(now - watch.came)

@@ -9,17 +9,19 @@ from paceline_workers.messages import Timing, Tokens
 from paceline_workers.server import phases
 from paceline_workers.server.engine_client import EngineClient
 from paceline_workers.server.engine_stream import EngineStream
-from paceline_workers.server.openai.jobs import Job
+from paceline_workers.server.openai.jobs import GenerationJob
 from paceline_workers.server.output import Piece
 from paceline_workers.server.phases import Stopwatch
 
 Pieces = list[tuple[int, Piece]]
 
 
-class Run:
+class ActiveGeneration:
     """`finished` once the last piece of each choice has been given out; `ends` are those that came here."""
 
-    def __init__(self, job: Job, engine: EngineClient, stream: EngineStream, watch: Stopwatch, clock: Clock) -> None:
+    def __init__(
+        self, job: GenerationJob, engine: EngineClient, stream: EngineStream, watch: Stopwatch, clock: Clock
+    ) -> None:
         self.job = job
         self._engine = engine
         self._stream = stream
@@ -31,7 +33,7 @@ class Run:
 
     @classmethod
     @contextmanager
-    def of(cls, job: Job, engine: EngineClient, watch: Stopwatch, clock: Clock) -> Iterator[Self]:
+    def of(cls, job: GenerationJob, engine: EngineClient, watch: Stopwatch, clock: Clock) -> Iterator[Self]:
         """Submit what has not ended; leaving the block aborts what still runs. Raises RequestError."""
         with engine.submit(*(choice.submit for choice in job.choices if not choice.finish)) as stream:
             watch.submit(clock.monotonic())
@@ -85,7 +87,7 @@ class Run:
         return self.job.choices[self._open[sequence]].output.feed(frames)
 
 
-def ended(job: Job) -> Pieces:
+def ended(job: GenerationJob) -> Pieces:
     """The finish reasons that an earlier life of the stream did not get to tell."""
     return [
         (index, Piece("", choice.output.tokens, [], choice.finish, []))

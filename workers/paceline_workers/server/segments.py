@@ -22,7 +22,7 @@ PARTS = 1 << 14
 """A chat of 2,048 turns has 12,000 where a template writes three special tokens a turn. Some 5 us each."""
 
 
-class Segments:
+class SegmentCache:
     """A tokenizer's special tokens, and the ids of segments between them."""
 
     def __init__(self, inner: tokenizers.Tokenizer, *, exact: bool, characters: int = CHARACTERS) -> None:

@@ -17,9 +17,9 @@ from functools import partial
 import uvicorn
 
 from paceline_core.clock import SystemClock
-from paceline_core.http_protocol import Protocol
+from paceline_core.http_protocol import BoundedHttpProtocol
 from paceline_core.listening import BACKLOG, bind
-from paceline_core.serving import Server, admin_server
+from paceline_core.serving import QuietServer, admin_server
 from paceline_core.tasks import cancel
 from paceline_core.telemetry import get_logger
 from paceline_workers.config import WorkerConfig
@@ -30,7 +30,7 @@ from paceline_workers.server.engine_client import EngineState
 from paceline_workers.server.engine_link import EngineProcess
 from paceline_workers.server.socket_protocol import socket_protocol
 from paceline_workers.server.tracing import tracing
-from paceline_workers.server.worker import Worker, create_worker
+from paceline_workers.server.worker import WorkerServer, create_worker
 
 _log = get_logger(__name__)
 KEEP_ALIVE_S = 75
@@ -88,7 +88,7 @@ async def serve(config: WorkerConfig, sockets: Sockets, engine_argv: Sequence[st
             raise end
 
 
-def _checks_with_engine(worker: Worker) -> list[asyncio.Task[None]]:
+def _checks_with_engine(worker: WorkerServer) -> list[asyncio.Task[None]]:
     """Start what checks grammars once an engine that follows them is there; the tasks that do so."""
     tasks: list[asyncio.Task[None]] = []
 
@@ -106,11 +106,11 @@ def _ports(sockets: Sockets) -> dict[str, object]:
     return {"host": host, "port": port, **apart}
 
 
-def http_server(worker: Worker) -> Server:
+def http_server(worker: WorkerServer) -> QuietServer:
     """uvicorn over `worker`'s routes."""
     settings = uvicorn.Config(
         create_app(worker),
-        http=Protocol,
+        http=BoundedHttpProtocol,
         ws=socket_protocol(worker.parts.bodies),
         ws_max_size=worker.parts.body_limit,
         ws_per_message_deflate=False,  # costs more than it saves on short messages
@@ -124,11 +124,11 @@ def http_server(worker: Worker) -> Server:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=CLOSE_S,
     )
-    return Server(settings)
+    return QuietServer(settings)
 
 
 @contextlib.contextmanager
-def _drain_on_signal(worker: Worker, http: Server) -> Iterator[None]:
+def _drain_on_signal(worker: WorkerServer, http: QuietServer) -> Iterator[None]:
     """The first signal drains and then closes; the second cuts what is still open."""
     loop = asyncio.get_running_loop()
     tasks: list[asyncio.Task[None]] = []

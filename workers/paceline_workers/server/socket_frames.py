@@ -15,7 +15,7 @@ CONTROLS_S = 1.0
 _LENGTHS = {126: 2, 127: 8}
 
 
-class Frames:
+class FrameCounter:
     """The frames of one connection. `fault`: what a client did that ends it, in words; "" if nothing.
 
     `message`: bytes of the message that comes, or of the one that came last.

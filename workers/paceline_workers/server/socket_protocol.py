@@ -12,20 +12,20 @@ from websockets.frames import CloseCode
 
 from paceline_core.errors import RequestError
 from paceline_workers.server.body import BodyMemory, Holding
-from paceline_workers.server.socket_frames import Frames
+from paceline_workers.server.socket_frames import FrameCounter
 
 FRAMES = 64
 LINGER_S = 2.0
 
 
-class SocketProtocol(WebSocketsSansIOProtocol):
+class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
     """One connection. `pending` holds at most one read of the transport; `bodies` is the worker's."""
 
     bodies = BodyMemory()
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._frames = Frames(self.loop.time)
+        self._frames = FrameCounter(self.loop.time)
         self._holding = Holding(self.bodies, self.config.ws_max_size)
         self._scheduled = self._held = self._ended = False
         self.pending = bytearray()
@@ -109,6 +109,6 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
 
-def socket_protocol(bodies: BodyMemory) -> type[SocketProtocol]:
+def socket_protocol(bodies: BodyMemory) -> type[BoundedWebSocketProtocol]:
     """The protocol of a worker, for uvicorn, which makes one for each connection."""
-    return type("SocketProtocol", (SocketProtocol,), {"bodies": bodies})
+    return type("SocketProtocol", (BoundedWebSocketProtocol,), {"bodies": bodies})

@@ -22,7 +22,7 @@ from paceline_core.registry import Phase
 from paceline_core.telemetry.resource import resource
 from paceline_core.telemetry.span_queue import SpanQueue
 from paceline_workers.config import WorkerConfig
-from paceline_workers.server.trace import Ended
+from paceline_workers.server.trace import FinishedGeneration
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _OPERATIONS = {"chat.completion": "chat", "text_completion": "text_completion"}
@@ -33,7 +33,7 @@ _LATENCIES = {
 }
 
 
-class SpanWriter:
+class GenerationSpanWriter:
     """Makes spans and queues them."""
 
     def __init__(self, queue: SpanQueue, provider: TracerProvider) -> None:
@@ -58,7 +58,7 @@ class SpanWriter:
         """Spans that were lost so far."""
         return self._queue.dropped
 
-    def record(self, ended: Ended) -> None:
+    def record(self, ended: FinishedGeneration) -> None:
         """Queue the spans of a request."""
         came = _nanoseconds(ended.utc, ended.run.watch.came - ended.now)
         name = f"{_operation(ended)} {ended.run.job.writer.model}"
@@ -74,7 +74,7 @@ class SpanWriter:
         """Send what is queued, for a moment."""
         self._provider.shutdown()
 
-    def _phases(self, root: Span, came: int, ended: Ended) -> None:
+    def _phases(self, root: Span, came: int, ended: FinishedGeneration) -> None:
         context = trace.set_span_in_context(root)
         moments = [came + int(1e9 * elapsed) for elapsed in accumulate(ended.spent.values(), initial=0.0)]
         for (phase, seconds), (start, end) in zip(ended.spent.items(), pairwise(moments), strict=True):
@@ -82,7 +82,7 @@ class SpanWriter:
                 self._tracer.start_span(phase.value, context, start_time=start).end(end)
 
     @staticmethod
-    def _note(root: Span, ended: Ended) -> None:
+    def _note(root: Span, ended: FinishedGeneration) -> None:
         if (first := ended.run.watch.first) is not None:
             root.add_event("first_token", timestamp=_nanoseconds(ended.utc, first - ended.now))
         if ended.error:
@@ -102,11 +102,11 @@ def _own(config: WorkerConfig) -> dict[str, str]:
     }
 
 
-def _operation(ended: Ended) -> str:
+def _operation(ended: FinishedGeneration) -> str:
     return _OPERATIONS.get(ended.run.job.writer.kind.object, "generate_content")
 
 
-def _attributes(ended: Ended) -> Mapping[str, AttributeValue]:
+def _attributes(ended: FinishedGeneration) -> Mapping[str, AttributeValue]:
     job, watch = ended.run.job, ended.run.watch
     submit, usage = job.choices[0].submit, job.usage()
     told: dict[str, AttributeValue] = {

@@ -22,12 +22,12 @@ FAULTS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, Ari
 _DEVELOPER = "developer"
 
 
-class Refused(TemplateError):
+class InvalidTemplate(TemplateError):
     """The template itself takes no such conversation (`raise_exception`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledTemplate:
     """A template, whether it compares a role to `developer`, and the variables that it reads from outside."""
 
     template: Template
@@ -40,13 +40,13 @@ class Compiled:
         return self.template.render({**values, "messages": known})
 
 
-def compiled(source: str, now: Now) -> Compiled:
+def compiled(source: str, now: Now) -> CompiledTemplate:
     """Raises FAULTS on what is no template."""
     environment = _environment(now)
     tree = environment.parse(source)
     knows = any(constant.value == _DEVELOPER for constant in tree.find_all(nodes.Const))
     variables = meta.find_undeclared_variables(tree) - environment.globals.keys()
-    return Compiled(environment.from_string(tree), knows, frozenset(variables))
+    return CompiledTemplate(environment.from_string(tree), knows, frozenset(variables))
 
 
 class _Generation(Extension):
@@ -73,7 +73,7 @@ def _as_system(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _raise(message: str) -> NoReturn:
-    raise Refused(message)
+    raise InvalidTemplate(message)
 
 
 def _tojson(

@@ -20,7 +20,7 @@ from paceline_core.errors import InvalidInput
 from paceline_workers.files import read_bytes, read_text
 from paceline_workers.server.detokenize import Decode
 from paceline_workers.server.longest import longest_token
-from paceline_workers.server.segments import Segments
+from paceline_workers.server.segments import SegmentCache
 from paceline_workers.server.threads import TextThreads
 
 INLINE_CHARACTERS = 4096
@@ -43,7 +43,7 @@ class Tokenizer:
         self.drops_first_blank = not self._bytes and _drops_first_blank(inner)
         """Whether a text that begins with a blank is told without it, as by SentencePiece."""
         self._longest = longest_token(inner, frozenset(self._bytes))
-        self._segments = Segments(inner, exact=self._longest is not None)
+        self._segments = SegmentCache(inner, exact=self._longest is not None)
         self.special_tokens = _special_tokens(settings)
         added = inner.get_added_tokens_decoder()
         self.special_ids = frozenset(token for token, entry in added.items() if entry.special)

@@ -9,14 +9,14 @@ from typing import Protocol
 
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.phases import Phases
-from paceline_workers.server.run import Run
+from paceline_workers.server.run import ActiveGeneration
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FinishedGeneration:
     """A request that is over: `now` and `utc` are the same moment, `error` is "" or the code it ended with."""
 
-    run: Run
+    run: ActiveGeneration
     caller: Caller
     spent: Phases
     now: float
@@ -24,7 +24,7 @@ class Ended:
     error: str
 
 
-class Tracing(Protocol):
+class GenerationTracing(Protocol):
     """Where ended requests go."""
 
     @property
@@ -32,7 +32,7 @@ class Tracing(Protocol):
         """Spans that were lost so far."""
         ...
 
-    def record(self, ended: Ended) -> None:
+    def record(self, ended: FinishedGeneration) -> None:
         """Queue the spans of a request; never waits, never raises."""
         ...
 

@@ -19,7 +19,7 @@ RETRY_S = 0.1
 _NAME = re.compile(r"([\x21-\x3a\x3c-\x7e]{1,200});(\d{1,4})")
 
 
-class Trial:
+class TrialRun:
     """The trial of one request; `left` tokens clear it, 0 if it is no suspect."""
 
     def __init__(self, left: int, clear: Callable[[], None]) -> None:
@@ -34,35 +34,35 @@ class Trial:
                 self._clear()
 
 
-class Trials:
+class TrialRuns:
     """The trials of a worker. `on_cleared` gets the names of the last cleared suspects, oldest first."""
 
     def __init__(self, on_cleared: Callable[[tuple[str, ...]], None] = lambda _: None) -> None:
         self._on_cleared = on_cleared
-        self._open: Trial | None = None
+        self._open: TrialRun | None = None
         self._cleared: tuple[str, ...] = ()
 
     @contextlib.contextmanager
-    def entered(self, suspect: str) -> Iterator[Trial]:
+    def entered(self, suspect: str) -> Iterator[TrialRun]:
         """For the length of the block this request runs; `suspect` is its header. Raises RequestError `no_capacity`."""
         told = _NAME.fullmatch(suspect)
         if told is None:
-            yield Trial(0, lambda: None)
+            yield TrialRun(0, lambda: None)
             return
         if self._open is not None:
             message = "A request that a worker may have died of is on trial here, and one is enough; retry."
             raise RequestError(Code.NO_CAPACITY, message, retry_after=RETRY_S, headers={SUSPECT: "busy"})
-        trial = self._open = Trial(int(told[2]), lambda: self._clear(trial, told[1]))
+        trial = self._open = TrialRun(int(told[2]), lambda: self._clear(trial, told[1]))
         try:
             yield trial
         finally:
             self._end(trial)
 
-    def _clear(self, trial: Trial, name: str) -> None:
+    def _clear(self, trial: TrialRun, name: str) -> None:
         self._end(trial)
         self._cleared = (*self._cleared, name)[-CLEARED:]
         self._on_cleared(self._cleared)
 
-    def _end(self, trial: Trial) -> None:
+    def _end(self, trial: TrialRun) -> None:
         if self._open is trial:
             self._open = None

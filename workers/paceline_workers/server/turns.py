@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 R = TypeVar("R")
 
 
-class Turns:
+class LoopTurns:
     """The turns of one worker."""
 
     def __init__(self) -> None:

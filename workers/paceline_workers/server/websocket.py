@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 
-from paceline_core.errors import Answer, Code, RequestError, answer
+from paceline_core.errors import Code, ErrorResponse, RequestError, error_response
 from paceline_core.tasks import cancel
 from paceline_workers.server import sse
 from paceline_workers.server.asgi import Receive, Scope, Send
 from paceline_workers.server.body import Holding
 from paceline_workers.server.callers import Caller
-from paceline_workers.server.conduct import Parts, Serve, conduct
+from paceline_workers.server.conduct import Serve, ServerDeps, handle_request
 
 WAITING = 1
 IDLE_S = 75.0
@@ -32,7 +32,7 @@ NORMAL, POLICY, RESTART, BUSY = 1000, 1008, 1012, 1013
 class SocketRoute:
     """One generating route as an ASGI application for WebSocket; the caller stands in `scope["caller"]`."""
 
-    def __init__(self, parts: Parts, serve: Serve, idle_s: float = IDLE_S) -> None:
+    def __init__(self, parts: ServerDeps, serve: Serve, idle_s: float = IDLE_S) -> None:
         self._parts = parts
         self._serve = serve
         self._idle_s = idle_s
@@ -56,7 +56,7 @@ class SocketRoute:
         """The code and the reason to close with."""
         while (message := await inbox.next(self._idle_s)) is not None:
             exchange = _SocketExchange(caller, message, inbox, _SocketReply(send, self._parts.write_limit_s))
-            await conduct(self._parts, exchange, self._serve)
+            await handle_request(self._parts, exchange, self._serve)
             if self._parts.gate.draining:
                 return RESTART, "the worker is shutting down"
             if exchange.reply.stuck:
@@ -70,7 +70,7 @@ class SocketRoute:
 
 async def refuse(error: RequestError, receive: Receive, send: Send) -> None:
     """Answer a handshake with an error object, and wait for a moment until the connection has ended."""
-    said = answer(error)
+    said = error_response(error)
     headers = [(name.encode(), value.encode()) for name, value in said.headers.items()]
     await send({"type": "websocket.http.response.start", "status": said.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": said.body})
@@ -199,6 +199,6 @@ class _SocketExchange:
         """Return when the connection has ended."""
         await self._inbox.ended.wait()
 
-    async def refuse(self, refusal: Answer, headers: Mapping[str, str], *, unread: bool = False) -> None:  # noqa: ARG002 - a message has neither
+    async def refuse(self, refusal: ErrorResponse, headers: Mapping[str, str], *, unread: bool = False) -> None:  # noqa: ARG002 - a message has neither
         """The error object as one message."""
         await self.reply.whole(refusal.status, headers, refusal.body)

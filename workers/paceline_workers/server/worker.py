@@ -15,20 +15,20 @@ from paceline_workers.server import pooling
 from paceline_workers.server.asgi import WRITE_LIMIT_S
 from paceline_workers.server.body import BODIES, BodyMemory
 from paceline_workers.server.chat import ChatTemplate
-from paceline_workers.server.conduct import Parts
+from paceline_workers.server.conduct import ServerDeps
 from paceline_workers.server.engine_client import EngineClient
 from paceline_workers.server.engine_link import Launch
 from paceline_workers.server.evacuation import Moved
 from paceline_workers.server.filters import registry as filters
-from paceline_workers.server.gate import Gate
+from paceline_workers.server.gate import InFlightLimiter
 from paceline_workers.server.grammar_checks import GrammarChecks
 from paceline_workers.server.grammar_link import GrammarLink, program
-from paceline_workers.server.load import LoadBoard
-from paceline_workers.server.measures import Measures
+from paceline_workers.server.load import LoadPublisher
+from paceline_workers.server.measures import WorkerMetrics
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.tokenizer import Tokenizer
-from paceline_workers.server.trace import Tracing
-from paceline_workers.server.trials import Trials
+from paceline_workers.server.trace import GenerationTracing
+from paceline_workers.server.trials import TrialRuns
 from paceline_workers.server.warming import WarmPrefixes
 from paceline_workers.source import locate
 
@@ -39,14 +39,14 @@ CUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerServer:
     """Everything the routes need. `since` is its start in Unix seconds, `link` the process behind `checks`.
 
     `anonymous`: the API answers who brings no token; `probes_apart`: probes and metrics have a port of their own.
     """
 
-    parts: Parts
-    board: LoadBoard
+    parts: ServerDeps
+    board: LoadPublisher
     trust: TrustBundle
     drain_timeout_s: float
     since: int
@@ -56,7 +56,7 @@ class Worker:
     probes_apart: bool
 
     @property
-    def gate(self) -> Gate:
+    def gate(self) -> InFlightLimiter:
         """Who is inside."""
         return self.parts.gate
 
@@ -106,8 +106,8 @@ def create_worker(
     clock: Clock,
     *,
     write_limit_s: float = WRITE_LIMIT_S,
-    tracing: Tracing | None = None,
-) -> Worker:
+    tracing: GenerationTracing | None = None,
+) -> WorkerServer:
     """Read the model's text side and join the parts; starts nothing. Raises InvalidInput."""
     # an emulated model has no files; it speaks with the demo model's tokenizer
     folder = demo.FOLDER if config.engine.emulate else locate(config.model)
@@ -115,15 +115,15 @@ def create_worker(
     template = ChatTemplate.load(folder, tokenizer.special_tokens, clock.utc)
     open_limit = min(max(OPEN_PER_SLOT * config.engine.max_seqs, OPEN_LEAST), OPEN_MOST)
     warm = _warm(config, tokenizer, template)
-    board, measures = LoadBoard(config), Measures(config, tracing)
+    board, measures = LoadPublisher(config), WorkerMetrics(config, tracing)
     first = warm.warm if warm.prefixes else None
     engine = EngineClient(launch, clock, watchdog_s=config.watchdog_s, warm=first, on_prompt=board.on_prompt)
     engine.listen(board.on_engine)
     engine.listen(measures.on_engine)
     link = GrammarLink(program(folder))
     checks = GrammarChecks(link.check, measures.checked)
-    parts = Parts(
-        gate=Gate(open_limit),
+    parts = ServerDeps(
+        gate=InFlightLimiter(open_limit),
         engine=engine,
         model=ServedModel(
             tuple(config.served_names),
@@ -140,7 +140,7 @@ def create_worker(
         measures=measures,
         clock=clock,
         body_limit=config.body_limit,
-        trials=Trials(board.on_cleared),
+        trials=TrialRuns(board.on_cleared),
         write_limit_s=write_limit_s,
         step_tokens=config.engine.step_tokens,
         bodies=BodyMemory(BODIES * config.body_limit),
@@ -148,4 +148,4 @@ def create_worker(
     trust = TrustBundle(config.trust_bundle, config.service, clock)
     since = int(clock.utc().timestamp())
     apart = config.metrics is not None
-    return Worker(parts, board, trust, config.drain_timeout_s, since, link, checks, config.open_to_all, apart)
+    return WorkerServer(parts, board, trust, config.drain_timeout_s, since, link, checks, config.open_to_all, apart)

@@ -16,7 +16,7 @@ from paceline_cli.view.decisions import event_time
 from paceline_core.clock import Clock
 from paceline_core.errors import PacelineError
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 from paceline_core.kube.cluster import Manifest
 
 AT_ONCE: Final = 6
@@ -36,7 +36,7 @@ class Scope:
 class Collector:
     """One run of collecting into one archive."""
 
-    def __init__(self, api: ApiServer, archive: Archive, clock: Clock, scope: Scope) -> None:
+    def __init__(self, api: KubeClient, archive: Archive, clock: Clock, scope: Scope) -> None:
         self._api = api
         self._archive = archive
         self._clock = clock

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from paceline_cli.cluster.raw import proxied
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.api.resource import RESOURCES
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
 from paceline_core.objects.naming import LABEL_SERVICE
@@ -99,12 +99,12 @@ def concerned(event: Manifest, system: str, services: Sequence[Manifest]) -> boo
     return any(str(about.get("name", "")).startswith(service["metadata"]["name"]) for service in services)
 
 
-def _metrics(key: Key, labels: Mapping[str, str]) -> Iterator[Reading]:
+def _metrics(key: ObjectKey, labels: Mapping[str, str]) -> Iterator[Reading]:
     if port := ADMIN_PORTS.get(labels.get(NAME, "")):
         yield Reading(f"metrics/{key}.txt", proxied(key, port, "/metrics"))
 
 
-def _logs(key: Key, pod: Manifest) -> Iterator[Reading]:
+def _logs(key: ObjectKey, pod: Manifest) -> Iterator[Reading]:
     restarted = {
         status["name"] for status in (pod.get("status") or {}).get("containerStatuses") or () if status["restartCount"]
     }
@@ -121,5 +121,5 @@ def _is_foreign(service: Manifest) -> bool:
     return str(((service.get("spec") or {}).get("runtime") or {}).get("name", "paceline")) != "paceline"
 
 
-def _place(manifest: Manifest) -> Key:
-    return Key(manifest["metadata"].get("namespace") or "", manifest["metadata"]["name"])
+def _place(manifest: Manifest) -> ObjectKey:
+    return ObjectKey(manifest["metadata"].get("namespace") or "", manifest["metadata"]["name"])

@@ -7,14 +7,14 @@ import typer
 
 from paceline_cli.cluster.bundle.archive import Archive
 from paceline_cli.cluster.bundle.collect import Collector, Scope
-from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, Place, System, place
+from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, KubeTarget, System, place
 from paceline_cli.cluster.services import services
 from paceline_cli.cluster.session import run
 from paceline_cli.commands import command_app
 from paceline_core import __version__
 from paceline_core.clock import Clock, SystemClock, rfc3339
 from paceline_core.errors import Forbidden, InvalidInput
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 from paceline_core.units import counted
 
 app = command_app()
@@ -44,7 +44,7 @@ def bundle(  # noqa: PLR0913, PLR0917 - one argument an option
 
 
 async def _collected(  # noqa: PLR0913, PLR0917
-    api: ApiServer, archive: Archive, clock: Clock, where: Place, namespace: str, within: float
+    api: KubeClient, archive: Archive, clock: Clock, where: KubeTarget, namespace: str, within: float
 ) -> Any:
     """A first call proves that there is a cluster with paceline on it: an empty bundle helps nobody."""
     chosen = namespace

@@ -15,9 +15,9 @@ from paceline_cli.view.table import table
 from paceline_core.auth import new_key
 from paceline_core.auth.keys import TENANT_LABEL
 from paceline_core.errors import Forbidden, NotFound, PacelineError
-from paceline_core.kube import Key
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 from paceline_core.kube.cluster import Manifest
 
 SECRET: Final = RESOURCES["Secret"]
@@ -81,18 +81,18 @@ def revoke(
     typer.echo(f"{row['id']} of {row['tenant']} is revoked")
 
 
-async def _created(api: ApiServer, system: str, tenant: str, manifest: Manifest) -> None:
+async def _created(api: KubeClient, system: str, tenant: str, manifest: Manifest) -> None:
     """POST, so that nothing is ever overwritten; only for a Tenant that is there."""
     namespace = manifest["metadata"]["namespace"]
     with suppress(Forbidden):  # who may not look at Tenants may still make keys
-        await _expect_tenant(api, Key(system, tenant), namespace)
+        await _expect_tenant(api, ObjectKey(system, tenant), namespace)
     try:
         await api.create(SECRET, namespace, manifest, MANAGER)
     except NotFound:
         raise _nowhere(namespace) from None
 
 
-async def _expect_tenant(api: ApiServer, tenant: Key, namespace: str) -> None:
+async def _expect_tenant(api: KubeClient, tenant: ObjectKey, namespace: str) -> None:
     """Raises NotFound with the Tenants there are; where even the keys' namespace is not, that says more."""
     try:
         await api.get(TENANT, tenant)
@@ -100,7 +100,7 @@ async def _expect_tenant(api: ApiServer, tenant: Key, namespace: str) -> None:
         raise await _unknown(api, tenant, namespace) from None
 
 
-async def _unknown(api: ApiServer, tenant: Key, namespace: str) -> NotFound:
+async def _unknown(api: KubeClient, tenant: ObjectKey, namespace: str) -> NotFound:
     try:
         await expect_namespace(api, namespace)
     except NotFound:
@@ -111,13 +111,13 @@ async def _unknown(api: ApiServer, tenant: Key, namespace: str) -> NotFound:
     return missing(tenant.name, tenant.namespace, there, "apply it first, since a key without its Tenant opens nothing")
 
 
-async def _keys(api: ApiServer, namespace: str) -> list[Manifest]:
+async def _keys(api: KubeClient, namespace: str) -> list[Manifest]:
     found = await api.list(SECRET, namespace, selector=TENANT_LABEL)
     keys = [secret for secret in found if secret["metadata"]["name"].startswith(PREFIX)]
     return sorted(keys, key=lambda secret: str(secret["metadata"]["creationTimestamp"]))
 
 
-async def _listed(api: ApiServer, namespace: str, system: str) -> tuple[list[Manifest], str]:
+async def _listed(api: KubeClient, namespace: str, system: str) -> tuple[list[Manifest], str]:
     """All keys; where there are none, what else is missing. Raises NotFound when the namespace itself is."""
     keys = await _keys(api, namespace)
     if keys:
@@ -132,11 +132,11 @@ async def _listed(api: ApiServer, namespace: str, system: str) -> tuple[list[Man
     return [], f"there are no keys in {namespace}" + ("" if tenants else f", nor any Tenants in {system}")
 
 
-async def _revoked(api: ApiServer, namespace: str, identity: str) -> dict[str, Any]:
+async def _revoked(api: KubeClient, namespace: str, identity: str) -> dict[str, Any]:
     for secret in await _keys(api, namespace):
         row = _row(secret)
         if row["id"] == identity:
-            await api.delete(SECRET, Key(namespace, secret["metadata"]["name"]), secret["metadata"]["uid"])
+            await api.delete(SECRET, ObjectKey(namespace, secret["metadata"]["name"]), secret["metadata"]["uid"])
             return row
     raise NotFound(f"there is no key {identity!r} in {namespace}; `kubectl paceline keys list` shows them")
 

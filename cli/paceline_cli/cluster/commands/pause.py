@@ -5,13 +5,13 @@ from typing import Annotated, Final
 import typer
 
 from paceline_cli.cluster.pause import checked_reason, until
-from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, Namespace, Place, place
+from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, place
 from paceline_cli.cluster.services import SERVICE, named, service
 from paceline_cli.cluster.session import run
 from paceline_cli.commands import command_app
 from paceline_core.clock import SystemClock
-from paceline_core.kube import Key
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube import ObjectKey
+from paceline_core.kube.api.server import KubeClient
 from paceline_core.objects.naming import ANNOTATION_PAUSE_REASON, ANNOTATION_PAUSE_UNTIL
 
 MANAGER: Final = "kubectl-paceline"
@@ -48,8 +48,8 @@ def resume(name: Name, namespace: Namespace = "", kubeconfig: Kubeconfig = "", c
     typer.echo(f"{key} is scaled again")
 
 
-def _annotate(where: Place, key: Key, annotations: dict[str, str | None]) -> None:
-    async def write(api: ApiServer) -> None:
+def _annotate(where: KubeTarget, key: ObjectKey, annotations: dict[str, str | None]) -> None:
+    async def write(api: KubeClient) -> None:
         found = await service(api, key)
         # the uid: never a later object of the same name
         patch = {"metadata": {"uid": found["metadata"]["uid"], "annotations": annotations}}

@@ -8,7 +8,7 @@ import typer
 
 from paceline_cli.cluster.commands import Output, written
 from paceline_cli.cluster.holders import absent, holders
-from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, Namespace, Place, System, place
+from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, System, place
 from paceline_cli.cluster.services import named, service, services
 from paceline_cli.cluster.session import run
 from paceline_cli.commands import command_app
@@ -16,7 +16,7 @@ from paceline_cli.view.columns import cells, header
 from paceline_cli.view.detail import detail
 from paceline_cli.view.table import table
 from paceline_core.clock import SystemClock
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 
 T = TypeVar("T")
 app = command_app()
@@ -53,7 +53,7 @@ def status(  # noqa: PLR0913, PLR0917 - one argument an option
         typer.echo(f"no services in {place_said}", err=True)
 
 
-async def _with_notes(api: ApiServer, where: Place, now: datetime, work: Awaitable[T]) -> tuple[T, list[str]]:
+async def _with_notes(api: KubeClient, where: KubeTarget, now: datetime, work: Awaitable[T]) -> tuple[T, list[str]]:
     """What was asked for, and who does not keep it current."""
     found = await work
     return found, absent(await holders(api, where.system), where.system, now)

@@ -3,17 +3,17 @@
 import sys
 
 from paceline_cli.cluster.gateways import looks
-from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, Namespace, Place, System, place
+from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, System, place
 from paceline_cli.cluster.services import named
 from paceline_cli.cluster.services import service as found
 from paceline_cli.cluster.session import run
 from paceline_cli.commands import command_app
 from paceline_cli.commands.state import AsJson
 from paceline_cli.top.look import Reading
-from paceline_cli.top.outputs import Output, chosen
-from paceline_cli.top.show import EVERY_S, Every, Once, OneService, Pace, show, until_interrupted
+from paceline_cli.top.outputs import TopOutput, chosen
+from paceline_cli.top.show import EVERY_S, Every, Once, OneService, RefreshInterval, show, until_interrupted
 from paceline_core.clock import SystemClock
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 
 app = command_app()
 
@@ -33,10 +33,10 @@ def top(  # noqa: PLR0913, PLR0917 - one argument an option
     where = place(kubeconfig, context, namespace, system)
     output = chosen(as_json=as_json, once=once, terminal=sys.stdout.isatty())
     with until_interrupted(output):
-        run(where, lambda api: _watch(api, where, service, Pace(every, once), output))
+        run(where, lambda api: _watch(api, where, service, RefreshInterval(every, once), output))
 
 
-async def _watch(api: ApiServer, where: Place, service: str, pace: Pace, output: Output) -> None:
+async def _watch(api: KubeClient, where: KubeTarget, service: str, pace: RefreshInterval, output: TopOutput) -> None:
     clock, key = SystemClock(), named(service, where) if service else None
     if key is not None:
         await found(api, key)

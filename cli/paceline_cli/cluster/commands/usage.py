@@ -8,7 +8,7 @@ from paceline_cli.commands import command_app
 from paceline_cli.commands.usage import Form, Month, OneTenant, Written, checked_month, exported
 from paceline_core.errors import NotFound
 from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube.api.server import KubeClient
 from paceline_core.kube.cluster import Manifest
 
 app = command_app("What tenants use, month to date.")
@@ -36,7 +36,7 @@ def export(  # noqa: PLR0913, PLR0917 - one argument an option
     typer.echo(exported(tenants, chosen, form, tenant), nl=False)
 
 
-async def _tenants(api: ApiServer, namespace: str) -> tuple[list[Manifest], str]:
+async def _tenants(api: KubeClient, namespace: str) -> tuple[list[Manifest], str]:
     """All Tenants, and that there are none. Raises NotFound where paceline is not."""
     try:
         if found := await api.list(RESOURCES["Tenant"], namespace):

@@ -8,14 +8,14 @@ import typer
 
 from paceline_cli.cluster.commands import Output, written
 from paceline_cli.cluster.decisions import Ledger, events, ledger
-from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, Namespace, Place, System, place
+from paceline_cli.cluster.place import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, System, place
 from paceline_cli.cluster.services import named, service
 from paceline_cli.cluster.session import run
 from paceline_cli.commands import command_app
 from paceline_cli.view.decisions import event_line, last, told
 from paceline_core.errors import Forbidden
-from paceline_core.kube import Key
-from paceline_core.kube.api.server import ApiServer
+from paceline_core.kube import ObjectKey
+from paceline_core.kube.api.server import KubeClient
 
 app = command_app()
 
@@ -24,7 +24,7 @@ app = command_app()
 class Answer:
     """All that is known of why; `events` is None where they may not be read."""
 
-    key: Key
+    key: ObjectKey
     ledger: Ledger
     scaling: dict[str, Any]
     events: list[dict[str, Any]] | None
@@ -56,7 +56,7 @@ def why(  # noqa: PLR0913, PLR0917 - one argument an option
     typer.echo("\n".join(lines(found)))
 
 
-async def _asked(api: ApiServer, where: Place, key: Key, limit: int) -> Answer:
+async def _asked(api: KubeClient, where: KubeTarget, key: ObjectKey, limit: int) -> Answer:
     manifest = await service(api, key)
     scaling = (manifest.get("status") or {}).get("scaling") or {}
     try:

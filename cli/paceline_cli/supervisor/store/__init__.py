@@ -3,8 +3,8 @@
 Pure state: no sockets, no clock. It lives as long as the run; tenants' keys alone outlive it, in their own file.
 """
 
-from paceline_cli.supervisor.store.feed import Feed
+from paceline_cli.supervisor.store.feed import WatchFeed
 from paceline_cli.supervisor.store.objects import KINDS, key_of
-from paceline_cli.supervisor.store.state import ENDPOINTS, Store
+from paceline_cli.supervisor.store.state import ENDPOINTS, ObjectStore
 
-__all__ = ["ENDPOINTS", "KINDS", "Feed", "Store", "key_of"]
+__all__ = ["ENDPOINTS", "KINDS", "ObjectStore", "WatchFeed", "key_of"]

@@ -11,7 +11,7 @@ Line = dict[str, Any]
 LIMIT = 256
 
 
-class Feed:
+class WatchFeed:
     """Lines in, in order, until it is closed or a push finds it full."""
 
     def __init__(self, limit: int = LIMIT) -> None:
@@ -50,17 +50,17 @@ class Topics:
     """Who watches what; `cuts` counts readers that were too slow."""
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self._feeds: dict[str, set[Feed]] = {}
+        self._feeds: dict[str, set[WatchFeed]] = {}
         self._limit = limit
         self.cuts = 0
 
-    def open(self, topic: str) -> Feed:
+    def open(self, topic: str) -> WatchFeed:
         """A new reader of a topic."""
-        feed = Feed(self._limit)
+        feed = WatchFeed(self._limit)
         self._feeds.setdefault(topic, set()).add(feed)
         return feed
 
-    def leave(self, topic: str, feed: Feed) -> None:
+    def leave(self, topic: str, feed: WatchFeed) -> None:
         """The reader is gone."""
         self._feeds.get(topic, set()).discard(feed)
 

@@ -6,7 +6,7 @@ from typing import Any
 from paceline_cli.supervisor.store import status as statuses
 from paceline_cli.supervisor.store.feed import Topics
 from paceline_core.errors import Conflict, NotFound
-from paceline_core.kube.cluster import Key, Manifest
+from paceline_core.kube.cluster import Manifest, ObjectKey
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
 
 KINDS = (INFERENCE_SERVICE, TENANT, INFERENCE_ROUTE, ACCELERATOR_PROFILE, "Secret")
@@ -17,15 +17,15 @@ class Objects:
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._specs: dict[str, dict[Key, Manifest]] = {kind: {} for kind in KINDS}
-        self._parts: dict[tuple[str, Key], dict[str, Any]] = {}
+        self._specs: dict[str, dict[ObjectKey, Manifest]] = {kind: {} for kind in KINDS}
+        self._parts: dict[tuple[str, ObjectKey], dict[str, Any]] = {}
         self._version = 0
 
     def list(self, kind: str) -> list[Manifest]:
         """All objects of a kind; raises NotFound for a kind that nobody serves."""
         return list(self._kind(kind).values())
 
-    def get(self, kind: str, key: Key) -> Manifest:
+    def get(self, kind: str, key: ObjectKey) -> Manifest:
         """One object; raises NotFound."""
         try:
             return self._kind(kind)[key]
@@ -37,14 +37,16 @@ class Objects:
         key = key_of(manifest)
         self._change(manifest["kind"], key, {**manifest, "status": self._status(manifest["kind"], key)})
 
-    def remove(self, kind: str, key: Key) -> None:
+    def remove(self, kind: str, key: ObjectKey) -> None:
         """Delete; raises NotFound."""
         last = self.get(kind, key)
         del self._specs[kind][key]
         self._parts.pop((kind, key), None)
         self._topics.publish(kind, {"type": "GONE", "item": last})
 
-    def patch_status(self, kind: str, key: Key, status: Mapping[str, Any], manager: str, version: str = "") -> None:
+    def patch_status(
+        self, kind: str, key: ObjectKey, status: Mapping[str, Any], manager: str, version: str = ""
+    ) -> None:
         """Apply a partial status; nothing is published when nothing changed. Conflict unless at that version."""
         current = self.get(kind, key)
         found = current["metadata"].get("resourceVersion", "")
@@ -56,15 +58,15 @@ class Objects:
         if whole != current["status"]:
             self._change(kind, key, {**current, "status": whole})
 
-    def _kind(self, kind: str) -> dict[Key, Manifest]:
+    def _kind(self, kind: str) -> dict[ObjectKey, Manifest]:
         if kind not in self._specs:
             raise NotFound(f"no objects of kind {kind!r} are served here; the kinds are {', '.join(KINDS)}")
         return self._specs[kind]
 
-    def _status(self, kind: str, key: Key) -> dict[str, Any]:
+    def _status(self, kind: str, key: ObjectKey) -> dict[str, Any]:
         return statuses.merged(self._parts.get((kind, key), {}))
 
-    def _change(self, kind: str, key: Key, manifest: Manifest) -> None:
+    def _change(self, kind: str, key: ObjectKey, manifest: Manifest) -> None:
         self._version += 1
         metadata = {**manifest["metadata"], "resourceVersion": str(self._version)}
         item = {**manifest, "metadata": metadata}
@@ -72,7 +74,7 @@ class Objects:
         self._topics.publish(kind, {"type": "CHANGED", "item": item})
 
 
-def key_of(manifest: Manifest) -> Key:
+def key_of(manifest: Manifest) -> ObjectKey:
     """Where an object stands."""
     metadata = manifest["metadata"]
-    return Key(metadata.get("namespace", ""), metadata["name"])
+    return ObjectKey(metadata.get("namespace", ""), metadata["name"])

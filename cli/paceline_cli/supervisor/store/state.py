@@ -5,20 +5,20 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from paceline_cli.supervisor.store.feed import LIMIT, Feed, Topics
+from paceline_cli.supervisor.store.feed import LIMIT, Topics, WatchFeed
 from paceline_cli.supervisor.store.leases import Leases
 from paceline_cli.supervisor.store.objects import Objects
 from paceline_cli.supervisor.store.scales import Scales
-from paceline_cli.supervisor.store.states import States
+from paceline_cli.supervisor.store.states import InMemoryStateStore
 from paceline_core.clock import rfc3339
-from paceline_core.kube.cluster import Key, ServiceEndpoints
+from paceline_core.kube.cluster import ObjectKey, ServiceEndpoints
 from paceline_core.kube.local import endpoints_json
 
 ENDPOINTS = "endpoints"
 EVENTS_KEPT = 256
 
 
-class Store:
+class ObjectStore:
     """Everything the socket answers from."""
 
     def __init__(self, feed_limit: int = LIMIT) -> None:
@@ -27,10 +27,10 @@ class Store:
         self.scales = Scales()
         self.leases = Leases()
         self.events: deque[dict[str, Any]] = deque(maxlen=EVENTS_KEPT)
-        self.states = States()
-        self._endpoints: dict[Key, ServiceEndpoints] = {}
+        self.states = InMemoryStateStore()
+        self._endpoints: dict[ObjectKey, ServiceEndpoints] = {}
 
-    def watch(self, topic: str) -> tuple[dict[str, Any], Feed]:
+    def watch(self, topic: str) -> tuple[dict[str, Any], WatchFeed]:
         """The first line of a watch, and the feed of what follows; raises NotFound for an unknown kind."""
         items = self._endpoint_items() if topic == ENDPOINTS else self.objects.list(topic)
         return {"type": "LISTED", "items": items}, self.topics.open(topic)

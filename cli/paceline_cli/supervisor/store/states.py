@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 
 from paceline_core.errors import InvalidInput, NotFound
-from paceline_core.kube.cluster import Key, ServiceRef
+from paceline_core.kube.cluster import ObjectKey, ServiceRef
 
 STATE_BYTES = 1 << 20
 
 
-class States:
+class InMemoryStateStore:
     """Data by service. A name holds what was stored last, of whichever uid."""
 
     def __init__(self) -> None:
-        self._stored: dict[Key, tuple[str, dict[str, str]]] = {}
+        self._stored: dict[ObjectKey, tuple[str, dict[str, str]]] = {}
 
     def get(self, service: ServiceRef) -> Mapping[str, str]:
         """Return the data of a service of this uid; raises NotFound."""

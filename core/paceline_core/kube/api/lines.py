@@ -7,7 +7,7 @@ from paceline_core.errors import Unreachable
 LINE_LIMIT: Final = 32 << 20
 
 
-class Lines:
+class LineBuffer:
     """`feed` chunks, get whole lines. Invariant: `held` holds at most one begun line of at most `limit` bytes."""
 
     def __init__(self, limit: int = LINE_LIMIT) -> None:

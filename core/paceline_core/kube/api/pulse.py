@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from paceline_core.clock import Clock, SystemClock
 
 
-class Pulse:
-    """Stamped on every byte of a watch, bookmarks and the heads of answers included: each `Limits.silence` at least."""
+class WatchLiveness:
+    """Stamped on every byte of a watch, bookmarks and the heads of answers included: each `ClientTimeouts.silence` at
+    least."""
 
     def __init__(self, name: str, clock: Clock | None = None) -> None:
         self.name = name
@@ -34,7 +35,7 @@ class Pulse:
         return now - self._answered
 
 
-def oldest(pulses: Iterable[Pulse], now: float) -> tuple[str, float]:
+def oldest(pulses: Iterable[WatchLiveness], now: float) -> tuple[str, float]:
     """The watch that was silent longest, and for how long; `("", 0)` without any."""
     ages = [(pulse.age(now), pulse.name) for pulse in pulses]
     age, name = max(ages, default=(0.0, ""))

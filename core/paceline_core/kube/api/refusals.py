@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import orjson
 
-from paceline_core.errors import Conflict, Forbidden, NotFound, PacelineError, Refused, Unauthorized, Unreachable
+from paceline_core.errors import ApiError, Conflict, Forbidden, NotFound, PacelineError, Unauthorized, Unreachable
 
 WORDS_LIMIT: Final = 2000
 RETRY_LIMIT_S: Final = 300.0
 
 
-def refusal(status: int, body: bytes, headers: Mapping[str, str], request: str) -> PacelineError:
+def api_error(status: int, body: bytes, headers: Mapping[str, str], request: str) -> PacelineError:
     """The error for an answer of 300 or more; `request` is `PATCH /path` and leads when the server says nothing."""
     said = _status_object(body)
     message = str(said.get("message") or "") or f"{request}: {status} {_text(body)}".rstrip()
@@ -29,14 +29,14 @@ def refusal(status: int, body: bytes, headers: Mapping[str, str], request: str) 
     if status == 401:
         return Unauthorized(f"the API server does not accept our credentials: {message}")
     if 400 <= status < 500:
-        return Refused(status, reason, message, retry_after(said, headers))
+        return ApiError(status, reason, message, retry_after(said, headers))
     return Unreachable(f"the API server answered {status}: {message}")
 
 
 def error_event(item: Mapping[str, Any]) -> PacelineError:
     """The error that an ERROR event of a watch carries: a Status object."""
     code = item.get("code")
-    return refusal(code if isinstance(code, int) else 500, orjson.dumps(item), {}, "watch")
+    return api_error(code if isinstance(code, int) else 500, orjson.dumps(item), {}, "watch")
 
 
 def retry_after(said: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:

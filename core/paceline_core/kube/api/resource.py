@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paceline_core.kube.cluster import Key
+from paceline_core.kube.cluster import ObjectKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Resource:
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         return f"{root}/namespaces/{namespace}/{self.plural}" if namespace else f"{root}/{self.plural}"
 
-    def path(self, key: Key, subresource: str = "") -> str:
+    def path(self, key: ObjectKey, subresource: str = "") -> str:
         """The path of one object, or of its subresource."""
         place = f"{self.collection(key.namespace if self.namespaced else '')}/{key.name}"
         return f"{place}/{subresource}" if subresource else place

@@ -20,10 +20,10 @@ import orjson
 from paceline_core.clock import Clock, SystemClock
 from paceline_core.errors import InvalidInput, Unreachable
 from paceline_core.kube.api.credentials import Access, Credentials
-from paceline_core.kube.api.refusals import refusal
+from paceline_core.kube.api.refusals import api_error
 from paceline_core.kube.api.resource import Resource
-from paceline_core.kube.api.sparse import Sparse
-from paceline_core.kube.cluster import Key, Manifest
+from paceline_core.kube.api.sparse import LogLimiter
+from paceline_core.kube.cluster import Manifest, ObjectKey
 
 BODY_LIMIT: Final = 64 << 20
 PAGE: Final = 100
@@ -36,7 +36,7 @@ NO_VERSION: Final = "1"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ClientTimeouts:
     """Seconds. A watch silent for `silence` is begun anew from where it was. Bookmarks come each minute, but the first
     one of an idle kind may take two (measured on 1.36), so silence alone proves nothing."""
 
@@ -46,7 +46,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ObjectList:
     """A whole list and the version from which a watch goes on."""
 
     items: list[Manifest]
@@ -70,20 +70,20 @@ class _Request:
         return f"{self.method} {self.path}"
 
 
-class ApiServer:
+class KubeClient:
     """One API server, as one identity. Made by `connect`; `close` it."""
 
     def __init__(
         self,
         credentials: Credentials,
         clock: Clock | None = None,
-        limits: Limits | None = None,
+        limits: ClientTimeouts | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.clock = clock or SystemClock()
-        self.limits = limits or Limits()
+        self.limits = limits or ClientTimeouts()
         self.jitter = jitter
-        self.sparse = Sparse(self.clock)
+        self.sparse = LogLimiter(self.clock)
         self._credentials = credentials
         self._renewing = asyncio.Lock()
         self._renewed = self.clock.monotonic()
@@ -97,9 +97,9 @@ class ApiServer:
         cls,
         access: Access,
         clock: Clock | None = None,
-        limits: Limits | None = None,
+        limits: ClientTimeouts | None = None,
         jitter: Callable[[], float] = random.random,
-    ) -> "ApiServer":
+    ) -> "KubeClient":
         """Read the credentials; sends nothing yet. Raises InvalidInput or Unreachable."""
         credentials = Credentials(access)
         await credentials.renew()
@@ -109,7 +109,7 @@ class ApiServer:
         """Close all connections; watches end with an error, so close their readers first."""
         await self._session.close()
 
-    async def get(self, resource: Resource, key: Key, subresource: str = "") -> Manifest:
+    async def get(self, resource: Resource, key: ObjectKey, subresource: str = "") -> Manifest:
         """One object. Raises NotFound."""
         return await self._manifest(_Request("GET", resource.path(key, subresource)))
 
@@ -127,7 +127,7 @@ class ApiServer:
         selector: str = "",
         fields: str = "",
         trim: Callable[[Manifest], Manifest] = unchanged,
-    ) -> Snapshot:
+    ) -> ObjectList:
         """All objects and their common version. Raises Refused with status 410 when the pages' version expired.
 
         Each object goes through `trim` with its page, so that a list of thousands is never whole in memory.
@@ -139,7 +139,7 @@ class ApiServer:
             items += (trim(_named(item, resource)) for item in page.get("items") or ())
             metadata = page.get("metadata") or {}
             if not metadata.get("continue"):
-                return Snapshot(items, str(metadata.get("resourceVersion", "")))
+                return ObjectList(items, str(metadata.get("resourceVersion", "")))
             params = {**params, "continue": str(metadata["continue"])}
 
     async def apply(
@@ -171,20 +171,20 @@ class ApiServer:
         return await self._manifest(_Request("POST", path, params, orjson.dumps(body)))
 
     async def replace(
-        self, resource: Resource, key: Key, body: Manifest, subresource: str = "", manager: str = ""
+        self, resource: Resource, key: ObjectKey, body: Manifest, subresource: str = "", manager: str = ""
     ) -> Manifest:
         """PUT; a resourceVersion in the body guards it. Raises Conflict, NotFound."""
         path, params = resource.path(key, subresource), _filled({"fieldManager": manager})
         return await self._manifest(_Request("PUT", path, params, orjson.dumps(body)))
 
     async def merge(
-        self, resource: Resource, key: Key, patch: Manifest, subresource: str = "", manager: str = ""
+        self, resource: Resource, key: ObjectKey, patch: Manifest, subresource: str = "", manager: str = ""
     ) -> Manifest:
         """JSON merge patch: null removes. Raises NotFound."""
         path, params = resource.path(key, subresource), _filled({"fieldManager": manager})
         return await self._manifest(_Request("PATCH", path, params, orjson.dumps(patch), MERGE))
 
-    async def delete(self, resource: Resource, key: Key, uid: str = "") -> None:
+    async def delete(self, resource: Resource, key: ObjectKey, uid: str = "") -> None:
         """Delete with what it owns following in the background; gone already is fine. Conflict when the uid differs."""
         options: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid:
@@ -221,7 +221,7 @@ class ApiServer:
         response = await self._send_or_renew(request, within)
         try:
             if response.status >= 300 and not (absent_ok and response.status == 404):
-                raise refusal(response.status, await _read(response), response.headers, str(request))
+                raise api_error(response.status, await _read(response), response.headers, str(request))
             yield response
         finally:
             response.close()
@@ -261,10 +261,10 @@ class ApiServer:
                 await self._credentials.renew()
 
 
-def key_of(manifest: Manifest) -> Key:
+def key_of(manifest: Manifest) -> ObjectKey:
     """Where an object is."""
     metadata = manifest["metadata"]
-    return Key(metadata.get("namespace") or "", metadata["name"])
+    return ObjectKey(metadata.get("namespace") or "", metadata["name"])
 
 
 @contextmanager

@@ -8,7 +8,7 @@ GAP_S: Final = 1.0
 CAUSES: Final = 64
 
 
-class Sparse:
+class LogLimiter:
     """`admit(cause)` answers how many lines of this cause were left out before this one, or None: leave this out too.
 
     Causes come from a closed set in the code; over `CAUSES` of them the oldest is forgotten.

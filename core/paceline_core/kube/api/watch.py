@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import orjson
 
-from paceline_core.errors import Forbidden, PacelineError, Refused, Unauthorized, Unreachable
-from paceline_core.kube.api.lines import Lines
-from paceline_core.kube.api.pulse import Pulse
+from paceline_core.errors import ApiError, Forbidden, PacelineError, Unauthorized, Unreachable
+from paceline_core.kube.api.lines import LineBuffer
+from paceline_core.kube.api.pulse import WatchLiveness
 from paceline_core.kube.api.refusals import error_event
 from paceline_core.kube.api.resource import Resource
-from paceline_core.kube.api.server import ApiServer, unchanged
-from paceline_core.kube.cluster import Changed, Gone, Listed, Lost, Manifest, WatchEvent
+from paceline_core.kube.api.server import KubeClient, unchanged
+from paceline_core.kube.cluster import Deleted, Listed, Manifest, Upserted, WatchEvent, WatchLost
 from paceline_core.tasks import cancel
 from paceline_core.telemetry import get_logger
 
@@ -35,7 +35,7 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchOptions:
     """What is watched, in all namespaces when none is named; `trim` shortens the objects of its lists."""
 
     resource: Resource
@@ -44,10 +44,10 @@ class Watched:
     trim: Callable[[Manifest], Manifest] = unchanged
 
 
-async def watch_all(api: ApiServer, watched: Watched, pulse: Pulse | None = None) -> Events:
+async def watch_all(api: KubeClient, watched: WatchOptions, pulse: WatchLiveness | None = None) -> Events:
     """Listed, then Changed and Gone; Lost once for each outage. Ends only when its reader closes it."""
     resource, failures, lost = watched.resource, 0, False
-    pulse = pulse or Pulse(resource.kind, api.clock)
+    pulse = pulse or WatchLiveness(resource.kind, api.clock)
     while True:
         listed: float | None = None
         fault: PacelineError = Unreachable("the watch ended")
@@ -66,12 +66,12 @@ async def watch_all(api: ApiServer, watched: Watched, pulse: Pulse | None = None
         if not (_expired(fault) and failures == 0):
             if not lost:
                 lost = _gone_wrong(api, resource, fault)
-                yield Lost(str(fault))
+                yield WatchLost(str(fault))
             await api.clock.sleep(_pause(failures, fault, api.jitter()))
         failures += 1
 
 
-async def _round(api: ApiServer, watched: Watched, pulse: Pulse) -> Events:
+async def _round(api: KubeClient, watched: WatchOptions, pulse: WatchLiveness) -> Events:
     resource, namespaces, selector = watched.resource, watched.namespaces or ("",), watched.selector
     found = [await api.snapshot(resource, name, selector=selector, trim=watched.trim) for name in namespaces]
     pulse.stamp()
@@ -87,12 +87,12 @@ async def _round(api: ApiServer, watched: Watched, pulse: Pulse) -> Events:
             yield event
 
 
-async def _follow(api: ApiServer, path: str, selector: str, version: str, pulse: Pulse) -> Events:
+async def _follow(api: KubeClient, path: str, selector: str, version: str, pulse: WatchLiveness) -> Events:
     params = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": f"{api.limits.watch:.0f}"}
     if selector:
         params["labelSelector"] = selector
     while True:
-        began, brought, lines = api.clock.monotonic(), False, Lines()
+        began, brought, lines = api.clock.monotonic(), False, LineBuffer()
         async with api.stream(path, {**params, "resourceVersion": version}) as chunks:
             pulse.stamp()
             async for chunk in chunks:
@@ -119,8 +119,8 @@ def _event(line: bytes, version: str) -> tuple[WatchEvent[Manifest] | None, str]
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         raise Unreachable(f"the API server sent a line that is no event: {line[:100]!r}") from None
     if kind in {"ADDED", "MODIFIED"}:
-        return Changed(item), version
-    return (Gone(item) if kind == "DELETED" else None), version
+        return Upserted(item), version
+    return (Deleted(item) if kind == "DELETED" else None), version
 
 
 async def _merged(streams: list[Events]) -> Events:
@@ -146,7 +146,7 @@ async def _pump(stream: Events, queue: "asyncio.Queue[Any]") -> None:
 
 
 def _expired(fault: PacelineError) -> bool:
-    return isinstance(fault, Refused) and fault.status == 410
+    return isinstance(fault, ApiError) and fault.status == 410
 
 
 def backoff_s(failures: int, jitter: float) -> float:
@@ -157,11 +157,11 @@ def backoff_s(failures: int, jitter: float) -> float:
 def _pause(failures: int, fault: PacelineError, jitter: float) -> float:
     """A step's back-off, so that many watches do not come back together; never less than asked for."""
     step = backoff_s(failures, jitter)
-    asked = fault.retry_after if isinstance(fault, Refused) else None
+    asked = fault.retry_after if isinstance(fault, ApiError) else None
     return max(step, asked or 0.0)
 
 
-def _gone_wrong(api: ApiServer, resource: Resource, fault: PacelineError) -> bool:
+def _gone_wrong(api: KubeClient, resource: Resource, fault: PacelineError) -> bool:
     left_out = api.sparse.admit("lost")
     if left_out is not None:
         fields = {"kind": resource.kind, "reason": str(fault), "left_out": left_out}
@@ -169,7 +169,7 @@ def _gone_wrong(api: ApiServer, resource: Resource, fault: PacelineError) -> boo
     return True
 
 
-def _back(api: ApiServer, resource: Resource, lost: bool) -> bool:
+def _back(api: KubeClient, resource: Resource, lost: bool) -> bool:
     if lost and (left_out := api.sparse.admit("back")) is not None:
         _log.info("a watch is back", extra={"kind": resource.kind, "left_out": left_out})
     return False

@@ -12,7 +12,7 @@ _LONGEST_WINDOW: Final = "1s"
 _NEVER: Final = float("inf")
 
 
-def promise_rules() -> tuple[Rule, ...]:
+def slo_rules() -> tuple[Rule, ...]:
     """Rules on every class, then on every metric of every class."""
     return (
         *(rule for cls in RequestClass for rule in _class_rules(f"spec.classes.{cls}")),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paceline_core.objects.problems import Problem
+from paceline_core.objects.problems import FieldError
 
 Predicate = Callable[[Any], bool]
 
@@ -30,10 +30,10 @@ def service_rule(path: str, cel: str, message: str, holds: Predicate, field: str
     return Rule("InferenceService", path, cel, message, holds, field)
 
 
-def broken(rules: Sequence[Rule], document: Any) -> list[Problem]:
+def broken(rules: Sequence[Rule], document: Any) -> list[FieldError]:
     """The rules that a well-formed document breaks, at every place where it breaks them."""
     return [
-        Problem(f"{place}{rule.field}".removeprefix("."), rule.message)
+        FieldError(f"{place}{rule.field}".removeprefix("."), rule.message)
         for rule in rules
         for place, value in places(document, rule.path)
         if not rule.holds(value)

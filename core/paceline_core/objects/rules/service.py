@@ -7,7 +7,7 @@ from paceline_core.objects.fields import SERVICE_NAME_PATTERN
 from paceline_core.objects.rules.bounds import DURATION_RULES
 from paceline_core.objects.rules.capacity import CAPACITY_RULES
 from paceline_core.objects.rules.program import PROGRAM_RULES
-from paceline_core.objects.rules.promise import promise_rules
+from paceline_core.objects.rules.promise import slo_rules
 from paceline_core.objects.rules.rule import Rule, service_rule
 
 _RESERVED: Final = " + ".join(
@@ -174,7 +174,7 @@ SERVICE_RULES: Final[tuple[Rule, ...]] = (
     *_OBJECT,
     *_SPEC,
     *PROGRAM_RULES,
-    *promise_rules(),
+    *slo_rules(),
     *CAPACITY_RULES,
     *DURATION_RULES,
 )

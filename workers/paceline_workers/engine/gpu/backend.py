@@ -19,22 +19,22 @@ from paceline_planner.dtypes import Dtype
 from paceline_planner.shapes import ModelShape
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
-from paceline_workers.engine.backend import Alive, Executed, Facts, Pause, unheard
+from paceline_workers.engine.backend import Alive, BackendInfo, Pause, StepResult, unheard
 from paceline_workers.engine.devices import Gpu
 from paceline_workers.engine.free_memory import free_memory
 from paceline_workers.engine.gpu import room, toolchain
 from paceline_workers.engine.gpu.cache import PAGE_LAYOUT, GpuCache, page_bytes
 from paceline_workers.engine.gpu.decoder import GpuDecoder
-from paceline_workers.engine.gpu.device import Cuda, Device
+from paceline_workers.engine.gpu.device import CudaDevice, Device
 from paceline_workers.engine.gpu.kernels import LAUNCHES, Kernels
 from paceline_workers.engine.gpu.runner import GpuRunner
 from paceline_workers.engine.loading import Stages, copy_seconds, memory_named, page_files
 from paceline_workers.engine.memory.sight import widest
 from paceline_workers.engine.model import config, decoder
-from paceline_workers.engine.model.products import Products
+from paceline_workers.engine.model.products import LinearFactory
 from paceline_workers.engine.model.weights import TORCH_TYPES, Weights
 from paceline_workers.engine.sampling import Grammars, Sampler
-from paceline_workers.engine.scheduling import Limits, Plan
+from paceline_workers.engine.scheduling import SchedulerLimits, StepPlan
 from paceline_workers.engine.timer import Timer
 from paceline_workers.source import locate
 
@@ -46,41 +46,41 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class GpuContext:
     """Where an engine computes: what its driver calls it, its streams, its memory; and with which kernels."""
 
     gpu: Gpu
     device: Device
-    memory: room.Memory
+    memory: room.DeviceMemory
     kernels: Kernels = LAUNCHES
 
     @classmethod
-    def open(cls, gpu: Gpu) -> "Site":
+    def open(cls, gpu: Gpu) -> "GpuContext":
         """The current CUDA device, if kernels can be compiled here. Raises InvalidInput if not."""
         toolchain.check(os.environ)
-        return cls(gpu, Cuda(torch.device("cuda")), room.CudaMemory())
+        return cls(gpu, CudaDevice(torch.device("cuda")), room.CudaMemory())
 
 
 @dataclass(frozen=True, slots=True)
 class TritonBackend:
     """A loaded model on a GPU, and what the loop may know of it."""
 
-    facts: Facts
+    facts: BackendInfo
     runner: GpuRunner
 
     @classmethod
-    def load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause, site: Site) -> "TritonBackend":
+    def load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause, site: GpuContext) -> "TritonBackend":
         """From a model source to a warm model. Raises InvalidInput naming the file or field and the fix."""
         with memory_named(engine):
             backend = _Load(engine, site, timer, lambda: pause(0.0)).backend(source)
         _log.info("computing on a GPU", extra={"gpu": site.gpu.name, "pages": backend.facts.pages})
         return backend
 
-    def launch(self, plan: Plan, since: float) -> None:  # noqa: ARG002 - only emulation keeps to a time
+    def launch(self, plan: StepPlan, since: float) -> None:  # noqa: ARG002 - only emulation keeps to a time
         """The copies and one forward pass, behind the step in flight."""
         self.runner.launch(plan)
 
-    def collect(self, alive: Alive = unheard) -> Executed:
+    def collect(self, alive: Alive = unheard) -> StepResult:
         """One sample for each chunk that closes its request's gap."""
         return self.runner.collect(alive)
 
@@ -90,7 +90,7 @@ class _Load:
     """One load, and what all its stages need; `progress` may end it."""
 
     engine: EngineConfig
-    site: Site
+    site: GpuContext
     timer: Timer
     progress: Callable[[], None]
 
@@ -115,7 +115,7 @@ class _Load:
             runner.warm(self.progress)
             copy_s = copy_seconds(cache.copy, device.finish, self.timer) if host_pages else 0.0
         return TritonBackend(
-            Facts(
+            BackendInfo(
                 limits=limits,
                 pages=pages,
                 page_bytes=size,
@@ -143,14 +143,14 @@ class _Load:
     def _model(self, folder: Path, settings: config.ModelConfig) -> GpuDecoder:
         device, longest = self.site.device, self._longest(settings).max_model_len
         with Weights(folder, TORCH_TYPES[settings.shape.weight_dtype], device.where) as weights:
-            model = decoder.load(settings, weights, Products("plain"), self.progress)
+            model = decoder.load(settings, weights, LinearFactory("plain"), self.progress)
         return GpuDecoder(model, device, longest, self.site.kernels)
 
-    def _limits(self, settings: config.ModelConfig, pages: int) -> Limits:
+    def _limits(self, settings: config.ModelConfig, pages: int) -> SchedulerLimits:
         shape, sight = settings.shape, widest(settings.sights)
         return sizing.limits(self.engine, context=shape.max_context, vocab_size=shape.vocab, pages=pages, sight=sight)
 
-    def _longest(self, settings: config.ModelConfig) -> Limits:
+    def _longest(self, settings: config.ModelConfig) -> SchedulerLimits:
         """Limits of an engine with pages for the longest request."""
         return self._limits(settings, -(-settings.shape.max_context // self.engine.page_tokens))
 

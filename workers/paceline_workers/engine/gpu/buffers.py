@@ -1,8 +1,8 @@
 """What a step is told, in one piece of memory on the device, and two on the host from which it is copied at once.
 
-A step's sizes (`Form`) say where each of its fields lies, so those of one bucket always lie at the same addresses and a
-recorded graph finds them there. The host fills one staging buffer while the other one is on its way; each is filled
-anew only behind its last copy. Which of the two is the runner's to say, who knows what is in flight.
+A step's sizes (`StepShape`) say where each of its fields lies, so those of one bucket always lie at the same addresses
+and a recorded graph finds them there. The host fills one staging buffer while the other one is on its way; each is
+filled anew only behind its last copy. Which of the two is the runner's to say, who knows what is in flight.
 
 Rows that pad a bucket have no place in any page (slot -1), see nothing (length 0) and draw nothing (seat -1).
 A block table is written row by row where it differs from what the staging buffer holds already, since most requests go
@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paceline_workers.engine.gpu.device import Device, Mark
+from paceline_workers.engine.gpu.device import Device, DeviceEvent
 
 Array = TypeVar("Array")
 NOBODY = -1
@@ -29,14 +29,13 @@ _ALIGNED = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Fields(Generic[Array]):
+class StepInputs(Generic[Array]):
     """tokens, sources, positions, slots [rows] int64: `sources` names the row that draws a token in the step before.
 
     Of the rows whose next token is wanted, [drawn]: `drawn` int64 which ones, `seats` int32 their places in the
-    sampler's state, `counts` int32 how many tokens their requests have by then.
-    Of the sequences, singles first, then spans from `Form.first` on: `lengths`, `dropped` [places] int32 and `table`
-    [places, pages] int32.
-    starts [spans + 1] int32 and tiles [tiles, 2] int32: of chunks of several tokens.
+    sampler's state, `counts` int32 how many tokens their requests have by then. Of the sequences, singles first, then
+    spans from `StepShape.first` on: `lengths`, `dropped` [places] int32 and `table` [places, pages] int32. starts
+    [spans + 1] int32 and tiles [tiles, 2] int32: of chunks of several tokens.
     """
 
     tokens: Array
@@ -54,7 +53,7 @@ class Fields(Generic[Array]):
 
 
 @dataclass(frozen=True)
-class Form:
+class StepShape:
     """Sizes of a step: one row a token, `singles` sequences with one row and `spans` with several.
 
     `pages` of a row of the table are a multiple of 16, and spans begin at a multiple of 4: all that a kernel is given
@@ -69,12 +68,14 @@ class Form:
     pages: int
 
     @classmethod
-    def bucket(cls, size: int, pages: int) -> "Form":
+    def bucket(cls, size: int, pages: int) -> "StepShape":
         """So many single tokens, each of which draws."""
         return cls.of(size, size, 0, size, 0, pages)
 
     @classmethod
-    def of(cls, rows: int, singles: int, spans: int, drawn: int, tiles: int, pages: int) -> "Form":  # noqa: PLR0913, PLR0917 - sizes
+    def of(  # noqa: PLR0913, PLR0917 - sizes
+        cls, rows: int, singles: int, spans: int, drawn: int, tiles: int, pages: int
+    ) -> "StepShape":
         """With room for so many `pages` at least."""
         return cls(rows, singles, spans, drawn, tiles, _multiple(pages, 16))
 
@@ -115,20 +116,20 @@ class Form:
         dtype, shape, begin = self.layout["table"]
         return begin + prod(shape) * dtype.itemsize
 
-    def within(self, memory: Tensor) -> Fields[Tensor]:
+    def within(self, memory: Tensor) -> StepInputs[Tensor]:
         """The fields in a piece of memory that is large enough."""
-        return Fields(**{name: _view(memory, *place) for name, place in self.layout.items()})
+        return StepInputs(**{name: _view(memory, *place) for name, place in self.layout.items()})
 
 
 class Buffers:
     """Room for steps up to the size of `most`."""
 
-    def __init__(self, device: Device, most: Form) -> None:
+    def __init__(self, device: Device, most: StepShape) -> None:
         self._memory = torch.zeros(most.size, dtype=torch.uint8, device=device.where)
         self._halves = [_Half(device.pinned((most.size,), torch.uint8)) for _ in range(2)]
         self._device = device
 
-    def stage(self, form: Form, turn: int) -> "Staged":
+    def stage(self, form: StepShape, turn: int) -> "Staged":
         """The staging buffer `turn`, 0 or 1, to fill; behind its last copy."""
         half = self._halves[turn]
         if half.sent is not None:
@@ -145,7 +146,7 @@ class Buffers:
         self._memory[:size].copy_(half.memory[:size], non_blocking=True)
         half.sent = self._device.mark()
 
-    def inputs(self, form: Form) -> Fields[Tensor]:
+    def inputs(self, form: StepShape) -> StepInputs[Tensor]:
         """What a step of this form finds on the device."""
         return form.within(self._memory)
 
@@ -155,18 +156,18 @@ class _Half:
     """One staging buffer: what form it was filled in last, which pages each row of its table names, its last copy."""
 
     memory: Tensor
-    form: Form | None = None
-    fields: Fields[NDArray[Any]] | None = None
+    form: StepShape | None = None
+    fields: StepInputs[NDArray[Any]] | None = None
     tables: list[list[int]] = field(default_factory=list)
-    sent: Mark | None = None
+    sent: DeviceEvent | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
     """A step on the host: to be filled, then sent."""
 
-    form: Form
-    fields: Fields[NDArray[Any]]
+    form: StepShape
+    fields: StepInputs[NDArray[Any]]
     tables: list[list[int]]
     turn: int
 
@@ -196,5 +197,5 @@ def _view(memory: Tensor, dtype: torch.dtype, shape: tuple[int, ...], begin: int
     return memory[begin : begin + prod(shape) * dtype.itemsize].view(dtype).view(shape)
 
 
-def _arrays(tensors: Fields[Tensor]) -> Fields[NDArray[Any]]:
-    return Fields(**{entry.name: getattr(tensors, entry.name).numpy() for entry in fields(Fields)})
+def _arrays(tensors: StepInputs[Tensor]) -> StepInputs[NDArray[Any]]:
+    return StepInputs(**{entry.name: getattr(tensors, entry.name).numpy() for entry in fields(StepInputs)})

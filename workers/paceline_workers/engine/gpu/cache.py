@@ -3,7 +3,7 @@
 What leaves the device is gathered in the compute stream, so that its page may be overwritten right behind that, and
 goes on to its slot in the line `out`. What comes back is fetched in the line `back` and put into its page behind all
 that was launched before; a step waits for such pages only if they are in its tables (`hold`). Copies that do not depend
-on each other are made together (`waves`). What orders the lines:
+on each other are made together (`independent_batches`). What orders the lines:
 
 - A page is gathered before anything overwrites it: both are in the compute stream, or, if the page comes back from
   somewhere, in `back` behind a mark in the compute stream. One on its way back is gathered only when it is there.
@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from paceline_kernels.copy_blocks.launch import copy_blocks, gather_pages, scatter_pages
-from paceline_kernels.copy_blocks.waves import waves
+from paceline_kernels.copy_blocks.waves import independent_batches
 from paceline_kernels.paging import Pages
 from paceline_planner.shapes import ModelShape
-from paceline_workers.engine.gpu.device import Device, Mark
+from paceline_workers.engine.gpu.device import Device, DeviceEvent
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.offload import digest_of
 from paceline_workers.engine.model.weights import TORCH_TYPES
@@ -74,10 +74,10 @@ class GpuCache:
         self._host = device.lock(torch.zeros((host_pages, size), dtype=torch.uint8))
         staging = (2, min(_GROUP, host_pages), size)
         self._leaving, self._arriving = torch.empty(staging, dtype=torch.uint8, device=where)
-        self._left: Mark | None = None
-        self._coming: deque[tuple[Mark, frozenset[int]]] = deque()
-        self._written: dict[int, Mark] = {}
-        self._read: dict[int, Mark] = {}
+        self._left: DeviceEvent | None = None
+        self._coming: deque[tuple[DeviceEvent, frozenset[int]]] = deque()
+        self._written: dict[int, DeviceEvent] = {}
+        self._read: dict[int, DeviceEvent] = {}
 
     @property
     def _pools(self) -> tuple[Tensor, ...]:
@@ -110,9 +110,9 @@ class GpuCache:
                 return
 
     def _move(self, copies: Sequence[Copy]) -> None:
-        """Between pages and slots; in `waves`, slots stand behind the pages."""
+        """Between pages and slots; in `independent_batches`, slots stand behind the pages."""
         pages = self._pages
-        for wave in waves([_numbered(copy, pages) for copy in copies]):
+        for wave in independent_batches([_numbered(copy, pages) for copy in copies]):
             self.hold(wave)
             across = [pair for pair in wave if max(pair) < pages]
             if across:
@@ -187,14 +187,14 @@ class GpuCache:
                 self._files.erase(digest_of(copy.source))
 
 
-def _hold(marks: Iterable[Mark | None]) -> None:
+def _hold(marks: Iterable[DeviceEvent | None]) -> None:
     """The current line goes on behind all of these, most of which are one and the same."""
     for mark in {id(mark): mark for mark in marks}.values():
         if mark is not None:
             mark.hold()
 
 
-def _wait(*marks: Mark | None) -> None:
+def _wait(*marks: DeviceEvent | None) -> None:
     for mark in marks:
         if mark is not None:
             mark.wait()

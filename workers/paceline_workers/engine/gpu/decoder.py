@@ -13,11 +13,11 @@ from torch import Tensor
 
 from paceline_kernels.paged_decode.launch import launch_for
 from paceline_kernels.paged_prefill import Tiles
-from paceline_kernels.paging import Pages, Rule, Sequences
+from paceline_kernels.paging import AttentionMask, Pages, Sequences
 from paceline_kernels.work_list.launch import Work
 from paceline_workers.engine.gpu.device import Device
 from paceline_workers.engine.gpu.kernels import LAUNCHES, Kernels
-from paceline_workers.engine.memory.sight import Sight
+from paceline_workers.engine.memory.sight import AttentionWindow
 from paceline_workers.engine.model.decoder import Decoder
 from paceline_workers.engine.model.weights import TORCH_TYPES
 
@@ -48,7 +48,7 @@ class Step:
     drawn: Tensor
     singles: Sequences
     spans: Spans | None
-    works: Mapping[Sight, Work]
+    works: Mapping[AttentionWindow, Work]
 
 
 class GpuDecoder:
@@ -63,9 +63,9 @@ class GpuDecoder:
         cos, sin = model.config.rope.angles(torch.arange(longest))
         self._cos, self._sin = (part[:, 0, half:].contiguous().to(device.where) for part in (cos, sin))
         scale = model.config.shape.head_dim**-0.5
-        self._rules = {sight: Rule(scale, sight.window, sight.sinks) for sight in set(model.config.sights)}
+        self._rules = {sight: AttentionMask(scale, sight.window, sight.sinks) for sight in set(model.config.sights)}
 
-    def works(self, places: int) -> Mapping[Sight, Work]:
+    def works(self, places: int) -> Mapping[AttentionWindow, Work]:
         """Room for the plans of steps with so many singles at most."""
         shape, device = self.config.shape, self.device
         rows, dim = shape.heads // shape.kv_heads, shape.head_dim
@@ -147,7 +147,7 @@ class GpuDecoder:
         self._attend(self.config.sights[index], step, pages, room)
         return layer.out(room.attended)
 
-    def _attend(self, sight: Sight, step: Step, pages: Pages, room: "_Passing") -> None:
+    def _attend(self, sight: AttentionWindow, step: Step, pages: Pages, room: "_Passing") -> None:
         rule, spans = self._rules[sight], step.spans
         if room.single is not None:
             queries, out = room.single

@@ -3,7 +3,7 @@
 There are three lines of work: the compute stream, which is whatever stream is current, and two beside it, for pages
 that leave the device and for pages that come back, since a GPU copies both ways at once. Each does its own work in
 order, and nothing is in order between them but by marks; a mark stands behind all that its line has been given.
-`Host` is the CPU in a GPU's place, where everything is over when it returns, so that the same code runs in tests.
+`HostDevice` is the CPU in a GPU's place, where everything is over when it returns, so that the same code runs in tests.
 """
 
 import time
@@ -20,7 +20,7 @@ Way = Literal["out", "back"]
 """From the device to the host, or from there to the device."""
 
 
-class Mark(Protocol):
+class DeviceEvent(Protocol):
     """A place in a line of work."""
 
     def over(self) -> bool:
@@ -35,7 +35,7 @@ class Mark(Protocol):
         """What the current line is given from here on begins behind the mark."""
         ...
 
-    def seconds_to(self, later: "Mark") -> float:
+    def seconds_to(self, later: "DeviceEvent") -> float:
         """Between two marks that are over."""
         ...
 
@@ -61,7 +61,7 @@ class Device(Protocol):
         """The same host memory, of any size, as fit for that as pinned memory. Raises MemoryError."""
         ...
 
-    def mark(self) -> Mark:
+    def mark(self) -> DeviceEvent:
         """Behind all that the current line has been given."""
         ...
 
@@ -80,11 +80,11 @@ class Device(Protocol):
 
 def opened(device: torch.device) -> Device:
     """The seam of this device."""
-    return Cuda(device) if device.type == "cuda" else Host()
+    return CudaDevice(device) if device.type == "cuda" else HostDevice()
 
 
 @dataclass(frozen=True, slots=True)
-class _Past:
+class _DoneEvent:
     """Where nothing is ever under way: a mark is a time."""
 
     at: float = field(default_factory=time.perf_counter)
@@ -98,13 +98,13 @@ class _Past:
     def hold(self) -> None:
         pass
 
-    def seconds_to(self, later: Mark) -> float:
-        assert isinstance(later, _Past)
+    def seconds_to(self, later: DeviceEvent) -> float:
+        assert isinstance(later, _DoneEvent)
         return later.at - self.at
 
 
 @dataclass(frozen=True)
-class Host:
+class HostDevice:
     """A CPU: nothing runs beside anything, and a recorded graph is the function itself."""
 
     where: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -118,9 +118,9 @@ class Host:
         """As it is."""
         return memory
 
-    def mark(self) -> Mark:
+    def mark(self) -> DeviceEvent:
         """It is over."""
-        return _Past()
+        return _DoneEvent()
 
     def beside(self, way: Way) -> AbstractContextManager[None]:  # noqa: ARG002 - there is nothing beside it
         """At once."""
@@ -150,12 +150,12 @@ class _Event:
     def hold(self) -> None:
         self.event.wait()
 
-    def seconds_to(self, later: Mark) -> float:
+    def seconds_to(self, later: DeviceEvent) -> float:
         assert isinstance(later, _Event)
         return float(self.event.elapsed_time(later.event)) / 1e3
 
 
-class Cuda:
+class CudaDevice:
     """One GPU. All graphs share one pool of memory, since steps never overlap."""
 
     def __init__(self, device: torch.device) -> None:
@@ -179,7 +179,7 @@ class Cuda:
             weakref.finalize(memory, runtime.cudaHostUnregister, address).atexit = False
         return memory
 
-    def mark(self) -> Mark:
+    def mark(self) -> DeviceEvent:
         """An event."""
         event = torch.cuda.Event(enable_timing=True, blocking=True)  # type: ignore[no-untyped-call]
         event.record()

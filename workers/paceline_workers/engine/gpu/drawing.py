@@ -11,17 +11,17 @@ from dataclasses import fields
 from torch import Tensor
 
 from paceline_kernels.sample.launch import Scratch
-from paceline_kernels.sample.state import Asked, Drawn, State, fits
+from paceline_kernels.sample.state import SampleOutput, SamplerState, SamplingParams, fits
 from paceline_workers.engine.gpu.buffers import NOBODY
 from paceline_workers.engine.gpu.device import Device
 from paceline_workers.engine.gpu.kernels import Kernels
 from paceline_workers.engine.sampling.sample import fault
-from paceline_workers.engine.scheduling import Request, Sample
+from paceline_workers.engine.scheduling import Request, SampledToken
 from paceline_workers.engine.scheduling.plan import TokenLogprobs
-from paceline_workers.engine.scheduling.request import State as Stage
+from paceline_workers.engine.scheduling.request import RequestStatus as Stage
 
 
-class Drawing:
+class DeviceSampler:
     """For at most `most` requests at once.
 
     `drawn`: what the last step drew, on the device, and a last row that no step draws: token 0, and not stopped. Rows
@@ -30,8 +30,8 @@ class Drawing:
 
     def __init__(self, most: int, vocab: int, device: Device, kernels: Kernels) -> None:
         where = device.where
-        self.drawn = Drawn.empty(most + 1, where)
-        self._state = State.empty(most, vocab, where)
+        self.drawn = SampleOutput.empty(most + 1, where)
+        self._state = SamplerState.empty(most, vocab, where)
         self._scratch = Scratch.empty(most, vocab, where)
         self._kernels = kernels
         self._free = list(range(most))
@@ -63,18 +63,18 @@ class Drawing:
         self._kernels.sample(logits, seats, counts, self._state, self._scratch, _first(self.drawn, len(logits)))
 
 
-def _first(drawn: Drawn, rows: int) -> Drawn:
+def _first(drawn: SampleOutput, rows: int) -> SampleOutput:
     """So many of its rows."""
-    parts = {entry.name: getattr(drawn, entry.name)[:rows] for entry in fields(Drawn) if entry.name != "packed"}
-    return Drawn(packed=drawn.packed, **parts)
+    parts = {entry.name: getattr(drawn, entry.name)[:rows] for entry in fields(SampleOutput) if entry.name != "packed"}
+    return SampleOutput(packed=drawn.packed, **parts)
 
 
-def wanted(request: Request) -> Asked | None:
+def wanted(request: Request) -> SamplingParams | None:
     """What the device must know to draw for it, None if it cannot."""
     sampling = request.sampling
     if request.embed or request.beams is not None or sampling.grammar or sampling.allowed or sampling.bad_words:
         return None
-    asked = Asked(
+    asked = SamplingParams(
         temperature=sampling.temperature,
         min_p=sampling.min_p,
         top_k=sampling.top_k,
@@ -93,19 +93,19 @@ def wanted(request: Request) -> Asked | None:
     return asked if fits(asked) else None
 
 
-class Read:
+class SampleReader:
     """What was drawn, once it has come to the host."""
 
-    def __init__(self, drawn: Drawn) -> None:
+    def __init__(self, drawn: SampleOutput) -> None:
         self._tokens, self._best = drawn.tokens.tolist(), drawn.best.tolist()
         self._drawn = drawn
 
-    def sample(self, row: int, request: Request) -> Sample:
+    def sample(self, row: int, request: Request) -> SampledToken:
         """What a row's request gets."""
         if words := fault(self._best[row]):
-            return Sample(self._tokens[row], error=words)
+            return SampledToken(self._tokens[row], error=words)
         told = self._told(row, request.sampling.logprobs) if request.sampling.logprobs >= 0 else None
-        return Sample(self._tokens[row], told)
+        return SampledToken(self._tokens[row], told)
 
     def _told(self, row: int, top: int) -> TokenLogprobs:
         drawn = self._drawn

@@ -6,7 +6,7 @@ buckets are recorded first, so that the smaller ones find room in the memory tha
 
 from collections.abc import Callable
 
-from paceline_workers.engine.gpu.buffers import Form
+from paceline_workers.engine.gpu.buffers import StepShape
 from paceline_workers.engine.gpu.device import Device
 
 _STRIDE = 32
@@ -24,18 +24,18 @@ class Graphs:
     """The recorded steps of one runner, for at most `most` single tokens with `pages` pages each."""
 
     def __init__(self, device: Device, most: int, pages: int) -> None:
-        self.forms = tuple(Form.bucket(size, pages) for size in buckets(most))
+        self.forms = tuple(StepShape.bucket(size, pages) for size in buckets(most))
         self._device = device
-        self._recorded: dict[Form, Callable[[], None]] = {}
+        self._recorded: dict[StepShape, Callable[[], None]] = {}
 
-    def form(self, singles: int) -> Form:
+    def form(self, singles: int) -> StepShape:
         """The smallest bucket that holds so many."""
         return next(form for form in self.forms if form.singles >= singles)
 
-    def record(self, form: Form, compute: Callable[[], None]) -> None:
+    def record(self, form: StepShape, compute: Callable[[], None]) -> None:
         """`compute` is what a step of this form does; it has been run."""
         self._recorded[form] = self._device.record(compute)
 
-    def run(self, form: Form, compute: Callable[[], None]) -> None:
+    def run(self, form: StepShape, compute: Callable[[], None]) -> None:
         """As it was recorded, else as it is."""
         self._recorded.get(form, compute)()

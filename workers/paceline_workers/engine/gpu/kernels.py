@@ -10,7 +10,7 @@ from paceline_kernels.paged_decode.launch import paged_decode
 from paceline_kernels.paged_prefill import paged_prefill
 from paceline_kernels.rope_append.launch import rope_append
 from paceline_kernels.sample.launch import sample
-from paceline_kernels.sample.state import Drawn
+from paceline_kernels.sample.state import SampleOutput
 from paceline_kernels.silu_mul.launch import silu_mul
 from paceline_kernels.work_list.launch import plan_work
 
@@ -25,7 +25,7 @@ class Kernels:
     plan_work: Callable[..., None] = plan_work
     paged_decode: Callable[..., Tensor] = paged_decode
     paged_prefill: Callable[..., Tensor] = paged_prefill
-    sample: Callable[..., Drawn] = sample
+    sample: Callable[..., SampleOutput] = sample
 
 
 LAUNCHES = Kernels()

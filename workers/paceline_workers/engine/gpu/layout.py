@@ -11,30 +11,31 @@ import numpy as np
 from torch import Tensor
 
 from paceline_kernels.paged_prefill import Tiles
-from paceline_workers.engine.gpu.buffers import NOBODY, Form, Staged
+from paceline_workers.engine.gpu.buffers import NOBODY, Staged, StepShape
 from paceline_workers.engine.gpu.graphs import Graphs
-from paceline_workers.engine.gpu.scoring import Scored
-from paceline_workers.engine.scheduling import Chunk, Plan, Request
+from paceline_workers.engine.gpu.scoring import ScoredPrompt
+from paceline_workers.engine.scheduling import Chunk, Request, StepPlan
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A plan by rows: `samples` are the rows of `Fields.drawn` in which the plan's sampling chunks stand, in its order.
+    """A plan by rows: `samples` are the rows of `StepInputs.drawn` in which the plan's sampling chunks stand, in its
+    order.
 
     `lacking`: rows whose token is still being drawn, and for whom. `scored`: chunks that tell how likely a prompt's
     tokens were, in the plan's order. `tiles` of the chunks of several tokens, which are
     told what `Tiles` says beside its list.
     """
 
-    form: Form
+    form: StepShape
     chunks: tuple[Chunk, ...]
     samples: Mapping[Request, int]
     lacking: Mapping[Request, int]
     tiles: Tiles | None
-    scored: tuple[Scored, ...] = ()
+    scored: tuple[ScoredPrompt, ...] = ()
 
     @classmethod
-    def of(cls, plan: Plan, graphs: Graphs, group: int) -> "Rows":
+    def of(cls, plan: StepPlan, graphs: Graphs, group: int) -> "Rows":
         """`plan.chunks` must not be empty; `group` query heads share a kv head."""
         singles = [chunk for chunk in plan.chunks if chunk.count == 1]
         spans = [chunk for chunk in plan.chunks if chunk.count > 1]
@@ -52,17 +53,17 @@ class Rows:
         drawn = {chunk.request: row for row, chunk in enumerate(chunk for chunk in chunks if chunk.samples)}
         tiles = Tiles.of([chunk.count for chunk in spans], [chunk.start + chunk.count for chunk in spans], "cpu", group)
         pages = max(len(chunk.request.pages) for chunk in chunks)
-        form = Form.of(starts[-1], len(singles), len(spans), len(drawn), len(tiles.list), pages)
+        form = StepShape.of(starts[-1], len(singles), len(spans), len(drawn), len(tiles.list), pages)
         samples = {chunk.request: drawn[chunk.request] for chunk in plan.chunks if chunk.samples}
         return cls(form, chunks, samples, lacking, tiles, scored)
 
 
-def _scored(plan: Plan, chunks: Sequence[Chunk], ends: Sequence[int]) -> tuple[Scored, ...]:
+def _scored(plan: StepPlan, chunks: Sequence[Chunk], ends: Sequence[int]) -> tuple[ScoredPrompt, ...]:
     if not any(chunk.scored for chunk in plan.chunks):
         return ()
     first = {chunk.request: end - chunk.count for chunk, end in zip(chunks, ends, strict=True)}
     return tuple(
-        Scored(
+        ScoredPrompt(
             first[chunk.request],
             chunk.request.tokens[chunk.start + 1 : chunk.start + 1 + chunk.scored],
             chunk.request.prompt_logprobs,

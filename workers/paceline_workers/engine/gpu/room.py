@@ -19,7 +19,7 @@ from paceline_planner.memory import USABLE
 from paceline_planner.shapes import ModelShape
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine.devices import Gpu
-from paceline_workers.engine.scheduling import Chunk, Limits, Plan, Request
+from paceline_workers.engine.scheduling import Chunk, Request, SchedulerLimits, StepPlan
 from paceline_workers.messages import Sampling
 
 HEAD_DIMS = (16, 32, 64, 128, 256)
@@ -32,17 +32,17 @@ _DEAREST = Sampling(temperature=1.0, top_p=0.9, top_k=50, min_p=0.01, logprobs=2
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class FreeMemory:
     """Bytes of a device: all it has, and those that nobody uses."""
 
     total: int
     free: int
 
 
-class Memory(Protocol):
+class DeviceMemory(Protocol):
     """A device's memory."""
 
-    def left(self) -> Left:
+    def left(self) -> FreeMemory:
         """Once all is given back that nothing refers to."""
         ...
 
@@ -54,13 +54,13 @@ class Memory(Protocol):
 class CudaMemory:
     """Of the current CUDA device, by torch's own books and the driver's."""
 
-    def left(self) -> Left:
+    def left(self) -> FreeMemory:
         """As the driver tells, with what torch only keeps for later given back."""
         gc.collect()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
-        return Left(total, free)
+        return FreeMemory(total, free)
 
     def peak(self, run: Callable[[], None]) -> int:
         """By torch's high-water mark."""
@@ -93,12 +93,12 @@ def check(engine: EngineConfig, shape: ModelShape, gpu: Gpu, page_bytes: int) ->
         raise InvalidInput("engine.kv_dtype", f"{gpu.name} does not convert fp8; write int8 or bf16, or leave it out")
 
 
-def room(left: Left, peak: int) -> int:
+def room(left: FreeMemory, peak: int) -> int:
     """Bytes for pages, once weights are loaded; below 0 where a step alone is too much."""
     return int(left.total * USABLE) - (left.total - left.free) - peak
 
 
-def check_room(size: int, page_bytes: int, left: Left, gpu: Gpu) -> None:
+def check_room(size: int, page_bytes: int, left: FreeMemory, gpu: Gpu) -> None:
     """Raises InvalidInput where `size` bytes do not hold two pages."""
     if size < LEAST_PAGES * page_bytes:
         raise InvalidInput(
@@ -109,7 +109,7 @@ def check_room(size: int, page_bytes: int, left: Left, gpu: Gpu) -> None:
         )
 
 
-def largest_step(limits: Limits) -> Plan:
+def largest_step(limits: SchedulerLimits) -> StepPlan:
     """As many tokens and drawn rows as a step can have, each drawn with all that takes memory.
 
     All requests share pages from page 0 on; what is written there is of no use to anybody.
@@ -117,15 +117,15 @@ def largest_step(limits: Limits) -> Plan:
     count = max(min(limits.slots, limits.step_tokens // 2), 1)
     each, more = divmod(limits.step_tokens, count)
     sizes = [min(each + (place < more), limits.max_model_len) for place in range(count)]
-    return Plan(tuple(Chunk(_request(place, size, limits), 0, size, True) for place, size in enumerate(sizes)))
+    return StepPlan(tuple(Chunk(_request(place, size, limits), 0, size, True) for place, size in enumerate(sizes)))
 
 
-def pages_of(plan: Plan) -> int:
+def pages_of(plan: StepPlan) -> int:
     """Pages that a pool must have for it."""
     return max(len(chunk.request.pages) for chunk in plan.chunks)
 
 
-def _request(place: int, size: int, limits: Limits) -> Request:
+def _request(place: int, size: int, limits: SchedulerLimits) -> Request:
     pages = list(range(limits.pages(size)))
     name, most = f"largest {place}", _DEAREST.logprobs
     return Request(name, size, [0] * size, 1, _DEAREST, 0.0, pages=pages, prompt_logprobs=most)

@@ -21,19 +21,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from paceline_kernels.sample.state import Drawn
-from paceline_workers.engine.backend import Alive, Executed, unheard
+from paceline_kernels.sample.state import SampleOutput
+from paceline_workers.engine.backend import Alive, StepResult, unheard
 from paceline_workers.engine.gpu.buffers import NOBODY, Staged
 from paceline_workers.engine.gpu.cache import GpuCache
 from paceline_workers.engine.gpu.decoder import GpuDecoder
-from paceline_workers.engine.gpu.device import Mark
-from paceline_workers.engine.gpu.drawing import Read
+from paceline_workers.engine.gpu.device import DeviceEvent
+from paceline_workers.engine.gpu.drawing import SampleReader
 from paceline_workers.engine.gpu.layout import Rows
-from paceline_workers.engine.gpu.scoring import Scores
+from paceline_workers.engine.gpu.scoring import PromptScorer
 from paceline_workers.engine.gpu.steps import Steps
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.sampling import Sampler
-from paceline_workers.engine.scheduling import NO_TOKEN, Limits, Plan, Request, Sample
+from paceline_workers.engine.scheduling import NO_TOKEN, Request, SampledToken, SchedulerLimits, StepPlan
 
 
 @dataclass(slots=True)
@@ -48,30 +48,30 @@ class _Flight:
     staged: Staged
     seated: dict[Request, int]
     others: dict[Request, int]
-    read: Drawn
-    begin: Mark | None = None
-    signs: list[Mark] = field(default_factory=list)
-    end: Mark | None = None
+    read: SampleOutput
+    begin: DeviceEvent | None = None
+    signs: list[DeviceEvent] = field(default_factory=list)
+    end: DeviceEvent | None = None
     copied: dict[Request, Tensor] = field(default_factory=dict)
-    scores: Scores | None = None
+    scores: PromptScorer | None = None
     fault: Exception | None = None
 
 
 class GpuRunner:
     """At most two steps in flight."""
 
-    def __init__(self, decoder: GpuDecoder, cache: GpuCache, sampler: Sampler, limits: Limits) -> None:
+    def __init__(self, decoder: GpuDecoder, cache: GpuCache, sampler: Sampler, limits: SchedulerLimits) -> None:
         self._steps = Steps(decoder, cache, limits)
         self._cache = cache
         self._sampler = sampler
         self._device = decoder.device
         drawn = self._steps.drawing.drawn
         reads = (self._device.pinned(drawn.packed.shape, torch.uint8) for _ in range(2))
-        self._reads = [Drawn.of(packed, len(drawn.tokens)) for packed in reads]
+        self._reads = [SampleOutput.of(packed, len(drawn.tokens)) for packed in reads]
         self._flights: deque[_Flight] = deque()
 
     @torch.inference_mode()
-    def launch(self, plan: Plan) -> None:
+    def launch(self, plan: StepPlan) -> None:
         """Lay a step out and begin it, unless it needs a token that only the host can draw."""
         flight = self._laid_out(plan)
         self._cache.copy(plan.copies)
@@ -81,7 +81,7 @@ class GpuRunner:
         self._flights.append(flight)
 
     @torch.inference_mode()
-    def collect(self, alive: Alive = unheard) -> Executed:
+    def collect(self, alive: Alive = unheard) -> StepResult:
         """Samples of the oldest step. If it raises, nothing is in flight any more."""
         flight, waiting = self._flights.popleft(), list(self._flights)
         self._flights.clear()
@@ -99,7 +99,7 @@ class GpuRunner:
                 self._go_on(following, samples)
             self._flights.append(following)
         scores = [] if flight.scores is None else flight.scores.told(flight.rows.scored)
-        return Executed(list(samples.values()), seconds=flight.begin.seconds_to(flight.end), scores=scores)
+        return StepResult(list(samples.values()), seconds=flight.begin.seconds_to(flight.end), scores=scores)
 
     @torch.inference_mode()
     def warm(self, progress: Callable[[], None]) -> None:
@@ -121,7 +121,7 @@ class GpuRunner:
         """Of the two staging buffers and places for results, the one that no step in flight holds."""
         return self._flights[-1].staged.turn ^ 1 if self._flights else 0
 
-    def _laid_out(self, plan: Plan) -> _Flight:
+    def _laid_out(self, plan: StepPlan) -> _Flight:
         rows, staged = self._steps.stage(plan, self._turn)
         seats: list[int] = staged.fields.seats.tolist()
         seated: dict[Request, int] = {}
@@ -152,7 +152,7 @@ class GpuRunner:
         flight.scores = None if steps.scores is None else steps.scores.copied(self._device)
         flight.end = self._device.mark()
 
-    def _go_on(self, flight: _Flight, samples: dict[Request, Sample]) -> None:
+    def _go_on(self, flight: _Flight, samples: dict[Request, SampledToken]) -> None:
         """Begin a step with the tokens that it waited for."""
         for request, row in flight.rows.lacking.items():
             flight.staged.fields.tokens[row] = samples[request].token
@@ -161,15 +161,15 @@ class GpuRunner:
         except Exception as fault:  # noqa: BLE001 - whatever it is, it is raised when this step is collected
             flight.fault = fault
 
-    def _samples(self, flight: _Flight) -> dict[Request, Sample]:
+    def _samples(self, flight: _Flight) -> dict[Request, SampledToken]:
         """By request, in the plan's order."""
-        read = Read(flight.read)
+        read = SampleReader(flight.read)
         drawn = {request: read.sample(row, request) for request, row in flight.seated.items()}
         drawn |= self._by_host(flight)
         return {request: drawn[request] for request in flight.rows.samples}
 
-    def _by_host(self, flight: _Flight) -> dict[Request, Sample]:
-        found: dict[Request, Sample] = {}
+    def _by_host(self, flight: _Flight) -> dict[Request, SampledToken]:
+        found: dict[Request, SampledToken] = {}
         asked = [request for request in flight.others if not request.embed]
         if asked or self._sampler.kept:  # what belongs to requests that do not run any more is dropped by any call
             logits = torch.empty((len(asked), self._steps.logits.shape[1]))
@@ -179,5 +179,5 @@ class GpuRunner:
         for request in flight.others:
             if request.embed:
                 vector = normalize(flight.copied[request].float(), dim=-1)
-                found[request] = Sample(NO_TOKEN, vector=vector.numpy().tobytes())
+                found[request] = SampledToken(NO_TOKEN, vector=vector.numpy().tobytes())
         return found

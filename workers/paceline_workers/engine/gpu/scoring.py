@@ -17,7 +17,7 @@ SCORED = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredPrompt:
     """A chunk whose rows from `row` on say how likely the tokens `following` them were, with so many candidates."""
 
     row: int
@@ -26,7 +26,7 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ScoreRows:
     """Of all such chunks of a step, on the device: their rows, the tokens that follow, the most candidates of any."""
 
     rows: Tensor
@@ -34,7 +34,7 @@ class Rows:
     top: int
 
     @classmethod
-    def of(cls, chunks: Sequence[Scored], device: Device) -> "Rows":
+    def of(cls, chunks: Sequence[ScoredPrompt], device: Device) -> "ScoreRows":
         """Sent beside the host."""
         rows = [chunk.row + place for chunk in chunks for place in range(len(chunk.following))]
         following = [token for chunk in chunks for token in chunk.following]
@@ -45,7 +45,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class PromptScorer:
     """By row: log-probability and rank of the token that follows, ids and log-probabilities of the likeliest ones."""
 
     own: Tensor
@@ -54,7 +54,7 @@ class Scores:
     values: Tensor
 
     @classmethod
-    def of(cls, rows: Rows, logits: Callable[[slice], Tensor]) -> "Scores":
+    def of(cls, rows: ScoreRows, logits: Callable[[slice], Tensor]) -> "PromptScorer":
         """`logits` gives those of some of the rows."""
         parts = [
             _scores(logits(slice(first, first + SCORED)), rows.following[first : first + SCORED], rows.top)
@@ -63,16 +63,16 @@ class Scores:
         own, rank, ids, values = (torch.cat(list(each)) for each in zip(*parts, strict=True))
         return cls(own, rank, ids, values)
 
-    def copied(self, device: Device) -> "Scores":
+    def copied(self, device: Device) -> "PromptScorer":
         """On the host, once the compute stream has come here."""
-        return Scores(
+        return PromptScorer(
             *(
                 device.pinned(part.shape, part.dtype).copy_(part, non_blocking=True)
                 for part in (self.own, self.rank, self.ids, self.values)
             )
         )
 
-    def told(self, chunks: Sequence[Scored]) -> list[list[PromptLogprob]]:
+    def told(self, chunks: Sequence[ScoredPrompt]) -> list[list[PromptLogprob]]:
         """For each chunk what it asked for, best first and of equals the lowest id first."""
         entries = zip(self.own.tolist(), self.rank.tolist(), self.ids.tolist(), self.values.tolist(), strict=True)
         return [[_entry(*next(entries), chunk.top) for _ in chunk.following] for chunk in chunks]

@@ -13,16 +13,16 @@ from torch import Tensor
 
 from paceline_kernels.paged_prefill import Tiles
 from paceline_kernels.paging import Sequences
-from paceline_workers.engine.gpu.buffers import Buffers, Fields, Form, Staged
+from paceline_workers.engine.gpu.buffers import Buffers, Staged, StepInputs, StepShape
 from paceline_workers.engine.gpu.cache import GpuCache
 from paceline_workers.engine.gpu.decoder import GpuDecoder, Spans, Step
-from paceline_workers.engine.gpu.device import Mark
-from paceline_workers.engine.gpu.drawing import Drawing
+from paceline_workers.engine.gpu.device import DeviceEvent
+from paceline_workers.engine.gpu.drawing import DeviceSampler
 from paceline_workers.engine.gpu.graphs import Graphs
 from paceline_workers.engine.gpu.layout import Rows, fill
-from paceline_workers.engine.gpu.scoring import Rows as ScoredRows
-from paceline_workers.engine.gpu.scoring import Scores
-from paceline_workers.engine.scheduling import Chunk, Limits, Plan, Request
+from paceline_workers.engine.gpu.scoring import PromptScorer
+from paceline_workers.engine.gpu.scoring import ScoreRows as ScoredRows
+from paceline_workers.engine.scheduling import Chunk, Request, SchedulerLimits, StepPlan
 from paceline_workers.messages import Sampling
 
 SPANS = (2, 4, 8, 16, 32, 64, 128)
@@ -32,22 +32,22 @@ SPANS = (2, 4, 8, 16, 32, 64, 128)
 class Steps:
     """`drawing`, `states` [rows, hidden], `logits` [rows, vocabulary] and `scores` hold what the last step has left."""
 
-    def __init__(self, decoder: GpuDecoder, cache: GpuCache, limits: Limits) -> None:
+    def __init__(self, decoder: GpuDecoder, cache: GpuCache, limits: SchedulerLimits) -> None:
         shape, device = decoder.config.shape, decoder.device
         most, pages = limits.slots, limits.pages(limits.max_model_len)
-        self.drawing = Drawing(most, shape.vocab, device, decoder.kernels)
+        self.drawing = DeviceSampler(most, shape.vocab, device, decoder.kernels)
         self.states, self.logits = decoder.room(most)
         self._decoder = decoder
         self._cache = cache
         self._limits = limits
         self._group = shape.heads // shape.kv_heads
         tiles = limits.step_tokens * self._group
-        self._buffers = Buffers(device, Form.of(limits.step_tokens, most, most, most, tiles, pages))
+        self._buffers = Buffers(device, StepShape.of(limits.step_tokens, most, most, most, tiles, pages))
         self._graphs = Graphs(device, most, pages)
         self._works = decoder.works(most)
-        self.scores: Scores | None = None
+        self.scores: PromptScorer | None = None
 
-    def stage(self, plan: Plan, turn: int) -> tuple[Rows, Staged]:
+    def stage(self, plan: StepPlan, turn: int) -> tuple[Rows, Staged]:
         """Lay a plan out on the host, in one of the two staging buffers."""
         rows = Rows.of(plan, self._graphs, self._group)
         staged = self._buffers.stage(rows.form, turn)
@@ -55,15 +55,15 @@ class Steps:
         fill(staged, rows, self._cache.page_tokens, self.drawing.seat)
         return rows, staged
 
-    def run(self, rows: Rows, staged: Staged) -> list[Mark]:
+    def run(self, rows: Rows, staged: Staged) -> list[DeviceEvent]:
         """Send it to the device and begin; marks within it, by which to see that one with long chunks gets on."""
         self._buffers.send(staged)
-        signs: list[Mark] = []
+        signs: list[DeviceEvent] = []
         passed = None if rows.tiles is None else lambda: signs.append(self._decoder.device.mark())
         scored = ScoredRows.of(rows.scored, self._decoder.device) if rows.scored else None
         beside = None if scored is None or rows.tiles is None else self._room(scored)
         self._graphs.run(rows.form, partial(self._compute, rows.form, rows.tiles, passed, beside))
-        self.scores = None if scored is None else Scores.of(scored, partial(self._logits, scored, beside))
+        self.scores = None if scored is None else PromptScorer.of(scored, partial(self._logits, scored, beside))
         return signs
 
     def _room(self, scored: ScoredRows) -> tuple[Tensor, Tensor]:
@@ -81,7 +81,7 @@ class Steps:
         """Of single tokens alone, and it has been run."""
         self._graphs.record(rows.form, partial(self._compute, rows.form, None, None))
 
-    def rehearsals(self) -> Iterator[Plan]:
+    def rehearsals(self) -> Iterator[StepPlan]:
         """One step of each kind, the largest first: after these no step needs a kernel that is not compiled.
 
         They write into page 0.
@@ -92,17 +92,17 @@ class Steps:
         for form in reversed(self._graphs.forms):
             yield self._rehearsal(form.singles, 1)
 
-    def _rehearsal(self, chunks: int, count: int) -> Plan:
+    def _rehearsal(self, chunks: int, count: int) -> StepPlan:
         pages = [0] * self._limits.pages(count)
         sampling = Sampling(temperature=0.0)
         requests = [Request(f"warm{place}", count, [0] * count, 1, sampling, 0.0) for place in range(chunks)]
         for request in requests:
             request.pages = pages
-        return Plan(tuple(Chunk(request, 0, count, True) for request in requests))
+        return StepPlan(tuple(Chunk(request, 0, count, True) for request in requests))
 
     def _compute(
         self,
-        form: Form,
+        form: StepShape,
         tiles: Tiles | None,
         passed: Callable[[], None] | None,
         scored: tuple[Tensor, Tensor] | None = None,
@@ -125,5 +125,5 @@ class Steps:
             self.drawing.draw(logits, fields.seats, fields.counts)
 
 
-def _sequences(fields: Fields[Tensor], places: slice) -> Sequences:
+def _sequences(fields: StepInputs[Tensor], places: slice) -> Sequences:
     return Sequences(fields.table[places], fields.lengths[places], fields.dropped[places])

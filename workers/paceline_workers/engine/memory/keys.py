@@ -13,7 +13,7 @@ KEYS = 4096
 CHANGES = 1024
 
 
-class KeyBook:
+class PrefixKeyIndex:
     """`known` says whether the content of a digest is there."""
 
     def __init__(self, known: Callable[[bytes], bool], limit: int = KEYS) -> None:

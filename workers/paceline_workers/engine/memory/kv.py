@@ -5,10 +5,10 @@ bringing it back is cheaper than computing it again, else it is computed. Pages 
 go to the host store first, by the same rule. So preemption is swap and recompute in one: what a preempted request had
 in full pages is found again where it lies, and only its last, partial page is always computed again.
 
-With a window (`Sight`) a table holds the first pages and the last ones, and pages are taken as a prompt gets on, so a
-request of any length holds a bounded number. What it dropped stays findable until it is evicted, but is not needed:
-a prefix counts as known if all is known that the token behind it sees. If some of that is gone, as after a preemption,
-all is computed again from the first token on, in the same sight, which gives the same keys and values.
+With a window (`AttentionWindow`) a table holds the first pages and the last ones, and pages are taken as a prompt gets
+on, so a request of any length holds a bounded number. What it dropped stays findable until it is evicted, but is not
+needed: a prefix counts as known if all is known that the token behind it sees. If some of that is gone, as after a
+preemption, all is computed again from the first token on, in the same sight, which gives the same keys and values.
 
 Invariant: a page is written only while it has one reference and no digest. A fork shares all pages, the partial last
 one too; whoever writes to that first gets a copy of its own (`grow`). Copies stand in one list in the order in which
@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from paceline_workers.engine.memory import prefix
 from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.disk import DiskIndex
-from paceline_workers.engine.memory.keys import KeyBook
+from paceline_workers.engine.memory.keys import PrefixKeyIndex
 from paceline_workers.engine.memory.offload import Offload
-from paceline_workers.engine.memory.owner import Owner
+from paceline_workers.engine.memory.owner import PageHolder
 from paceline_workers.engine.memory.pages import PagePool
-from paceline_workers.engine.memory.sight import ALL, Sight
+from paceline_workers.engine.memory.sight import ALL, AttentionWindow
 from paceline_workers.engine.memory.tiers import HostStore
 
 _HOST = -1
@@ -41,7 +41,7 @@ class _Hit:
     dropped: int = 0
 
 
-class KvMemory:
+class KVCacheManager:
     """Device pages and, if `host_pages` > 0, a host store; `copy_seconds` is the time to bring one page back.
 
     `disk`: what lies behind the host store.
@@ -57,13 +57,13 @@ class KvMemory:
         prefix_cache: bool = True,
         host_pages: int = 0,
         copy_seconds: float = 0.0,
-        sight: Sight = ALL,
+        sight: AttentionWindow = ALL,
         ahead: int = 0,
         disk: DiskIndex | None = None,
     ) -> None:
         self.page_tokens = page_tokens
         self.prefix_cache = prefix_cache
-        self._keys = KeyBook(self._there)
+        self._keys = PrefixKeyIndex(self._there)
         host = HostStore(host_pages) if host_pages and prefix_cache else None
         self.offload = Offload(page_tokens, host, disk, copy_seconds, self._keys.touch)
         self._pool = PagePool(pages, self.offload.evicting)
@@ -131,20 +131,20 @@ class KvMemory:
         pages = self._pages(tokens)
         return (pages if self.least is None else min(pages, self.least)) <= self.total
 
-    def cost(self, owner: Owner) -> int:
+    def cost(self, owner: PageHolder) -> int:
         """Pages that placing it takes from what is available; pages that others hold already cost nothing."""
         hit = self._known(owner)
         return self._placed(owner, hit) - self._shared(hit)
 
-    def uncached(self, owner: Owner) -> int:
+    def uncached(self, owner: PageHolder) -> int:
         """Tokens that must be computed if it is placed now."""
         return len(owner.tokens) - self._computed(self._known(owner))
 
-    def lost(self, owner: Owner) -> int:
+    def lost(self, owner: PageHolder) -> int:
         """Computed tokens that are gone if it is preempted: those in pages that have no digest."""
         return owner.computed % self.page_tokens if self.prefix_cache else owner.computed
 
-    def lacking(self, owner: Owner) -> list[bytes]:
+    def lacking(self, owner: PageHolder) -> list[bytes]:
         """What should be read from disk before it is placed: all that its longest prefix lacks, if that pays."""
         if not self.offload.reads or owner.scores:
             return []
@@ -158,7 +158,7 @@ class KvMemory:
 
     # --- pages come and go
 
-    def place(self, owner: Owner) -> int:
+    def place(self, owner: PageHolder) -> int:
         """Pages for all its tokens, known ones first; sets the table and `computed`. `cost` must be available.
 
         Returns how many of them somebody else holds too. With a window: pages for as much as it may hold at once.
@@ -175,7 +175,7 @@ class KvMemory:
         owner.room = self.covered(owner)
         return shared
 
-    def grow(self, owner: Owner, coming: int = 0) -> bool:
+    def grow(self, owner: PageHolder, coming: int = 0) -> bool:
         """Pages for all its tokens and those `coming`, and a first page to write that is its own.
 
         False, taking none, if some lack. With a window: pages for what may be computed next, and in need fewer of them.
@@ -203,16 +203,16 @@ class KvMemory:
         owner.room = self.covered(owner)
         return True
 
-    def covered(self, owner: Owner) -> int:
+    def covered(self, owner: PageHolder) -> int:
         """Tokens from the first one on that it has had pages for."""
         return (len(owner.pages) + owner.dropped) * self.page_tokens
 
-    def reach(self, owner: Owner) -> int:
+    def reach(self, owner: PageHolder) -> int:
         """Tokens from the first one on that may be computed when the next step is over."""
         covered = self.covered(owner)
         return covered if self.least is None else min(covered, self._bound(owner))
 
-    def publish(self, owner: Owner, start: int, end: int) -> None:
+    def publish(self, owner: PageHolder, start: int, end: int) -> None:
         """Name the pages that tokens `start` to `end` have filled; one that duplicates a known page is given back.
 
         Then drop those that the token at `end` does not see.
@@ -226,7 +226,7 @@ class KvMemory:
                 self._keys.touch(owner.digests[number])
         self._drop(owner, self.sight.dropped(end, size) - owner.dropped)
 
-    def note(self, owner: Owner, keys: Iterable[tuple[str, int]]) -> None:
+    def note(self, owner: PageHolder, keys: Iterable[tuple[str, int]]) -> None:
         """A gateway's keys for the first so many of its tokens; what becomes of them is told by `key_changes`."""
         if self.prefix_cache:
             prefix.extend(owner.digests, owner.salt, owner.tokens, self.page_tokens, owner.unsalted)
@@ -239,12 +239,12 @@ class KvMemory:
         """Keys whose pages have come to be cached since the last call, and those whose pages are gone."""
         return self._keys.changes()
 
-    def release(self, owner: Owner) -> None:
+    def release(self, owner: PageHolder) -> None:
         """It holds no page any more; what is named stays findable."""
         self._pool.release(owner.pages)
         owner.pages, owner.dropped, owner.room, owner.forked = [], 0, 0, False
 
-    def fork(self, parent: Owner, child: Owner) -> bool:
+    def fork(self, parent: PageHolder, child: PageHolder) -> bool:
         """Share what `parent` has computed of the tokens of `child`, all but the last one. Takes no page.
 
         False, sharing nothing, if `parent` has dropped pages that `child` has to see. Both must `grow` before they
@@ -299,12 +299,12 @@ class KvMemory:
     def _pages(self, tokens: int) -> int:
         return -(-tokens // self.page_tokens)
 
-    def _digests(self, owner: Owner) -> list[bytes]:
+    def _digests(self, owner: PageHolder) -> list[bytes]:
         """Names of the pages that it could find instead of computing them: one token at least is left."""
         prefix.extend(owner.digests, owner.salt, owner.tokens, self.page_tokens, owner.unsalted)
         return owner.digests[: (len(owner.tokens) - 1) // self.page_tokens]
 
-    def _known(self, owner: Owner) -> _Hit:
+    def _known(self, owner: PageHolder) -> _Hit:
         """The longest known prefix; at least one token is left to compute."""
         if not self.prefix_cache or owner.scores:
             return _Hit([])
@@ -336,23 +336,23 @@ class KvMemory:
     def _shared(self, hit: _Hit) -> int:
         return sum(1 for page in hit.pages if page != _HOST and self._pool.shared(page))
 
-    def _placed(self, owner: Owner, hit: _Hit) -> int:
+    def _placed(self, owner: PageHolder, hit: _Hit) -> int:
         """Pages of its table once it is placed."""
         pages = self._pages(len(owner.tokens)) - hit.dropped
         return pages if self.most is None else min(pages, self.most)
 
-    def _place(self, owner: Owner, number: int) -> int:
+    def _place(self, owner: PageHolder, number: int) -> int:
         """Where its page stands in the table."""
         return number if number < self._head else number - owner.dropped
 
-    def _bound(self, owner: Owner) -> int:
+    def _bound(self, owner: PageHolder) -> int:
         """Tokens that a step must not compute beyond: whole pages, a stride at most."""
         return (owner.computed // self.page_tokens + self._stride) * self.page_tokens
 
-    def _missing(self, owner: Owner, tokens: int) -> int:
+    def _missing(self, owner: PageHolder, tokens: int) -> int:
         return self._pages(tokens) - owner.dropped - len(owner.pages)
 
-    def _drop(self, owner: Owner, count: int) -> None:
+    def _drop(self, owner: PageHolder, count: int) -> None:
         """Give back the `count` pages behind the head."""
         if count > 0:
             out = slice(self._head, self._head + count)
@@ -360,7 +360,7 @@ class KvMemory:
             del owner.pages[out]
             owner.dropped += count
 
-    def _restore(self, owner: Owner, hit: _Hit) -> list[int]:
+    def _restore(self, owner: PageHolder, hit: _Hit) -> list[int]:
         """The table of `hit` with a page for each _HOST, which is named at once: it is filled before it is read."""
         names = owner.digests[: self._head] + owner.digests[self._head + hit.dropped :]
         digests = [digest for digest, page in zip(names, hit.pages, strict=False) if page == _HOST]
@@ -371,7 +371,7 @@ class KvMemory:
         (page,) = self._pool.take(1)
         return self._pool.publish(page, digest)
 
-    def _split(self, owner: Owner, place: int) -> None:
+    def _split(self, owner: PageHolder, place: int) -> None:
         """Give `owner` its own copy of a page that it is about to write."""
         (page,) = self._pool.take(1)
         self.offload.copies.append(Copy(CopyKind.DEVICE, owner.pages[place], page))

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 
-class Owner(Protocol):
+class PageHolder(Protocol):
     """What holds pages: tokens, how many of them are computed, and the block table, which lacks `dropped` pages.
 
     `forked`: somebody may refer to the page that it writes next. `room`: up to so many tokens it need not `grow`.

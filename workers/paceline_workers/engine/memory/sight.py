@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class AttentionWindow:
     """`window`: tokens in sight, the one that looks included, None: all. `sinks`: first tokens always in sight."""
 
     window: int | None = None
@@ -67,16 +67,16 @@ class Sight:
                 best = end
         return best
 
-    def narrowed(self, window: int, sinks: int) -> "Sight":
+    def narrowed(self, window: int, sinks: int) -> "AttentionWindow":
         """No further back than `window`; the sinks show nothing to those who see less already."""
-        return self if self.window is not None and self.window <= window else Sight(window, sinks)
+        return self if self.window is not None and self.window <= window else AttentionWindow(window, sinks)
 
 
-ALL = Sight()
+ALL = AttentionWindow()
 """Every token before it."""
 
 
-def widest(sights: Iterable[Sight]) -> Sight:
+def widest(sights: Iterable[AttentionWindow]) -> AttentionWindow:
     """What the layers of a model need together; with one window and its sinks, beside narrower windows without any."""
     listed = list(sights)
     return ALL if any(sight.window is None for sight in listed) else max(listed, key=lambda sight: sight.window or 0)

@@ -21,7 +21,7 @@ from paceline_workers.engine.memory.copies import Copy, CopyKind
 from paceline_workers.engine.memory.offload import digest_of
 from paceline_workers.engine.model import invariant
 from paceline_workers.engine.model.batch import Layout, Singles, Span
-from paceline_workers.engine.model.kept import ROOM, Gathered, Kept
+from paceline_workers.engine.model.kept import ROOM, GatherCache, Gathered
 from paceline_workers.engine.model.weights import TORCH_TYPES
 from paceline_workers.engine.pagefiles import PageFiles
 
@@ -50,7 +50,7 @@ class PagedCache:
         # by layer, keys and values: views made once, since a step is short enough to notice each of them
         self._blocks = [[part.flatten(0, 1) for part in layer] for layer in self._pool]
         self._slots = [[part.flatten(0, 1) for part in layer] for layer in self._blocks]
-        self._kept = [Kept(ROOM // shape.layers) for _ in range(shape.layers)]
+        self._kept = [GatherCache(ROOM // shape.layers) for _ in range(shape.layers)]
         self._scale = shape.head_dim**-0.5
         self._files = files
         self._by_pages = invariant.Attention.of(page_tokens, shape.head_dim) if batch_invariant else None

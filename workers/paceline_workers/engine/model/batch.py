@@ -15,8 +15,8 @@ from math import inf
 import torch
 from torch import Tensor
 
-from paceline_workers.engine.memory.sight import ALL, Sight
-from paceline_workers.engine.scheduling import Chunk, Plan
+from paceline_workers.engine.memory.sight import ALL, AttentionWindow
+from paceline_workers.engine.scheduling import Chunk, StepPlan
 
 _ALL = frozenset({ALL})
 
@@ -31,7 +31,7 @@ class View:
     pages: list[int]
 
     @classmethod
-    def of(cls, chunk: Chunk, row: int, page_tokens: int, sight: Sight) -> "View":
+    def of(cls, chunk: Chunk, row: int, page_tokens: int, sight: AttentionWindow) -> "View":
         request = chunk.request
         first, head = sight.first(chunk.start, page_tokens), sight.head(page_tokens)
         last = -(-(chunk.start + chunk.count) // page_tokens)
@@ -97,11 +97,11 @@ class Batch:
     tokens: Tensor
     positions: Tensor
     slots: Tensor
-    layouts: Mapping[Sight, Layout]
+    layouts: Mapping[AttentionWindow, Layout]
     sampled: Tensor
 
     @classmethod
-    def of(cls, plan: Plan, page_tokens: int, heads: int, sights: Collection[Sight] = _ALL) -> "Batch":
+    def of(cls, plan: StepPlan, page_tokens: int, heads: int, sights: Collection[AttentionWindow] = _ALL) -> "Batch":
         """Lay out a plan for layers with so many kv heads and these sights; `plan.chunks` must not be empty."""
         chunks, size = plan.chunks, _Size(page_tokens, heads)
         starts = [0, *accumulate(chunk.count for chunk in chunks)]
@@ -155,7 +155,7 @@ def _slots(chunk: Chunk, size: _Size) -> Iterator[int]:
         yield pages[place // tokens - dropped] * size.heads * tokens + place % tokens
 
 
-def _layout(rows: Sequence[tuple[Chunk, int]], size: _Size, sight: Sight) -> Layout:
+def _layout(rows: Sequence[tuple[Chunk, int]], size: _Size, sight: AttentionWindow) -> Layout:
     views = [View.of(chunk, row, size.tokens, sight) for chunk, row in rows]
     return Layout(
         spans=tuple(_span(view, size, sight) for view in views if view.chunk.count > 1),
@@ -163,7 +163,7 @@ def _layout(rows: Sequence[tuple[Chunk, int]], size: _Size, sight: Sight) -> Lay
     )
 
 
-def _visible(seen: Tensor, positions: Tensor, sight: Sight) -> Tensor:
+def _visible(seen: Tensor, positions: Tensor, sight: AttentionWindow) -> Tensor:
     """Which positions `seen` those in `positions` may attend to: none after them, and what is in sight."""
     past = seen <= positions
     if sight.window is None:
@@ -172,7 +172,7 @@ def _visible(seen: Tensor, positions: Tensor, sight: Sight) -> Tensor:
     return past & (near | (seen < sight.sinks) if sight.sinks else near)
 
 
-def _span(view: View, size: _Size, sight: Sight) -> Span:
+def _span(view: View, size: _Size, sight: AttentionWindow) -> Span:
     chunk, head = view.chunk, sight.head(size.tokens)
     positions = torch.arange(chunk.start, chunk.start + chunk.count)
     seen = torch.arange(len(view.pages) * size.tokens)
@@ -199,7 +199,7 @@ def _ordered(group: Sequence[View]) -> tuple[View, ...]:
     return tuple(sorted(group, key=lambda view: view.row))
 
 
-def _singles(group: tuple[View, ...], size: _Size, sight: Sight) -> Singles:
+def _singles(group: tuple[View, ...], size: _Size, sight: AttentionWindow) -> Singles:
     longest, head = max(len(view.pages) for view in group) * size.tokens, sight.head(size.tokens)
     positions = torch.tensor([view.chunk.start for view in group])
     gaps = torch.tensor([(view.first - head) * size.tokens for view in group])

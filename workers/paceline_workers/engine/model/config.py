@@ -12,25 +12,24 @@ from typing import Any
 
 from paceline_core.errors import InvalidInput
 from paceline_planner.shapes import ModelShape, from_config
-from paceline_workers.engine.memory.sight import Sight
+from paceline_workers.engine.memory.sight import AttentionWindow
 from paceline_workers.engine.model.files import read_object
-from paceline_workers.engine.model.generation import Generation
-from paceline_workers.engine.model.generation import read as read_generation
+from paceline_workers.engine.model.generation import Generation, read_generation
 from paceline_workers.engine.model.rope import Rope
-from paceline_workers.engine.model.windows import FULL, SLIDING, sights
+from paceline_workers.engine.model.windows import FULL, SLIDING, attention_windows
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Everything the decoder needs to know.
 
-    `shape.max_context` counts what a rotary scaling adds; `sights`: what each layer sees.
+    `shape.max_context` counts what a rotary scaling adds; `attention_windows`: what each layer sees.
     """
 
     shape: ModelShape
     norm_eps: float
     rope: Rope
-    sights: tuple[Sight, ...]
+    sights: tuple[AttentionWindow, ...]
     generation: Generation
 
 
@@ -52,7 +51,7 @@ def _parse(data: Mapping[str, Any], generation: Generation) -> ModelConfig:
     eps = data.get("rms_norm_eps", 1e-6)
     if not isinstance(eps, float | int) or not 0 < eps < math.inf:
         raise InvalidInput("rms_norm_eps", f"{eps!r} is not a positive number")
-    seen = sights(data, shape.layers)
+    seen = attention_windows(data, shape.layers)
     rope = _rope(data, shape, {SLIDING if sight.window else FULL for sight in seen})
     return ModelConfig(replace(shape, max_context=rope.context), float(eps), rope, seen, generation)
 

@@ -19,10 +19,10 @@ from paceline_workers.engine.model import invariant
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.batch import Batch
 from paceline_workers.engine.model.config import ModelConfig
-from paceline_workers.engine.model.products import Linear, Products
+from paceline_workers.engine.model.products import Linear, LinearFactory
 from paceline_workers.engine.model.rope import rotate
 from paceline_workers.engine.model.weights import Weights
-from paceline_workers.engine.scheduling import Plan
+from paceline_workers.engine.scheduling import StepPlan
 
 _log = get_logger(__name__)
 BUFFERS = ("rotary_emb.inv_freq",)
@@ -69,7 +69,7 @@ class Decoder:
     head: Linear
     activation: Callable[[Tensor], Tensor] = silu
 
-    def lay_out(self, plan: Plan, page_tokens: int) -> Batch:
+    def lay_out(self, plan: StepPlan, page_tokens: int) -> Batch:
         """The plan as this model's layers need it."""
         return Batch.of(plan, page_tokens, self.config.shape.kv_heads, set(self.config.sights))
 
@@ -116,7 +116,7 @@ class _Step:
     sin: Tensor
 
 
-def load(config: ModelConfig, weights: Weights, products: Products, progress: Callable[[], None]) -> Decoder:
+def load(config: ModelConfig, weights: Weights, products: LinearFactory, progress: Callable[[], None]) -> Decoder:
     """Build the decoder from a folder's tensors; `progress` is called after each layer and may raise."""
     shape, source = config.shape, _Source(config, weights, products)
     embedding, head = _vocabulary(weights, shape)
@@ -156,7 +156,7 @@ class _Source:
 
     config: ModelConfig
     weights: Weights
-    products: Products
+    products: LinearFactory
 
     def norm(self, name: str, size: int) -> Norm:
         weight = self.weights.take(f"{name}.weight", size, dtype=torch.float32)

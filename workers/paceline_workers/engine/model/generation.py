@@ -31,7 +31,7 @@ class Generation:
     defaults: Mapping[str, float] = field(default_factory=dict)
 
 
-def read(folder: Path, config: Mapping[str, Any]) -> Generation:
+def read_generation(folder: Path, config: Mapping[str, Any]) -> Generation:
     """From a model folder, EOS ids else from its config.json; raises InvalidInput naming file and field."""
     path = folder / NAME
     data = read_object(path) if path.is_file() else {}

@@ -33,7 +33,7 @@ class Gathered:
         return Gathered(singles, self.keys, self.values)
 
 
-class Kept:
+class GatherCache:
     """What one layer gathered in its last step, as far as it has room."""
 
     def __init__(self, room: int) -> None:

@@ -44,7 +44,7 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class Products:
+class LinearFactory:
     """How weights are kept, and whether a row's product depends on it alone; `_blocks`: by shape."""
 
     kind: Kind
@@ -52,7 +52,7 @@ class Products:
     _blocks: dict[tuple[object, ...], Blocks] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, wanted: Kind, *, batch_invariant: bool = False) -> "Products":
+    def of(cls, wanted: Kind, *, batch_invariant: bool = False) -> "LinearFactory":
         """As wanted if this build of torch and this processor can."""
         return cls(wanted if packable() else "plain", batch_invariant)
 

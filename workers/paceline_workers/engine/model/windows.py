@@ -11,7 +11,7 @@ from typing import Any
 
 from paceline_core.errors import InvalidInput
 from paceline_planner.shapes import MISTRAL
-from paceline_workers.engine.memory.sight import Sight
+from paceline_workers.engine.memory.sight import AttentionWindow
 
 _WINDOW = 4096
 _FIRST_LAYER = 28
@@ -19,9 +19,9 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 _TYPES = (FULL, SLIDING)
 
 
-def sights(data: Mapping[str, Any], layers: int) -> tuple[Sight, ...]:
+def attention_windows(data: Mapping[str, Any], layers: int) -> tuple[AttentionWindow, ...]:
     """What each layer sees."""
-    return tuple(map(Sight, _windows(data, layers)))
+    return tuple(map(AttentionWindow, _windows(data, layers)))
 
 
 def _windows(data: Mapping[str, Any], layers: int) -> tuple[int | None, ...]:

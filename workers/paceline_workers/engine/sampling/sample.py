@@ -23,7 +23,7 @@ from paceline_workers.engine.sampling.matching import Grammars, Mask, Matcher
 from paceline_workers.engine.sampling.noise import Purpose, Row, bits, draw
 from paceline_workers.engine.sampling.penalties import Tally, add_bias, penalize, penalized
 from paceline_workers.engine.sampling.permitted import Ids, allowed_ids, forbid, restricted
-from paceline_workers.engine.scheduling import Request, Sample, State
+from paceline_workers.engine.scheduling import Request, RequestStatus, SampledToken
 from paceline_workers.messages import Sampling
 
 Logits = NDArray[np.float32]
@@ -46,7 +46,7 @@ class Sampler:
         """Tallies, matchers and lists of allowed tokens kept for the next step."""
         return len(self._tallies) + len(self._matchers) + len(self._allowed)
 
-    def __call__(self, logits: Logits, requests: Sequence[Request]) -> list[Sample]:
+    def __call__(self, logits: Logits, requests: Sequence[Request]) -> list[SampledToken]:
         """One sample per row of `logits` [requests, vocabulary]."""
         _forget(self._tallies)
         _forget(self._matchers)
@@ -57,17 +57,17 @@ class Sampler:
             for row, request in zip(logits, requests, strict=True)
         ]
 
-    def _masks(self, requests: Sequence[Request], size: int) -> tuple[dict[Request, Mask], dict[Request, Sample]]:
+    def _masks(self, requests: Sequence[Request], size: int) -> tuple[dict[Request, Mask], dict[Request, SampledToken]]:
         """What the grammars of those that have one allow, or what is wrong with them."""
         matchers: dict[Request, Matcher] = {}
-        faults: dict[Request, Sample] = {}
+        faults: dict[Request, SampledToken] = {}
         for request in requests:
             if request.sampling.grammar and request.beams is None:
                 try:
                     matchers[request] = self._matcher(request)
                 except (OSError, ValueError) as error:
                     words = f"The grammar cannot be followed: {error}."
-                    faults[request] = Sample(0, error=words, refused=isinstance(error, ValueError))
+                    faults[request] = SampledToken(0, error=words, refused=isinstance(error, ValueError))
         if not matchers or self._grammars is None:
             return {}, faults
         masks = dict(zip(matchers, self._grammars.masks(list(matchers.values()), size), strict=True))
@@ -76,21 +76,23 @@ class Sampler:
                 self._matchers[request] = self._grammars.renewed(matcher)
                 masks[request] = self._grammars.masks([self._matchers[request]], size)[0]
             if reason := self._matchers[request].outgrown():
-                faults[request] = Sample(0, error=f"The grammar cannot be followed further: {reason}.", refused=True)
+                faults[request] = SampledToken(
+                    0, error=f"The grammar cannot be followed further: {reason}.", refused=True
+                )
         return masks, faults
 
-    def _sample(self, row: Logits, request: Request, mask: Mask | None) -> Sample:
+    def _sample(self, row: Logits, request: Request, mask: Mask | None) -> SampledToken:
         sampling = request.sampling
         if request.beams is not None:
             return _candidates(row, request.beams.search.keep)
         scores = self._adjusted(row, request, mask)
         token = _choose(scores, request)
         if scores[token] == -np.inf and restricted(sampling):
-            return Sample(token, error=NONE_LEFT, refused=True)
+            return SampledToken(token, error=NONE_LEFT, refused=True)
         if words := fault(float(scores[token])):
-            return Sample(token, error=words)
+            return SampledToken(token, error=words)
         told = logprobs(row, token, sampling.logprobs) if sampling.logprobs >= 0 else None
-        return Sample(token, told, ended=mask is not None and self._matcher(request).ends(token))
+        return SampledToken(token, told, ended=mask is not None and self._matcher(request).ends(token))
 
     def _adjusted(self, row: Logits, request: Request, mask: Mask | None) -> Logits | Row:
         sampling = request.sampling
@@ -135,20 +137,20 @@ class Sampler:
 
 def _forget(kept: dict[Request, Tally] | dict[Request, Matcher] | dict[Request, Ids | None]) -> None:
     """What belongs to requests that do not run any more."""
-    for request in [request for request in kept if request.state is not State.RUNNING]:
+    for request in [request for request in kept if request.state is not RequestStatus.RUNNING]:
         del kept[request]
 
 
-def sample(logits: Logits, requests: Sequence[Request]) -> list[Sample]:
+def sample(logits: Logits, requests: Sequence[Request]) -> list[SampledToken]:
     """The same without anything kept between calls."""
     return Sampler()(logits, requests)
 
 
-def _candidates(row: Logits, count: int) -> Sample:
+def _candidates(row: Logits, count: int) -> SampledToken:
     best = int(row.argmax())
     if words := fault(float(row[best])):
-        return Sample(best, error=words)
-    return Sample(best, candidates=logprobs(row, best, count)[1])
+        return SampledToken(best, error=words)
+    return SampledToken(best, candidates=logprobs(row, best, count)[1])
 
 
 def fault(best: float) -> str:

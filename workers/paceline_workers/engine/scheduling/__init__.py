@@ -1,12 +1,22 @@
 """Which tokens of which requests the next step computes, and in which pages. Pure: no clock, no I/O, no torch."""
 
-from paceline_workers.engine.scheduling.plan import NO_TOKEN, Chunk, Counters, Limits, Plan, Sample
-from paceline_workers.engine.scheduling.policy import Policy, WeightedShares
-from paceline_workers.engine.scheduling.refusal import Refusal
-from paceline_workers.engine.scheduling.request import Request, State
+from paceline_workers.engine.scheduling.plan import NO_TOKEN, Chunk, Counters, SampledToken, SchedulerLimits, StepPlan
+from paceline_workers.engine.scheduling.policy import ClassPolicy, WeightedShares
+from paceline_workers.engine.scheduling.refusal import Rejection
+from paceline_workers.engine.scheduling.request import Request, RequestStatus
 from paceline_workers.engine.scheduling.scheduler import Scheduler
 
 __all__ = [
-    "NO_TOKEN", "Chunk", "Counters", "Limits", "Plan", "Policy", "Refusal", "Request", "Sample", "Scheduler", "State",
+    "NO_TOKEN",
+    "Chunk",
+    "ClassPolicy",
+    "Counters",
+    "Rejection",
+    "Request",
+    "RequestStatus",
+    "SampledToken",
+    "Scheduler",
+    "SchedulerLimits",
+    "StepPlan",
     "WeightedShares",
 ]  # fmt: skip

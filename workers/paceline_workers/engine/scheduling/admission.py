@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from math import ceil
 from operator import itemgetter
 
-from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.memory.kv import KVCacheManager
 from paceline_workers.engine.scheduling.forecast import Forecast, Load, peak
-from paceline_workers.engine.scheduling.plan import Limits
+from paceline_workers.engine.scheduling.plan import SchedulerLimits
 from paceline_workers.engine.scheduling.request import Request
 from paceline_workers.engine.scheduling.reserve import reserved
 
@@ -19,7 +19,7 @@ from paceline_workers.engine.scheduling.reserve import reserved
 class Admission:
     """Keeps what the running requests add to the peak while they stay the same: many may ask in one step."""
 
-    def __init__(self, memory: KvMemory, limits: Limits, forecast: Forecast) -> None:
+    def __init__(self, memory: KVCacheManager, limits: SchedulerLimits, forecast: Forecast) -> None:
         self._memory = memory
         self._limits = limits
         self._forecast = forecast

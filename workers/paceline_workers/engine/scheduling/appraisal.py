@@ -3,16 +3,16 @@
 from math import inf
 
 from paceline_core.wire import StepTime
-from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.memory.kv import KVCacheManager
 from paceline_workers.engine.scheduling import pace, shedding
-from paceline_workers.engine.scheduling.policy import Policy
+from paceline_workers.engine.scheduling.policy import ClassPolicy
 from paceline_workers.engine.scheduling.request import Request
 
 
-class Appraisal:
+class CostEstimator:
     """By the step-time `model`, which is usually off by a share of `margin`; both are told as they are learnt."""
 
-    def __init__(self, memory: KvMemory, policy: Policy) -> None:
+    def __init__(self, memory: KVCacheManager, policy: ClassPolicy) -> None:
         self.model: StepTime = pace.UNKNOWN
         self.margin = 0.0
         self._memory = memory
@@ -29,7 +29,7 @@ class Appraisal:
 
     def hopeless(self, request: Request, ahead: int) -> str:
         """Why it is not queued behind so many tokens; "" if it is."""
-        return shedding.hopeless(self.model, request, ahead, self._memory.sight)
+        return shedding.cannot_meet_deadline(self.model, request, ahead, self._memory.sight)
 
     def latest_start(self, request: Request) -> float:
         """Until when it may stay as it is; it has a deadline."""

@@ -13,7 +13,7 @@ from math import inf
 from typing import Protocol
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.scheduling.plan import Limits
+from paceline_workers.engine.scheduling.plan import SchedulerLimits
 
 PATIENCE = 1.0
 
@@ -21,7 +21,7 @@ Windows = Mapping[RequestClass, float]
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class BatchState:
     """Who waits and who runs: the oldest arrival and the number of each waiting class."""
 
     oldest: Mapping[RequestClass, float]
@@ -38,7 +38,7 @@ class House:
 class Batching(Protocol):
     """What the scheduler asks about joining."""
 
-    def opens(self, house: House) -> Mapping[RequestClass, float]:
+    def opens(self, house: BatchState) -> Mapping[RequestClass, float]:
         """From when on each waiting class may join: -inf at once, inf not while this batch runs."""
         ...
 
@@ -53,7 +53,7 @@ class Continuous:
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
 
-    def opens(self, house: House) -> Mapping[RequestClass, float]:
+    def opens(self, house: BatchState) -> Mapping[RequestClass, float]:
         """One opening for all from idle, one for each class while something runs."""
         if house.running:
             return {name: self._joins(name, house) for name in house.oldest}
@@ -63,7 +63,7 @@ class Continuous:
     def seat(self, count: int) -> None:
         """Nobody counts."""
 
-    def _joins(self, name: RequestClass, house: House) -> float:
+    def _joins(self, name: RequestClass, house: BatchState) -> float:
         if name is RequestClass.INTERACTIVE or house.counts[name] >= house.free:
             return -inf
         return house.oldest[name] + self._windows.get(name, 0.0)
@@ -78,7 +78,7 @@ class Batches:
         self._seats = 0
         self._began = False
 
-    def opens(self, house: House) -> Mapping[RequestClass, float]:
+    def opens(self, house: BatchState) -> Mapping[RequestClass, float]:
         """A batch is decided from idle, then filled to its seats however many steps its prompts take."""
         if not house.running:
             self._began, self._seats = False, min(self._size, house.waiting)
@@ -93,7 +93,7 @@ class Batches:
         self._seats -= count
 
 
-def batching(limits: Limits) -> Batching:
+def batching(limits: SchedulerLimits) -> Batching:
     """What the limits name."""
     match limits.batching:
         case "dynamic":

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from paceline_workers.engine.memory import prefix
-from paceline_workers.engine.memory.kv import KvMemory
-from paceline_workers.engine.scheduling.plan import Limits
+from paceline_workers.engine.memory.kv import KVCacheManager
+from paceline_workers.engine.scheduling.plan import SchedulerLimits
 from paceline_workers.engine.scheduling.request import Request
 from paceline_workers.engine.scheduling.search import Beam, Beams, Candidates, Search, step
 from paceline_workers.messages import Submit, Tokens
@@ -38,7 +38,7 @@ class BeamGroup:
         for member in self.members:
             member.beams = self
 
-    def spread(self, limits: Limits, most: int | None) -> int:
+    def spread(self, limits: SchedulerLimits, most: int | None) -> int:
         """Pages that each follower of a folded group takes when it unfolds; `most` that a request ever holds."""
         longest = self.lead.prompt_len + len(self._beams.running[0].tokens) + 1
         pages = limits.pages(longest) - self.lead.wanted // limits.page_tokens
@@ -61,7 +61,7 @@ class BeamGroup:
         self._known.clear()
         self._folded = True
 
-    def take(self, member: Request, candidates: Candidates, memory: KvMemory) -> bool:
+    def take(self, member: Request, candidates: Candidates, memory: KVCacheManager) -> bool:
         """What a member has sampled; when it was the last one, the search goes on. True when the answers are found."""
         if self._folded:
             self._folded = False
@@ -96,7 +96,7 @@ class BeamGroup:
     def _prompt(self) -> list[int]:
         return self.lead.tokens[: self.lead.prompt_len]
 
-    def _unfold(self, memory: KvMemory) -> None:
+    def _unfold(self, memory: KVCacheManager) -> None:
         """Go on where it was preempted; the lead has computed what all have in common."""
         running = self._beams.running
         self._places = self.members[: len(running)]
@@ -104,7 +104,7 @@ class BeamGroup:
             _fork(self.lead, member, [*self._prompt, *beam.tokens], memory)
         self.lead.tokens = [*self._prompt, *running[0].tokens]
 
-    def _share(self, memory: KvMemory) -> None:
+    def _share(self, memory: KVCacheManager) -> None:
         """Give each running beam a member: the one that it continues, or one that is free, forked from that."""
         parents = [self._places[beam.parent] for beam in self._beams.running]
         spare = [member for member in self.members if member not in parents]
@@ -160,7 +160,7 @@ def leads(requests: Iterable[Request]) -> list[Request]:
     return list(dict.fromkeys(map(lead, requests)))
 
 
-def too_wide(request: Request, limits: Limits, memory: KvMemory) -> str:
+def too_wide(request: Request, limits: SchedulerLimits, memory: KVCacheManager) -> str:
     """Why a search could not even run alone; "" if it can. Beams share the prompt's full pages at least."""
     if request.beams is None:
         return ""
@@ -175,7 +175,7 @@ def too_wide(request: Request, limits: Limits, memory: KvMemory) -> str:
     return ""
 
 
-def _fork(parent: Request, member: Request, tokens: list[int], memory: KvMemory) -> None:
+def _fork(parent: Request, member: Request, tokens: list[int], memory: KVCacheManager) -> None:
     """Let a member go on from where its parent is, with these tokens."""
     memory.release(member)
     member.tokens = tokens

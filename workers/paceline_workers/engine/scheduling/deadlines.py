@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from paceline_workers.engine.scheduling.request import Request, State
+from paceline_workers.engine.scheduling.request import Request, RequestStatus
 
 
 class Deadlines:
@@ -40,4 +40,4 @@ class Deadlines:
 
     @staticmethod
     def _open(request: Request) -> bool:
-        return request.state is not State.DONE and request.first_token is None
+        return request.state is not RequestStatus.DONE and request.first_token is None

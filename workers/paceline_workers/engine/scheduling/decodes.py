@@ -8,27 +8,27 @@ from operator import attrgetter
 
 from paceline_workers.engine.scheduling import pace
 from paceline_workers.engine.scheduling.beams import lead, members
-from paceline_workers.engine.scheduling.draft import Draft
+from paceline_workers.engine.scheduling.draft import StepBuilder
 from paceline_workers.engine.scheduling.plan import Chunk
-from paceline_workers.engine.scheduling.request import Request, State
-from paceline_workers.engine.scheduling.seats import Seats
-from paceline_workers.engine.scheduling.victim import Victims
+from paceline_workers.engine.scheduling.request import Request, RequestStatus
+from paceline_workers.engine.scheduling.seats import RunningSet
+from paceline_workers.engine.scheduling.victim import PreemptionPolicy
 
 
-class Decodes:
+class DecodePhase:
     """What of those who run decodes. This is done for each of them in each step, so it looks at each field once."""
 
-    def __init__(self, seats: Seats, victims: Victims) -> None:
+    def __init__(self, seats: RunningSet, victims: PreemptionPolicy) -> None:
         self._seats = seats
         self._memory = seats.memory
         self._appraisal = seats.appraisal
         self._victims = victims
 
-    def draft(self, draft: Draft) -> list[Request]:
+    def draft(self, draft: StepBuilder) -> list[Request]:
         """Put them into the draft, and how long it may take; returns the others, whose prompts are not through."""
         chunks: list[Chunk] = []
         prefills: list[Request] = []
-        runs = State.RUNNING
+        runs = RequestStatus.RUNNING
         for request in tuple(self._seats.running):
             if request.state is not runs:
                 continue
@@ -55,7 +55,7 @@ class Decodes:
         kv_tokens = self._memory.sight.total([chunk.start + 1 for chunk in chunks])
         return pace.spare(self._appraisal.model, promise, len(chunks), kv_tokens, self._appraisal.margin)
 
-    def _grow(self, request: Request, draft: Draft) -> bool:
+    def _grow(self, request: Request, draft: StepBuilder) -> bool:
         while not self._memory.grow(request, request.pending):
             victim = self._cheapest_but_oldest()
             for member in members(victim):

@@ -12,7 +12,7 @@ from paceline_workers.engine.scheduling.request import URGENCY, Request
 
 
 @dataclass(slots=True)
-class Draft:
+class StepBuilder:
     """Prefill stops where `budget` tokens or `seconds` end, but never before `floor` tokens: so it always progresses.
     No token attends to over `seen`.
 

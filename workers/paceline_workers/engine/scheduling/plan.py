@@ -8,8 +8,8 @@ import msgspec
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.memory.copies import Copy
-from paceline_workers.engine.memory.sight import ALL, Sight
-from paceline_workers.engine.scheduling.request import Request, State
+from paceline_workers.engine.memory.sight import ALL, AttentionWindow
+from paceline_workers.engine.scheduling.request import Request, RequestStatus
 from paceline_workers.engine.scheduling.search import Candidates
 
 NO_TOKEN = -1
@@ -17,7 +17,7 @@ TokenLogprobs = tuple[float, list[tuple[int, float]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SchedulerLimits:
     """Bounds of one engine, and what it promises.
 
     `windows`: seconds that a class may wait for company. `tpot`: seconds per output token that prefill must not push a
@@ -73,7 +73,7 @@ class Chunk(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepPlan:
     """One step. Empty when there is nothing to do before `wake` (monotonic seconds), a commit or a message.
 
     `copies` are made in their order, before any chunk is computed.
@@ -83,12 +83,12 @@ class Plan:
     wake: float | None = None
     window: float = 0.0
     copies: tuple[Copy, ...] = ()
-    sight: Sight = ALL
+    sight: AttentionWindow = ALL
 
     @property
     def live(self) -> list[Request]:
         """The requests that have not ended or been preempted since."""
-        return [chunk.request for chunk in self.chunks if chunk.request.state is State.RUNNING]
+        return [chunk.request for chunk in self.chunks if chunk.request.state is RequestStatus.RUNNING]
 
     @property
     def prefill_tokens(self) -> int:
@@ -124,7 +124,7 @@ class Plan:
         return prefill, len(reads), self.sight.total(reads), pairs
 
 
-class Sample(msgspec.Struct, frozen=True, gc=False):
+class SampledToken(msgspec.Struct, frozen=True, gc=False):
     """The token drawn for one request; log-probabilities only if it asked for them; `ended`: its grammar ends here.
 
     No dataclass, for the same reason as a chunk.

@@ -18,7 +18,7 @@ WEIGHTS: Mapping[RequestClass, float] = {
 }
 
 
-class Policy(Protocol):
+class ClassPolicy(Protocol):
     """What the scheduler asks about order."""
 
     def order(self, busy: Set[RequestClass]) -> list[RequestClass]:

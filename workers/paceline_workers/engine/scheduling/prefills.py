@@ -9,23 +9,23 @@ from math import inf
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.scheduling.beams import members
-from paceline_workers.engine.scheduling.draft import Draft
-from paceline_workers.engine.scheduling.policy import Policy
-from paceline_workers.engine.scheduling.request import URGENCY, Request, State
-from paceline_workers.engine.scheduling.seats import Seats
-from paceline_workers.engine.scheduling.turns import turns
-from paceline_workers.engine.scheduling.victim import Victims, yielding
+from paceline_workers.engine.scheduling.draft import StepBuilder
+from paceline_workers.engine.scheduling.policy import ClassPolicy
+from paceline_workers.engine.scheduling.request import URGENCY, Request, RequestStatus
+from paceline_workers.engine.scheduling.seats import RunningSet
+from paceline_workers.engine.scheduling.turns import prefill_order
+from paceline_workers.engine.scheduling.victim import PreemptionPolicy, yielding
 from paceline_workers.engine.scheduling.waiting import lane, response_ratio
-from paceline_workers.engine.scheduling.window import Window
+from paceline_workers.engine.scheduling.window import BatchWindow
 
 Opens = Mapping[RequestClass, float]
 """From when on each waiting class may join."""
 
 
-class Prefills:
+class PrefillPhase:
     """Who goes on with its prompt, and who begins."""
 
-    def __init__(self, seats: Seats, victims: Victims, policy: Policy, window: Window) -> None:
+    def __init__(self, seats: RunningSet, victims: PreemptionPolicy, policy: ClassPolicy, window: BatchWindow) -> None:
         self._seats = seats
         self._memory = seats.memory
         self._admission = seats.admission
@@ -39,7 +39,7 @@ class Prefills:
         for request in self._seats.waiting.tour():
             self._requeue(request)
 
-    def draft(self, draft: Draft, prefills: list[Request], opens: Opens, now: float) -> None:
+    def draft(self, draft: StepBuilder, prefills: list[Request], opens: Opens, now: float) -> None:
         """Fill the draft with running `prefills`, and with those who may join by now."""
         joining = {name for name, time in opens.items() if time <= now}
         for name in self._policy.order(joining | {request.request_class for request in prefills}):
@@ -48,15 +48,15 @@ class Prefills:
                 for request in prefills
                 if request.request_class is name
             ]
-            for request, ratio in turns(mine, self._seats.counters.steps, now):
+            for request, ratio in prefill_order(mine, self._seats.counters.steps, now):
                 if name in joining:
                     self._admit(name, draft, opens[name], now, above=ratio)
-                if request.state is State.RUNNING:
+                if request.state is RequestStatus.RUNNING:
                     draft.prefill(request, self._memory.reach(request))
             if name in joining:
                 self._admit(name, draft, opens[name], now)
 
-    def _admit(self, name: RequestClass, draft: Draft, opened: float, now: float, *, above: float = -inf) -> None:
+    def _admit(self, name: RequestClass, draft: StepBuilder, opened: float, now: float, *, above: float = -inf) -> None:
         while draft.admits(name) and (request := self._head(name, now)):
             if response_ratio(request, now) <= above or request.left_round == self._seats.round:
                 return
@@ -80,7 +80,7 @@ class Prefills:
         self._seats.waiting.add(request)
         return True
 
-    def _make_room(self, request: Request, draft: Draft) -> bool:
+    def _make_room(self, request: Request, draft: StepBuilder) -> bool:
         running = self._seats.running
         while not self._admission.fits(request, running):
             reserved = self._admission.reserved(request, running)

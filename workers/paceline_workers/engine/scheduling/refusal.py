@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.memory.kv import KVCacheManager
 from paceline_workers.engine.scheduling.beams import too_wide
-from paceline_workers.engine.scheduling.plan import Limits
+from paceline_workers.engine.scheduling.plan import SchedulerLimits
 from paceline_workers.engine.scheduling.request import Request
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Rejection:
     """Why a request is not queued, and how its only frame ends (`Tokens.finish`)."""
 
     words: str
     finish: Literal["refused", "crowded", "abort", "error"] = "refused"
 
 
-def malformed(request: Request, limits: Limits) -> str:
+def invalid(request: Request, limits: SchedulerLimits) -> str:
     """Nothing to compute, nothing to produce, or ids that the model has no embedding for."""
     if not request.prompt_len or request.max_tokens < 0:
         return "the prompt must have at least one token, and max_tokens 0 or more"
@@ -32,7 +32,7 @@ def malformed(request: Request, limits: Limits) -> str:
     return ""
 
 
-def too_large(request: Request, limits: Limits, memory: KvMemory) -> str:
+def too_large(request: Request, limits: SchedulerLimits, memory: KVCacheManager) -> str:
     """More than the model's context, or than all pages: it would wait for ever."""
     length = request.prompt_len
     if length + min(request.max_tokens, 1) > limits.max_model_len:
@@ -42,7 +42,7 @@ def too_large(request: Request, limits: Limits, memory: KvMemory) -> str:
     return too_wide(request, limits, memory)
 
 
-def crowded(name: RequestClass, waiting: Mapping[RequestClass, int], limits: Limits) -> str:
+def queue_full(name: RequestClass, waiting: Mapping[RequestClass, int], limits: SchedulerLimits) -> str:
     """As many requests wait as may, of all classes or of its own."""
     if sum(waiting.values()) >= limits.max_waiting:
         return f"the engine's queue is full ({limits.max_waiting} requests)"

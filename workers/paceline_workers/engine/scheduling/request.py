@@ -24,7 +24,7 @@ URGENCY = {name: place for place, name in enumerate(RequestClass)}
 """0 for the most urgent class."""
 
 
-class State(StrEnum):
+class RequestStatus(StrEnum):
     """Where a request is. Only a running one holds pages."""
 
     WAITING = "waiting"
@@ -66,7 +66,7 @@ class Request:
     embed: bool = False
     prompt_logprobs: int = -1
 
-    state: State = State.WAITING
+    state: RequestStatus = RequestStatus.WAITING
     computed: int = 0
     pending: int = 0
     pages: list[int] = field(default_factory=list)

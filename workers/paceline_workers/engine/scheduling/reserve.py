@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.scheduling.forecast import Load, peak
-from paceline_workers.engine.scheduling.plan import Limits
+from paceline_workers.engine.scheduling.plan import SchedulerLimits
 
 
 def reserved(
-    urgency: int, joining: Sequence[Load], running: Sequence[tuple[int, Load]], limits: Limits, total: int
+    urgency: int, joining: Sequence[Load], running: Sequence[tuple[int, Load]], limits: SchedulerLimits, total: int
 ) -> bool:
     """Whether loads of this urgency, beside `running` with theirs, would reach into what is kept for others."""
     kept = 0.0

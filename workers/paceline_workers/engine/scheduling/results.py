@@ -6,31 +6,35 @@ from msgspec import structs
 
 from paceline_workers.engine.scheduling.beams import lead
 from paceline_workers.engine.scheduling.forecast import Forecast
-from paceline_workers.engine.scheduling.plan import Plan, Sample
-from paceline_workers.engine.scheduling.request import Request, State
-from paceline_workers.engine.scheduling.seats import Seats
+from paceline_workers.engine.scheduling.plan import SampledToken, StepPlan
+from paceline_workers.engine.scheduling.request import Request, RequestStatus
+from paceline_workers.engine.scheduling.seats import RunningSet
 from paceline_workers.messages import PromptLogprob, Tokens
 
 SCORES = 2048
 """Tokens of a prompt in one frame."""
 
 
-class Results:
+class StepCommit:
     """Tells what each client is to hear. Who has left meanwhile has its late token dropped."""
 
-    def __init__(self, seats: Seats, forecast: Forecast) -> None:
+    def __init__(self, seats: RunningSet, forecast: Forecast) -> None:
         self._memory = seats.memory
         self._seats = seats
         self._forecast = forecast
 
     def take(
-        self, plan: Plan, samples: Sequence[Sample], now: float, scores: Sequence[Sequence[PromptLogprob]] = ()
+        self,
+        plan: StepPlan,
+        samples: Sequence[SampledToken],
+        now: float,
+        scores: Sequence[Sequence[PromptLogprob]] = (),
     ) -> list[Tokens]:
         """One sample per chunk that `samples`, in order; and `scores` of each that has `scored` tokens.
 
         Raises ValueError if there are more or fewer.
         """
-        chunks, size, runs = plan.chunks, self._memory.page_tokens, State.RUNNING
+        chunks, size, runs = plan.chunks, self._memory.page_tokens, RequestStatus.RUNNING
         if len(samples) != sum([chunk.samples for chunk in chunks]):
             raise ValueError(f"{len(samples)} samples are more or fewer than the chunks that sample")
         drawn, scored = iter(samples), iter(scores)
@@ -67,7 +71,7 @@ class Results:
         timing = request.timing(now)
         return Tokens(request.id, request.produced, [], finish, error, request.cached, timing=timing)
 
-    def _mark(self, request: Request, sample: Sample, now: float) -> Tokens:
+    def _mark(self, request: Request, sample: SampledToken, now: float) -> Tokens:
         """It has its first token, or perhaps its last one."""
         if request.first_token is None:
             request.first_token = now
@@ -81,7 +85,7 @@ class Results:
         logprobs = [sample.logprobs] if sample.logprobs else []
         return Tokens(request.id, produced - 1, [sample.token], finish, "", request.cached, logprobs, timing)
 
-    def _special(self, request: Request, sample: Sample, now: float) -> list[Tokens]:
+    def _special(self, request: Request, sample: SampledToken, now: float) -> list[Tokens]:
         """A row that went wrong, a vector, a beam's candidates, or a prompt that nothing follows."""
         if sample.error:
             return [self.end(lead(request), "refused" if sample.refused else "error", sample.error, now)]
@@ -98,7 +102,7 @@ class Results:
         parts = [list(new[first : first + SCORES]) for first in range(0, len(new), SCORES)]
         return [Tokens(request.id, 0, [], cached=request.cached, prompt_logprobs=part) for part in parts]
 
-    def _search(self, member: Request, sample: Sample, now: float) -> list[Tokens]:
+    def _search(self, member: Request, sample: SampledToken, now: float) -> list[Tokens]:
         """A beam has its candidates; with those of all others, the answers may be found."""
         group = member.beams
         assert group is not None

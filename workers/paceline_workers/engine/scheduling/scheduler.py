@@ -19,25 +19,25 @@ from math import inf
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
-from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.memory.kv import KVCacheManager
 from paceline_workers.engine.scheduling.admission import Admission
-from paceline_workers.engine.scheduling.appraisal import Appraisal
-from paceline_workers.engine.scheduling.batching import House, batching
+from paceline_workers.engine.scheduling.appraisal import CostEstimator
+from paceline_workers.engine.scheduling.batching import BatchState, batching
 from paceline_workers.engine.scheduling.beams import leads
 from paceline_workers.engine.scheduling.deadlines import Deadlines
-from paceline_workers.engine.scheduling.decodes import Decodes
-from paceline_workers.engine.scheduling.draft import Draft
+from paceline_workers.engine.scheduling.decodes import DecodePhase
+from paceline_workers.engine.scheduling.draft import StepBuilder
 from paceline_workers.engine.scheduling.forecast import Forecast
-from paceline_workers.engine.scheduling.plan import Limits, Plan, Sample
-from paceline_workers.engine.scheduling.policy import Policy, WeightedShares
-from paceline_workers.engine.scheduling.prefills import Prefills
-from paceline_workers.engine.scheduling.refusal import Refusal, crowded, malformed, too_large
+from paceline_workers.engine.scheduling.plan import SampledToken, SchedulerLimits, StepPlan
+from paceline_workers.engine.scheduling.policy import ClassPolicy, WeightedShares
+from paceline_workers.engine.scheduling.prefills import PrefillPhase
+from paceline_workers.engine.scheduling.refusal import Rejection, invalid, queue_full, too_large
 from paceline_workers.engine.scheduling.request import Request
-from paceline_workers.engine.scheduling.results import Results
-from paceline_workers.engine.scheduling.seats import Seats
+from paceline_workers.engine.scheduling.results import StepCommit
+from paceline_workers.engine.scheduling.seats import RunningSet
 from paceline_workers.engine.scheduling.shedding import too_late
-from paceline_workers.engine.scheduling.victim import Choice, Victims, cheapest
-from paceline_workers.engine.scheduling.window import Window, shut
+from paceline_workers.engine.scheduling.victim import Choice, PreemptionPolicy, cheapest
+from paceline_workers.engine.scheduling.window import BatchWindow, shut
 from paceline_workers.messages import PromptLogprob, Tokens
 
 
@@ -46,9 +46,9 @@ class Scheduler:
 
     def __init__(
         self,
-        memory: KvMemory,
-        limits: Limits,
-        policy: Policy | None = None,
+        memory: KVCacheManager,
+        limits: SchedulerLimits,
+        policy: ClassPolicy | None = None,
         *,
         choose: Choice = cheapest,
         forecast: Forecast | None = None,
@@ -58,18 +58,18 @@ class Scheduler:
         self.limits = limits
         self.admission = Admission(memory, limits, forecast)
         self._policy = policy or WeightedShares(limits.weights)
-        self._appraisal = Appraisal(memory, self._policy)
+        self._appraisal = CostEstimator(memory, self._policy)
         self._batching = batching(limits)
-        self._seats = seats = Seats(memory, self._batching, self.admission, self._appraisal)
+        self._seats = seats = RunningSet(memory, self._batching, self.admission, self._appraisal)
         self.running = seats.running
         self.waiting = seats.waiting
         self.counters = seats.counters
         self._deadlines = Deadlines(self._appraisal.latest_start)
-        self._window = Window()
-        victims = Victims(memory, self._appraisal, self.counters, choose)
-        self._decodes = Decodes(seats, victims)
-        self._prefills = Prefills(seats, victims, self._policy, self._window)
-        self._results = Results(seats, forecast)
+        self._window = BatchWindow()
+        victims = PreemptionPolicy(memory, self._appraisal, self.counters, choose)
+        self._decodes = DecodePhase(seats, victims)
+        self._prefills = PrefillPhase(seats, victims, self._policy, self._window)
+        self._results = StepCommit(seats, forecast)
 
     @property
     def model(self) -> StepTime:
@@ -82,23 +82,23 @@ class Scheduler:
 
     # --- requests come and go
 
-    def submit(self, request: Request) -> Refusal | None:
+    def submit(self, request: Request) -> Rejection | None:
         """Queue a request; returns why it is not queued."""
         limits, waiting = self.limits, self.waiting
-        if reason := malformed(request, limits) or too_large(request, limits, self.memory):
-            return Refusal(reason)
+        if reason := invalid(request, limits) or too_large(request, limits, self.memory):
+            return Rejection(reason)
         if request.id in self._seats.known:
-            return Refusal(f"a request {request.id!r} is running already", "error")
-        if reason := crowded(request.request_class, waiting.counts(), limits):
+            return Rejection(f"a request {request.id!r} is running already", "error")
+        if reason := queue_full(request.request_class, waiting.counts(), limits):
             self.counters.shed("crowded")
-            return Refusal(reason, "crowded")
+            return Rejection(reason, "crowded")
         request.tpot = min(request.tpot, limits.tpot.get(request.request_class, inf))
         request.end = min(request.prompt_len + request.max_tokens, limits.max_model_len)
         self._appraisal.renew(request)
         ahead = 0 if request.deadline is None else waiting.ahead(request)
         if reason := self._appraisal.hopeless(request, ahead):
             self.counters.shed("backlog")
-            return Refusal(reason, "abort")
+            return Rejection(reason, "abort")
         self._seats.enter(request)
         self._deadlines.add(request)
         return None
@@ -117,19 +117,19 @@ class Scheduler:
             self.counters.shed("backlog" if request.deadline and now < request.deadline else "deadline")
         return [self._results.end(request, "abort", too_late(request, now), now) for request in due]
 
-    def fail(self, plan: Plan, reason: str, now: float) -> list[Tokens]:
+    def fail(self, plan: StepPlan, reason: str, now: float) -> list[Tokens]:
         """End every request of a step that could not be executed; what they had computed is not trusted."""
         ends = [self._results.end(request, "error", reason, now) for request in leads(plan.live)]
         self._distrust(plan)
         return ends
 
-    def retract(self, plan: Plan) -> None:
+    def retract(self, plan: StepPlan) -> None:
         """A plan will not be executed after all: its requests come back and are computed again."""
         for request in leads(plan.live):
             self._seats.put_back(request)
         self._distrust(plan)
 
-    def _distrust(self, plan: Plan) -> None:
+    def _distrust(self, plan: StepPlan) -> None:
         """What the step's copies should have brought is lost: whoever else holds such a page computes it again."""
         lost = self.memory.distrust(plan.copies)
         for request in leads(request for request in self.running if not lost.isdisjoint(request.pages)):
@@ -137,7 +137,7 @@ class Scheduler:
 
     # --- one step
 
-    def step(self, now: float) -> Plan:
+    def step(self, now: float) -> StepPlan:
         """What to compute next; empty while idle, while a batch window is open, or until a commit tells more."""
         self._seats.round += 1
         opens = self._batching.opens(self._house())
@@ -148,35 +148,39 @@ class Scheduler:
         self._prefills.look_up()
         self.admission.changed()
         floor = min(limits.page_tokens, limits.step_tokens)
-        draft = Draft(limits.step_tokens, self.model, floor, memory.sight.seen(inf))
+        draft = StepBuilder(limits.step_tokens, self.model, floor, memory.sight.seen(inf))
         prefills = self._decodes.draft(draft)
         self._prefills.draft(draft, prefills, opens, now)
         return self._planned(draft, self._window.close(now))
 
     def commit(
-        self, plan: Plan, samples: Sequence[Sample], now: float, scores: Sequence[Sequence[PromptLogprob]] = ()
+        self,
+        plan: StepPlan,
+        samples: Sequence[SampledToken],
+        now: float,
+        scores: Sequence[Sequence[PromptLogprob]] = (),
     ) -> list[Tokens]:
         """Take in one sample per chunk that `samples`, and the scores of those that score; what to tell the clients."""
         self.memory.now = now
         self.admission.changed()
         return self._results.take(plan, samples, now, scores)
 
-    def _house(self) -> House:
+    def _house(self) -> BatchState:
         oldest = {name: request.arrival for name, request in self.waiting.oldest().items()}
-        return House(oldest, self.waiting.counts(), len(self.running), self.limits.slots - len(self.running))
+        return BatchState(oldest, self.waiting.counts(), len(self.running), self.limits.slots - len(self.running))
 
-    def _planned(self, draft: Draft, window: float) -> Plan:
+    def _planned(self, draft: StepBuilder, window: float) -> StepPlan:
         """The draft as a plan; what it computes counts as computed from here on."""
         for name, tokens in draft.spent.items():
             self._policy.charge(name, tokens)
         if not draft.chunks:
-            return Plan(window=window)
+            return StepPlan(window=window)
         for chunk in draft.chunks:
             request = chunk.request
             request.computed = chunk.start + chunk.count
             request.pending += chunk.samples
         self.counters.steps += 1
-        return Plan(tuple(draft.chunks), window=window, copies=self.memory.copies(), sight=self.memory.sight)
+        return StepPlan(tuple(draft.chunks), window=window, copies=self.memory.copies(), sight=self.memory.sight)
 
     # --- numbers for metrics and the load stream
 

@@ -6,24 +6,26 @@ A beam search sits down and gets up as one, each member on a seat.
 from bisect import insort
 from operator import attrgetter
 
-from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.memory.kv import KVCacheManager
 from paceline_workers.engine.scheduling.admission import Admission
-from paceline_workers.engine.scheduling.appraisal import Appraisal
+from paceline_workers.engine.scheduling.appraisal import CostEstimator
 from paceline_workers.engine.scheduling.batching import Batching
 from paceline_workers.engine.scheduling.beams import members
 from paceline_workers.engine.scheduling.plan import Counters
-from paceline_workers.engine.scheduling.request import Request, State
+from paceline_workers.engine.scheduling.request import Request, RequestStatus
 from paceline_workers.engine.scheduling.waiting import Waiting
 
 
-class Seats:
+class RunningSet:
     """The running requests and their pages; whoever keeps count of either is told here.
 
     `known`: all who wait or run, by id. `round` numbers the steps that were asked for: who is put back in one does not
     come back in it.
     """
 
-    def __init__(self, memory: KvMemory, batching: Batching, admission: Admission, appraisal: Appraisal) -> None:
+    def __init__(
+        self, memory: KVCacheManager, batching: Batching, admission: Admission, appraisal: CostEstimator
+    ) -> None:
         self.running: list[Request] = []
         self.waiting = Waiting()
         self.counters = Counters()
@@ -64,7 +66,7 @@ class Seats:
     def put_back(self, request: Request) -> None:
         """Preempt it: it waits again, and what it had computed is lost as far as no page keeps it."""
         request.had = request.computed
-        self._leave(request, State.WAITING)
+        self._leave(request, RequestStatus.WAITING)
         if request.beams is not None:
             request.beams.fold()
         request.preemptions += 1
@@ -76,17 +78,17 @@ class Seats:
 
     def remove(self, request: Request) -> None:
         """It is over, whether it ran or waited; who waited for its prompt queues."""
-        if request.state is State.RUNNING:
-            self._leave(request, State.DONE)
+        if request.state is RequestStatus.RUNNING:
+            self._leave(request, RequestStatus.DONE)
         else:
             self.waiting.remove(request)
-            request.state = State.DONE
+            request.state = RequestStatus.DONE
         del self.known[request.id]
         for sibling in self.waiting.follow(request):
             self.waiting.add(sibling)
 
     def _seat(self, request: Request) -> None:
-        request.state = State.RUNNING
+        request.state = RequestStatus.RUNNING
         insort(self.running, request, key=attrgetter("rank"))
         self._batching.seat(1)
         self.admission.seated(request)
@@ -103,14 +105,14 @@ class Seats:
         self._seat(child)
         return True
 
-    def _leave(self, request: Request, state: State) -> None:
+    def _leave(self, request: Request, state: RequestStatus) -> None:
         """It does not run any more, and holds nothing."""
         for member in members(request):
             self.running.remove(member)
             self.admission.leaves(member)
             self.memory.release(member)
             member.state = state
-            if state is State.WAITING:
+            if state is RequestStatus.WAITING:
                 self._batching.seat(-1)
                 member.computed = member.pending = 0
 

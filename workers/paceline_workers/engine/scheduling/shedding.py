@@ -9,14 +9,14 @@ that has seen fewer than OBSERVATIONS steps is a guess, and sheds nothing.
 from math import inf
 
 from paceline_core.wire import StepTime
-from paceline_workers.engine.memory.sight import ALL, Sight
+from paceline_workers.engine.memory.sight import ALL, AttentionWindow
 from paceline_workers.engine.scheduling import pace
-from paceline_workers.engine.scheduling.request import Request, State
+from paceline_workers.engine.scheduling.request import Request, RequestStatus
 
 OBSERVATIONS = 16
 
 
-def hopeless(model: StepTime, request: Request, ahead: int, sight: Sight = ALL) -> str:
+def cannot_meet_deadline(model: StepTime, request: Request, ahead: int, sight: AttentionWindow = ALL) -> str:
     """Why a new request is not queued behind `ahead` tokens; "" if it is."""
     if request.deadline is None or not ahead or not _trusted(model):
         return ""
@@ -26,10 +26,10 @@ def hopeless(model: StepTime, request: Request, ahead: int, sight: Sight = ALL) 
     return f"shed: {ahead} tokens are to compute before, which takes longer than the {left:.3f} s to the deadline"
 
 
-def latest_start(model: StepTime, request: Request, uncached: int, sight: Sight = ALL) -> float:
+def latest_start(model: StepTime, request: Request, uncached: int, sight: AttentionWindow = ALL) -> float:
     """Until when a request may wait, or, if it runs, have no token. It must have a deadline."""
     assert request.deadline is not None
-    if request.state is State.RUNNING or not _trusted(model):
+    if request.state is RequestStatus.RUNNING or not _trusted(model):
         return request.deadline
     return request.deadline - _service(model, request, uncached, sight)
 
@@ -43,7 +43,7 @@ def too_late(request: Request, now: float) -> str:
     return f"shed: {request.uncached} tokens are to compute, which takes longer than the {left:.3f} s to the deadline"
 
 
-def _service(model: StepTime, request: Request, tokens: int, sight: Sight) -> float:
+def _service(model: StepTime, request: Request, tokens: int, sight: AttentionWindow) -> float:
     return pace.service(model, tokens, request.wanted, inf if sight.window is None else sight.window / 2)
 
 

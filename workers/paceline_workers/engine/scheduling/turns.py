@@ -13,7 +13,7 @@ from paceline_workers.engine.scheduling.waiting import ratio
 TURN = 8
 
 
-def turns(prompts: Sequence[tuple[Request, float]], step: int, now: float) -> list[tuple[Request, float]]:
+def prefill_order(prompts: Sequence[tuple[Request, float]], step: int, now: float) -> list[tuple[Request, float]]:
     """Prompts, given oldest first with the seconds they still need, in their order.
 
     Beside each stands the ratio that a new prompt must exceed to pass it; in a TURN-th step none does.

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
-from paceline_workers.engine.memory.kv import KvMemory
+from paceline_workers.engine.memory.kv import KVCacheManager
 from paceline_workers.engine.scheduling import pace
-from paceline_workers.engine.scheduling.appraisal import Appraisal
+from paceline_workers.engine.scheduling.appraisal import CostEstimator
 from paceline_workers.engine.scheduling.beams import members
 from paceline_workers.engine.scheduling.plan import Counters
 from paceline_workers.engine.scheduling.request import Request
@@ -23,7 +23,7 @@ from paceline_workers.engine.scheduling.request import Request
 RESPITE = 4
 
 
-class Candidate(NamedTuple):
+class VictimCandidate(NamedTuple):
     """A running request: pages it would free, seconds of work that would be lost."""
 
     request: Request
@@ -31,7 +31,7 @@ class Candidate(NamedTuple):
     lost: float
 
     @classmethod
-    def of(cls, request: Request, model: StepTime, memory: KvMemory) -> "Candidate":
+    def of(cls, request: Request, model: StepTime, memory: KVCacheManager) -> "VictimCandidate":
         """Pages that others hold too are neither freed nor lost; what host memory keeps costs the way back."""
         holders = [member for member in members(request) if member.pages]
         freed = sum([holder.own_pages for holder in holders])
@@ -42,13 +42,13 @@ class Candidate(NamedTuple):
         return cls(request, freed, pace.service(model, max(lost, 1), request.computed) + back)
 
 
-Choice = Callable[[Iterable[Candidate], int], Request]
+Choice = Callable[[Iterable[VictimCandidate], int], Request]
 
 
-class Victims:
+class PreemptionPolicy:
     """Of some requests, the one to preempt."""
 
-    def __init__(self, memory: KvMemory, appraisal: Appraisal, counters: Counters, choose: Choice) -> None:
+    def __init__(self, memory: KVCacheManager, appraisal: CostEstimator, counters: Counters, choose: Choice) -> None:
         self._memory = memory
         self._appraisal = appraisal
         self._counters = counters
@@ -57,10 +57,10 @@ class Victims:
     def choose(self, requests: Iterable[Request]) -> Request:
         """By what each would lose now."""
         model, memory = self._appraisal.model, self._memory
-        return self._choose([Candidate.of(request, model, memory) for request in requests], self._counters.steps)
+        return self._choose([VictimCandidate.of(request, model, memory) for request in requests], self._counters.steps)
 
 
-def cheapest(candidates: Iterable[Candidate], step: int) -> Request:
+def cheapest(candidates: Iterable[VictimCandidate], step: int) -> Request:
     """The cheapest that frees anything; of equal ones, and when all need respite, the last in the list."""
     listed = list(candidates)
     rested = [found for found in listed if rests(found.request, step)]

@@ -22,7 +22,7 @@ from math import floor, inf, log2
 from operator import attrgetter
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.scheduling.request import Request, State
+from paceline_workers.engine.scheduling.request import Request, RequestStatus
 
 RETURNING = -(1 << 30)
 _PARKED = RETURNING - 1
@@ -120,7 +120,7 @@ class Waiting:
             if request is None:
                 lines = [line for lanes in self._lanes.values() for line in lanes.values()]
                 self._tour = iter([request for line in lines for request in line])
-            elif request.state is State.WAITING and request.lane != _PARKED:
+            elif request.state is RequestStatus.WAITING and request.lane != _PARKED:
                 yield request
 
     def oldest(self) -> dict[RequestClass, Request]:

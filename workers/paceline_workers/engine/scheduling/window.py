@@ -4,23 +4,23 @@ from collections.abc import Mapping
 from math import inf
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.scheduling.plan import Plan
+from paceline_workers.engine.scheduling.plan import StepPlan
 from paceline_workers.engine.scheduling.request import Request
 
 
-class Window:
+class BatchWindow:
     """Opens with the first request that is held, closes with the step that takes it in."""
 
     def __init__(self) -> None:
         self._since: float | None = None
 
-    def hold(self, opens: Mapping[RequestClass, float], deadline: float | None, now: float) -> Plan:
+    def hold(self, opens: Mapping[RequestClass, float], deadline: float | None, now: float) -> StepPlan:
         """Nothing yet: a plan that says when to look again. `opens`: when each waiting class may begin."""
         if not opens:
             self._since = None
         elif self._since is None:
             self._since = now
-        return Plan(wake=min((time for time in (*opens.values(), deadline) if time is not None), default=None))
+        return StepPlan(wake=min((time for time in (*opens.values(), deadline) if time is not None), default=None))
 
     def waited(self, request: Request, opened: float, now: float) -> float:
         """Seconds that a window, and nothing else, kept a request waiting; its class may join since `opened`."""

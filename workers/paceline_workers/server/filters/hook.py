@@ -19,7 +19,7 @@ Failure = Literal["open", "closed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FilterResult:
     """`out` goes on; the last `held` characters of what was seen are seen again; `end`: nothing follows `out`."""
 
     out: str
@@ -30,12 +30,12 @@ class Verdict:
 class OutputFilter(Protocol):
     """One filter of one answer; it may keep state."""
 
-    def __call__(self, text: str, *, last: bool) -> Verdict:
+    def __call__(self, text: str, *, last: bool) -> FilterResult:
         """Judge what was held and what is new; `last`: nothing follows, so nothing may be held."""
         ...
 
 
-class Guard:
+class FilterRunner:
     """A filter with its name and what its failing means."""
 
     def __init__(self, name: str, failure: Failure, judge: OutputFilter) -> None:
@@ -73,12 +73,12 @@ class Guard:
 class Filters:
     """The filters of one answer, each fed by the one before it; `ended`: one of them has ended the text."""
 
-    def __init__(self, guards: Sequence[Guard] = ()) -> None:
+    def __init__(self, guards: Sequence[FilterRunner] = ()) -> None:
         self._guards = guards
         self.ended = False
 
     def feed(self, text: str, *, last: bool = False) -> str:
-        """What a client may have of new text. Raises RequestError as `Guard.feed`."""
+        """What a client may have of new text. Raises RequestError as `FilterRunner.feed`."""
         if self.ended:
             return ""
         for guard in self._guards:
@@ -88,7 +88,7 @@ class Filters:
         return text
 
 
-def _checked(verdict: Verdict, seen: int, *, last: bool) -> Verdict:
+def _checked(verdict: FilterResult, seen: int, *, last: bool) -> FilterResult:
     if not 0 <= verdict.held <= (0 if last else min(seen, HELD_LIMIT)):
         raise ValueError(f"{verdict.held} of {seen} characters are held; at most {HELD_LIMIT} may be, and none at last")
     return verdict

@@ -5,7 +5,7 @@ from functools import partial
 
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import FilterConfig
-from paceline_workers.server.filters.hook import Filters, Guard, OutputFilter
+from paceline_workers.server.filters.hook import FilterRunner, Filters, OutputFilter
 from paceline_workers.server.filters.words import words
 
 Make = Callable[[], OutputFilter]
@@ -27,4 +27,4 @@ def _make(one: FilterConfig, field: str) -> Make:
 
 
 def _filters(ready: Sequence[tuple[FilterConfig, Make]]) -> Filters:
-    return Filters([Guard(one.name, one.failure, make()) for one, make in ready])
+    return Filters([FilterRunner(one.name, one.failure, make()) for one, make in ready])

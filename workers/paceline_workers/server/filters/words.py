@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from paceline_core.errors import InvalidInput
 from paceline_core.objects.filters import WORDS_ACTIONS, WORDS_SETTINGS, listed_words
-from paceline_workers.server.filters.hook import Verdict
+from paceline_workers.server.filters.hook import FilterResult
 
 _WORDLIKE = re.compile(r"\w")
 
@@ -40,19 +40,19 @@ class Words:
         self._listed = listed
         self._before = ""
 
-    def __call__(self, text: str, *, last: bool) -> Verdict:
+    def __call__(self, text: str, *, last: bool) -> FilterResult:
         """Judge what was held and what is new."""
         listed, seen, offset = self._listed, _folded(self._before + text), len(self._before)
         out, at, edge = "", offset, self._open(seen, offset, last=last)
         while (match := listed.found.search(seen, at)) and match.start() < edge:
             out += text[at - offset : match.start() - offset]
             if listed.replacement is None:
-                return Verdict(out, end=True)
+                return FilterResult(out, end=True)
             out, at = out + listed.replacement, match.end()
             edge = self._open(seen, at, last=last)
         out += text[at - offset : edge - offset]
         self._before = (self._before + text)[:edge][-1:]
-        return Verdict(out, held=len(seen) - edge)
+        return FilterResult(out, held=len(seen) - edge)
 
     def _open(self, seen: str, start: int, *, last: bool) -> int:
         """Where text begins, from `start` on, that may still become a listed word or a longer one; the end if none."""

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from paceline_workers.server import sse
-from paceline_workers.server.output import Output, Piece
+from paceline_workers.server.output import Piece, TextOutput
 
 LOWEST = -9999.0
 """JSON has no minus infinity; OpenAI writes this for it."""
@@ -40,7 +40,7 @@ class Usage(Struct, frozen=True):
     completion_tokens_details: OutputDetails | UnsetType = UNSET
 
     @classmethod
-    def of(cls, prompt: int, cached: int, outputs: Sequence[Output]) -> "Usage":
+    def of(cls, prompt: int, cached: int, outputs: Sequence[TextOutput]) -> "Usage":
         """Counts so far: `prompt` tokens, of which so many were found cached, and the output of all choices."""
         tokens = sum(output.tokens for output in outputs)
         reasoned = OutputDetails(sum(output.reasoning_tokens for output in outputs))
@@ -80,7 +80,7 @@ class Envelope(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ObjectKind:
     """What the answers of one route are called."""
 
     id_prefix: str
@@ -88,7 +88,7 @@ class Kind:
     chunk_object: str
 
 
-class Shape(Protocol):
+class ResponseShape(Protocol):
     """How one choice's output is written down, in the route's own structs. One for each choice: it keeps state."""
 
     def opening(self) -> list[Any]:
@@ -127,7 +127,7 @@ class AnswerWriter(Protocol):
         ...
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ObjectKind:
         """What it is called."""
         ...
 
@@ -144,12 +144,12 @@ class AnswerWriter(Protocol):
         ...
 
 
-class WritingShape(Shape, AnswerWriter, Protocol):
+class WritingShape(ResponseShape, AnswerWriter, Protocol):
     """A shape that writes the whole answer, which has this one choice."""
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class ChunkWriter:
     """One request's answers: the same id, time, model and fingerprint in each.
 
     What was asked to be told of a chat's prompt, its ids and its text, stands in whole answers and opening chunks;
@@ -159,7 +159,7 @@ class Writer:
     id: str
     created: int
     model: str
-    kind: Kind
+    kind: ObjectKind
     fingerprint: str | UnsetType = UNSET
     prompt_ids: list[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET

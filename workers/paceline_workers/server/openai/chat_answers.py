@@ -5,24 +5,24 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from paceline_workers.server.openai.answers import LOWEST, Kind
+from paceline_workers.server.openai.answers import LOWEST, ObjectKind
 from paceline_workers.server.output import Piece
 
-CHAT = Kind("chatcmpl-", "chat.completion", "chat.completion.chunk")
+CHAT = ObjectKind("chatcmpl-", "chat.completion", "chat.completion.chunk")
 
 
-class CalledFunction(Struct, frozen=True):
+class ChatToolFunction(Struct, frozen=True):
     """A function's name and its arguments as JSON text."""
 
     name: str
     arguments: str
 
 
-class ToolCall(Struct, frozen=True):
+class ChatToolCall(Struct, frozen=True):
     """One call; `index` is told in streams alone."""
 
     id: str
-    function: CalledFunction
+    function: ChatToolFunction
     index: int | UnsetType = UNSET
     type: str = "function"
 
@@ -32,7 +32,7 @@ class Delta(Struct, frozen=True):
 
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
-    tool_calls: list[ToolCall] | UnsetType = UNSET
+    tool_calls: list[ChatToolCall] | UnsetType = UNSET
     reasoning_content: str | UnsetType = UNSET
     reasoning: str | UnsetType = UNSET
 
@@ -42,7 +42,7 @@ class Delta(Struct, frozen=True):
         return cls(reasoning_content=text, reasoning=text)
 
 
-class Candidate(Struct, frozen=True):
+class TopLogprob(Struct, frozen=True):
     """A token that was possible at a position."""
 
     token: str
@@ -56,7 +56,7 @@ class Chosen(Struct, frozen=True):
     token: str
     logprob: float
     bytes: list[int]
-    top_logprobs: list[Candidate]
+    top_logprobs: list[TopLogprob]
 
 
 class ChatLogprobs(Struct, frozen=True):
@@ -82,12 +82,12 @@ class AssistantMessage(Struct, frozen=True):
     role: str
     content: str | None
     refusal: None = None
-    tool_calls: list[ToolCall] | UnsetType = UNSET
+    tool_calls: list[ChatToolCall] | UnsetType = UNSET
     reasoning_content: str | UnsetType = UNSET
     reasoning: str | UnsetType = UNSET
 
     @classmethod
-    def of(cls, pieces: Sequence[Piece], content: str, calls: list[ToolCall]) -> "AssistantMessage":
+    def of(cls, pieces: Sequence[Piece], content: str, calls: list[ChatToolCall]) -> "AssistantMessage":
         """Its content is null if there is none, but reasoning or calls are."""
         thought = "".join(piece.reasoning for piece in pieces) or UNSET
         told = content or (None if calls or thought else "")
@@ -148,7 +148,7 @@ def chat_logprobs(pieces: Sequence[Piece], token_bytes: Callable[[int], bytes]) 
 
 def _entries(piece: Piece, token_bytes: Callable[[int], bytes]) -> Iterator[Chosen]:
     for token, (logprob, top) in zip(piece.ids, piece.logprobs, strict=False):
-        candidates = [Candidate(*_named(other, value, token_bytes)) for other, value in top]
+        candidates = [TopLogprob(*_named(other, value, token_bytes)) for other, value in top]
         yield Chosen(*_named(token, logprob, token_bytes), candidates)
 
 

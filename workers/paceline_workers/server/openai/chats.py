@@ -12,44 +12,46 @@ from msgspec import UNSET
 
 from paceline_core.wire import Resume
 from paceline_workers.messages import PromptLogprob
-from paceline_workers.server.openai.answers import Kind, Shape, WritingShape
+from paceline_workers.server.openai.answers import ObjectKind, ResponseShape, WritingShape
 from paceline_workers.server.openai.chat_answers import CHAT, ChatShape
 from paceline_workers.server.openai.echo import Echo
 from paceline_workers.server.openai.inputs import Encoding
-from paceline_workers.server.openai.jobs import Asked, Job, Prompt, Wanted, job_of, token_bytes_of
+from paceline_workers.server.openai.jobs import GenerationJob, JobInput, Prompt, Wanted, job_of, token_bytes_of
 from paceline_workers.server.openai.lengths import room
 from paceline_workers.server.openai.requests import ChatRequest, parse
 from paceline_workers.server.openai.resumes import split
 from paceline_workers.server.openai.served import ServedModel, ToolParsing
 from paceline_workers.server.openai.token_ids import WithTokenIds
 from paceline_workers.server.openai.tool_answers import ToolShape
-from paceline_workers.server.reasoning import Reasoning
+from paceline_workers.server.reasoning import ReasoningMarkers
 from paceline_workers.server.reasoning_grammar import after_reasoning
 from paceline_workers.server.tools.alternative import alternative
 
-Told = Callable[[Shape, str, int, int], WritingShape]
+Told = Callable[[ResponseShape, str, int, int], WritingShape]
 """What writes the answer of another route: from a chat's shape, the answer's id and time, the prompt's tokens."""
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class AnswerFormat:
     """How a route tells what a chat answers: what its answers are called, and what writes them, if no chat's form does.
 
     `prompt`: the field that holds the turns.
     """
 
-    kind: Kind = CHAT
+    kind: ObjectKind = CHAT
     told: Told | None = None
     prompt: str = "messages"
 
 
-async def chat_job(model: ServedModel, asked: Asked) -> Job:
+async def chat_job(model: ServedModel, asked: JobInput) -> GenerationJob:
     """A job from the body of `/v1/chat/completions`. Raises RequestError."""
     body, resume = split(asked.body, asked.caller.resume)
-    return await chat(model, parse(ChatRequest, body), asked, resume, Form())
+    return await chat(model, parse(ChatRequest, body), asked, resume, AnswerFormat())
 
 
-async def chat(model: ServedModel, request: ChatRequest, asked: Asked, resume: Resume | None, form: Form) -> Job:
+async def chat(
+    model: ServedModel, request: ChatRequest, asked: JobInput, resume: Resume | None, form: AnswerFormat
+) -> GenerationJob:
     """A job of a chat, whatever route it came to. Raises RequestError."""
     context = asked.started.max_model_len
     model.known(request.model)
@@ -65,8 +67,8 @@ async def chat(model: ServedModel, request: ChatRequest, asked: Asked, resume: R
     identity = resume.id if resume else form.kind.id_prefix + secrets.token_hex(12)
     own: list[WritingShape] = []
 
-    def shape(index: int, _scores: Sequence[PromptLogprob]) -> Shape:
-        made: Shape = ToolShape(index, token_bytes, tools, identity) if tools else ChatShape(index, token_bytes)
+    def shape(index: int, _scores: Sequence[PromptLogprob]) -> ResponseShape:
+        made: ResponseShape = ToolShape(index, token_bytes, tools, identity) if tools else ChatShape(index, token_bytes)
         if form.told is not None:
             created = resume.created if resume else int(model.clock.utc().timestamp())
             own.append(form.told(made, identity, created, len(ids)))
@@ -91,7 +93,7 @@ async def chat(model: ServedModel, request: ChatRequest, asked: Asked, resume: R
 
 
 def _followed_as(
-    model: ServedModel, request: ChatRequest, tools: ToolParsing | None, reasoning: Reasoning | None
+    model: ServedModel, request: ChatRequest, tools: ToolParsing | None, reasoning: ReasoningMarkers | None
 ) -> Callable[[str], str] | None:
     """What makes of the grammar of an answer one of the whole text."""
     or_calls = _or_calls(model, request, tools)
@@ -111,7 +113,7 @@ def _or_calls(model: ServedModel, request: ChatRequest, tools: ToolParsing | Non
     )
 
 
-async def _chat_prompt(model: ServedModel, request: ChatRequest, asked: Asked, prompt: str) -> tuple[str, list[int]]:
+async def _chat_prompt(model: ServedModel, request: ChatRequest, asked: JobInput, prompt: str) -> tuple[str, list[int]]:
     """A chat's prompt as the template writes it, and its ids. Raises RequestError."""
     context, tokenizer = asked.started.max_model_len, model.tokenizer
     text = model.prompt(request.messages, request)

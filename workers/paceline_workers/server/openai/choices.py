@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from paceline_workers.messages import Submit
-from paceline_workers.server.openai.answers import Shape
-from paceline_workers.server.output import Output
+from paceline_workers.server.openai.answers import ResponseShape
+from paceline_workers.server.output import TextOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +15,8 @@ class Choice:
     """
 
     submit: Submit
-    output: Output
-    shape: Shape
+    output: TextOutput
+    shape: ResponseShape
     finish: str = ""
     told: bool = False
     opened: bool = False

@@ -5,12 +5,12 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from paceline_workers.server.openai.answers import LOWEST, Kind, PromptLogprobs
+from paceline_workers.server.openai.answers import LOWEST, ObjectKind, PromptLogprobs
 from paceline_workers.server.openai.prompt_logprobs import PromptScores
 from paceline_workers.server.openai.token_texts import TokenTexts
 from paceline_workers.server.output import Logprob, Piece
 
-TEXT = Kind("cmpl-", "text_completion", "text_completion")
+TEXT = ObjectKind("cmpl-", "text_completion", "text_completion")
 
 
 class TextLogprobs(Struct, frozen=True):

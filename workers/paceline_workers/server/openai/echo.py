@@ -5,14 +5,14 @@ from typing import Any
 
 from msgspec import structs
 
-from paceline_workers.server.openai.answers import Shape
+from paceline_workers.server.openai.answers import ResponseShape
 from paceline_workers.server.output import Piece
 
 
 class Echo:
     """A chat's shape behind the text of the last message."""
 
-    def __init__(self, shape: Shape, text: str) -> None:
+    def __init__(self, shape: ResponseShape, text: str) -> None:
         self._shape = shape
         self._text = text
 

@@ -13,9 +13,9 @@ from pydantic import Field, PlainValidator
 
 from paceline_workers.messages import Started, Submit, Tokens
 from paceline_workers.server.openai.body import invalid
-from paceline_workers.server.openai.fields import Route
+from paceline_workers.server.openai.fields import FieldRoute
 from paceline_workers.server.openai.inputs import Encoding, Input, ids_of, inputs
-from paceline_workers.server.openai.jobs import Asked
+from paceline_workers.server.openai.jobs import JobInput
 from paceline_workers.server.openai.pooled import check_embeds, pooled_submits
 from paceline_workers.server.openai.prompt_fields import CacheFields
 from paceline_workers.server.openai.requests import parse
@@ -28,7 +28,7 @@ INPUTS_LIMIT = 2048
 class EmbeddingRequest(CacheFields):
     """What `/v1/embeddings` takes."""
 
-    route: ClassVar[str] = Route.EMBEDDINGS
+    route: ClassVar[str] = FieldRoute.EMBEDDINGS
 
     model: str
     input: Annotated[list[Input], PlainValidator(partial(inputs, most=INPUTS_LIMIT))]
@@ -84,7 +84,7 @@ class EmbeddingJob:
         return base64.b64encode(vector).decode() if self.base64 else array("f", vector).tolist()
 
 
-async def embedding_job(model: ServedModel, asked: Asked) -> EmbeddingJob:
+async def embedding_job(model: ServedModel, asked: JobInput) -> EmbeddingJob:
     """A job from a body. Raises RequestError."""
     request, started = parse(EmbeddingRequest, asked.body), asked.started
     model.known(request.model)

@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from paceline_workers.server import sse
 from paceline_workers.server.openai.answers import Usage
-from paceline_workers.server.openai.jobs import Job
+from paceline_workers.server.openai.jobs import GenerationJob
 from paceline_workers.server.output import Piece
 from paceline_workers.server.phases import Phases
 
@@ -15,7 +15,7 @@ from paceline_workers.server.phases import Phases
 class Events:
     """One stream. Comments (positions, usage, phases) are written for a trusted caller alone, who strips them."""
 
-    def __init__(self, job: Job, *, trusted: bool) -> None:
+    def __init__(self, job: GenerationJob, *, trusted: bool) -> None:
         self._job = job
         self._trusted = trusted
         self._began = False

@@ -5,11 +5,11 @@ from typing import Any
 
 from paceline_workers.server.openai.anthropic.job import messages_job
 from paceline_workers.server.openai.chats import chat_job
-from paceline_workers.server.openai.jobs import Asked, Job, completion_job
+from paceline_workers.server.openai.jobs import GenerationJob, JobInput, completion_job
 from paceline_workers.server.openai.responses.job import responses_job
 from paceline_workers.server.openai.served import ServedModel
 
-MakeJob = Callable[[ServedModel, Asked], Coroutine[Any, Any, Job]]
+MakeJob = Callable[[ServedModel, JobInput], Coroutine[Any, Any, GenerationJob]]
 
 SOCKETS: Mapping[str, MakeJob] = {"/v1/chat/completions": chat_job, "/v1/completions": completion_job}
 """Those that take WebSocket connections too."""

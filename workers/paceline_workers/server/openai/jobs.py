@@ -13,12 +13,12 @@ from paceline_workers.server.callers import Caller
 from paceline_workers.server.detokenize import Decode
 from paceline_workers.server.openai.answers import (
     AnswerWriter,
-    Kind,
+    ChunkWriter,
+    ObjectKind,
     PromptLogprobs,
-    Shape,
+    ResponseShape,
     TokenBytes,
     Usage,
-    Writer,
     WritingShape,
 )
 from paceline_workers.server.openai.beam_search import searched
@@ -42,8 +42,8 @@ from paceline_workers.server.openai.sampled import followed, sampling
 from paceline_workers.server.openai.served import ServedModel
 from paceline_workers.server.openai.token_ids import WithTokenIds, as_id
 from paceline_workers.server.openai.token_texts import TokenTexts
-from paceline_workers.server.output import Output, Piece
-from paceline_workers.server.reasoning import Reasoning
+from paceline_workers.server.output import Piece, TextOutput
+from paceline_workers.server.reasoning import ReasoningMarkers
 
 INLINE = 1024
 """Tokens of scored prompts, or scores of an answer, that are written down at once: some milliseconds."""
@@ -56,7 +56,7 @@ async def at_once() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class JobInput:
     """One request as it came, and the engine it came to."""
 
     body: bytes
@@ -67,7 +67,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class GenerationJob:
     """One request, understood: `each` prompt has so many of the `choices` in turn, of which the `best` are told."""
 
     choices: tuple[Choice, ...]
@@ -106,7 +106,7 @@ class Prompt:
 
     ids: list[int]
     max_tokens: int
-    shape: Callable[[int, Sequence[PromptLogprob]], Shape]
+    shape: Callable[[int, Sequence[PromptLogprob]], ResponseShape]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +115,20 @@ class Wanted:
 
     prompts: list[Prompt]
     logprobs: int
-    kind: Kind
+    kind: ObjectKind
     decode: Decode
     prompt_ids: list[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET
     grammar: str = ""
     alternative: Callable[[str], str] | None = None
-    reasoning: Reasoning | None = None
+    reasoning: ReasoningMarkers | None = None
     tell_reasoning: bool = True
     identity: str = ""
     own: list[WritingShape] = field(default_factory=list)
     """The shape that writes the answer, once it is made, if the route has such a one."""
 
 
-async def completion_job(model: ServedModel, asked: Asked) -> Job:
+async def completion_job(model: ServedModel, asked: JobInput) -> GenerationJob:
     """A job from the body of `/v1/completions`. Raises RequestError."""
     body, resume = split(asked.body, asked.caller.resume)
     request = parse(CompletionRequest, body)
@@ -140,11 +140,11 @@ async def completion_job(model: ServedModel, asked: Asked) -> Job:
     all_ids = await ids_of(model.tokenizer, request.prompt, context, "prompt", how)
     logprobs = -1 if request.logprobs is None else request.logprobs
 
-    def shape(index: int, scores: Sequence[PromptLogprob], ids: list[int], echo: str) -> Shape:
+    def shape(index: int, scores: Sequence[PromptLogprob], ids: list[int], echo: str) -> ResponseShape:
         names, echoed = token_bytes_of(model, request), request.echo and logprobs >= 0
         texts = _token_texts(model, request, () if request.echo else ids) if logprobs >= 0 else None
         scored = PromptScores(ids, scores, logprobs, names) if echoed else None
-        made: Shape = CompletionShape(index, texts, echo, scored)
+        made: ResponseShape = CompletionShape(index, texts, echo, scored)
         if request.prompt_logprobs is not None:
             own = PromptScores(ids, scores, request.prompt_logprobs, names)
             made = WithPromptLogprobs(made, own)
@@ -181,8 +181,8 @@ def _echo(model: ServedModel, given: Input, echo: bool) -> str:
 
 
 async def job_of(
-    model: ServedModel, request: GenerateRequest, asked: Asked, resume: Resume | None, wanted: Wanted
-) -> Job:
+    model: ServedModel, request: GenerateRequest, asked: JobInput, resume: Resume | None, wanted: Wanted
+) -> GenerationJob:
     _check(model, request, wanted, resume)
     name = secrets.token_hex(12)
     wanted = replace(wanted, grammar=await _grammar(model, request, asked, wanted))
@@ -196,7 +196,7 @@ async def job_of(
     writer: AnswerWriter = (
         wanted.own[0]
         if wanted.own
-        else Writer(
+        else ChunkWriter(
             identity,
             created,
             request.model,
@@ -208,10 +208,10 @@ async def job_of(
         )
     )
     each = len(choices) // len(wanted.prompts)
-    return Job(choices, writer, request.stream, request.stream_options, each, request.n)
+    return GenerationJob(choices, writer, request.stream, request.stream_options, each, request.n)
 
 
-async def _grammar(model: ServedModel, request: GenerateRequest, asked: Asked, wanted: Wanted) -> str:
+async def _grammar(model: ServedModel, request: GenerateRequest, asked: JobInput, wanted: Wanted) -> str:
     return await followed(request, asked.started, model.check, asked.caller.tenant, wanted.alternative)
 
 
@@ -243,7 +243,7 @@ def _check(model: ServedModel, request: GenerateRequest, wanted: Wanted, resume:
 
 
 def _submits(
-    model: ServedModel, request: GenerateRequest, asked: Asked, name: str, wanted: Wanted
+    model: ServedModel, request: GenerateRequest, asked: JobInput, name: str, wanted: Wanted
 ) -> Iterator[tuple[Prompt, Submit]]:
     """A sequence for each prompt; all have the same seed, so each is answered as if it were asked alone."""
     seed = _seed(model, request, asked.caller)
@@ -312,9 +312,9 @@ def _choices(
 ) -> Iterator[Choice]:
     """The candidates of each prompt in turn, numbered prompt * n + choice as OpenAI does."""
     for place, (prompt, submit) in enumerate(submits):
-        first: Output | None = None
+        first: TextOutput | None = None
         for one in _sequences(submit, request, started):
-            output = Output(
+            output = TextOutput(
                 wanted.decode,
                 before=submit.prompt,
                 stops=request.stop,

@@ -25,7 +25,7 @@ def _part(part: Any) -> str:
     raise ValueError('holds a part that is not {"type": "text", "text": ...}; this model takes text only')
 
 
-class Message(Body):
+class ChatMessage(Body):
     """One turn; `content` is the text of all its parts. A turn of role `tool` answers the call `tool_call_id`.
 
     `reasoning_content`, or `reasoning`, is what an assistant thought before.

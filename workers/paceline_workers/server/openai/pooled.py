@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from paceline_workers.messages import Sampling, Started, Submit, Tokens
 from paceline_workers.server.callers import Caller
 from paceline_workers.server.openai.body import invalid
-from paceline_workers.server.openai.jobs import Asked
+from paceline_workers.server.openai.jobs import JobInput
 from paceline_workers.server.openai.prompt_fields import CacheFields
 from paceline_workers.server.openai.served import ServedModel
 
@@ -26,7 +26,7 @@ class PooledJob(Protocol):
         """The body, once every vector has been taken."""
 
 
-MakePooledJob = Callable[[ServedModel, Asked], Coroutine[Any, Any, PooledJob]]
+MakePooledJob = Callable[[ServedModel, JobInput], Coroutine[Any, Any, PooledJob]]
 
 
 def check_embeds(model: ServedModel, started: Started) -> None:

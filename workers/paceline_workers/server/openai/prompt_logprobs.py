@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from paceline_workers.messages import PromptLogprob
-from paceline_workers.server.openai.answers import LOWEST, PromptCandidate, Shape, TokenBytes
+from paceline_workers.server.openai.answers import LOWEST, PromptCandidate, ResponseShape, TokenBytes
 from paceline_workers.server.openai.body import invalid
 from paceline_workers.server.output import Logprob, Piece
 
@@ -72,7 +72,7 @@ class PromptScores:
 class WithPromptLogprobs:
     """A completion's shape whose whole choices have `prompt_logprobs`."""
 
-    def __init__(self, shape: Shape, prompt: PromptScores) -> None:
+    def __init__(self, shape: ResponseShape, prompt: PromptScores) -> None:
         self._shape = shape
         self._prompt = prompt
 

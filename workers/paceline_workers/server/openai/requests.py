@@ -15,9 +15,9 @@ from paceline_core.choices import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST, too_m
 from paceline_core.nesting import check_shape
 from paceline_workers.server.openai.body import Body, invalid
 from paceline_workers.server.openai.chat_fields import ChatFields
-from paceline_workers.server.openai.fields import Route, refuse_unsupported
+from paceline_workers.server.openai.fields import FieldRoute, refuse_unsupported
 from paceline_workers.server.openai.inputs import Input, inputs, is_ids
-from paceline_workers.server.openai.messages import MESSAGES_LIMIT, Message
+from paceline_workers.server.openai.messages import MESSAGES_LIMIT, ChatMessage
 from paceline_workers.server.openai.prompt_fields import CacheFields
 from paceline_workers.server.openai.prompt_logprobs import MOST
 from paceline_workers.server.openai.refusals import refusal, unreadable
@@ -200,9 +200,9 @@ class GenerateRequest(CacheFields):
 class ChatRequest(GenerateRequest, ChatFields):
     """`POST /v1/chat/completions`."""
 
-    route: ClassVar[str] = Route.CHAT
+    route: ClassVar[str] = FieldRoute.CHAT
 
-    messages: list[Message] = Field(min_length=1, max_length=MESSAGES_LIMIT)
+    messages: list[ChatMessage] = Field(min_length=1, max_length=MESSAGES_LIMIT)
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MOST)
     parallel_tool_calls: bool = True
@@ -250,7 +250,7 @@ class ChatRequest(GenerateRequest, ChatFields):
 class CompletionRequest(GenerateRequest):
     """`POST /v1/completions`."""
 
-    route: ClassVar[str] = Route.COMPLETIONS
+    route: ClassVar[str] = FieldRoute.COMPLETIONS
 
     prompt: Annotated[list[Input], PlainValidator(partial(inputs, most=CHOICES_PER_REQUEST))]
     max_tokens: int | None = Field(default=None, ge=0)

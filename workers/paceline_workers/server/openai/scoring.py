@@ -23,9 +23,9 @@ from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Submit, Tokens
 from paceline_workers.server.openai.body import invalid
 from paceline_workers.server.openai.embeddings import EmbeddingUsage
-from paceline_workers.server.openai.fields import Route
+from paceline_workers.server.openai.fields import FieldRoute
 from paceline_workers.server.openai.inputs import Encoding, ids_of
-from paceline_workers.server.openai.jobs import Asked
+from paceline_workers.server.openai.jobs import JobInput
 from paceline_workers.server.openai.pooled import check_embeds, pooled_submits
 from paceline_workers.server.openai.prompt_fields import CacheFields
 from paceline_workers.server.openai.requests import parse
@@ -79,7 +79,7 @@ class ScoringRequest(CacheFields):
 class ScoreRequest(ScoringRequest):
     """`POST /v1/score`."""
 
-    route: ClassVar[str] = Route.SCORE
+    route: ClassVar[str] = FieldRoute.SCORE
 
     text_1: Texts | None = None
     text_2: Texts | None = None
@@ -112,7 +112,7 @@ class ScoreRequest(ScoringRequest):
 class RerankRequest(ScoringRequest):
     """`POST /v1/rerank`. `top_n` 0: all of them."""
 
-    route: ClassVar[str] = Route.RERANK
+    route: ClassVar[str] = FieldRoute.RERANK
 
     query: Annotated[str, PlainValidator(_one)]
     documents: Texts
@@ -197,14 +197,14 @@ class ScoringJob:
         return msgspec.json.encode(self.written(self.scores, sum(len(submit.prompt) for submit in self.submits)))
 
 
-async def score_job(model: ServedModel, asked: Asked) -> ScoringJob:
+async def score_job(model: ServedModel, asked: JobInput) -> ScoringJob:
     """A job from the body of `/v1/score`. Raises RequestError."""
     request = parse(ScoreRequest, asked.body)
     created = int(model.clock.utc().timestamp())
     return await _job(model, asked, request, request.pair, partial(_scored, request.model, created))
 
 
-async def rerank_job(model: ServedModel, asked: Asked) -> ScoringJob:
+async def rerank_job(model: ServedModel, asked: JobInput) -> ScoringJob:
     """A job from the body of `/v1/rerank`. Raises RequestError."""
     request = parse(RerankRequest, asked.body)
     lists = ("query", [request.query]), ("documents", request.documents)
@@ -216,7 +216,7 @@ Named = tuple[str, list[str]]
 
 async def _job(
     model: ServedModel,
-    asked: Asked,
+    asked: JobInput,
     request: ScoringRequest,
     lists: tuple[Named, Named],
     written: Callable[[Sequence[float], int], Struct],

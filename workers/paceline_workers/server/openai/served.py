@@ -10,12 +10,12 @@ from paceline_workers.server.chat import PLAIN, ChatTemplate, Rendering
 from paceline_workers.server.filters.hook import Filters
 from paceline_workers.server.grammar_checks import checked_here
 from paceline_workers.server.openai.chat_fields import ChatFields
-from paceline_workers.server.openai.messages import Message
+from paceline_workers.server.openai.messages import ChatMessage
 from paceline_workers.server.openai.sampled import Check
 from paceline_workers.server.openai.template_values import check_arguments, check_values
 from paceline_workers.server.openai.tools import CALLS_LIMIT, Tool
 from paceline_workers.server.tokenizer import Tokenizer
-from paceline_workers.server.tools.calls import Form
+from paceline_workers.server.tools.calls import ToolCallFormat
 from paceline_workers.server.tools.forced import Forced
 from paceline_workers.server.warming import WarmPrefixes
 
@@ -59,7 +59,7 @@ class ServedModel:
         if name not in self.names:
             raise RequestError(Code.MODEL_NOT_FOUND, f"The model `{name[:NAMED]}` does not exist here.", param="model")
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), how: Rendering = PLAIN) -> str:
+    def render(self, messages: Sequence[ChatMessage], tools: Sequence[Tool] = (), how: Rendering = PLAIN) -> str:
         """The prompt of a chat, by default up to where the assistant's turn begins. Raises RequestError."""
         if self.template is None:
             words = "This model has no chat template; use /v1/completions."
@@ -70,7 +70,7 @@ class ServedModel:
             check_values(name, value)
         return self.template.render([message.plain() for message in messages], given, how)
 
-    def prompt(self, messages: Sequence[Message], fields: ChatFields) -> str:
+    def prompt(self, messages: Sequence[ChatMessage], fields: ChatFields) -> str:
         """The prompt of a chat whose tools can be called. Raises RequestError."""
         self.parser(fields.offered, fields.forced)
         return self.render(messages, fields.offered, fields.rendering(fields.documents, fields.reasoning_effort))
@@ -91,6 +91,6 @@ class ServedModel:
 class ToolParsing:
     """The form of calls, the functions that were offered, and how many calls one answer may hold."""
 
-    form: Form
+    form: ToolCallFormat
     names: frozenset[str]
     most: int = CALLS_LIMIT

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import structs
 
-from paceline_workers.server.openai.answers import Shape
+from paceline_workers.server.openai.answers import ResponseShape
 from paceline_workers.server.output import Piece
 
 
@@ -21,7 +21,7 @@ def as_id(token: int) -> bytes:
 class WithTokenIds:
     """A shape whose choices have `token_ids`. `prompt`: ids for a completion's first chunk, None for a chat."""
 
-    def __init__(self, shape: Shape, prompt: Sequence[int] | None = None) -> None:
+    def __init__(self, shape: ResponseShape, prompt: Sequence[int] | None = None) -> None:
         self._shape = shape
         self._prompt = prompt
         self._untold: list[int] = []

@@ -12,13 +12,13 @@ from msgspec import Struct, json
 from pydantic import Field, PlainValidator
 
 from paceline_workers.server.asgi import Receive, Scope, Send
-from paceline_workers.server.conduct import Parts, unless_gone
+from paceline_workers.server.conduct import ServerDeps, unless_gone
 from paceline_workers.server.openai.body import Body, invalid
 from paceline_workers.server.openai.chat_fields import ChatFields
-from paceline_workers.server.openai.fields import Route
+from paceline_workers.server.openai.fields import FieldRoute
 from paceline_workers.server.openai.inputs import is_ids
 from paceline_workers.server.openai.lengths import refuse_uncountable
-from paceline_workers.server.openai.messages import MESSAGES_LIMIT, Message
+from paceline_workers.server.openai.messages import MESSAGES_LIMIT, ChatMessage
 from paceline_workers.server.openai.requests import parse
 from paceline_workers.server.openai.served import ServedModel
 
@@ -29,11 +29,11 @@ IDS_LIMIT = 1 << 17
 class TokenizeRequest(ChatFields):
     """`POST /tokenize`: a prompt, or messages; `add_special_tokens` is as the generating route would do."""
 
-    route: ClassVar[str] = Route.TOKENIZE
+    route: ClassVar[str] = FieldRoute.TOKENIZE
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[Message] | None = Field(default=None, min_length=1, max_length=MESSAGES_LIMIT)
+    messages: list[ChatMessage] | None = Field(default=None, min_length=1, max_length=MESSAGES_LIMIT)
     return_token_strs: bool = False
 
     def check(self) -> None:
@@ -55,7 +55,7 @@ def _ids(value: Any) -> list[int]:
 class DetokenizeRequest(Body):
     """`POST /detokenize`."""
 
-    route: ClassVar[str] = Route.DETOKENIZE
+    route: ClassVar[str] = FieldRoute.DETOKENIZE
 
     model: str | None = None
     tokens: Annotated[list[int], PlainValidator(_ids)]
@@ -76,14 +76,14 @@ class Detokenized(Struct, frozen=True):
     prompt: str
 
 
-Tell = Callable[[Parts, bytes], Coroutine[Any, Any, Struct]]
+Tell = Callable[[ServerDeps, bytes], Coroutine[Any, Any, Struct]]
 """The answer to a body. Raises RequestError."""
 
 
 class TokenRoute:
     """One of the two routes as an ASGI application."""
 
-    def __init__(self, parts: Parts, tell: Tell) -> None:
+    def __init__(self, parts: ServerDeps, tell: Tell) -> None:
         self._parts = parts
         self._tell = tell
 
@@ -100,7 +100,7 @@ class TokenRoute:
             await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json"}, json.encode(told))
 
 
-async def tokenize(parts: Parts, body: bytes) -> Tokenized:
+async def tokenize(parts: ServerDeps, body: bytes) -> Tokenized:
     """Ids of a prompt or of messages."""
     asked, model = parse(TokenizeRequest, body), parts.model
     _check_name(parts, asked.model)
@@ -110,7 +110,7 @@ async def tokenize(parts: Parts, body: bytes) -> Tokenized:
     return Tokenized(len(ids), context, ids, names)
 
 
-async def detokenize(parts: Parts, body: bytes) -> Detokenized:
+async def detokenize(parts: ServerDeps, body: bytes) -> Detokenized:
     """Text of ids."""
     asked, tokenizer = parse(DetokenizeRequest, body), parts.model.tokenizer
     _check_name(parts, asked.model)
@@ -122,7 +122,7 @@ async def detokenize(parts: Parts, body: bytes) -> Detokenized:
     return Detokenized(await tokenizer.spell(asked.tokens))
 
 
-def _check_name(parts: Parts, name: str | None) -> None:
+def _check_name(parts: ServerDeps, name: str | None) -> None:
     if name is not None:
         parts.model.known(name)
 

@@ -14,12 +14,12 @@ from msgspec import UNSET
 from paceline_workers.server.openai.answers import TokenBytes
 from paceline_workers.server.openai.chat_answers import (
     AssistantMessage,
-    CalledFunction,
     ChatChoice,
     ChatChunk,
     ChatLogprobs,
+    ChatToolCall,
+    ChatToolFunction,
     Delta,
-    ToolCall,
     chat_logprobs,
 )
 from paceline_workers.server.openai.served import ToolParsing
@@ -92,10 +92,10 @@ class ToolShape:
         self._calls += 1
         return Delta(tool_calls=[self._call(part, self._calls - 1)])
 
-    def _call(self, call: Call, place: int, *, told: bool = True) -> ToolCall:
+    def _call(self, call: Call, place: int, *, told: bool = True) -> ChatToolCall:
         digest = blake2b(f"{self._identity}/{place}".encode(), digest_size=24).digest()
         identity = call.id or self._form.call_id("".join(_LETTERS[byte % len(_LETTERS)] for byte in digest))
-        return ToolCall(identity, CalledFunction(call.name, call.arguments), place if told else UNSET)
+        return ChatToolCall(identity, ChatToolFunction(call.name, call.arguments), place if told else UNSET)
 
     def _reason(self, finish: str) -> str:
         return "tool_calls" if self._calls and finish == "stop" else finish

@@ -19,7 +19,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CallStart:
     """Of a text: the first `content` characters are plain; the words of a call begin at `start`, None: none do yet.
 
     What lies between the two opens or separates calls. What follows `content` without a `start` may still become one.
@@ -30,7 +30,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ParsedCalls:
     """The first `size` characters of a call's words were these calls; with none of them they were no call."""
 
     calls: tuple[Call, ...]
@@ -52,7 +52,7 @@ class Syntax:
     middle: str = ""
 
 
-class Form(Protocol):
+class ToolCallFormat(Protocol):
     """One model family's way to write calls."""
 
     @property
@@ -65,11 +65,11 @@ class Form(Protocol):
         """The same for a grammar."""
         ...
 
-    def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> Found:
+    def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> CallStart:
         """Where calls may begin. `fresh`: no content came before; `called`: a call came right before."""
         ...
 
-    def read(self, words: str, names: Names, *, final: bool) -> Read | None:
+    def read(self, words: str, names: Names, *, final: bool) -> ParsedCalls | None:
         """The calls at the begin of `words`; None while more of it is needed, never if `final`."""
         ...
 
@@ -94,12 +94,12 @@ def value_at(text: str, start: int) -> tuple[Any, int] | None:
         return None
 
 
-def marked(text: str, marker: str, *, final: bool) -> Found:
+def marked(text: str, marker: str, *, final: bool) -> CallStart:
     """Where `marker` opens a call, anywhere in `text`."""
     at = text.find(marker)
     if at >= 0:
-        return Found(at, at + len(marker))
-    return Found(len(text) - (0 if final else _overlap(text, marker)))
+        return CallStart(at, at + len(marker))
+    return CallStart(len(text) - (0 if final else _overlap(text, marker)))
 
 
 def _overlap(text: str, marker: str) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline_workers.server.tools.calls import Call, Found, Names, Read, Syntax, call_of, value_at
+from paceline_workers.server.tools.calls import Call, CallStart, Names, ParsedCalls, Syntax, call_of, value_at
 
 Schemas = Mapping[str, Mapping[str, Any]]
 _ANY: Mapping[str, Any] = {"type": "object"}
@@ -26,16 +26,16 @@ class Forced:
     markers: tuple[str, ...] = ()
     syntax: Syntax = field(default_factory=lambda: Syntax(""))
 
-    def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> Found:  # noqa: ARG002 - a call is all
+    def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> CallStart:  # noqa: ARG002 - a call is all
         """At once, and after it nothing."""
-        return Found(len(text)) if called or not fresh else Found(0, 0)
+        return CallStart(len(text)) if called or not fresh else CallStart(0, 0)
 
-    def read(self, words: str, names: Names, *, final: bool) -> Read | None:
+    def read(self, words: str, names: Names, *, final: bool) -> ParsedCalls | None:
         """The value, once it is whole."""
         found = value_at(words, len(words) - len(words.lstrip()))
         if found is None:
-            return Read((), len(words)) if final else None
-        return Read(self._calls(found[0], names), found[1])
+            return ParsedCalls((), len(words)) if final else None
+        return ParsedCalls(self._calls(found[0], names), found[1])
 
     def call_id(self, random: str) -> str:
         """Nine letters and digits, which every family's template takes."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paceline_core.errors import RequestError
-from paceline_workers.server.tools.calls import Form
+from paceline_workers.server.tools.calls import ToolCallFormat
 from paceline_workers.server.tools.hermes import Hermes
 from paceline_workers.server.tools.llama import Llama
 from paceline_workers.server.tools.mistral import Mistral
@@ -31,7 +31,7 @@ _PROBE = (
 )
 _ARGUMENT = r'\{\s*"place":\s*"$'
 _OBJECT = rf'\{{\s*"name":\s*"{_NAME}",\s*"%s":\s*{_ARGUMENT}'
-_FORMS: tuple[tuple[re.Pattern[str], Form], ...] = tuple(
+_FORMS: tuple[tuple[re.Pattern[str], ToolCallFormat], ...] = tuple(
     (re.compile(pattern), form)
     for pattern, form in (
         (r"<tool_call>\s*" + _OBJECT % "arguments", Hermes()),
@@ -42,7 +42,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Form], ...] = tuple(
 )
 
 
-def form_of(render: Render) -> Form | None:
+def format_of(render: Render) -> ToolCallFormat | None:
     """None for a template that takes no tools, or shows calls in a form that is not known here."""
     try:
         shown = render(_PROBE, [PROBE_TOOL])

@@ -6,7 +6,7 @@ A last call whose closing tag is missing counts if its JSON is whole.
 import json
 from typing import Any
 
-from paceline_workers.server.tools.calls import Found, Names, Read, Syntax, call_of, marked
+from paceline_workers.server.tools.calls import CallStart, Names, ParsedCalls, Syntax, call_of, marked
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 
@@ -17,18 +17,18 @@ class Hermes:
     markers = (_OPEN, _CLOSE)
     syntax = Syntax(f"{_OPEN}\n", f"\n{_CLOSE}")
 
-    def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> Found:  # noqa: ARG002 - tags are enough
+    def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> CallStart:  # noqa: ARG002 - tags are enough
         """Behind the opening tag, wherever it is."""
         return marked(text, _OPEN, final=final)
 
-    def read(self, words: str, names: Names, *, final: bool) -> Read | None:
+    def read(self, words: str, names: Names, *, final: bool) -> ParsedCalls | None:
         """What is between the tags."""
         end = words.find(_CLOSE)
         if end < 0 and not final:
             return None
         body, size = (words, len(words)) if end < 0 else (words[:end], end + len(_CLOSE))
         call = call_of(_json(body), names)
-        return Read((call,) if call else (), size)
+        return ParsedCalls((call,) if call else (), size)
 
     def call_id(self, random: str) -> str:
         """As OpenAI's look."""

@@ -5,7 +5,7 @@ object after other text is text.
 Known hole: an answer that begins with a brace and is no JSON is held back to its end.
 """
 
-from paceline_workers.server.tools.calls import Found, Names, Read, Syntax, call_of, value_at
+from paceline_workers.server.tools.calls import CallStart, Names, ParsedCalls, Syntax, call_of, value_at
 
 _BETWEEN = " \t\r\n;"
 _TAG = "<|python_tag|>"
@@ -17,26 +17,26 @@ class Llama:
     markers = (_TAG,)
     syntax = Syntax("", key="parameters")
 
-    def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> Found:
+    def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> CallStart:
         """A brace or the tag at the very begin, or behind a call."""
         if not fresh:
-            return Found(len(text))
+            return CallStart(len(text))
         begin = len(text) - len(text.lstrip(_BETWEEN if called else None))
         rest = text[begin:]
         if rest.startswith((_TAG, "{")):
-            return Found(0, begin + (len(_TAG) if rest[0] == "<" else 0))
+            return CallStart(0, begin + (len(_TAG) if rest[0] == "<" else 0))
         if final:
-            return Found(0 if called and not rest else len(text))
-        return Found(0 if _TAG.startswith(rest) else len(text))
+            return CallStart(0 if called and not rest else len(text))
+        return CallStart(0 if _TAG.startswith(rest) else len(text))
 
-    def read(self, words: str, names: Names, *, final: bool) -> Read | None:
+    def read(self, words: str, names: Names, *, final: bool) -> ParsedCalls | None:
         """The object that the words begin with."""
         begin = len(words) - len(words.lstrip())
         found = value_at(words, begin)
         if found is None:
-            return Read((), len(words)) if final else None
+            return ParsedCalls((), len(words)) if final else None
         call = call_of(found[0], names)
-        return Read((call,) if call else (), found[1])
+        return ParsedCalls((call,) if call else (), found[1])
 
     def call_id(self, random: str) -> str:
         """As OpenAI's look."""

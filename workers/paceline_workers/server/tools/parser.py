@@ -5,7 +5,7 @@ nobody offered is content, every character of it, and what comes out depends on 
 Blanks that touch a call are no content.
 """
 
-from paceline_workers.server.tools.calls import Call, Form, Names
+from paceline_workers.server.tools.calls import Call, Names, ToolCallFormat
 
 Part = str | Call
 _CLOSERS = frozenset("}]>")
@@ -14,7 +14,7 @@ _CLOSERS = frozenset("}]>")
 class CallParser:
     """Feed text; take parts out, in order. Two strings in a row are one content."""
 
-    def __init__(self, form: Form, names: Names) -> None:
+    def __init__(self, form: ToolCallFormat, names: Names) -> None:
         self._form = form
         self._names = names
         self._held = ""

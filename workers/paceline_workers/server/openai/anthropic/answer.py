@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType
 
-from paceline_workers.server.openai.answers import Kind, Shape, Usage
-from paceline_workers.server.openai.chat_answers import ChatChunk, ToolCall
+from paceline_workers.server.openai.answers import ObjectKind, ResponseShape, Usage
+from paceline_workers.server.openai.chat_answers import ChatChunk, ChatToolCall
 from paceline_workers.server.output import Piece
 
-MESSAGE = Kind("msg_", "message", "message")
+MESSAGE = ObjectKind("msg_", "message", "message")
 _REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 Event = dict[str, Any]
 _json = msgspec.json.Encoder()
@@ -28,7 +28,7 @@ class MessageAnswer:
 
     kind = MESSAGE
 
-    def __init__(self, shape: Shape, identity: str, created: int, model: str, prompt: int) -> None:
+    def __init__(self, shape: ResponseShape, identity: str, created: int, model: str, prompt: int) -> None:
         self.id = identity
         self.created = created
         self.model = model
@@ -114,7 +114,7 @@ class MessageAnswer:
         self._texts.append(text)
         return [*events, self._of("content_block_delta", delta={"type": delta, kind: text})]
 
-    def _called(self, call: ToolCall) -> list[Event]:
+    def _called(self, call: ChatToolCall) -> list[Event]:
         """A call, which comes whole."""
         events, arguments = self._close(), call.function.arguments
         own = {"type": "tool_use", "id": call.id, "name": call.function.name}

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from paceline_workers.server.conduct import Parts
+from paceline_workers.server.conduct import ServerDeps
 from paceline_workers.server.openai.anthropic.job import NAMES
 from paceline_workers.server.openai.anthropic.request import CountTokensRequest
 from paceline_workers.server.openai.lengths import refuse_uncountable
@@ -16,7 +16,7 @@ class Counted(Struct, frozen=True):
     input_tokens: int
 
 
-async def count_tokens(parts: Parts, body: bytes) -> Counted:
+async def count_tokens(parts: ServerDeps, body: bytes) -> Counted:
     """The length of a prompt, which may be over what the model takes. Raises RequestError."""
     asked, model = parse(CountTokensRequest, body), parts.model
     model.known(asked.model)

@@ -10,7 +10,7 @@ from pydantic import Field, PlainValidator
 from paceline_core.wire.prefix import ATTRIBUTION
 from paceline_workers.server.openai.anthropic.turns import text_of, turns_of
 from paceline_workers.server.openai.body import Body, invalid
-from paceline_workers.server.openai.fields import Route
+from paceline_workers.server.openai.fields import FieldRoute
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT
 from paceline_workers.server.openai.prompt_fields import Effort
 from paceline_workers.server.openai.tools import NAME, TOOLS_LIMIT, Parameters
@@ -26,7 +26,7 @@ def _kind(value: Any) -> str:
     return str(value)
 
 
-class Tool(Body):
+class AnthropicTool(Body):
     """A function that is offered."""
 
     type: Annotated[str, PlainValidator(_kind)] = "custom"
@@ -40,7 +40,7 @@ class Tool(Body):
         return {"type": "function", "function": own | ({"description": self.description} if self.description else {})}
 
 
-class ToolChoice(Body):
+class AnthropicToolChoice(Body):
     """Which tool is to be called."""
 
     type: Literal["auto", "any", "none", "tool"]
@@ -48,7 +48,7 @@ class ToolChoice(Body):
     disable_parallel_tool_use: bool = False
 
 
-class Thinking(Body):
+class ThinkingConfig(Body):
     """Whether the model is to think, and whether that is told. How much of it is the model's own matter."""
 
     type: Literal["enabled", "disabled", "adaptive"]
@@ -83,9 +83,9 @@ class PromptRequest(Body):
     model: str
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=MESSAGES_LIMIT)
     system: Annotated[str, PlainValidator(_system)] = ""
-    tools: list[Tool] = Field(default=[], max_length=TOOLS_LIMIT)
-    tool_choice: ToolChoice | None = None
-    thinking: Thinking | None = None
+    tools: list[AnthropicTool] = Field(default=[], max_length=TOOLS_LIMIT)
+    tool_choice: AnthropicToolChoice | None = None
+    thinking: ThinkingConfig | None = None
     output_config: OutputConfig = OutputConfig()
     chat_template_kwargs: dict[str, Any] = {}
 
@@ -121,7 +121,7 @@ class PromptRequest(Body):
 class MessagesRequest(PromptRequest):
     """`POST /v1/messages`."""
 
-    route: ClassVar[str] = Route.MESSAGES
+    route: ClassVar[str] = FieldRoute.MESSAGES
 
     max_tokens: int = Field(ge=1)
     stream: bool = False
@@ -138,4 +138,4 @@ class MessagesRequest(PromptRequest):
 class CountTokensRequest(PromptRequest):
     """`POST /v1/messages/count_tokens`."""
 
-    route: ClassVar[str] = Route.COUNT_TOKENS
+    route: ClassVar[str] = FieldRoute.COUNT_TOKENS

@@ -8,13 +8,13 @@ from paceline_workers.server.openai.fields.row import (
     OLD_VLLM,
     OPENAI,
     VLLM,
-    Field,
+    RequestField,
     ignored,
     refused,
     served,
 )
 
-GENERATING_FIELDS: tuple[Field, ...] = (
+GENERATING_FIELDS: tuple[RequestField, ...] = (
     # What is asked
     served("model", GENERATING, BOTH, "one of the names in `/v1/models`"),
     served(

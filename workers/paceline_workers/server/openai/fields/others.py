@@ -6,13 +6,13 @@ from paceline_workers.server.openai.fields.row import (
     EMBEDDINGS,
     TOKENIZE,
     VLLM,
-    Field,
+    RequestField,
     ignored,
     refused,
     served,
 )
 
-OTHER_FIELDS: tuple[Field, ...] = (
+OTHER_FIELDS: tuple[RequestField, ...] = (
     served("model", EMBEDDINGS, BOTH, "one of the names in `/v1/models`"),
     served("input", EMBEDDINGS, BOTH, "one text, one list of token ids, or up to 2,048 of either"),
     served(

@@ -6,7 +6,7 @@ from paceline_workers.server.openai.fields.row import BOTH, OPENAI, VLLM, Api
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class ApiPath:
     """`worker`, `gateway`: whether each answers it. A note says what takes its place, or what it is for."""
 
     path: str
@@ -16,32 +16,32 @@ class Path:
     note: str = ""
 
 
-def _absent(path: str, apis: tuple[Api, ...], note: str) -> Path:
+def _absent(path: str, apis: tuple[Api, ...], note: str) -> ApiPath:
     """Neither answers it."""
-    return Path(path, apis, worker=False, gateway=False, note=note)
+    return ApiPath(path, apis, worker=False, gateway=False, note=note)
 
 
-PATHS: tuple[Path, ...] = (
-    Path("/v1/chat/completions", BOTH, worker=True, gateway=True),
-    Path("/v1/completions", BOTH, worker=True, gateway=True),
-    Path("/v1/embeddings", BOTH, worker=True, gateway=True),
-    Path("/v1/models", BOTH, worker=True, gateway=True, note="names, with `max_model_len` (null until it is known)"),
-    Path("/v1/models/{name}", BOTH, worker=True, gateway=True),
-    Path("/tokenize", VLLM, worker=True, gateway=True),
-    Path("/detokenize", VLLM, worker=True, gateway=True),
-    Path("/health", VLLM, worker=False, gateway=True, note="a worker has `/healthz` and `/readyz`"),
-    Path("/version", VLLM, worker=True, gateway=True),
-    Path("/metrics", VLLM, worker=True, gateway=False, note="a gateway's are on its admin port"),
-    Path("/v1/responses", BOTH, worker=True, gateway=True, note="nothing is kept: no `previous_response_id`"),
-    Path("/v1/messages", VLLM, worker=True, gateway=True, note="Anthropic's, with its errors"),
-    Path("/v1/messages/count_tokens", VLLM, worker=True, gateway=True, note="Anthropic's; nothing is generated"),
-    Path("/v1/score", VLLM, worker=True, gateway=True, note="by embeddings, where the model has them"),
-    Path("/score", VLLM, worker=True, gateway=True, note="the same"),
-    Path("/v1/rerank", VLLM, worker=True, gateway=True, note="the same, ordered; Jina's and Cohere's"),
-    Path("/v2/rerank", VLLM, worker=True, gateway=True, note="the same"),
-    Path("/rerank", VLLM, worker=True, gateway=True, note="the same"),
-    Path("/classify", VLLM, worker=False, gateway=False, note="needs a model made for it"),
-    Path("/pooling", VLLM, worker=False, gateway=False, note="`/v1/embeddings`"),
+PATHS: tuple[ApiPath, ...] = (
+    ApiPath("/v1/chat/completions", BOTH, worker=True, gateway=True),
+    ApiPath("/v1/completions", BOTH, worker=True, gateway=True),
+    ApiPath("/v1/embeddings", BOTH, worker=True, gateway=True),
+    ApiPath("/v1/models", BOTH, worker=True, gateway=True, note="names, with `max_model_len` (null until it is known)"),
+    ApiPath("/v1/models/{name}", BOTH, worker=True, gateway=True),
+    ApiPath("/tokenize", VLLM, worker=True, gateway=True),
+    ApiPath("/detokenize", VLLM, worker=True, gateway=True),
+    ApiPath("/health", VLLM, worker=False, gateway=True, note="a worker has `/healthz` and `/readyz`"),
+    ApiPath("/version", VLLM, worker=True, gateway=True),
+    ApiPath("/metrics", VLLM, worker=True, gateway=False, note="a gateway's are on its admin port"),
+    ApiPath("/v1/responses", BOTH, worker=True, gateway=True, note="nothing is kept: no `previous_response_id`"),
+    ApiPath("/v1/messages", VLLM, worker=True, gateway=True, note="Anthropic's, with its errors"),
+    ApiPath("/v1/messages/count_tokens", VLLM, worker=True, gateway=True, note="Anthropic's; nothing is generated"),
+    ApiPath("/v1/score", VLLM, worker=True, gateway=True, note="by embeddings, where the model has them"),
+    ApiPath("/score", VLLM, worker=True, gateway=True, note="the same"),
+    ApiPath("/v1/rerank", VLLM, worker=True, gateway=True, note="the same, ordered; Jina's and Cohere's"),
+    ApiPath("/v2/rerank", VLLM, worker=True, gateway=True, note="the same"),
+    ApiPath("/rerank", VLLM, worker=True, gateway=True, note="the same"),
+    ApiPath("/classify", VLLM, worker=False, gateway=False, note="needs a model made for it"),
+    ApiPath("/pooling", VLLM, worker=False, gateway=False, note="`/v1/embeddings`"),
     _absent("/v2/embed", VLLM, "`/v1/embeddings`"),
     _absent("/generative_scoring", VLLM, "`/v1/completions` with `allowed_token_ids` and `logprobs`"),
     _absent("/v1/responses/{id}", BOTH, "nothing is kept"),
@@ -54,14 +54,14 @@ PATHS: tuple[Path, ...] = (
     _absent("/v1/completions/render", VLLM, "`/tokenize`"),
     _absent("/v1/realtime", BOTH, "models read and write text here"),
     _absent("/v1/audio/speech", OPENAI, "models read and write text here"),
-    Path("/v1/audio/transcriptions", BOTH, worker=False, gateway=False, note="models read and write text here"),
-    Path("/v1/audio/translations", BOTH, worker=False, gateway=False, note="models read and write text here"),
+    ApiPath("/v1/audio/transcriptions", BOTH, worker=False, gateway=False, note="models read and write text here"),
+    ApiPath("/v1/audio/translations", BOTH, worker=False, gateway=False, note="models read and write text here"),
     _absent("/v1/images/generations", OPENAI, "models read and write text here"),
     _absent("/v1/images/edits", OPENAI, "models read and write text here"),
     _absent("/v1/images/variations", OPENAI, "models read and write text here"),
     _absent("/v1/videos", OPENAI, "models read and write text here"),
-    Path("/v1/moderations", OPENAI, worker=False, gateway=False, note="a service's `filters`"),
-    Path("/v1/files", OPENAI, worker=False, gateway=False, note="nothing is kept"),
+    ApiPath("/v1/moderations", OPENAI, worker=False, gateway=False, note="a service's `filters`"),
+    ApiPath("/v1/files", OPENAI, worker=False, gateway=False, note="nothing is kept"),
     _absent("/v1/uploads", OPENAI, "nothing is kept"),
     _absent("/v1/vector_stores", OPENAI, "nothing is kept"),
     _absent("/v1/conversations", OPENAI, "nothing is kept; send the earlier items as `input`"),
@@ -71,10 +71,10 @@ PATHS: tuple[Path, ...] = (
     _absent("/v1/agents", OPENAI, "nothing is run for a model here"),
     _absent("/v1/evals", OPENAI, "`lm_eval` over `/v1/completions`"),
     _absent("/v1/organization/users", OPENAI, "Tenants, as objects of the cluster"),
-    Path("/v1/batches", OPENAI, worker=False, gateway=False, note="the class `offline`"),
-    Path("/v1/fine_tuning/jobs", OPENAI, worker=False, gateway=False, note="nothing is trained"),
-    Path("/load", VLLM, worker=False, gateway=False, note="`/metrics`"),
-    Path("/tokenizer_info", VLLM, worker=False, gateway=False),
+    ApiPath("/v1/batches", OPENAI, worker=False, gateway=False, note="the class `offline`"),
+    ApiPath("/v1/fine_tuning/jobs", OPENAI, worker=False, gateway=False, note="nothing is trained"),
+    ApiPath("/load", VLLM, worker=False, gateway=False, note="`/metrics`"),
+    ApiPath("/tokenizer_info", VLLM, worker=False, gateway=False),
     _absent("/ping", VLLM, "`/health`"),
     _absent("/invocations", VLLM, "the route itself"),
     _absent("/v1/load_lora_adapter", VLLM, "an InferenceService for each model"),

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class Route(StrEnum):
+class FieldRoute(StrEnum):
     """Whose body a field stands in."""
 
     CHAT = "/v1/chat/completions"
@@ -42,13 +42,13 @@ class Support(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class RequestField:
     """One field of some routes. `note`: of a refused field, why it is refused or what to send in its place, for docs
     and refusal. `neutral`: the values of a refused field that ask for nothing.
     """
 
     name: str
-    routes: tuple[Route, ...]
+    routes: tuple[FieldRoute, ...]
     apis: tuple[Api, ...]
     support: Support
     note: str
@@ -66,19 +66,19 @@ class Field:
         return f"`{self.name}` is not supported here: {self.note}. Leave it out{instead}."
 
 
-CHAT = (Route.CHAT,)
-COMPLETIONS = (Route.COMPLETIONS,)
-GENERATING = (Route.CHAT, Route.COMPLETIONS)
-EMBEDDINGS = (Route.EMBEDDINGS,)
-SCORE = (Route.SCORE,)
-RERANK = (Route.RERANK,)
-SCORING = (Route.SCORE, Route.RERANK)
-RESPONSES = (Route.RESPONSES,)
-MESSAGES = (Route.MESSAGES,)
-COUNT_TOKENS = (Route.COUNT_TOKENS,)
-COUNTED = (Route.MESSAGES, Route.COUNT_TOKENS)
-TOKENIZE = (Route.TOKENIZE,)
-DETOKENIZE = (Route.DETOKENIZE,)
+CHAT = (FieldRoute.CHAT,)
+COMPLETIONS = (FieldRoute.COMPLETIONS,)
+GENERATING = (FieldRoute.CHAT, FieldRoute.COMPLETIONS)
+EMBEDDINGS = (FieldRoute.EMBEDDINGS,)
+SCORE = (FieldRoute.SCORE,)
+RERANK = (FieldRoute.RERANK,)
+SCORING = (FieldRoute.SCORE, FieldRoute.RERANK)
+RESPONSES = (FieldRoute.RESPONSES,)
+MESSAGES = (FieldRoute.MESSAGES,)
+COUNT_TOKENS = (FieldRoute.COUNT_TOKENS,)
+COUNTED = (FieldRoute.MESSAGES, FieldRoute.COUNT_TOKENS)
+TOKENIZE = (FieldRoute.TOKENIZE,)
+DETOKENIZE = (FieldRoute.DETOKENIZE,)
 
 BOTH = (Api.OPENAI, Api.VLLM)
 OPENAI = (Api.OPENAI,)
@@ -86,16 +86,16 @@ VLLM = (Api.VLLM,)
 OLD_VLLM = (Api.OLD_VLLM,)
 
 
-def served(name: str, routes: tuple[Route, ...], apis: tuple[Api, ...], note: str) -> Field:
+def served(name: str, routes: tuple[FieldRoute, ...], apis: tuple[Api, ...], note: str) -> RequestField:
     """The answer follows it."""
-    return Field(name, routes, apis, Support.SERVED, note)
+    return RequestField(name, routes, apis, Support.SERVED, note)
 
 
-def ignored(name: str, routes: tuple[Route, ...], apis: tuple[Api, ...], note: str) -> Field:
+def ignored(name: str, routes: tuple[FieldRoute, ...], apis: tuple[Api, ...], note: str) -> RequestField:
     """It cannot change the answer."""
-    return Field(name, routes, apis, Support.IGNORED, note)
+    return RequestField(name, routes, apis, Support.IGNORED, note)
 
 
-def refused(name: str, routes: tuple[Route, ...], apis: tuple[Api, ...], note: str, *neutral: Any) -> Field:
+def refused(name: str, routes: tuple[FieldRoute, ...], apis: tuple[Api, ...], note: str, *neutral: Any) -> RequestField:
     """Only `neutral` values and null pass."""
-    return Field(name, routes, apis, Support.REFUSED, note, neutral)
+    return RequestField(name, routes, apis, Support.REFUSED, note, neutral)

@@ -5,13 +5,13 @@ from paceline_workers.server.openai.fields.row import (
     SCORE,
     SCORING,
     VLLM,
-    Field,
+    RequestField,
     ignored,
     refused,
     served,
 )
 
-SCORING_FIELDS: tuple[Field, ...] = (
+SCORING_FIELDS: tuple[RequestField, ...] = (
     served("model", SCORING, VLLM, "one of the names in `/v1/models`"),
     served(
         "text_1", SCORE, VLLM,

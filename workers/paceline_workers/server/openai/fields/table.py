@@ -8,10 +8,10 @@ from paceline_workers.server.openai.fields.generating import GENERATING_FIELDS
 from paceline_workers.server.openai.fields.messages import MESSAGES_FIELDS
 from paceline_workers.server.openai.fields.others import OTHER_FIELDS
 from paceline_workers.server.openai.fields.responses import RESPONSES_FIELDS
-from paceline_workers.server.openai.fields.row import Field, Route, Support
+from paceline_workers.server.openai.fields.row import FieldRoute, RequestField, Support
 from paceline_workers.server.openai.fields.scoring import SCORING_FIELDS
 
-FIELDS: tuple[Field, ...] = (
+FIELDS: tuple[RequestField, ...] = (
     *GENERATING_FIELDS,
     *OTHER_FIELDS,
     *SCORING_FIELDS,
@@ -19,7 +19,7 @@ FIELDS: tuple[Field, ...] = (
     *MESSAGES_FIELDS,
 )
 
-_OTHER_FORMS = frozenset({Route.RESPONSES, Route.MESSAGES})
+_OTHER_FORMS = frozenset({FieldRoute.RESPONSES, FieldRoute.MESSAGES})
 """Routes that ask for a chat in other words."""
 _REPORTS = frozenset({"stream_options", "return_prompt_text"})
 """Fields of a chat that ask for more to be told, and change no answer."""
@@ -51,10 +51,10 @@ _CHAT_DEFAULTS: Mapping[str, tuple[Any, ...]] = {
 }  # fmt: skip
 """What a chat's fields hold where they ask for nothing."""
 
-_ROWS: Mapping[tuple[str, str], Field] = {(route, row.name): row for row in FIELDS for route in row.routes}
+_ROWS: Mapping[tuple[str, str], RequestField] = {(route, row.name): row for row in FIELDS for route in row.routes}
 
 
-def field_of(route: str, name: str) -> Field | None:
+def field_of(route: str, name: str) -> RequestField | None:
     """The row of a field in a route's body, None if no API known here has it."""
     return _ROWS.get((route, name))
 
@@ -71,7 +71,7 @@ def refuse_unsupported(route: str, unread: Mapping[str, Any]) -> None:
 
 def _refuse_chats_own(name: str, value: Any) -> None:
     """Refuse a field of a chat where what is asked for is a chat, but in other words. Raises RequestError."""
-    row = field_of(Route.CHAT, name)
+    row = field_of(FieldRoute.CHAT, name)
     if row is None or row.support is Support.IGNORED or name in _REPORTS:
         return
     neutral = _CHAT_DEFAULTS.get(name, ()) if row.support is Support.SERVED else row.neutral
@@ -79,7 +79,7 @@ def _refuse_chats_own(name: str, value: Any) -> None:
         raise invalid(f"`{name}` is for /v1/chat/completions, and would not be followed here; leave it out.", name)
 
 
-def _neutral(row: Field, value: Any) -> bool:
+def _neutral(row: RequestField, value: Any) -> bool:
     return _among(value, row.neutral)
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType, to_builtins
 
-from paceline_workers.server.openai.answers import Kind, Shape, Usage
-from paceline_workers.server.openai.chat_answers import ChatChunk, ToolCall
+from paceline_workers.server.openai.answers import ObjectKind, ResponseShape, Usage
+from paceline_workers.server.openai.chat_answers import ChatChunk, ChatToolCall
 from paceline_workers.server.output import Piece
 
-RESPONSE = Kind("resp_", "response", "response")
+RESPONSE = ObjectKind("resp_", "response", "response")
 _REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """Why a response is incomplete."""
 _SKIPPED = 8
@@ -31,7 +31,7 @@ class ResponseAnswer:
 
     kind = RESPONSE
 
-    def __init__(self, shape: Shape, identity: str, created: int, told: Mapping[str, Any]) -> None:
+    def __init__(self, shape: ResponseShape, identity: str, created: int, told: Mapping[str, Any]) -> None:
         self.id = identity
         self.created = created
         self.model: str = told["model"]
@@ -154,7 +154,7 @@ class ResponseAnswer:
         self._items.append(item)
         return events
 
-    def _called(self, call: ToolCall) -> list[Event]:
+    def _called(self, call: ChatToolCall) -> list[Event]:
         """A call, which comes whole."""
         name, arguments = call.function.name, call.function.arguments
         own = {"id": self._name("fc"), "type": "function_call", "call_id": call.id, "name": name}

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from paceline_core.errors import RequestError
-from paceline_workers.server.openai.answers import Shape, WritingShape
-from paceline_workers.server.openai.chats import Form, chat
-from paceline_workers.server.openai.jobs import Asked, Job
+from paceline_workers.server.openai.answers import ResponseShape, WritingShape
+from paceline_workers.server.openai.chats import AnswerFormat, chat
+from paceline_workers.server.openai.jobs import GenerationJob, JobInput
 from paceline_workers.server.openai.refusals import refusal
 from paceline_workers.server.openai.requests import ChatRequest, parse
 from paceline_workers.server.openai.responses.answer import RESPONSE, ResponseAnswer
@@ -32,7 +32,7 @@ _WITHIN = frozenset({"", ".role", ".content"})
 """Parts of a turn that an item has by the same names."""
 
 
-async def responses_job(model: ServedModel, asked: Asked) -> Job:
+async def responses_job(model: ServedModel, asked: JobInput) -> GenerationJob:
     """A job from the body of `/v1/responses`. Raises RequestError."""
     body, resume = split(asked.body, asked.caller.resume)
     request = parse(ResponsesRequest, body)
@@ -43,7 +43,7 @@ async def responses_job(model: ServedModel, asked: Asked) -> Job:
             model.known(request.model)
             made, asked = await fitted(model, made, asked)
         told = _told(request, asked.started.defaults)
-        return await chat(model, made, asked, resume, Form(RESPONSE, partial(_answer, told), "input"))
+        return await chat(model, made, asked, resume, AnswerFormat(RESPONSE, partial(_answer, told), "input"))
 
 
 def chat_of(body: dict[str, Any], sent: bytes) -> ChatRequest:
@@ -81,7 +81,7 @@ def _named(path: str, names: Mapping[str, str], places: Callable[[], Sequence[st
     return names[field] + path.removeprefix(field) if field in names else path
 
 
-def _answer(told: Mapping[str, Any], shape: Shape, identity: str, created: int, _prompt: int) -> WritingShape:
+def _answer(told: Mapping[str, Any], shape: ResponseShape, identity: str, created: int, _prompt: int) -> WritingShape:
     return ResponseAnswer(shape, identity, created, told)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, PlainValidator
 
 from paceline_workers.server.openai.body import Body, invalid
-from paceline_workers.server.openai.fields import Route
+from paceline_workers.server.openai.fields import FieldRoute
 from paceline_workers.server.openai.messages import MESSAGES_LIMIT
 from paceline_workers.server.openai.prompt_fields import Effort
 from paceline_workers.server.openai.prompt_logprobs import MOST
@@ -41,7 +41,7 @@ class FunctionTool(Body):
         return {"type": "function", "function": {name: value for name, value in own.items() if value is not None}}
 
 
-class Reasoning(Body):
+class ReasoningConfig(Body):
     """How much the model is to think. `summary` is harmless: none is made."""
 
     effort: Effort | None = None
@@ -57,7 +57,7 @@ def _format(value: Any) -> dict[str, Any]:
     )
 
 
-class Text(Body):
+class TextConfig(Body):
     """What the answer's text must be."""
 
     format: Annotated[dict[str, Any], PlainValidator(_format)] | None = None
@@ -102,15 +102,15 @@ def _short(value: Any, most: int) -> bool:
 class ResponsesRequest(Body):
     """`POST /v1/responses`."""
 
-    route: ClassVar[str] = Route.RESPONSES
+    route: ClassVar[str] = FieldRoute.RESPONSES
 
     model: str
     input: Annotated[str | list[Any], PlainValidator(_input)]
     instructions: str | None = None
     stream: bool = False
     max_output_tokens: int | None = Field(default=None, ge=1)
-    text: Text = Text()
-    reasoning: Reasoning = Reasoning()
+    text: TextConfig = TextConfig()
+    reasoning: ReasoningConfig = ReasoningConfig()
     tools: list[FunctionTool] = Field(default=[], max_length=TOOLS_LIMIT)
     tool_choice: Annotated[Any, BeforeValidator(_choice)] = "auto"
     parallel_tool_calls: bool = True

@@ -12,9 +12,9 @@ behind another prompt.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paceline_workers.server.openai.jobs import Asked
+from paceline_workers.server.openai.jobs import JobInput
 from paceline_workers.server.openai.lengths import most_counted
-from paceline_workers.server.openai.messages import Message
+from paceline_workers.server.openai.messages import ChatMessage
 from paceline_workers.server.openai.requests import ChatRequest
 from paceline_workers.server.openai.served import ServedModel
 
@@ -39,7 +39,7 @@ def droppable(roles: Sequence[str]) -> list[list[int]]:
     return [group for group in groups if group is not newest]
 
 
-async def fitted(model: ServedModel, request: ChatRequest, asked: Asked) -> tuple[ChatRequest, Asked]:
+async def fitted(model: ServedModel, request: ChatRequest, asked: JobInput) -> tuple[ChatRequest, JobInput]:
     """The chat without as many of its oldest turns as must go; the gateway's keys are those of the whole one.
 
     Raises RequestError.
@@ -60,12 +60,12 @@ async def fitted(model: ServedModel, request: ChatRequest, asked: Asked) -> tupl
     return kept, replace(asked, caller=replace(asked.caller, prefix=None))
 
 
-def _without(messages: list[Message], groups: Sequence[Sequence[int]]) -> list[Message]:
+def _without(messages: list[ChatMessage], groups: Sequence[Sequence[int]]) -> list[ChatMessage]:
     gone = {place for group in groups for place in group}
     return [message for place, message in enumerate(messages) if place not in gone]
 
 
-async def _fits(model: ServedModel, request: ChatRequest, messages: list[Message], asked: Asked) -> bool:
+async def _fits(model: ServedModel, request: ChatRequest, messages: list[ChatMessage], asked: JobInput) -> bool:
     """Whether the context has room for these turns and for the answer; a text far too long for it is not encoded."""
     if len(asked.body) > _LONG:
         await asked.turn()
