@@ -91,13 +91,13 @@ layers:
 	$(BIN)/lint-imports
 
 generated:
-	$(BIN)/python -m paceline_core.generate --check
+	$(BIN)/python -m tools.codegen --check
 	$(BIN)/python -m tools.dashboards --check
 	$(BIN)/python -m tools.api_fields --check
 
 generate: ## Write CRDs, reference pages, tables, dashboards and alerts anew
 	@scripts/venv.sh dev
-	@$(BIN)/python -m paceline_core.generate
+	@$(BIN)/python -m tools.codegen
 	@$(BIN)/python -m tools.dashboards
 	@$(BIN)/python -m tools.api_fields
 

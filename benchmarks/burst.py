@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from benchmarks.harness import ROOT, Bar, Measured, Row, main
 
-from paceline_cli.bench.observe import LATENESS_LIMIT
+from paceline_cli.bench.observation import LATENESS_LIMIT
 from paceline_cli.bench.report import SEND_LATENESS_LIMIT_S
 
 MANIFEST = ROOT / "examples" / "burst.yaml"

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from benchmarks.harness import Measured, Row, main, median_row
 
-from paceline_planner.dtypes import Dtype
+from paceline_planner.hardware import Dtype
 from paceline_planner.shapes import ModelShape
-from paceline_workers.engine.memory.copies import Copy, CopyKind
-from paceline_workers.engine.memory.sight import ALL
+from paceline_workers.engine.kv_cache.attention_window import ALL
+from paceline_workers.engine.kv_cache.offload import Copy, CopyKind
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.batch import Batch
 from paceline_workers.engine.scheduling import Chunk, Request, StepPlan

@@ -14,7 +14,7 @@ import torch
 from benchmarks.harness import Bar, Measured, Row, main
 from torch import Tensor
 
-from paceline_workers.engine.model.products import Linear, LinearFactory
+from paceline_workers.engine.backends.cpu.linear import Linear, LinearFactory
 
 SHAPES = ((4096, 768), (1280, 768), (768, 2048), (32000, 768))
 """[out, in]: gate and up, query key value, down, output matrix."""

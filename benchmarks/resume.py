@@ -36,7 +36,7 @@ from tokenizers import Tokenizer
 from paceline_core.auth import new_signing_key
 from paceline_core.kube import Endpoint
 from paceline_core.wire import StepTime
-from paceline_gateway.requests.life import RequestMachine
+from paceline_gateway.request.machine import RequestMachine
 from paceline_gateway.routing.worker import STEP_TOKENS
 from paceline_workers import demo
 

@@ -17,9 +17,9 @@ from benchmarks.harness import Bar, Measured, Row, main, median_row, rotated
 from tests.engine.driver import Driver, load
 
 from paceline_workers import demo
-from paceline_workers.engine.backend import Backend
+from paceline_workers.engine.backends.base import Backend
 from paceline_workers.messages import Sampling
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 TYPES: tuple[Literal["fp32", "bf16"], ...] = ("fp32", "bf16")
 TEMPERATURES = (0.0, 0.8)

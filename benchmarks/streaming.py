@@ -23,7 +23,7 @@ from prometheus_client import generate_latest
 from tests.worker.processes import EMULATED_H100, WorkerProcess, worker_process
 
 from paceline_core.registry import METRICS, Kind
-from paceline_core.telemetry import Metrics, text
+from paceline_core.telemetry import Metrics, exposition
 
 STREAMS, TOKENS, PACE_S = 32, 400, 0.0067
 ROUNDS, QUICK_ROUNDS = 7, 2
@@ -138,7 +138,7 @@ def _scrape() -> Row:
     for row in METRICS.values():
         if row.owner == "worker" and row.kind is Kind.HISTOGRAM:
             metrics.histogram(row.name, *row.labels).observe(0.1)
-    ours = [_milliseconds(lambda: text.page(metrics.families())) for _ in range(SCRAPES)]
+    ours = [_milliseconds(lambda: exposition.page(metrics.families())) for _ in range(SCRAPES)]
     theirs = [_milliseconds(lambda: generate_latest(metrics.registry)) for _ in range(SCRAPES)]
     return Row("a scrape of every histogram once", median(ours), "ms", peer=median(theirs), bar=Bar(5))
 

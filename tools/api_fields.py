@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from paceline_workers.server.openai.fields import FIELDS, Api, FieldRoute, RequestField
-from paceline_workers.server.openai.fields.paths import PATHS
-from paceline_workers.server.openai.fields.row import (
+from paceline_workers.server.openai.fields.field import (
     CHAT,
     COMPLETIONS,
     COUNT_TOKENS,
@@ -25,6 +24,7 @@ from paceline_workers.server.openai.fields.row import (
     SCORE,
     TOKENIZE,
 )
+from paceline_workers.server.openai.fields.table import PATHS
 
 PAGE = "docs/api.md"
 _ON: Mapping[tuple[FieldRoute, ...], str] = {

@@ -2,6 +2,8 @@
 
 SIGTERM ends it at once: nothing it does needs draining. What was learned is stored and the lease given back, so that
 the next one starts where this one stopped.
+
+The autoscaler's own port: health, metrics, and the decisions with all that led to them.
 """
 
 import asyncio
@@ -9,27 +11,67 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import httpx
+from fastapi import FastAPI, Query, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
-from paceline_autoscaler.actuator import ScaleWriter
 from paceline_autoscaler.config import AutoscalerConfig
-from paceline_autoscaler.ended_workers import EndedWorkers
-from paceline_autoscaler.ledger import DecisionLog
-from paceline_autoscaler.loop import Autoscaler, Signals
-from paceline_autoscaler.measures import AttainmentPoller
-from paceline_autoscaler.now import unix_clock
-from paceline_autoscaler.server import make_app
+from paceline_autoscaler.controller import Autoscaler, Signals
+from paceline_autoscaler.metrics_source import MetricsSource, PrometheusSource, ScrapeSource
+from paceline_autoscaler.output.decision_log import KEPT, DecisionLog, entry_json
+from paceline_autoscaler.output.scale_writer import ScaleWriter
+from paceline_autoscaler.output.worker_events import EndedWorkers
+from paceline_autoscaler.service_scaler import ScalerDeps
 from paceline_autoscaler.signals import GatewayDemand, StreamClient, WorkerLoads, stream_client
-from paceline_autoscaler.signals.workers import SILENCE_S
-from paceline_autoscaler.source import MetricsSource, PrometheusSource, ScrapeSource
-from paceline_autoscaler.subject import ScalerDeps
+from paceline_autoscaler.signals.attainment import AttainmentPoller
+from paceline_autoscaler.signals.live import LOAD_SILENCE_S
+from paceline_autoscaler.types import unix_clock
 from paceline_core.auth import Signer
 from paceline_core.clock import Clock
 from paceline_core.kube import Cluster
-from paceline_core.serving import admin_server
-from paceline_core.tasks import first
+from paceline_core.process import admin_server, first
 from paceline_core.telemetry import Metrics, get_logger
+
+STUCK_S = 60.0
+
+
+def make_app(autoscaler: Autoscaler, desk: ScalerDeps) -> FastAPI:
+    """`/healthz`: passes go on; `/readyz`: services and workers are known; `/debug/decisions`: newest first."""
+    app = FastAPI(openapi_url=None)
+
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        idle = desk.clock.monotonic() - autoscaler.passed_at
+        alive = idle < STUCK_S
+        return PlainTextResponse("ok" if alive else f"no pass for {idle:.0f} s", 200 if alive else 503)
+
+    @app.get("/readyz")
+    async def readyz() -> Response:
+        ready = autoscaler.ready
+        return PlainTextResponse("ok" if ready else "services and workers are not listed", 200 if ready else 503)
+
+    @app.get("/metrics")
+    async def metrics(request: Request) -> Response:
+        body, content_type = desk.metrics.exposition(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type})
+
+    @app.get("/debug/decisions")
+    async def decisions(
+        service: Annotated[str | None, Query(max_length=320)] = None,
+        limit: Annotated[int, Query(ge=1, le=KEPT)] = 50,
+    ) -> Response:
+        lines = b",".join(entry_json(entry) for entry in desk.ledger.recent(service, limit))
+        return Response(b"[" + lines + b"]", media_type="application/json")
+
+    app.add_exception_handler(404, _not_found)
+    return app
+
+
+async def _not_found(_: Request, __: Exception) -> Response:
+    return JSONResponse({"error": "no such route; there are /healthz, /readyz, /metrics, /debug/decisions"}, 404)
+
 
 SCRAPE_LIMIT_S = 2.0
 MEASURE_S = 5.0
@@ -64,7 +106,7 @@ async def assembled(config: AutoscalerConfig, site: AutoscalerDeps) -> AsyncIter
         ScaleWriter(site.cluster, metrics), DecisionLog(config.ledger), metrics, site.clock, unix_clock(site.clock)
     )
     timeout = httpx.Timeout(SCRAPE_LIMIT_S)
-    async with stream_client(SILENCE_S) as streams, httpx.AsyncClient(timeout=timeout, trust_env=False) as scrapes:
+    async with stream_client(LOAD_SILENCE_S) as streams, httpx.AsyncClient(timeout=timeout, trust_env=False) as scrapes:
         link = StreamClient(streams, site.signer, site.clock)
         gateways = GatewayDemand(config.gateways, link, desk.now, bell.set)
         source = _source(config, scrapes, gateways, site.clock)

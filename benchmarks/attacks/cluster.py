@@ -13,11 +13,10 @@ from benchmarks.attacks.case import Model
 from benchmarks.gateway.cluster import SOCKET
 from tests.gateway import manifests
 
-from paceline_cli.supervisor.api import make_app
-from paceline_cli.supervisor.server import serving
-from paceline_cli.supervisor.store import ObjectStore
 from paceline_core.clock import SystemClock
 from paceline_core.kube import Endpoint, ObjectKey, ServiceEndpoints
+from paceline_local.apiserver import ObjectStore
+from paceline_local.apiserver.api import make_app, serving
 
 NOTHING = {"outputTokensPerMinute": 0, "inputTokensPerMinute": 0, "requestsPerMinute": 0}
 TENANTS = {"neighbour": {}, "guest": {}, "zero": NOTHING}

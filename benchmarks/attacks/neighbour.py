@@ -17,7 +17,7 @@ import uvloop
 from benchmarks.attacks.case import Model
 
 from paceline_workers import demo
-from paceline_workers.engine.emulated import Vocabulary
+from paceline_workers.engine.backends.emulated import Vocabulary
 
 STREAMS = 3
 TOKENS = {Model.EMULATED: 4000, Model.REAL: 1900}

@@ -8,10 +8,10 @@ from typing import Any, cast
 from benchmarks.engine.lines import Generate, Run, Stamp, run, serve
 
 from paceline_workers.config import EngineConfig
+from paceline_workers.engine.backends.cpu.backend import CpuBackend
 from paceline_workers.engine.channel import Channel
 from paceline_workers.engine.loop import EngineLoop
 from paceline_workers.engine.timer import SystemTimer
-from paceline_workers.engine.torch_cpu import CpuBackend
 from paceline_workers.messages import Abort, FromEngine, Sampling, Submit, Tokens
 
 ENGINE: dict[str, Any] = {"step_tokens": 2048, "max_seqs": 64, "kv_pages": 1024, "batch_window_s": {}}

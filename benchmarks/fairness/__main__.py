@@ -34,9 +34,9 @@ from benchmarks.scheduling.simulation import Machine
 from benchmarks.scheduling.traces import BLOCK, Call, azure, mooncake
 
 from paceline_core.registry.enums import RequestClass
-from paceline_gateway.queues.ticket import OUTPUT_WEIGHT
-from paceline_gateway.routing.policy import RoutingRequest
-from paceline_gateway.routing.prefix_keys import prefix_keys
+from paceline_gateway.queueing.queued_request import OUTPUT_WEIGHT
+from paceline_gateway.routing.policies import RoutingRequest
+from paceline_gateway.routing.prefix import prefix_keys
 
 WORKERS = 4
 SEQUENCES = 32

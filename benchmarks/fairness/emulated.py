@@ -29,7 +29,7 @@ from paceline_core.auth import new_signing_key
 from paceline_core.kube import Endpoint
 from paceline_core.registry.enums import RequestClass
 from paceline_core.telemetry import BackgroundWriter
-from paceline_gateway.telemetry.process import LogSinks
+from paceline_gateway.telemetry.metrics import LogSinks
 
 WORKERS, SLOTS = 2, 48
 SPELL_S, QUICK_SPELL_S = 25.0, 10.0

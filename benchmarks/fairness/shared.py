@@ -29,7 +29,7 @@ from tests.gateway.worker_double import Script, WorkerDouble
 from paceline_core.auth import new_signing_key
 from paceline_core.clock import SystemClock
 from paceline_gateway.config import Quota
-from paceline_gateway.quota.nouns import SIZE
+from paceline_gateway.quota.types import SIZE
 
 GATEWAYS = 3
 TENANTS = 50

@@ -11,8 +11,8 @@ from benchmarks.routing.simulation import Engine, Front, Job, Simulation, Way
 from benchmarks.scheduling.simulation import Machine
 from benchmarks.scheduling.traces import Call
 
-from paceline_gateway.queues.dispatcher import Dispatcher, QueueLimits
-from paceline_gateway.queues.ticket import OUTPUT_WEIGHT, QueuedRequest
+from paceline_gateway.queueing.dispatcher import Dispatcher, QueueLimits
+from paceline_gateway.queueing.queued_request import OUTPUT_WEIGHT, QueuedRequest
 
 HOLD_S = 3600.0
 _CAPS = QueueLimits(held=1 << 30, size=1 << 60)

@@ -11,11 +11,10 @@ from typing import Any
 
 from tests.gateway import manifests
 
-from paceline_cli.supervisor.api import make_app
-from paceline_cli.supervisor.server import serving
-from paceline_cli.supervisor.store import ObjectStore
 from paceline_core.clock import SystemClock
 from paceline_core.kube import Endpoint, ObjectKey, ServiceEndpoints
+from paceline_local.apiserver import ObjectStore
+from paceline_local.apiserver.api import make_app, serving
 
 SOCKET = "supervisor.sock"
 AMPLE: dict[str, Any] = {

@@ -18,16 +18,15 @@ from torch import Tensor
 from paceline_kernels.paging import Sequences
 from paceline_kernels.sample.launch import Scratch, sample
 from paceline_kernels.sample.state import SampleOutput, SamplerState, SamplingParams
-from paceline_planner.dtypes import Dtype
+from paceline_planner.hardware import Dtype
 from paceline_planner.shapes import ModelShape
-from paceline_workers.engine.gpu.cache import GpuCache
-from paceline_workers.engine.gpu.decoder import GpuDecoder, Step
-from paceline_workers.engine.gpu.device import opened
-from paceline_workers.engine.memory.sight import AttentionWindow
+from paceline_workers.engine.backends.cpu.linear import LinearFactory
+from paceline_workers.engine.backends.gpu.cache import GpuCache
+from paceline_workers.engine.backends.gpu.decoder import GpuDecoder, Step
+from paceline_workers.engine.backends.gpu.device import opened
+from paceline_workers.engine.kv_cache.attention_window import AttentionWindow
 from paceline_workers.engine.model import decoder
-from paceline_workers.engine.model.config import ModelConfig
-from paceline_workers.engine.model.generation import Generation
-from paceline_workers.engine.model.products import LinearFactory
+from paceline_workers.engine.model.config import Generation, ModelConfig
 from paceline_workers.engine.model.rope import Rope
 from paceline_workers.engine.model.weights import Weights
 

@@ -20,10 +20,10 @@ from benchmarks.reconcile.population import LABEL, REPLICAS, namespaces, service
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Conflict
 from paceline_core.kube import Listed, ObjectKey, Upserted
-from paceline_core.kube.api.credentials import Access
-from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import KubeClient
-from paceline_core.kube.api.watch import WatchOptions, watch_all
+from paceline_core.kube.client.client import KubeClient
+from paceline_core.kube.client.credentials import Access
+from paceline_core.kube.client.resource import RESOURCES
+from paceline_core.kube.client.watch import WatchOptions, watch_all
 from paceline_core.kube.cluster import Manifest, WatchEvent
 
 AT_ONCE = 16

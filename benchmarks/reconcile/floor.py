@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from benchmarks.reconcile.population import service
 
 from paceline_core.clock import SystemClock, rfc3339
-from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import KubeClient
+from paceline_core.kube.client.client import KubeClient
+from paceline_core.kube.client.resource import RESOURCES
 from paceline_core.kube.cluster import Manifest
-from paceline_operator.nouns import Apply, NamespaceView, ReconcileInput, Settings
 from paceline_operator.plans import observe_child, plan_namespace, plan_service
+from paceline_operator.plans.types import Apply, NamespaceView, ReconcileInput, Settings
 
 NAME, NAMESPACE, UID = "floor-name", "floor-namespace", "00000000-0000-0000-0000-00000000f100"
 SETTINGS = Settings("paceline-system", "localhost/paceline:bench", "http://paceline-gateway.paceline-system.svc/v1")

@@ -9,9 +9,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from paceline_gateway.routing.pace import ShortestTTFT
-from paceline_gateway.routing.policy import Candidate, RoutingPolicy, RoutingRequest, Selection
-from paceline_gateway.routing.rendezvous import weight
+from paceline_gateway.routing.policies import Candidate, RoutingPolicy, RoutingRequest, Selection, ShortestTTFT, weight
 
 Name = Literal["pace", "prefix", "least_kv", "power_of_two", "least_requests", "random", "round_robin"]
 BOUND = 1.25

@@ -22,11 +22,11 @@ from benchmarks.scheduling.traces import BLOCK, Call
 from paceline_core.kube import Endpoint
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import KVLoad, LoadReport, PrefixKeys, WorkerState
-from paceline_gateway.routing.fleet import WorkerPool
-from paceline_gateway.routing.policy import RoutingRequest
-from paceline_gateway.routing.prefix_keys import prefix_keys
+from paceline_gateway.routing.policies import RoutingRequest
+from paceline_gateway.routing.prefix import prefix_keys
 from paceline_gateway.routing.worker import RAMP_S, Worker
-from paceline_workers.engine.memory.kv import KVCacheManager
+from paceline_gateway.routing.worker_pool import WorkerPool
+from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.scheduling import (
     Request,
     SampledToken,
@@ -35,9 +35,9 @@ from paceline_workers.engine.scheduling import (
     StepPlan,
     WeightedShares,
 )
-from paceline_workers.engine.scheduling.forecast import Forecast
-from paceline_workers.engine.scheduling.victim import cheapest
-from paceline_workers.server.prefixes import PrefixLog, PrefixReader
+from paceline_workers.engine.scheduling.length_forecast import Forecast
+from paceline_workers.engine.scheduling.preemption import cheapest
+from paceline_workers.server.load_report import PrefixLog, PrefixReader
 
 REPORT_S = 0.25
 LOOKAHEAD_S = 0.5

@@ -18,9 +18,9 @@ import numpy as np
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers import demo
-from paceline_workers.engine.memory.kv import KVCacheManager
+from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.sampling import Sampler
-from paceline_workers.engine.sampling.matching import Grammars
+from paceline_workers.engine.sampling.grammar_matcher import Grammars
 from paceline_workers.engine.scheduling import Request, SampledToken, Scheduler, SchedulerLimits, StepPlan
 from paceline_workers.messages import Sampling
 

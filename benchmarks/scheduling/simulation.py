@@ -9,8 +9,8 @@ from benchmarks.scheduling.traces import Call
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_planner import hardware, memory, shapes, steptime
-from paceline_planner.caps import Caps
-from paceline_workers.engine.memory.kv import KVCacheManager
+from paceline_planner.steptime import Caps
+from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.scheduling import (
     ClassPolicy,
     Request,
@@ -20,8 +20,8 @@ from paceline_workers.engine.scheduling import (
     StepPlan,
     WeightedShares,
 )
-from paceline_workers.engine.scheduling.forecast import Forecast
-from paceline_workers.engine.scheduling.victim import Choice, VictimCandidate, cheapest
+from paceline_workers.engine.scheduling.length_forecast import Forecast
+from paceline_workers.engine.scheduling.preemption import Choice, VictimCandidate, cheapest
 from paceline_workers.messages import Sampling
 
 END, WORD = 1, 2

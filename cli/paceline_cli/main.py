@@ -14,30 +14,30 @@ from typing import Annotated, Any, ClassVar
 import typer
 from typer.core import TyperGroup
 
-from paceline_cli.failures import LEVEL_VARIABLE, explain
+from paceline_cli.errors import LEVEL_VARIABLE, explain
 from paceline_core import __version__
 from paceline_core.errors import InvalidInput
 
 COMMANDS = {
-    "up": "paceline_cli.commands.up",
+    "up": "paceline_cli.commands.local.up",
     "lint": "paceline_cli.commands.lint",
-    "status": "paceline_cli.commands.status",
-    "top": "paceline_cli.commands.top",
-    "why": "paceline_cli.commands.why",
-    "keys": "paceline_cli.commands.keys",
-    "usage": "paceline_cli.commands.usage",
+    "status": "paceline_cli.commands.local.status",
+    "top": "paceline_cli.commands.local.top",
+    "why": "paceline_cli.commands.local.why",
+    "keys": "paceline_cli.commands.local.keys",
+    "usage": "paceline_cli.commands.local.usage",
     "bench": "paceline_cli.bench.command",
     "version": "paceline_cli.commands.version",
 }
 CLUSTER_COMMANDS = {
-    "status": "paceline_cli.cluster.commands.status:app",
-    "top": "paceline_cli.cluster.commands.top:app",
-    "why": "paceline_cli.cluster.commands.why:app",
-    "pause": "paceline_cli.cluster.commands.pause:pause_app",
-    "resume": "paceline_cli.cluster.commands.pause:resume_app",
-    "keys": "paceline_cli.cluster.commands.keys:app",
-    "usage": "paceline_cli.cluster.commands.usage:app",
-    "bundle": "paceline_cli.cluster.commands.bundle:app",
+    "status": "paceline_cli.commands.kube.status:app",
+    "top": "paceline_cli.commands.kube.top:app",
+    "why": "paceline_cli.commands.kube.why:app",
+    "pause": "paceline_cli.commands.kube.pause:pause_app",
+    "resume": "paceline_cli.commands.kube.pause:resume_app",
+    "keys": "paceline_cli.commands.kube.keys:app",
+    "usage": "paceline_cli.commands.kube.usage:app",
+    "bundle": "paceline_cli.commands.kube.bundle:app",
     "version": "paceline_cli.commands.version",
 }
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from paceline_core.errors import InvalidInput
-from paceline_core.objects.problems import did_you_mean
+from paceline_core.objects.field_errors import did_you_mean
 
 ORIGIN_PATTERN = r"^(\*|[a-z][a-z0-9+.-]*://[^/\sA-Z@?#,]+)$"
 """A page's origin as browsers send it, in small letters, be it an extension's; or `*` for every one."""

@@ -15,7 +15,7 @@ import yaml
 
 from paceline_core.errors import InvalidInput
 from paceline_core.objects import KINDS, AcceleratorProfile, AnyObject, FieldError, ManifestError, validate
-from paceline_core.words import truncate
+from paceline_core.units import truncate
 from paceline_core.yaml_loader import JSONLoader
 
 FILE_LIMIT: Final = 4 << 20

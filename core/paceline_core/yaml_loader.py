@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from paceline_core.words import truncate
+from paceline_core.units import truncate
 
 MOST_VALUES: Final = 100_000
 """Of one document."""

@@ -13,19 +13,17 @@ from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
 from paceline_core.objects.tenant import Tenant
 from paceline_core.registry import RequestClass
 from paceline_core.telemetry import Metrics
-from paceline_gateway.desk import ServiceState
-from paceline_gateway.quota.nouns import QuotaUsage
-from paceline_gateway.requests.nouns import RequestRecord
-from paceline_gateway.routing.directory import NOTHING, ConfigSnapshot
+from paceline_gateway.quota.types import QuotaUsage
+from paceline_gateway.request.types import RequestRecord
+from paceline_gateway.routing.config_snapshot import NOTHING, ConfigSnapshot
 from paceline_gateway.routing.worker import Worker
-from paceline_gateway.telemetry.tenants import TenantSeries
-from paceline_gateway.telemetry.usage import UsageSeries
-from paceline_gateway.usage import exposure
-from paceline_gateway.usage.cost import Part, PricedReplica, cost_of
-from paceline_gateway.usage.entries import read_usage
-from paceline_gateway.usage.exposure import BudgetExposure
+from paceline_gateway.services.service_state import ServiceState
+from paceline_gateway.telemetry.metrics import TenantSeries, UsageSeries
+from paceline_gateway.usage import cost
+from paceline_gateway.usage.cost import BudgetExposure, Part, PricedReplica, cost_of
 from paceline_gateway.usage.ledger import UsageLedger
-from paceline_gateway.usage.nouns import StoredUsage, UsageAmount
+from paceline_gateway.usage.status_entries import read_usage
+from paceline_gateway.usage.types import StoredUsage, UsageAmount
 from paceline_planner.cost import pool_price
 
 Earlier = Sequence[tuple[Worker, int]]
@@ -58,7 +56,7 @@ class Billing:
             return None
         replica = None if tenant.monthly_dollars is None else self._any_replica(desk, picture)
         expected, at_most = (_spent([(replica, use.output_tokens)], use, 0) for use in (need, most))
-        return exposure.reserve(self.ledger, self.exposure, request, tenant, expected, at_most, gateways)
+        return cost.reserve(self.ledger, self.exposure, request, tenant, expected, at_most, gateways)
 
     def exhausted(self, tenant: ResolvedTenant, least: QuotaUsage) -> RequestError | None:
         """Why not even so small a request fits into a tenant's month; None where it does."""

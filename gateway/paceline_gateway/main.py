@@ -3,7 +3,7 @@
 Exit status: 0 after a drain, 2 when the configuration or a port is wrong, 1 on anything else; one line says why.
 """
 
-import paceline_core.early_end  # noqa: F401 - for its effect, before the seconds of imports
+import paceline_core.process  # noqa: F401 - for its effect, before the seconds of imports
 
 # isort: split
 import asyncio
@@ -22,8 +22,8 @@ from paceline_core.kube.connect import connect
 from paceline_core.telemetry import BackgroundWriter, configure, get_logger
 from paceline_gateway.config import GatewayConfig
 from paceline_gateway.process import GatewayProcess, ListenSockets
-from paceline_gateway.telemetry.process import LogSinks
-from paceline_gateway.telemetry.tracing import tracing
+from paceline_gateway.telemetry.metrics import LogSinks
+from paceline_gateway.telemetry.trace import tracing
 
 _log = get_logger(__name__)
 SIGNALS = (signal.SIGTERM, signal.SIGINT)

@@ -17,26 +17,24 @@ from paceline_core.auth.internal_token import GATEWAY_AUDIENCE
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import Cluster, Namespaces
-from paceline_core.listening import bind
-from paceline_core.serving import admin_server
-from paceline_core.tasks import first
+from paceline_core.process import admin_server, bind, first
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_gateway.admin.app import AdminDeps, create_admin
 from paceline_gateway.admin.control import AdminControl, LogLevelOverride
-from paceline_gateway.checkpoint import UsageWriter
+from paceline_gateway.api.handlers import PublicApi
 from paceline_gateway.config import GatewayConfig
-from paceline_gateway.floor import GatewayDeps, RequestManager
-from paceline_gateway.gateway import PublicApi
+from paceline_gateway.drain import DrainStage, DrainState
 from paceline_gateway.http.cors import CorsPolicy
 from paceline_gateway.http.server import Server
-from paceline_gateway.leaving import DrainStage, DrainState
-from paceline_gateway.loads import LoadReportStreams
-from paceline_gateway.queues.common import SharedFairness
-from paceline_gateway.routing.pace import ShortestTTFT
-from paceline_gateway.stores.sharing import QuotaDeps, counters
-from paceline_gateway.telemetry.access import AccessLog
-from paceline_gateway.telemetry.process import LogSinks, ProcessMetrics
-from paceline_gateway.watch import ClusterWatcher
+from paceline_gateway.proxy.request_manager import GatewayDeps, RequestManager
+from paceline_gateway.queueing.shared_fairness import SharedFairness
+from paceline_gateway.quota_store.factory import QuotaDeps, counters
+from paceline_gateway.routing.policies import ShortestTTFT
+from paceline_gateway.services.cluster_watch import ClusterWatcher
+from paceline_gateway.services.load_reports import LoadReportStreams
+from paceline_gateway.telemetry.access_log import AccessLog
+from paceline_gateway.telemetry.metrics import LogSinks, ProcessMetrics
+from paceline_gateway.usage_writer import UsageWriter
 
 SWEEP_S = 0.25
 POLL_S = 0.05

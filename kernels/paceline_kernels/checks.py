@@ -1,4 +1,7 @@
-"""What every launch asks of its tensors before it hands their addresses to a kernel: shape, and no gaps."""
+"""What every launch asks of its tensors before it hands their addresses to a kernel: shape, and no gaps.
+
+Sizes of grids and blocks. Triton's own functions wrap and unwrap each number when the host calls them.
+"""
 
 import torch
 from torch import Tensor
@@ -30,3 +33,13 @@ def expect_pages(pages: Pages) -> None:
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     return len(shape) == len(wanted) and all(want in (-1, size) for size, want in zip(shape, wanted, strict=True))
+
+
+def ceil_div(size: int, part: int) -> int:
+    """How many parts hold it."""
+    return -(-size // part)
+
+
+def power_of_2(size: int) -> int:
+    """The least one that is not below it."""
+    return 1 << max(size - 1, 0).bit_length()

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from paceline_core.config import Config, Listen
 from paceline_core.kube.connect import ClusterConfig
-from paceline_operator.nouns import Settings
+from paceline_operator.plans.types import Settings
 
 
 class WorkerPodConfig(Config):

@@ -26,12 +26,11 @@ import aiohttp
 import kopf
 
 from paceline_core.clock import Clock
-from paceline_core.kube.api.credentials import Credentials
-from paceline_core.kube.api.pulse import WatchLiveness
-from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.watch import backoff_s
+from paceline_core.kube.client.credentials import Credentials
+from paceline_core.kube.client.resource import RESOURCES
+from paceline_core.kube.client.watch import WatchLiveness, backoff_s
 from paceline_core.kube.cluster import Manifest
-from paceline_core.tasks import cancel
+from paceline_core.process import cancel
 
 OnEvent = Callable[[str | None, Manifest], None]
 OnList = Callable[[str], None]

@@ -12,11 +12,11 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from paceline_core.clock import Clock
-from paceline_core.kube.api.pulse import WatchLiveness
+from paceline_core.kube.client.watch import WatchLiveness
 from paceline_core.telemetry import Metrics
 from paceline_operator.config import HealthConfig
-from paceline_operator.queue import WorkQueue
-from paceline_operator.world import ClusterState
+from paceline_operator.state.cluster_state import ClusterState
+from paceline_operator.state.workqueue import WorkQueue
 
 
 @dataclass(frozen=True, slots=True)

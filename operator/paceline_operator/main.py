@@ -3,7 +3,7 @@
 Exit status: 0 after a signal, 2 when the configuration or the port is wrong, 1 on anything else; one line says why.
 """
 
-import paceline_core.early_end  # noqa: F401 - for its effect, before the seconds of imports
+import paceline_core.process  # noqa: F401 - for its effect, before the seconds of imports
 
 # isort: split
 import asyncio
@@ -19,11 +19,11 @@ import uvloop
 from paceline_core.clock import SystemClock
 from paceline_core.config import LEVEL_VARIABLE, from_environment
 from paceline_core.errors import InvalidInput, PacelineError
-from paceline_core.kube.api.server import KubeClient
-from paceline_core.listening import bind
+from paceline_core.kube.client.client import KubeClient
+from paceline_core.process import bind
 from paceline_core.telemetry import configure, get_logger
 from paceline_operator.config import OperatorConfig
-from paceline_operator.process import OperatorDeps, serve
+from paceline_operator.manager import OperatorDeps, serve
 
 _log = get_logger(__name__)
 SIGNALS = (signal.SIGTERM, signal.SIGINT)

@@ -1,14 +1,22 @@
-"""The cold start of a replica by stages, as an emulated worker passes them and the autoscaler expects them.
+"""Whether a service's `engine.emulate` can be carried out: names the catalogue has, a model that fits. Pure.
+
+The cold start of a replica by stages, as an emulated worker passes them and the autoscaler expects them.
 
 Only loading follows from the model; the other stages are assumptions about an ordinary cluster whose nodes have most
 of the image's layers. Learned times replace them in the autoscaler as soon as there are any.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from paceline_core.errors import InvalidInput
+from paceline_core.objects.field_errors import FieldError
+from paceline_core.objects.resolved import ResolvedEmulation, ResolvedService
+from paceline_planner import hardware, memory, shapes
 from paceline_planner.hardware import Accelerator
 from paceline_planner.shapes import ModelShape
+from paceline_planner.steptime import Caps
 
 SCHEDULE = 1.0
 """Seconds for scheduler and kubelet to place and create a pod on a node that is there."""
@@ -39,3 +47,37 @@ def stages(
     planned = {"schedule": SCHEDULE, "pull": PULL, "load": load, "warm": WARM}
     scale = 1.0 if total_override is None else total_override / sum(planned.values())
     return tuple(Stage(name, seconds * scale) for name, seconds in planned.items())
+
+
+def refusals(service: ResolvedService) -> Iterator[FieldError]:
+    """Names that the planner does not know, or a model that does not fit; nothing where nothing is emulated."""
+    if (emulation := service.engine.emulation) is None:
+        return
+    if unknown := list(_unknown(emulation)):
+        yield from unknown
+    elif (length := service.engine.max_model_len or 1) > (most := shapes.shape(emulation.model).max_context):
+        yield FieldError("spec.engine.maxModelLen", f"{length} is over the model's context of {most}; lower it")
+    elif not (fit := emulated_fit(service, emulation)).fits:
+        yield FieldError("spec.engine.emulate", fit.reason)
+
+
+def emulated_fit(service: ResolvedService, emulation: ResolvedEmulation) -> memory.Fit:
+    """The numbers of one emulated replica, for at least one sequence of maxModelLen. Raises InvalidInput."""
+    engine = service.engine
+    return memory.fits(
+        shapes.shape(emulation.model),
+        hardware.accelerator(emulation.accelerator),
+        context=engine.max_model_len or 1,
+        caps=Caps(engine.step_tokens, engine.max_seqs),
+    )
+
+
+def _unknown(emulation: ResolvedEmulation) -> Iterator[FieldError]:
+    asked: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+        "accelerator": (emulation.accelerator, hardware.CATALOGUE),
+        "model": (emulation.model, shapes.CATALOGUE),
+    }
+    for field, (name, catalogue) in asked.items():
+        if name not in catalogue:
+            message = f"{name!r} cannot be emulated; use one of {', '.join(catalogue)}"
+            yield FieldError(f"spec.engine.emulate.{field}", message)

@@ -3,18 +3,38 @@
 Peaks are dense (no sparsity), bandwidths one direction, prices a typical on-demand list price of one device: an
 AcceleratorProfile replaces any of them. What code reaches stands apart in `Efficiency`, one named factor each, so that
 a wrong prediction can be traced to one number. Known hole: clocks under a power cap are not modelled.
+
+Element types of weights, KV cache and arithmetic, under the names that manifests use.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from enum import StrEnum
 
 from paceline_core.errors import InvalidInput
 from paceline_core.objects.accelerator import AcceleratorSpec
-from paceline_core.objects.problems import FieldError, did_you_mean
+from paceline_core.objects.field_errors import FieldError, did_you_mean
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.units import dollars, quantity
-from paceline_planner.dtypes import Dtype
+
+
+class Dtype(StrEnum):
+    """An element type; `size` is its bytes."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
+    INT8 = "int8"
+
+    @property
+    def size(self) -> int:
+        """Bytes of one element."""
+        return _SIZES[self]
+
+
+_SIZES = {Dtype.FP32: 4, Dtype.BF16: 2, Dtype.FP16: 2, Dtype.FP8: 1, Dtype.INT8: 1}
 
 TERA = 1e12
 GIGA = 1e9

@@ -6,10 +6,9 @@ graphs and fragmentation. Known hole: the reserve is counted whole on each devic
 
 from dataclasses import dataclass
 
-from paceline_planner.caps import DEFAULT_CAPS, Caps
 from paceline_planner.hardware import Accelerator
 from paceline_planner.shapes import ModelShape
-from paceline_planner.steptime import check_tensor
+from paceline_planner.steptime import DEFAULT_CAPS, Caps, check_tensor
 
 USABLE = 0.95
 """Share of a device's memory that is planned with."""

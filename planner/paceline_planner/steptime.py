@@ -10,16 +10,27 @@
 Kinds of work run one after another, so they add up: a mixed step takes at least as long as each of its parts. Work per
 device is the whole divided by `tensor`. Known hole: shapes that fill a device badly (a few tokens over a tile) and
 overlap of link and arithmetic are not modelled; the worker's online fit corrects both.
+
+The two caps of an engine that memory and step time depend on.
 """
 
 from dataclasses import dataclass
 
 from paceline_core.errors import InvalidInput
 from paceline_core.wire import StepTime
-from paceline_planner.caps import DEFAULT_CAPS, Caps
-from paceline_planner.dtypes import Dtype
-from paceline_planner.hardware import Accelerator
+from paceline_planner.hardware import Accelerator, Dtype
 from paceline_planner.shapes import ModelShape
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """`step_tokens`: most tokens in one step; `sequences`: most requests running at once. Defaults as in manifests."""
+
+    step_tokens: int = 2048
+    sequences: int = 64
+
+
+DEFAULT_CAPS = Caps()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from paceline_autoscaler.nouns import (
+from paceline_autoscaler.policies import decide
+from paceline_autoscaler.types import (
     Attainment,
     ClassSignals,
     Demand,
@@ -18,7 +19,6 @@ from paceline_autoscaler.nouns import (
     SloTarget,
     WorkerLoad,
 )
-from paceline_autoscaler.policies import decide
 from paceline_core.registry.enums import QueryResult, ReplicaState, RequestClass
 from paceline_core.wire import StepTime
 

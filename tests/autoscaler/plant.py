@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from paceline_autoscaler.capacity import TokenMix, price
-from paceline_autoscaler.demand import DemandMeter
-from paceline_autoscaler.nouns import (
+from paceline_autoscaler.model.capacity import TokenMix, price
+from paceline_autoscaler.policies import decide
+from paceline_autoscaler.signals.demand_meter import DemandMeter
+from paceline_autoscaler.types import (
     Attainment,
     Decision,
     LearnedState,
@@ -26,7 +27,6 @@ from paceline_autoscaler.nouns import (
     SloTarget,
     WorkerLoad,
 )
-from paceline_autoscaler.policies import decide
 from paceline_core.registry.enums import QueryResult, ReplicaState, RequestClass
 from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand, StepTime
 

@@ -22,16 +22,16 @@ from tests.autoscaler.talkers import load_report
 from tests.autoscaler.test_scaling_goals import manifest
 from tests.ports import free_port
 
-from paceline_autoscaler.ledger import read, replay
-from paceline_autoscaler.loop import LEASE
-from paceline_cli.supervisor.api import make_app
-from paceline_cli.supervisor.store import ObjectStore
+from paceline_autoscaler.controller import LEASE
+from paceline_autoscaler.output.decision_log import read, replay
 from paceline_core.auth import InvalidToken, TokenVerifier, jwk_set, new_signing_key, public_jwk
 from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock, rfc3339
 from paceline_core.errors import NotFound
 from paceline_core.kube import Endpoint, ObjectKey, ScaleTarget, ServiceEndpoints, ServiceRef
 from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand, encode
+from paceline_local.apiserver import ObjectStore
+from paceline_local.apiserver.api import make_app
 
 pytestmark = pytest.mark.real
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from tests.autoscaler.plant import Plant, goal_of
 
-from paceline_autoscaler.capacity import usable
+from paceline_autoscaler.model.capacity import usable
 from paceline_core.registry.enums import Direction, ScaleReason
 
 BURST_START, BURST_END, END = 60.0, 180.0, 420.0

@@ -8,14 +8,14 @@ from tests.autoscaler.fake_cluster import FakeCluster
 from tests.autoscaler.test_scaling_goals import manifest
 from tests.autoscaler.test_scaling_loop import CHAT, KEY, PLACE, POOL, SLO, Rig, exported
 
-from paceline_autoscaler.actuator import state_json
-from paceline_autoscaler.loop import LEASE, LEASE_TTL_S, SWEEP_AGAIN_S
-from paceline_autoscaler.nouns import LearnedState
-from paceline_autoscaler.subject import STATE_AGAIN_S
+from paceline_autoscaler.controller import LEASE, LEASE_TTL_S, SWEEP_AGAIN_S
+from paceline_autoscaler.output.scale_writer import state_json
+from paceline_autoscaler.service_scaler import STATE_AGAIN_S
+from paceline_autoscaler.types import LearnedState
 from paceline_core.clock import rfc3339
 from paceline_core.errors import ApiError, Forbidden, PacelineError, Unauthorized, Unreachable
 from paceline_core.kube import Endpoint, Listed, ObjectKey, Scale, ScaleTarget, ServiceEndpoints, ServiceRef, WatchLost
-from paceline_core.kube.leadership import USABLE
+from paceline_core.kube.leader_election import USABLE
 
 WORDS = 'deployments.apps "chat-main" is forbidden: User "autoscaler" cannot {verb} resource "deployments/scale"'
 BUSY = 25

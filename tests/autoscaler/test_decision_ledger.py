@@ -9,10 +9,10 @@ import pytest
 from tests.autoscaler.factories import NOW, demand, goal, observation, view
 from tests.autoscaler.plant import Plant, goal_of
 
-from paceline_autoscaler import ledger as module
-from paceline_autoscaler.ledger import DecisionEntry, DecisionLog, entry_json, explain, read, replay
-from paceline_autoscaler.nouns import LearnedState, Observation
+from paceline_autoscaler.output import decision_log as module
+from paceline_autoscaler.output.decision_log import DecisionEntry, DecisionLog, entry_json, explain, read, replay
 from paceline_autoscaler.policies import decide
+from paceline_autoscaler.types import LearnedState, Observation
 from paceline_core.errors import InvalidInput
 
 

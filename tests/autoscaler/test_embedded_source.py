@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_autoscaler.source import (
+from paceline_autoscaler.metrics_source import (
     Empty,
     Error,
     ErrorKind,
@@ -22,8 +22,7 @@ from paceline_autoscaler.source import (
     observed,
     verdicts,
 )
-from paceline_autoscaler.source.embedded import BODY_LIMIT, parse
-from paceline_autoscaler.source.history import bucket_quantile
+from paceline_autoscaler.metrics_source.scraper import BODY_LIMIT, bucket_quantile, parse
 from paceline_core.clock import ManualClock
 
 VERDICTS = verdicts("default", "chat", 60.0)

@@ -5,9 +5,9 @@ from typing import Any
 
 from tests.autoscaler.talkers import load_report
 
-from paceline_autoscaler.ended_workers import WAITING, EndedWorkers
+from paceline_autoscaler.output.worker_events import WAITING, EndedWorkers
 from paceline_core.kube import Deleted, Endpoint, Listed, ObjectKey, ServiceEndpoints, Upserted, WatchLost
-from paceline_core.kube.roster import EndpointTracker, read_pod
+from paceline_core.kube.endpoints import EndpointTracker, read_pod
 
 KEY = ObjectKey("default", "chat")
 WORKER = Endpoint("chat-main-1", "main", "stable", "r1", "10.1.0.1", 8000, ready=True)

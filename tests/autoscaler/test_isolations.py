@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from tests.autoscaler.talkers import demand_report, eventually
 from tests.autoscaler.test_scaling_loop import Rig
 
-from paceline_autoscaler.isolations import FRESH_S, GATEWAYS, WAITING, IsolationEvents, event
+from paceline_autoscaler.output.worker_events import FRESH_S, GATEWAYS, WAITING, IsolationEvents, event
 from paceline_core.clock import rfc3339
 from paceline_core.wire import DemandReport, Isolated, ServiceDemand
 

@@ -6,9 +6,7 @@ from collections.abc import Callable
 import pytest
 from tests.autoscaler.factories import INTERACTIVE, goal
 
-from paceline_autoscaler.measures import WINDOW_S, AttainmentPoller, judged
-from paceline_autoscaler.nouns import Attainment, SloCounts
-from paceline_autoscaler.source import (
+from paceline_autoscaler.metrics_source import (
     Empty,
     Error,
     ErrorKind,
@@ -23,6 +21,8 @@ from paceline_autoscaler.source import (
     Value,
     cause_of,
 )
+from paceline_autoscaler.signals.attainment import WINDOW_S, AttainmentPoller, judged
+from paceline_autoscaler.types import Attainment, SloCounts
 from paceline_core.clock import ManualClock
 from paceline_core.registry.enums import QueryResult
 from paceline_core.telemetry import Metrics

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.autoscaler.factories import NOW, STEP, attainment, demand, goal, load, observation, pool, seasoned, view
 
-from paceline_autoscaler.nouns import Decision, LearnedState, Observation, PoolStatus, Replica
 from paceline_autoscaler.policies import decide
+from paceline_autoscaler.types import Decision, LearnedState, Observation, PoolStatus, Replica
 from paceline_core.registry.enums import Direction, ReplicaState, ScaleLimit, ScaleReason
 
 

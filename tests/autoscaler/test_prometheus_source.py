@@ -10,7 +10,7 @@ import pytest
 from tests.autoscaler.conftest import Page, Prometheus, until
 from tests.ports import free_port
 
-from paceline_autoscaler.source import (
+from paceline_autoscaler.metrics_source import (
     Empty,
     Error,
     ErrorKind,
@@ -26,7 +26,7 @@ from paceline_autoscaler.source import (
     observed,
     verdicts,
 )
-from paceline_autoscaler.source.prometheus import OUTSTANDING
+from paceline_autoscaler.metrics_source.prometheus import OUTSTANDING
 from paceline_core.clock import SystemClock
 
 pytestmark = pytest.mark.real

@@ -3,8 +3,8 @@
 from tests.autoscaler.factories import demand, goal, load, observation, pool, seasoned, view
 from tests.every import cases
 
-from paceline_autoscaler.nouns import Decision, LearnedState, Observation, PolicyName
 from paceline_autoscaler.policies import decide
+from paceline_autoscaler.types import Decision, LearnedState, Observation, PolicyName
 from paceline_core.registry.enums import Direction, ScaleReason
 
 

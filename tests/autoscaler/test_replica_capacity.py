@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.autoscaler.factories import INTERACTIVE, load
 
-from paceline_autoscaler.capacity import (
+from paceline_autoscaler.model.capacity import (
     OUTPUT_PRIOR,
     TokenCost,
     TokenMix,
@@ -16,7 +16,7 @@ from paceline_autoscaler.capacity import (
     usable,
     work_rate,
 )
-from paceline_autoscaler.nouns import ClassSignals, PoolSpeed, RateWindow
+from paceline_autoscaler.types import ClassSignals, PoolSpeed, RateWindow
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 

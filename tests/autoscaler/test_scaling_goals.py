@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from paceline_autoscaler.goals import scaling_spec
-from paceline_autoscaler.nouns import MissingSignal
-from paceline_autoscaler.world import ClusterView
+from paceline_autoscaler.cluster_state import ClusterView
+from paceline_autoscaler.model.observation import scaling_spec
+from paceline_autoscaler.types import MissingSignal
 from paceline_core.kube import Deleted, Listed, ObjectKey, Upserted, WatchLost
 from paceline_core.objects import API_VERSION, resolve, validate
 from paceline_core.objects.service import InferenceService

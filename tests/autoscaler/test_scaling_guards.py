@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tests.autoscaler.factories import NOW, answered, attainment, demand, goal, observation, pool, seasoned, view
 from tests.every import cases
 
-from paceline_autoscaler.nouns import (
+from paceline_autoscaler.policies import POLICIES, decide
+from paceline_autoscaler.types import (
     Attainment,
     Decision,
     Demand,
@@ -19,7 +20,6 @@ from paceline_autoscaler.nouns import (
     PoolStatus,
     ScalingSpec,
 )
-from paceline_autoscaler.policies import POLICIES, decide
 from paceline_core.registry.enums import Direction, QueryResult, ScaleLimit, ScaleReason
 
 SILENT_ANSWERS = [QueryResult.STALE, QueryResult.PARTIAL, QueryResult.ERROR, QueryResult.EMPTY, QueryResult.NAN]

@@ -10,14 +10,14 @@ from tests.autoscaler.fake_cluster import FakeCluster
 from tests.autoscaler.talkers import Talker, Talkers, demand_report, eventually, load_report
 from tests.autoscaler.test_scaling_goals import manifest
 
-from paceline_autoscaler.actuator import ScaleWriter
-from paceline_autoscaler.ledger import DecisionLog, read, replay
-from paceline_autoscaler.loop import LEASE, LEASE_TTL_S, UNMADE_PAUSE_S, UNMADE_S, Autoscaler, Signals
-from paceline_autoscaler.measures import AttainmentPoller
-from paceline_autoscaler.now import unix_clock
+from paceline_autoscaler.controller import LEASE, LEASE_TTL_S, UNMADE_PAUSE_S, UNMADE_S, Autoscaler, Signals
+from paceline_autoscaler.metrics_source import Increase, MetricSample, Query, QueryAnswer, Value
+from paceline_autoscaler.output.decision_log import DecisionLog, read, replay
+from paceline_autoscaler.output.scale_writer import ScaleWriter
+from paceline_autoscaler.service_scaler import ScalerDeps
 from paceline_autoscaler.signals import GatewayDemand, WorkerLoads
-from paceline_autoscaler.source import Increase, MetricSample, Query, QueryAnswer, Value
-from paceline_autoscaler.subject import ScalerDeps
+from paceline_autoscaler.signals.attainment import AttainmentPoller
+from paceline_autoscaler.types import unix_clock
 from paceline_core.clock import ManualClock, rfc3339
 from paceline_core.errors import Conflict, Unreachable
 from paceline_core.kube import (

@@ -6,10 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.autoscaler.factories import NOW, demand, goal, load, observation, pool
 
-from paceline_autoscaler.actuator import STATE_LIMIT, state_json
-from paceline_autoscaler.memory import DemandSample, drain_s, joined, learn, memory_of, peak, record_demand, start_s
-from paceline_autoscaler.nouns import DemandHistory, DemandPeak, LearnedState, PoolStatus, Replica
+from paceline_autoscaler.model.history import (
+    DemandSample,
+    drain_s,
+    joined,
+    learn,
+    memory_of,
+    peak,
+    record_demand,
+    start_s,
+)
+from paceline_autoscaler.output.scale_writer import STATE_LIMIT, state_json
 from paceline_autoscaler.policies import decide
+from paceline_autoscaler.types import DemandHistory, DemandPeak, LearnedState, PoolStatus, Replica
 from paceline_core.registry.enums import ReplicaState
 
 READY, STARTING, DRAINING = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING

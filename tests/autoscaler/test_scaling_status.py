@@ -18,9 +18,9 @@ from tests.autoscaler.factories import (
     view,
 )
 
-from paceline_autoscaler.nouns import Decision, Observation, ScalingSpec, SloTarget
+from paceline_autoscaler.output.status import StatusInput, Turned, rounded, status_of
 from paceline_autoscaler.policies import decide
-from paceline_autoscaler.status import StatusInput, Turned, rounded, status_of
+from paceline_autoscaler.types import Decision, Observation, ScalingSpec, SloTarget
 from paceline_core.objects.status import ServiceStatus
 from paceline_core.registry.enums import QueryResult
 

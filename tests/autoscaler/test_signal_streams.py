@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 from tests.autoscaler.talkers import KEY, Talkers, demand_report, eventually, load_report
 
-from paceline_autoscaler.now import unix_clock
 from paceline_autoscaler.signals import GatewayDemand, WorkerLoads, resolve
-from paceline_autoscaler.signals.streams import ReportStreams
-from paceline_autoscaler.signals.workers import load_of
+from paceline_autoscaler.signals.live import load_of
+from paceline_autoscaler.types import unix_clock
 from paceline_core.auth import TokenVerifier, jwk_set, public_jwk
 from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.kube import Endpoint, ObjectKey, ServiceEndpoints
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import DemandReport, KVLoad, StepTime, WorkerState
 from paceline_core.wire.message import LINE_LIMIT
-from paceline_core.wire.stream import StreamSource, subscribe
+from paceline_core.wire.stream import ReportStreams, StreamSource, subscribe
 
 PLACE = StreamSource("here", "http://one:1/internal/demand", GATEWAY_AUDIENCE)
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from paceline_autoscaler.ledger import DecisionLog
-from paceline_autoscaler.nouns import (
+from paceline_autoscaler.output.decision_log import DecisionLog
+from paceline_autoscaler.policies import decide
+from paceline_autoscaler.types import (
     ClassSignals,
     Demand,
     LearnedState,
@@ -15,8 +16,7 @@ from paceline_autoscaler.nouns import (
     RateWindow,
     ScalingSpec,
 )
-from paceline_autoscaler.policies import decide
-from paceline_cli.bench.decisions import taken
+from paceline_cli.bench.observation import taken
 from paceline_core.registry import RequestClass
 
 

@@ -2,9 +2,16 @@
 
 import pytest
 
-from paceline_cli.bench.options import BenchOptions, ProfileName, profile_of
-from paceline_cli.bench.profiles import LoadPhase, Spacing
-from paceline_cli.bench.prompts import PROBE_WORDS, Writer, calibrate
+from paceline_cli.bench.profiles import (
+    PROBE_WORDS,
+    BenchOptions,
+    LoadPhase,
+    ProfileName,
+    Spacing,
+    Writer,
+    calibrate,
+    profile_of,
+)
 from paceline_core.errors import InvalidInput
 
 

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from paceline_cli.bench.attach import attach
+from paceline_cli.bench.attach import attach, temporary_stack
 from paceline_cli.bench.client import BenchTarget
 from paceline_cli.bench.command import Load, Where, measure
-from paceline_cli.bench.options import BenchOptions, ProfileName, profile_of
-from paceline_cli.bench.own_stack import temporary_stack
-from paceline_cli.bench.promise import parse_target
+from paceline_cli.bench.profiles import BenchOptions, ProfileName, profile_of
+from paceline_cli.bench.report import parse_target
 from paceline_core.clock import SystemClock
 from paceline_core.errors import InvalidInput, NotFound, Unreachable
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.routing.policies import Name, make
 from tests.gateway.fleets import INTERACTIVE, KV, LOOKAHEAD_S, NOW, ask, fleet, has, picked, picks, say, worker
 
-from paceline_gateway.routing.fleet import WorkerPool
+from paceline_gateway.routing.worker_pool import WorkerPool
 
 
 def choosing(*names: str, policy: Name, **said: object) -> WorkerPool:

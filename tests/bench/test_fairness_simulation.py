@@ -9,7 +9,7 @@ from benchmarks.scheduling.simulation import Machine
 from benchmarks.scheduling.traces import Call
 
 from paceline_core.registry.enums import RequestClass
-from paceline_gateway.routing.policy import RoutingRequest
+from paceline_gateway.routing.policies import RoutingRequest
 
 MACHINE = Machine.h100(64, 0.5)
 WAY = Way("pace", sequences=4)

@@ -3,9 +3,9 @@
 from benchmarks.gateway.script import Script
 from tests.every import cases
 
-from paceline_gateway.requests.nouns import TokenUsage
-from paceline_gateway.requests.stream import SseScanner
-from paceline_gateway.requests.told import StreamJournal
+from paceline_gateway.proxy.resume import StreamJournal
+from paceline_gateway.request.sse_scanner import SseScanner
+from paceline_gateway.request.types import TokenUsage
 
 SCRIPT = Script(tokens=4)
 

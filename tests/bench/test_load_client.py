@@ -9,7 +9,7 @@ import pytest
 from tests.every import cases
 
 from paceline_cli.bench.client import BenchTarget, Client
-from paceline_cli.bench.samples import Arrival, Ending, RequestSample, TokenCounts
+from paceline_cli.bench.openloop import Arrival, Ending, RequestSample, TokenCounts
 from paceline_core.clock import SystemClock
 from paceline_core.errors import InvalidInput
 

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from paceline_cli.bench.openloop import OpenLoop
+from paceline_cli.bench.openloop import Arrival, Ending, OpenLoop, RequestSample
 from paceline_cli.bench.profiles import schedule, steady
-from paceline_cli.bench.samples import Arrival, Ending, RequestSample
 from paceline_core.clock import ManualClock
 
 

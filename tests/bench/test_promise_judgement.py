@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from paceline_cli.bench.observe import BenchObservation, Emulation, LatenessTally, host_use
+from paceline_cli.bench.observation import BenchObservation, Emulation, LatenessTally, host_use
+from paceline_cli.bench.openloop import Arrival, Ending, RequestSample, TokenCounts
 from paceline_cli.bench.profiles import Profile, burst, poisson
-from paceline_cli.bench.promise import met, parse_target
-from paceline_cli.bench.report import Run, Window, attainment, recovery, report, summarise
-from paceline_cli.bench.samples import Arrival, Ending, RequestSample, TokenCounts
+from paceline_cli.bench.report import Run, Window, attainment, met, parse_target, recovery, report, summarise
 from paceline_core.errors import InvalidInput
 from paceline_core.objects import Target
 from paceline_core.registry import RequestClass

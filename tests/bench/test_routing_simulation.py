@@ -10,7 +10,7 @@ from benchmarks.routing.simulation import Outcome, Simulation, Way
 from benchmarks.scheduling.simulation import Machine
 from benchmarks.scheduling.traces import BLOCK, Call
 
-from paceline_gateway.routing.balance import LIMIT, SLACK_S
+from paceline_gateway.routing.worker_pool import LIMIT, SLACK_S
 
 MACHINE = replace(Machine.h100(BLOCK), pages=200)
 

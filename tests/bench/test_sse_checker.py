@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.every import cases
 
-from paceline_cli.bench.samples import Ending, TokenCounts
+from paceline_cli.bench.openloop import Ending, TokenCounts
 from paceline_cli.bench.sse import EVENT_LIMIT, ChatStream
 
 Event = dict[str, Any] | str

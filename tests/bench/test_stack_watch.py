@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from paceline_cli.bench.observe import BenchObservation, Emulation
+from paceline_cli.bench.observation import BenchObservation, Emulation
 from paceline_cli.bench.watch import LATENESS, Watch, lateness
 from paceline_core.clock import ManualClock
 from paceline_core.errors import Unreachable

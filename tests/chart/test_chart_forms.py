@@ -8,7 +8,7 @@ from tests.chart.rendering import CHART, FORMS, NAMESPACE, PARTS, ROOT, helm, op
 from tests.every import cases
 
 from paceline_core import __version__
-from paceline_operator.plans.marks import METRICS_PORT_NAME
+from paceline_operator.plans.labels import METRICS_PORT_NAME
 
 pytestmark = pytest.mark.real
 KIND_OF_CRD = "CustomResourceDefinition"

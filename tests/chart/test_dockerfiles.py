@@ -25,7 +25,7 @@ LATER = {
     "operator": [],
     "gateway": [CLUSTER],
     "autoscaler": [CLUSTER],
-    "workers": ["paceline_workers.engine.__main__", "paceline_workers.engine.gpu.backend"],
+    "workers": ["paceline_workers.engine.__main__", "paceline_workers.engine.backends.gpu.backend"],
 }
 LOADED = """
 import json, sys, {modules}

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from paceline_cli.commands.lint import Findings, examine
-from paceline_cli.supervisor.wishes import read_local_manifests
 from paceline_core.objects import ManifestError
+from paceline_local.manifests import read_local_manifests
 
 FP8 = {"kvCache": {"dtype": "fp8"}}
 EMULATE = {"emulate": {"accelerator": "h100", "model": "llama-3.1-8b"}}

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_cli.supervisor.backoff import LIMIT_S, Backoff
+from paceline_local.process import LIMIT_S, Backoff
 
 
 def test_the_rest_doubles_from_half_a_second_to_thirty() -> None:

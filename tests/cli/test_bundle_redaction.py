@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.every import cases
 
-from paceline_cli.cluster.bundle.redact import HIDDEN, Redactor
+from paceline_cli.kube.bundle.redact import HIDDEN, Redactor
 
 CANARY = 'canary "with" quotes'
 POD: dict[str, Any] = {

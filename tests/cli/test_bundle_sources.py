@@ -1,6 +1,6 @@
 from typing import Any
 
-from paceline_cli.cluster.bundle.sources import OURS, PODS, concerned, left_out, listings, readings
+from paceline_cli.kube.bundle.sources import OURS, PODS, concerned, left_out, listings, readings
 
 
 def service(name: str = "chat", runtime: str = "") -> dict[str, Any]:

@@ -13,8 +13,8 @@ import psutil
 import pytest
 from tests.cli.waiting import until
 
-from paceline_cli.supervisor.process import CANNOT_START, Command, Supervised
 from paceline_core.clock import SystemClock
+from paceline_local.process import CANNOT_START, Command, Supervised
 
 pytestmark = pytest.mark.real
 
@@ -160,7 +160,7 @@ async def test_ctrl_c_on_a_terminal_reaches_the_supervisor_alone(tmp_path: Path)
     """
     supervisor = f"""
         import asyncio, fcntl, pathlib, signal, sys, termios, textwrap
-        from paceline_cli.supervisor.process import Command, Supervised
+        from paceline_local.process import Command, Supervised
         from paceline_core.clock import SystemClock
 
         async def main():
@@ -195,7 +195,7 @@ async def test_ctrl_c_on_a_terminal_reaches_the_supervisor_alone(tmp_path: Path)
 async def test_no_child_outlives_a_killed_supervisor(tmp_path: Path) -> None:
     supervisor = f"""
         import asyncio, pathlib, sys
-        from paceline_cli.supervisor.process import Command, Supervised
+        from paceline_local.process import Command, Supervised
         from paceline_core.clock import SystemClock
 
         async def main():

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline_cli.cluster.place import SYSTEM, place
-from paceline_cli.cluster.services import named
+from paceline_cli.kube.services import named
+from paceline_cli.kube.target import SYSTEM, place
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import ObjectKey
 

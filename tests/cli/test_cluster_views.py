@@ -3,10 +3,9 @@ from typing import Any
 
 import pytest
 
-from paceline_cli.view.columns import age, cells, header
-from paceline_cli.view.decisions import event_line, event_time, last
-from paceline_cli.view.detail import detail
-from paceline_cli.view.table import table
+from paceline_cli.ui.detail import detail, event_line, event_time, last
+from paceline_cli.ui.rows import age, cells, header
+from paceline_cli.ui.screen import table
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -15,17 +15,17 @@ import psutil
 import pytest
 from tests.cli.waiting import until
 
-from paceline_cli.supervisor.fleet import LEFT_LOGS, ReplicaManager
-from paceline_cli.supervisor.ports import PortPool
-from paceline_cli.supervisor.probes import HttpProber
-from paceline_cli.supervisor.rundir import run_dir
-from paceline_cli.supervisor.site import HOST, RunContext
-from paceline_cli.supervisor.store import ENDPOINTS, ObjectStore
 from paceline_core.clock import SystemClock
 from paceline_core.kube import ObjectKey, ScaleTarget, ServiceEndpoints
 from paceline_core.kube.local import endpoints_from
 from paceline_core.launch import LaunchFile, Probe, Resources, WorkerLaunch
 from paceline_core.objects import InferenceService, ResolvedService, resolve, validate
+from paceline_local.apiserver import ENDPOINTS, ObjectStore
+from paceline_local.context import HOST, RunContext
+from paceline_local.health import HttpProber
+from paceline_local.preflight import PortPool
+from paceline_local.replica_manager import LEFT_LOGS, ReplicaManager
+from paceline_local.rundir import run_dir
 
 pytestmark = pytest.mark.real
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from paceline_cli.up.interrupts import interrupts
+from paceline_cli.up.session import interrupts
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,9 @@ from typing import Any
 
 from tests.cli.test_manifest_notes import made, route, service, tenant
 
-from paceline_cli.supervisor.judgements import write
-from paceline_cli.supervisor.store import ObjectStore
 from paceline_core.kube.cluster import ObjectKey
+from paceline_local.apiserver import ObjectStore
+from paceline_local.status import write
 
 TIME = "2026-01-31T12:00:00Z"
 

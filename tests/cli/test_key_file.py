@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from paceline_cli.main import app
-from paceline_cli.supervisor import key_secrets
-from paceline_cli.supervisor.keys import LOCAL_TENANT, KeyFile, in_vain
-from paceline_cli.supervisor.store import ObjectStore
 from paceline_core.auth import ApiKeyRecord, verify
 from paceline_core.clock import ManualClock
 from paceline_core.errors import InvalidInput, NotFound
+from paceline_local.apiserver import ObjectStore
+from paceline_local.keys import LOCAL_TENANT, KeyFile, in_vain, publish_key_secrets
 
 
 def test_a_key_is_kept_as_a_hash_alone(tmp_path: Path) -> None:
@@ -64,10 +63,10 @@ def test_the_gateway_sees_every_key_as_a_secret_and_no_revoked_one(tmp_path: Pat
     keys, store = KeyFile(tmp_path), ObjectStore()
     kept, _ = keys.create("a", ManualClock())
     revoked, _ = keys.create("b", ManualClock())
-    key_secrets.publish(keys, store)
+    publish_key_secrets(keys, store)
     assert len(store.objects.list("Secret")) == 2
     keys.revoke(revoked.key_id)
-    key_secrets.publish(keys, store)
+    publish_key_secrets(keys, store)
     (manifest,) = store.objects.list("Secret")
     assert ApiKeyRecord.from_manifest(manifest) == kept
     assert manifest["metadata"]["namespace"] == "paceline-system-tenant-keys"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from paceline_cli.cluster.holders import absent
+from paceline_cli.kube.services import absent
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

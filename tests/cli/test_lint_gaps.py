@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from paceline_cli.commands.lint import examine
-from paceline_core.launch.supported import GAPS
+from paceline_core.launch.unsupported import GAPS
 
 CPU = {"name": "main", "accelerator": "cpu"}
 GPU = {"name": "gpus", "accelerator": "h100"}

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from paceline_cli.supervisor.machine import missing_on_host
 from paceline_core.objects import InferenceService, ResolvedService, resolve, validate
+from paceline_local.preflight import missing_on_host
 
 POOLS = [{"name": "main", "accelerator": "cpu"}, {"name": "gpus", "accelerator": "l4"}]
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from paceline_cli.commands.lint import examine
-from paceline_cli.supervisor.wishes import read_local_manifests
+from paceline_local.manifests import read_local_manifests
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 SYSTEM = "paceline-system"

@@ -7,18 +7,18 @@ import pytest
 import yaml
 
 from paceline_autoscaler.config import AutoscalerConfig
-from paceline_cli.supervisor import control, hops, prometheus
-from paceline_cli.supervisor.control import Ports
-from paceline_cli.supervisor.part import ComponentSpec
-from paceline_cli.supervisor.ports import PortPool
-from paceline_cli.supervisor.rundir import run_dir
-from paceline_cli.supervisor.site import HOST, NAMESPACE, RunContext
 from paceline_core.auth import InvalidToken, TokenSigner, TokenVerifier
 from paceline_core.clock import ManualClock
 from paceline_core.config import load
 from paceline_core.kube import Endpoint, ObjectKey, ServiceEndpoints
 from paceline_core.launch import Probe
 from paceline_gateway.config import GatewayConfig
+from paceline_local import component_configs, keys, prometheus
+from paceline_local.component_configs import Ports
+from paceline_local.context import HOST, NAMESPACE, RunContext
+from paceline_local.preflight import PortPool
+from paceline_local.process import ComponentSpec
+from paceline_local.rundir import run_dir
 
 PORTS = Ports(public=8000, gateway=8001, autoscaler=8002, prometheus=8003)
 WORKER = Endpoint("chat-main-1", "main", "stable", "abc", "127.0.0.1", 20001, ready=True, metrics_port=20002)
@@ -34,7 +34,7 @@ class Nobody:
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[RunContext]:
     with run_dir(tmp_path) as run:
-        hops.create(run)
+        keys.create_signing_keys(run)
         yield RunContext(run, PortPool(HOST), ManualClock(), Nobody(), "http://127.0.0.1:8000")
 
 
@@ -43,7 +43,7 @@ def file_of(part: ComponentSpec) -> Path:
 
 
 def test_the_gateway_reads_its_file(site: RunContext) -> None:
-    part = control.gateway(site, PORTS)
+    part = component_configs.gateway(site, PORTS)
     config = load(GatewayConfig, file_of(part))
     assert (config.listen.port, config.admin.port, config.cluster.socket) == (8000, 8001, site.run.socket)
     assert len(config.signing_key.read_bytes()) == 32
@@ -52,12 +52,12 @@ def test_the_gateway_reads_its_file(site: RunContext) -> None:
 
 
 def test_the_gateway_is_told_whose_pages_may_read_answers(site: RunContext) -> None:
-    part = control.gateway(replace(site, cors_origins=("http://localhost:3000",)), PORTS)
+    part = component_configs.gateway(replace(site, cors_origins=("http://localhost:3000",)), PORTS)
     assert load(GatewayConfig, file_of(part)).cors_origins == ("http://localhost:3000",)
 
 
 def test_the_autoscaler_reads_its_file(site: RunContext) -> None:
-    config = load(AutoscalerConfig, file_of(control.autoscaler(site, PORTS)))
+    config = load(AutoscalerConfig, file_of(component_configs.autoscaler(site, PORTS)))
     assert (config.cluster.socket, config.namespace) == (site.run.socket, NAMESPACE)
     assert config.gateways == ("127.0.0.1:8001",)
     assert config.prometheus is not None
@@ -65,19 +65,19 @@ def test_the_autoscaler_reads_its_file(site: RunContext) -> None:
 
 
 def test_without_prometheus_the_autoscaler_is_told_of_none(site: RunContext) -> None:
-    config = load(AutoscalerConfig, file_of(control.autoscaler(site, Ports(8000, 8001, 8002, None))))
+    config = load(AutoscalerConfig, file_of(component_configs.autoscaler(site, Ports(8000, 8001, 8002, None))))
     assert config.prometheus is None
 
 
-@pytest.mark.parametrize("signer", hops.SIGNERS)
+@pytest.mark.parametrize("signer", keys.SIGNERS)
 def test_the_trust_bundle_knows_every_signer(site: RunContext, signer: str) -> None:
     now = site.clock.utc()
-    token = TokenSigner(hops.key_path(site.run, signer).read_bytes(), signer).token("default/chat", now)
-    trust = json.loads(hops.trust_bundle_path(site.run).read_text())
+    token = TokenSigner(keys.signing_key_path(site.run, signer).read_bytes(), signer).token("default/chat", now)
+    trust = json.loads(keys.trust_bundle_path(site.run).read_text())
     claims = TokenVerifier(trust, "default/chat").verify(token, now)
     assert claims.issuer == signer
-    other = next(name for name in hops.SIGNERS if name != signer)
-    forged = TokenSigner(hops.key_path(site.run, signer).read_bytes(), other).token("default/chat", now)
+    other = next(name for name in keys.SIGNERS if name != signer)
+    forged = TokenSigner(keys.signing_key_path(site.run, signer).read_bytes(), other).token("default/chat", now)
     with pytest.raises(InvalidToken, match="wrong_issuer"):
         TokenVerifier(trust, "default/chat").verify(forged, now)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from tests.cli.waiting import until
 
-from paceline_cli.supervisor.part import Component, ComponentSpec, failure
-from paceline_cli.supervisor.ports import PortPool
-from paceline_cli.supervisor.rundir import run_dir
-from paceline_cli.supervisor.site import HOST, RunContext
 from paceline_core.clock import SystemClock
 from paceline_core.launch import Probe
+from paceline_local.context import HOST, RunContext
+from paceline_local.preflight import PortPool
+from paceline_local.process import Component, ComponentSpec, failure
+from paceline_local.rundir import run_dir
 
 pytestmark = pytest.mark.real
 READY = Probe("/readyz", period_s=1, timeout_s=1, failures=30)

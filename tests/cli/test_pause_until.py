@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 from tests.every import cases
 
-from paceline_cli.cluster.pause import checked_reason, until
+from paceline_cli.commands.kube.pause import checked_reason, until
 from paceline_core.errors import InvalidInput
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_cli.supervisor.replicas import Counts, Drain, LocalReplica, Start, count, plan
 from paceline_core.kube import ObjectKey, ScaleTarget
+from paceline_local.replica_plan import Counts, Drain, LocalReplica, Start, count, plan
 
 MAIN = ScaleTarget(ObjectKey("default", "chat"), "main")
 SPARE = ScaleTarget(ObjectKey("default", "chat"), "spare")

@@ -8,9 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from paceline_cli.supervisor.logs import KEPT, LIMIT, tail, trim
-from paceline_cli.supervisor.rundir import RunRecord, read_record, run_dir, write_private, write_record
 from paceline_core.errors import Conflict, NotFound, Unreachable
+from paceline_local.rundir import KEPT, LIMIT, RunRecord, read_record, run_dir, tail, trim, write_private, write_record
 
 
 def permissions(path: Path) -> int:
@@ -104,7 +103,7 @@ def test_the_socket_moves_where_its_path_fits(tmp_path: Path) -> None:
 BINDS = """
 import socket, sys
 from pathlib import Path
-from paceline_cli.supervisor.rundir import run_dir
+from paceline_local.rundir import run_dir
 with run_dir(Path(sys.argv[1])) as run, socket.socket(socket.AF_UNIX) as listener:
     listener.bind(str(run.socket))
     print(run.socket.parent)
@@ -145,7 +144,7 @@ def test_a_short_log_is_left_alone(tmp_path: Path) -> None:
 KILLED = """
 import sys, time
 from pathlib import Path
-from paceline_cli.supervisor.rundir import run_dir, write_private
+from paceline_local.rundir import run_dir, write_private
 with run_dir(Path(sys.argv[1])) as run:
     write_private(run.secrets / "gateway.key", b"secret")
     (run.home("chat-main-1") / "pages").write_text("prompts")

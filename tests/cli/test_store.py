@@ -1,10 +1,10 @@
 import pytest
 
-from paceline_cli.supervisor.store import ENDPOINTS, ObjectStore
-from paceline_cli.supervisor.store.feed import WatchFeed
 from paceline_core.errors import Conflict, InvalidInput, NotFound
 from paceline_core.kube import Endpoint, ObjectKey, ScaleTarget, ServiceEndpoints, ServiceRef
 from paceline_core.kube.cluster import Manifest
+from paceline_local.apiserver import ENDPOINTS, ObjectStore
+from paceline_local.apiserver.watch_feed import WatchFeed
 
 CHAT = ObjectKey("default", "chat")
 MAIN = ScaleTarget(CHAT, "main")

@@ -3,7 +3,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_cli.supervisor.store.status import apply, merged
+from paceline_local.apiserver.status import apply, merged
 
 
 def applied(*steps: tuple[str, dict[str, Any]]) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from paceline_cli.top.frame import frame, quantile
-from paceline_cli.top.look import GatewaySnapshot, UnreachableGateway
-from paceline_cli.top.outputs import drawn, lines
-from paceline_cli.top.rows import Frame
-from paceline_cli.top.show import History
-from paceline_cli.top.tables import MOST, short
+from paceline_cli.ui.frame import frame, quantile
+from paceline_cli.ui.gateway_poll import GatewaySnapshot, UnreachableGateway
+from paceline_cli.ui.outputs import drawn, lines
+from paceline_cli.ui.refresh import History
+from paceline_cli.ui.tables import MOST, short
+from paceline_cli.ui.top_rows import Frame
 from paceline_gateway.admin.views import HistogramView, Queues, Services, Tenants, Workers
 
 PAGE = {"gateway": "g0", "time": "2026-11-15T00:00:00Z", "total": 1, "truncated": False}

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from paceline_cli.supervisor.stack import LocalStack
+from paceline_cli.ui.outputs import JsonUpOutput
 from paceline_cli.up.check import ChatTarget
 from paceline_cli.up.options import UpOptions
 from paceline_cli.up.session import Session
-from paceline_cli.view.outputs import JsonUpOutput
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Unreachable
 from paceline_core.kube import ObjectKey
+from paceline_local.stack import LocalStack
 
 CHAT, CODE, DRAW = (ObjectKey("default", name) for name in ("chat", "code", "draw"))
 

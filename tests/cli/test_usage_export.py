@@ -10,11 +10,11 @@ import pytest
 from tests.cli.stackproc import Api, Up, alive, said, up
 from tests.cli.waiting import wait_until
 
-from paceline_cli.commands.usage import Form, exported
-from paceline_cli.view.usage import COLUMNS, as_csv, usage_rows
+from paceline_cli.commands.local.usage import Form, exported
+from paceline_cli.ui.tables import COLUMNS, as_csv, usage_rows
 from paceline_core.clock import SystemClock
 from paceline_core.errors import InvalidInput, NotFound
-from paceline_gateway.usage.months import month_of
+from paceline_gateway.usage.types import month_of
 
 
 def entry(name: str, requests: int, dollars: str, time: str = "2026-11-22T10:00:00Z") -> dict[str, Any]:

@@ -6,12 +6,11 @@ from typing import Any
 
 from rich.console import Console
 
+from paceline_cli.ui.detail import detail
+from paceline_cli.ui.outputs import JsonUpOutput, PlainUpOutput, choose, curl
+from paceline_cli.ui.rows import row
+from paceline_cli.ui.screen import changed, legend, line, screen
 from paceline_cli.up.check import ChatAnswer, ChatTarget
-from paceline_cli.view.detail import detail
-from paceline_cli.view.outputs import JsonUpOutput, PlainUpOutput, choose, curl
-from paceline_cli.view.rows import row
-from paceline_cli.view.screen import screen
-from paceline_cli.view.text import changed, legend, line
 
 LOGS = Path("/state/run/logs")
 TARGET = ChatTarget("http://127.0.0.1:8000", "pl_abc_def", "demo")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from paceline_cli.supervisor.wishes import LocalManifests, read_local_manifests
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import ObjectKey
 from paceline_core.objects import ManifestError
+from paceline_local.manifests import LocalManifests, read_local_manifests
 from paceline_workers import demo
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from paceline_cli.supervisor.launcher import Launcher
-from paceline_cli.supervisor.ports import PortPool
-from paceline_cli.supervisor.rundir import RunDir, run_dir
-from paceline_cli.supervisor.site import HOST, RunContext
 from paceline_core.clock import ManualClock
 from paceline_core.kube import ObjectKey, ScaleTarget
 from paceline_core.launch import Probe
 from paceline_core.objects import InferenceService, resolve, validate
+from paceline_local.context import HOST, RunContext
+from paceline_local.preflight import PortPool
+from paceline_local.rundir import RunDir, run_dir
+from paceline_local.worker_process import Launcher
 
 CHAT = ObjectKey("default", "chat")
 MAIN = ScaleTarget(CHAT, "main")

@@ -1,9 +1,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from paceline_cli.supervisor.replicas import Counts
-from paceline_cli.supervisor.workload import ObservedReplicas, status
 from paceline_core.objects import InferenceService, ResolvedService, read, resolve, validate
+from paceline_local.replica_plan import Counts
+from paceline_local.status import ObservedReplicas, status
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
 

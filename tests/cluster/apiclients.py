@@ -12,9 +12,9 @@ from tests.cluster.harness.workbench import Workbench
 
 from paceline_core.clock import Clock
 from paceline_core.kube import ObjectKey
-from paceline_core.kube.api.credentials import Access
-from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import ClientTimeouts, KubeClient
+from paceline_core.kube.client.client import ClientTimeouts, KubeClient
+from paceline_core.kube.client.credentials import Access
+from paceline_core.kube.client.resource import RESOURCES
 from paceline_core.kube.cluster import Manifest, WatchEvent
 
 T = TypeVar("T")

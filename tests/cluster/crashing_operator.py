@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from paceline_core.kube.api.server import KubeClient
+from paceline_core.kube.client.client import KubeClient
 from paceline_operator.main import main
 
 DIED = 9

@@ -17,8 +17,8 @@ from tests.cluster.harness.workbench import Workbench
 from tests.cluster.operators import ACCOUNT, ROOT, Home, Running, await_true
 
 from paceline_core.kube import ObjectKey, key_namespace_of
-from paceline_core.kube.api.resource import RESOURCES
-from paceline_operator.cache import CHILD_KINDS
+from paceline_core.kube.client.resource import RESOURCES
+from paceline_operator.state.child_cache import CHILD_KINDS
 
 Manifest = dict[str, Any]
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

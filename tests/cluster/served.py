@@ -11,7 +11,7 @@ from tests.cluster.harness.parts import wait_until
 from tests.cluster.harness.workbench import Workbench
 
 from paceline_core.kube import ObjectKey
-from paceline_core.kube.api.resource import RESOURCES, Resource
+from paceline_core.kube.client.resource import RESOURCES, Resource
 from paceline_core.objects import KINDS
 from paceline_core.objects.crd import crd
 

@@ -14,7 +14,7 @@ from paceline_core.auth.internal_token import HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.launch import build
 from paceline_core.objects import InferenceService, read, resolve
-from paceline_operator.plans.marks import ACCOUNT, METRICS_PORT, PORT, TRUST, TRUST_FILE
+from paceline_operator.plans.labels import ACCOUNT, METRICS_PORT, PORT, TRUST, TRUST_FILE
 from paceline_operator.plans.pod import BINDING, pod_template
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]

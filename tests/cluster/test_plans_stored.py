@@ -12,8 +12,9 @@ from tests.core.objects.corpus import valid
 from tests.operator_plans.plan_factories import EMULATE, POOL, SETTINGS, service
 
 from paceline_core.kube import ObjectKey
-from paceline_core.kube.api.resource import RESOURCES
-from paceline_operator.nouns import (
+from paceline_core.kube.client.resource import RESOURCES
+from paceline_operator.plans import differs, observe_child, plan_namespace, plan_service
+from paceline_operator.plans.types import (
     MANAGER,
     REPLICAS_MANAGER,
     Apply,
@@ -23,7 +24,6 @@ from paceline_operator.nouns import (
     ObservedChild,
     ReconcileInput,
 )
-from paceline_operator.plans import differs, observe_child, plan_namespace, plan_service
 
 pytestmark = pytest.mark.real
 

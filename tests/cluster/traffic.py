@@ -15,8 +15,8 @@ from itertools import count
 import uvloop
 
 from paceline_cli.bench.client import BenchTarget, Client
-from paceline_cli.bench.prompts import Writer
-from paceline_cli.bench.samples import Arrival, Ending, RequestSample
+from paceline_cli.bench.openloop import Arrival, Ending, RequestSample
+from paceline_cli.bench.profiles import Writer
 from paceline_core.clock import SystemClock
 
 REQUEST_LIMIT_S = 120.0

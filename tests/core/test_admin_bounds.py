@@ -11,11 +11,10 @@ import uvicorn
 from tests.every import cases
 from uvicorn.server import ServerState
 
-from paceline_core.admin_bodies import LIMIT, BodyLimitMiddleware
+from paceline_core.admin.http_protocol import HEAD_BYTES, SLICE, BoundedHttpProtocol
+from paceline_core.admin.middleware import LIMIT, BodyLimitMiddleware
 from paceline_core.config import Listen
-from paceline_core.http_protocol import HEAD_BYTES, SLICE, BoundedHttpProtocol
-from paceline_core.listening import bind
-from paceline_core.serving import admin_server
+from paceline_core.process import admin_server, bind
 
 ENOUGH = 16 << 20
 Event = dict[str, Any]

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from tests.every import cases
 
-from paceline_core.admin_hosts import is_own, named
+from paceline_core.admin.middleware import is_own, named
 from paceline_core.config import Listen
-from paceline_core.listening import BACKLOG, bind
-from paceline_core.serving import admin_server
+from paceline_core.process import BACKLOG, admin_server, bind
 
 
 @cases(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.every import cases
 
 from paceline_core.errors import RequestError
-from paceline_core.nesting import CONTAINERS, LEVELS, STRINGS, VALUES, JsonShape, check_shape, shape_of
+from paceline_core.json_limits import CONTAINERS, LEVELS, STRINGS, VALUES, JsonShape, check_shape, shape_of
 
 TRICKY = st.text(alphabet='[]{},:"\\/a\n\x07é€😀u0', max_size=12)
 JSON = st.recursive(

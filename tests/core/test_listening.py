@@ -4,7 +4,7 @@ import pytest
 
 from paceline_core.config import Listen
 from paceline_core.errors import InvalidInput
-from paceline_core.listening import bind
+from paceline_core.process import bind
 
 
 def test_port_0_takes_a_free_port_and_early_callers_wait() -> None:

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from paceline_core.config import Listen
-from paceline_core.listening import bind
-from paceline_core.serving import POLL_S, admin_server
+from paceline_core.process import POLL_S, admin_server, bind
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 

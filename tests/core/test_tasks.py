@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from paceline_core.tasks import cancel, first
+from paceline_core.process import cancel, first
 
 
 async def test_what_is_cancelled_has_ended_and_its_faults_are_dropped() -> None:

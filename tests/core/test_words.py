@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_core.words import closest, edits, printable, truncate
+from paceline_core.units import closest, edits, printable, truncate
 
 
 def test_what_is_over_40_characters_is_cut_to_40_with_a_sign_that_more_was_there() -> None:

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
+from tools.codegen import drifted
 from tools.dashboards import artefacts
 from tools.dashboards.__main__ import main
-
-from paceline_core.generate import drifted
 
 ROOT = Path(__file__).parents[2]
 FILES = artefacts()

@@ -10,10 +10,10 @@ from tests.engine.manual import ManualTimer
 from tests.engine.shadow import Hopeful, request
 
 from paceline_workers.config import EngineConfig
-from paceline_workers.engine.backend import Backend
-from paceline_workers.engine.memory.kv import KVCacheManager
+from paceline_workers.engine.backends.base import Backend
+from paceline_workers.engine.backends.cpu.backend import CpuBackend
+from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.scheduling import Request, Scheduler, StepPlan
-from paceline_workers.engine.torch_cpu import CpuBackend
 from paceline_workers.messages import Sampling, Tokens
 
 

@@ -13,17 +13,16 @@ from tests.engine.driver import load
 from tests.engine.gpu_references import REFERENCES
 from tests.kernels.conftest import CUDA
 
-from paceline_planner.dtypes import Dtype
-from paceline_workers.engine.backend import Alive, BackendInfo, StepResult, unheard
-from paceline_workers.engine.gpu.cache import GpuCache
-from paceline_workers.engine.gpu.decoder import GpuDecoder
-from paceline_workers.engine.gpu.device import Device, opened
-from paceline_workers.engine.gpu.kernels import LAUNCHES, Kernels
-from paceline_workers.engine.gpu.runner import GpuRunner
+from paceline_planner.hardware import Dtype
+from paceline_workers.engine.backends.base import Alive, BackendInfo, StepResult, unheard
+from paceline_workers.engine.backends.cpu.linear import LinearFactory
+from paceline_workers.engine.backends.gpu.cache import GpuCache
+from paceline_workers.engine.backends.gpu.decoder import LAUNCHES, GpuDecoder, Kernels
+from paceline_workers.engine.backends.gpu.device import Device, opened
+from paceline_workers.engine.backends.gpu.runner import GpuRunner
 from paceline_workers.engine.model import decoder
-from paceline_workers.engine.model.products import LinearFactory
 from paceline_workers.engine.model.weights import TORCH_TYPES, Weights
-from paceline_workers.engine.pagefiles import PageFiles
+from paceline_workers.engine.page_files import PageFiles
 from paceline_workers.engine.sampling import Grammars, Sampler
 from paceline_workers.engine.scheduling import StepPlan
 

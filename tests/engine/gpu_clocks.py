@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tests.engine.gpu_lines import OneLine
 
-from paceline_workers.engine.gpu.device import DeviceEvent
+from paceline_workers.engine.backends.gpu.device import DeviceEvent
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from tests.kernels.conftest import CUDA
 
-from paceline_workers.engine.gpu.device import DeviceEvent, HostDevice, Way
+from paceline_workers.engine.backends.gpu.device import DeviceEvent, HostDevice, Way
 
 WHERE = torch.device("cuda" if CUDA else "cpu")
 

@@ -13,7 +13,7 @@ from paceline_kernels.rope_append import reference as rope
 from paceline_kernels.sample import reference as sampling
 from paceline_kernels.sample.state import SampleOutput, SamplerState
 from paceline_kernels.silu_mul import reference as gates
-from paceline_workers.engine.gpu.kernels import Kernels
+from paceline_workers.engine.backends.gpu.decoder import Kernels
 
 
 def add_rmsnorm(x: Tensor | None, residual: Tensor, weight: Tensor, eps: float, *, out: Tensor) -> Tensor:

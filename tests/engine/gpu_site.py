@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from paceline_workers.engine.backends.gpu.backend import GpuContext
+from paceline_workers.engine.backends.gpu.decoder import LAUNCHES, Kernels
+from paceline_workers.engine.backends.gpu.device import Device, HostDevice
+from paceline_workers.engine.backends.gpu.memory_profile import FreeMemory
 from paceline_workers.engine.devices import Gpu
-from paceline_workers.engine.gpu.backend import GpuContext
-from paceline_workers.engine.gpu.device import Device, HostDevice
-from paceline_workers.engine.gpu.kernels import LAUNCHES, Kernels
-from paceline_workers.engine.gpu.room import FreeMemory
 
 H100 = Gpu("NVIDIA H100 80GB HBM3", (9, 0))
 

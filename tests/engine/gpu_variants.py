@@ -22,9 +22,9 @@ from tests.engine.gpu_site import site
 from tests.engine.manual import ManualTimer
 
 from paceline_workers.config import EngineConfig
-from paceline_workers.engine.gpu.backend import TritonBackend
-from paceline_workers.engine.gpu.kernels import LAUNCHES, Kernels
-from paceline_workers.engine.gpu.room import FreeMemory
+from paceline_workers.engine.backends.gpu.backend import TritonBackend
+from paceline_workers.engine.backends.gpu.decoder import LAUNCHES, Kernels
+from paceline_workers.engine.backends.gpu.memory_profile import FreeMemory
 from paceline_workers.messages import Sampling
 
 ENGINE: dict[str, Any] = {"max_seqs": 5, "step_tokens": 160, "max_model_len": 300, "batch_window_s": {}}

@@ -18,7 +18,7 @@ from tests.engine.shadow import Shadow, expected, request, scheduler
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
-from paceline_workers.engine.memory.sight import ALL, AttentionWindow
+from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWindow
 from paceline_workers.engine.scheduling import Scheduler
 
 MODEL = StepTime(base=0.01, prefill=0.001, sequence=0.0001, kv=0.0001, context=0.0001, observations=99)

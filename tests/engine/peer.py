@@ -4,8 +4,17 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from paceline_workers.frames import FrameReader
-from paceline_workers.messages import FromEngine, Heartbeat, Sampling, Started, Submit, ToEngine, Tokens, frame
+from paceline_workers.messages import (
+    FrameReader,
+    FromEngine,
+    Heartbeat,
+    Sampling,
+    Started,
+    Submit,
+    ToEngine,
+    Tokens,
+    frame,
+)
 from paceline_workers.messages import from_engine as decoder
 
 LIMIT_S = 100.0

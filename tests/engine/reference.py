@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline_workers.engine.memory.sight import AttentionWindow
+from paceline_workers.engine.kv_cache.attention_window import AttentionWindow
 
 torch.set_num_threads(1)
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
-from paceline_workers.engine.memory.copies import Copy, CopyKind
-from paceline_workers.engine.memory.kv import KVCacheManager
-from paceline_workers.engine.memory.sight import ALL, AttentionWindow
+from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWindow
+from paceline_workers.engine.kv_cache.manager import KVCacheManager
+from paceline_workers.engine.kv_cache.offload import Copy, CopyKind
 from paceline_workers.engine.scheduling import Chunk, Request, SampledToken, Scheduler, SchedulerLimits, StepPlan
 from paceline_workers.engine.scheduling.beams import BeamGroup
-from paceline_workers.engine.scheduling.forecast import Forecast
+from paceline_workers.engine.scheduling.length_forecast import Forecast
 from paceline_workers.engine.scheduling.request import RequestStatus
 from paceline_workers.engine.scheduling.search import Beams, Search, step
 from paceline_workers.messages import Sampling, Tokens

@@ -13,10 +13,10 @@ from tests.engine.gpu_site import site
 
 from paceline_workers.config import WorkerConfig
 from paceline_workers.engine.__main__ import main
-from paceline_workers.engine.backend import Backend, Pause
-from paceline_workers.engine.gpu.backend import TritonBackend
-from paceline_workers.engine.gpu.device import DeviceEvent, HostDevice
-from paceline_workers.engine.gpu.room import FreeMemory
+from paceline_workers.engine.backends.base import Backend, Pause
+from paceline_workers.engine.backends.gpu.backend import TritonBackend
+from paceline_workers.engine.backends.gpu.device import DeviceEvent, HostDevice
+from paceline_workers.engine.backends.gpu.memory_profile import FreeMemory
 from paceline_workers.engine.timer import Timer
 
 

@@ -15,9 +15,9 @@ from tests.engine.shadow import Shadow, request, scheduler
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
-from paceline_workers.engine.memory.sight import ALL, AttentionWindow, widest
+from paceline_workers.engine.backends.cpu.backend import CpuBackend
+from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWindow, widest
 from paceline_workers.engine.scheduling import Chunk, StepPlan
-from paceline_workers.engine.torch_cpu import CpuBackend
 
 pytestmark = pytest.mark.models
 

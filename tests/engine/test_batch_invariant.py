@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from paceline_core.errors import InvalidInput
+from paceline_workers.engine.backends.cpu.backend import CpuBackend
+from paceline_workers.engine.backends.cpu.linear import Kind, LinearFactory
 from paceline_workers.engine.model.invariant import MOST, SIZES, Attention, Blocks, silu
-from paceline_workers.engine.model.products import Kind, LinearFactory
 from paceline_workers.engine.scheduling import Chunk, StepPlan
-from paceline_workers.engine.torch_cpu import CpuBackend
 from paceline_workers.messages import Sampling
 
 pytestmark = pytest.mark.models

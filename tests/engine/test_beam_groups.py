@@ -6,7 +6,7 @@ import pytest
 from tests.engine.shadow import PAGE, PROMPT, Shadow, beams, expected, request, scheduler, searched, started
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.memory.sight import AttentionWindow
+from paceline_workers.engine.kv_cache.attention_window import AttentionWindow
 from paceline_workers.engine.scheduling import Rejection, RequestStatus
 from paceline_workers.engine.scheduling.beams import request_of
 from paceline_workers.engine.scheduling.search import Search

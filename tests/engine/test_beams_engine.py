@@ -9,8 +9,8 @@ from tests.engine.driver import Driver, load
 from tests.engine.reference import Reference
 from tests.engine.shadow import beams
 
+from paceline_workers.engine.backends.cpu.backend import CpuBackend
 from paceline_workers.engine.scheduling.search import Search
-from paceline_workers.engine.torch_cpu import CpuBackend
 
 pytestmark = pytest.mark.models
 

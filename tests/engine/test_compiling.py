@@ -8,7 +8,7 @@ import pytest
 from tests.engine.peer import Peer, submit
 from tests.engine.test_engine_loop import Bench
 
-from paceline_workers.engine.compiling import GUESTS, GrammarCompileQueue
+from paceline_workers.engine.sampling.grammar_queue import GUESTS, GrammarCompileQueue
 from paceline_workers.engine.scheduling import Rejection
 from paceline_workers.engine.scheduling.beams import request_of
 from paceline_workers.messages import Abort, Sampling, Submit

@@ -8,8 +8,8 @@ from tests.engine.driver import load
 from tests.engine.manual import ManualTimer
 
 from paceline_workers.config import EngineConfig
+from paceline_workers.engine.backends.cpu.backend import CpuBackend
 from paceline_workers.engine.channel import PeerGone
-from paceline_workers.engine.torch_cpu import CpuBackend
 
 
 @pytest.fixture(scope="module")

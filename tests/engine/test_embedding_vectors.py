@@ -12,7 +12,7 @@ from tests.engine.reference import VOCAB, Reference
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from paceline_workers.engine.torch_cpu import CpuBackend
+from paceline_workers.engine.backends.cpu.backend import CpuBackend
 
 pytestmark = pytest.mark.models
 

@@ -15,11 +15,11 @@ from paceline_core.registry.enums import RequestClass
 from paceline_planner import hardware, shapes, steptime
 from paceline_workers import demo
 from paceline_workers.config import EmulateConfig, EngineConfig
-from paceline_workers.engine.backend import StepResult
-from paceline_workers.engine.emulated import EmulatedBackend, Vocabulary
-from paceline_workers.engine.memory.copies import Copy, CopyKind
-from paceline_workers.engine.memory.kv import KVCacheManager
-from paceline_workers.engine.memory.sight import AttentionWindow
+from paceline_workers.engine.backends.base import StepResult
+from paceline_workers.engine.backends.emulated import EmulatedBackend, Vocabulary
+from paceline_workers.engine.kv_cache.attention_window import AttentionWindow
+from paceline_workers.engine.kv_cache.manager import KVCacheManager
+from paceline_workers.engine.kv_cache.offload import Copy, CopyKind
 from paceline_workers.engine.scheduling import Chunk, Scheduler, StepPlan
 from paceline_workers.engine.scheduling.search import Search
 from paceline_workers.messages import Sampling

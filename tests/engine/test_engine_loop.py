@@ -12,10 +12,10 @@ from tests.engine.shadow import next_token
 from paceline_core.errors import PacelineError
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
-from paceline_workers.engine.backend import Alive, BackendInfo, StepResult, unheard
+from paceline_workers.engine.backends.base import Alive, BackendInfo, StepResult, unheard
 from paceline_workers.engine.channel import Channel, PeerGone
-from paceline_workers.engine.compiling import Compiler
 from paceline_workers.engine.loop import ATTEMPTS, BEAT, EngineLoop
+from paceline_workers.engine.sampling.grammar_queue import Compiler
 from paceline_workers.engine.scheduling import SampledToken, SchedulerLimits, StepPlan
 from paceline_workers.messages import Abort, Failed, FromEngine, Heartbeat, Sampling, Started, Submit, Tokens
 

@@ -17,10 +17,10 @@ from tests.engine.reference import MODELS, VOCAB, Reference
 from tests.engine.shadow import request
 
 from paceline_workers import demo
-from paceline_workers.engine.runner import Runner
+from paceline_workers.engine.backends.cpu.backend import CpuBackend
+from paceline_workers.engine.backends.cpu.runner import Runner
 from paceline_workers.engine.sampling import Sampler
 from paceline_workers.engine.scheduling import Chunk, StepPlan
-from paceline_workers.engine.torch_cpu import CpuBackend
 from paceline_workers.messages import Sampling
 
 pytestmark = pytest.mark.models

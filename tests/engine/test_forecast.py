@@ -7,9 +7,9 @@ from tests.engine.shadow import PAGE, PROMPT, Shadow, request, scheduler
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
-from paceline_workers.engine.memory.kv import KVCacheManager
-from paceline_workers.engine.scheduling.forecast import ENOUGH, WINDOW, Forecast, Lengths, peak
-from paceline_workers.engine.scheduling.victim import RESPITE, VictimCandidate, cheapest, rests
+from paceline_workers.engine.kv_cache.manager import KVCacheManager
+from paceline_workers.engine.scheduling.length_forecast import ENOUGH, WINDOW, Forecast, Lengths, peak
+from paceline_workers.engine.scheduling.preemption import RESPITE, VictimCandidate, cheapest, rests
 
 
 def known(*lengths: int) -> Lengths:

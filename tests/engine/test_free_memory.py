@@ -4,7 +4,7 @@ from pathlib import Path
 
 import psutil
 
-from paceline_workers.engine.free_memory import free_memory
+from paceline_workers.engine.sizing import free_memory
 
 GIB = 1 << 30
 

@@ -9,13 +9,12 @@ from tests.engine.gpu_lines import Lines
 from tests.engine.waiting_for import until
 from tests.kernels.conftest import CUDA
 
-from paceline_planner.dtypes import Dtype
+from paceline_planner.hardware import Dtype
 from paceline_planner.shapes import ModelShape
-from paceline_workers.engine.gpu.cache import GpuCache, page_bytes
-from paceline_workers.engine.gpu.device import Device, opened
-from paceline_workers.engine.memory.copies import Copy, CopyKind
-from paceline_workers.engine.memory.offload import number_of
-from paceline_workers.engine.pagefiles import PageFiles
+from paceline_workers.engine.backends.gpu.cache import GpuCache, page_bytes
+from paceline_workers.engine.backends.gpu.device import Device, opened
+from paceline_workers.engine.kv_cache.offload import Copy, CopyKind, number_of
+from paceline_workers.engine.page_files import PageFiles
 
 pytestmark = pytest.mark.kernels
 PAGES, SLOTS = 5, 4

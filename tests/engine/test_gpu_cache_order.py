@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.engine.gpu_clocks import Clocks, Stamp
 from tests.engine.test_gpu_cache import IN, OUT, PAGES, SLOTS, cache
 
-from paceline_workers.engine.memory.copies import Copy
+from paceline_workers.engine.kv_cache.offload import Copy
 
 pytestmark = pytest.mark.kernels
 

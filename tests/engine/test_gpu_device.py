@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.kernels.conftest import CUDA
 
-from paceline_workers.engine.gpu.device import Device, HostDevice, Way, opened
+from paceline_workers.engine.backends.gpu.device import Device, HostDevice, Way, opened
 
 pytestmark = pytest.mark.kernels
 CYCLES = 1_000_000_000

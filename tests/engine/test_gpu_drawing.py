@@ -6,9 +6,9 @@ from tests.engine.gpu_bench import KERNELS
 from tests.engine.shadow import PROMPT, beams, request
 from tests.kernels.conftest import CUDA
 
-from paceline_workers.engine.gpu.buffers import NOBODY
-from paceline_workers.engine.gpu.device import opened
-from paceline_workers.engine.gpu.drawing import DeviceSampler, SampleReader
+from paceline_workers.engine.backends.gpu.device import opened
+from paceline_workers.engine.backends.gpu.sampler import DeviceSampler, SampleReader
+from paceline_workers.engine.backends.gpu.step_inputs import NOBODY
 from paceline_workers.engine.scheduling import Request
 from paceline_workers.engine.scheduling.request import RequestStatus
 from paceline_workers.engine.scheduling.search import Search

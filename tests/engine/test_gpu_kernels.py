@@ -12,9 +12,9 @@ from tests.engine.greedy import Tally, serve
 from tests.engine.reference import Masked
 from tests.kernels.conftest import CUDA
 
-from paceline_planner.dtypes import Dtype
-from paceline_workers.engine.gpu.kernels import LAUNCHES
-from paceline_workers.engine.memory.sight import AttentionWindow
+from paceline_planner.hardware import Dtype
+from paceline_workers.engine.backends.gpu.decoder import LAUNCHES
+from paceline_workers.engine.kv_cache.attention_window import AttentionWindow
 from paceline_workers.engine.model.weights import TORCH_TYPES
 from paceline_workers.messages import Sampling
 

@@ -14,13 +14,13 @@ from tests.engine.manual import ManualTimer
 
 from paceline_core.errors import InvalidInput
 from paceline_planner import hardware, steptime
-from paceline_planner.caps import Caps
-from paceline_planner.dtypes import Dtype
+from paceline_planner.hardware import Dtype
+from paceline_planner.steptime import Caps
 from paceline_workers.config import EngineConfig
+from paceline_workers.engine.backends.gpu.backend import UNKNOWN, GpuContext, TritonBackend
+from paceline_workers.engine.backends.gpu.decoder import Kernels
+from paceline_workers.engine.backends.gpu.memory_profile import FreeMemory
 from paceline_workers.engine.devices import Gpu, found
-from paceline_workers.engine.gpu.backend import UNKNOWN, GpuContext, TritonBackend
-from paceline_workers.engine.gpu.kernels import Kernels
-from paceline_workers.engine.gpu.room import FreeMemory
 from paceline_workers.engine.model import config
 from paceline_workers.messages import Sampling
 

@@ -7,16 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import InvalidInput
-from paceline_core.objects.engine import GPU_MAX_SEQS, GPU_PAGE_TOKENS
+from paceline_core.objects.service_runtime import GPU_MAX_SEQS, GPU_PAGE_TOKENS
 from paceline_kernels.paging import PAGE_TOKENS
 from paceline_kernels.work_list.launch import MOST_SEQUENCES
-from paceline_planner.dtypes import Dtype
+from paceline_planner.hardware import Dtype
 from paceline_planner.memory import USABLE
 from paceline_planner.shapes import LLAMA_3_1_8B, ModelShape
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
+from paceline_workers.engine.backends.gpu.memory_profile import (
+    HEAD_DIMS,
+    FreeMemory,
+    check,
+    check_room,
+    largest_step,
+    pages_of,
+    room,
+)
 from paceline_workers.engine.devices import Gpu
-from paceline_workers.engine.gpu.room import HEAD_DIMS, FreeMemory, check, check_room, largest_step, pages_of, room
 from paceline_workers.engine.scheduling import SchedulerLimits
 
 GIB = 1 << 30

@@ -20,14 +20,14 @@ from torch.nn.functional import normalize
 
 from paceline_kernels.paging import Sequences
 from paceline_workers import demo
-from paceline_workers.engine.backend import Backend
-from paceline_workers.engine.gpu.kernels import Kernels
-from paceline_workers.engine.memory.copies import Copy, CopyKind
-from paceline_workers.engine.memory.sight import AttentionWindow
+from paceline_workers.engine.backends.base import Backend
+from paceline_workers.engine.backends.cpu.backend import CpuBackend
+from paceline_workers.engine.backends.gpu.decoder import Kernels
+from paceline_workers.engine.kv_cache.attention_window import AttentionWindow
+from paceline_workers.engine.kv_cache.offload import Copy, CopyKind
 from paceline_workers.engine.scheduling import Chunk, Request, StepPlan
 from paceline_workers.engine.scheduling.request import RequestStatus
 from paceline_workers.engine.scheduling.search import Search
-from paceline_workers.engine.torch_cpu import CpuBackend
 from paceline_workers.messages import Sampling
 
 pytestmark = pytest.mark.kernels

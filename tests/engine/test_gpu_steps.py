@@ -8,11 +8,11 @@ from tests.engine.shadow import request
 from tests.every import cases
 
 from paceline_kernels.paged_prefill import Tiles
-from paceline_workers.engine.gpu.buffers import NOBODY, Buffers, Staged, StepShape
-from paceline_workers.engine.gpu.device import HostDevice
-from paceline_workers.engine.gpu.graphs import Graphs, buckets
-from paceline_workers.engine.gpu.layout import Rows, fill
-from paceline_workers.engine.gpu.steps import SPANS
+from paceline_workers.engine.backends.gpu.device import HostDevice
+from paceline_workers.engine.backends.gpu.graphs import Graphs, buckets
+from paceline_workers.engine.backends.gpu.layout import Rows, fill
+from paceline_workers.engine.backends.gpu.step_inputs import NOBODY, Buffers, Staged, StepShape
+from paceline_workers.engine.backends.gpu.steps import SPANS
 from paceline_workers.engine.scheduling import Chunk, Request, StepPlan
 
 PAGE = 16

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paceline_core.errors import InvalidInput
-from paceline_workers.engine.gpu.toolchain import HEADERS, allocate, cache_folder, check, headers
+from paceline_workers.engine.backends.gpu.toolchain import HEADERS, allocate, cache_folder, check, headers
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from tests.engine.shadow import PROMPT, Shadow, request, scheduler, shape
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.scheduling.batching import PATIENCE
+from paceline_workers.engine.scheduling.batch_window import PATIENCE
 
 INTERACTIVE, BATCH, OFFLINE = RequestClass
 WINDOWS = {INTERACTIVE: 0.01, BATCH: 0.05}

@@ -10,13 +10,12 @@ from tests.engine.shadow import request
 from tests.every import cases
 from torch import Tensor
 
-from paceline_planner.dtypes import Dtype
+from paceline_planner.hardware import Dtype
 from paceline_planner.shapes import ModelShape
-from paceline_workers.engine.memory.copies import Copy, CopyKind
-from paceline_workers.engine.memory.sight import ALL, AttentionWindow
-from paceline_workers.engine.model.attention import PagedCache
+from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWindow
+from paceline_workers.engine.kv_cache.offload import Copy, CopyKind
+from paceline_workers.engine.model.attention import GatherCache, Gathered, PagedCache
 from paceline_workers.engine.model.batch import Batch, Singles
-from paceline_workers.engine.model.kept import GatherCache, Gathered
 from paceline_workers.engine.scheduling import Chunk, Request, StepPlan
 
 PAGE, PAGES, HEADS, DIM = 4, 80, 2, 8

@@ -6,12 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_workers.engine.memory.copies import CopyKind
-from paceline_workers.engine.memory.disk import DiskIndex
-from paceline_workers.engine.memory.kv import KVCacheManager
-from paceline_workers.engine.memory.offload import number_of
-from paceline_workers.engine.memory.sight import ALL, AttentionWindow
-from paceline_workers.engine.memory.tiers import HostStore
+from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWindow
+from paceline_workers.engine.kv_cache.manager import KVCacheManager
+from paceline_workers.engine.kv_cache.offload import CopyKind, number_of
+from paceline_workers.engine.kv_cache.tiers import DiskIndex, HostStore
 
 SIZE = 4
 SIGHTS = st.sampled_from([ALL, ALL, AttentionWindow(4), AttentionWindow(6, 1), AttentionWindow(5, 4)])

@@ -17,12 +17,12 @@ from paceline_core.errors import InvalidInput
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
 from paceline_workers.engine.channel import Channel
-from paceline_workers.engine.lobby import GUESTS, DiskPrefetchQueue
+from paceline_workers.engine.kv_cache.manager import KVCacheManager
+from paceline_workers.engine.kv_cache.offload import CopyKind
+from paceline_workers.engine.kv_cache.prefetch import GUESTS, DiskPrefetchQueue
+from paceline_workers.engine.kv_cache.tiers import DiskIndex
 from paceline_workers.engine.loop import EngineLoop
-from paceline_workers.engine.memory.copies import CopyKind
-from paceline_workers.engine.memory.disk import DiskIndex
-from paceline_workers.engine.memory.kv import KVCacheManager
-from paceline_workers.engine.pagefiles import PageFiles, file_bytes
+from paceline_workers.engine.page_files import PageFiles, file_bytes
 from paceline_workers.engine.scheduling import SchedulerLimits
 
 LIMITS = SchedulerLimits(max_model_len=200, vocab_size=VOCAB, page_tokens=PAGE, max_seqs=8, step_tokens=32)

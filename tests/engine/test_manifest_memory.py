@@ -18,7 +18,7 @@ from paceline_core.registry.enums import RequestClass
 from paceline_workers.config import EngineConfig, WorkerConfig
 from paceline_workers.engine import sizing
 from paceline_workers.engine.loading import memory_named
-from paceline_workers.engine.pagefiles import file_bytes
+from paceline_workers.engine.page_files import file_bytes
 from paceline_workers.messages import Failed, Heartbeat, Tokens
 
 pytestmark = pytest.mark.real

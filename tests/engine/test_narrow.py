@@ -13,10 +13,10 @@ from tests.engine.shadow import request
 from tests.every import cases
 from torch import Tensor
 
-from paceline_workers.engine.model import products
-from paceline_workers.engine.model.products import PLAIN_ROWS, Kind, LinearFactory
+from paceline_workers.engine.backends.cpu import linear
+from paceline_workers.engine.backends.cpu.backend import CpuBackend
+from paceline_workers.engine.backends.cpu.linear import PLAIN_ROWS, Kind, LinearFactory
 from paceline_workers.engine.scheduling import Chunk, StepPlan
-from paceline_workers.engine.torch_cpu import CpuBackend
 from paceline_workers.messages import Sampling
 
 pytestmark = pytest.mark.models
@@ -90,7 +90,7 @@ def test_bf16_halves_weights_and_pages(expected: Reference) -> None:
 def test_weights_are_held_as_asked_and_never_twice_unless_asked(
     kind: Kind, shared: bool, copies: tuple[bool, bool]
 ) -> None:
-    assert products.packable()
+    assert linear.packable()
     made = LinearFactory(kind).linear(torch.ones(8, 4), shared=shared)
     assert (made.weight is not None, made.packed is not None) == copies
 

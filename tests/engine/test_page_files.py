@@ -8,7 +8,7 @@ from tests.engine.peer import LIMIT_S
 from tests.engine.waiting_for import until
 
 from paceline_core.errors import InvalidInput
-from paceline_workers.engine.pagefiles import PageFiles
+from paceline_workers.engine.page_files import PageFiles
 
 PAGE = 1000
 NAMES = [bytes([number]) * 16 for number in range(1, 9)]

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_workers.engine.memory.pages import PagePool
-from paceline_workers.engine.memory.prefix import chain, extend, root
+from paceline_workers.engine.kv_cache.page_pool import PagePool
+from paceline_workers.engine.kv_cache.prefix_keys import chain, extend, root
 
 
 def digests(*names: str) -> list[bytes]:

@@ -3,7 +3,7 @@
 import pytest
 from tests.engine.shadow import PAGE, Shadow, request, started
 
-from paceline_workers.engine.memory.keys import CHANGES, PrefixKeyIndex
+from paceline_workers.engine.kv_cache.prefix_keys import CHANGES, PrefixKeyIndex
 
 LONG = [number % 50 for number in range(5 * PAGE)]
 

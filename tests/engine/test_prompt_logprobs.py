@@ -14,10 +14,10 @@ from tests.engine.reference import VOCAB, Reference
 from tests.engine.shadow import request, scheduler
 from torch import Tensor
 
-from paceline_workers.engine.runner import Runner
+from paceline_workers.engine.backends.cpu.backend import CpuBackend
+from paceline_workers.engine.backends.cpu.runner import Runner
 from paceline_workers.engine.sampling import Sampler
 from paceline_workers.engine.scheduling import Chunk, Request, SampledToken
-from paceline_workers.engine.torch_cpu import CpuBackend
 from paceline_workers.messages import PromptLogprob
 
 LENGTHS = (2, 16, 17, 100, 190)

@@ -10,12 +10,11 @@ from paceline_core.errors import InvalidInput
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
-from paceline_workers.engine.scheduling.admission import Admission
-from paceline_workers.engine.scheduling.draft import StepBuilder
-from paceline_workers.engine.scheduling.forecast import Forecast
-from paceline_workers.engine.scheduling.pace import UNKNOWN
+from paceline_workers.engine.scheduling.admission import Admission, reserved
+from paceline_workers.engine.scheduling.cost import UNKNOWN
+from paceline_workers.engine.scheduling.length_forecast import Forecast
 from paceline_workers.engine.scheduling.plan import SchedulerLimits
-from paceline_workers.engine.scheduling.reserve import reserved
+from paceline_workers.engine.scheduling.step_builder import StepBuilder
 
 INTERACTIVE, BATCH, OFFLINE = RequestClass
 LIMITS = SchedulerLimits(100, 50, PAGE, 8, 32, reserved={INTERACTIVE: 0.5, BATCH: 0.25})

@@ -20,7 +20,7 @@ from tests.every import cases
 from paceline_core.errors import InvalidInput
 from paceline_workers import demo
 from paceline_workers.engine.sampling import Grammars, Sampler
-from paceline_workers.engine.sampling.matching import COMPILED, RENEWAL_S
+from paceline_workers.engine.sampling.grammar_matcher import COMPILED, RENEWAL_S
 from paceline_workers.engine.scheduling import Request, RequestStatus, SampledToken
 from paceline_workers.messages import Sampling, Submit
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.engine.shadow import request
 
 from paceline_workers import demo
-from paceline_workers.engine.emulated import Vocabulary
-from paceline_workers.engine.gpu.drawing import wanted
+from paceline_workers.engine.backends.emulated import Vocabulary
+from paceline_workers.engine.backends.gpu.sampler import wanted
 from paceline_workers.engine.sampling import Sampler, sample
 from paceline_workers.engine.scheduling import Request
 from paceline_workers.engine.scheduling.request import RequestStatus

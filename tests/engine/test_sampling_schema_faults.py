@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from paceline_workers.engine.sampling.grammar import check
-from paceline_workers.engine.sampling.schema_faults import in_words
+from paceline_workers.engine.sampling.json_schema import in_words
 
 JUST_ONE = {"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 3}]}
 LEAKS = ("coerce", "f64", "Some(", "Unsatisfiable", "digits:", "Unimplemented")

@@ -35,7 +35,7 @@ from pydantic import (
 
 from paceline_workers.engine.sampling import grammar
 from paceline_workers.engine.sampling.grammar import check
-from paceline_workers.engine.sampling.schemas import FORMATS
+from paceline_workers.engine.sampling.json_schema import FORMATS
 
 
 class Color(enum.Enum):

@@ -14,7 +14,7 @@ from tests.engine.shadow import PAGE, Shadow, beams, next_token, request, schedu
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
-from paceline_workers.engine.memory.sight import ALL, AttentionWindow
+from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWindow
 from paceline_workers.engine.scheduling import Request
 from paceline_workers.engine.scheduling.search import Search
 

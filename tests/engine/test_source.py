@@ -6,7 +6,7 @@ import pytest
 
 from paceline_core.errors import InvalidInput
 from paceline_workers import demo
-from paceline_workers.source import locate
+from paceline_workers.model_source import locate
 
 
 def test_the_demo_model_is_in_the_package() -> None:

@@ -11,7 +11,7 @@ from tests.engine.shadow import request
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
-from paceline_workers.engine.torch_cpu import CpuBackend
+from paceline_workers.engine.backends.cpu.backend import CpuBackend
 from paceline_workers.messages import Sampling
 
 PROMPTS = {f"r{length}": [(place * 7 + length) % reference.VOCAB for place in range(length)] for length in (30, 47, 5)}

@@ -4,11 +4,10 @@ from tests.gateway.pieces import endpoint, report
 
 from paceline_core.registry import RequestClass
 from paceline_core.wire import KVLoad, PrefixDelta, StepTime
-from paceline_core.wire.prefix import BLOCK
-from paceline_gateway.routing.fleet import WorkerPool
-from paceline_gateway.routing.pace import ShortestTTFT
-from paceline_gateway.routing.policy import RoutingPolicy, RoutingRequest
+from paceline_core.wire.load import BLOCK
+from paceline_gateway.routing.policies import RoutingPolicy, RoutingRequest, ShortestTTFT
 from paceline_gateway.routing.worker import RAMP_S, Worker
+from paceline_gateway.routing.worker_pool import WorkerPool
 
 NOW = 1000.0
 LOOKAHEAD_S = 0.5

@@ -12,7 +12,7 @@ from paceline_core.objects.service import InferenceService
 from paceline_core.objects.tenant import Tenant
 from paceline_core.objects.validate import read
 from paceline_core.wire import KVLoad, LoadReport, StepTime, WorkerState
-from paceline_gateway.routing.directory import ConfigSnapshot, directory
+from paceline_gateway.routing.config_snapshot import ConfigSnapshot, directory
 
 SERVICE = "default/chat"
 

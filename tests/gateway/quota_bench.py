@@ -7,9 +7,9 @@ from tests.gateway.pieces import picture
 
 from paceline_core.errors import RequestError
 from paceline_core.objects.resolved import ResolvedTenant
-from paceline_gateway.quota.nouns import LeaseRequest, PendingReservation, QuotaUsage, Reservation
-from paceline_gateway.quota.pool import BucketStore
-from paceline_gateway.quota.quotas import QuotaManager
+from paceline_gateway.quota.bucket_store import BucketStore
+from paceline_gateway.quota.manager import QuotaManager
+from paceline_gateway.quota.types import LeaseRequest, PendingReservation, QuotaUsage, Reservation
 
 ONE = QuotaUsage(1, 100, 50)
 

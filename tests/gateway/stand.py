@@ -22,8 +22,8 @@ from paceline_core.kube import Endpoint
 from paceline_core.kube.connect import ClusterConfig
 from paceline_gateway.config import GatewayConfig, HttpLimits
 from paceline_gateway.process import GatewayProcess, ListenSockets
-from paceline_gateway.proxy import ActiveRequest
-from paceline_gateway.telemetry.process import LogSinks
+from paceline_gateway.proxy.active_request import ActiveRequest
+from paceline_gateway.telemetry.metrics import LogSinks
 
 PATIENCE_S = 20.0
 CHAT = {"model": "chat", "messages": [{"role": "user", "content": "What is TTFT?"}]}

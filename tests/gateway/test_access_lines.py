@@ -15,7 +15,7 @@ from tests.gateway.test_gateway_websocket import dial, small_socket
 from tests.gateway.worker_double import Script
 
 from paceline_core.telemetry import BackgroundWriter
-from paceline_gateway.telemetry.process import LogSinks
+from paceline_gateway.telemetry.metrics import LogSinks
 
 pytestmark = pytest.mark.real
 

@@ -7,9 +7,9 @@ from paceline_core.auth import key_id, new_key
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry import Outcome, RequestClass
 from paceline_core.telemetry import BackgroundWriter
-from paceline_gateway.identity import sent_key_id
-from paceline_gateway.requests.nouns import RequestRecord, RequestTerms, TokenUsage
-from paceline_gateway.telemetry.access import FLUSH_LINES, AccessLog
+from paceline_gateway.api.admission import sent_key_id
+from paceline_gateway.request.types import RequestRecord, RequestTerms, TokenUsage
+from paceline_gateway.telemetry.access_log import FLUSH_LINES, AccessLog
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5000, tzinfo=UTC)
 RECORD = RequestRecord(

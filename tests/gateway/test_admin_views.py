@@ -17,24 +17,21 @@ from tests.gateway.quota_bench import granted
 from paceline_core.kube.cluster import Manifest
 from paceline_core.registry import Outcome, RequestClass, Verdict
 from paceline_core.telemetry import Metrics
-from paceline_gateway.admin.queues import TENANTS, queues
-from paceline_gateway.admin.services import services
-from paceline_gateway.admin.sight import MOST, AdminSnapshot, PageQuery, paginate
-from paceline_gateway.admin.tenants import tenants
+from paceline_gateway.admin.pages import TENANTS, queues, services, tenants, workers
+from paceline_gateway.admin.snapshot import MOST, AdminSnapshot, PageQuery, paginate
 from paceline_gateway.admin.views import TenantView, Workers
-from paceline_gateway.admin.workers import workers
 from paceline_gateway.config import HttpLimits
-from paceline_gateway.desk import ServiceState
-from paceline_gateway.queues.ticket import QueuedRequest
-from paceline_gateway.quota.nouns import QuotaUsage, Reservation
-from paceline_gateway.quota.quotas import QuotaManager
-from paceline_gateway.requests.nouns import RequestRecord, RequestTerms, TokenUsage
-from paceline_gateway.requests.prompt import PromptSize
-from paceline_gateway.routing.directory import ConfigSnapshot
-from paceline_gateway.routing.pace import ShortestTTFT
-from paceline_gateway.telemetry.series import ServiceMetrics
+from paceline_gateway.queueing.queued_request import QueuedRequest
+from paceline_gateway.quota.manager import QuotaManager
+from paceline_gateway.quota.types import QuotaUsage, Reservation
+from paceline_gateway.request.prompt_size import PromptSize
+from paceline_gateway.request.types import RequestRecord, RequestTerms, TokenUsage
+from paceline_gateway.routing.config_snapshot import ConfigSnapshot
+from paceline_gateway.routing.policies import ShortestTTFT
+from paceline_gateway.services.service_state import ServiceState
+from paceline_gateway.telemetry.service_metrics import ServiceMetrics
 from paceline_gateway.usage.ledger import UsageLedger
-from paceline_gateway.usage.nouns import UsageAmount
+from paceline_gateway.usage.types import UsageAmount
 
 NOW = 100.0
 NOVEMBER = datetime(2026, 11, 15, tzinfo=UTC)

@@ -6,7 +6,7 @@ from tests.gateway.pieces import picture
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry import RequestClass
-from paceline_gateway.admission import AdmittedRequest, admit
+from paceline_gateway.api.admission import AdmittedRequest, admit
 from paceline_gateway.http.message import Headers
 
 CHAT = service(served_name="llama", classes={"batch": {"maxTokens": 100}})

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.every import cases
 
-from paceline_core.choices import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.requests.body import MAX_INT64, TEXTS, ParsedBody, parse, rename_model
+from paceline_core.json_limits import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST
+from paceline_gateway.request.body import MAX_INT64, TEXTS, ParsedBody, parse, rename_model
 from paceline_workers.server.openai.scoring import TEXTS_LIMIT
 
 

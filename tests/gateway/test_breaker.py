@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_gateway.routing.breaker import ENOUGH, LONGEST_S, PAUSE_S, SHARE, Breaker, BreakerState, ejected
+from paceline_gateway.routing.circuit_breaker import ENOUGH, LONGEST_S, PAUSE_S, SHARE, Breaker, BreakerState, ejected
 
 NOW = 100.0
 

@@ -12,10 +12,10 @@ from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, STREAM, Stand, until
 
 from paceline_core.kube import Listed, Namespaces, Upserted, WatchLost
-from paceline_core.tasks import cancel
+from paceline_core.process import cancel
 from paceline_core.telemetry import Metrics
-from paceline_gateway.routing.directory import NOTHING, ConfigSnapshot
-from paceline_gateway.watch import WORKERS, ClusterWatcher
+from paceline_gateway.routing.config_snapshot import NOTHING, ConfigSnapshot
+from paceline_gateway.services.cluster_watch import WORKERS, ClusterWatcher
 
 
 @pytest.mark.real

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.registry import RequestClass
-from paceline_gateway.queues.common import PART, TOLD, SharedFairness
-from paceline_gateway.queues.line import FairQueue
-from paceline_gateway.queues.ticket import QueuedRequest
+from paceline_gateway.queueing.fair_queue import FairQueue
+from paceline_gateway.queueing.queued_request import QueuedRequest
+from paceline_gateway.queueing.shared_fairness import PART, TOLD, SharedFairness
 
 EVERYWHERE = "everywhere"
 NAME = "default/chat interactive"

@@ -15,14 +15,14 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.telemetry import Metrics
 from paceline_core.wire import SUSPECT
 from paceline_gateway.config import HttpLimits
-from paceline_gateway.deaths import MOST, WorkerDeaths
-from paceline_gateway.desk import ServiceState
-from paceline_gateway.http.upstream import DisconnectReason
-from paceline_gateway.queues.ticket import QueuedRequest
-from paceline_gateway.requests.suspicion import PROOF, SuspectGroup
-from paceline_gateway.routing.pace import ShortestTTFT
+from paceline_gateway.http.upstream_connection import DisconnectReason
+from paceline_gateway.proxy.worker_deaths import MOST, WorkerDeaths
+from paceline_gateway.queueing.queued_request import QueuedRequest
+from paceline_gateway.request.group_testing import PROOF, SuspectGroup
+from paceline_gateway.routing.policies import ShortestTTFT
 from paceline_gateway.routing.worker import Worker
-from paceline_gateway.telemetry.series import ServiceMetrics
+from paceline_gateway.services.service_state import ServiceState
+from paceline_gateway.telemetry.service_metrics import ServiceMetrics
 
 Later = list[Callable[[], None]]
 

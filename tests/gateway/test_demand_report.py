@@ -11,13 +11,13 @@ from paceline_core.registry import Outcome, RequestClass, Verdict
 from paceline_core.telemetry import Metrics
 from paceline_core.wire import DemandReport, decode
 from paceline_gateway.config import HttpLimits
-from paceline_gateway.demand import ChangeNotifier, demand_lines, service_demand
-from paceline_gateway.desk import TENANTS, ServiceState
-from paceline_gateway.queues.ticket import QueuedRequest
-from paceline_gateway.requests.nouns import RequestRecord, TokenUsage
-from paceline_gateway.requests.prompt import PromptSize
-from paceline_gateway.routing.pace import ShortestTTFT
-from paceline_gateway.telemetry.series import ServiceMetrics
+from paceline_gateway.queueing.queued_request import QueuedRequest
+from paceline_gateway.request.prompt_size import PromptSize
+from paceline_gateway.request.types import RequestRecord, TokenUsage
+from paceline_gateway.routing.policies import ShortestTTFT
+from paceline_gateway.services.demand_report import ChangeNotifier, demand_lines, service_demand
+from paceline_gateway.services.service_state import TENANTS, ServiceState
+from paceline_gateway.telemetry.service_metrics import ServiceMetrics
 
 NOW = 100.0
 INTERACTIVE, BATCH, _ = RequestClass

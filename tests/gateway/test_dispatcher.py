@@ -8,12 +8,12 @@ from tests.gateway.pieces import endpoint, report
 from paceline_core.errors import Code
 from paceline_core.registry import RequestClass
 from paceline_core.wire import StepTime, WorkerState
-from paceline_gateway.queues.dispatcher import Dispatcher, QueueLimits
-from paceline_gateway.queues.drain import LATEST_S, SOONEST_S, UNKNOWN_S, DispatchRate
-from paceline_gateway.queues.ticket import QueuedRequest
-from paceline_gateway.routing.fleet import WorkerPool
-from paceline_gateway.routing.pace import ShortestTTFT
+from paceline_gateway.queueing.dispatcher import Dispatcher, QueueLimits
+from paceline_gateway.queueing.queued_request import QueuedRequest
+from paceline_gateway.queueing.shedding import LATEST_S, SOONEST_S, UNKNOWN_S, DispatchRate
+from paceline_gateway.routing.policies import ShortestTTFT
 from paceline_gateway.routing.worker import Worker
+from paceline_gateway.routing.worker_pool import WorkerPool
 
 NOW = 100.0
 INTERACTIVE, BATCH, OFFLINE = RequestClass

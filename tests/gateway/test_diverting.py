@@ -13,7 +13,7 @@ from tests.gateway.stand import CHAT, STREAM, Stand, until
 from tests.gateway.worker_double import Script, Seen, WorkerDouble
 
 from paceline_core.wire import SUSPECT, StepTime
-from paceline_gateway.requests.suspicion import PROOF
+from paceline_gateway.request.group_testing import PROOF
 
 pytestmark = pytest.mark.real
 SPARE = "default/spare"

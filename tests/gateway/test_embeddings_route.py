@@ -11,8 +11,8 @@ from tests.gateway.test_quota_front import limit
 from tests.gateway.worker_double import Script
 
 from paceline_core.registry import RequestClass
-from paceline_gateway.quota.outputs import PRIOR
-from paceline_gateway.requests.prompt import PromptSize
+from paceline_gateway.quota.output_length import PRIOR
+from paceline_gateway.request.prompt_size import PromptSize
 
 pytestmark = pytest.mark.real
 OUTPUT = 2

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from paceline_core.registry import RequestClass
-from paceline_gateway.queues.accounts import IDLE, VirtualTokenCounters
-from paceline_gateway.queues.line import OVERTAKEN, FairQueue
-from paceline_gateway.queues.peak import WINDOW_S, WindowedMax
-from paceline_gateway.queues.shares import TenantShares
-from paceline_gateway.queues.ticket import QueuedRequest
+from paceline_gateway.queueing.fair_queue import OVERTAKEN, FairQueue
+from paceline_gateway.queueing.queued_request import QueuedRequest
+from paceline_gateway.queueing.shedding import WINDOW_S, WindowedMax
+from paceline_gateway.queueing.tenant_shares import TenantShares
+from paceline_gateway.queueing.virtual_counters import IDLE, VirtualTokenCounters
 
 NOW = 100.0
 INTERACTIVE = RequestClass.INTERACTIVE

@@ -12,14 +12,14 @@ from paceline_core.registry import RequestClass
 from paceline_core.registry.enums import DivertReason
 from paceline_core.telemetry import Metrics
 from paceline_gateway.config import HttpLimits
-from paceline_gateway.desk import ServiceState
-from paceline_gateway.queues.ticket import QueuedRequest
-from paceline_gateway.requests.prompt import PromptSize
-from paceline_gateway.routing.directory import ConfigSnapshot
-from paceline_gateway.routing.fallback import DestinationLoad, When, choose, next_destination, overloaded, share_s
-from paceline_gateway.routing.models import Destination, Requester, resolve_model
-from paceline_gateway.routing.pace import ShortestTTFT
-from paceline_gateway.telemetry.series import ServiceMetrics
+from paceline_gateway.queueing.queued_request import QueuedRequest
+from paceline_gateway.request.prompt_size import PromptSize
+from paceline_gateway.routing.config_snapshot import ConfigSnapshot
+from paceline_gateway.routing.fallback_chain import DestinationLoad, When, choose, next_destination, overloaded, share_s
+from paceline_gateway.routing.model_lookup import Destination, Requester, resolve_model
+from paceline_gateway.routing.policies import ShortestTTFT
+from paceline_gateway.services.service_state import ServiceState
+from paceline_gateway.telemetry.service_metrics import ServiceMetrics
 
 NOW = 10.0
 CLS = RequestClass.INTERACTIVE

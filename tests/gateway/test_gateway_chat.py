@@ -15,7 +15,7 @@ from paceline_core.auth import TokenVerifier, jwk_set, public_jwk
 from paceline_core.auth.internal_token import HEADER
 from paceline_core.clock import SystemClock
 from paceline_core.wire import PREFIX
-from paceline_gateway.routing.prefix_keys import prefix_keys
+from paceline_gateway.routing.prefix import prefix_keys
 
 pytestmark = pytest.mark.real
 

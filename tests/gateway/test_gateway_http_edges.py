@@ -12,7 +12,7 @@ from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import CHAT, PATIENCE_S, Stand, gateway, until
 from tests.gateway.worker_double import Script
 
-from paceline_core.listening import BACKLOG
+from paceline_core.process import BACKLOG
 
 pytestmark = pytest.mark.real
 

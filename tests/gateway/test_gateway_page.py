@@ -10,17 +10,16 @@ from pydantic.fields import FieldInfo
 from tests.every import cases
 
 from paceline_core.config import Config
+from paceline_core.json_limits import CONTAINERS, STRINGS, VALUES
 from paceline_core.kube.connect import ClusterConfig
-from paceline_core.nesting import CONTAINERS, STRINGS, VALUES
 from paceline_core.registry.enums import ClientLimit
+from paceline_gateway.api.handlers import CHEAP_BYTES
 from paceline_gateway.config import GatewayConfig, HttpLimits, Quota, RedisConfig
-from paceline_gateway.gateway import CHEAP_BYTES
 from paceline_gateway.http.connection import DROPPED_BODIES
-from paceline_gateway.http.loop_budget import TURN
-from paceline_gateway.http.reader import PIPELINE_LIMIT
-from paceline_gateway.http.shared_limit import SHARE
-from paceline_gateway.http.socket_reply import EVENT_LIMIT
+from paceline_gateway.http.limits import SHARE, TURN
+from paceline_gateway.http.request_reader import PIPELINE_LIMIT
 from paceline_gateway.http.websocket import CONTROLS, FRAGMENTS
+from paceline_gateway.http.websocket_response import EVENT_LIMIT
 
 ROOT = Path(__file__).parents[2]
 ROWS = {

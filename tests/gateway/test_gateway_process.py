@@ -24,7 +24,7 @@ from paceline_core.auth import new_signing_key
 from paceline_core.config import load
 from paceline_core.telemetry import BackgroundWriter
 from paceline_gateway.config import GatewayConfig
-from paceline_gateway.telemetry.process import LogSinks
+from paceline_gateway.telemetry.metrics import LogSinks
 
 pytestmark = pytest.mark.real
 

@@ -17,11 +17,11 @@ from tests.gateway.stand import CHAT, PATIENCE_S, plain_client, until
 from tests.gateway.test_gateway_process import Running, configuration, running
 from tests.gateway.worker_double import Script, WorkerDouble
 
-from paceline_cli.supervisor.api import make_app
-from paceline_cli.supervisor.store import ObjectStore
 from paceline_core.clock import SystemClock
 from paceline_core.kube import ObjectKey, ServiceEndpoints
-from paceline_core.serving import admin_server
+from paceline_core.process import admin_server
+from paceline_local.apiserver import ObjectStore
+from paceline_local.apiserver.api import make_app
 
 pytestmark = pytest.mark.real
 SETTLE_S = 4.0

@@ -8,11 +8,10 @@ from tests.gateway.pieces import picture
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.registry import Outcome, RequestClass
 from paceline_core.telemetry import Metrics
-from paceline_gateway.requests.judge import evaluate_slos
-from paceline_gateway.requests.nouns import RequestRecord, RequestTerms, TokenUsage
-from paceline_gateway.requests.phases import phases
-from paceline_gateway.telemetry.series import ServiceMetrics, forget
-from paceline_gateway.telemetry.tenants import NOBODY, OTHER, TenantSeries
+from paceline_gateway.request.slo import evaluate_slos, phases
+from paceline_gateway.request.types import RequestRecord, RequestTerms, TokenUsage
+from paceline_gateway.telemetry.metrics import NOBODY, OTHER, TenantSeries
+from paceline_gateway.telemetry.service_metrics import ServiceMetrics, forget
 
 SLO = {"interactive": {"slo": {"ttft": {"p95": "500ms", "p99": "1s"}, "tpot": {"p95": "50ms"}}, "availability": 0.99}}
 CHAT = picture(service(classes=SLO)).services["default/chat"]

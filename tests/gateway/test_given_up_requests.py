@@ -14,8 +14,8 @@ from tests.gateway.test_quota_front import limit
 from tests.gateway.worker_double import PROMPT_TOKENS, Script, Seen, WorkerDouble, as_sse, in_turn
 
 from paceline_core.wire import StepTime
-from paceline_gateway.requests.estimate import PromptEstimate
-from paceline_gateway.requests.prompt import measure
+from paceline_gateway.request.body import PromptEstimate
+from paceline_gateway.request.prompt_size import measure
 
 pytestmark = pytest.mark.real
 PATH = "/v1/chat/completions"

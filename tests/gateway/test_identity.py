@@ -5,7 +5,7 @@ from tests.gateway.pieces import picture
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry import RequestClass
-from paceline_gateway.identity import authenticate, choose_class
+from paceline_gateway.api.admission import authenticate, choose_class
 
 SECRET, KEY = key("team")
 SEEN = picture(tenant("team"), SECRET)

@@ -17,13 +17,13 @@ from paceline_core.registry.enums import ClientLimit
 from paceline_core.telemetry import Metrics
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.connection import Connection
-from paceline_gateway.http.loop_budget import REQUEST, SLICE, TURN, LoopBudget
+from paceline_gateway.http.limits import REQUEST, SLICE, TURN, LoopBudget
 from paceline_gateway.http.message import Head, HttpRequest
-from paceline_gateway.http.reader import RejectedRequest
-from paceline_gateway.http.reply import ResponseWriter
+from paceline_gateway.http.request_reader import RejectedRequest
+from paceline_gateway.http.response import ResponseWriter
 from paceline_gateway.http.server import PAUSE_S, Server
 from paceline_gateway.http.websocket import CONTROLS, FRAGMENTS, POLICY, WebSocket
-from paceline_gateway.telemetry.process import LogSinks, ProcessMetrics
+from paceline_gateway.telemetry.metrics import LogSinks, ProcessMetrics
 
 GET = b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n"
 CHUNKED = b"POST /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"

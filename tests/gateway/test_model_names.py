@@ -11,8 +11,8 @@ from paceline_core.kube.cluster import Manifest
 from paceline_core.objects import InferenceService, Tenant, read
 from paceline_core.objects.model_names import claimed
 from paceline_core.objects.resolved import ResolvedTenant
-from paceline_gateway.routing.directory import ConfigSnapshot, Unread, directory
-from paceline_gateway.routing.models import Destination, Requester, resolve_model, usable_names
+from paceline_gateway.routing.config_snapshot import ConfigSnapshot, Unread, directory
+from paceline_gateway.routing.model_lookup import Destination, Requester, resolve_model, usable_names
 
 HEADERS: dict[bytes, bytes] = {}
 

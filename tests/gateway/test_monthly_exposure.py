@@ -13,12 +13,12 @@ from paceline_core.objects.defaults import resolve_tenant
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.objects.tenant import Tenant
 from paceline_core.objects.validate import read
-from paceline_gateway.quota.outputs import PRIOR, OutputLengthEstimator
-from paceline_gateway.requests.estimate import PromptEstimate
-from paceline_gateway.requests.prompt import PromptSize
-from paceline_gateway.usage.exposure import SLACK, BudgetExposure, reserve
+from paceline_gateway.quota.output_length import PRIOR, OutputLengthEstimator
+from paceline_gateway.request.body import PromptEstimate
+from paceline_gateway.request.prompt_size import PromptSize
+from paceline_gateway.usage.cost import SLACK, BudgetExposure, reserve
 from paceline_gateway.usage.ledger import UsageLedger
-from paceline_gateway.usage.nouns import StoredUsage, UsageAmount
+from paceline_gateway.usage.types import StoredUsage, UsageAmount
 
 TEAM, START = "team", datetime(2026, 11, 1, tzinfo=UTC)
 DOLLAR = Decimal("0.00001")

@@ -21,9 +21,8 @@ from tests.worker.collector import Collector, Span, collecting
 
 from paceline_core.auth import new_signing_key
 from paceline_core.clock import SystemClock
-from paceline_core.telemetry.resource import resource
-from paceline_core.telemetry.span_queue import SpanQueue
-from paceline_gateway.telemetry.process import LogSinks
+from paceline_core.telemetry.span_queue import SpanQueue, resource
+from paceline_gateway.telemetry.metrics import LogSinks
 from paceline_gateway.telemetry.spans import RequestSpanWriter
 
 pytestmark = pytest.mark.real

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_gateway.quota.outputs import ENOUGH, PRIOR, TENANTS, LengthHistogram, OutputLengthEstimator
+from paceline_gateway.quota.output_length import ENOUGH, PRIOR, TENANTS, LengthHistogram, OutputLengthEstimator
 
 
 def learned(*lengths: int, tenant: str = "team") -> OutputLengthEstimator:

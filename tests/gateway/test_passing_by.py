@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 from tests.gateway.pieces import endpoint, report
 
 from paceline_core.registry import RequestClass
-from paceline_gateway.queues.dispatcher import Dispatcher, QueueLimits
-from paceline_gateway.queues.ticket import QueuedRequest
-from paceline_gateway.routing.fleet import WorkerPool
-from paceline_gateway.routing.pace import ShortestTTFT
+from paceline_gateway.queueing.dispatcher import Dispatcher, QueueLimits
+from paceline_gateway.queueing.queued_request import QueuedRequest
+from paceline_gateway.routing.policies import ShortestTTFT
 from paceline_gateway.routing.worker import Worker
+from paceline_gateway.routing.worker_pool import WorkerPool
 
 NOW = 100.0
 STEP = st.tuples(

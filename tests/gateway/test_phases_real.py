@@ -15,7 +15,7 @@ from tests.gateway.stand import CHAT, STREAM, Stand, gateway, until
 from paceline_core.auth import new_signing_key
 from paceline_core.registry import RequestClass
 from paceline_core.telemetry import BackgroundWriter
-from paceline_gateway.telemetry.process import LogSinks
+from paceline_gateway.telemetry.metrics import LogSinks
 
 pytestmark = pytest.mark.real
 KEY = new_signing_key()

@@ -9,7 +9,7 @@ from tests.gateway.stand import Stand, gateway, until
 from tests.gateway.test_resume_real import LONG, answer, ask
 
 from paceline_core.auth import new_signing_key
-from paceline_gateway.requests.state import STREAMING
+from paceline_gateway.request.types import STREAMING
 
 pytestmark = pytest.mark.real
 KEY = new_signing_key()

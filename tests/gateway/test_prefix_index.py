@@ -5,7 +5,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_gateway.routing.prefix_index import ENTRY_BYTES, HOPE_S, PrefixIndex
+from paceline_gateway.routing.prefix import ENTRY_BYTES, HOPE_S, PrefixIndex
 
 NOW = 10.0
 PLENTY = 1 << 20

@@ -12,9 +12,9 @@ from tests.gateway.manifests import route, service, tenant
 from tests.gateway.pieces import picture
 
 from paceline_core.wire import PrefixKeys
-from paceline_core.wire.prefix import BLOCK, REACHES
-from paceline_gateway.admission import admit
-from paceline_gateway.routing.prefix_keys import canonical, prefix_keys
+from paceline_core.wire.load import BLOCK, REACHES
+from paceline_gateway.api.admission import admit
+from paceline_gateway.routing.prefix import canonical, prefix_keys
 
 LONG = "Time to first token. " * 200
 JSON = st.recursive(

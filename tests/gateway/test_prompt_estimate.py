@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.every import cases
 
-from paceline_gateway.requests.estimate import (
+from paceline_gateway.request.body import (
     ENOUGH,
     MAX_BYTES_PER_TOKEN,
     MIN_BYTES_PER_TOKEN,
@@ -16,7 +16,7 @@ from paceline_gateway.requests.estimate import (
     TENANTS,
     PromptEstimate,
 )
-from paceline_gateway.requests.prompt import MESSAGE_TOKENS, PART_TOKENS, PromptSize, measure
+from paceline_gateway.request.prompt_size import MESSAGE_TOKENS, PART_TOKENS, PromptSize, measure
 
 RESPONSES = "/v1/responses"
 CHAT, TEXT, EMBED = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"

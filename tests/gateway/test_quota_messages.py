@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from tests.every import cases
 
 from paceline_core.errors import Code, RequestError, Unreachable
-from paceline_gateway.queues.common import TOLD
-from paceline_gateway.quota.nouns import UNLIMITED, LeaseGrant, LeaseRequest
-from paceline_gateway.stores.messages import (
+from paceline_gateway.queueing.shared_fairness import TOLD
+from paceline_gateway.quota.types import UNLIMITED, LeaseGrant, LeaseRequest
+from paceline_gateway.quota_store.messages import (
     ExchangeRequest,
     ExchangeResponse,
     read_call,
@@ -16,7 +16,7 @@ from paceline_gateway.stores.messages import (
     write_call,
     write_reply,
 )
-from paceline_gateway.stores.peers import address_of
+from paceline_gateway.quota_store.peer import address_of
 
 NUMBER = st.floats(-1e12, 1e12) | st.just(UNLIMITED)
 VECTOR = st.tuples(NUMBER, NUMBER, NUMBER, NUMBER)

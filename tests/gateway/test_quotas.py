@@ -9,11 +9,10 @@ from tests.gateway.quota_bench import ONE, asked, granted, limited, refused
 
 from paceline_core.errors import Code, RequestError, error_response
 from paceline_core.registry import Outcome, RequestClass
-from paceline_gateway.quota.nouns import SIZE, QuotaUsage, Reservation
-from paceline_gateway.quota.pool import BucketStore
-from paceline_gateway.quota.quotas import FORGET_S, QuotaManager
-from paceline_gateway.quota.use import charged_usage, made_since
-from paceline_gateway.requests.nouns import RequestRecord, RequestTerms, TokenUsage
+from paceline_gateway.quota.bucket_store import BucketStore
+from paceline_gateway.quota.manager import FORGET_S, QuotaManager
+from paceline_gateway.quota.types import SIZE, QuotaUsage, Reservation, charged_usage, made_since
+from paceline_gateway.request.types import RequestRecord, RequestTerms, TokenUsage
 
 
 def record(outcome: Outcome, *, sent: bool = True, prompt: int = 0, output: int = 0) -> RequestRecord:

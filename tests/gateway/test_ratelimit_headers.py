@@ -3,9 +3,9 @@
 from tests.every import cases
 from tests.gateway.quota_bench import ONE, granted, limited, refused
 
-from paceline_gateway.quota.headers import duration
-from paceline_gateway.quota.nouns import QuotaUsage
-from paceline_gateway.quota.quotas import QuotaManager
+from paceline_gateway.quota.manager import QuotaManager
+from paceline_gateway.quota.responses import duration
+from paceline_gateway.quota.types import QuotaUsage
 
 
 @cases(

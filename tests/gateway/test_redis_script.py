@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from redis import Redis
 from tests.gateway.redis_server import RedisServer
 
-from paceline_gateway.quota.nouns import UNLIMITED, LeaseRequest, Vector
-from paceline_gateway.quota.pool import BucketStore
-from paceline_gateway.stores.redis_store import EXCHANGE, arguments, grant
+from paceline_gateway.quota.bucket_store import BucketStore
+from paceline_gateway.quota.types import UNLIMITED, LeaseRequest, Vector
+from paceline_gateway.quota_store.redis import EXCHANGE, arguments, grant
 
 pytestmark = pytest.mark.real
 

@@ -18,12 +18,12 @@ from paceline_core.errors import Code, RequestError, Unreachable
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.telemetry import Metrics
 from paceline_gateway.config import RedisConfig
-from paceline_gateway.quota.nouns import SIZE, QuotaUsage, Reservation
-from paceline_gateway.quota.purse import SHARE
-from paceline_gateway.quota.quotas import QuotaManager
-from paceline_gateway.stores.pump import QuotaSync
-from paceline_gateway.stores.redis_store import RedisStore
-from paceline_gateway.stores.store import SUMS
+from paceline_gateway.quota.leased_buckets import SHARE
+from paceline_gateway.quota.manager import QuotaManager
+from paceline_gateway.quota.types import SIZE, QuotaUsage, Reservation
+from paceline_gateway.quota_store.base import SUMS
+from paceline_gateway.quota_store.redis import RedisStore
+from paceline_gateway.quota_store.sync import QuotaSync
 
 pytestmark = pytest.mark.real
 CLOCK = SystemClock()

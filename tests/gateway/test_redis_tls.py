@@ -13,7 +13,7 @@ from tests.ports import free_port
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Unreachable
 from paceline_gateway.config import RedisConfig
-from paceline_gateway.stores.redis_store import RedisStore
+from paceline_gateway.quota_store.redis import RedisStore
 
 pytestmark = pytest.mark.real
 

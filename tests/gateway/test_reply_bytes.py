@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.http.reply import ResponseWriter, json_fields
-from paceline_gateway.http.socket_reply import EVENT_LIMIT, WebSocketResponse
+from paceline_gateway.http.response import ResponseWriter, json_fields
+from paceline_gateway.http.websocket_response import EVENT_LIMIT, WebSocketResponse
 
 LOST = RequestError(Code.STREAM_LOST, "lost")
 FULL = RequestError(Code.QUEUE_FULL, "full", retry_after=2.5)

@@ -8,13 +8,11 @@ from tests.every import cases
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry import Outcome, Phase, RequestClass
 from paceline_core.registry.enums import CutReason, ResumeReason
-from paceline_gateway.requests import events as e
-from paceline_gateway.requests.budget import RetryBudget
-from paceline_gateway.requests.life import Actions, RequestMachine
-from paceline_gateway.requests.nouns import RequestRecord, RequestTerms, Timeouts
-from paceline_gateway.requests.phases import phases
-from paceline_gateway.requests.resumption import RESUMES
-from paceline_gateway.requests.state import RequestState
+from paceline_gateway.request import events as e
+from paceline_gateway.request.attempts import RESUMES, RetryBudget
+from paceline_gateway.request.machine import Actions, RequestMachine
+from paceline_gateway.request.slo import phases
+from paceline_gateway.request.types import RequestRecord, RequestState, RequestTerms, Timeouts
 
 WAITS = Timeouts(first_token_s=10.0, stall_s=5.0, answer_s=60.0)
 FULL = RequestError(Code.QUEUE_FULL, "full", retry_after=3.0)

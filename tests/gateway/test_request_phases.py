@@ -2,8 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.registry import Outcome, Phase
-from paceline_gateway.requests.nouns import RequestRecord, TokenUsage, WorkerPhases
-from paceline_gateway.requests.phases import phases
+from paceline_gateway.request.slo import phases
+from paceline_gateway.request.types import RequestRecord, TokenUsage, WorkerPhases
 
 TIME = st.floats(min_value=0, max_value=10)
 

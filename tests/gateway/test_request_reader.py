@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.config import HttpLimits
+from paceline_gateway.http.limits import SharedLimit
 from paceline_gateway.http.message import Head, HttpRequest
-from paceline_gateway.http.reader import PIPELINE_LIMIT, RejectedRequest, RequestReader
-from paceline_gateway.http.shared_limit import SharedLimit
+from paceline_gateway.http.request_reader import PIPELINE_LIMIT, RejectedRequest, RequestReader
 
 LIMITS = HttpLimits(head_bytes=2048, body_bytes=4096, memory_bytes=6000)
 POST = b"POST /v1/chat/completions?x=1 HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello"

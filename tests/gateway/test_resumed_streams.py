@@ -12,8 +12,8 @@ from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import STREAM, Stand, gateway, until
 from tests.gateway.worker_double import REFUSAL, Script, Seen, WorkerDouble, in_turn
 
-from paceline_gateway.requests.estimate import PromptEstimate
-from paceline_gateway.requests.prompt import measure
+from paceline_gateway.request.body import PromptEstimate
+from paceline_gateway.request.prompt_size import measure
 
 pytestmark = pytest.mark.real
 TOKENS = (" a", " stream", " that", " has", " begun", " is", " finished")

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_gateway.requests.budget import WINDOW_S, RetryBudget
+from paceline_gateway.request.attempts import WINDOW_S, RetryBudget
 
 
 def test_a_quiet_service_may_retry_up_to_the_floor() -> None:

@@ -10,11 +10,11 @@ from tests.gateway.pieces import endpoint
 
 from paceline_core.registry import RequestClass
 from paceline_core.wire import PrefixDelta, StepTime, WorkerState
-from paceline_core.wire.prefix import BLOCK, reaches
-from paceline_gateway.routing.balance import LIMIT, SLACK_S
-from paceline_gateway.routing.policy import RoutingRequest
+from paceline_core.wire.load import BLOCK, reaches
+from paceline_gateway.routing.policies import RoutingRequest
 from paceline_gateway.routing.worker import RAMP_S, SHARES
-from paceline_workers.engine.scheduling.policy import WEIGHTS
+from paceline_gateway.routing.worker_pool import LIMIT, SLACK_S
+from paceline_workers.engine.scheduling.fair_share import WEIGHTS
 
 BATCH = RequestClass.BATCH
 

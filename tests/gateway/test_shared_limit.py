@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_gateway.http.shared_limit import SHARE, SharedLimit
+from paceline_gateway.http.limits import SHARE, SharedLimit
 
 
 def filled(limit: SharedLimit, holder: str, amount: int = 1) -> int:

@@ -10,7 +10,10 @@ from tests.gateway.quota_bench import ONE, Member, limited
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
-from paceline_gateway.quota.nouns import (
+from paceline_gateway.quota.bucket_store import TTL_S, BucketStore
+from paceline_gateway.quota.leased_buckets import SLICE_S
+from paceline_gateway.quota.manager import WAITERS, QuotaManager
+from paceline_gateway.quota.types import (
     NOTHING,
     SIZE,
     LeaseRequest,
@@ -19,9 +22,6 @@ from paceline_gateway.quota.nouns import (
     Reservation,
     limits_of,
 )
-from paceline_gateway.quota.pool import TTL_S, BucketStore
-from paceline_gateway.quota.purse import SLICE_S
-from paceline_gateway.quota.quotas import WAITERS, QuotaManager
 
 
 def members(count: int) -> list[Member]:

@@ -2,8 +2,8 @@ import pytest
 
 from paceline_core.objects.resolved import Target
 from paceline_core.registry import Outcome, RequestClass, Verdict
-from paceline_gateway.requests.judge import evaluate_slos
-from paceline_gateway.requests.nouns import RequestRecord, RequestTerms, TokenUsage
+from paceline_gateway.request.slo import evaluate_slos
+from paceline_gateway.request.types import RequestRecord, RequestTerms, TokenUsage
 
 CLS = RequestClass.INTERACTIVE
 TTFT = Target(CLS, "ttft", 0.95, 0.5)

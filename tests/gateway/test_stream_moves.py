@@ -10,10 +10,10 @@ from tests.gateway.pieces import endpoint, report
 
 from paceline_core.registry import RequestClass
 from paceline_core.wire import KVLoad, StepTime, WorkerState
-from paceline_gateway.routing.fleet import WorkerPool
-from paceline_gateway.routing.moves import AGAIN_S, FULL, GRACE_S, EvacuationPlanner, MovableStream
-from paceline_gateway.routing.pace import ShortestTTFT
+from paceline_gateway.routing.evacuation_plan import AGAIN_S, FULL, GRACE_S, EvacuationPlanner, MovableStream
+from paceline_gateway.routing.policies import ShortestTTFT
 from paceline_gateway.routing.worker import Worker
+from paceline_gateway.routing.worker_pool import WorkerPool
 
 NOW = 1000.0
 LOOKAHEAD_S = 0.5

@@ -10,8 +10,8 @@ from tests.every import cases
 
 from paceline_core.errors import Code, RequestError, error_response
 from paceline_core.registry.enums import CutReason, ResumeReason
-from paceline_gateway.requests.nouns import TokenUsage, WorkerPhases
-from paceline_gateway.requests.stream import (
+from paceline_gateway.proxy.resume import StreamJournal
+from paceline_gateway.request.sse_scanner import (
     CODE_LIMIT,
     LINE_LIMIT,
     SseScanner,
@@ -19,7 +19,7 @@ from paceline_gateway.requests.stream import (
     read_server_timing,
     read_usage,
 )
-from paceline_gateway.requests.told import StreamJournal
+from paceline_gateway.request.types import TokenUsage, WorkerPhases
 
 
 def chunk(text: str | None, **more: object) -> bytes:

@@ -14,14 +14,11 @@ from tests.gateway.pieces import endpoint, report
 
 from paceline_core.errors import Code
 from paceline_core.registry import Outcome, RequestClass
-from paceline_gateway.queues.dispatcher import Dispatcher, QueueLimits
-from paceline_gateway.queues.ticket import QueuedRequest
-from paceline_gateway.requests import events as e
-from paceline_gateway.requests.budget import RetryBudget
-from paceline_gateway.requests.life import RequestMachine
-from paceline_gateway.requests.nouns import RequestRecord, RequestTerms, Timeouts
-from paceline_gateway.requests.state import AT_WORKER
-from paceline_gateway.requests.suspicion import (
+from paceline_gateway.queueing.dispatcher import Dispatcher, QueueLimits
+from paceline_gateway.queueing.queued_request import QueuedRequest
+from paceline_gateway.request import events as e
+from paceline_gateway.request.attempts import RetryBudget
+from paceline_gateway.request.group_testing import (
     DEATHS,
     GROUP,
     LONGER,
@@ -32,9 +29,11 @@ from paceline_gateway.requests.suspicion import (
     patience_s,
     proof,
 )
-from paceline_gateway.routing.fleet import WorkerPool
-from paceline_gateway.routing.pace import ShortestTTFT
+from paceline_gateway.request.machine import RequestMachine
+from paceline_gateway.request.types import AT_WORKER, RequestRecord, RequestTerms, Timeouts
+from paceline_gateway.routing.policies import ShortestTTFT
 from paceline_gateway.routing.worker import Worker
+from paceline_gateway.routing.worker_pool import WorkerPool
 
 LENGTH = 24
 LONG = 240

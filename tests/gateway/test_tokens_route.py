@@ -16,7 +16,7 @@ from tests.gateway.worker_double import Script
 
 from paceline_core.auth import new_signing_key
 from paceline_core.errors import ERRORS, Code, RequestError
-from paceline_gateway.admission import admit_tokens
+from paceline_gateway.api.admission import admit_tokens
 
 IDS = {"count": 2, "max_model_len": 4096, "tokens": [5, 6], "token_strs": None}
 ASKED: dict[str, dict[str, object]] = {

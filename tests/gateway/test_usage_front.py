@@ -16,8 +16,8 @@ from tests.gateway.worker_double import Script
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Unreachable
 from paceline_core.wire import StepTime
-from paceline_gateway.checkpoint import UsageWriter
 from paceline_gateway.usage.cost import PricedReplica, cost_of
+from paceline_gateway.usage_writer import UsageWriter
 from paceline_planner.hardware import CATALOGUE
 
 pytestmark = pytest.mark.real

@@ -13,10 +13,9 @@ from paceline_core.errors import Code
 from paceline_core.objects.defaults import resolve_tenant
 from paceline_core.objects.tenant import MonthlyUsage, Tenant
 from paceline_core.objects.validate import read
-from paceline_gateway.usage.entries import MOST
 from paceline_gateway.usage.ledger import UsageLedger
-from paceline_gateway.usage.months import before, end_of, month_of
-from paceline_gateway.usage.nouns import SETTLED, StoredUsage, UsageAmount, UsageEntry
+from paceline_gateway.usage.status_entries import MOST
+from paceline_gateway.usage.types import SETTLED, StoredUsage, UsageAmount, UsageEntry, before, end_of, month_of
 
 GATEWAYS = st.integers(0, 2)
 BUDGET = resolve_tenant(read(Tenant, manifests.tenant(TENANT, limits={"monthly": {"tokens": 100, "dollars": "0.50"}})))

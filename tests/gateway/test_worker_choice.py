@@ -5,11 +5,10 @@ from tests.gateway.pieces import endpoint, report
 
 from paceline_core.registry import RequestClass
 from paceline_core.wire import KVLoad, StepTime, WorkerState
-from paceline_gateway.routing.breaker import PAUSE_S
-from paceline_gateway.routing.fleet import WorkerPool
-from paceline_gateway.routing.pace import ShortestTTFT, seconds
-from paceline_gateway.routing.policy import Candidate, RoutingRequest
+from paceline_gateway.routing.circuit_breaker import PAUSE_S
+from paceline_gateway.routing.policies import Candidate, RoutingRequest, ShortestTTFT, seconds
 from paceline_gateway.routing.worker import RAMP_S, REPORT_LAG_S, WorkerHealth
+from paceline_gateway.routing.worker_pool import WorkerPool
 
 NOW = 50.0
 CLS = RequestClass.INTERACTIVE

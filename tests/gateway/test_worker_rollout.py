@@ -13,7 +13,7 @@ from tests.gateway.stand import STREAM, Stand, plain_client, until
 from tests.gateway.worker_double import REFUSAL, Script, WorkerDouble
 
 from paceline_core.wire import WorkerState
-from paceline_gateway.requests.budget import FLOOR
+from paceline_gateway.request.attempts import FLOOR
 
 pytestmark = pytest.mark.real
 CROWD = FLOOR + 50

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from paceline_core.objects.tenant import MonthlyUsage
-from paceline_gateway.usage.entries import read_usage, status_of
 from paceline_gateway.usage.ledger import UsageLedger
-from paceline_gateway.usage.nouns import NOTHING, StoredUsage, UsageAmount, UsageWrite
+from paceline_gateway.usage.status_entries import read_usage, status_of
+from paceline_gateway.usage.types import NOTHING, StoredUsage, UsageAmount, UsageWrite
 
 TENANT = "team"
 START = datetime(2026, 11, 15, tzinfo=UTC)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from paceline_kernels.copy_blocks import launch, reference
-from paceline_kernels.copy_blocks.waves import independent_batches
+from paceline_kernels.copy_blocks.independent_batches import independent_batches
 
 LAYERS, PAGES = 3, 7
 PAGE = (2, 2, 16, 8)

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_kernels.copy_blocks.waves import independent_batches
+from paceline_kernels.copy_blocks.independent_batches import independent_batches
 
 Pair = tuple[int, int]
 PLACES = 6

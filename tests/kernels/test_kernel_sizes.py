@@ -1,7 +1,7 @@
 import triton
 from tests.every import cases
 
-from paceline_kernels.sizes import ceil_div, power_of_2
+from paceline_kernels.checks import ceil_div, power_of_2
 
 
 @cases("size", [1, 2, 3, 4, 5, 63, 64, 65, 4096, 4097])

@@ -7,8 +7,8 @@ from tests.kernels.conftest import CUDA
 from torch import Tensor
 
 from paceline_kernels.paging import Pages
+from paceline_kernels.quantize import LIMITS, dequantize, quantize
 from paceline_kernels.rope_append import launch, reference
-from paceline_kernels.rope_append.narrow import LIMITS, dequantize, quantize
 
 EPS = 1e-6
 POOL = 5

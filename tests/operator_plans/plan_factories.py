@@ -8,8 +8,8 @@ from tests.operator_plans.apiserver_model import ModelServer
 
 from paceline_core.kube.cluster import ObjectKey
 from paceline_core.objects.model_names import LostName, NameClaim
-from paceline_operator.nouns import MANAGER, NamespaceView, ObservedChild, ReconcileInput, ReconcilePlan, Settings
 from paceline_operator.plans import plan_namespace, plan_service
+from paceline_operator.plans.types import MANAGER, NamespaceView, ObservedChild, ReconcileInput, ReconcilePlan, Settings
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
 SETTINGS = Settings("paceline-system", "paceline/worker:1", "http://paceline-gateway.paceline-system/v1")

@@ -10,10 +10,10 @@ from paceline_core.errors import RequestError
 from paceline_core.kube.cluster import ObjectKey
 from paceline_core.objects import InferenceRoute, InferenceService, Tenant, read
 from paceline_core.objects.metadata import INFERENCE_ROUTE, INFERENCE_SERVICE
-from paceline_gateway.routing.directory import directory
-from paceline_gateway.routing.models import Requester, resolve_model
-from paceline_operator.nouns import ObjectRef
+from paceline_gateway.routing.config_snapshot import directory
+from paceline_gateway.routing.model_lookup import Requester, resolve_model
 from paceline_operator.plans import ModelNameIndex
+from paceline_operator.plans.types import ObjectRef
 
 
 def named(key: str, served: str = "", created: str = "2026-01-01T00:00:00Z") -> dict[str, Any]:

@@ -8,8 +8,8 @@ from tests.operator_plans.plan_factories import SETTINGS
 
 from paceline_core.auth import jwk, jwk_set
 from paceline_core.kube.cluster import ObjectKey
-from paceline_operator.nouns import Action, Apply, Delete, NamespaceView, ObservedChild
 from paceline_operator.plans import plan_namespace
+from paceline_operator.plans.types import Action, Apply, Delete, NamespaceView, ObservedChild
 
 PODS = {"matchLabels": {"app.kubernetes.io/name": "paceline-worker"}}
 TRUST = jwk_set([jwk("k1", "AAAA", "gateway"), jwk("k0", "BBBB", "autoscaler")])

@@ -7,8 +7,8 @@ from tests.every import cases
 from tests.operator_plans.plan_factories import Operator, service
 
 from paceline_core.kube.cluster import ObjectKey
-from paceline_operator.nouns import DesiredChild, ObservedChild, PodProblem
 from paceline_operator.plans import differs, observe_child, pod_trouble
+from paceline_operator.plans.types import DesiredChild, ObservedChild, PodProblem
 
 
 def deployment(**status: Any) -> dict[str, Any]:

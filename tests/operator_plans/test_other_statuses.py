@@ -4,7 +4,7 @@ import pytest
 from tests.every import cases
 from tests.operator_plans.plan_factories import EARLY, LATE, condition
 
-from paceline_core.kube.api.server import key_of
+from paceline_core.kube.client.client import key_of
 from paceline_operator.plans import ModelNameIndex, plan_profile, plan_route, plan_tenant
 
 SERVICES = {"team/chat", "team/small"}

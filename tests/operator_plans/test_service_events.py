@@ -8,7 +8,7 @@ from tests.operator_plans.plan_factories import POOL, Operator, service
 
 from paceline_core.kube.cluster import Event, ObjectKey
 from paceline_operator.plans import observe_child, plan_service
-from paceline_operator.plans.additions import SHOWN, foreign_fields
+from paceline_operator.plans.children import SHOWN, foreign_fields
 
 PLACE = ("Deployment", ObjectKey("team", "chat-main"))
 

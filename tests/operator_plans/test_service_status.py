@@ -6,12 +6,12 @@ import pytest
 from tests.every import cases
 from tests.operator_plans.plan_factories import EARLY, EMULATE, LATE, LOST, POOL, Operator, condition, service
 
-from paceline_cli.view.columns import cells, header
+from paceline_cli.ui.rows import cells, header
 from paceline_core.kube.cluster import ObjectKey
 from paceline_core.objects import InferenceService, read
-from paceline_operator.nouns import PodProblem, ReconcilePlan
 from paceline_operator.plans import plan_service, status_due
-from paceline_operator.plans.due import COALESCE_S, HOLD_S, initial_delay_s
+from paceline_operator.plans.status import COALESCE_S, HOLD_S, initial_delay_s
+from paceline_operator.plans.types import PodProblem, ReconcilePlan
 
 PLACE = ("Deployment", ObjectKey("team", "chat-main"))
 COUNTERS = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")

@@ -12,9 +12,9 @@ from paceline_core.auth.internal_token import LIFETIME_S
 from paceline_core.clock import ManualClock
 from paceline_core.errors import InvalidInput
 from paceline_core.kube.cluster import ObjectKey
-from paceline_operator.nouns import MANAGER, KeysPlan, KeysView, SigningKey
 from paceline_operator.plans import plan_keys
-from paceline_operator.plans.keys import PUBLISH_S, REGISTRY, RETIRE_S, SIGNERS
+from paceline_operator.plans.key_rotation import PUBLISH_S, REGISTRY, RETIRE_S, SIGNERS
+from paceline_operator.plans.types import MANAGER, KeysPlan, KeysView, SigningKey
 
 DAY = 86400.0
 PLACE = ("ConfigMap", ObjectKey("paceline-system", REGISTRY))

@@ -11,8 +11,8 @@ from typing import Any
 
 from paceline_core.errors import Conflict, NotFound, Unreachable
 from paceline_core.kube import Deleted, ObjectKey, Upserted
-from paceline_core.kube.api.resource import RESOURCES, Resource
-from paceline_core.kube.api.server import ObjectList
+from paceline_core.kube.client.client import ObjectList
+from paceline_core.kube.client.resource import RESOURCES, Resource
 from paceline_core.kube.cluster import Manifest, WatchEvent
 
 Fault = Callable[[int, str, str], Exception | None]

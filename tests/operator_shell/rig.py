@@ -10,18 +10,18 @@ from paceline_core.kube import Deleted, Event, Listed, ObjectKey
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.telemetry import Metrics
-from paceline_operator.budget import WriteRateLimiter
-from paceline_operator.cache import CHILD_KINDS, NAMESPACE, trimmed
-from paceline_operator.carry import PlanExecutor, WriteGate
-from paceline_operator.keys import KeyRotator, RotationConfig
-from paceline_operator.leader import LeaderElection
-from paceline_operator.lookout import PodDiagnostics
-from paceline_operator.nouns import Settings
-from paceline_operator.objects import KINDS, seen
-from paceline_operator.queue import Priority, ReconcileKey, WorkQueue
-from paceline_operator.reconcile import KEYS, Reconciler, Result
-from paceline_operator.services import ReconcilerDeps
-from paceline_operator.world import ClusterState
+from paceline_operator.controllers.hop_keys import KeyRotator, RotationConfig
+from paceline_operator.controllers.inferenceservice import ReconcilerDeps
+from paceline_operator.controllers.pod_diagnostics import PodDiagnostics
+from paceline_operator.controllers.reconciler import KEYS, Reconciler, Result
+from paceline_operator.leader_election import LeaderElection
+from paceline_operator.plans.types import Settings
+from paceline_operator.state.child_cache import CHILD_KINDS, NAMESPACE, trimmed
+from paceline_operator.state.cluster_state import ClusterState
+from paceline_operator.state.object_cache import KINDS, seen
+from paceline_operator.state.workqueue import Priority, ReconcileKey, WorkQueue
+from paceline_operator.write.executor import PlanExecutor, WriteGate
+from paceline_operator.write.rate_limiter import WriteRateLimiter
 
 HOME = "paceline-system"
 SETTINGS = Settings(namespace=HOME, image="example/worker:1", endpoint="http://gateway.example")

@@ -8,10 +8,10 @@ from paceline_core.errors import ApiError, Conflict, Forbidden, NotFound, Unreac
 from paceline_core.kube import ObjectKey, WatchLost
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import INFERENCE_SERVICE
-from paceline_operator.cache import CHILD_KINDS
-from paceline_operator.plans.due import HOLD_S, initial_delay_s
-from paceline_operator.queue import ReconcileKey
-from paceline_operator.services import CROWD
+from paceline_operator.controllers.inferenceservice import CROWD
+from paceline_operator.plans.status import HOLD_S, initial_delay_s
+from paceline_operator.state.child_cache import CHILD_KINDS
+from paceline_operator.state.workqueue import ReconcileKey
 
 CHAT = ReconcileKey(INFERENCE_SERVICE, ObjectKey("default", "chat"))
 MAIN = ("Deployment", ObjectKey("default", "chat-main"))

@@ -3,8 +3,8 @@ from typing import Any
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import INFERENCE_SERVICE
-from paceline_operator.objects import ObjectCache, seen
-from paceline_operator.queue import Priority, ReconcileKey
+from paceline_operator.state.object_cache import ObjectCache, seen
+from paceline_operator.state.workqueue import Priority, ReconcileKey
 
 CHAT = ReconcileKey(INFERENCE_SERVICE, ObjectKey("default", "chat"))
 

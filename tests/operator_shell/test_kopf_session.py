@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from paceline_core.clock import ManualClock
-from paceline_core.kube.api.credentials import Credentials
-from paceline_core.kube.api.pulse import WatchLiveness
+from paceline_core.kube.client.credentials import Credentials
+from paceline_core.kube.client.watch import WatchLiveness
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_operator.handlers import KopfLogin, NoDiffs, NoProgress, registry_of, settings
 

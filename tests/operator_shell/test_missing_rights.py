@@ -8,12 +8,12 @@ from tests.operator_shell.rig import HOME, Rig, service
 from paceline_core.clock import ManualClock
 from paceline_core.errors import Forbidden
 from paceline_core.kube import Deleted, ObjectKey
-from paceline_core.kube.api.resource import Resource
+from paceline_core.kube.client.resource import Resource
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import INFERENCE_SERVICE
-from paceline_operator.lookout import PodDiagnostics
-from paceline_operator.plans.keys import REGISTRY
-from paceline_operator.reconcile import KEYS
+from paceline_operator.controllers.pod_diagnostics import PodDiagnostics
+from paceline_operator.controllers.reconciler import KEYS
+from paceline_operator.plans.key_rotation import REGISTRY
 
 CHAT = ObjectKey("default", "chat")
 STRANGER = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "chat-workers", "namespace": "default"}}

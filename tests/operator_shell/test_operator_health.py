@@ -2,15 +2,15 @@ import httpx
 
 from paceline_core.clock import ManualClock
 from paceline_core.kube import ObjectKey, WatchLost
-from paceline_core.kube.api.pulse import WatchLiveness
+from paceline_core.kube.client.watch import WatchLiveness
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.telemetry import Metrics
-from paceline_operator.cache import CHILD_KINDS
 from paceline_operator.config import HealthConfig
 from paceline_operator.health import HealthInputs, liveness_error, make_app, readiness_error
-from paceline_operator.objects import KINDS
-from paceline_operator.queue import Priority, ReconcileKey, WorkQueue
-from paceline_operator.world import ClusterState
+from paceline_operator.state.child_cache import CHILD_KINDS
+from paceline_operator.state.cluster_state import ClusterState
+from paceline_operator.state.object_cache import KINDS
+from paceline_operator.state.workqueue import Priority, ReconcileKey, WorkQueue
 
 ITEM = ReconcileKey(INFERENCE_SERVICE, ObjectKey("default", "chat"))
 

@@ -5,7 +5,7 @@ import pytest
 from paceline_core.clock import ManualClock
 from paceline_core.errors import Unreachable
 from paceline_core.telemetry import Metrics
-from paceline_operator.leader import LeaderElection, NotLeading
+from paceline_operator.leader_election import LeaderElection, NotLeading
 
 
 class Book:

@@ -5,7 +5,14 @@ from hypothesis import strategies as st
 
 from paceline_core.clock import SystemClock
 from paceline_core.kube import ObjectKey
-from paceline_operator.queue import LONGEST_PAUSE_S, Priority, PriorityQueue, ReconcileKey, WorkQueue, backoff_s
+from paceline_operator.state.workqueue import (
+    LONGEST_PAUSE_S,
+    Priority,
+    PriorityQueue,
+    ReconcileKey,
+    WorkQueue,
+    backoff_s,
+)
 
 A, B, C = (ReconcileKey("InferenceService", ObjectKey("default", name)) for name in "abc")
 ITEMS = (A, B, C)

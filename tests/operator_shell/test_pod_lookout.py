@@ -4,9 +4,9 @@ from tests.operator_shell.fake_api import FakeApi
 
 from paceline_core.clock import ManualClock
 from paceline_core.kube import ObjectKey
-from paceline_core.kube.api.resource import Resource
+from paceline_core.kube.client.resource import Resource
 from paceline_core.kube.cluster import Manifest
-from paceline_operator.lookout import PATIENCE_S, PodDiagnostics
+from paceline_operator.controllers.pod_diagnostics import PATIENCE_S, PodDiagnostics
 
 CHAT = ObjectKey("default", "chat")
 

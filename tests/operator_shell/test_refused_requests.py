@@ -9,22 +9,31 @@ import pytest
 from tests.operator_shell.fake_api import FakeApi
 from tests.operator_shell.rig import Rig, service
 
-from paceline_autoscaler.loop import SWEEP_AGAIN_S
-from paceline_autoscaler.subject import STATE_AGAIN_S
+from paceline_autoscaler.controller import SWEEP_AGAIN_S
+from paceline_autoscaler.service_scaler import STATE_AGAIN_S
 from paceline_core.clock import ManualClock
 from paceline_core.errors import Forbidden, PacelineError, Unauthorized
 from paceline_core.kube import ObjectKey, WatchLost
-from paceline_core.kube.api.credentials import Credentials
-from paceline_core.kube.api.server import RENEW_GAP_S
-from paceline_core.kube.api.watch import BACKOFF_S, backoff_s
+from paceline_core.kube.client.client import RENEW_GAP_S
+from paceline_core.kube.client.credentials import Credentials
+from paceline_core.kube.client.watch import BACKOFF_S, backoff_s
+from paceline_core.kube.events import GAP_S
 from paceline_core.kube.kubernetes import ASK_AGAIN_S
-from paceline_core.kube.series import GAP_S
 from paceline_core.objects.metadata import INFERENCE_SERVICE
-from paceline_gateway.checkpoint import AGAIN_S
-from paceline_operator import leader, lookout, watches
-from paceline_operator.cache import CHILD_KINDS
+from paceline_gateway.usage_writer import AGAIN_S
+from paceline_operator import leader_election
+from paceline_operator.controllers import pod_diagnostics
 from paceline_operator.handlers import LOGIN_GAP_S, Backoffs, KopfLogin, Repeats, registry_of, settings
-from paceline_operator.queue import LONGEST_PAUSE_S, PROBES, REFUSED_PAUSE_S, Priority, PriorityQueue, ReconcileKey
+from paceline_operator.state import informers
+from paceline_operator.state.child_cache import CHILD_KINDS
+from paceline_operator.state.workqueue import (
+    LONGEST_PAUSE_S,
+    PROBES,
+    REFUSED_PAUSE_S,
+    Priority,
+    PriorityQueue,
+    ReconcileKey,
+)
 
 LIMIT_S = 10.0
 RIGHT = 'User "x" cannot patch resource "deployments" in API group "apps" in the namespace "default"'
@@ -56,10 +65,10 @@ def test_no_pause_after_a_refusal_is_longer_than_ten_seconds() -> None:
         "watches": backoff_s(1000, 1.0),
         "kopf's watches": max(itertools.islice(Backoffs(lambda: 1.0), 1000)),
         "kopf's logins": LOGIN_GAP_S,
-        "lists": max(watches.RETRY_S),
+        "lists": max(informers.RETRY_S),
         "keys": REFUSED_PAUSE_S,
-        "pods": lookout.REFUSED_S,
-        "operator's lease": leader.RETRY_S,
+        "pods": pod_diagnostics.REFUSED_S,
+        "operator's lease": leader_election.RETRY_S,
         "accelerators": ASK_AGAIN_S,
         "events": GAP_S,
         "tenants' usage": AGAIN_S,
@@ -218,7 +227,7 @@ async def test_lists_that_are_refused_are_tried_ever_more_rarely_and_told_once(
                 raise RuntimeError("enough")
             raise cast("PacelineError", forbidden(0, "list", "Tenant"))
 
-    seen = watches.Informers(cast("Any", Refusing()), cast("Any", None), cast("Any", None), clock, ())
+    seen = informers.Informers(cast("Any", Refusing()), cast("Any", None), cast("Any", None), clock, ())
     with pytest.raises(RuntimeError, match="enough"):
         await seen.audits()
     gaps = [after - before for before, after in itertools.pairwise(tried)]

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import ApiError, Forbidden
-from paceline_operator.faults import ConditionFault, degraded, fault_of, says_already
+from paceline_operator.controllers.conditions import ConditionFault, degraded, fault_of, says_already
 
 TIME, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
 FAULT = ConditionFault("Forbidden", "cannot patch deployments")

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.clock import ManualClock
-from paceline_operator.budget import TokenBucket, WriteRateLimiter
-from paceline_operator.queue import Priority
+from paceline_operator.state.workqueue import Priority
+from paceline_operator.write.rate_limiter import TokenBucket, WriteRateLimiter
 
 
 @given(

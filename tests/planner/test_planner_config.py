@@ -6,7 +6,7 @@ import pytest
 from tests.every import cases
 
 from paceline_core.errors import InvalidInput
-from paceline_planner.dtypes import Dtype
+from paceline_planner.hardware import Dtype
 from paceline_planner.shapes import LLAMA_3_1_8B, QWEN3_32B, ModelShape, from_config
 
 LLAMA: dict[str, Any] = {

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import InvalidInput
-from paceline_planner.caps import Caps
 from paceline_planner.hardware import CATALOGUE as ACCELERATORS
 from paceline_planner.hardware import CPU, H100, H200, L4, Accelerator
 from paceline_planner.memory import fits, kv_tokens, reserve_bytes
 from paceline_planner.shapes import CATALOGUE, LLAMA_3_1_8B, LLAMA_3_3_70B, QWEN3_32B, ModelShape
+from paceline_planner.steptime import Caps
 
 shapes = st.sampled_from(list(CATALOGUE.values()))
 accelerators = st.sampled_from([H100, H200, L4])

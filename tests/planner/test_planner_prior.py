@@ -4,10 +4,9 @@ from itertools import product
 
 import pytest
 
-from paceline_planner.caps import DEFAULT_CAPS, Caps
 from paceline_planner.hardware import CPU, H100, H200, L4, Accelerator
 from paceline_planner.shapes import CATALOGUE, LLAMA_3_1_8B, LLAMA_3_3_70B, ModelShape
-from paceline_planner.steptime import StepWork, prior, step_seconds
+from paceline_planner.steptime import DEFAULT_CAPS, Caps, StepWork, prior, step_seconds
 
 GPUS = pytest.mark.parametrize("accelerator", [H100, H200, L4], ids=lambda item: item.name)
 SHAPES = pytest.mark.parametrize("shape", CATALOGUE.values(), ids=lambda item: item.name)

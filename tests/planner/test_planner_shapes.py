@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import InvalidInput
-from paceline_planner.dtypes import Dtype
+from paceline_planner.hardware import Dtype
 from paceline_planner.shapes import CATALOGUE, LLAMA_3_1_8B, LLAMA_3_3_70B, QWEN3_32B, ModelShape, shape
 
 

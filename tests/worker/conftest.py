@@ -7,7 +7,7 @@ import tokenizers
 from tokenizers import decoders, models
 
 from paceline_workers import demo
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 TEXT = "A promise on TTFT: naïve, 漢字 and 👩‍🚀 too."
 

@@ -21,11 +21,11 @@ from paceline_workers import demo
 from paceline_workers.config import WorkerConfig
 from paceline_workers.messages import ToEngine
 from paceline_workers.server.app import create_app
-from paceline_workers.server.asgi import App, Event
-from paceline_workers.server.engine_client import EngineState
-from paceline_workers.server.engine_link import EngineHandle, EngineLink, Receive
+from paceline_workers.server.engine.client import EngineState
+from paceline_workers.server.engine.link import EngineHandle, EngineLink, Receive
+from paceline_workers.server.http.exchange import App, Event
+from paceline_workers.server.process import WorkerServer, create_worker
 from paceline_workers.server.serve import http_server
-from paceline_workers.server.worker import WorkerServer, create_worker
 
 SERVICE = "team/chat"
 LIMIT_S = 10.0

@@ -17,10 +17,10 @@ from typing import Literal
 import msgspec
 
 from paceline_core.registry import RequestClass
-from paceline_workers.frames import FrameReader
 from paceline_workers.messages import (
     Abort,
     Failed,
+    FrameReader,
     FromEngine,
     Heartbeat,
     PromptLogprob,

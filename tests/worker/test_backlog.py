@@ -6,7 +6,7 @@ from tests.worker.test_measures import beat
 from paceline_core.registry import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.messages import Heartbeat, StepStats
-from paceline_workers.server.backlog import backlog_seconds
+from paceline_workers.server.telemetry.metrics import backlog_seconds
 
 MODEL = StepTime(base=0.01, prefill=0.001, sequence=0.002, kv=1e-5, context=1e-6)
 

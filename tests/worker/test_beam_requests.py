@@ -13,10 +13,10 @@ from tests.worker.scripted_engine import Script
 from paceline_core.clock import SystemClock
 from paceline_core.errors import RequestError
 from paceline_workers.messages import Sampling, Started, Submit
-from paceline_workers.server.callers import Caller
+from paceline_workers.server.http.caller import Caller
 from paceline_workers.server.openai.jobs import JobInput, completion_job
-from paceline_workers.server.openai.served import ServedModel
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.openai.served_model import ServedModel
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 CHAT = "/v1/chat/completions"
 TEXTS = "/v1/completions"

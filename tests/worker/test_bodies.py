@@ -12,10 +12,9 @@ import uvicorn
 from tests.worker.harness import LIMIT_S, Rig, eventually, listening, running
 from tests.worker.scripted_engine import Script
 
+from paceline_core.admin.http_protocol import SLICE, BoundedHttpProtocol
 from paceline_core.errors import Code, RequestError
-from paceline_core.http_protocol import SLICE, BoundedHttpProtocol
-from paceline_workers.server.asgi import Event
-from paceline_workers.server.body import BodyMemory, Holding, read_body
+from paceline_workers.server.http.exchange import BodyMemory, Event, Holding, read_body
 
 HELLO: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hello"}], "stream": True}
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from paceline_core.auth.internal_token import TokenClaims
 from paceline_core.registry import RequestClass
-from paceline_workers.server.callers import Caller, caller
+from paceline_workers.server.http.caller import Caller, caller
 
 HINTS = {
     "x-paceline-class": "batch",

@@ -9,7 +9,7 @@ import pytest
 
 from paceline_core.errors import Code, InvalidInput, RequestError
 from paceline_workers import demo
-from paceline_workers.server.chat import ChatTemplate
+from paceline_workers.server.text.chat import ChatTemplate
 
 LOOP = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfor %}"
 

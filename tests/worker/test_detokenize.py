@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_workers import demo
-from paceline_workers.server.detokenize import HELD, WINDOW, Detokenizer
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.text.output import HELD, WINDOW, Detokenizer
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 DEMO = Tokenizer.load(demo.FOLDER)
 any_text = st.text(max_size=60) | st.text("é漢👩‍🚀 a🇫🇷", max_size=40)

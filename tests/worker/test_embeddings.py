@@ -17,9 +17,8 @@ from tests.worker.scripted_engine import Script
 from paceline_core.errors import InvalidInput
 from paceline_workers import demo
 from paceline_workers.messages import Sampling, Submit
-from paceline_workers.server.embed import AT_ONCE, batches
-from paceline_workers.server.pooling import refusal
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.handlers.embed import AT_ONCE, batches, refusal
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 PATH = "/v1/embeddings"
 SIZE = 5

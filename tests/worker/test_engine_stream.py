@@ -6,7 +6,7 @@ import pytest
 
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Tokens
-from paceline_workers.server.engine_stream import EngineStream
+from paceline_workers.server.engine.stream import EngineStream
 
 LOST = RequestError(Code.ENGINE_FAILED, "gone")
 

@@ -13,13 +13,13 @@ from tests.worker.scripted_engine import DECODE_FAULT_AT, Script
 
 from paceline_core.clock import ManualClock, SystemClock
 from paceline_core.errors import Code, InvalidInput, PacelineError, RequestError
+from paceline_core.process import cancel
 from paceline_core.registry import Outcome
-from paceline_core.tasks import cancel
 from paceline_core.wire import WorkerState
 from paceline_workers.messages import Sampling, Submit
-from paceline_workers.server.engine_client import LOAD_ATTEMPTS, EngineClient, EngineState
-from paceline_workers.server.engine_link import EngineProcess
-from paceline_workers.server.pulse import PATIENCE
+from paceline_workers.server.engine.client import LOAD_ATTEMPTS, EngineClient, EngineState
+from paceline_workers.server.engine.link import EngineProcess
+from paceline_workers.server.watchdog import PATIENCE
 
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hello"}]}

@@ -7,7 +7,7 @@ import pytest
 from openai import BadRequestError, OpenAI
 from tests.worker.processes import LIMIT_S, worker_process
 
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.real
 

@@ -16,16 +16,16 @@ from tests.worker.vllm_fields import VLLM_FIELDS
 
 from paceline_core import __version__
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.routes import find_route
+from paceline_gateway.api.routes import find_route
 from paceline_workers.server.openai.anthropic.request import CountTokensRequest, MessagesRequest
-from paceline_workers.server.openai.body import Body
 from paceline_workers.server.openai.embeddings import EmbeddingRequest
 from paceline_workers.server.openai.fields import FIELDS, Api, FieldRoute, RequestField, Support, field_of
-from paceline_workers.server.openai.fields.paths import PATHS
+from paceline_workers.server.openai.fields.table import PATHS
 from paceline_workers.server.openai.requests import ChatRequest, CompletionRequest, parse
 from paceline_workers.server.openai.responses.request import ResponsesRequest
 from paceline_workers.server.openai.scoring import RerankRequest, ScoreRequest
 from paceline_workers.server.openai.tokenizing import DetokenizeRequest, TokenizeRequest
+from paceline_workers.server.openai.validation import Body
 
 MODELS: dict[str, type[Body]] = {
     kind.route: kind

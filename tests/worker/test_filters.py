@@ -19,14 +19,14 @@ from tests.worker.scripted_engine import Script
 
 from paceline_core.errors import Code, InvalidInput, RequestError
 from paceline_core.launch import invalid_filters
-from paceline_core.launch.supported import FILTERS
+from paceline_core.launch.unsupported import FILTERS
 from paceline_core.objects import InferenceService, resolve
 from paceline_core.objects import read as read_object
 from paceline_workers.server.app import create_app
-from paceline_workers.server.filters.hook import HELD_LIMIT, FilterResult, FilterRunner, Filters, OutputFilter
 from paceline_workers.server.filters.registry import KNOWN, read
+from paceline_workers.server.filters.runner import HELD_LIMIT, FilterResult, FilterRunner, Filters, OutputFilter
 from paceline_workers.server.filters.words import WordList, words
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hello"}]}

@@ -13,9 +13,9 @@ from tests.worker.scripted_engine import Script
 from tests.worker.tokenizer_families import FAMILIES, made, write
 
 from paceline_workers import demo
-from paceline_workers.server.detokenize import Detokenizer, recent
-from paceline_workers.server.openai.token_texts import TokenTexts
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.openai.token_ids import TokenTexts
+from paceline_workers.server.text.output import Detokenizer, recent
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 CHAT, TEXTS = "/v1/chat/completions", "/v1/completions"
 TEMPLATE = "{{ bos_token }}{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}"

@@ -9,7 +9,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from paceline_workers import demo
 from paceline_workers.engine.sampling import grammar
-from paceline_workers.server.tools.forced import schema_of
+from paceline_workers.server.tools.grammar import schema_of
 
 TEXT = (demo.FOLDER / "tokenizer.json").read_text()
 TOKENIZER: Any = tokenizers.Tokenizer.from_str(TEXT)

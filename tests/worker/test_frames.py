@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_workers.frames import FrameReader
-from paceline_workers.messages import Abort, frame, to_engine
+from paceline_workers.messages import Abort, FrameReader, frame, to_engine
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6), st.lists(st.integers(0, 300), max_size=8))

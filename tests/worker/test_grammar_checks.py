@@ -7,8 +7,8 @@ import pytest
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry.enums import GrammarCheck
 from paceline_workers.engine.sampling.grammar import LONGEST
-from paceline_workers.server.grammar_checks import KEPT, RUNNING, SHARE, WAITING, GrammarChecks
-from paceline_workers.server.grammar_process import CheckResult
+from paceline_workers.server.grammar.checks import KEPT, RUNNING, SHARE, WAITING, GrammarChecks
+from paceline_workers.server.grammar.process import CheckResult
 
 Open = dict[str, asyncio.Future[tuple[CheckResult, str]]]
 

@@ -12,8 +12,8 @@ from tests.worker.harness import eventually, running
 from tests.worker.scripted_engine import Script
 
 from paceline_workers import demo
-from paceline_workers.server.grammar_link import GrammarLink, program
-from paceline_workers.server.grammar_process import CheckResult
+from paceline_workers.server.grammar.link import GrammarLink, program
+from paceline_workers.server.grammar.process import CheckResult
 
 pytestmark = pytest.mark.real
 MULTIPLES = {"type": "object", "properties": {f"p{size}": {"multipleOf": size} for size in range(9700, 10_000)}}

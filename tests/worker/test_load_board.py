@@ -12,9 +12,8 @@ from tests.worker.scripted_engine import Script
 from paceline_core.registry import RequestClass
 from paceline_core.wire import LoadReport, PrefixDelta, WorkerState, decode
 from paceline_workers.messages import Heartbeat, Started
-from paceline_workers.server.engine_client import EngineState
-from paceline_workers.server.load import LoadPublisher
-from paceline_workers.server.prefixes import LINE
+from paceline_workers.server.engine.client import EngineState
+from paceline_workers.server.load_report import LINE, LoadPublisher
 
 STARTED = Started(
     pages=64, page_tokens=16, page_bytes=4, max_model_len=512, slots=8, eos_ids=[], emulated=True, stages={}

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from paceline_workers.server.generate import written
+from paceline_workers.server.handlers.generation import written
 from paceline_workers.server.openai.jobs import INLINE
-from paceline_workers.server.output import Piece
+from paceline_workers.server.text.output import Piece
 
 CANDIDATES = 20
 PER_TOKEN = CANDIDATES + 1

@@ -9,8 +9,8 @@ from paceline_core.clock import ManualClock
 from paceline_core.registry import METRICS, Outcome, RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.messages import Heartbeat, Started, StepStats
-from paceline_workers.server.engine_client import EngineClient
-from paceline_workers.server.measures import WorkerMetrics, lateness, predicted, step_time
+from paceline_workers.server.engine.client import EngineClient
+from paceline_workers.server.telemetry.metrics import WorkerMetrics, lateness, predicted, step_time
 
 LABELS = {"pisvc_namespace": "team", "pisvc": "chat", "revision": "abcdefghij", "pool": "main"}
 STEP = StepStats(seconds=0.1, prefill_tokens=8, decode_tokens=2, sequences=3, kv_tokens=40, lateness=0.02, window=0.003)

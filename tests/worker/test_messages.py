@@ -13,10 +13,10 @@ from tests.worker.test_reasoning_routes import TEMPLATE
 from tests.worker.test_tool_routes import CALL
 
 from paceline_core.clock import SystemClock
-from paceline_workers.server.chat import ChatTemplate
 from paceline_workers.server.openai.anthropic.request import MessagesRequest
 from paceline_workers.server.openai.requests import parse
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.text.chat import ChatTemplate
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 ROUTE = "/v1/messages"
 TOOL: dict[str, Any] = {"name": "get_weather", "input_schema": {"type": "object"}}

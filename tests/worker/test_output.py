@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Timing, Tokens
-from paceline_workers.server.output import Piece, TextOutput
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.text.output import Piece, TextOutput
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 LETTERS = "abcdefgh. "
 

@@ -14,17 +14,17 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Started, Submit
-from paceline_workers.server.callers import Caller
-from paceline_workers.server.chat import ChatTemplate, Rendering
-from paceline_workers.server.openai.chats import chat_job
+from paceline_workers.server.http.caller import Caller
+from paceline_workers.server.openai.chat_job import chat_job
 from paceline_workers.server.openai.embeddings import embedding_job
+from paceline_workers.server.openai.inputs import Truncation
 from paceline_workers.server.openai.jobs import GenerationJob, JobInput, completion_job
-from paceline_workers.server.openai.lengths import Truncation
 from paceline_workers.server.openai.prompt_fields import TemplateFields
 from paceline_workers.server.openai.requests import parse
-from paceline_workers.server.openai.served import ServedModel
-from paceline_workers.server.tokenizer import Tokenizer
-from paceline_workers.server.warming import WarmPrefixes
+from paceline_workers.server.openai.served_model import ServedModel
+from paceline_workers.server.prefix_warmup import WarmPrefixes
+from paceline_workers.server.text.chat import ChatTemplate, Rendering
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 CONTEXT = 100
 STARTED = Started(8, 16, 1, CONTEXT, 8, [0], False, {}, embedding=4)

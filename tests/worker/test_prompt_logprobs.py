@@ -12,11 +12,11 @@ from tests.worker.scripted_engine import Script
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Started
-from paceline_workers.server.callers import Caller
+from paceline_workers.server.http.caller import Caller
 from paceline_workers.server.openai.jobs import INLINE, GenerationJob, JobInput, completion_job
 from paceline_workers.server.openai.prompt_logprobs import CANDIDATES
-from paceline_workers.server.openai.served import ServedModel
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.openai.served_model import ServedModel
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 CHAT, TEXTS = "/v1/chat/completions", "/v1/completions"
 HELLO: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hello"}]}

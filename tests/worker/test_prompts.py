@@ -10,7 +10,7 @@ from tests.worker.conftest import TEXT
 from tests.worker.harness import Rig, events, listening, openai_client, resuming, running
 from tests.worker.scripted_engine import Script
 
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 PATH = "/v1/completions"
 PROMPTS = ["hello there", "a promise on TTFT", TEXT]

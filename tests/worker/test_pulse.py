@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from paceline_gateway.config import HttpLimits
 from paceline_workers.config import WorkerConfig
-from paceline_workers.server.pulse import (
+from paceline_workers.server.watchdog import (
     FIRST_DELAY_S,
     LONGEST_DELAY_S,
     PATIENCE,

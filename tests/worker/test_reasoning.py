@@ -15,11 +15,17 @@ from paceline_core.errors import InvalidInput
 from paceline_workers import demo
 from paceline_workers.engine.sampling import grammar
 from paceline_workers.messages import Tokens
-from paceline_workers.server.chat import ChatTemplate, Rendering
-from paceline_workers.server.output import Piece, TextOutput
-from paceline_workers.server.reasoning import ReasoningMarkers, ReasoningSplitter, ReasoningStart, begun, reasoning_of
-from paceline_workers.server.reasoning_grammar import after_reasoning
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.text.chat import ChatTemplate, Rendering
+from paceline_workers.server.text.output import Piece, TextOutput
+from paceline_workers.server.text.reasoning import (
+    ReasoningMarkers,
+    ReasoningSplitter,
+    ReasoningStart,
+    after_reasoning,
+    begun,
+    reasoning_of,
+)
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 OPEN, CLOSE = "<think>", "</think>"
 MARKERS = ReasoningMarkers(OPEN, CLOSE)

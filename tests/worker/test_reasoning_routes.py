@@ -9,7 +9,7 @@ from tests.worker.harness import Rig, demo_with, events, resuming, running
 from tests.worker.scripted_engine import Script
 from tests.worker.test_tool_routes import CALL, WEATHER
 
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 CHAT = "/v1/chat/completions"
 TEMPLATE = """{% for tool in tools or [] %}<tool_call> {{ tool | tojson }}{% endfor %}

@@ -11,7 +11,7 @@ from tests.every import cases
 
 from paceline_core.errors import Code, RequestError
 from paceline_workers.server.openai.fields import FIELDS
-from paceline_workers.server.openai.lengths import refuse_overlong, room
+from paceline_workers.server.openai.inputs import refuse_overlong, room
 from paceline_workers.server.openai.requests import ChatRequest, CompletionRequest, parse
 
 CALL = {"id": "1", "function": {"name": "f", "arguments": "{}"}}

@@ -12,8 +12,8 @@ from tests.worker.harness import Rig, events, resuming, running, text_of
 from tests.worker.scripted_engine import EOS, Script
 
 from paceline_workers.messages import Sampling, Started, Submit
-from paceline_workers.server.openai.resumes import finish_reason
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.openai.resume import finish_reason
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 CHAT = "/v1/chat/completions"
 TEXTS = "/v1/completions"

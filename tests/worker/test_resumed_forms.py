@@ -14,10 +14,10 @@ from tests.worker.test_reasoning_routes import TEMPLATE
 from tests.worker.test_tool_routes import CALL
 
 from paceline_core.wire import encode
-from paceline_gateway.requests.nouns import TokenUsage
-from paceline_gateway.requests.stream import SseScanner
-from paceline_gateway.requests.told import StreamJournal
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_gateway.proxy.resume import StreamJournal
+from paceline_gateway.request.sse_scanner import SseScanner
+from paceline_gateway.request.types import TokenUsage
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 CHAT = "/v1/chat/completions"
 REPLY = f"<think>Look 🔍.</think>Let me see.\n{CALL}"

@@ -9,11 +9,11 @@ from msgspec import structs
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Sampling, Started, Submit
-from paceline_workers.server.callers import Caller
+from paceline_workers.server.http.caller import Caller
 from paceline_workers.server.openai.jobs import JobInput, completion_job
 from paceline_workers.server.openai.requests import ALLOWED_LIMIT
-from paceline_workers.server.openai.served import ServedModel
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.openai.served_model import ServedModel
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 STARTED = Started(8, 16, 1, 100, 8, [0], False, {})
 

@@ -11,9 +11,9 @@ from tests.worker.scripted_engine import Script
 
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Tokens
-from paceline_workers.server.embed import AT_ONCE
+from paceline_workers.server.handlers.embed import AT_ONCE
 from paceline_workers.server.openai.scoring import PAIRS, ScoringJob
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 SCORE, RERANK = "/v1/score", "/v1/rerank"
 SIZE = 5

@@ -10,7 +10,7 @@ import pytest
 from tests.worker.harness import LIMIT_S, eventually, listening, running
 from tests.worker.scripted_engine import Script
 
-from paceline_workers.server.socket_frames import CONTROLS, FRAGMENTS, FrameCounter
+from paceline_workers.server.http.websocket_protocol import CONTROLS, FRAGMENTS, FrameCounter
 
 EMPTY, MORE, LAST, PING = b"\x01", b"\x00", b"\x80", b"\x89"
 MASK = b"\x80\x00\x00\x00\x00"

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_workers.server.stops import StopMatcher
+from paceline_workers.server.text.output import StopMatcher
 
 letters = st.text("ab<", max_size=24)
 stop_lists = st.lists(st.text("ab<", min_size=1, max_size=4), min_size=1, max_size=3)

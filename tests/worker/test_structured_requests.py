@@ -8,11 +8,11 @@ import pytest
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Started
-from paceline_workers.server.callers import Caller
+from paceline_workers.server.http.caller import Caller
 from paceline_workers.server.openai.jobs import JobInput, completion_job
 from paceline_workers.server.openai.requests import ChatRequest, parse
-from paceline_workers.server.openai.served import ServedModel
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.openai.served_model import ServedModel
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
 TEXT = json.dumps(SCHEMA)

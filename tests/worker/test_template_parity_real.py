@@ -9,7 +9,7 @@ from tests.published_templates import templates
 
 from paceline_core.clock import SystemClock
 from paceline_core.errors import RequestError
-from paceline_workers.server.chat import ChatTemplate, Rendering
+from paceline_workers.server.text.chat import ChatTemplate, Rendering
 
 pytestmark = pytest.mark.real
 

@@ -7,11 +7,11 @@ import pytest
 
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
-from paceline_workers.server.chat import ChatTemplate, Rendering
 from paceline_workers.server.openai.requests import ChatRequest, parse
-from paceline_workers.server.openai.served import ServedModel
-from paceline_workers.server.openai.template_values import VALUES, check_arguments, check_values
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.openai.served_model import ServedModel
+from paceline_workers.server.text.chat import ChatTemplate, Rendering
+from paceline_workers.server.text.template_environment import VALUES, check_arguments, check_values
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 WIDE = [0] * (VALUES + 1)
 DEEP: Any = WIDE

@@ -11,9 +11,9 @@ from tests.worker.harness import Rig, events, resuming, running, settings
 from tests.worker.scripted_engine import EOS, Script
 
 from paceline_core.wire import VOCABULARY
-from paceline_workers.server.output import TextOutput
-from paceline_workers.server.tokenizer import Tokenizer
-from paceline_workers.server.worker import fingerprint
+from paceline_workers.server.process import fingerprint
+from paceline_workers.server.text.output import TextOutput
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 CHAT, TEXTS = "/v1/chat/completions", "/v1/completions"
 HELLO: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hello"}]}

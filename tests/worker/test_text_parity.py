@@ -7,8 +7,8 @@ from tests.worker.conftest import TEXT
 
 from paceline_core.clock import ManualClock
 from paceline_workers import demo
-from paceline_workers.server.chat import ChatTemplate
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.text.chat import ChatTemplate
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.real
 

@@ -11,7 +11,7 @@ import pytest
 from tests.worker.harness import LIMIT_S, eventually
 
 from paceline_core.errors import Code, RequestError
-from paceline_workers.server.threads import CHARACTERS, THREADS, WAITING, TextThreads
+from paceline_workers.server.text.threads import CHARACTERS, THREADS, WAITING, TextThreads
 
 
 class Text:

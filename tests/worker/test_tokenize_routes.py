@@ -12,9 +12,9 @@ from tests.worker.harness import LIMIT_S, Rig, eventually, running
 from tests.worker.scripted_engine import Script
 
 from paceline_core.clock import SystemClock
-from paceline_workers.server.chat import ChatTemplate
 from paceline_workers.server.openai.tokenizing import IDS_LIMIT
-from paceline_workers.server.threads import THREADS
+from paceline_workers.server.text.chat import ChatTemplate
+from paceline_workers.server.text.threads import THREADS
 
 HELLO: list[dict[str, str]] = [{"role": "user", "content": "hello"}]
 

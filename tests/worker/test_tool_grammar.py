@@ -7,11 +7,9 @@ import pytest
 from llguidance import LLTokenizer
 
 from paceline_workers.engine.sampling import grammar
-from paceline_workers.server.tools.alternative import alternative
-from paceline_workers.server.tools.calls import Syntax
-from paceline_workers.server.tools.hermes import Hermes
-from paceline_workers.server.tools.llama import Llama
-from paceline_workers.server.tools.mistral import Mistral
+from paceline_workers.server.tools.formats import Hermes, Llama, Mistral
+from paceline_workers.server.tools.grammar import alternative
+from paceline_workers.server.tools.parser import Syntax
 
 ADD = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
 NODE = {"type": "object", "properties": {"next": {"$ref": "#"}}, "additionalProperties": False}

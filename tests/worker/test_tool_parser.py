@@ -8,11 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.every import cases
 
-from paceline_workers.server.tools.calls import Call, ToolCallFormat
-from paceline_workers.server.tools.hermes import Hermes
-from paceline_workers.server.tools.llama import Llama
-from paceline_workers.server.tools.mistral import Mistral
-from paceline_workers.server.tools.parser import CallParser, Part
+from paceline_workers.server.tools.formats import Hermes, Llama, Mistral
+from paceline_workers.server.tools.parser import Call, CallParser, Part, ToolCallFormat
 
 NAMES = frozenset({"add", "get_weather"})
 ADD = Call("add", '{"a": 1, "b": [2, "}"]}')

@@ -11,7 +11,7 @@ from tests.worker.harness import Rig, demo_with, events, resuming, running
 from tests.worker.processes import LIMIT_S, worker_process
 from tests.worker.scripted_engine import Script
 
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 CHAT = "/v1/chat/completions"
 TEMPLATE = """{% for tool in tools or [] %}<tool_call> {{ tool | tojson }}{% endfor %}

@@ -13,7 +13,7 @@ from tests.worker.scripted_engine import Script
 from paceline_core.auth import new_signing_key
 from paceline_core.errors import Code, RequestError
 from paceline_core.wire import SUSPECT
-from paceline_workers.server.trials import CLEARED, TrialRuns
+from paceline_workers.server.trial_runs import CLEARED, TrialRuns
 
 KEY = new_signing_key()
 

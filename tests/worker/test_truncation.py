@@ -13,11 +13,10 @@ from tests.worker.scripted_engine import Script
 
 from paceline_core.clock import SystemClock
 from paceline_core.wire import PrefixKeys
-from paceline_workers.server.callers import Caller
-from paceline_workers.server.chat import PLAIN, ChatTemplate, Rendering
+from paceline_workers.server.http.caller import Caller
 from paceline_workers.server.openai.jobs import JobInput
-from paceline_workers.server.openai.responses.job import responses_job
-from paceline_workers.server.openai.responses.truncation import droppable
+from paceline_workers.server.openai.responses.job import droppable, responses_job
+from paceline_workers.server.text.chat import PLAIN, ChatTemplate, Rendering
 
 ROUTE = "/v1/responses"
 CONTEXT, OUTPUT, MANY = 256, 100, 64

@@ -14,10 +14,10 @@ from tests.worker.scripted_engine import Script
 from paceline_core.clock import SystemClock
 from paceline_core.errors import InvalidInput
 from paceline_workers import demo
-from paceline_workers.server.chat import ChatTemplate
-from paceline_workers.server.engine_client import EngineClient, EngineState
-from paceline_workers.server.tokenizer import Tokenizer
-from paceline_workers.server.warming import WarmPrefixes
+from paceline_workers.server.engine.client import EngineClient, EngineState
+from paceline_workers.server.prefix_warmup import WarmPrefixes
+from paceline_workers.server.text.chat import ChatTemplate
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 SYSTEM = "You keep the promise of a service, and say in one sentence what it costs."
 TEXTS = "/v1/completions"

@@ -15,13 +15,13 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from paceline_core.registry import Outcome
-from paceline_workers.server.callers import Caller
-from paceline_workers.server.conduct import ServerDeps
-from paceline_workers.server.edge import CallerMiddleware
-from paceline_workers.server.exchange import RequestExchange
-from paceline_workers.server.generate import generating
-from paceline_workers.server.openai.chats import chat_job
-from paceline_workers.server.websocket import SocketRoute
+from paceline_workers.server.handlers.generation import generating
+from paceline_workers.server.http.caller import Caller
+from paceline_workers.server.http.exchange import RequestExchange
+from paceline_workers.server.http.middleware import CallerMiddleware
+from paceline_workers.server.http.websocket import SocketRoute
+from paceline_workers.server.openai.chat_job import chat_job
+from paceline_workers.server.request_handler import ServerDeps
 
 CHAT = "/v1/chat/completions"
 TEXTS = "/v1/completions"

@@ -19,7 +19,7 @@ from paceline_core.clock import SystemClock
 from paceline_core.config import parse
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import WorkerConfig
-from paceline_workers.server.edge import PROBES, CallerMiddleware
+from paceline_workers.server.http.middleware import PROBES, CallerMiddleware
 
 CHAT = "/v1/chat/completions"
 HELLO = {"model": "chat", "messages": [{"role": "user", "content": "hello"}]}

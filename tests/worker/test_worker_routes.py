@@ -14,12 +14,12 @@ from tests.worker.scripted_engine import Script
 from paceline_core.errors import ERRORS, Code, RequestError
 from paceline_core.wire import LoadReport, WorkerState, decode
 from paceline_workers.messages import Sampling, Submit
-from paceline_workers.server.body import BodyMemory, Holding, read_body
-from paceline_workers.server.conduct import GenerationRoute
-from paceline_workers.server.edge import CallerMiddleware
-from paceline_workers.server.engine_client import EngineState
-from paceline_workers.server.generate import generating
+from paceline_workers.server.engine.client import EngineState
+from paceline_workers.server.handlers.generation import generating
+from paceline_workers.server.http.exchange import BodyMemory, Holding, read_body
+from paceline_workers.server.http.middleware import CallerMiddleware
 from paceline_workers.server.openai.jobs import GenerationJob
+from paceline_workers.server.request_handler import GenerationRoute
 
 CHAT = "/v1/chat/completions"
 TEXTS = "/v1/completions"

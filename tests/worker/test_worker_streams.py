@@ -11,7 +11,7 @@ from tests.worker.harness import Rig, events, eventually, running, text_of
 from tests.worker.scripted_engine import EOS, Script
 
 from paceline_core.registry import Outcome
-from paceline_workers.server.tokenizer import Tokenizer
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 CHAT = "/v1/chat/completions"
 TEXTS = "/v1/completions"

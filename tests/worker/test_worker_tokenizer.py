@@ -15,7 +15,7 @@ from tokenizers import normalizers, pre_tokenizers
 
 from paceline_core.errors import InvalidInput
 from paceline_workers import demo
-from paceline_workers.server.tokenizer import INLINE_CHARACTERS, Tokenizer
+from paceline_workers.server.text.tokenizer import INLINE_CHARACTERS, Tokenizer
 
 DEMO = Tokenizer.load(demo.FOLDER)
 LEAST_TURNS = 20_000

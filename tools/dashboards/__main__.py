@@ -2,7 +2,7 @@
 
 import sys
 
-from paceline_core.generate.command import run
+from tools.codegen.files import run
 from tools.dashboards.artefacts import artefacts
 
 

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, StringConstraints, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from paceline_core.config import Config, Listen, is_loopback
-from paceline_core.objects.engine import GPU_PAGE_TOKENS, PAGE_TOKENS
+from paceline_core.objects.service_runtime import GPU_PAGE_TOKENS, PAGE_TOKENS
 
 USUAL_SEQS = 64
 

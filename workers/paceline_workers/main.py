@@ -4,7 +4,7 @@ Exit status: 0 after a drain, 2 when configuration, port or model folder are wro
 machine has not, 1 when the engine cannot serve for another reason; the reason is then the last line on standard error.
 """
 
-import paceline_core.early_end  # noqa: F401 - for its effect, before the seconds of imports
+import paceline_core.process  # noqa: F401 - for its effect, before the seconds of imports
 
 # isort: split
 import argparse

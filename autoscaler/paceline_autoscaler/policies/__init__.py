@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 
-from paceline_autoscaler.nouns import Decision, LearnedState, Observation, PolicyName
-from paceline_autoscaler.policies.fixed import Fixed
-from paceline_autoscaler.policies.guarded import ConstrainedPolicy
-from paceline_autoscaler.policies.pace import SloPolicy
-from paceline_autoscaler.policies.proposal import Proposal, ScalingPolicy, ScalingRule
-from paceline_autoscaler.policies.ratio import TargetTracking, kv_pages, open_requests, waiting
+from paceline_autoscaler.policies.base import Proposal, ScalingPolicy, ScalingRule
+from paceline_autoscaler.policies.constraints import ConstrainedPolicy
+from paceline_autoscaler.policies.slo import SloPolicy
+from paceline_autoscaler.policies.target_tracking import Fixed, TargetTracking, kv_pages, open_requests, waiting
+from paceline_autoscaler.types import Decision, LearnedState, Observation, PolicyName
 
 POLICIES: Mapping[PolicyName, ScalingPolicy] = {
     "slo": ConstrainedPolicy(SloPolicy()),

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from paceline_cli.bench.samples import Arrival, Ending, RequestSample
+from paceline_cli.bench.openloop import Arrival, Ending, RequestSample
 from paceline_cli.bench.sse import ChatStream
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput

@@ -13,26 +13,23 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from paceline_cli.bench.attach import Attached, attach
+from paceline_cli.bench.attach import Attached, attach, temporary_stack
 from paceline_cli.bench.client import BenchTarget, Client
-from paceline_cli.bench.decisions import LEDGER, taken
-from paceline_cli.bench.options import BenchOptions, ProfileName, profile_of
-from paceline_cli.bench.own_stack import temporary_stack
-from paceline_cli.bench.profiles import Profile
-from paceline_cli.bench.promise import parse_target
-from paceline_cli.bench.report import Report, Run
+from paceline_cli.bench.observation import LEDGER, taken
+from paceline_cli.bench.profiles import BenchOptions, Profile, ProfileName, profile_of
+from paceline_cli.bench.report import Report, Run, parse_target
 from paceline_cli.bench.session import Observer, execute
 from paceline_cli.bench.table import render
 from paceline_cli.bench.watch import Watch, scrape
 from paceline_cli.commands import command_app
-from paceline_cli.commands.state import DEFAULT, AsJson, State
-from paceline_cli.supervisor.rundir import read_record
-from paceline_cli.up.interrupts import interrupts
+from paceline_cli.commands.local.state import DEFAULT, AsJson, State
+from paceline_cli.up.session import interrupts
 from paceline_core import objects
 from paceline_core.clock import Clock, SystemClock, rfc3339
 from paceline_core.errors import InvalidInput
 from paceline_core.registry import RequestClass
 from paceline_core.units import brief, seconds
+from paceline_local.rundir import read_record
 
 PLAIN_WIDTH = 120
 INTERRUPTED = 130

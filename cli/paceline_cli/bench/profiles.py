@@ -2,16 +2,25 @@
 
 A profile is a row of phases, each with its own rate. Poisson arrivals restart their draw at a phase's border, which is
 exact because they have no memory. The same profile and seed give the same schedule on every machine.
+
+From command-line words to a profile: pure. Every default is stated here and nowhere else.
+
+Prompts of about a wanted length in tokens, no two of which begin alike, so that no prefix cache helps.
+
+The server's `usage` is the truth. Two probe answers tell how many tokens a word takes and how many the chat template
+adds; from then on lengths are right to about a percent, and the report shows what the server counted. Only the first
+words of a prompt are drawn anew: drawing all of 8k would take the core that an emulated worker needs just then.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
-from paceline_cli.bench.samples import Arrival
+from paceline_cli.bench.openloop import Arrival
 from paceline_core.errors import InvalidInput
+from paceline_core.units import seconds
 
 ARRIVALS_LIMIT = 1_000_000
 
@@ -118,3 +127,121 @@ def _offsets(phase: LoadPhase, spacing: Spacing, random: Random) -> Iterator[flo
 def _check(field: str, value: float) -> None:
     if not (math.isfinite(value) and value > 0):
         raise InvalidInput(field, f"{value} is not a number above 0")
+
+
+class ProfileName(StrEnum):
+    """The profiles that `--profile` knows."""
+
+    POISSON = "poisson"
+    STEADY = "steady"
+    BURST = "burst"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Tokens of every request."""
+
+    prompt: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """What the user wrote; None takes the profile's default."""
+
+    profile: ProfileName
+    rate: float | None = None
+    burst_rate: str = "6x"
+    duration: str | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+_RATES: Mapping[ProfileName, float] = {
+    ProfileName.POISSON: 2.0,
+    ProfileName.STEADY: 2.0,
+    ProfileName.BURST: 1.5,
+}
+_SIZES: Mapping[ProfileName, Size] = {
+    ProfileName.POISSON: Size(512, 64),
+    ProfileName.STEADY: Size(512, 64),
+    ProfileName.BURST: Size(8192, 16),
+}
+_DURATIONS: Mapping[ProfileName, str] = {
+    ProfileName.POISSON: "60s",
+    ProfileName.STEADY: "60s",
+    ProfileName.BURST: "30s,120s,120s",
+}
+
+
+def profile_of(options: BenchOptions) -> Profile:
+    """The profile that the options describe; raises InvalidInput naming the option."""
+    size = _SIZES[options.profile]
+    rate = _RATES[options.profile] if options.rate is None else options.rate
+    prompt = size.prompt if options.prompt_tokens is None else options.prompt_tokens
+    output = size.output if options.output_tokens is None else options.output_tokens
+    spans = _spans(options.duration or _DURATIONS[options.profile])
+    if options.profile is ProfileName.BURST:
+        if len(spans) != 3:
+            raise InvalidInput("duration", "a burst needs three, before, during and after it: 30s,120s,120s")
+        peak = resolve_rate(options.burst_rate, rate)
+        return burst(rate, peak, (spans[0], spans[1], spans[2]), prompt, output)
+    if len(spans) != 1:
+        raise InvalidInput("duration", f"{options.profile} takes one, such as 60s")
+    make = poisson if options.profile is ProfileName.POISSON else steady
+    return make(rate, spans[0], prompt, output)
+
+
+def _spans(text: str) -> list[float]:
+    try:
+        return [seconds(part.strip()) for part in text.split(",")]
+    except ValueError as error:
+        raise InvalidInput("duration", str(error)) from None
+
+
+PROBE_WORDS = 400
+HEAD_WORDS = 16
+WORDS = (
+    "request", "answer", "token", "model", "worker", "gateway", "queue", "batch", "step", "replica", "cache", "page",
+    "prompt", "stream", "latency", "prefill", "decode", "weights", "class", "tenant", "quota", "service", "promise",
+    "time", "memory", "number", "share", "rate", "load", "pool", "first", "last", "long", "short", "small", "large",
+    "each", "every", "other", "before", "after", "until", "while", "never", "more", "again", "together", "between",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Tokens that a prompt costs: `overhead` for the template, `per_word` for every word."""
+
+    per_word: float
+    overhead: float
+
+    def words(self, tokens: int) -> int:
+        """Words that make a prompt of about `tokens` tokens, template included; at least one."""
+        return max(round((tokens - self.overhead) / self.per_word), 1)
+
+
+class Writer:
+    """Writes prompts of common words, the same ones for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)  # noqa: S311 - reproducible prompts, not secrets
+        self._tails: dict[int, str] = {}
+
+    def text(self, words: int) -> str:
+        """So many words as one line; its first HEAD_WORDS are its own."""
+        head = " ".join(self._random.choices(WORDS, k=min(words, HEAD_WORDS)))
+        return f"{head} {self._tail(words - HEAD_WORDS)}" if words > HEAD_WORDS else head
+
+    def _tail(self, words: int) -> str:
+        if words not in self._tails:
+            self._tails[words] = " ".join(self._random.choices(WORDS, k=words))
+        return self._tails[words]
+
+
+def calibrate(short: int, long: int) -> Calibration:
+    """From the token counts of a one-word and a `1 + PROBE_WORDS`-word prompt. Raises InvalidInput."""
+    per_word = (long - short) / PROBE_WORDS
+    if per_word <= 0:
+        raise InvalidInput("usage", f"the server counted {short} tokens for 1 word and {long} for {1 + PROBE_WORDS}")
+    return Calibration(per_word, max(short - per_word, 0.0))

@@ -5,12 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from paceline_cli.bench.client import Client
-from paceline_cli.bench.observe import BenchObservation, Decisions
-from paceline_cli.bench.openloop import OpenLoop
-from paceline_cli.bench.profiles import schedule
-from paceline_cli.bench.prompts import PROBE_WORDS, Calibration, Writer, calibrate
+from paceline_cli.bench.observation import BenchObservation, Decisions
+from paceline_cli.bench.openloop import Arrival, Ending, OpenLoop
+from paceline_cli.bench.profiles import PROBE_WORDS, Calibration, Writer, calibrate, schedule
 from paceline_cli.bench.report import Report, Run, report
-from paceline_cli.bench.samples import Arrival, Ending
 from paceline_core.clock import Clock
 from paceline_core.errors import Unreachable
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from paceline_cli.bench.samples import Ending, TokenCounts
+from paceline_cli.bench.openloop import Ending, TokenCounts
 
 EVENT_LIMIT = 1 << 20
 FAULTS_LIMIT = 8

@@ -7,9 +7,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from paceline_cli.bench.observe import Decisions
+from paceline_cli.bench.observation import Decisions
+from paceline_cli.bench.openloop import Ending
 from paceline_cli.bench.report import ClassAttainment, Report, Summary
-from paceline_cli.bench.samples import Ending
 from paceline_cli.bench.stats import Spread
 
 _COLORS = {"kept": "green", "missed": "red", "void": "yellow"}

@@ -13,12 +13,12 @@ import httpx
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from paceline_cli.bench.observe import BenchObservation, Buckets, LatenessTally, Replicas, host_use
+from paceline_cli.bench.observation import BenchObservation, Buckets, LatenessTally, Replicas, host_use
 from paceline_core.clock import Clock
 from paceline_core.errors import PacelineError, Unreachable
 from paceline_core.kube import Cluster, Deleted, Endpoint, Listed, ObjectKey, ScaleTarget, ServiceEndpoints, Upserted
 from paceline_core.kube.cluster import WatchEvent
-from paceline_core.tasks import cancel
+from paceline_core.process import cancel
 
 PERIOD_S = 1.0
 SCRAPE_EVERY = 5

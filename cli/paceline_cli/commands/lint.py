@@ -14,13 +14,12 @@ from typing import Annotated
 import typer
 
 from paceline_cli.commands import command_app
-from paceline_cli.supervisor.accelerators import accelerators
-from paceline_cli.supervisor.machine import missing_on_host, unsupported_here
-from paceline_cli.supervisor.notes import manifest_warnings
-from paceline_cli.supervisor.wishes import idle_routes, refused
 from paceline_core.errors import InvalidInput
 from paceline_core.manifests import ManifestFile, ParsedManifest, load_manifests
 from paceline_core.objects import FieldError
+from paceline_local.manifests import idle_routes, refused
+from paceline_local.preflight import accelerators, missing_on_host, unsupported_here
+from paceline_local.warnings import manifest_warnings
 from paceline_planner.hardware import foreign_accelerators
 
 app = command_app()

@@ -8,23 +8,22 @@ from pathlib import Path
 
 import httpx
 
-from paceline_cli.supervisor import hops, prometheus
-from paceline_cli.supervisor.control import Ports
-from paceline_cli.supervisor.keys import KeyFile, in_vain
-from paceline_cli.supervisor.ports import PortPool, is_free, owner
-from paceline_cli.supervisor.probes import HttpProber
-from paceline_cli.supervisor.rundir import run_dir, write_record
-from paceline_cli.supervisor.site import HOST, RunContext
-from paceline_cli.supervisor.stack import LocalStack, running
-from paceline_cli.supervisor.wishes import LocalManifests, read_local_manifests
+from paceline_cli.ui.outputs import UpOutput
 from paceline_cli.up.check import ChatTarget
-from paceline_cli.up.interrupts import interrupts
 from paceline_cli.up.options import UpOptions
-from paceline_cli.up.session import Session
-from paceline_cli.view.outputs import UpOutput
+from paceline_cli.up.session import Session, interrupts
 from paceline_core.clock import SystemClock
 from paceline_core.errors import InvalidInput
 from paceline_core.telemetry import configure
+from paceline_local import prometheus
+from paceline_local.component_configs import Ports
+from paceline_local.context import HOST, RunContext
+from paceline_local.health import HttpProber
+from paceline_local.keys import KeyFile, create_signing_keys, in_vain
+from paceline_local.manifests import LocalManifests, read_local_manifests
+from paceline_local.preflight import PortPool, is_free, owner
+from paceline_local.rundir import run_dir, write_record
+from paceline_local.stack import LocalStack, running
 
 
 async def up(options: UpOptions, output: UpOutput) -> None:
@@ -54,7 +53,7 @@ async def _up(options: UpOptions, site: RunContext, wishes: LocalManifests, port
     key = keys.local(site.clock)
     notes = (*wishes.notes, *in_vain(keys.all(), wishes.tenants))
     targets = {name: ChatTarget(site.endpoint, key, one.model.served_name) for name, one in wishes.services.items()}
-    hops.create(site.run)
+    create_signing_keys(site.run)
     stack = LocalStack(site, wishes, keys, ports)
     with interrupts(first=stop.set, second=stack.kill):
         async with running(stack, site):

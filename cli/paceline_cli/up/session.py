@@ -1,19 +1,27 @@
-"""A started stack until it is to stop: wait for it, then check it or show it."""
+"""A started stack until it is to stop: wait for it, then check it or show it.
+
+Ctrl-C, SIGTERM and a closed terminal: the first asks for an orderly stop, the second ends everything now.
+
+A closed terminal takes no more text, so that what is still said goes nowhere. Under nohup SIGHUP stays ignored.
+"""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from paceline_cli.supervisor.control import GATEWAY
-from paceline_cli.supervisor.part import failure
-from paceline_cli.supervisor.stack import LocalStack
+from paceline_cli.ui.outputs import UpOutput
 from paceline_cli.up.check import ChatTarget, ask
 from paceline_cli.up.options import UpOptions
-from paceline_cli.view.outputs import UpOutput
 from paceline_core.clock import Clock
 from paceline_core.errors import Unreachable
 from paceline_core.kube.cluster import ObjectKey
+from paceline_local.component_configs import GATEWAY
+from paceline_local.process import failure
+from paceline_local.stack import LocalStack
 
 REFRESH_S = 0.5
 INTERRUPTED = "interrupted before the check was done"
@@ -86,3 +94,38 @@ class Session:
         finally:
             task.cancel()
             stopped.cancel()
+
+
+OUTPUTS = (1, 2)
+
+
+@contextlib.contextmanager
+def interrupts(first: Callable[[], None], second: Callable[[], None]) -> Iterator[None]:
+    """Route the signals for the block; needs a running loop."""
+    loop = asyncio.get_running_loop()
+    calls, terminals = iter([first]), [output for output in OUTPUTS if os.isatty(output)]
+
+    def on_signal() -> None:
+        next(calls, second)()
+
+    def on_hangup() -> None:
+        _silence(terminals)
+        on_signal()
+
+    handlers = {signal.SIGINT: on_signal, signal.SIGTERM: on_signal}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        handlers[signal.SIGHUP] = on_hangup
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)
+
+
+def _silence(outputs: Iterable[int]) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for output in outputs:
+        os.dup2(nowhere, output)
+    os.close(nowhere)

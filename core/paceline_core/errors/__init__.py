@@ -1,8 +1,6 @@
 """Everything that can go wrong: one table for clients' answers, one short tree of exceptions."""
 
-from paceline_core.errors.answer import ErrorResponse, error_response
-from paceline_core.errors.table import ERRORS, Code, ErrorSpec, ErrorTiming, RetryAfter
-from paceline_core.errors.tree import (
+from paceline_core.errors.exceptions import (
     ApiError,
     Conflict,
     Forbidden,
@@ -13,6 +11,8 @@ from paceline_core.errors.tree import (
     Unauthorized,
     Unreachable,
 )
+from paceline_core.errors.response import ErrorResponse, error_response
+from paceline_core.errors.table import ERRORS, Code, ErrorSpec, ErrorTiming, RetryAfter
 
 __all__ = [
     "ERRORS",

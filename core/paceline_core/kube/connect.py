@@ -46,8 +46,8 @@ async def connect(
     if config.socket is not None:
         asyncio.get_running_loop().set_exception_handler(without_second_wakes)
         return LocalCluster(config.socket, clock)
-    from paceline_core.kube.api.credentials import Access  # noqa: PLC0415
-    from paceline_core.kube.api.server import KubeClient  # noqa: PLC0415
+    from paceline_core.kube.client.client import KubeClient  # noqa: PLC0415
+    from paceline_core.kube.client.credentials import Access  # noqa: PLC0415
     from paceline_core.kube.kubernetes import KubernetesCluster  # noqa: PLC0415
 
     clock = clock or SystemClock()

@@ -14,10 +14,9 @@ from typing import Any, Final, Literal
 
 from paceline_core.clock import Clock, SystemClock
 from paceline_core.errors import Conflict, Forbidden, NotFound, PacelineError
-from paceline_core.kube.api.pulse import WatchLiveness
-from paceline_core.kube.api.resource import RESOURCES, Resource
-from paceline_core.kube.api.server import KubeClient, key_of
-from paceline_core.kube.api.watch import WatchOptions, watch_all
+from paceline_core.kube.client.client import KubeClient, key_of
+from paceline_core.kube.client.resource import RESOURCES, Resource
+from paceline_core.kube.client.watch import WatchLiveness, WatchOptions, watch_all
 from paceline_core.kube.cluster import (
     Deleted,
     Event,
@@ -32,10 +31,10 @@ from paceline_core.kube.cluster import (
     Upserted,
     WatchEvent,
 )
+from paceline_core.kube.endpoints import EndpointTracker, read_pod, read_slice
 from paceline_core.kube.events import EventRecorder
-from paceline_core.kube.lease import LeaseClient
-from paceline_core.kube.roster import EndpointTracker, read_pod, read_slice
-from paceline_core.kube.states import ConfigMapStateStore
+from paceline_core.kube.leader_election import LeaseClient
+from paceline_core.kube.state_store import ConfigMapStateStore
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_SERVICE, TENANT
 from paceline_core.objects.naming import LABEL_SERVICE, LABEL_TENANT, deployment_name
 from paceline_core.telemetry import get_logger

@@ -8,7 +8,7 @@ import math
 from typing import Any, Final
 
 from paceline_core.config import FILE_VARIABLE, LEVEL_VARIABLE
-from paceline_core.launch.worker import Binding, LaunchFile, Probe, Resources, WorkerLaunch
+from paceline_core.launch.spec import Binding, LaunchFile, Probe, Resources, WorkerLaunch
 from paceline_core.objects.naming import pod_labels
 from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 

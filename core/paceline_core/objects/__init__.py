@@ -6,6 +6,7 @@ Needs pydantic alone; YAML is read by `paceline_core.manifests`.
 
 from paceline_core.objects.accelerator import AcceleratorProfile
 from paceline_core.objects.defaults import resolve, resolve_route, resolve_tenant
+from paceline_core.objects.field_errors import FieldError, ManifestError
 from paceline_core.objects.metadata import API_VERSION, GROUP, VERSION, Condition, ObjectMeta
 from paceline_core.objects.naming import (
     deployment_name,
@@ -14,7 +15,6 @@ from paceline_core.objects.naming import (
     selector_labels,
     workers_service_name,
 )
-from paceline_core.objects.problems import FieldError, ManifestError
 from paceline_core.objects.resolved import (
     ResolvedClass,
     ResolvedEngine,

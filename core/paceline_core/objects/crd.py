@@ -4,8 +4,8 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
+from paceline_core.objects.field_errors import with_messages
 from paceline_core.objects.metadata import GROUP, VERSION, Object
-from paceline_core.objects.pattern_messages import with_messages
 from paceline_core.objects.rules import RULES, Rule
 from paceline_core.objects.schema import Schema, structural
 

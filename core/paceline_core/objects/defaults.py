@@ -8,15 +8,12 @@ from decimal import Decimal
 from typing import Final, TypeVar
 
 from paceline_core.objects import resolved as r
-from paceline_core.objects.classes import Quantiles, ServiceClass
-from paceline_core.objects.engine import Emulate, Engine, Speculative
 from paceline_core.objects.fields import Metric
 from paceline_core.objects.naming import ANNOTATION_PAUSE_REASON, ANNOTATION_PAUSE_UNTIL, revision
-from paceline_core.objects.pools import Pool
-from paceline_core.objects.rollout import Canary, Rollout
 from paceline_core.objects.route import Cascade, Degrade, InferenceRoute
-from paceline_core.objects.scaling import Budget, Scaling
 from paceline_core.objects.service import InferenceService, ServiceSpec
+from paceline_core.objects.service_policy import Budget, Canary, Pool, Quantiles, Rollout, Scaling, ServiceClass
+from paceline_core.objects.service_runtime import Emulate, Engine, Speculative
 from paceline_core.objects.tenant import MonthlyBudget, Tenant
 from paceline_core.registry.enums import RequestClass
 from paceline_core.units import dollars, quantity, seconds

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from paceline_core.objects.field_errors import FieldError
 from paceline_core.objects.metadata import Object
-from paceline_core.objects.problems import FieldError
 from paceline_core.objects.schema import Loc, Schema, child, field_path, structural
 from paceline_core.units import QUANTITY_PATTERN, counted, quantity
 

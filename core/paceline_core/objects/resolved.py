@@ -4,16 +4,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from paceline_core.objects.engine import Batching, KVDtype, Speculation
 from paceline_core.objects.fields import Metric, Switch
-from paceline_core.objects.filters import Filter
-from paceline_core.objects.model import Adapter, Quantization
 from paceline_core.objects.pods import Affinity, ResourceRequirements, TopologySpreadConstraint, Volume
-from paceline_core.objects.pools import Role, Toleration
-from paceline_core.objects.rollout import AbortSignal, GPUs, Strategy
 from paceline_core.objects.route import Backend, Escalation, Match, Pressure
-from paceline_core.objects.runtime import EnvVar, RuntimeName
-from paceline_core.objects.scaling import Policy
+from paceline_core.objects.service_policy import AbortSignal, GPUs, Policy, Role, Strategy, Toleration
+from paceline_core.objects.service_runtime import (
+    Adapter,
+    Batching,
+    EnvVar,
+    Filter,
+    KVDtype,
+    Quantization,
+    RuntimeName,
+    Speculation,
+)
 from paceline_core.registry.enums import RequestClass
 
 

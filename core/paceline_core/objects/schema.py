@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, Final
 
 from paceline_core.objects.metadata import Object
-from paceline_core.words import one_spelling
+from paceline_core.units import one_spelling
 
 Schema = dict[str, Any]
 Loc = tuple[str | int, ...]

@@ -6,9 +6,8 @@ The API only grows, so the others stay in the schema; `launch.supported` refuses
 from collections.abc import Mapping
 from typing import Final
 
-from paceline_core.objects.engine import KVDtype
-from paceline_core.objects.model import Quantization
-from paceline_core.objects.rollout import Strategy
+from paceline_core.objects.service_policy import Strategy
+from paceline_core.objects.service_runtime import KVDtype, Quantization
 
 QUANTIZATIONS: Final[tuple[Quantization, ...]] = ("none",)
 STRATEGIES: Final[tuple[Strategy, ...]] = ("rolling",)

@@ -2,18 +2,11 @@
 
 from typing import Annotated, Literal
 
-from paceline_core.objects.classes import Classes
-from paceline_core.objects.engine import Engine
 from paceline_core.objects.fields import ApiModel, bounded, keyed
-from paceline_core.objects.filters import Filter
 from paceline_core.objects.metadata import Object
-from paceline_core.objects.model import Model
-from paceline_core.objects.pools import Pool
-from paceline_core.objects.rollout import Rollout
-from paceline_core.objects.runtime import Runtime
-from paceline_core.objects.scaling import Scaling
+from paceline_core.objects.service_policy import Classes, Pool, Rollout, Scaling, Telemetry
+from paceline_core.objects.service_runtime import Engine, Filter, Model, Runtime
 from paceline_core.objects.status import ServiceStatus
-from paceline_core.objects.telemetry import Telemetry
 
 
 class ServiceSpec(ApiModel):

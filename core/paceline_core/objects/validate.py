@@ -14,21 +14,14 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from paceline_core.objects.accelerator import AcceleratorProfile
+from paceline_core.objects.field_errors import FieldError, ManifestError, did_you_mean, explain, misread, shown
 from paceline_core.objects.metadata import API_VERSION, GROUP, Object
-from paceline_core.objects.problems import (
-    FieldError,
-    ManifestError,
-    did_you_mean,
-    explain,
-    misread,
-    shown,
-)
 from paceline_core.objects.route import InferenceRoute
 from paceline_core.objects.rules import violations
 from paceline_core.objects.schema import Loc, field_path, structural
 from paceline_core.objects.service import InferenceService
 from paceline_core.objects.tenant import Tenant
-from paceline_core.words import truncate
+from paceline_core.units import truncate
 
 AnyObject = InferenceService | Tenant | InferenceRoute | AcceleratorProfile
 O = TypeVar("O", bound=Object)  # noqa: E741 - an object's type

@@ -1,12 +1,9 @@
 """What a process says about itself: metrics from the registry, structured logs."""
 
 from paceline_core.telemetry.aliases import Aliases
-from paceline_core.telemetry.complaints import FaultLog
-from paceline_core.telemetry.counter import Counter
-from paceline_core.telemetry.histogram import Exemplar, Histogram
-from paceline_core.telemetry.logs import configure, get_logger, log_level, set_level
+from paceline_core.telemetry.instruments import Counter, Exemplar, Histogram
+from paceline_core.telemetry.logs import BackgroundWriter, FaultLog, configure, get_logger, log_level, set_level
 from paceline_core.telemetry.metrics import Metrics
-from paceline_core.telemetry.outlet import BackgroundWriter
 
 __all__ = [
     "Aliases",

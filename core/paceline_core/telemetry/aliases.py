@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from paceline_core.registry.aliases import Alias, Info
 from paceline_core.registry.metrics import METRICS, Kind
-from paceline_core.telemetry.histogram import Histogram
+from paceline_core.telemetry.exposition import Family
+from paceline_core.telemetry.instruments import Histogram
 from paceline_core.telemetry.metrics import Metrics
-from paceline_core.telemetry.text import Family
 
 
 class Aliases:

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Iterator
 from prometheus_client import CollectorRegistry, Gauge
 
 from paceline_core.registry.metrics import METRICS, Kind, Metric
-from paceline_core.telemetry import text
-from paceline_core.telemetry.counter import Counter, CounterFamily
-from paceline_core.telemetry.histogram import Histogram, HistogramFamily
-from paceline_core.telemetry.text import Family
+from paceline_core.telemetry import exposition
+from paceline_core.telemetry.exposition import Family
+from paceline_core.telemetry.instruments import Counter, CounterFamily, Histogram, HistogramFamily
 
 
 class Metrics:
@@ -66,8 +65,8 @@ class Metrics:
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Body and content type for a scrape; OpenMetrics, with exemplars, when asked for."""
         if "application/openmetrics-text" in accept:
-            return text.open_page(self.families()), text.OPEN_TYPE
-        return text.page(self.families()), text.CONTENT_TYPE
+            return exposition.open_page(self.families()), exposition.OPEN_TYPE
+        return exposition.page(self.families()), exposition.CONTENT_TYPE
 
     def _histograms(self, name: str) -> HistogramFamily:
         family = self._families[name]

@@ -1,15 +1,17 @@
 """Spans on their way out: a bounded queue and one thread, so that a slow collector costs spans, never tokens.
 
 The SDK's own batching would do, but it does not say how many spans it lost, nor keep to a limit when it closes.
+Imported only where a process traces: it needs OpenTelemetry.
 """
 
 import logging
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
@@ -90,3 +92,10 @@ class SpanQueue(SpanProcessor):
         else:
             self._unsent += len(batch)
             self._complaints.begin("spans cannot be exported", "the collector did not take them")
+
+
+def resource(own: Mapping[str, str]) -> Resource:
+    """Our own attributes, and what OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say; where both do, theirs hold."""
+    ours, named = Resource(own), Resource.create()  # what OTEL_* says, over defaults
+    unnamed = str(named.attributes.get("service.name", "")).startswith("unknown_service")
+    return named.merge(ours) if unnamed else ours.merge(named)

@@ -1,9 +1,8 @@
 """Messages between processes. All carry `v`; unknown fields are ignored, an unknown version is refused."""
 
 from paceline_core.wire.demand import ClassDemand, DemandReport, Isolated, ServiceDemand
-from paceline_core.wire.load import KVLoad, LoadReport, PrefixDelta, WorkerState
+from paceline_core.wire.load import PREFIX, KVLoad, LoadReport, PrefixDelta, PrefixKeys, StepTime, WorkerState
 from paceline_core.wire.message import VERSION, Message, decode, encode
-from paceline_core.wire.prefix import PREFIX, PrefixKeys
 from paceline_core.wire.resume import (
     MOVED,
     MOVED_HEADER,
@@ -17,7 +16,6 @@ from paceline_core.wire.resume import (
     Resume,
     ResumedChoice,
 )
-from paceline_core.wire.steptime import StepTime
 
 __all__ = [
     "MOVED",

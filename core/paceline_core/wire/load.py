@@ -1,10 +1,44 @@
-"""Worker -> gateway: `GET /internal/load`, a stream of these lines, on change and at most 4 a second."""
+"""How a gateway names the beginnings of a prompt that it has not tokenized, so that a worker can tell which it has.
 
+A key is 16 hex digits, chained: the first one stands for the first of REACHES bytes of the prompt as the gateway writes
+it down, the next one for the second, and so on, under the tenant's salt. The header PREFIX carries how many bytes there
+are in all and the keys in order: `5300;5f0c...,8a1e...`. Only the gateway knows how keys are made. A worker takes a
+key to cover the same share of the prompt's tokens as of its bytes; that is near enough to say which pages it is about.
+Within the first 32 KiB every KiB has its key; beyond, keys stand an eighth of a power of two apart, so that the
+longest prompt has not many of them, and what two prompts share is known to an eighth.
+
+The step-time model: seconds of one engine step from what is in it. Planner, worker, gateway, autoscaler share it.
+
+Worker -> gateway: `GET /internal/load`, a stream of these lines, on change and at most 4 a second.
+"""
+
+import re
+from bisect import bisect_right
 from enum import StrEnum
+from typing import Final, NamedTuple
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire.message import Message, WireModel
-from paceline_core.wire.steptime import StepTime
+
+
+class StepTime(WireModel):
+    """`base + prefill * p + sequence * b + kv * k + context * p * c`.
+
+    p: prefill tokens in the step; b: sequences; k: KV tokens read by all sequences; c: mean context of the prefill
+    tokens. Coefficients in seconds (per token, per sequence, per token pair). `observations` is 0 for a prior.
+    """
+
+    base: float
+    prefill: float
+    sequence: float = 0.0
+    kv: float = 0.0
+    context: float = 0.0
+    observations: int = 0
+
+    def seconds(self, *, prefill_tokens: int, sequences: int, kv_tokens: int, context: float = 0.0) -> float:
+        """Predicted seconds of one step; never negative."""
+        linear = self.base + self.prefill * prefill_tokens + self.sequence * sequences + self.kv * kv_tokens
+        return max(linear + self.context * prefill_tokens * context, 0.0)
 
 
 class WorkerState(StrEnum):
@@ -57,3 +91,43 @@ class LoadReport(Message):
     engine_restarts: int = 0
     cleared: tuple[str, ...] = ()
     prefix: PrefixDelta = PrefixDelta()
+
+
+PREFIX = "x-paceline-prefix"
+ATTRIBUTION: Final = "x-anthropic-billing-header"
+"""Begins a block of `system` in which a client tells of itself: no part of the prompt, and new in each request."""
+BLOCK = 1024
+_FINE = 32 * BLOCK
+_COARSE = tuple((_FINE << double) * eighths // 8 for double in range(8) for eighths in range(9, 17))
+REACHES: Final = (*range(BLOCK, _FINE + 1, BLOCK), *_COARSE)
+"""How many bytes each key stands for, up to 8 MiB."""
+_HEADER = re.compile(r"(\d{1,9});([0-9a-f]{16}(?:,[0-9a-f]{16})*)")
+
+
+class PrefixKeys(NamedTuple):
+    """Keys of the beginnings of a prompt of `size` bytes, the shortest first."""
+
+    size: int
+    keys: tuple[str, ...]
+
+    @classmethod
+    def read(cls, text: str) -> "PrefixKeys | None":
+        """From a header; None if it is none, or names more than there can be: it is a hint, and nothing rests on it."""
+        found = _HEADER.fullmatch(text)
+        if found is None:
+            return None
+        size, keys = int(found[1]), tuple(found[2].split(","))
+        return cls(size, keys) if len(keys) <= len(reaches(size)) else None
+
+    def header(self) -> str:
+        """What `read` reads."""
+        return f"{self.size};{','.join(self.keys)}"
+
+    def tokens(self, count: int) -> list[tuple[str, int]]:
+        """Each key, and how many of a prompt's `count` tokens it covers."""
+        return [(key, count * reach // self.size) for key, reach in zip(self.keys, REACHES, strict=False)]
+
+
+def reaches(size: int) -> tuple[int, ...]:
+    """What keys of a prompt of so many bytes stand for."""
+    return REACHES[: bisect_right(REACHES, size)]

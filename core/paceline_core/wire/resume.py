@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from paceline_core.choices import CHOICES_PER_REQUEST
+from paceline_core.json_limits import CHOICES_PER_REQUEST
 from paceline_core.wire.message import Message, WireModel
 
 RESUME = "x-paceline-resume"

@@ -17,13 +17,12 @@ from paceline_core.auth import TrustBundle
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Code, RequestError, error_response
 from paceline_core.telemetry import Metrics
-from paceline_gateway.admin.authority import require
+from paceline_gateway.admin.auth import require
 from paceline_gateway.admin.control import AdminControl, add_control
 from paceline_gateway.admin.routes import add_views
-from paceline_gateway.demand import SUBSCRIBERS, demand_lines
-from paceline_gateway.floor import RequestManager
-from paceline_gateway.stores.endpoint import add_quota
-from paceline_gateway.stores.peers import PeerStore
+from paceline_gateway.proxy.request_manager import RequestManager
+from paceline_gateway.quota_store.peer import PeerStore, add_quota
+from paceline_gateway.services.demand_report import SUBSCRIBERS, demand_lines
 
 
 @dataclass(frozen=True, slots=True)

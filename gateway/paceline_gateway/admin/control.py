@@ -16,9 +16,9 @@ from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_core.telemetry import get_logger, log_level, set_level
 from paceline_core.units import seconds
-from paceline_gateway.admin.authority import require
+from paceline_gateway.admin.auth import require
 from paceline_gateway.admin.views import DrainView, LogLevel
-from paceline_gateway.leaving import DrainState
+from paceline_gateway.drain import DrainState
 
 ISSUER = "admin"
 BODY_BYTES = 1024

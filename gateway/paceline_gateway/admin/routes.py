@@ -8,14 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.registry.enums import RequestClass
-from paceline_gateway.admin.queues import queues
-from paceline_gateway.admin.services import services
-from paceline_gateway.admin.sight import MOST, USUAL, AdminSnapshot, PageQuery
-from paceline_gateway.admin.tenants import tenants
+from paceline_gateway.admin.pages import queues, services, tenants, workers
+from paceline_gateway.admin.snapshot import MOST, USUAL, AdminSnapshot, PageQuery
 from paceline_gateway.admin.views import Page, Queues, Services, Tenants, Workers
-from paceline_gateway.admin.workers import workers
-from paceline_gateway.floor import RequestManager
-from paceline_gateway.proxy import ActiveRequest
+from paceline_gateway.proxy.active_request import ActiveRequest
+from paceline_gateway.proxy.request_manager import RequestManager
 
 NAME = 512
 

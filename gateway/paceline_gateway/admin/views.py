@@ -8,8 +8,8 @@ from typing import Literal
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import WorkerState
 from paceline_core.wire.message import WireModel
-from paceline_gateway.leaving import DrainStage
-from paceline_gateway.routing.breaker import BreakerState
+from paceline_gateway.drain import DrainStage
+from paceline_gateway.routing.circuit_breaker import BreakerState
 from paceline_gateway.routing.worker import WorkerHealth
 
 

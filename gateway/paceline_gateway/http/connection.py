@@ -12,15 +12,13 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from paceline_core.errors import Code, RequestError
+from paceline_gateway.api.admission import too_many_in_flight
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.cors import CorsPolicy
-from paceline_gateway.http.crowded import too_many_in_flight
-from paceline_gateway.http.loop_budget import BODY_BYTES, PARSED_BYTES, REQUEST, SLICE, LoopBudget
+from paceline_gateway.http.limits import BODY_BYTES, PARSED_BYTES, REQUEST, SLICE, LoopBudget, SharedLimit, UnreadBuffer
 from paceline_gateway.http.message import Head, HttpRequest
-from paceline_gateway.http.reader import RejectedRequest, RequestReader, holder_of
-from paceline_gateway.http.reply import ResponseWriter
-from paceline_gateway.http.shared_limit import SharedLimit
-from paceline_gateway.http.unread import UnreadBuffer
+from paceline_gateway.http.request_reader import RejectedRequest, RequestReader, holder_of
+from paceline_gateway.http.response import ResponseWriter
 
 WRITE_BUFFER = 256 << 10
 DROPPED_BODIES = 4

@@ -12,16 +12,15 @@ from collections import defaultdict
 from email.utils import format_datetime
 
 from paceline_core.clock import Clock
-from paceline_core.listening import BACKLOG
+from paceline_core.process import BACKLOG
 from paceline_core.registry.enums import ClientLimit
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.connection import Application, Connection
 from paceline_gateway.http.cors import NO_CORS, CorsPolicy
-from paceline_gateway.http.loop_budget import LoopBudget
+from paceline_gateway.http.limits import LoopBudget, SharedLimit
 from paceline_gateway.http.message import Head, HttpRequest
-from paceline_gateway.http.reader import RejectedRequest, RequestReader
-from paceline_gateway.http.reply import ResponseWriter
-from paceline_gateway.http.shared_limit import SharedLimit
+from paceline_gateway.http.request_reader import RejectedRequest, RequestReader
+from paceline_gateway.http.response import ResponseWriter
 from paceline_gateway.http.websocket import WebSocket
 
 PAUSE_S = 0.1

@@ -22,15 +22,13 @@ from websockets.protocol import SERVER, State
 from websockets.protocol import Protocol as Frames
 from websockets.utils import accept_key
 
+from paceline_gateway.api.admission import too_many_in_flight
 from paceline_gateway.config import HttpLimits
-from paceline_gateway.http.crowded import too_many_in_flight
-from paceline_gateway.http.loop_budget import BODY_BYTES, PARSED_BYTES, REQUEST, LoopBudget
+from paceline_gateway.http.limits import BODY_BYTES, PARSED_BYTES, REQUEST, LoopBudget, SharedLimit, UnreadBuffer
 from paceline_gateway.http.message import Head, HttpRequest
-from paceline_gateway.http.reader import RejectedRequest, holder_of
-from paceline_gateway.http.reply import ResponseWriter
-from paceline_gateway.http.shared_limit import SharedLimit
-from paceline_gateway.http.socket_reply import WebSocketResponse
-from paceline_gateway.http.unread import UnreadBuffer
+from paceline_gateway.http.request_reader import RejectedRequest, holder_of
+from paceline_gateway.http.response import ResponseWriter
+from paceline_gateway.http.websocket_response import WebSocketResponse
 
 WAITING = 1
 FRAGMENTS = 1024

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from paceline_core.kube import Endpoint
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import LoadReport, WorkerState
-from paceline_gateway.routing.breaker import Breaker
+from paceline_gateway.routing.circuit_breaker import Breaker
 
 REPORT_LAG_S = 0.5
 RAMP_S = 10.0

@@ -17,10 +17,9 @@ from opentelemetry.util.types import AttributeValue
 
 from paceline_core.clock import Clock
 from paceline_core.registry import Outcome
-from paceline_core.telemetry.resource import resource
-from paceline_core.telemetry.span_queue import SpanQueue
-from paceline_gateway.requests.nouns import RequestRecord
-from paceline_gateway.requests.paths import EMBEDDINGS, RERANK, SCORE
+from paceline_core.telemetry.span_queue import SpanQueue, resource
+from paceline_gateway.request.prompt_size import EMBEDDINGS, RERANK, SCORE
+from paceline_gateway.request.types import RequestRecord
 from paceline_gateway.telemetry import trace
 from paceline_gateway.telemetry.trace import Attempt, FinishedRequest, Trace
 

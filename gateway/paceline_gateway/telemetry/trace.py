@@ -4,14 +4,20 @@ W3C Trace Context: who asks may say in `traceparent` which trace the request is 
 request without one is sampled by its service's ratio. Each attempt is a span of its own, and what the worker does is
 part of it, so a stream that went on at another worker shows both. A gateway that does not sample a request says so to
 the worker, which would else draw once more.
+
+Whether this gateway traces. Off, nothing of OpenTelemetry is imported and a request does nothing for it.
 """
 
 import random
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from paceline_gateway.requests.nouns import RequestRecord
+from paceline_core.clock import Clock
+from paceline_core.telemetry import get_logger
+from paceline_core.telemetry.tracing import collector_named, wished
+from paceline_gateway.request.types import RequestRecord
 
 _SAMPLED = 1
 _FORM = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[!-~]*)?")
@@ -151,3 +157,18 @@ def begin(traceparent: bytes, ratio: float, draw: float) -> tuple[Trace | None, 
     if parent.sampled if parent else draw < ratio:
         return Trace(parent), b""
     return None, (parent or Parent(random.getrandbits(128) or 1, new_span_id(), sampled=False)).line()
+
+
+_log = get_logger(__name__)
+
+
+def tracing(name: str, clock: Clock, environ: Mapping[str, str]) -> RequestTracing:
+    """As the environment says."""
+    if not wished(environ) or not collector_named(environ):
+        return NoTracing()
+    try:
+        from paceline_gateway.telemetry.spans import RequestSpanWriter  # noqa: PLC0415 - none of it where tracing is off
+    except ImportError as error:
+        _log.warning("no request is traced: install paceline[tracing]", extra={"reason": str(error)})
+        return NoTracing()
+    return RequestSpanWriter.create(name, clock)

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from paceline_kernels.add_rmsnorm.kernel import add_rmsnorm_kernel
-from paceline_kernels.checks import check_tensor
-from paceline_kernels.sizes import power_of_2
+from paceline_kernels.checks import check_tensor, power_of_2
 
 
 @dataclass(frozen=True, slots=True)

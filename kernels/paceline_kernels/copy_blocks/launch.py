@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paceline_kernels.checks import check_tensor
+from paceline_kernels.checks import ceil_div, check_tensor, power_of_2
 from paceline_kernels.copy_blocks.kernel import move_kernel
-from paceline_kernels.sizes import ceil_div, power_of_2
 
 
 @dataclass(frozen=True, slots=True)

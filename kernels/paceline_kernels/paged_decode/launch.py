@@ -5,11 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paceline_kernels.checks import check_tensor, expect_pages
+from paceline_kernels.checks import check_tensor, expect_pages, power_of_2
 from paceline_kernels.merge_splits.launch import merge_splits
 from paceline_kernels.paged_decode.kernel import decode_kernel
 from paceline_kernels.paging import AttentionMask, Pages, Sequences
-from paceline_kernels.sizes import power_of_2
 from paceline_kernels.work_list.launch import Work
 
 MOST_QUERIES = 8

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paceline_kernels.checks import check_tensor, expect_pages
+from paceline_kernels.checks import ceil_div, check_tensor, expect_pages, power_of_2
 from paceline_kernels.paging import Pages
+from paceline_kernels.quantize import LEAST, LIMITS
 from paceline_kernels.rope_append.kernel import rope_append_kernel
-from paceline_kernels.rope_append.narrow import LEAST, LIMITS
-from paceline_kernels.sizes import ceil_div, power_of_2
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from paceline_kernels.paging import Pages
-from paceline_kernels.rope_append.narrow import quantize
+from paceline_kernels.quantize import quantize
 
 
 def rope_append(

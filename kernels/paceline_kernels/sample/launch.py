@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from paceline_kernels.checks import ceil_div, power_of_2
 from paceline_kernels.sample.kernel import draw_kernel, pick_kernel
 from paceline_kernels.sample.state import SampleOutput, SamplerState
 from paceline_kernels.sample.threshold_kernel import threshold_kernel
-from paceline_kernels.sizes import ceil_div, power_of_2
 
 __all__ = ["Launch", "Scratch", "launch_for", "sample"]
 LEAST_CHUNK = 1024

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from paceline_kernels.checks import check_tensor
+from paceline_kernels.checks import ceil_div, check_tensor
 from paceline_kernels.silu_mul.kernel import silu_mul_kernel
-from paceline_kernels.sizes import ceil_div
 
 
 @dataclass(frozen=True, slots=True)

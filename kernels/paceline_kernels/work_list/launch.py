@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from paceline_kernels.checks import ceil_div, power_of_2
 from paceline_kernels.paging import PAGE_TOKENS, AttentionMask, Sequences
-from paceline_kernels.sizes import ceil_div, power_of_2
 from paceline_kernels.work_list.kernel import plan_kernel
 from paceline_kernels.work_list.reference import ENTRY, LIVE
 

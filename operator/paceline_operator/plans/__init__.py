@@ -1,13 +1,13 @@
 """What should exist and what to do about it: pure functions over what was observed."""
 
-from paceline_operator.plans.drift import differs
-from paceline_operator.plans.due import status_due
-from paceline_operator.plans.keys import REGISTRY, SIGNERS, plan_keys
-from paceline_operator.plans.names import ModelNameIndex
+from paceline_operator.plans.children import differs
+from paceline_operator.plans.inferenceservice import plan_service
+from paceline_operator.plans.key_rotation import REGISTRY, SIGNERS, plan_keys
+from paceline_operator.plans.labels import ModelNameIndex
 from paceline_operator.plans.namespace import plan_namespace
 from paceline_operator.plans.observe import observe_child, pod_trouble
-from paceline_operator.plans.others import plan_profile, plan_route, plan_tenant
-from paceline_operator.plans.service import plan_service
+from paceline_operator.plans.other_kinds import plan_profile, plan_route, plan_tenant
+from paceline_operator.plans.status import status_due
 
 __all__ = [
     "REGISTRY",

@@ -3,10 +3,27 @@
 A Deployment remembers what its pods were rendered from (`paceline.dev/inputs`, a hash of what the user wrote) and the
 template that came of it (`paceline.dev/rendered`). While the inputs are the same, that template is wished again: an
 upgrade of paceline re-rolls no pod. Accelerator profiles are no input: one that is gone or unreadable moves nothing.
+
+Whether a live object still is what we state: every leaf that we state must be so; what others add may stay.
+
+Selectors and a policy's rules are wholes: one more key chooses other pods. The API server holds them to be atomic, so
+that an apply takes such a key away; it leaves what others add to any other map. Lists of maps are matched by their
+merge key as the API server matches them; all other lists are atomic: of one length, item by item. An empty value that
+the server drops equals one that is not there.
+Invariant: what the server stores of a body that we applied never differs from it. For this, bodies hold quantities,
+numbers and enums in the server's own form.
+Hole: a field that we no longer state is not seen here; whatever drops one must change a leaf beside it (a Deployment's
+`paceline.dev/rendered` does).
+
+What other managers added to a Deployment: fields that we do not state, so that an apply leaves them where they are.
+
+Read from managedFields, which name every field that a manager set. Replicas, status and what Kubernetes itself marks
+belong to their own writers and are not counted; a field that we set too is no addition.
+Hole: a field that one manager set and another removed again is in no entry, and what the server defaulted in neither.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -24,9 +41,9 @@ from paceline_core.objects.naming import (
 )
 from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 from paceline_core.objects.service import InferenceService
-from paceline_operator.nouns import DesiredChild, ObservedChild, Settings
-from paceline_operator.plans.marks import INPUTS, PORT, PORT_NAME, RENDERED, owner_reference, service_labels
+from paceline_operator.plans.labels import INPUTS, PORT, PORT_NAME, RENDERED, owner_reference, service_labels
 from paceline_operator.plans.pod import BINDING, pod_template
+from paceline_operator.plans.types import MANAGER, REPLICAS_MANAGER, SCALER, DesiredChild, ObservedChild, Settings
 
 PULL_S: Final = 300
 """Seconds for scheduling and fetching an image, before a Deployment without progress is called stuck."""
@@ -136,3 +153,111 @@ def _steps(service: ResolvedService) -> dict[str, str | int]:
     if service.rollout.gpus == "surge":
         return {"maxSurge": "25%", "maxUnavailable": 0}
     return {"maxSurge": 0, "maxUnavailable": 1}
+
+
+_MERGE_KEYS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
+    "ownerReferences": (("uid",),),
+    "containers": (("name",),),
+    "volumes": (("name",),),
+    "env": (("name",),),
+    "volumeMounts": (("mountPath",),),
+    "imagePullSecrets": (("name",),),
+    "ports": (("containerPort", "protocol"), ("port", "protocol")),
+}
+_WHOLE: Final = frozenset(("selector", "podSelector", "nodeSelector", "ingress"))
+
+
+def differs(desired: DesiredChild, live: ObservedChild) -> bool:
+    """Whether an apply of `desired` would change `live`."""
+    return not _holds(_stated(desired.body), orjson.loads(live.content), "")
+
+
+def _stated(body: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = {name: part for name, part in body["metadata"].items() if name not in ("name", "namespace")}
+    rest = {name: part for name, part in body.items() if name not in ("apiVersion", "kind", "metadata")}
+    return {"metadata": metadata, **rest}
+
+
+def _holds(wish: Any, found: Any, name: str) -> bool:
+    if wish == found:
+        return True
+    if isinstance(wish, dict):
+        return isinstance(found, dict) and all(_has(found, key, part) for key, part in wish.items())
+    if isinstance(wish, list):
+        return isinstance(found, list) and _list_holds(wish, found, name)
+    return False
+
+
+def _has(found: Mapping[str, Any], key: str, wish: Any) -> bool:
+    if key not in found:
+        return wish in ({}, [], "")
+    return wish == found[key] if key in _WHOLE else _holds(wish, found[key], key)
+
+
+def _list_holds(wish: list[Any], found: list[Any], name: str) -> bool:
+    if keys := _keys(wish, name):
+        by_key = {tuple(item.get(key) for key in keys): item for item in found}
+        return all(_holds(item, by_key.get(tuple(item.get(key) for key in keys)), "") for item in wish)
+    return len(wish) == len(found) and all(_holds(one, other, name) for one, other in zip(wish, found, strict=True))
+
+
+def _keys(wish: list[Any], name: str) -> tuple[str, ...] | None:
+    if not wish or not isinstance(wish[0], dict):
+        return None
+    return next((keys for keys in _MERGE_KEYS.get(name, ()) if keys[0] in wish[0]), None)
+
+
+SHOWN: Final = 4
+"""Fields that are named for each manager."""
+_OURS: Final = frozenset((MANAGER, REPLICAS_MANAGER, SCALER))
+_SYSTEM: Final = "kube-controller-manager"
+
+Fields = Mapping[str, Any]
+
+
+def foreign_fields(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """By manager the fields below `spec` that it added, in the words of a manifest; the first few of each."""
+    entries = [one for one in metadata.get("managedFields") or () if not one.get("subresource")]
+    ours = [_spec(one) for one in entries if one.get("manager") in _OURS]
+    found: dict[str, list[str]] = {}
+    for one in entries:
+        manager = str(one.get("manager", ""))
+        if manager not in _OURS and manager != _SYSTEM:
+            found.setdefault(manager, []).extend(_added(_spec(one), ours, "spec"))
+    return tuple((manager, _told(paths)) for manager, paths in sorted(found.items()) if paths)
+
+
+def _spec(entry: Mapping[str, Any]) -> Fields:
+    spec = (entry.get("fieldsV1") or {}).get("f:spec")
+    fields = spec if isinstance(spec, dict) else {}
+    return {name: part for name, part in fields.items() if name != "f:replicas"}
+
+
+def _added(theirs: Fields, ours: list[Fields], path: str) -> Iterator[str]:
+    """The topmost fields that nobody of ours holds."""
+    for name, part in theirs.items():
+        if name == ".":
+            continue
+        held = [fields[name] for fields in ours if isinstance(fields.get(name), dict)]
+        place = _place(path, name)
+        if not held:
+            yield place
+        elif isinstance(part, dict):
+            yield from _added(part, held, place)
+
+
+def _place(path: str, name: str) -> str:
+    """`f:nodeName` is a field, `k:{"name":"worker"}` an item of a list by its keys, `v:` one of a set by its value."""
+    kind, _, rest = name.partition(":")
+    if kind == "f":
+        return f"{path}[{rest}]" if "." in rest or "/" in rest else f"{path}.{rest}"
+    try:
+        keys = orjson.loads(rest)
+    except orjson.JSONDecodeError:
+        keys = rest
+    return f"{path}[{','.join(map(str, keys.values())) if isinstance(keys, dict) else keys}]"
+
+
+def _told(paths: list[str]) -> str:
+    more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
+    return f"{', '.join(sorted(paths)[:SHOWN])}{more}"

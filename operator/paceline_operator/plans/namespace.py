@@ -11,18 +11,8 @@ from typing import Any, Final
 import orjson
 
 from paceline_core.kube.cluster import Manifest, ObjectKey
-from paceline_operator.nouns import (
-    Action,
-    Apply,
-    Delete,
-    DesiredChild,
-    NamespaceView,
-    ObservedChild,
-    ReconcilePlan,
-    Settings,
-)
-from paceline_operator.plans.drift import differs
-from paceline_operator.plans.marks import (
+from paceline_operator.plans.children import differs
+from paceline_operator.plans.labels import (
     ACCOUNT,
     ASKERS,
     METRICS_PORT,
@@ -32,6 +22,16 @@ from paceline_operator.plans.marks import (
     TRUST_FILE,
     WORKER_NAME,
     shared_labels,
+)
+from paceline_operator.plans.types import (
+    Action,
+    Apply,
+    Delete,
+    DesiredChild,
+    NamespaceView,
+    ObservedChild,
+    ReconcilePlan,
+    Settings,
 )
 
 _NAMES: Final = {"ServiceAccount": ACCOUNT, "ConfigMap": TRUST, "NetworkPolicy": POLICY}

@@ -13,9 +13,17 @@ import orjson
 from paceline_core.kube.cluster import Manifest, ObjectKey
 from paceline_core.launch import termination_reason
 from paceline_core.objects.naming import LABEL_POOL
-from paceline_operator.nouns import MANAGER, REPLICAS_MANAGER, SCALER, ObservedChild, Owner, PodProblem, ReplicaCounts
-from paceline_operator.plans.additions import foreign_fields
-from paceline_operator.plans.marks import INPUTS, MANAGED_BY, OURS
+from paceline_operator.plans.children import foreign_fields
+from paceline_operator.plans.labels import INPUTS, MANAGED_BY, OURS
+from paceline_operator.plans.types import (
+    MANAGER,
+    REPLICAS_MANAGER,
+    SCALER,
+    ObservedChild,
+    Owner,
+    PodProblem,
+    ReplicaCounts,
+)
 
 _LEFT_OUT = frozenset(("apiVersion", "kind", "metadata", "status"))
 _OURS = frozenset((MANAGER, REPLICAS_MANAGER))

@@ -4,19 +4,22 @@ The worker's file travels as an annotation of the template and reaches the conta
 pod and file change in one write. A variable's value is literal as in local mode: `$` is doubled, which the kubelet
 undoes. Nothing here names a Secret but what the user's own `valueFrom` and the install's pull secrets do; the service
 account's token is never mounted.
+
+Accelerators of a service's pools by AcceleratorProfiles: which are unknown, and what they cost.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 from paceline_core.config import LEVEL_VARIABLE
+from paceline_core.errors import PacelineError
 from paceline_core.kube.cluster import Manifest
 from paceline_core.launch import Binding, Probe, Resources, WorkerLaunch
+from paceline_core.objects import AcceleratorProfile, read
 from paceline_core.objects.naming import LABEL_SERVICE, selector_labels
 from paceline_core.objects.resolved import PodSettings, ResolvedPool
-from paceline_operator.nouns import Settings
-from paceline_operator.plans.marks import (
+from paceline_operator.plans.labels import (
     ACCOUNT,
     METRICS_PORT,
     METRICS_PORT_NAME,
@@ -26,7 +29,9 @@ from paceline_operator.plans.marks import (
     TRUST_FILE,
     WORKER,
 )
-from paceline_operator.plans.placement import binary_size, cores, overridden, own_mount, own_volume, placement
+from paceline_operator.plans.pod_overrides import binary_size, cores, overridden, own_mount, own_volume, placement
+from paceline_operator.plans.types import Settings
+from paceline_planner.hardware import CATALOGUE, Accelerator, from_profile
 
 CONTAINER: Final = "worker"
 USER: Final = 65532
@@ -159,3 +164,51 @@ def _volumes(file_name: str, resources: Resources) -> list[Manifest]:
     if resources.disk:
         volumes.append({"name": _PAGES, "emptyDir": {"sizeLimit": binary_size(resources.disk)}})
     return volumes
+
+
+Profiles = Mapping[str, Manifest] | None
+"""By name; None where they may not be read, so that nothing can be said of what is not built in."""
+
+
+def find_device(profiles: Profiles) -> Callable[[str], Accelerator | None]:
+    """Accelerators by name: the profile's if there is one, all of it, else the built-in one."""
+
+    def find(name: str) -> Accelerator | None:
+        manifest = (profiles or {}).get(name)
+        if manifest is None:
+            return CATALOGUE.get(name)
+        try:
+            profile = read(AcceleratorProfile, manifest)
+            return from_profile(name, profile.spec)
+        except (PacelineError, ValueError):
+            return None
+
+    return find
+
+
+def device_marks(service: Manifest, profiles: Profiles) -> tuple[object, ...]:
+    """Marks that change where a judgement of a service's accelerators holds no more; cheap for built-in ones."""
+    if profiles is None:
+        return ()
+    spec = _map(service.get("spec"))
+    priced = _map(_map(spec.get("scaling")).get("budget")).get("dollarsPerHour") is not None
+    marks: list[object] = []
+    for name in _named(spec):
+        if priced or name not in CATALOGUE:
+            manifest = profiles.get(name)
+            marks.append((name, manifest and manifest["metadata"].get("generation", 0)))
+    return tuple(marks)
+
+
+def _named(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Accelerators of pools, and the emulated one, which has a price too."""
+    pools = spec.get("pools")
+    for pool in pools if isinstance(pools, list) else ():
+        if isinstance(name := _map(pool).get("accelerator"), str):
+            yield name
+    if isinstance(name := _map(_map(spec.get("engine")).get("emulate")).get("accelerator"), str):
+        yield name
+
+
+def _map(part: object) -> Mapping[str, Any]:
+    return part if isinstance(part, dict) else {}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paceline_core.errors import InvalidInput
-from paceline_planner.dtypes import Dtype
+from paceline_planner.hardware import Dtype
 from paceline_planner.shapes.model import ModelShape
 
 SUPPORTED = ("llama", "mistral", "ministral", "qwen2", "qwen3")

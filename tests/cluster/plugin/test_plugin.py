@@ -15,7 +15,7 @@ from tests.cluster.harness.workbench import Workbench
 from tests.cluster.plugin_user import Call, as_user, service
 from tests.cluster.served import Document
 
-from paceline_autoscaler.paused import why_paused
+from paceline_autoscaler.policies.constraints import why_paused
 from paceline_cli.main import CLUSTER_COMMANDS
 from paceline_core.auth import ApiKeyRecord, verify
 

@@ -7,7 +7,7 @@ from tests.cluster.apiclients import administrator, namespace
 from tests.cluster.harness.workbench import Workbench
 from tests.cluster.served import serving
 
-from paceline_core.kube.api.server import KubeClient
+from paceline_core.kube.client.client import KubeClient
 
 
 @pytest.fixture(scope="module")

@@ -23,10 +23,9 @@ from tests.cluster.harness.workbench import Workbench
 
 from paceline_core.errors import ApiError, Conflict, Forbidden, NotFound
 from paceline_core.kube import Deleted, Listed, ObjectKey, Upserted, WatchLost
-from paceline_core.kube.api.pulse import WatchLiveness
-from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import PAGE, KubeClient
-from paceline_core.kube.api.watch import WatchOptions, watch_all
+from paceline_core.kube.client.client import PAGE, KubeClient
+from paceline_core.kube.client.resource import RESOURCES
+from paceline_core.kube.client.watch import WatchLiveness, WatchOptions, watch_all
 from paceline_core.kube.cluster import Manifest
 
 pytestmark = pytest.mark.real

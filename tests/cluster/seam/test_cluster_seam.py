@@ -21,21 +21,20 @@ from tests.cluster.apiclients import (
 )
 from tests.cluster.harness.workbench import Workbench
 
-from paceline_autoscaler.ended_workers import EndedWorkers
+from paceline_autoscaler.output.worker_events import EndedWorkers
 from paceline_core.clock import ManualClock, SystemClock
 from paceline_core.errors import Conflict, NotFound
 from paceline_core.kube import Deleted, Event, Listed, Namespaces, ObjectKey, ScaleTarget, ServiceRef, Upserted
-from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import KubeClient
+from paceline_core.kube.client.client import KubeClient
+from paceline_core.kube.client.resource import RESOURCES
 from paceline_core.kube.cluster import Manifest
 from paceline_core.kube.connect import ClusterConfig, connect
-from paceline_core.kube.events import EventRecorder
+from paceline_core.kube.events import GAP_S, EventRecorder
 from paceline_core.kube.kubernetes import KubernetesCluster
-from paceline_core.kube.lease import LeaseClient
-from paceline_core.kube.series import GAP_S
-from paceline_core.kube.states import state_name
-from paceline_gateway.usage.entries import status_of
-from paceline_gateway.usage.nouns import UsageAmount, UsageEntry
+from paceline_core.kube.leader_election import LeaseClient
+from paceline_core.kube.state_store import state_name
+from paceline_gateway.usage.status_entries import status_of
+from paceline_gateway.usage.types import UsageAmount, UsageEntry
 
 pytestmark = pytest.mark.real
 

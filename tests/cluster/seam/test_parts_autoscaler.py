@@ -20,11 +20,11 @@ from tests.autoscaler.test_autoscaler_process import loopback, serving
 from tests.cluster.apiclients import DEPLOYMENT, SERVICE
 from tests.cluster.harness.workbench import Workbench
 
-from paceline_autoscaler.loop import LEASE
+from paceline_autoscaler.controller import LEASE
 from paceline_core.auth import new_signing_key
 from paceline_core.kube import ObjectKey
-from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import KubeClient
+from paceline_core.kube.client.client import KubeClient
+from paceline_core.kube.client.resource import RESOURCES
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.naming import deployment_name, pod_labels, selector_labels
 from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand, encode

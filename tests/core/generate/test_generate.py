@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tools.codegen import drifted, generated_files, write
+from tools.codegen.__main__ import main
 
 from paceline_core.errors import ERRORS
-from paceline_core.generate import artefacts, drifted, write
-from paceline_core.generate.__main__ import main
 from paceline_core.objects import KINDS
 from paceline_core.objects.crd import crd
 from paceline_core.objects.rules import RULES
@@ -15,15 +15,15 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_what_is_committed_is_what_the_code_says() -> None:
-    assert drifted(ROOT, artefacts()) == []
+    assert drifted(ROOT, generated_files()) == []
 
 
 def test_generating_twice_gives_the_same() -> None:
-    assert artefacts() == artefacts()
+    assert generated_files() == generated_files()
 
 
 def test_the_crds_are_yaml_of_the_definitions() -> None:
-    files = {name: text for name, text in artefacts().items() if name.startswith("crds/")}
+    files = {name: text for name, text in generated_files().items() if name.startswith("crds/")}
     documents = [yaml.safe_load(text) for text in files.values()]
     assert documents == [crd(kind) for kind in KINDS.values()]
     assert all("&id" not in text for text in files.values())
@@ -53,7 +53,7 @@ def test_writing_touches_only_what_differs(tmp_path: Path) -> None:
 
 
 def test_the_reference_has_every_metric_every_error_and_every_rule() -> None:
-    pages = artefacts()
+    pages = generated_files()
     assert all(f"`{name}`" in pages["docs/reference/metrics.md"] for name in METRICS)
     assert all(f"`{code}`" in pages["docs/reference/errors.md"] for code in ERRORS)
     for rule in RULES:
@@ -62,7 +62,7 @@ def test_the_reference_has_every_metric_every_error_and_every_rule() -> None:
 
 
 def test_no_table_cell_breaks_its_table() -> None:
-    for name, text in artefacts().items():
+    for name, text in generated_files().items():
         if name.endswith(".md"):
             rows = [line.replace("\\|", "") for line in text.splitlines() if line.startswith("|")]
             tables = {line.count("|") for line in rows}

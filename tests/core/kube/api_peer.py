@@ -13,8 +13,8 @@ import yaml
 from aiohttp import web
 
 from paceline_core.clock import Clock, ManualClock
-from paceline_core.kube.api.credentials import Access
-from paceline_core.kube.api.server import ClientTimeouts, KubeClient
+from paceline_core.kube.client.client import ClientTimeouts, KubeClient
+from paceline_core.kube.client.credentials import Access
 
 Script = Callable[[web.Request], Awaitable[web.StreamResponse]]
 QUICK = ClientTimeouts(call=2.0, silence=0.3, watch=5.0)

@@ -7,7 +7,7 @@ import pytest
 from tests.core.kube.api_peer import Peer, connected, serving
 
 from paceline_core.clock import ManualClock
-from paceline_core.kube.api.server import KubeClient
+from paceline_core.kube.client.client import KubeClient
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from tests.core.kube.api_peer import Peer, answer, config_map, connected, listed
 from paceline_core.clock import ManualClock
 from paceline_core.errors import ApiError, Conflict, Forbidden, NotFound, Unreachable
 from paceline_core.kube import ObjectKey
-from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import BODY_LIMIT, KubeClient
+from paceline_core.kube.client.client import BODY_LIMIT, KubeClient
+from paceline_core.kube.client.resource import RESOURCES
 
 CONFIG = RESOURCES["ConfigMap"]
 HERE = ObjectKey("default", "a")

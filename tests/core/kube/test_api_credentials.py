@@ -19,9 +19,9 @@ from tests.core.kube.api_peer import Peer, answer, config_map, kubeconfig
 from paceline_core.clock import ManualClock
 from paceline_core.errors import InvalidInput, NotFound, Unreachable
 from paceline_core.kube import ObjectKey
-from paceline_core.kube.api.credentials import Access, Credentials
-from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import KubeClient
+from paceline_core.kube.client.client import KubeClient
+from paceline_core.kube.client.credentials import Access, Credentials
+from paceline_core.kube.client.resource import RESOURCES
 
 CONFIG = RESOURCES["ConfigMap"]
 HERE = ObjectKey("default", "a")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import Unreachable
-from paceline_core.kube.api.lines import LineBuffer
+from paceline_core.kube.client.watch import LineBuffer
 
 LINE = st.binary(min_size=1, max_size=30).map(lambda text: text.replace(b"\n", b"n"))
 

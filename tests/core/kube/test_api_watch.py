@@ -1,4 +1,4 @@
-"""Watches of an API server that cuts, hangs, expires, refuses and lies: Lost once, then Listed, and nothing missed."""
+"""Watches of an API server that cuts, hangs, expires, refuses and lies: one WatchLost, then Listed, nothing missed."""
 
 import asyncio
 import logging
@@ -10,10 +10,9 @@ from tests.core.kube.api_peer import Peer, Script, config_map, line, listed, mut
 
 from paceline_core.clock import ManualClock
 from paceline_core.kube import Deleted, Listed, Upserted, WatchLost
-from paceline_core.kube.api.pulse import WatchLiveness, oldest
-from paceline_core.kube.api.resource import RESOURCES
-from paceline_core.kube.api.server import KubeClient
-from paceline_core.kube.api.watch import WatchOptions, watch_all
+from paceline_core.kube.client.client import KubeClient
+from paceline_core.kube.client.resource import RESOURCES
+from paceline_core.kube.client.watch import WatchLiveness, WatchOptions, oldest, watch_all
 from paceline_core.kube.cluster import Manifest, WatchEvent
 
 CONFIG = RESOURCES["ConfigMap"]
@@ -35,7 +34,7 @@ async def seen(
 
 
 def words(events: list[WatchEvent[Manifest]]) -> list[str]:
-    """Events for the eye: `Listed a b`, `Changed a`, `WatchLost`."""
+    """Events for the eye: `Listed a b`, `Upserted a`, `WatchLost`."""
     return [_word(event) for event in events]
 
 
@@ -45,13 +44,13 @@ def _word(event: WatchEvent[Manifest]) -> str:
             return " ".join(["Listed", *(item["metadata"]["name"] for item in items)])
         case Upserted(item) | Deleted(item):
             return f"{type(event).__name__} {item['metadata']['name']}"
-    return "Lost"
+    return "WatchLost"
 
 
 async def test_a_list_then_what_changes(peer: Peer, api: KubeClient) -> None:
     peer.answers.append(listed(A))
     peer.watches.append(stream(line("ADDED", B), line("MODIFIED", A) + line("DELETED", B), hang=True))
-    assert words(await seen(api, 4)) == ["Listed a", "Changed b", "Changed a", "Gone b"]
+    assert words(await seen(api, 4)) == ["Listed a", "Upserted b", "Upserted a", "Deleted b"]
     watch = peer.asked[1]
     assert watch.query["resourceVersion"] == "10"
     assert watch.query["allowWatchBookmarks"] == "true"
@@ -67,14 +66,14 @@ async def test_a_selector_reaches_list_and_watch(peer: Peer, api: KubeClient) ->
 async def test_a_watch_that_ends_goes_on_where_it_was_without_a_word(peer: Peer, api: KubeClient) -> None:
     peer.answers.append(listed(A))
     peer.watches += [stream(line("MODIFIED", A), BOOKMARK), stream(line("ADDED", B), hang=True)]
-    assert words(await seen(api, 3)) == ["Listed a", "Changed a", "Changed b"]
+    assert words(await seen(api, 3)) == ["Listed a", "Upserted a", "Upserted b"]
     assert [asked.query.get("resourceVersion") for asked in peer.asked] == [None, "10", "20"]
 
 
 async def test_silence_alone_is_no_fault_since_an_idle_kind_may_be_quiet(peer: Peer, api: KubeClient) -> None:
     peer.answers.append(listed(A))
     peer.watches += [stream(BOOKMARK, hang=True), stream(line("ADDED", B), hang=True)]
-    assert words(await seen(api, 2)) == ["Listed a", "Changed b"]
+    assert words(await seen(api, 2)) == ["Listed a", "Upserted b"]
     assert [asked.query.get("resourceVersion") for asked in peer.asked] == [None, "10", "20"]
 
 
@@ -83,14 +82,14 @@ async def test_a_server_that_hangs_for_good_is_lost_when_it_does_not_take_the_wa
 ) -> None:
     peer.answers += [listed(A), listed(B)]
     peer.watches += [stream(BOOKMARK, hang=True), mute(), stream(BOOKMARK, hang=True)]
-    assert words(await seen(api, 3)) == ["Listed a", "Lost", "Listed b"]
+    assert words(await seen(api, 3)) == ["Listed a", "WatchLost", "Listed b"]
 
 
 async def test_bytes_may_come_one_by_one(peer: Peer, api: KubeClient) -> None:
     peer.answers.append(listed())
     bytes_ = line("ADDED", A) + line("DELETED", A)
     peer.watches.append(stream(*(bytes_[i : i + 1] for i in range(len(bytes_))), hang=True))
-    assert words(await seen(api, 3)) == ["Listed", "Changed a", "Gone a"]
+    assert words(await seen(api, 3)) == ["Listed", "Upserted a", "Deleted a"]
 
 
 FAULTS: dict[str, Script] = {
@@ -110,7 +109,7 @@ async def test_after_a_fault_there_is_lost_once_and_then_everything(peer: Peer, 
     peer.answers += [listed(A), listed(A, B)]
     peer.watches += [FAULTS[fault], stream(line("MODIFIED", A), hang=True)]
     told = words(await seen(api, 5))
-    assert told == ["Listed a", "Changed b", "Lost", "Listed a b", "Changed a"]
+    assert told == ["Listed a", "Upserted b", "WatchLost", "Listed a b", "Upserted a"]
 
 
 REFUSALS: dict[str, Script] = {
@@ -127,7 +126,7 @@ REFUSALS: dict[str, Script] = {
 async def test_a_refused_watch_is_lost_with_the_servers_words(peer: Peer, api: KubeClient, refused: str) -> None:
     peer.answers += [listed(A), listed(B)]
     peer.watches += [REFUSALS[refused]] * (2 if refused == "401" else 1) + [stream(BOOKMARK, hang=True)]
-    assert words(await seen(api, 3)) == ["Listed a", "Lost", "Listed b"]
+    assert words(await seen(api, 3)) == ["Listed a", "WatchLost", "Listed b"]
 
 
 async def test_lost_says_why(peer: Peer, api: KubeClient) -> None:
@@ -138,7 +137,7 @@ async def test_lost_says_why(peer: Peer, api: KubeClient) -> None:
 async def test_an_outage_of_many_tries_is_one_lost(peer: Peer, api: KubeClient, clock: ManualClock) -> None:
     peer.answers += [listed(A), *[status(500, "etcd is away")] * 5, listed(B)]
     peer.watches += [stream(BOOKMARK, cut=True), stream(BOOKMARK, hang=True)]
-    assert words(await seen(api, 3)) == ["Listed a", "Lost", "Listed b"]
+    assert words(await seen(api, 3)) == ["Listed a", "WatchLost", "Listed b"]
     assert clock.monotonic() == pytest.approx(0.2 + 0.5 + 1 + 2 + 5 + 10)
 
 
@@ -147,13 +146,13 @@ async def test_a_server_that_lists_and_then_fails_is_asked_ever_more_rarely(
 ) -> None:
     peer.answers += [listed(A)] * 4
     peer.watches += [stream(cut=True)] * 3 + [stream(BOOKMARK, hang=True)]
-    assert words(await seen(api, 7)) == ["Listed a", "Lost"] * 3 + ["Listed a"]
+    assert words(await seen(api, 7)) == ["Listed a", "WatchLost"] * 3 + ["Listed a"]
     assert clock.monotonic() == pytest.approx(0.2 + 0.5 + 1)
 
 
 async def test_the_server_says_how_long_to_stay_away(peer: Peer, api: KubeClient, clock: ManualClock) -> None:
     peer.answers += [status(429, "too many", **{"Retry-After": "7"}), listed(A)]
-    assert words(await seen(api, 2)) == ["Lost", "Listed a"]
+    assert words(await seen(api, 2)) == ["WatchLost", "Listed a"]
     assert clock.monotonic() == 7
 
 
@@ -170,7 +169,7 @@ async def test_an_expired_version_is_only_listed_anew(
     peer.answers += [listed(A), listed(A, B)]
     peer.watches += [EXPIRED[form], stream(line("MODIFIED", A), hang=True)]
     told = words(await seen(api, 4 if form == "as an ERROR event" else 3))
-    assert [word for word in told if word != "Changed b"] == ["Listed a", "Listed a b", "Changed a"]
+    assert [word for word in told if word != "Upserted b"] == ["Listed a", "Listed a b", "Upserted a"]
     assert clock.monotonic() == 0
 
 
@@ -179,7 +178,7 @@ async def test_a_server_that_expires_everything_is_not_asked_in_a_loop(
 ) -> None:
     peer.answers += [listed(A)] * 3
     peer.watches += [EXPIRED["as a status"]] * 2 + [stream(BOOKMARK, hang=True)]
-    assert words(await seen(api, 4)) == ["Listed a", "Listed a", "Lost", "Listed a"]
+    assert words(await seen(api, 4)) == ["Listed a", "Listed a", "WatchLost", "Listed a"]
     assert clock.monotonic() == 0.5
 
 
@@ -190,7 +189,7 @@ async def test_a_401_is_mended_by_a_new_token_without_a_word(
     (tmp_path / "token").write_text("second")
     peer.answers.append(listed(A))
     peer.watches += [status(401, "Unauthorized"), stream(line("ADDED", B), hang=True)]
-    assert words(await seen(api, 2)) == ["Listed a", "Changed b"]
+    assert words(await seen(api, 2)) == ["Listed a", "Upserted b"]
     assert peer.asked[-1].headers["Authorization"] == "Bearer second"
 
 
@@ -200,7 +199,7 @@ async def test_two_namespaces_are_one_picture(peer: Peer, api: KubeClient) -> No
     peer.watches += [stream(line("MODIFIED", one), hang=True), stream(line("DELETED", two), hang=True)]
     told = words(await seen(api, 3, "one", "two"))
     assert told[0] == "Listed a b"
-    assert set(told[1:]) == {"Changed a", "Gone b"}
+    assert set(told[1:]) == {"Upserted a", "Deleted b"}
     assert {asked.path.split("/")[4] for asked in peer.asked} == {"one", "two"}
 
 
@@ -208,7 +207,7 @@ async def test_the_fault_of_one_namespace_lists_all_of_them_anew(peer: Peer, api
     one, two = config_map("a", 1, "one"), config_map("b", 2, "two")
     peer.answers += [listed(one), listed(two), listed(one), listed(two)]
     peer.watches += [stream(BOOKMARK, hang=True), stream(cut=True), *[stream(BOOKMARK, hang=True)] * 2]
-    assert words(await seen(api, 3, "one", "two")) == ["Listed a b", "Lost", "Listed a b"]
+    assert words(await seen(api, 3, "one", "two")) == ["Listed a b", "WatchLost", "Listed a b"]
 
 
 async def test_a_pulse_beats_with_every_byte(peer: Peer, api: KubeClient, clock: ManualClock) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from paceline_core.kube import Event, ObjectKey
-from paceline_core.kube.series import BURST, GAP_S, REFILL_S, SERIES, EventCorrelator, series_key
+from paceline_core.kube.events import BURST, GAP_S, REFILL_S, SERIES, EventCorrelator, series_key
 
 CHAT = ObjectKey("default", "chat")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

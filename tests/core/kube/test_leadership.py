@@ -6,7 +6,7 @@ import pytest
 
 from paceline_core.clock import ManualClock
 from paceline_core.errors import Unreachable
-from paceline_core.kube.leadership import USABLE, LeaderElector
+from paceline_core.kube.leader_election import USABLE, LeaderElector
 
 TTL_S = 15.0
 

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_core.kube.lease import DesiredLease, ObservedLease, claim
+from paceline_core.kube.leader_election import DesiredLease, ObservedLease, claim
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 US = DesiredLease("us", 15, NOON)

@@ -9,9 +9,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from paceline_cli.supervisor.api import make_app
-from paceline_cli.supervisor.server import serving
-from paceline_cli.supervisor.store import ObjectStore
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Conflict, NotFound, Unreachable
 from paceline_core.kube import (
@@ -28,6 +25,8 @@ from paceline_core.kube import (
     WatchLost,
 )
 from paceline_core.kube.cluster import WatchEvent
+from paceline_local.apiserver import ObjectStore
+from paceline_local.apiserver.api import make_app, serving
 
 T = TypeVar("T")
 CHAT = ObjectKey("default", "chat")

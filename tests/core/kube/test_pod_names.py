@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_core.kube.podname import pool_and_track
+from paceline_core.kube.endpoints import pool_and_track
 from paceline_core.objects.naming import CANARY, STABLE, deployment_name
 
 SAFE = "bcdfghjklmnpqrstvwxz2456789"

@@ -4,7 +4,7 @@ from typing import Any
 
 from paceline_core.kube import Deleted, Endpoint, Listed, ObjectKey, ServiceEndpoints, Upserted, WatchLost
 from paceline_core.kube.cluster import Manifest, WatchEvent
-from paceline_core.kube.roster import EndpointTracker, read_pod, read_slice
+from paceline_core.kube.endpoints import EndpointTracker, read_pod, read_slice
 
 CHAT = ObjectKey("team", "chat")
 POD = "chat-main-7d4f8-abcde"

@@ -10,7 +10,7 @@ from paceline_core.config import parse
 from paceline_core.launch import Binding, WorkerLaunch, build, to_manifest_field
 from paceline_core.objects import InferenceService, resolve, validate
 from paceline_workers.config import WorkerConfig
-from paceline_workers.engine.pagefiles import ROOM
+from paceline_workers.engine.page_files import ROOM
 
 POD = Binding("chat-main-7f9", "0.0.0.0", 8000, "/etc/paceline", "/etc/paceline/trust/jwks.json", "/pages", 8001)
 HOME = "/run/x/parts/chat-main-1"

@@ -8,9 +8,9 @@ from tests.core.objects.corpus import valid
 
 from paceline_core.objects import KINDS, ManifestError, validate
 from paceline_core.objects.crd import crd, judged
+from paceline_core.objects.field_errors import with_messages
 from paceline_core.objects.fields import FIXES
 from paceline_core.objects.metadata import Object
-from paceline_core.objects.pattern_messages import with_messages
 from paceline_core.objects.rules import places
 from paceline_core.objects.schema import Schema, walk
 

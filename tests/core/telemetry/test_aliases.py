@@ -8,7 +8,7 @@ from prometheus_client.samples import Sample
 
 from paceline_core.registry import METRICS, Kind
 from paceline_core.registry.aliases import ALIASES, CACHE_CONFIG, LABELS, Alias
-from paceline_core.telemetry import Aliases, Metrics, text
+from paceline_core.telemetry import Aliases, Metrics, exposition
 
 PLACE = ("team", "chat", "abcdefghij", "main")
 EVERY = pytest.mark.parametrize("alias", ALIASES, ids=lambda alias: alias.name)
@@ -21,7 +21,7 @@ def metrics() -> Metrics:
 
 def samples(metrics: Metrics, name: str) -> list[Sample]:
     aliases = Aliases(metrics, ALIASES, (CACHE_CONFIG,), dict(zip(LABELS, ("demo", "0"), strict=True)))
-    families = text_string_to_metric_families(text.page(aliases.families()).decode())
+    families = text_string_to_metric_families(exposition.page(aliases.families()).decode())
     return [sample for family in families for sample in family.samples if sample.name == name]
 
 

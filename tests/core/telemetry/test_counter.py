@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client import Counter as Peer
 
 from paceline_core.registry import Kind, Metric
-from paceline_core.telemetry.counter import CounterFamily
+from paceline_core.telemetry.instruments import CounterFamily
 
 ROW = Metric("paceline_test_total", Kind.COUNTER, "Help.", "gateway", ("name", "class"))
 

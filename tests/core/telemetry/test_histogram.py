@@ -8,7 +8,7 @@ from prometheus_client import Histogram as Peer
 
 from paceline_core.registry import Kind, Metric
 from paceline_core.registry.metrics import LATENCY, TOKEN_TIME
-from paceline_core.telemetry.histogram import HistogramFamily, around
+from paceline_core.telemetry.instruments import HistogramFamily, around
 
 BOUNDS = (0.01, 0.1, 1.0, 10.0)
 ROW = Metric("paceline_test_seconds", Kind.HISTOGRAM, "Help.", "gateway", ("name", "class"), BOUNDS)

@@ -11,7 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from paceline_core.registry import METRICS, Kind
-from paceline_core.telemetry import Exemplar, Histogram, Metrics, text
+from paceline_core.telemetry import Exemplar, Histogram, Metrics, exposition
 
 WORKER = [row for row in METRICS.values() if row.owner == "worker"]
 NASTY = st.text(st.characters(blacklist_categories=["Cs"]), max_size=8) | st.sampled_from(['a"b', "a\\b", "a\nb", ""])
@@ -46,10 +46,10 @@ def test_it_tells_what_prometheus_clients_own_form_does(data: st.DataObject) -> 
             metrics.counter(row.name, *labels).inc(value)
         else:
             metrics.gauge(row.name, *labels).set(value)
-    ours, theirs = text.page(metrics.families()).decode(), generate_latest(metrics.registry).decode()
+    ours, theirs = exposition.page(metrics.families()).decode(), generate_latest(metrics.registry).decode()
     assert told(ours) == told(theirs)
     assert kinds(ours) == kinds(theirs)
-    ours, theirs = text.open_page(metrics.families()).decode(), generate_open(metrics.registry).decode()  # type: ignore[no-untyped-call]
+    ours, theirs = exposition.open_page(metrics.families()).decode(), generate_open(metrics.registry).decode()  # type: ignore[no-untyped-call]
     assert told(ours, open_families) == told(theirs, open_families)
     assert kinds(ours) == kinds(theirs)
 
@@ -57,7 +57,7 @@ def test_it_tells_what_prometheus_clients_own_form_does(data: st.DataObject) -> 
 def test_a_histogram_without_labels_has_its_edges_alone() -> None:
     child = Histogram((0.5, 1.0))
     child.observe(0.7)
-    page = text.page([text.Family("a_seconds", Kind.HISTOGRAM, "Help.", [({}, child)])]).decode()
+    page = exposition.page([exposition.Family("a_seconds", Kind.HISTOGRAM, "Help.", [({}, child)])]).decode()
     assert page == (
         "# HELP a_seconds Help.\n# TYPE a_seconds histogram\n"
         'a_seconds_bucket{le="0.5"} 0\na_seconds_bucket{le="1.0"} 1\na_seconds_bucket{le="+Inf"} 1\n'
@@ -69,9 +69,9 @@ def test_an_exemplar_stands_behind_its_bucket_for_who_asks_for_openmetrics() -> 
     child = Histogram((0.5, 1.0))
     child.observe_traced(Exemplar(0xABC, 0.6, 1700000000.0))
     child.observe_traced(Exemplar(0xDEF, 0.7, 1700000001.5))
-    families = [text.Family("a_seconds", Kind.HISTOGRAM, "Help.", [({}, child)])]
-    assert b"trace_id" not in text.page(families)
-    (family,) = open_families(text.open_page(families).decode())  # type: ignore[no-untyped-call]
+    families = [exposition.Family("a_seconds", Kind.HISTOGRAM, "Help.", [({}, child)])]
+    assert b"trace_id" not in exposition.page(families)
+    (family,) = open_families(exposition.open_page(families).decode())  # type: ignore[no-untyped-call]
     found = {sample.labels["le"]: sample.exemplar for sample in family.samples if sample.exemplar is not None}
     assert {edge: (e.labels, e.value, float(e.timestamp)) for edge, e in found.items()} == {
         "1.0": ({"trace_id": f"{0xDEF:032x}"}, 0.7, 1700000001.5)

@@ -9,9 +9,9 @@ import pytest
 from tests.engine.model.folders import edit, refusal, refused_by_name
 from tests.engine.reference import DYNAMIC, LINEAR, LLAMA3, YARN
 
-from paceline_workers.engine.memory.sight import AttentionWindow
+from paceline_workers.engine.kv_cache.attention_window import AttentionWindow
 from paceline_workers.engine.model import config
-from paceline_workers.files import LIMIT
+from paceline_workers.model_source import LIMIT
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ from paceline_core import config
 from paceline_core.errors import InvalidInput, PacelineError
 from paceline_core.telemetry import configure, get_logger
 from paceline_workers.config import WorkerConfig
-from paceline_workers.engine.backend import Backend, Pause
+from paceline_workers.engine.backends.base import Backend, Pause
+from paceline_workers.engine.backends.emulated import EmulatedBackend
+from paceline_workers.engine.backends.gpu import toolchain
 from paceline_workers.engine.channel import Channel, PeerGone
-from paceline_workers.engine.emulated import EmulatedBackend
-from paceline_workers.engine.gpu import toolchain
 from paceline_workers.engine.loop import EngineLoop
 from paceline_workers.engine.timer import SystemTimer, Timer, hurry
 from paceline_workers.messages import Failed
@@ -108,10 +108,10 @@ def load_backend(settings: WorkerConfig, timer: Timer, pause: Pause) -> Backend:
     from paceline_workers.engine import devices  # noqa: PLC0415 - an emulated worker must not load torch
 
     if (gpu := devices.chosen(engine.device, devices.found())) is None:
-        from paceline_workers.engine.torch_cpu import CpuBackend  # noqa: PLC0415 - as above
+        from paceline_workers.engine.backends.cpu.backend import CpuBackend  # noqa: PLC0415 - as above
 
         return CpuBackend.load(engine, settings.model, timer, pause)
-    from paceline_workers.engine.gpu.backend import GpuContext, TritonBackend  # noqa: PLC0415 - CPUs need no kernels
+    from paceline_workers.engine.backends.gpu.backend import GpuContext, TritonBackend  # noqa: PLC0415 - CPUs need no kernels
 
     return TritonBackend.load(engine, settings.model, timer, pause, GpuContext.open(gpu))
 

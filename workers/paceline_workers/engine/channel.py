@@ -13,8 +13,7 @@ import msgspec
 
 from paceline_core.errors import PacelineError
 from paceline_workers.engine.timer import Timer
-from paceline_workers.frames import FrameReader
-from paceline_workers.messages import Abort, FromEngine, Shutdown, Submit, frame, to_engine
+from paceline_workers.messages import Abort, FrameReader, FromEngine, Shutdown, Submit, frame, to_engine
 
 OUTBOX_LIMIT = 8 << 20
 PATIENCE = 30.0

@@ -13,9 +13,9 @@ import torch
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
-from paceline_workers.engine.memory.copies import Copy, CopyKind
+from paceline_workers.engine.kv_cache.offload import Copy, CopyKind
 from paceline_workers.engine.model.config import ModelConfig
-from paceline_workers.engine.pagefiles import PageFiles, file_bytes
+from paceline_workers.engine.page_files import PageFiles, file_bytes
 from paceline_workers.engine.scheduling import Chunk, Request, StepPlan
 from paceline_workers.engine.timer import Timer, quickest
 from paceline_workers.messages import Sampling

@@ -16,12 +16,12 @@ from typing import NoReturn
 
 from paceline_core.errors import PacelineError
 from paceline_core.telemetry import get_logger
-from paceline_workers.engine.backend import Backend, BackendInfo
+from paceline_workers.engine.backends.base import Backend, BackendInfo
 from paceline_workers.engine.channel import Channel, PeerGone
-from paceline_workers.engine.compiling import GrammarCompileQueue
-from paceline_workers.engine.lobby import DiskPrefetchQueue
-from paceline_workers.engine.memory.disk import DiskIndex
-from paceline_workers.engine.memory.kv import KVCacheManager
+from paceline_workers.engine.kv_cache.manager import KVCacheManager
+from paceline_workers.engine.kv_cache.prefetch import DiskPrefetchQueue
+from paceline_workers.engine.kv_cache.tiers import DiskIndex
+from paceline_workers.engine.sampling.grammar_queue import GrammarCompileQueue
 from paceline_workers.engine.scheduling import Rejection, Request, Scheduler, StepPlan
 from paceline_workers.engine.scheduling.beams import request_of
 from paceline_workers.engine.steptime import StepTimeFit

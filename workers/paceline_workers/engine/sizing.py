@@ -1,15 +1,22 @@
-"""From configuration, model and memory to the engine's limits. Pure; every refusal names the field and the fix."""
+"""From configuration, model and memory to the engine's limits. Pure; every refusal names the field and the fix.
 
+Memory that this process may still take: what the machine has free, and what the limits of its cgroups leave.
+
+Page cache counts as free, since the kernel gives it up. Known hole: cgroups of version 1 are not asked.
+"""
+
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from paceline_core.errors import InvalidInput
 from paceline_core.registry.enums import RequestClass
-from paceline_planner.dtypes import Dtype
+from paceline_planner.hardware import Dtype
 from paceline_planner.shapes import ModelShape
 from paceline_workers.config import EngineConfig
-from paceline_workers.engine.memory.sight import ALL, AttentionWindow
+from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWindow
 from paceline_workers.engine.scheduling import SchedulerLimits
 
 Number = TypeVar("Number", int, float)
@@ -149,3 +156,36 @@ def _by_class(field: str, values: Mapping[str, Number]) -> dict[RequestClass, Nu
         if name not in list(RequestClass):
             raise InvalidInput(f"engine.{field}", f"{name!r} is no class; use {', '.join(RequestClass)}")
     return {RequestClass(name): value for name, value in values.items()}
+
+
+_AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
+_GROUP = re.compile(r"^0::/(.*)$", re.MULTILINE)
+_CACHE = re.compile(r"^inactive_file (\d+)$", re.MULTILINE)
+
+
+def free_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """In bytes; None where nobody says."""
+    said = [_number(_AVAILABLE, proc / "meminfo", 1024)]
+    if group := _GROUP.search(_text(proc / "self/cgroup")):
+        own = cgroups / group[1]
+        said += [_left(folder) for folder in (own, *own.parents) if folder.is_relative_to(cgroups)]
+    return min((size for size in said if size is not None), default=None)
+
+
+def _left(group: Path) -> int | None:
+    limit, used = _text(group / "memory.max").strip(), _text(group / "memory.current").strip()
+    if not (limit.isdecimal() and used.isdecimal()):
+        return None
+    return max(int(limit) - int(used) + (_number(_CACHE, group / "memory.stat", 1) or 0), 0)
+
+
+def _number(pattern: re.Pattern[str], path: Path, unit: int) -> int | None:
+    found = pattern.search(_text(path))
+    return int(found[1]) * unit if found else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

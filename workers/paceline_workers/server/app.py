@@ -9,18 +9,18 @@ from starlette.routing import Route, WebSocketRoute
 from paceline_core import __version__
 from paceline_core.errors import Code, RequestError, error_response
 from paceline_core.wire import WorkerState
-from paceline_workers.server.asgi import App, Receive, Scope, Send
-from paceline_workers.server.conduct import GenerationRoute
-from paceline_workers.server.edge import CallerMiddleware
-from paceline_workers.server.embed import POOLED, pooled
 from paceline_workers.server.evacuation import EvacuateRoute
-from paceline_workers.server.generate import generating
-from paceline_workers.server.load import LoadRoute
-from paceline_workers.server.openai.anthropic.count_tokens import count_tokens
-from paceline_workers.server.openai.generating import GENERATING, SOCKETS
+from paceline_workers.server.handlers.embed import POOLED, pooled
+from paceline_workers.server.handlers.generation import generating
+from paceline_workers.server.http.exchange import App, Receive, Scope, Send
+from paceline_workers.server.http.middleware import CallerMiddleware
+from paceline_workers.server.http.websocket import SocketRoute, refuse
+from paceline_workers.server.load_report import LoadRoute
+from paceline_workers.server.openai.anthropic.job import count_tokens
+from paceline_workers.server.openai.routes import GENERATING, SOCKETS
 from paceline_workers.server.openai.tokenizing import Tell, TokenRoute, detokenize, tokenize
-from paceline_workers.server.websocket import SocketRoute, refuse
-from paceline_workers.server.worker import WorkerServer
+from paceline_workers.server.process import WorkerServer
+from paceline_workers.server.request_handler import GenerationRoute
 
 TOKENS: Mapping[str, Tell] = {
     "/tokenize": tokenize,

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from paceline_core.errors import Code, InvalidInput, RequestError
 from paceline_core.wire import Evacuate, Evacuated, MoveReason, decode, encode
-from paceline_workers.server.asgi import Receive, Reply, Scope, Send
-from paceline_workers.server.body import BodyMemory, Holding, read_body
-from paceline_workers.server.engine_stream import EngineStream
+from paceline_workers.server.engine.stream import EngineStream
+from paceline_workers.server.http.exchange import BodyMemory, Holding, Receive, Reply, Scope, Send, read_body
 
 BODY_LIMIT = 1 << 20
 LEAVE_S = 2.0

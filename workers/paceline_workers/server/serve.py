@@ -16,21 +16,19 @@ from functools import partial
 
 import uvicorn
 
+from paceline_core.admin.http_protocol import BoundedHttpProtocol
 from paceline_core.clock import SystemClock
-from paceline_core.http_protocol import BoundedHttpProtocol
-from paceline_core.listening import BACKLOG, bind
-from paceline_core.serving import QuietServer, admin_server
-from paceline_core.tasks import cancel
+from paceline_core.process import BACKLOG, QuietServer, admin_server, bind, cancel
 from paceline_core.telemetry import get_logger
 from paceline_workers.config import WorkerConfig
 from paceline_workers.messages import Heartbeat, Started
 from paceline_workers.server.app import create_app, create_probes
-from paceline_workers.server.asgi import WRITE_LIMIT_S
-from paceline_workers.server.engine_client import EngineState
-from paceline_workers.server.engine_link import EngineProcess
-from paceline_workers.server.socket_protocol import socket_protocol
-from paceline_workers.server.tracing import tracing
-from paceline_workers.server.worker import WorkerServer, create_worker
+from paceline_workers.server.engine.client import EngineState
+from paceline_workers.server.engine.link import EngineProcess
+from paceline_workers.server.http.exchange import WRITE_LIMIT_S
+from paceline_workers.server.http.websocket_protocol import socket_protocol
+from paceline_workers.server.process import WorkerServer, create_worker
+from paceline_workers.server.telemetry.tracing import tracing
 
 _log = get_logger(__name__)
 KEEP_ALIVE_S = 75

@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from paceline_core.objects.problems import FieldError
-from paceline_core.objects.rules.others import ACCELERATOR_RULES, ROUTE_RULES, TENANT_RULES
+from paceline_core.objects.field_errors import FieldError
+from paceline_core.objects.rules.other_kinds import ACCELERATOR_RULES, ROUTE_RULES, TENANT_RULES
 from paceline_core.objects.rules.rule import Rule, broken, places
 from paceline_core.objects.rules.service import SERVICE_RULES
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paceline_core.objects.problems import FieldError
+from paceline_core.objects.field_errors import FieldError
 
 Predicate = Callable[[Any], bool]
 

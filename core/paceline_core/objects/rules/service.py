@@ -1,14 +1,36 @@
-"""The rules of an InferenceService that join several parts of it. Predicates see data without defaults."""
+"""The rules of an InferenceService that join several parts of it. Predicates see data without defaults.
+
+Durations within reason: none that lets a wait never begin, none that outlasts whoever waits.
+"""
 
 from re import fullmatch
 from typing import Any, Final
 
 from paceline_core.objects.fields import SERVICE_NAME_PATTERN
-from paceline_core.objects.rules.bounds import DURATION_RULES
 from paceline_core.objects.rules.capacity import CAPACITY_RULES
-from paceline_core.objects.rules.program import PROGRAM_RULES
-from paceline_core.objects.rules.promise import slo_rules
 from paceline_core.objects.rules.rule import Rule, service_rule
+from paceline_core.objects.rules.slo import slo_rules
+from paceline_core.objects.rules.workload import PROGRAM_RULES
+from paceline_core.registry.enums import RequestClass
+from paceline_core.units import seconds
+
+
+def _within(path: str, least: str, most: str, example: str) -> Rule:
+    return service_rule(
+        path,
+        f"duration(self) >= duration('{least}') && duration(self) <= duration('{most}')",
+        f"must be from {least} to {most}, like {example}",
+        lambda it: seconds(least) <= seconds(it) <= seconds(most),
+    )
+
+
+DURATION_RULES: Final[tuple[Rule, ...]] = (
+    *(_within(f"spec.classes.{cls}.holdTimeout", "1ms", "24h", "2m") for cls in RequestClass),
+    _within("spec.engine.emulate.coldStart", "0s", "1h", "30s"),
+    _within("spec.scaling.scaleToZero.after", "1s", "168h", "15m"),
+    _within("spec.rollout.canary.window", "1s", "24h", "5m"),
+    _within("spec.rollout.drainTimeout", "1s", "24h", "5m"),
+)
 
 _RESERVED: Final = " + ".join(
     f"(has(self.classes.{cls}) && has(self.classes.{cls}.reservedPercent) ? self.classes.{cls}.reservedPercent : 0)"

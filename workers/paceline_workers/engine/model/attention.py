@@ -7,9 +7,18 @@ Layout [page, kv head, token, head_dim]: what a head sees of a sequence is gathe
 page's tokens of one head, and lies as products want it. What lies in a page behind the last token is old but finite,
 and masked. What single tokens attend to is kept from step to step (`kept`); chunks gather their whole context, at the
 speed of a plain copy. With `batch_invariant` both attend page by page, in float32 (`invariant`).
+
+What single tokens attend to, gathered once and kept from one step to the next.
+
+Where a step's single tokens are those of the layer's last step one token on (`Singles.follows`), what was gathered then
+lacks that token alone. Pages that a request holds are written by its own tokens and by copies, so a copy into a page
+lets go of everything; a preemption, a fork, a window that moves on or a request that comes or goes changes who attends
+to what, and that group is gathered anew. The rows kept equal those gathered anew bit by bit.
+Known hole: one request that comes or goes makes its whole group be gathered anew.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 
 import torch
@@ -17,13 +26,54 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from paceline_planner.shapes import ModelShape
-from paceline_workers.engine.memory.copies import Copy, CopyKind
-from paceline_workers.engine.memory.offload import digest_of
+from paceline_workers.engine.kv_cache.offload import Copy, CopyKind, digest_of
 from paceline_workers.engine.model import invariant
 from paceline_workers.engine.model.batch import Layout, Singles, Span
-from paceline_workers.engine.model.kept import ROOM, GatherCache, Gathered
 from paceline_workers.engine.model.weights import TORCH_TYPES
-from paceline_workers.engine.pagefiles import PageFiles
+from paceline_workers.engine.page_files import PageFiles
+
+ROOM = 256 << 20
+"""Bytes, at most, of what all layers keep together; groups beyond are gathered in every step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Keys and values [rows * kv heads, places, head_dim] in float32, of all tokens that `singles` may see."""
+
+    singles: Singles
+    keys: Tensor
+    values: Tensor
+
+    def grown(self, singles: Singles, keys: Tensor, values: Tensor) -> "Gathered":
+        """The same memory with one more token a row [rows * kv heads, head_dim]."""
+        for kept, fresh in ((self.keys, keys), (self.values, values)):
+            kept.flatten(0, 1).index_copy_(0, singles.places, fresh)
+        return Gathered(singles, self.keys, self.values)
+
+
+class GatherCache:
+    """What one layer gathered in its last step, as far as it has room."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._last: list[Gathered] = []
+
+    def before(self, singles: Singles) -> Gathered | None:
+        """What these continue, if anything."""
+        return next((gathered for gathered in self._last if singles.follows(gathered.singles)), None)
+
+    def keep(self, step: Sequence[Gathered]) -> None:
+        """All of a step's, and nothing of those before it."""
+        self._last, left = [], self._room
+        for gathered in step:
+            if gathered.keys.nbytes + gathered.values.nbytes <= left:
+                left -= gathered.keys.nbytes + gathered.values.nbytes
+                self._last.append(gathered)
+
+    def forget(self) -> None:
+        """Pages were written by others."""
+        self._last = []
+
 
 _WRITES = (CopyKind.DEVICE, CopyKind.IN)
 """Copies into a page."""

@@ -15,7 +15,7 @@ from math import inf
 import torch
 from torch import Tensor
 
-from paceline_workers.engine.memory.sight import ALL, AttentionWindow
+from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWindow
 from paceline_workers.engine.scheduling import Chunk, StepPlan
 
 _ALL = frozenset({ALL})

@@ -2,21 +2,139 @@
 
 Both spellings of the rotary fields are read: `rope_theta` with `rope_scaling`, and `rope_parameters` with all in one,
 perhaps for each type of layer. Where a file has both, `rope_scaling` counts, as in `transformers`.
+
+Which layers see only a sliding window of the tokens before them, as config.json says it for each architecture.
+
+Mistral: those that `layer_types` lists, without it all layers, unless `sliding_window` is null (absent: 4,096, as
+`transformers` assumes). Qwen2 and Qwen3: with
+`use_sliding_window`, those that `layer_types` lists, else those from `max_window_layers` (28) on. Llama: none.
+A window that the configuration asks for narrows the layers that see more, and leaves its first tokens in their sight.
+
+JSON files of a model folder.
+
+What generation_config.json says: ids that end a sequence, and the sampling that the model's makers advise.
+
+The defaults apply where a request names no value, as in vLLM; `do_sample` is not read, since temperature 0 says it.
+A folder may lack the file.
 """
 
+import json
 import math
-from collections.abc import Mapping, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from paceline_core.errors import InvalidInput
-from paceline_planner.shapes import ModelShape, from_config
-from paceline_workers.engine.memory.sight import AttentionWindow
-from paceline_workers.engine.model.files import read_object
-from paceline_workers.engine.model.generation import Generation, read_generation
+from paceline_planner.shapes import MISTRAL, ModelShape, from_config
+from paceline_workers.engine.kv_cache.attention_window import AttentionWindow
 from paceline_workers.engine.model.rope import Rope
-from paceline_workers.engine.model.windows import FULL, SLIDING, attention_windows
+from paceline_workers.model_source import read_text
+
+_WINDOW = 4096
+_FIRST_LAYER = 28
+FULL, SLIDING = "full_attention", "sliding_attention"
+_TYPES = (FULL, SLIDING)
+
+
+def attention_windows(data: Mapping[str, Any], layers: int) -> tuple[AttentionWindow, ...]:
+    """What each layer sees."""
+    return tuple(map(AttentionWindow, _windows(data, layers)))
+
+
+def _windows(data: Mapping[str, Any], layers: int) -> tuple[int | None, ...]:
+    kind = data["model_type"]
+    if kind == "llama" or (kind not in MISTRAL and not _used(data)) or (size := _size(data)) is None:
+        return (None,) * layers
+    return tuple(size if slides else None for slides in _sliding(data, layers))
+
+
+def _size(data: Mapping[str, Any]) -> int | None:
+    size = data.get("sliding_window", _WINDOW)
+    if size is not None and not _counts(size, at_least=1):
+        raise InvalidInput("sliding_window", f"{size!r} is not a positive whole number")
+    return None if size is None else int(size)
+
+
+def _used(data: Mapping[str, Any]) -> bool:
+    used = data.get("use_sliding_window", False)
+    if not isinstance(used, bool):
+        raise InvalidInput("use_sliding_window", f"{used!r} is neither true nor false")
+    return used
+
+
+def _sliding(data: Mapping[str, Any], layers: int) -> list[bool]:
+    types = data.get("layer_types")
+    if types is None and data["model_type"] in MISTRAL:
+        return [True] * layers
+    if types is None:
+        first = data.get("max_window_layers", _FIRST_LAYER)
+        if not _counts(first, at_least=0):
+            raise InvalidInput("max_window_layers", f"{first!r} is not a whole number")
+        return [layer >= first for layer in range(layers)]
+    if not isinstance(types, list) or len(types) != layers or any(name not in _TYPES for name in types):
+        raise InvalidInput("layer_types", f"must name one of {', '.join(_TYPES)} for each of the {layers} layers")
+    return [name == SLIDING for name in types]
+
+
+def _counts(value: object, *, at_least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= at_least
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a file; raises InvalidInput naming the file."""
+    try:
+        data = json.loads(read_text(path))
+    except OSError as error:
+        raise InvalidInput(str(path), f"cannot be read: {error.strerror}; a model folder needs it") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(str(path), f"is not JSON ({error}); copy it again") from None
+    if not isinstance(data, dict):
+        raise InvalidInput(str(path), "is not a JSON object; copy it again")
+    return data
+
+
+NAME = "generation_config.json"
+_RANGES: Mapping[str, tuple[Callable[[float], bool], str]] = {
+    "temperature": (lambda value: value >= 0, "a number of at least 0"),
+    "top_p": (lambda value: 0 < value <= 1, "a number above 0 and at most 1"),
+    "top_k": (lambda value: value >= -1 and value == int(value), "a whole number of at least -1"),
+    "min_p": (lambda value: 0 <= value <= 1, "a number from 0 to 1"),
+    "repetition_penalty": (lambda value: value > 0, "a number above 0"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """`defaults`: by the field names of requests, only those that the file gives."""
+
+    eos_ids: tuple[int, ...] = ()
+    defaults: Mapping[str, float] = field(default_factory=dict)
+
+
+def read_generation(folder: Path, config: Mapping[str, Any]) -> Generation:
+    """From a model folder, EOS ids else from its config.json; raises InvalidInput naming file and field."""
+    path = folder / NAME
+    data = read_object(path) if path.is_file() else {}
+    source = path if "eos_token_id" in data else folder / "config.json"
+    eos = eos_ids(source, data.get("eos_token_id", config.get("eos_token_id")))
+    given = {name: data[name] for name in _RANGES if data.get(name) is not None}
+    return Generation(eos, {name: _checked(path, name, value) for name, value in given.items()})
+
+
+def eos_ids(path: Path, ids: object) -> tuple[int, ...]:
+    """One id, a list of them, or none."""
+    listed = ids if isinstance(ids, list) else [] if ids is None else [ids]
+    if not all(isinstance(number, int) and not isinstance(number, bool) for number in listed):
+        raise InvalidInput(f"{path}: eos_token_id", f"{ids!r} is neither a token id nor a list of them")
+    return tuple(listed)
+
+
+def _checked(path: Path, name: str, value: object) -> float:
+    holds, words = _RANGES[name]
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and holds(value):
+        return float(value)
+    raise InvalidInput(f"{path}: {name}", f"{value!r} is not {words}")
 
 
 @dataclass(frozen=True, slots=True)

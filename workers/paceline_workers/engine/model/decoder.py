@@ -15,11 +15,11 @@ from torch.nn.functional import silu
 
 from paceline_core.telemetry import get_logger
 from paceline_planner.shapes import ModelShape
+from paceline_workers.engine.backends.cpu.linear import Linear, LinearFactory
 from paceline_workers.engine.model import invariant
 from paceline_workers.engine.model.attention import PagedCache
 from paceline_workers.engine.model.batch import Batch
 from paceline_workers.engine.model.config import ModelConfig
-from paceline_workers.engine.model.products import Linear, LinearFactory
 from paceline_workers.engine.model.rope import rotate
 from paceline_workers.engine.model.weights import Weights
 from paceline_workers.engine.scheduling import StepPlan

@@ -17,8 +17,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from paceline_core.errors import InvalidInput
-from paceline_planner.dtypes import Dtype
-from paceline_workers.files import read_text
+from paceline_planner.hardware import Dtype
+from paceline_workers.model_source import read_text
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"

@@ -9,7 +9,7 @@ calls:<grammar>       the same, made by the server out of a client's schemas: an
 Who checks a grammar and the engine read it with the same limits, and over the same tokens where `check` is given them:
 so what is accepted the engine can compile, and what would outgrow a limit at its very start never gets there. What is
 known to take the library seconds is refused before it looks (`grammar_bounds`); a check may still take as long as it
-likes, so it runs in a process that can be ended (`paceline_workers.server.grammar_process`).
+likes, so it runs in a process that can be ended (`paceline_workers.server.grammar.process`).
 JSON has at most one blank where JSON allows any, or a model that likes them would spend its tokens on them; a schema
 says otherwise by its `x-guidance`, as in llguidance.
 A grammar that can be read in ever more ways at once costs ever more a token, and all requests of the step wait for it:
@@ -27,8 +27,7 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from paceline_workers.engine.sampling.grammar_bounds import lark_fault, regex_fault, schema_fault
-from paceline_workers.engine.sampling.schema_faults import in_words
-from paceline_workers.engine.sampling.schemas import readable
+from paceline_workers.engine.sampling.json_schema import in_words, readable
 
 LONGEST = 1 << 16
 """Characters of a grammar."""

@@ -12,7 +12,7 @@ from decimal import Decimal
 from math import lcm
 from typing import Any
 
-from paceline_workers.engine.sampling.schemas import NAMED, QUOTED
+from paceline_workers.engine.sampling.json_schema import NAMED, QUOTED
 
 MULTIPLE = 10_000
 """Largest `multipleOf` without its decimal point: 0.05 counts as 5. 50 ms on one core."""

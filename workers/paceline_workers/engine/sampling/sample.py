@@ -8,6 +8,8 @@ A beam gets its best tokens by the model's own distribution instead of a draw. R
 draws the same in every batch, and logits that are no numbers, or a grammar that is none, fail their own request alone.
 What is kept between steps belongs to a request and can be made again from its tokens; it is dropped when the request
 does not run any more.
+
+Log-probabilities of the model's own distribution: before penalties, grammar, temperature and filters.
 """
 
 import math
@@ -17,14 +19,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline_core.errors import InvalidInput
-from paceline_workers.engine.sampling.filters import filtered
-from paceline_workers.engine.sampling.logprobs import logprobs
-from paceline_workers.engine.sampling.matching import Grammars, Mask, Matcher
+from paceline_workers.engine.sampling.grammar_matcher import (
+    Grammars,
+    Ids,
+    Mask,
+    Matcher,
+    allowed_ids,
+    forbid,
+    restricted,
+)
+from paceline_workers.engine.sampling.logits import Tally, add_bias, filtered, penalize, penalized
 from paceline_workers.engine.sampling.noise import Purpose, Row, bits, draw
-from paceline_workers.engine.sampling.penalties import Tally, add_bias, penalize, penalized
-from paceline_workers.engine.sampling.permitted import Ids, allowed_ids, forbid, restricted
 from paceline_workers.engine.scheduling import Request, RequestStatus, SampledToken
-from paceline_workers.messages import Sampling
+from paceline_workers.engine.scheduling.plan import TokenLogprobs
+from paceline_workers.messages import PromptLogprob, Sampling
+
+
+def logprobs(row: NDArray[np.floating], token: int, top: int) -> TokenLogprobs:
+    """The token's, and the `top` best, best first and of equals the lowest id first."""
+    best = float(row.max())
+    shares = row.astype(np.float64)
+    shares -= best
+    total = best + float(np.log(np.exp(shares, out=shares).sum()))
+    return float(row[token]) - total, [(index, float(row[index]) - total) for index in _best(row, top)]
+
+
+def prompt_logprob(row: NDArray[np.floating], token: int, top: int) -> PromptLogprob:
+    """The same of a token that was not drawn but given, with its rank: one more than the tokens that are likelier."""
+    own, best = logprobs(row, token, top)
+    return own, int(np.count_nonzero(row > row[token])) + 1, best
+
+
+def _best(row: NDArray[np.floating], top: int) -> list[int]:
+    if top <= 0:
+        return []
+    able = np.arange(len(row)) if top >= len(row) else np.flatnonzero(row >= np.partition(row, -top)[-top])
+    order: list[int] = able[np.argsort(-row[able], kind="stable")][:top].tolist()
+    return order
+
 
 Logits = NDArray[np.float32]
 GREEDY = 1e-5

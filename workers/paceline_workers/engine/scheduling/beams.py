@@ -13,8 +13,8 @@ Known hole: after a preemption each beam computes its own way from the first dif
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from paceline_workers.engine.memory import prefix
-from paceline_workers.engine.memory.kv import KVCacheManager
+from paceline_workers.engine.kv_cache import prefix_keys
+from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.scheduling.plan import SchedulerLimits
 from paceline_workers.engine.scheduling.request import Request
 from paceline_workers.engine.scheduling.search import Beam, Beams, Candidates, Search, step
@@ -54,7 +54,7 @@ class BeamGroup:
     def fold(self) -> None:
         """It was preempted: what all beams begin with is left to the lead."""
         running = [beam.tokens for beam in self._beams.running]
-        common = prefix.common(running)
+        common = prefix_keys.common(running)
         self.lead.had = self.lead.prompt_len + len(common) + sum(len(tokens) - len(common) for tokens in running)
         self.lead.tokens = [*self._prompt, *common]
         self.lead.digests = []

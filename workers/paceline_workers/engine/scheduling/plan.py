@@ -7,8 +7,8 @@ from functools import cached_property
 import msgspec
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.memory.copies import Copy
-from paceline_workers.engine.memory.sight import ALL, AttentionWindow
+from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWindow
+from paceline_workers.engine.kv_cache.offload import Copy
 from paceline_workers.engine.scheduling.request import Request, RequestStatus
 from paceline_workers.engine.scheduling.search import Candidates
 

@@ -19,25 +19,23 @@ from math import inf
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
-from paceline_workers.engine.memory.kv import KVCacheManager
+from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.scheduling.admission import Admission
-from paceline_workers.engine.scheduling.appraisal import CostEstimator
-from paceline_workers.engine.scheduling.batching import BatchState, batching
+from paceline_workers.engine.scheduling.batch_window import BatchState, BatchWindow, batching, shut
 from paceline_workers.engine.scheduling.beams import leads
-from paceline_workers.engine.scheduling.deadlines import Deadlines
-from paceline_workers.engine.scheduling.decodes import DecodePhase
-from paceline_workers.engine.scheduling.draft import StepBuilder
-from paceline_workers.engine.scheduling.forecast import Forecast
+from paceline_workers.engine.scheduling.commit import StepCommit
+from paceline_workers.engine.scheduling.cost_estimator import CostEstimator
+from paceline_workers.engine.scheduling.deadlines import Deadlines, too_late
+from paceline_workers.engine.scheduling.decode import DecodePhase
+from paceline_workers.engine.scheduling.fair_share import ClassPolicy, WeightedShares
+from paceline_workers.engine.scheduling.length_forecast import Forecast
 from paceline_workers.engine.scheduling.plan import SampledToken, SchedulerLimits, StepPlan
-from paceline_workers.engine.scheduling.policy import ClassPolicy, WeightedShares
-from paceline_workers.engine.scheduling.prefills import PrefillPhase
-from paceline_workers.engine.scheduling.refusal import Rejection, invalid, queue_full, too_large
+from paceline_workers.engine.scheduling.preemption import Choice, PreemptionPolicy, cheapest
+from paceline_workers.engine.scheduling.prefill import PrefillPhase
 from paceline_workers.engine.scheduling.request import Request
-from paceline_workers.engine.scheduling.results import StepCommit
-from paceline_workers.engine.scheduling.seats import RunningSet
-from paceline_workers.engine.scheduling.shedding import too_late
-from paceline_workers.engine.scheduling.victim import Choice, PreemptionPolicy, cheapest
-from paceline_workers.engine.scheduling.window import BatchWindow, shut
+from paceline_workers.engine.scheduling.running import RunningSet
+from paceline_workers.engine.scheduling.step_builder import StepBuilder
+from paceline_workers.engine.scheduling.validation import Rejection, invalid, queue_full, too_large
 from paceline_workers.messages import PromptLogprob, Tokens
 
 

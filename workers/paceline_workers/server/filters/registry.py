@@ -5,7 +5,7 @@ from functools import partial
 
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import FilterConfig
-from paceline_workers.server.filters.hook import FilterRunner, Filters, OutputFilter
+from paceline_workers.server.filters.runner import FilterRunner, Filters, OutputFilter
 from paceline_workers.server.filters.words import words
 
 Make = Callable[[], OutputFilter]

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from paceline_core.errors import InvalidInput
-from paceline_core.objects.filters import WORDS_ACTIONS, WORDS_SETTINGS, listed_words
-from paceline_workers.server.filters.hook import FilterResult
+from paceline_core.objects.service_runtime import WORDS_ACTIONS, WORDS_SETTINGS, listed_words
+from paceline_workers.server.filters.runner import FilterResult
 
 _WORDLIKE = re.compile(r"\w")
 

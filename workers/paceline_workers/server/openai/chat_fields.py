@@ -4,9 +4,9 @@ from typing import Any
 
 from pydantic import Field
 
-from paceline_workers.server.openai.body import invalid
 from paceline_workers.server.openai.prompt_fields import DOCUMENTS_LIMIT, Effort, TemplateFields
 from paceline_workers.server.openai.tools import TOOLS_LIMIT, Tool, ToolChoice
+from paceline_workers.server.openai.validation import invalid
 
 
 class ChatFields(TemplateFields):

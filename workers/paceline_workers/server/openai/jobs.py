@@ -9,9 +9,19 @@ from msgspec import UNSET, UnsetType, structs
 
 from paceline_core.wire import RESUME, Resume
 from paceline_workers.messages import PromptLogprob, Sampling, Started, Submit
-from paceline_workers.server.callers import Caller
-from paceline_workers.server.detokenize import Decode
-from paceline_workers.server.openai.answers import (
+from paceline_workers.server.http.caller import Caller
+from paceline_workers.server.openai.chat_responses import CHAT
+from paceline_workers.server.openai.completion_responses import TEXT, CompletionShape
+from paceline_workers.server.openai.inputs import Encoding, Input, ids_of, names_of, room
+from paceline_workers.server.openai.prompt_logprobs import PromptScores, WithPromptLogprobs
+from paceline_workers.server.openai.prompt_logprobs import check as check_scores
+from paceline_workers.server.openai.requests import (
+    CompletionRequest,
+    GenerateRequest,
+    StreamOptions,
+    parse,
+)
+from paceline_workers.server.openai.response_writer import (
     AnswerWriter,
     ChunkWriter,
     ObjectKind,
@@ -21,29 +31,14 @@ from paceline_workers.server.openai.answers import (
     Usage,
     WritingShape,
 )
-from paceline_workers.server.openai.beam_search import searched
-from paceline_workers.server.openai.best import best as best_candidates
-from paceline_workers.server.openai.body import invalid
-from paceline_workers.server.openai.chat_answers import CHAT
-from paceline_workers.server.openai.choices import Choice
-from paceline_workers.server.openai.completion_answers import TEXT, CompletionShape
-from paceline_workers.server.openai.inputs import Encoding, Input, ids_of, names_of
-from paceline_workers.server.openai.lengths import room
-from paceline_workers.server.openai.prompt_logprobs import PromptScores, WithPromptLogprobs
-from paceline_workers.server.openai.prompt_logprobs import check as check_scores
-from paceline_workers.server.openai.requests import (
-    CompletionRequest,
-    GenerateRequest,
-    StreamOptions,
-    parse,
-)
-from paceline_workers.server.openai.resumes import resumed, split
-from paceline_workers.server.openai.sampled import followed, sampling
-from paceline_workers.server.openai.served import ServedModel
-from paceline_workers.server.openai.token_ids import WithTokenIds, as_id
-from paceline_workers.server.openai.token_texts import TokenTexts
-from paceline_workers.server.output import Piece, TextOutput
-from paceline_workers.server.reasoning import ReasoningMarkers
+from paceline_workers.server.openai.resume import resumed, split
+from paceline_workers.server.openai.sampling_params import Choice, followed, sampling, searched
+from paceline_workers.server.openai.sampling_params import best as best_candidates
+from paceline_workers.server.openai.served_model import ServedModel
+from paceline_workers.server.openai.token_ids import TokenTexts, WithTokenIds, as_id
+from paceline_workers.server.openai.validation import invalid
+from paceline_workers.server.text.output import Decode, Piece, TextOutput
+from paceline_workers.server.text.reasoning import ReasoningMarkers
 
 INLINE = 1024
 """Tokens of scored prompts, or scores of an answer, that are written down at once: some milliseconds."""

@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from paceline_workers.server.chat import Rendering
-from paceline_workers.server.openai.body import Body, invalid
-from paceline_workers.server.openai.lengths import Truncation
+from paceline_workers.server.openai.inputs import Truncation
+from paceline_workers.server.openai.validation import Body, invalid
+from paceline_workers.server.text.chat import Rendering
 
 SALT_CHARACTERS = 1024
 DOCUMENTS_LIMIT = 256

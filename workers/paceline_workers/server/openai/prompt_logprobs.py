@@ -12,9 +12,9 @@ from typing import Any
 from msgspec import structs
 
 from paceline_workers.messages import PromptLogprob
-from paceline_workers.server.openai.answers import LOWEST, PromptCandidate, ResponseShape, TokenBytes
-from paceline_workers.server.openai.body import invalid
-from paceline_workers.server.output import Logprob, Piece
+from paceline_workers.server.openai.response_writer import LOWEST, PromptCandidate, ResponseShape, TokenBytes
+from paceline_workers.server.openai.validation import invalid
+from paceline_workers.server.text.output import Logprob, Piece
 
 MOST = 20
 """Candidates of a token, as in vLLM."""

@@ -11,19 +11,16 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, PlainValidator, ValidationError
 
-from paceline_core.choices import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST, too_many_choices
-from paceline_core.nesting import check_shape
-from paceline_workers.server.openai.body import Body, invalid
+from paceline_core.json_limits import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST, check_shape, too_many_choices
 from paceline_workers.server.openai.chat_fields import ChatFields
 from paceline_workers.server.openai.fields import FieldRoute, refuse_unsupported
-from paceline_workers.server.openai.inputs import Input, inputs, is_ids
-from paceline_workers.server.openai.messages import MESSAGES_LIMIT, ChatMessage
+from paceline_workers.server.openai.inputs import MESSAGES_LIMIT, ChatMessage, Input, inputs, is_ids
 from paceline_workers.server.openai.prompt_fields import CacheFields
 from paceline_workers.server.openai.prompt_logprobs import MOST
-from paceline_workers.server.openai.refusals import refusal, unreadable
 from paceline_workers.server.openai.structured import wished
 from paceline_workers.server.openai.tools import CALLS_LIMIT
-from paceline_workers.server.tools.forced import schema_of
+from paceline_workers.server.openai.validation import Body, invalid, refusal, unreadable
+from paceline_workers.server.tools.grammar import schema_of
 
 BIAS_LIMIT = 1024
 BIAS_MOST = 100.0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline_workers.engine.sampling.grammar import LONGEST
-from paceline_workers.server.openai.body import invalid
+from paceline_workers.server.openai.validation import invalid
 
 CHOICES_LIMIT = 256
 

@@ -11,16 +11,14 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Struct, json
 from pydantic import Field, PlainValidator
 
-from paceline_workers.server.asgi import Receive, Scope, Send
-from paceline_workers.server.conduct import ServerDeps, unless_gone
-from paceline_workers.server.openai.body import Body, invalid
+from paceline_workers.server.http.exchange import Receive, Scope, Send
 from paceline_workers.server.openai.chat_fields import ChatFields
 from paceline_workers.server.openai.fields import FieldRoute
-from paceline_workers.server.openai.inputs import is_ids
-from paceline_workers.server.openai.lengths import refuse_uncountable
-from paceline_workers.server.openai.messages import MESSAGES_LIMIT, ChatMessage
+from paceline_workers.server.openai.inputs import MESSAGES_LIMIT, ChatMessage, is_ids, refuse_uncountable
 from paceline_workers.server.openai.requests import parse
-from paceline_workers.server.openai.served import ServedModel
+from paceline_workers.server.openai.served_model import ServedModel
+from paceline_workers.server.openai.validation import Body, invalid
+from paceline_workers.server.request_handler import ServerDeps, unless_gone
 
 IDS_LIMIT = 1 << 17
 """Ids that are spelt whatever the context; more only where the context is longer. A million hold the loop up 60 ms."""

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator
 
-from paceline_workers.server.openai.body import Body
+from paceline_workers.server.openai.validation import Body
 
 TOOLS_LIMIT = 128
 CALLS_LIMIT = 128

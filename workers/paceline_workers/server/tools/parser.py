@@ -1,11 +1,118 @@
-"""Text in, content and calls out, piece by piece.
+"""The nouns: a call, and what is read of a text that may hold some.
+
+Text in, content and calls out, piece by piece.
 
 A call comes out whole, once its last character is there: so one that proves malformed, unfinished or of a function that
 nobody offered is content, every character of it, and what comes out depends on the text alone and not on its pieces.
 Blanks that touch a call are no content.
 """
 
-from paceline_workers.server.tools.calls import Call, Names, ToolCallFormat
+import json
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Names = Set[str]
+_decoder = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function's name and its arguments as JSON text of an object. `id`: the model's own, "" where it writes none."""
+
+    name: str
+    arguments: str
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallStart:
+    """Of a text: the first `content` characters are plain; the words of a call begin at `start`, None: none do yet.
+
+    What lies between the two opens or separates calls. What follows `content` without a `start` may still become one.
+    """
+
+    content: int
+    start: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedCalls:
+    """The first `size` characters of a call's words were these calls; with none of them they were no call."""
+
+    calls: tuple[Call, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """A form as a grammar writes it: `opening`, an object of `name` and `key` (or a list of them), `closing`.
+
+    Where `named`, the function's name stands bare between `opening` and `middle`, and its arguments follow.
+    """
+
+    opening: str
+    closing: str = ""
+    key: str = "arguments"
+    listed: bool = False
+    named: bool = False
+    middle: str = ""
+
+
+class ToolCallFormat(Protocol):
+    """One model family's way to write calls."""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """What opens and divides a call, and may be special tokens."""
+        ...
+
+    @property
+    def syntax(self) -> Syntax:
+        """The same for a grammar."""
+        ...
+
+    def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> CallStart:
+        """Where calls may begin. `fresh`: no content came before; `called`: a call came right before."""
+        ...
+
+    def read(self, words: str, names: Names, *, final: bool) -> ParsedCalls | None:
+        """The calls at the begin of `words`; None while more of it is needed, never if `final`."""
+        ...
+
+    def call_id(self, random: str) -> str:
+        """An id as this family's template takes it, from 24 random letters and digits."""
+        ...
+
+
+def call_of(value: Any, names: Names) -> Call | None:
+    """`{"name": ..., "arguments" or "parameters": {...}}` of a function that was offered."""
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or value["name"] not in names:
+        return None
+    arguments = value.get("arguments", value.get("parameters", {}))
+    return Call(value["name"], json.dumps(arguments, ensure_ascii=False)) if isinstance(arguments, dict) else None
+
+
+def value_at(text: str, start: int) -> tuple[Any, int] | None:
+    """The JSON value that begins at `start` and where it ends; None if none is whole there."""
+    try:
+        return _decoder.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+
+
+def marked(text: str, marker: str, *, final: bool) -> CallStart:
+    """Where `marker` opens a call, anywhere in `text`."""
+    at = text.find(marker)
+    if at >= 0:
+        return CallStart(at, at + len(marker))
+    return CallStart(len(text) - (0 if final else _overlap(text, marker)))
+
+
+def _overlap(text: str, marker: str) -> int:
+    longest = min(len(text), len(marker) - 1)
+    return next((size for size in range(longest, 0, -1) if marker.startswith(text[-size:])), 0)
+
 
 Part = str | Call
 _CLOSERS = frozenset("}]>")

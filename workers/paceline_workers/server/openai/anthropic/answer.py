@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType
 
-from paceline_workers.server.openai.answers import ObjectKind, ResponseShape, Usage
-from paceline_workers.server.openai.chat_answers import ChatChunk, ChatToolCall
-from paceline_workers.server.output import Piece
+from paceline_workers.server.openai.chat_responses import ChatChunk, ChatToolCall
+from paceline_workers.server.openai.response_writer import ObjectKind, ResponseShape, Usage
+from paceline_workers.server.text.output import Piece
 
 MESSAGE = ObjectKind("msg_", "message", "message")
 _REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}

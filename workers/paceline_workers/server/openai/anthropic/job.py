@@ -1,14 +1,21 @@
-"""From a message's body to a job: that of the chat it asks for, told in Anthropic's form."""
+"""From a message's body to a job: that of the chat it asks for, told in Anthropic's form.
 
-from paceline_workers.server.openai.answers import ResponseShape, WritingShape
+`POST /v1/messages/count_tokens`: how many tokens a message's prompt has, counted as its answer would count them.
+"""
+
+from msgspec import Struct
+
 from paceline_workers.server.openai.anthropic.answer import MESSAGE, MessageAnswer
-from paceline_workers.server.openai.anthropic.request import MessagesRequest
-from paceline_workers.server.openai.chats import AnswerFormat, chat
+from paceline_workers.server.openai.anthropic.request import CountTokensRequest, MessagesRequest
+from paceline_workers.server.openai.chat_job import AnswerFormat, chat
+from paceline_workers.server.openai.inputs import refuse_uncountable
 from paceline_workers.server.openai.jobs import GenerationJob, JobInput
 from paceline_workers.server.openai.requests import parse
+from paceline_workers.server.openai.response_writer import ResponseShape, WritingShape
 from paceline_workers.server.openai.responses.job import chat_of, renamed
-from paceline_workers.server.openai.resumes import split
-from paceline_workers.server.openai.served import ServedModel
+from paceline_workers.server.openai.resume import split
+from paceline_workers.server.openai.served_model import ServedModel
+from paceline_workers.server.request_handler import ServerDeps
 
 NAMES = {
     "stop": "stop_sequences",
@@ -29,3 +36,22 @@ async def messages_job(model: ServedModel, asked: JobInput) -> GenerationJob:
 
     with renamed(NAMES):
         return await chat(model, chat_of(request.chat(), body), asked, resume, AnswerFormat(MESSAGE, told))
+
+
+class Counted(Struct, frozen=True):
+    """The count."""
+
+    input_tokens: int
+
+
+async def count_tokens(parts: ServerDeps, body: bytes) -> Counted:
+    """The length of a prompt, which may be over what the model takes. Raises RequestError."""
+    asked, model = parse(CountTokensRequest, body), parts.model
+    model.known(asked.model)
+    context = parts.engine.ready().max_model_len
+    with renamed(NAMES):
+        chat = chat_of(asked.chat(), body)
+        model.parser(chat.offered, chat.forced, chat.most_calls)
+        text = model.render(chat.messages, chat.offered, chat.rendering(chat.documents, chat.reasoning_effort))
+        refuse_uncountable(text, context, "messages")
+    return Counted(len(await model.tokenizer.encode(text, special=False)))

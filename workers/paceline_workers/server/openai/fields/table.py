@@ -1,15 +1,16 @@
-"""All rows, and the refusal that comes from them."""
+"""The routes of a worker, beside those of OpenAI and vLLM that it does not have.
+
+All rows, and the refusal that comes from them.
+"""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from paceline_workers.server.openai.body import invalid
-from paceline_workers.server.openai.fields.generating import GENERATING_FIELDS
-from paceline_workers.server.openai.fields.messages import MESSAGES_FIELDS
-from paceline_workers.server.openai.fields.others import OTHER_FIELDS
-from paceline_workers.server.openai.fields.responses import RESPONSES_FIELDS
-from paceline_workers.server.openai.fields.row import FieldRoute, RequestField, Support
-from paceline_workers.server.openai.fields.scoring import SCORING_FIELDS
+from paceline_workers.server.openai.fields.field import BOTH, OPENAI, VLLM, Api, FieldRoute, RequestField, Support
+from paceline_workers.server.openai.fields.generation import GENERATING_FIELDS
+from paceline_workers.server.openai.fields.routes import MESSAGES_FIELDS, OTHER_FIELDS, RESPONSES_FIELDS, SCORING_FIELDS
+from paceline_workers.server.openai.validation import invalid
 
 FIELDS: tuple[RequestField, ...] = (
     *GENERATING_FIELDS,
@@ -86,3 +87,90 @@ def _neutral(row: RequestField, value: Any) -> bool:
 def _among(value: Any, neutral: Iterable[Any]) -> bool:
     """0 and 1 are not taken for false and true."""
     return any(type(value) is type(one) and value == one for one in neutral)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiPath:
+    """`worker`, `gateway`: whether each answers it. A note says what takes its place, or what it is for."""
+
+    path: str
+    apis: tuple[Api, ...]
+    worker: bool
+    gateway: bool
+    note: str = ""
+
+
+def _absent(path: str, apis: tuple[Api, ...], note: str) -> ApiPath:
+    """Neither answers it."""
+    return ApiPath(path, apis, worker=False, gateway=False, note=note)
+
+
+PATHS: tuple[ApiPath, ...] = (
+    ApiPath("/v1/chat/completions", BOTH, worker=True, gateway=True),
+    ApiPath("/v1/completions", BOTH, worker=True, gateway=True),
+    ApiPath("/v1/embeddings", BOTH, worker=True, gateway=True),
+    ApiPath("/v1/models", BOTH, worker=True, gateway=True, note="names, with `max_model_len` (null until it is known)"),
+    ApiPath("/v1/models/{name}", BOTH, worker=True, gateway=True),
+    ApiPath("/tokenize", VLLM, worker=True, gateway=True),
+    ApiPath("/detokenize", VLLM, worker=True, gateway=True),
+    ApiPath("/health", VLLM, worker=False, gateway=True, note="a worker has `/healthz` and `/readyz`"),
+    ApiPath("/version", VLLM, worker=True, gateway=True),
+    ApiPath("/metrics", VLLM, worker=True, gateway=False, note="a gateway's are on its admin port"),
+    ApiPath("/v1/responses", BOTH, worker=True, gateway=True, note="nothing is kept: no `previous_response_id`"),
+    ApiPath("/v1/messages", VLLM, worker=True, gateway=True, note="Anthropic's, with its errors"),
+    ApiPath("/v1/messages/count_tokens", VLLM, worker=True, gateway=True, note="Anthropic's; nothing is generated"),
+    ApiPath("/v1/score", VLLM, worker=True, gateway=True, note="by embeddings, where the model has them"),
+    ApiPath("/score", VLLM, worker=True, gateway=True, note="the same"),
+    ApiPath("/v1/rerank", VLLM, worker=True, gateway=True, note="the same, ordered; Jina's and Cohere's"),
+    ApiPath("/v2/rerank", VLLM, worker=True, gateway=True, note="the same"),
+    ApiPath("/rerank", VLLM, worker=True, gateway=True, note="the same"),
+    ApiPath("/classify", VLLM, worker=False, gateway=False, note="needs a model made for it"),
+    ApiPath("/pooling", VLLM, worker=False, gateway=False, note="`/v1/embeddings`"),
+    _absent("/v2/embed", VLLM, "`/v1/embeddings`"),
+    _absent("/generative_scoring", VLLM, "`/v1/completions` with `allowed_token_ids` and `logprobs`"),
+    _absent("/v1/responses/{id}", BOTH, "nothing is kept"),
+    _absent("/v1/responses/{id}/cancel", BOTH, "nothing runs in the background; close the connection"),
+    _absent("/v1/responses/{id}/input_items", OPENAI, "nothing is kept"),
+    _absent("/v1/responses/input_tokens", OPENAI, "`/tokenize` with `messages`"),
+    _absent("/v1/responses/compact", OPENAI, "`truncation` of `/v1/responses`"),
+    _absent("/v1/chat/completions/{id}", OPENAI, "nothing is kept"),
+    _absent("/v1/chat/completions/render", VLLM, "`return_prompt_text` and `return_token_ids` of a chat"),
+    _absent("/v1/completions/render", VLLM, "`/tokenize`"),
+    _absent("/v1/realtime", BOTH, "models read and write text here"),
+    _absent("/v1/audio/speech", OPENAI, "models read and write text here"),
+    ApiPath("/v1/audio/transcriptions", BOTH, worker=False, gateway=False, note="models read and write text here"),
+    ApiPath("/v1/audio/translations", BOTH, worker=False, gateway=False, note="models read and write text here"),
+    _absent("/v1/images/generations", OPENAI, "models read and write text here"),
+    _absent("/v1/images/edits", OPENAI, "models read and write text here"),
+    _absent("/v1/images/variations", OPENAI, "models read and write text here"),
+    _absent("/v1/videos", OPENAI, "models read and write text here"),
+    ApiPath("/v1/moderations", OPENAI, worker=False, gateway=False, note="a service's `filters`"),
+    ApiPath("/v1/files", OPENAI, worker=False, gateway=False, note="nothing is kept"),
+    _absent("/v1/uploads", OPENAI, "nothing is kept"),
+    _absent("/v1/vector_stores", OPENAI, "nothing is kept"),
+    _absent("/v1/conversations", OPENAI, "nothing is kept; send the earlier items as `input`"),
+    _absent("/v1/assistants", OPENAI, "nothing is kept"),
+    _absent("/v1/threads", OPENAI, "nothing is kept"),
+    _absent("/v1/containers", OPENAI, "nothing is run for a model here"),
+    _absent("/v1/agents", OPENAI, "nothing is run for a model here"),
+    _absent("/v1/evals", OPENAI, "`lm_eval` over `/v1/completions`"),
+    _absent("/v1/organization/users", OPENAI, "Tenants, as objects of the cluster"),
+    ApiPath("/v1/batches", OPENAI, worker=False, gateway=False, note="the class `offline`"),
+    ApiPath("/v1/fine_tuning/jobs", OPENAI, worker=False, gateway=False, note="nothing is trained"),
+    ApiPath("/load", VLLM, worker=False, gateway=False, note="`/metrics`"),
+    ApiPath("/tokenizer_info", VLLM, worker=False, gateway=False),
+    _absent("/ping", VLLM, "`/health`"),
+    _absent("/invocations", VLLM, "the route itself"),
+    _absent("/v1/load_lora_adapter", VLLM, "an InferenceService for each model"),
+    _absent("/v1/unload_lora_adapter", VLLM, "an InferenceService for each model"),
+    _absent("/server_info", VLLM, "the status of an InferenceService"),
+    _absent("/reset_prefix_cache", VLLM, "`cache_salt` of a request"),
+    _absent("/sleep", VLLM, "`replicas.min: 0` of a pool"),
+    _absent("/wake_up", VLLM, "the next request"),
+    _absent("/is_sleeping", VLLM, "the status of an InferenceService"),
+    _absent("/pause", VLLM, "only in its development mode"),
+    _absent("/resume", VLLM, "only in its development mode"),
+    _absent("/collective_rpc", VLLM, "only in its development mode"),
+    _absent("/update_weights", VLLM, "only in its development mode; a new revision is rolled out"),
+)
+"""In the order of docs/api.md."""

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType, to_builtins
 
-from paceline_workers.server.openai.answers import ObjectKind, ResponseShape, Usage
-from paceline_workers.server.openai.chat_answers import ChatChunk, ChatToolCall
-from paceline_workers.server.output import Piece
+from paceline_workers.server.openai.chat_responses import ChatChunk, ChatToolCall
+from paceline_workers.server.openai.response_writer import ObjectKind, ResponseShape, Usage
+from paceline_workers.server.text.output import Piece
 
 RESPONSE = ObjectKind("resp_", "response", "response")
 _REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}

@@ -7,7 +7,7 @@ becomes a turn of role `tool`, named after the function that was called.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from paceline_workers.server.openai.body import invalid
+from paceline_workers.server.openai.validation import invalid
 
 Item = Mapping[str, Any]
 Turn = dict[str, Any]

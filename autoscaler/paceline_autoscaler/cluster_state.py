@@ -1,0 +1,149 @@
+"""What the cluster holds, as its watches tell: services, accelerators, workers. Level-triggered: a list replaces all.
+
+A service that cannot be understood keeps its last form: an object that only a newer paceline understands must not make
+an older one forget that it is there.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from paceline_autoscaler.model.observation import built_in, scaling_spec
+from paceline_autoscaler.types import MissingSignal, ScalingSpec
+from paceline_core.kube import Deleted, Endpoint, Listed, ObjectKey, ServiceEndpoints, ServiceRef, Upserted, WatchLost
+from paceline_core.kube.cluster import Manifest, WatchEvent
+from paceline_core.objects import AcceleratorProfile, InferenceService, ManifestError, read, resolve
+from paceline_core.telemetry import get_logger
+from paceline_planner.hardware import Accelerator, from_profile
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+_UNLISTED = "not listed yet"
+_log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class ClusterView:
+    """The last word of each watch; `lost`: what is broken, and why: what it said ages. `goals`: what services wish.
+
+    `uids` has every service that is there, those that are not understood too.
+    """
+
+    services: dict[ObjectKey, InferenceService] = field(default_factory=dict)
+    profiles: dict[str, Accelerator] = field(default_factory=dict)
+    workers: dict[ObjectKey, ServiceEndpoints] = field(default_factory=dict)
+    goals: dict[ObjectKey, ScalingSpec] = field(default_factory=dict)
+    uids: dict[ObjectKey, str] = field(default_factory=dict)
+    lost: dict[MissingSignal, str] = field(
+        default_factory=lambda: {MissingSignal.OBJECTS: _UNLISTED, MissingSignal.ENDPOINTS: _UNLISTED}
+    )
+    unlisted: set[MissingSignal] = field(default_factory=lambda: {MissingSignal.OBJECTS, MissingSignal.ENDPOINTS})
+
+    @property
+    def known(self) -> bool:
+        """Whether services and workers have been listed, be it long ago."""
+        return not self.unlisted
+
+    @property
+    def alive(self) -> frozenset[ServiceRef] | None:
+        """Every service there is; None while that is not known for certain."""
+        return None if self.services_lost else frozenset(ServiceRef(key, uid) for key, uid in self.uids.items())
+
+    @property
+    def services_lost(self) -> bool:
+        """Whether the services are as of an earlier moment."""
+        return MissingSignal.OBJECTS in self.lost
+
+    @property
+    def workers_lost(self) -> bool:
+        """Whether the workers are as of an earlier moment."""
+        return MissingSignal.ENDPOINTS in self.lost
+
+    def endpoints(self, key: ObjectKey) -> tuple[Endpoint, ...]:
+        """A service's workers."""
+        found = self.workers.get(key)
+        return () if found is None else found.endpoints
+
+    def on_service(self, event: WatchEvent[Manifest]) -> None:
+        """Take one event of the watch on InferenceServices."""
+        self._note(MissingSignal.OBJECTS, event)
+        _apply(self.uids, event, _key, lambda manifest: str(manifest["metadata"].get("uid", "")))
+        _apply(self.services, event, _key, self._service)
+        match event:
+            case Upserted(item) | Deleted(item):
+                self._wish(_key(item))
+            case Listed():
+                self._wish_all()
+
+    def on_profile(self, event: WatchEvent[Manifest]) -> None:
+        """Take one event of the watch on AcceleratorProfiles."""
+        _apply(self.profiles, event, lambda manifest: str(manifest["metadata"]["name"]), _profile)
+        self._wish_all()
+
+    def on_workers(self, event: WatchEvent[ServiceEndpoints]) -> None:
+        """Take one event of the watch on workers."""
+        self._note(MissingSignal.ENDPOINTS, event)
+        _apply(self.workers, event, lambda item: item.service, lambda item: item)
+
+    def _note(self, gap: MissingSignal, event: WatchEvent[T]) -> None:
+        match event:
+            case WatchLost(reason):
+                self.lost[gap] = reason
+            case Listed():
+                self.lost.pop(gap, None)
+                self.unlisted.discard(gap)
+
+    def _wish_all(self) -> None:
+        for key in self.goals.keys() | self.services.keys():
+            self._wish(key)
+
+    def _wish(self, key: ObjectKey) -> None:
+        if key in self.services:
+            self.goals[key] = scaling_spec(resolve(self.services[key]), self._accelerator)
+        else:
+            self.goals.pop(key, None)
+
+    def _accelerator(self, name: str) -> Accelerator | None:
+        return self.profiles.get(name) or built_in(name)
+
+    def _service(self, manifest: Manifest) -> InferenceService | None:
+        try:
+            return read(InferenceService, manifest)
+        except ManifestError as error:
+            _log.warning("a service is not understood", extra={"service": str(_key(manifest)), "reason": str(error)})
+            return self.services.get(_key(manifest))
+
+
+async def follow(events: AsyncIterator[WatchEvent[T]], take: Callable[[WatchEvent[T]], None]) -> None:
+    """Hand every event of a watch on, until cancelled."""
+    async for event in events:
+        take(event)
+
+
+def _apply(into: dict[K, V], event: WatchEvent[T], key: Callable[[T], K], value: Callable[[T], V | None]) -> None:
+    match event:
+        case Listed(items):
+            found = {key(item): value(item) for item in items}
+            into.clear()
+            into.update({name: made for name, made in found.items() if made is not None})
+        case Upserted(item):
+            made = value(item)
+            if made is not None:
+                into[key(item)] = made
+        case Deleted(item):
+            into.pop(key(item), None)
+
+
+def _key(manifest: Manifest) -> ObjectKey:
+    metadata = manifest["metadata"]
+    return ObjectKey(metadata.get("namespace") or "default", metadata["name"])
+
+
+def _profile(manifest: Manifest) -> Accelerator | None:
+    try:
+        profile = read(AcceleratorProfile, manifest)
+        return from_profile(profile.name, profile.spec)
+    except ManifestError as error:
+        _log.warning("an accelerator profile is not understood", extra={"reason": str(error)})
+        return None

@@ -1,0 +1,210 @@
+"""The six answers of a metrics source, and the seam behind which Prometheus and our own scrapes are one thing.
+
+Empty, NaN, stale, partial and failed are different inputs: each has its own type here and its own reaction in the
+decision, so that no caller can take one for another or for a zero.
+
+What is asked of a metrics source. A question is data; each source has its own way to answer it.
+
+`promql` gives the text for Prometheus. The two sources agree except that PromQL's `increase` extrapolates to the edges
+of its window, which leaves shares and quantiles as they are and moves counts by at most one scrape interval's worth.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from paceline_core.registry.enums import QueryResult
+
+VERDICTS = "paceline_slo_requests_total"
+HISTOGRAMS = {
+    "ttft": "paceline_request_ttft_seconds",
+    "tpot": "paceline_request_tpot_seconds",
+    "e2e": "paceline_request_duration_seconds",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Increase:
+    """How much a counter grew over the window, summed by labels."""
+
+    metric: str
+    match: tuple[tuple[str, str], ...]
+    by: tuple[str, ...]
+    window_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramQuantile:
+    """A quantile of a histogram's observations in the window, by labels; NaN where there were none."""
+
+    metric: str
+    match: tuple[tuple[str, str], ...]
+    by: tuple[str, ...]
+    window_s: float
+    quantile: float
+
+
+Query = Increase | HistogramQuantile
+
+
+def verdicts(namespace: str, name: str, window_s: float) -> Increase:
+    """Requests of a service judged good or bad, by class and target."""
+    return Increase(VERDICTS, _service(namespace, name), ("class", "slo", "verdict"), window_s)
+
+
+def observed(namespace: str, name: str, metric: str, quantile: float, window_s: float) -> HistogramQuantile:
+    """What a latency quantile was, by class; `metric` is ttft, tpot or e2e."""
+    return HistogramQuantile(HISTOGRAMS[metric], _service(namespace, name), ("class",), window_s, quantile)
+
+
+def promql(question: Query) -> str:
+    """The question as a PromQL expression."""
+    window = f"[{round(question.window_s * 1000)}ms]"
+    match question:
+        case Increase():
+            return f"sum by ({', '.join(question.by)}) (increase({selector(question)}{window}))"
+        case HistogramQuantile():
+            by = ", ".join((*question.by, "le"))
+            return f"histogram_quantile({question.quantile}, sum by ({by}) (rate({selector(question)}{window})))"
+
+
+def series(question: Query) -> str:
+    """The name of the series that the question reads."""
+    return f"{question.metric}_bucket" if isinstance(question, HistogramQuantile) else question.metric
+
+
+def selector(question: Query) -> str:
+    """The PromQL selector of those series, label values escaped."""
+    matchers = ",".join(f'{name}="{_escape(value)}"' for name, value in question.match)
+    return f"{series(question)}{{{matchers}}}"
+
+
+def _service(namespace: str, name: str) -> tuple[tuple[str, str], ...]:
+    return (("pisvc_namespace", namespace), ("pisvc", name))
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+CAUSE_LIMIT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSample:
+    """One series of an answer."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Numbers, the newest of them scraped `age_s` ago. Series that are NaN are left out, unless all are."""
+
+    samples: tuple[MetricSample, ...]
+    age_s: float
+    result = QueryResult.VALUE
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """The source knows no such series: never scraped, or gone for longer than it looks back."""
+
+    result = QueryResult.EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class NaN:
+    """The series are there and there is nothing to divide: no request fell into the window."""
+
+    age_s: float
+    result = QueryResult.NAN
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """The newest sample is too old to speak of now."""
+
+    age_s: float
+    result = QueryResult.STALE
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Some of the data could not be read; the rest is not an answer to the question."""
+
+    warnings: tuple[str, ...]
+    result = QueryResult.PARTIAL
+
+
+class ErrorKind(StrEnum):
+    """Why there is no answer."""
+
+    UNREACHABLE = "unreachable"
+    TIMEOUT = "timeout"
+    REFUSED = "refused"
+    MALFORMED = "malformed"
+    BUSY = "busy"
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """No answer. `detail` is one line for people."""
+
+    kind: ErrorKind
+    detail: str
+    result = QueryResult.ERROR
+
+
+QueryAnswer = Value | Empty | NaN | Stale | Partial | Error
+
+
+def cause_of(answer: QueryAnswer) -> str:
+    """Why there is no value, in words that stay the same while the cause does; empty where there is nothing to add."""
+    match answer:
+        case Error(kind, detail):
+            return _short(f"{kind.value}: {detail}")
+        case Partial(warnings):
+            return _short("; ".join(warnings))
+        case Empty():
+            return "it knows no such series"
+        case Stale():
+            return "its newest sample is too old"
+    return ""
+
+
+def _short(words: str) -> str:
+    text = " ".join(words.split())
+    return text if len(text) <= CAUSE_LIMIT else f"{text[: CAUSE_LIMIT - 1]}…"
+
+
+def judge(samples: Sequence[MetricSample], age_s: float | None, stale_after_s: float) -> QueryAnswer:
+    """Which of the answers these samples are; `age_s` None: the source has never seen the series."""
+    if age_s is None:
+        return Empty()
+    if age_s > stale_after_s:
+        return Stale(age_s)
+    if not samples:
+        return Empty()
+    numbers = tuple(sample for sample in samples if not math.isnan(sample.value))
+    return Value(numbers, age_s) if numbers else NaN(age_s)
+
+
+class MetricsSource(Protocol):
+    """Where attainment comes from. `ask` has a deadline of its own and never raises; `address` is for people."""
+
+    @property
+    def address(self) -> str:
+        """Its URL without credentials, or what is scraped in place of one."""
+        ...
+
+    async def ask(self, question: Query) -> QueryAnswer:
+        """One of the six answers."""
+        ...
+
+    async def run(self) -> None:
+        """What the source does between questions; returns when it has nothing to do."""
+        ...

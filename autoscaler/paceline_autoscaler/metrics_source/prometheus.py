@@ -1,0 +1,140 @@
+"""Prometheus, through prometheus-api-client, behind the six answers.
+
+The client library is synchronous, has no total deadline, retries by itself and drops `warnings`. So each question runs
+in a daemon thread with a session of its own that records the warnings; retries are off; the caller waits no longer than
+the deadline. One request asks both the question and the age of its newest sample, so that the two speak of one moment.
+Hole: a server that dribbles bytes holds its thread past the deadline; at most `OUTSTANDING` do, then all else is BUSY.
+"""
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+from prometheus_api_client import PrometheusConnect
+from prometheus_api_client.exceptions import PrometheusApiClientException
+from urllib3.util.retry import Retry
+
+from paceline_autoscaler.metrics_source.base import (
+    CAUSE_LIMIT,
+    Error,
+    ErrorKind,
+    MetricSample,
+    Partial,
+    Query,
+    QueryAnswer,
+    judge,
+    promql,
+    selector,
+)
+
+OUTSTANDING = 8
+_AGE = "paceline_age"
+_OBJECT = re.compile(r"<[^>]* at 0x[0-9a-f]+>:? ?|HTTPS?Connection(?:Pool)?\([^)]*\): ")
+_CONNECTING = "Failed to establish a new connection: "
+_NO_RETRIES = Retry(0, read=False)
+
+
+class PrometheusSource:
+    """Asks one Prometheus. Samples older than `stale_after_s` are Stale; nobody waits longer than `deadline_s`."""
+
+    def __init__(self, url: str, *, deadline_s: float = 2.0, stale_after_s: float = 30.0) -> None:
+        self._url = url.rstrip("/")
+        self._deadline_s = deadline_s
+        self._stale_after_s = stale_after_s
+        self._free = threading.BoundedSemaphore(OUTSTANDING)
+
+    @property
+    def address(self) -> str:
+        """The URL that is asked, without user and password."""
+        parts = urlsplit(self._url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+    async def ask(self, question: Query) -> QueryAnswer:
+        """One of the six answers."""
+        return await self.query(promql(question), selector(question))
+
+    async def query(self, expression: str, series: str) -> QueryAnswer:
+        """Answer any PromQL vector expression; `series` selects the raw series whose newest sample gives the age."""
+        text = f'({expression}) or label_replace({self._age_of(series)}, "{_AGE}", "s", "", "")'
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                return await self._in_thread(lambda: self._fetch(text))
+        except TimeoutError:
+            return Error(ErrorKind.TIMEOUT, f"no answer within {self._deadline_s:g} s")
+
+    async def run(self) -> None:
+        """Nothing is done between questions."""
+
+    def _age_of(self, series: str) -> str:
+        # timestamp() of an instant selector goes silent as soon as a target is gone; the subquery looks back past that.
+        step = max(self._stale_after_s / 10, 1.0)
+        back = max(self._stale_after_s * 4, 60.0)
+        return f"time() - max(max_over_time(timestamp({series})[{back:.0f}s:{step:.0f}s]))"
+
+    async def _in_thread(self, work: Callable[[], QueryAnswer]) -> QueryAnswer:
+        if not self._free.acquire(blocking=False):
+            return Error(ErrorKind.BUSY, f"{OUTSTANDING} questions are still without an answer")
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[QueryAnswer] = loop.create_future()
+
+        def run() -> None:
+            try:
+                answer = work()
+            finally:
+                self._free.release()
+            with suppress(RuntimeError):  # the loop has closed meanwhile; nobody waits
+                loop.call_soon_threadsafe(_settle, answered, answer)
+
+        threading.Thread(target=run, name="prometheus", daemon=True).start()
+        return await answered
+
+    def _fetch(self, text: str) -> QueryAnswer:
+        warnings: list[str] = []
+        with requests.Session() as session:
+            session.trust_env = False
+            session.hooks["response"].append(lambda response, *_, **__: warnings.extend(_warnings(response)))
+            client = PrometheusConnect(self._url, retry=_NO_RETRIES, session=session, timeout=self._deadline_s)
+            try:
+                return self._read(client.custom_query(text), warnings)
+            except requests.Timeout:
+                return Error(ErrorKind.TIMEOUT, f"no answer within {self._deadline_s:g} s")
+            except PrometheusApiClientException as error:
+                return Error(ErrorKind.REFUSED, str(error)[:200])
+            except (requests.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+                return Error(ErrorKind.MALFORMED, repr(error)[:200])
+            except requests.RequestException as error:
+                return Error(ErrorKind.UNREACHABLE, _reason(error))
+
+    def _read(self, result: list[dict[str, Any]], warnings: list[str]) -> QueryAnswer:
+        if warnings:
+            return Partial(tuple(warnings))
+        samples = [
+            MetricSample(item["metric"], float(item["value"][1])) for item in result if _AGE not in item["metric"]
+        ]
+        ages = [float(item["value"][1]) for item in result if _AGE in item["metric"]]
+        return judge(samples, max(ages[0], 0.0) if ages else None, self._stale_after_s)
+
+
+def _reason(error: requests.RequestException) -> str:
+    """The innermost cause, without addresses in memory: a status must not change with every try."""
+    inner = getattr(error.args[0], "reason", None) if error.args else None
+    text = _OBJECT.sub("", str(inner or error)).removeprefix(_CONNECTING)
+    return text[:CAUSE_LIMIT]
+
+
+def _settle(answered: "asyncio.Future[QueryAnswer]", answer: QueryAnswer) -> None:
+    if not answered.done():
+        answered.set_result(answer)
+
+
+def _warnings(response: requests.Response) -> list[str]:
+    try:
+        body = response.json()
+    except ValueError:
+        return []
+    return [str(warning) for warning in body.get("warnings", ())] if isinstance(body, dict) else []

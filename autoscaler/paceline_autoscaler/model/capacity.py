@@ -1,0 +1,120 @@
+"""How much one replica can do, from its step-time model. Pure.
+
+A request costs replica-seconds: its prompt tokens at the prefill price (a share of each step's base included, a step
+holding at most `step_tokens`), and its output tokens at the price of one token in a step of the largest batch that
+keeps the TPOT promise and fits slots and KV pages. Holes: prefix-cache hits count as work, prompts count at their mean
+length (the context term grows with the square), and a prefill-bound replica decodes in smaller batches than assumed;
+all three are within what utilisation leaves free, and attainment corrects what is not.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import log2, sqrt
+
+from paceline_autoscaler.types import ClassSignals, PoolSpeed, Role, WorkerLoad
+
+OUTPUT_PRIOR = 128.0
+_SURE_AFTER_S = 30.0
+_SURENESS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMix:
+    """The mean request: tokens in, tokens out."""
+
+    prompt_tokens: float
+    output_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCost:
+    """Replica-seconds of one prompt token, and of one output token."""
+
+    prompt: float
+    output: float
+
+    def of(self, requests: float, prompt_tokens: float, output_tokens: float) -> float:
+        """Replica-seconds of some requests with these many prompt tokens in all and `output_tokens` each."""
+        return prompt_tokens * self.prompt + requests * output_tokens * self.output
+
+
+def mix_of(classes: Iterable[ClassSignals], learned_output: float | None) -> TokenMix:
+    """The mean over classes, weighted by their arrivals in the longest window."""
+    arrivals = prompt = output = 0.0
+    for cls in classes:
+        if cls.flows and cls.flows[-1].arrivals > 0:
+            flow = cls.flows[-1]
+            arrivals += flow.arrivals
+            prompt += flow.prompt_tokens
+            output += flow.arrivals * output_of(cls, learned_output)
+    if arrivals == 0:
+        return TokenMix(0.0, learned_output if learned_output is not None else OUTPUT_PRIOR)
+    return TokenMix(prompt / arrivals, output / arrivals)
+
+
+def output_of(cls: ClassSignals, learned: float | None) -> float:
+    """Output tokens to expect of one request: the class's own mean, else the service's, else a prior."""
+    known = cls.output_tokens if cls.output_tokens is not None else learned
+    return OUTPUT_PRIOR if known is None else known
+
+
+def price(speed: PoolSpeed, mix: TokenMix, tpot_s: float | None, step_tokens: int, role: Role) -> TokenCost:
+    """What tokens cost on such a replica; the half that the role does not do is free."""
+    step = speed.step_time
+    prompt = step.prefill + step.base / step_tokens + step.context * mix.prompt_tokens / 2
+    batch = feasible_batch(speed, mix, tpot_s)
+    output = step.seconds(prefill_tokens=0, sequences=batch, kv_tokens=round(batch * held_tokens(mix))) / batch
+    return TokenCost(0.0 if role == "decode" else max(prompt, 0.0), 0.0 if role == "prefill" else max(output, 0.0))
+
+
+def feasible_batch(speed: PoolSpeed, mix: TokenMix, tpot_s: float | None) -> int:
+    """Most sequences that decode together within the TPOT promise, the slots and the KV pages; at least one."""
+    fitting = min(speed.slots, int(speed.kv_tokens / max(held_tokens(mix), 1.0)))
+    step = speed.step_time
+    each = step.sequence + step.kv * held_tokens(mix)
+    if tpot_s is not None and each > 0:
+        fitting = min(fitting, int((tpot_s - step.base) / each))
+    return max(fitting, 1)
+
+
+def held_tokens(mix: TokenMix) -> float:
+    """KV tokens that a running request holds on average: its prompt and half of its output."""
+    return mix.prompt_tokens + mix.output_tokens / 2
+
+
+def usable(replicas: int) -> float:
+    """Share of a pool's capacity that can be used before waits break the promise: 0.8 of 1, 0.9 of 4, 0.95 of 16 on.
+
+    Large pools smooth arrivals better (square-root staffing); between the points the share is linear in log N.
+    """
+    if replicas <= 4:
+        return 0.8 + 0.05 * log2(max(replicas, 1))
+    return min(0.9 + 0.025 * log2(replicas / 4), 0.95)
+
+
+def work_rate(classes: Iterable[ClassSignals], unit: TokenCost, learned_output: float | None) -> float:
+    """Replica-seconds per second that clients bring: the highest rate of any window that is surely there.
+
+    A short window sees a step early and noise always: of fewer than 30 s only what exceeds two standard deviations of
+    its Poisson count is believed.
+    """
+    windows: dict[int, tuple[float, float, float]] = {}
+    for cls in classes:
+        output = output_of(cls, learned_output)
+        for index, flow in enumerate(cls.flows):
+            work, arrivals, _ = windows.get(index, (0.0, 0.0, 0.0))
+            more = unit.of(flow.arrivals, flow.prompt_tokens, output)
+            windows[index] = (work + more, arrivals + flow.arrivals, flow.seconds)
+    return max((_believed(*window) for window in windows.values()), default=0.0)
+
+
+def _believed(work: float, arrivals: float, seconds: float) -> float:
+    if seconds >= _SURE_AFTER_S or arrivals == 0:
+        return work / max(seconds, 1.0)
+    return work / max(seconds, 1.0) * max(1 - _SURENESS / sqrt(arrivals), 0.0)
+
+
+def speed_of(pool: str, loads: Iterable[WorkerLoad]) -> PoolSpeed | None:
+    """The pool's speed as the replica with the most observed steps fitted it; a prior serves until there is better."""
+    best = max(loads, key=lambda load: (load.step_time.observations, load.worker), default=None)
+    return None if best is None else PoolSpeed(pool, best.step_time, best.slots, best.kv_tokens)

@@ -1,0 +1,125 @@
+"""From an InferenceService, defaults filled in, to the goal that policies read. Pure.
+
+Put together what was heard, listed and measured: one Observation. Pure.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from paceline_autoscaler.types import (
+    Attainment,
+    Demand,
+    Observation,
+    PoolSpec,
+    PoolStatus,
+    Replica,
+    ScalingSpec,
+    SloTarget,
+    WorkerLoad,
+)
+from paceline_core.errors import InvalidInput
+from paceline_core.kube import Endpoint, Scale
+from paceline_core.objects import ResolvedPool, ResolvedService
+from paceline_core.objects.naming import STABLE
+from paceline_core.registry.enums import ReplicaState
+from paceline_planner.coldstart import PULL, SCHEDULE, WARM
+from paceline_planner.cost import pool_price, replica_devices
+from paceline_planner.hardware import Accelerator, accelerator
+
+_LOAD_PRIOR_S = 60.0
+_CPU_PRIOR_S = 10.0
+
+Find = Callable[[str], Accelerator | None]
+
+
+def built_in(name: str) -> Accelerator | None:
+    """The planner's own accelerator of that name, if it has one."""
+    try:
+        return accelerator(name)
+    except InvalidInput:
+        return None
+
+
+def scaling_spec(service: ResolvedService, find: Find = built_in) -> ScalingSpec:
+    """What a service wishes; `find` knows accelerators by name. An unknown price counts as nothing."""
+    scaling = service.scaling
+    return ScalingSpec(
+        service=service.key,
+        policy=scaling.policy,
+        targets=tuple(SloTarget(t.cls, t.metric, t.quantile, t.seconds) for t in service.targets),
+        pools=tuple(_pool_spec(pool, service, find) for pool in service.pools),
+        step_tokens=service.engine.step_tokens,
+        start_prior_s=start_prior_s(service),
+        drain_limit_s=service.rollout.drain_timeout_s,
+        idle_after_s=scaling.scale_to_zero_after_s,
+        budget_gpus=scaling.budget_gpus,
+        budget_dollars_per_hour=_dollars(scaling.budget_dollars_per_hour),
+        pause_until=service.pause_until,
+        pause_reason=service.pause_reason,
+        foreign=service.runtime.workload,
+    )
+
+
+def start_prior_s(service: ResolvedService) -> float:
+    """How long a start is thought to take until one has been seen; what runs on CPUs is small and compiles nothing."""
+    if service.engine.emulation:
+        return service.engine.emulation.cold_start_s
+    if all(pool.accelerator == "cpu" for pool in service.pools):
+        return _CPU_PRIOR_S
+    return SCHEDULE + PULL + WARM + _LOAD_PRIOR_S
+
+
+def _pool_spec(pool: ResolvedPool, service: ResolvedService, find: Find) -> PoolSpec:
+    """GPUs and price are of what is emulated where it is emulated: the numbers are about that, not about the laptop."""
+    gpus, price = replica_devices(service, pool), pool_price(service, pool, find)
+    return PoolSpec(pool.name, pool.role, pool.min, pool.max, gpus, float(price or 0))
+
+
+def _dollars(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(amount)
+
+
+@dataclass(frozen=True, slots=True)
+class SignalSnapshot:
+    """The parts of an observation as they come. `scales` by pool, `loads` by worker."""
+
+    demand: Demand
+    scales: Mapping[str, Scale]
+    endpoints: Iterable[Endpoint]
+    endpoints_lost: bool
+    objects_lost: bool
+    loads: Mapping[str, WorkerLoad]
+    attainment: Attainment | None
+    state_unread: bool = False
+
+
+def observe(now: float, goal: ScalingSpec, seen: SignalSnapshot) -> Observation:
+    """One service at `now`. Canary workers are not counted: their number follows from the pool's by its share."""
+    stable = [endpoint for endpoint in seen.endpoints if endpoint.track == STABLE]
+    pools = tuple(
+        _pool_status(name, scale, [endpoint for endpoint in stable if endpoint.pool == name], seen.loads, now)
+        for name, scale in seen.scales.items()
+    )
+    return Observation(
+        now, goal, seen.demand, pools, seen.attainment, seen.endpoints_lost, seen.objects_lost, seen.state_unread
+    )
+
+
+def _pool_status(
+    name: str, scale: Scale, endpoints: list[Endpoint], loads: Mapping[str, WorkerLoad], now: float
+) -> PoolStatus:
+    replicas = tuple(Replica(e.name, _state(e), _age(e, now)) for e in sorted(endpoints, key=lambda e: e.name))
+    ready = [replica.name for replica in replicas if replica.state is ReplicaState.READY]
+    return PoolStatus(name, scale.replicas, replicas, tuple(loads[worker] for worker in ready if worker in loads))
+
+
+def _state(endpoint: Endpoint) -> ReplicaState:
+    if endpoint.terminating:
+        return ReplicaState.DRAINING
+    return ReplicaState.READY if endpoint.ready else ReplicaState.STARTING
+
+
+def _age(endpoint: Endpoint, now: float) -> float:
+    return 0.0 if endpoint.created is None else max(now - datetime.fromisoformat(endpoint.created).timestamp(), 0.0)

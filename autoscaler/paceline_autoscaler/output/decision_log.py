@@ -1,0 +1,198 @@
+"""What was decided and from what, so that every decision can be read and computed again.
+
+An entry is whole: the state before, the observation, the decision. One is written when the decision changes in kind
+(direction, reason, limit, gaps, replicas) or in who is ready, and as a keyframe once a minute; holds in between are
+folded into a count. So `replay` computes each written decision from its own line alone and must get the same bytes.
+Run as `python -m paceline_autoscaler.output.decision_log FILE` to read one and check it.
+"""
+
+import contextlib
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from paceline_autoscaler.policies import decide
+from paceline_autoscaler.types import Decision, LearnedState, Observation
+from paceline_core.clock import rfc3339
+from paceline_core.errors import InvalidInput
+from paceline_core.telemetry import get_logger
+from paceline_core.units import counted
+
+KEYFRAME_S = 60.0
+KEPT = 512
+FILE_LIMIT = 16 << 20
+TAIL_LIMIT = 4 << 20
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionEntry:
+    """One line. `held`: decisions of the same kind since the line before, folded away."""
+
+    kind: Literal["change", "keyframe"]
+    held: int
+    state: LearnedState
+    observation: Observation
+    decision: Decision
+
+    @property
+    def service(self) -> str:
+        """`namespace/name`."""
+        return self.observation.goal.service
+
+    @property
+    def time(self) -> str:
+        """When, RFC 3339 UTC."""
+        return rfc3339(datetime.fromtimestamp(self.observation.now, UTC))
+
+
+_ENTRY = TypeAdapter(DecisionEntry)
+_DECISION = TypeAdapter(Decision)
+
+
+@dataclass(slots=True)
+class _Last:
+    at: float
+    decision: Decision
+    supply: tuple[tuple[int, int], ...]
+    folded: int = 0
+
+
+class DecisionLog:
+    """The last entries in memory, all in a file if there is one; the file before the current one is kept.
+
+    What an earlier process wrote at the end of the file is remembered; what it wrote before a new file began is not.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._entries: deque[DecisionEntry] = deque(tail(path) if path is not None else (), maxlen=KEPT)
+        self._last: dict[str, _Last] = {}
+
+    def add(self, state: LearnedState, observation: Observation, decision: Decision) -> DecisionEntry | None:
+        """Write a decision down or fold it; `state` is what it was taken with."""
+        service, now = observation.goal.service, observation.now
+        last = self._last.get(service)
+        alike = last is not None and last.supply == observation.supply and same_kind(last.decision, decision)
+        if last is not None and alike and now - last.at < KEYFRAME_S:
+            last.folded += 1
+            return None
+        folded = last.folded if last is not None else 0
+        entry = DecisionEntry("keyframe" if alike else "change", folded, state, observation, decision)
+        self._last[service] = _Last(now, decision, observation.supply)
+        self._entries.append(entry)
+        self._write(entry)
+        return entry
+
+    def recent(self, service: str | None = None, limit: int = 50) -> list[DecisionEntry]:
+        """The newest entries first."""
+        found = [entry for entry in reversed(self._entries) if service in (None, entry.service)]
+        return found[:limit]
+
+    def forget(self, service: str) -> None:
+        """A service is gone; its next entry, should it come back, is a change."""
+        self._last.pop(service, None)
+
+    def _write(self, entry: DecisionEntry) -> None:
+        if self._path is None:
+            return
+        try:
+            if self._path.exists() and self._path.stat().st_size > FILE_LIMIT:
+                self._path.replace(self._path.with_suffix(self._path.suffix + ".1"))
+            with self._path.open("ab") as file:
+                file.write(_ENTRY.dump_json(entry) + b"\n")
+        except OSError as error:
+            _log.warning("the ledger could not be written", extra={"path": str(self._path), "reason": str(error)})
+
+
+def same_kind(one: Decision, other: Decision) -> bool:
+    """Whether a reader would learn nothing new: a hold like the last one."""
+    return _kind(one) == _kind(other)
+
+
+def _kind(decision: Decision) -> tuple[object, ...]:
+    replicas = tuple(pool.replicas for pool in decision.pools)
+    wishes = tuple(pool.wish for pool in decision.pools)
+    return decision.direction, decision.reason, decision.limit, decision.gaps, replicas, wishes
+
+
+def read(path: Path) -> Iterator[DecisionEntry]:
+    """Every entry of a file. Raises InvalidInput naming the line that is not one."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise InvalidInput(str(path), f"cannot be read: {error.strerror}") from None
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield _ENTRY.validate_json(line)
+        except ValidationError as error:
+            raise InvalidInput(f"{path}:{number}", f"is not an entry of a ledger: {error.errors()[0]['msg']}") from None
+
+
+def tail(path: Path, limit: int = TAIL_LIMIT) -> list[DecisionEntry]:
+    """The entries in the last `limit` bytes of a file, oldest first; lines that are none are left out."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - limit, 0))
+            lines = file.read().splitlines()[-KEPT:]
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValidationError):
+            found.append(_ENTRY.validate_json(line))
+    return found
+
+
+def replay(entries: Iterable[DecisionEntry]) -> list[DecisionEntry]:
+    """Decide everything again; the entries whose decision does not come out the same, byte for byte."""
+    return [entry for entry in entries if not _same(decide(entry.observation, entry.state)[0], entry.decision)]
+
+
+def entry_json(entry: DecisionEntry) -> bytes:
+    """One line, without its end."""
+    return _ENTRY.dump_json(entry)
+
+
+def explain(entry: DecisionEntry) -> str:
+    """A few lines for people: when, what, why, what else was possible, what was missing."""
+    decision = entry.decision
+    lines = [f"{entry.time}  {entry.service}  {decision.sentence}"]
+    lines.append(f"    reason {decision.reason}, limit {decision.limit}" + _folded(entry))
+    lines += [f"    not {rejected}" for rejected in decision.rejected]
+    lines += [f"    missing: {', '.join(decision.gaps)}"] if decision.gaps else []
+    return "\n".join(lines)
+
+
+def _folded(entry: DecisionEntry) -> str:
+    return f"; {counted(entry.held, 'time')} the same before" if entry.held else ""
+
+
+def _same(one: Decision, other: Decision) -> bool:
+    return _DECISION.dump_json(one) == _DECISION.dump_json(other)
+
+
+def main(arguments: list[str]) -> int:
+    """Print a ledger and check it; 1 when a decision does not replay, 2 when it cannot be read."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m paceline_autoscaler.output.decision_log FILE\n")
+        return 2
+    try:
+        entries = list(read(Path(arguments[0])))
+    except InvalidInput as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    different = replay(entries)
+    sys.stdout.writelines(f"{explain(entry)}\n" for entry in entries)
+    sys.stdout.write(f"{counted(len(entries), 'decision')} replayed, {len(different)} came out differently\n")
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,115 @@
+"""The promise as the metrics source measures it, asked in the background, so that no decision waits for an answer.
+
+Each round asks, for every service, how many requests met each target within the window and what the promised quantiles
+were. What a round left behind ages: after three missed rounds it is stale, whatever it said.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from paceline_autoscaler.metrics_source import MetricsSource, Query, QueryAnswer, Value, cause_of, observed, verdicts
+from paceline_autoscaler.types import Attainment, ScalingSpec, SloCounts, SloTarget
+from paceline_core.clock import Clock
+from paceline_core.registry.enums import QueryResult, RequestClass, Verdict
+from paceline_core.telemetry import Metrics, get_logger
+
+WINDOW_S = 60.0
+_AT_ONCE = 4
+_ROUNDS = 3.0
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    at: float
+    answer: QueryAnswer
+    quantiles: Mapping[SloTarget, float] = field(default_factory=dict)
+
+
+class AttainmentPoller:
+    """The last answers by service; `run` asks every `interval_s`."""
+
+    def __init__(self, source: MetricsSource, clock: Clock, metrics: Metrics, interval_s: float) -> None:
+        self._source = source
+        self._clock = clock
+        self._metrics = metrics
+        self._interval_s = interval_s
+        self._rounds: dict[str, _Round] = {}
+        self._gate = asyncio.Semaphore(_AT_ONCE)
+        for result in QueryResult:  # from 0: a rate misses what begins at 1
+            metrics.counter("paceline_autoscaler_query_results_total", result.value)
+
+    async def run(self, goals: Callable[[], Iterable[ScalingSpec]]) -> None:
+        """Round after round, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._source.run())
+            group.create_task(self._rounds_of(goals))
+
+    async def round(self, goals: Iterable[ScalingSpec]) -> None:
+        """Ask once for every service, and forget those that are gone."""
+        wanted = [goal for goal in goals if goal.targets]
+        found = await asyncio.gather(*(self._service(goal) for goal in wanted))
+        self._rounds = dict(zip((goal.service for goal in wanted), found, strict=True))
+
+    def attainment(self, service: str) -> Attainment | None:
+        """How many requests met their targets lately; None when nobody has been asked yet."""
+        found = self._rounds.get(service)
+        if found is None:
+            return None
+        if self._clock.monotonic() - found.at > _ROUNDS * self._interval_s:
+            return Attainment(QueryResult.STALE, WINDOW_S, (), self._source.address, "it was not asked lately")
+        rows = judged(found.answer) if isinstance(found.answer, Value) else ()
+        return Attainment(found.answer.result, WINDOW_S, rows, self._source.address, cause_of(found.answer))
+
+    def quantiles(self, service: str) -> Mapping[SloTarget, float]:
+        """What each promised quantile was, in seconds, where it is known."""
+        found = self._rounds.get(service)
+        return {} if found is None else found.quantiles
+
+    def age_s(self, service: str) -> float | None:
+        """Seconds since the newest sample of the last answer."""
+        found = self._rounds.get(service)
+        if found is None or not isinstance(found.answer, Value):
+            return None
+        return self._clock.monotonic() - found.at + found.answer.age_s
+
+    async def _rounds_of(self, goals: Callable[[], Iterable[ScalingSpec]]) -> None:
+        while True:
+            await self.round(goals())
+            await self._clock.sleep(self._interval_s)
+
+    async def _service(self, goal: ScalingSpec) -> _Round:
+        namespace, _, name = goal.service.partition("/")
+        kinds = dict.fromkeys((target.metric, target.quantile) for target in goal.targets)
+        questions: list[Query] = [verdicts(namespace, name, WINDOW_S)]
+        questions += [observed(namespace, name, metric, quantile, WINDOW_S) for metric, quantile in kinds]
+        first, *rest = await asyncio.gather(*(self._ask(question) for question in questions))
+        by_kind = dict(zip(kinds, rest, strict=True))
+        known = {target: _of_class(by_kind[target.metric, target.quantile], target.cls) for target in goal.targets}
+        quantiles = {target: seconds for target, seconds in known.items() if seconds is not None}
+        return _Round(self._clock.monotonic(), first, quantiles)
+
+    async def _ask(self, question: Query) -> QueryAnswer:
+        async with self._gate:
+            answer = await self._source.ask(question)
+        self._metrics.counter("paceline_autoscaler_query_results_total", answer.result.value).inc()
+        if answer.result in {QueryResult.PARTIAL, QueryResult.ERROR}:
+            _log.warning("the promise could not be measured", extra={"answer": repr(answer)[:300]})
+        return answer
+
+
+def judged(answer: Value) -> tuple[SloCounts, ...]:
+    """Good and bad by class and target; what carries an unknown class is left out."""
+    counts: dict[tuple[RequestClass, str], list[float]] = {}
+    for sample in answer.samples:
+        cls, slo, verdict = (sample.labels.get(label, "") for label in ("class", "slo", "verdict"))
+        if cls in set(RequestClass) and slo:
+            pair = counts.setdefault((RequestClass(cls), slo), [0.0, 0.0])
+            pair[verdict != Verdict.GOOD] += max(sample.value, 0.0)
+    return tuple(SloCounts(cls, slo, good, bad) for (cls, slo), (good, bad) in sorted(counts.items()))
+
+
+def _of_class(answer: QueryAnswer, cls: RequestClass) -> float | None:
+    samples = answer.samples if isinstance(answer, Value) else ()
+    return next((sample.value for sample in samples if sample.labels.get("class") == cls), None)

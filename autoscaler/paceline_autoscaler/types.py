@@ -1,0 +1,310 @@
+"""The nouns of scaling: what is promised, what is seen, what is remembered, what is decided. Plain data, no behaviour.
+
+One time runs through all of them: `now`, Unix seconds of a clock that never goes back (the monotonic clock, anchored to
+the wall once at start), so that a State survives its process. Work is in replica-seconds: what one replica does in one
+second; its rate is in replica-seconds per second, so a rate of 2.4 keeps 2.4 replicas busy.
+
+One time for everything that is remembered: Unix seconds that never go back within a process.
+
+The wall clock is read once, the monotonic clock from then on; so a step of the wall clock moves no window, and a State
+written by one process means the same to the next, up to the difference of their clocks.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from paceline_core.clock import Clock
+from paceline_core.registry.enums import Direction, QueryResult, ReplicaState, RequestClass, ScaleLimit, ScaleReason
+from paceline_core.wire import StepTime
+
+Role = Literal["both", "prefill", "decode"]
+PolicyName = Literal["slo", "advise", "queue", "concurrency", "kv", "fixed", "external"]
+
+
+@dataclass(frozen=True, slots=True)
+class SloTarget:
+    """One promise: `quantile` (0.95) of a class's requests stay below `seconds`; `name` is its metric label."""
+
+    cls: RequestClass
+    metric: str
+    quantile: float
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """`ttft_p95`: the value of the label `slo`."""
+        return f"{self.metric}_p{round(self.quantile * 100)}"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSpec:
+    """Bounds and price of one pool; `gpus` and `dollars_per_hour` are of one replica (emulated GPUs where emulated)."""
+
+    name: str
+    role: Role
+    min: int
+    max: int
+    gpus: int
+    dollars_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingSpec:
+    """What the user wishes of one service, in numbers.
+
+    `pause_until` is the annotation's text; `foreign` names a Deployment that is not ours to describe.
+    """
+
+    service: str
+    policy: PolicyName
+    targets: tuple[SloTarget, ...]
+    pools: tuple[PoolSpec, ...]
+    step_tokens: int
+    start_prior_s: float
+    drain_limit_s: float
+    idle_after_s: float | None = None
+    budget_gpus: int | None = None
+    budget_dollars_per_hour: float | None = None
+    pause_until: str | None = None
+    pause_reason: str = ""
+    foreign: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RateWindow:
+    """What arrived in the last `seconds`."""
+
+    seconds: float
+    arrivals: float
+    prompt_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClassSignals:
+    """One class over all gateways; `flows` from the shortest window to the longest, `output_tokens` per request."""
+
+    name: RequestClass
+    flows: tuple[RateWindow, ...] = ()
+    output_tokens: float | None = None
+    queued: int = 0
+    queued_tokens: int = 0
+    held: int = 0
+    in_flight: int = 0
+    deadline_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What clients want, as told by `heard` of `expected` gateways."""
+
+    expected: int
+    heard: int
+    classes: tuple[ClassSignals, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One worker of a pool; `age_s` since it was created."""
+
+    name: str
+    state: ReplicaState
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLoad:
+    """A ready worker's own fresh word. `queued_tokens` are prompt tokens not yet computed, `kv_used` is 0 to 1."""
+
+    worker: str
+    slots: int
+    running: int
+    waiting: int
+    queued_tokens: int
+    kv_tokens: int
+    kv_used: float
+    step_time: StepTime
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatus:
+    """One pool as it is: what was ordered, who is there, and how the ready ones are."""
+
+    name: str
+    desired: int
+    replicas: tuple[Replica, ...] = ()
+    loads: tuple[WorkerLoad, ...] = ()
+
+    def count(self, state: ReplicaState) -> int:
+        """Replicas in a state."""
+        return sum(replica.state is state for replica in self.replicas)
+
+    @property
+    def ready(self) -> int:
+        """Replicas that take requests."""
+        return self.count(ReplicaState.READY)
+
+
+@dataclass(frozen=True, slots=True)
+class SloCounts:
+    """Requests judged against one target within the window."""
+
+    cls: RequestClass
+    slo: str
+    good: float
+    bad: float
+
+
+@dataclass(frozen=True, slots=True)
+class Attainment:
+    """The metrics source's word on the promise. `verdicts` is empty unless `result` is VALUE.
+
+    `source` names it by its address; `cause`: why it told no value.
+    """
+
+    result: QueryResult
+    window_s: float
+    verdicts: tuple[SloCounts, ...] = ()
+    source: str = ""
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Everything a decision may look at. `endpoints_lost`, `objects_lost`: who exists, what is wished is of earlier.
+
+    `state_unread`: what an earlier autoscaler learned is stored and cannot be read.
+    """
+
+    now: float
+    goal: ScalingSpec
+    demand: Demand
+    pools: tuple[PoolStatus, ...]
+    attainment: Attainment | None
+    endpoints_lost: bool = False
+    objects_lost: bool = False
+    state_unread: bool = False
+
+    @property
+    def supply(self) -> tuple[tuple[int, int], ...]:
+        """Ready and ordered replicas of each pool."""
+        return tuple((pool.ready, pool.desired) for pool in self.pools)
+
+
+class MissingSignal(StrEnum):
+    """A part of the picture that is missing. While there is one, nothing is removed."""
+
+    GATEWAYS = "gateways"
+    ENDPOINTS = "endpoints"
+    LOAD = "load"
+    ATTAINMENT = "attainment"
+    OBJECTS = "objects"
+    STATE = "state"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSpeed:
+    """How fast one replica of a pool is, as last reported."""
+
+    pool: str
+    step_time: StepTime
+    slots: int
+    kv_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class DemandPeak:
+    """The highest work rate of a span that ended at `at`."""
+
+    at: float
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class DemandHistory:
+    """What is remembered of the pools of one role, in the units of its cheapest pool.
+
+    `complete_since`: from when on every gateway was heard; `supply_since`: since when `ready` has not changed;
+    `derate` (0 to 1]: how much of the usable capacity attainment has shown to be real.
+    """
+
+    role: Role
+    peaks: tuple[DemandPeak, ...] = ()
+    complete_since: float | None = None
+    ready: int = 0
+    supply_since: float = 0.0
+    derate: float = 1.0
+    derate_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedState:
+    """What one service's decisions carry over, small enough for a ConfigMap.
+
+    `starts_s` and `drains_s`: how long the last starts and drains took. `starting` and `draining`: who is at it, since
+    when. `started`: who has been ready, so that a restart is not taken for a long start. `at`: when this was brought up
+    to date.
+    """
+
+    policy: str = ""
+    starts_s: tuple[float, ...] = ()
+    drains_s: tuple[float, ...] = ()
+    starting: tuple[tuple[str, float], ...] = ()
+    started: tuple[str, ...] = ()
+    draining: tuple[tuple[str, float], ...] = ()
+    idle_since: float | None = None
+    output_tokens: float | None = None
+    speeds: tuple[PoolSpeed, ...] = ()
+    memories: tuple[DemandHistory, ...] = ()
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SignalValues:
+    """The numbers behind a decision: rates in replica-s/s of the cheapest pool, backlog in replica-s, times in s."""
+
+    demand: float = 0.0
+    backlog: float = 0.0
+    capacity: float = 0.0
+    burn: float | None = None
+    start_s: float = 0.0
+    drain_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolDecision:
+    """`current` was ordered, `wish` is what the policy wants, `replicas` is what shall be ordered now."""
+
+    name: str
+    current: int
+    wish: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do and why: one sentence with numbers, the limit that bound it, and what was rejected."""
+
+    pools: tuple[PoolDecision, ...]
+    direction: Direction
+    reason: ScaleReason
+    limit: ScaleLimit
+    sentence: str
+    rejected: tuple[str, ...] = ()
+    gaps: tuple[MissingSignal, ...] = ()
+    reading: SignalValues = SignalValues()
+
+    @property
+    def replicas(self) -> int:
+        """Replicas over all pools."""
+        return sum(pool.replicas for pool in self.pools)
+
+
+Now = Callable[[], float]
+
+
+def unix_clock(clock: Clock) -> Now:
+    """`now()` in Unix seconds, anchored here."""
+    offset = clock.utc().timestamp() - clock.monotonic()
+    return lambda: offset + clock.monotonic()

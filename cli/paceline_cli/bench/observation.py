@@ -1,0 +1,143 @@
+"""What the stack did meanwhile: the nouns, and the arithmetic over them. Times are seconds since the run's start.
+
+What the autoscaler decided during a run, from its ledger, and whether each decision comes out the same again.
+
+The ledger lies in the run's directory; it is read before the stack goes down. Known hole: a ledger that was rotated
+during the run is read from its current file alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline_autoscaler.output.decision_log import DecisionEntry, read, replay
+from paceline_cli.bench.stats import quantile_at_most
+from paceline_core.errors import InvalidInput
+
+LATENESS_LIMIT = 0.05
+Buckets = Mapping[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Workers of the service at one moment, over all pools; `desired` is what the autoscaler asked for."""
+
+    at: float
+    desired: int
+    ready: int
+    starting: int
+    draining: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRow:
+    """One entry of the autoscaler's ledger; `replicas` is what it ordered, over all pools."""
+
+    at: float
+    time: str
+    direction: str
+    reason: str
+    limit: str
+    replicas: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """The ledger's entries of a run; `different` of them came out otherwise when they were replayed."""
+
+    rows: tuple[DecisionRow, ...]
+    different: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostUse:
+    """CPU of the machine that runs the generator, 0 to 1 over all its cores."""
+
+    cores: int
+    mean: float
+    peak: float
+
+
+@dataclass(frozen=True, slots=True)
+class Emulation:
+    """Lateness of emulated steps / their time. `p99_at_most` is the upper edge of the bucket that holds the p99."""
+
+    steps: int
+    p99_at_most: float | None
+
+    @property
+    def late(self) -> bool:
+        """Whether the machine was too slow to stand in for the emulated one."""
+        return self.p99_at_most is not None and self.p99_at_most > LATENESS_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class BenchObservation:
+    """All of it; empty parts mean that nobody could be asked (a remote endpoint)."""
+
+    replicas: tuple[Replicas, ...] = ()
+    decisions: Decisions | None = None
+    emulation: Emulation | None = None
+    host: HostUse | None = None
+
+
+class LatenessTally:
+    """Adds up the cumulative lateness buckets of workers that come and go.
+
+    Each worker's last scrape stands; what it counted before the run is taken off. Known hole: the steps between a
+    worker's last scrape and its end are not seen.
+    """
+
+    def __init__(self) -> None:
+        self._base: dict[str, Buckets] = {}
+        self._last: dict[str, Buckets] = {}
+
+    def baseline(self, worker: str, buckets: Buckets) -> None:
+        """What a worker had counted when the run began."""
+        self._base[worker] = buckets
+
+    def take(self, worker: str, buckets: Buckets) -> None:
+        """A worker's newest cumulative buckets."""
+        self._last[worker] = buckets
+
+    def emulation(self) -> Emulation | None:
+        """The whole run's lateness; None when no worker exported any."""
+        if not self._last:
+            return None
+        total: dict[float, float] = {}
+        for worker, buckets in self._last.items():
+            base = self._base.get(worker, {})
+            for edge, count in buckets.items():
+                total[edge] = total.get(edge, 0.0) + count - base.get(edge, 0.0)
+        return Emulation(int(max(total.values(), default=0)), quantile_at_most(total, 0.99))
+
+
+def host_use(cores: int, shares: Sequence[float]) -> HostUse | None:
+    """From samples of the machine's CPU share."""
+    return HostUse(cores, sum(shares) / len(shares), max(shares)) if shares else None
+
+
+LEDGER = Path("run") / "ledger.jsonl"
+
+
+def taken(ledger: Path, service: str, start: float) -> Decisions | None:
+    """The decisions about a service since `start` (Unix seconds); None when there is no ledger."""
+    try:
+        entries = [entry for entry in read(ledger) if entry.service == service and entry.observation.now >= start]
+    except InvalidInput:
+        return None
+    return Decisions(tuple(_row(entry, start) for entry in entries), len(replay(entries)))
+
+
+def _row(entry: DecisionEntry, start: float) -> DecisionRow:
+    decision = entry.decision
+    return DecisionRow(
+        at=entry.observation.now - start,
+        time=entry.time,
+        direction=str(decision.direction),
+        reason=str(decision.reason),
+        limit=str(decision.limit),
+        replicas=decision.replicas,
+        sentence=decision.sentence,
+    )

@@ -1,0 +1,157 @@
+"""`kubectl paceline keys`: tenants' API keys as Secrets in their own namespace. A key's text is shown once."""
+
+from contextlib import suppress
+from typing import Annotated, Any, Final
+
+import typer
+
+from paceline_cli.commands import command_app
+from paceline_cli.commands.kube import Output, written
+from paceline_cli.commands.kube.pause import MANAGER
+from paceline_cli.commands.local.keys import TenantName, checked, missing
+from paceline_cli.kube.session import expect_namespace, run
+from paceline_cli.kube.target import SYSTEM, Context, Keys, Kubeconfig, System, place
+from paceline_cli.ui.screen import table
+from paceline_core.auth import new_key
+from paceline_core.auth.api_keys import TENANT_LABEL
+from paceline_core.errors import Forbidden, NotFound, PacelineError
+from paceline_core.kube import ObjectKey
+from paceline_core.kube.client.client import KubeClient
+from paceline_core.kube.client.resource import RESOURCES
+from paceline_core.kube.cluster import Manifest
+
+SECRET: Final = RESOURCES["Secret"]
+TENANT: Final = RESOURCES["Tenant"]
+PREFIX: Final = "paceline-key-"
+
+app = command_app("Make, list and revoke tenants' API keys.")
+
+
+@app.command(help="Make a key for a tenant and print it; it is shown this once.")
+def create(  # noqa: PLR0913, PLR0917 - one argument an option
+    tenant: TenantName,
+    output: Output = None,
+    system: System = SYSTEM,
+    key_namespace: Keys = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """The key's text goes to standard output alone; the cluster keeps a salted hash."""
+    record, text = new_key(checked(tenant))
+    where = place(kubeconfig, context, "", system)
+    manifest = record.manifest(where.keys(key_namespace))
+    run(where, lambda api: _created(api, where.system, tenant, manifest))
+    typer.echo(written({"key": text, "id": record.key_id, "tenant": tenant}, output) if output else text)
+
+
+@app.command(name="list", help="List keys by id; secrets are not stored.")
+def list_keys(
+    output: Output = None,
+    system: System = SYSTEM,
+    key_namespace: Keys = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Id, tenant, time of making."""
+    where = place(kubeconfig, context, "", system)
+    namespace = where.keys(key_namespace)
+    found, note = run(where, lambda api: _listed(api, namespace, where.system))
+    rows = [_row(secret) for secret in found]
+    if output:
+        typer.echo(written({"keys": rows}, output))
+        return
+    if note:
+        typer.echo(note, err=True)
+        return
+    typer.echo("\n".join(table(("ID", "TENANT", "CREATED"), [tuple(row.values()) for row in rows])))
+
+
+@app.command(help="Revoke a key; the gateways refuse it as soon as they see it go.")
+def revoke(
+    identity: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")],
+    system: System = SYSTEM,
+    key_namespace: Keys = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Delete the Secret of that key, and none that is not a key."""
+    where = place(kubeconfig, context, "", system)
+    namespace = where.keys(key_namespace)
+    row = run(where, lambda api: _revoked(api, namespace, identity))
+    typer.echo(f"{row['id']} of {row['tenant']} is revoked")
+
+
+async def _created(api: KubeClient, system: str, tenant: str, manifest: Manifest) -> None:
+    """POST, so that nothing is ever overwritten; only for a Tenant that is there."""
+    namespace = manifest["metadata"]["namespace"]
+    with suppress(Forbidden):  # who may not look at Tenants may still make keys
+        await _expect_tenant(api, ObjectKey(system, tenant), namespace)
+    try:
+        await api.create(SECRET, namespace, manifest, MANAGER)
+    except NotFound:
+        raise _nowhere(namespace) from None
+
+
+async def _expect_tenant(api: KubeClient, tenant: ObjectKey, namespace: str) -> None:
+    """Raises NotFound with the Tenants there are; where even the keys' namespace is not, that says more."""
+    try:
+        await api.get(TENANT, tenant)
+    except NotFound:
+        raise await _unknown(api, tenant, namespace) from None
+
+
+async def _unknown(api: KubeClient, tenant: ObjectKey, namespace: str) -> NotFound:
+    try:
+        await expect_namespace(api, namespace)
+    except NotFound:
+        return _nowhere(namespace)
+    there = None
+    with suppress(Forbidden):
+        there = sorted(found["metadata"]["name"] for found in await api.list(TENANT, tenant.namespace))
+    return missing(tenant.name, tenant.namespace, there, "apply it first, since a key without its Tenant opens nothing")
+
+
+async def _keys(api: KubeClient, namespace: str) -> list[Manifest]:
+    found = await api.list(SECRET, namespace, selector=TENANT_LABEL)
+    keys = [secret for secret in found if secret["metadata"]["name"].startswith(PREFIX)]
+    return sorted(keys, key=lambda secret: str(secret["metadata"]["creationTimestamp"]))
+
+
+async def _listed(api: KubeClient, namespace: str, system: str) -> tuple[list[Manifest], str]:
+    """All keys; where there are none, what else is missing. Raises NotFound when the namespace itself is."""
+    keys = await _keys(api, namespace)
+    if keys:
+        return keys, ""
+    try:
+        await expect_namespace(api, namespace)
+        tenants = await api.list(TENANT, system)
+    except NotFound:
+        raise _nowhere(namespace) from None
+    except PacelineError:
+        return [], f"there are no keys in {namespace}"
+    return [], f"there are no keys in {namespace}" + ("" if tenants else f", nor any Tenants in {system}")
+
+
+async def _revoked(api: KubeClient, namespace: str, identity: str) -> dict[str, Any]:
+    for secret in await _keys(api, namespace):
+        row = _row(secret)
+        if row["id"] == identity:
+            await api.delete(SECRET, ObjectKey(namespace, secret["metadata"]["name"]), secret["metadata"]["uid"])
+            return row
+    raise NotFound(f"there is no key {identity!r} in {namespace}; `kubectl paceline keys list` shows them")
+
+
+def _nowhere(namespace: str) -> NotFound:
+    return NotFound(
+        f"there is no namespace {namespace} for keys; choose another --system-namespace, or the --key-namespace that "
+        "the install was given (tenantKeys.namespace)"
+    )
+
+
+def _row(secret: Manifest) -> dict[str, Any]:
+    metadata = secret["metadata"]
+    return {
+        "id": metadata["name"].removeprefix(PREFIX),
+        "tenant": metadata["labels"][TENANT_LABEL],
+        "created": metadata["creationTimestamp"],
+    }

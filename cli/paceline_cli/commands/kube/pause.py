@@ -1,0 +1,105 @@
+"""`kubectl paceline pause` and `resume`: an annotation on the service, which GitOps leaves alone.
+
+Until when the scaling of a service is paused, checked before it is written. Pure.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final
+
+import typer
+
+from paceline_cli.commands import command_app
+from paceline_cli.kube.services import SERVICE, named, service
+from paceline_cli.kube.session import run
+from paceline_cli.kube.target import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, place
+from paceline_core.clock import SystemClock, rfc3339
+from paceline_core.errors import InvalidInput
+from paceline_core.kube import ObjectKey
+from paceline_core.kube.client.client import KubeClient
+from paceline_core.objects.naming import ANNOTATION_PAUSE_REASON, ANNOTATION_PAUSE_UNTIL
+from paceline_core.units import seconds
+
+LONGEST: Final = timedelta(days=30)
+REASON_LIMIT: Final = 256
+
+
+def until(duration: str, moment: str, now: datetime) -> str:
+    """The annotation's text, from exactly one of a duration and a time with its zone; raises InvalidInput."""
+    if bool(duration) == bool(moment):
+        raise InvalidInput("--for", "give either --for, like --for 2h, or --until, like --until 2026-01-31T18:00:00Z")
+    option = "--for" if duration else "--until"
+    end = _after(duration, now) if duration else _moment(moment)
+    if end <= now:
+        raise InvalidInput(option, f"{duration or moment!r} is not in the future")
+    if end - now > LONGEST:
+        raise InvalidInput(option, f"a pause ends within {LONGEST.days} days; set policy fixed for what should stay")
+    return rfc3339(end)
+
+
+def checked_reason(reason: str) -> str:
+    """One line of at most 256 characters; raises InvalidInput."""
+    said = " ".join(reason.split())
+    if len(said) > REASON_LIMIT:
+        raise InvalidInput("--reason", f"has {len(said)} characters; keep it to {REASON_LIMIT}")
+    return said
+
+
+def _after(duration: str, now: datetime) -> datetime:
+    try:
+        return now + timedelta(seconds=seconds(duration))
+    except (ValueError, OverflowError):
+        raise InvalidInput("--for", f"{duration!r} is not a duration; write it like 30m, 2h or 3d") from None
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput("--until", f"{text!r} is no time; write it like 2026-01-31T18:00:00Z") from None
+    if moment.tzinfo is None:
+        raise InvalidInput("--until", f"{text!r} has no time zone; write {text}Z for UTC, or {text}+01:00")
+    return moment.astimezone(UTC)
+
+
+MANAGER: Final = "kubectl-paceline"
+pause_app = command_app()
+resume_app = command_app()
+
+Name = Annotated[str, typer.Argument(help="Name, or namespace/name.")]
+
+
+@pause_app.command(help="Keep NAME's replicas as they are until a time.")
+def pause(  # noqa: PLR0913, PLR0917 - one argument an option
+    name: Name,
+    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="Like 30m, 2h or 3d.")] = "",
+    moment: Annotated[str, typer.Option("--until", metavar="TIME", help="Like 2026-01-31T18:00:00Z.")] = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="For those who wonder why.")] = "",
+    namespace: Namespace = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """The autoscaler then decides and publishes as ever, and writes no replicas."""
+    end, said = until(duration, moment, SystemClock().utc()), checked_reason(reason)
+    where = place(kubeconfig, context, namespace, SYSTEM)
+    key = named(name, where)
+    _annotate(where, key, {ANNOTATION_PAUSE_UNTIL: end, ANNOTATION_PAUSE_REASON: said or None})
+    typer.echo(f"scaling of {key} is paused until {end}; `kubectl paceline resume {name}` ends it")
+
+
+@resume_app.command(help="Let NAME be scaled again.")
+def resume(name: Name, namespace: Namespace = "", kubeconfig: Kubeconfig = "", context: Context = "") -> None:
+    """Remove the annotations, also those that something else wrote."""
+    where = place(kubeconfig, context, namespace, SYSTEM)
+    key = named(name, where)
+    _annotate(where, key, {ANNOTATION_PAUSE_UNTIL: None, ANNOTATION_PAUSE_REASON: None})
+    typer.echo(f"{key} is scaled again")
+
+
+def _annotate(where: KubeTarget, key: ObjectKey, annotations: dict[str, str | None]) -> None:
+    async def write(api: KubeClient) -> None:
+        found = await service(api, key)
+        # the uid: never a later object of the same name
+        patch = {"metadata": {"uid": found["metadata"]["uid"], "annotations": annotations}}
+        await api.merge(SERVICE, key, patch, manager=MANAGER)
+
+    run(where, write)

@@ -1,0 +1,57 @@
+"""`paceline top`: services, tenants and workers of a local run, as its gateway sees them, live."""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+
+import httpx
+
+from paceline_cli.commands import command_app
+from paceline_cli.commands.local.state import DEFAULT, LIMIT_S, AsJson, State, ask, served
+from paceline_cli.ui.gateway_poll import Fetch, Reading, look
+from paceline_cli.ui.outputs import TopOutput, chosen
+from paceline_cli.ui.refresh import EVERY_S, Every, Once, OneService, RefreshInterval, show, until_interrupted
+from paceline_core.clock import SystemClock
+from paceline_core.errors import Unreachable
+from paceline_local.component_configs import GATEWAY
+from paceline_local.rundir import read_record
+
+app = command_app()
+
+
+@app.command(help="Show what the gateway sees, live: services, tenants, workers.")
+def top(
+    service: OneService = "",
+    once: Once = False,
+    every: Every = EVERY_S,
+    state: State = DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Asks the gateway of the run in `state`."""
+    url = read_record(state).gateway
+    key = served(ask(state, "GET", "/run"), service) if service else ""
+    output = chosen(as_json=as_json, once=once, terminal=sys.stdout.isatty())
+    with until_interrupted(output):
+        asyncio.run(_watch(url, key, RefreshInterval(every, once), output))
+
+
+async def _watch(url: str, key: str, pace: RefreshInterval, output: TopOutput) -> None:
+    clock = SystemClock()
+    async with httpx.AsyncClient(base_url=url, timeout=LIMIT_S, trust_env=False) as http:
+
+        async def read() -> Reading:
+            return [await look(GATEWAY, _fetch(http), key, clock)]
+
+        await show(read, pace, output, clock)
+
+
+def _fetch(http: httpx.AsyncClient) -> Fetch:
+    async def fetch(path: str, query: Mapping[str, str]) -> bytes:
+        try:
+            return (await http.get(path, params=query)).raise_for_status().content
+        except httpx.ConnectError:
+            raise Unreachable("it is not up; `paceline status` shows what is") from None
+        except httpx.HTTPError as error:
+            raise Unreachable(str(error) or type(error).__name__) from None
+
+    return fetch

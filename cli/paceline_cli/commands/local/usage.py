@@ -1,0 +1,64 @@
+"""`paceline usage export`: what tenants of a local run used in a month, for whoever writes the bills."""
+
+import enum
+import re
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from paceline_cli.commands import command_app
+from paceline_cli.commands.local.keys import checked, likely
+from paceline_cli.commands.local.state import DEFAULT, State, ask
+from paceline_cli.ui.tables import as_csv, as_json, usage_rows
+from paceline_core.clock import SystemClock
+from paceline_core.errors import InvalidInput, NotFound
+from paceline_core.kube.cluster import Manifest
+from paceline_core.objects.fields import FIXES, MONTH_PATTERN
+from paceline_gateway.usage.types import before, month_of
+
+
+class Form(enum.StrEnum):
+    """How the rows are written."""
+
+    CSV = "csv"
+    JSON = "json"
+
+
+Month = Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="UTC; default: this month.")]
+Written = Annotated[Form, typer.Option("--format", help="How rows are written.")]
+OneTenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Default: all.")]
+
+app = command_app("What tenants use, month to date.")
+
+
+@app.callback()
+def group() -> None:
+    """One command so far; the callback keeps its name."""
+
+
+@app.command(help="Print what each tenant used in a month; statuses hold this month and the last.")
+def export(month: Month = "", form: Written = Form.CSV, tenant: OneTenant = "", state: State = DEFAULT) -> None:
+    """Asks the supervisor of the run in `state`."""
+    chosen = checked_month(month)
+    typer.echo(exported(ask(state, "GET", "/tenants"), chosen, form, tenant), nl=False)
+
+
+def checked_month(month: str) -> str:
+    """The month asked for, or this one; raises InvalidInput."""
+    if month and not re.fullmatch(MONTH_PATTERN, month):
+        raise InvalidInput("--month", f"{month!r} is no month ({FIXES[MONTH_PATTERN]})")
+    return month or month_of(SystemClock().utc())
+
+
+def exported(tenants: Iterable[Manifest], month: str, form: Form, tenant: str) -> str:
+    """The rows as text; raises NotFound for a tenant that is not there, and for a month that nobody kept."""
+    rows, this = usage_rows(tenants, month), month_of(SystemClock().utc())
+    if month not in {this, before(this)} and not any(row["written"] for row in rows):
+        raise NotFound(f"nothing is kept of {month}; statuses hold this month and the last, {this} and {before(this)}")
+    if tenant:
+        names = [row["tenant"] for row in rows]
+        rows = [row for row in rows if row["tenant"] == checked(tenant)]
+        if not rows:
+            raise NotFound(f"there is no Tenant {tenant}{likely(tenant, names)}")
+    return as_csv(rows) if form is Form.CSV else as_json(rows)

@@ -1,0 +1,125 @@
+"""Where a bundle's pieces come from: which objects, which pods' logs and metrics. Pure, from what was listed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from paceline_cli.kube.session import proxied
+from paceline_core.kube import ObjectKey
+from paceline_core.kube.client.resource import RESOURCES
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
+from paceline_core.objects.naming import LABEL_SERVICE
+
+Manifest = Mapping[str, Any]
+
+OURS: Final = "app.kubernetes.io/part-of=paceline"
+WORKERS: Final = LABEL_SERVICE
+NAME: Final = "app.kubernetes.io/name"
+ADMIN_PORTS: Final = {
+    "paceline-operator": 8070,
+    "paceline-autoscaler": 8090,
+    "paceline-gateway": 8081,
+    "paceline-worker": 8001,
+}
+PODS: Final = 100
+LOG_LINES: Final = 2000
+_ABOUT: Final = frozenset({INFERENCE_SERVICE, INFERENCE_ROUTE, TENANT, "Deployment", "ReplicaSet", "Pod"})
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Objects of a kind; an empty namespace is all of them."""
+
+    kind: str
+    namespace: str
+    selector: str = ""
+
+    @property
+    def path(self) -> str:
+        """Where they lie in the bundle."""
+        return f"objects/{self.namespace or 'all'}/{self.kind}{'' if self.selector != OURS else '-paceline'}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A text to be had with one GET."""
+
+    path: str
+    url: str
+    params: tuple[tuple[str, str], ...] = ()
+
+
+def listings(namespaces: Sequence[str], system: str) -> Iterator[Listing]:
+    """Everything of ours, and Events; never Secrets or ConfigMaps."""
+    yield Listing(ACCELERATOR_PROFILE, "")
+    yield Listing(TENANT, system)
+    for namespace in namespaces:
+        yield Listing(INFERENCE_SERVICE, namespace)
+        yield Listing(INFERENCE_ROUTE, namespace)
+        for kind in ("Deployment", "Pod", "Service", "EndpointSlice", "PodDisruptionBudget"):
+            yield Listing(kind, namespace, WORKERS)
+    for kind in ("Deployment", "Pod", "Service", "PodDisruptionBudget", "NetworkPolicy", "Lease"):
+        yield Listing(kind, system, OURS)
+    yield from (Listing("Event", namespace) for namespace in dict.fromkeys((*namespaces, system)))
+
+
+def versions() -> Iterator[Reading]:
+    """Which Kubernetes, and which versions of our kinds it serves."""
+    yield Reading("versions/kubernetes.json", "/version")
+    yield Reading("versions/paceline.dev.json", "/apis/paceline.dev")
+
+
+def readings(pods: Sequence[Manifest], services: Sequence[Manifest]) -> Iterator[Reading]:
+    """Metrics and logs of pods: of our parts, and of workers that run our own engine."""
+    foreign = {_place(service) for service in services if _is_foreign(service)}
+    for pod in pods[:PODS]:
+        key, labels = _place(pod), pod["metadata"].get("labels") or {}
+        if (key.namespace, labels.get(LABEL_SERVICE)) in {(place.namespace, place.name) for place in foreign}:
+            continue
+        yield from _metrics(key, labels)
+        yield from _logs(key, pod)
+
+
+def left_out(pods: Sequence[Manifest], services: Sequence[Manifest]) -> Iterator[tuple[str, str]]:
+    """(path, reason) of what is not even asked for."""
+    foreign = {_place(service) for service in services if _is_foreign(service)}
+    for place in sorted(foreign):
+        yield f"logs/{place}", "a foreign runtime's log and metrics may hold prompts"
+    for pod in pods[PODS:]:
+        yield f"logs/{_place(pod)}", f"only the first {PODS} pods are read"
+
+
+def concerned(event: Manifest, system: str, services: Sequence[Manifest]) -> bool:
+    """Whether an Event speaks of us: of a service, of what is named after it, or of paceline's own parts."""
+    about = event.get("involvedObject") or {}
+    if about.get("kind") not in _ABOUT:
+        return False
+    if about.get("namespace", event["metadata"].get("namespace")) == system:
+        return True
+    return any(str(about.get("name", "")).startswith(service["metadata"]["name"]) for service in services)
+
+
+def _metrics(key: ObjectKey, labels: Mapping[str, str]) -> Iterator[Reading]:
+    if port := ADMIN_PORTS.get(labels.get(NAME, "")):
+        yield Reading(f"metrics/{key}.txt", proxied(key, port, "/metrics"))
+
+
+def _logs(key: ObjectKey, pod: Manifest) -> Iterator[Reading]:
+    restarted = {
+        status["name"] for status in (pod.get("status") or {}).get("containerStatuses") or () if status["restartCount"]
+    }
+    for container in (pod.get("spec") or {}).get("containers") or ():
+        name = container["name"]
+        asked = (("container", name), ("tailLines", str(LOG_LINES)), ("timestamps", "false"))
+        url = RESOURCES["Pod"].path(key, "log")
+        yield Reading(f"logs/{key}/{name}.log", url, asked)
+        if name in restarted:
+            yield Reading(f"logs/{key}/{name}.previous.log", url, (*asked, ("previous", "true")))
+
+
+def _is_foreign(service: Manifest) -> bool:
+    return str(((service.get("spec") or {}).get("runtime") or {}).get("name", "paceline")) != "paceline"
+
+
+def _place(manifest: Manifest) -> ObjectKey:
+    return ObjectKey(manifest["metadata"].get("namespace") or "", manifest["metadata"]["name"])

@@ -1,0 +1,121 @@
+"""Everything that a status says about one service, as lines; pure, from the object alone.
+
+The autoscaler's decisions and a service's Events as lines, oldest first.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from paceline_cli.ui.rows import age, row
+from paceline_cli.ui.screen import legend, table
+from paceline_core.clock import rfc3339
+from paceline_core.objects import InferenceService, read
+from paceline_core.objects.naming import ANNOTATION_PAUSE_REASON, ANNOTATION_PAUSE_UNTIL
+from paceline_core.objects.status import ServiceStatus
+from paceline_core.units import counted
+
+
+def told(entry: Mapping[str, Any]) -> Iterator[str]:
+    """One decision: when, which way, why in one sentence; below it what bound it and what was rejected."""
+    decision = entry["decision"]
+    moment = rfc3339(datetime.fromtimestamp(entry["observation"]["now"], UTC))
+    yield f"{moment}  {decision['direction']:<4}  {decision['reason']}: {decision['sentence']}"
+    if decision["limit"] != "none":
+        yield f"    bound by {decision['limit']}"
+    if decision["gaps"]:
+        yield f"    missing: {', '.join(decision['gaps'])}"
+    yield from (f"    not {rejected}" for rejected in decision["rejected"])
+    if entry["held"]:
+        yield f"    before it, {counted(entry['held'], 'pass', 'passes')} decided the same as the one above"
+
+
+def last(scaling: Mapping[str, Any]) -> Iterator[str]:
+    """What `status.scaling` keeps: the last decision alone."""
+    if scaling.get("decision"):
+        bound = "" if scaling.get("limit", "none") in ("", "none") else f" (bound by {scaling['limit']})"
+        yield f"{scaling.get('time', '')}  {scaling.get('reason', '')}: {scaling['decision']}{bound}".strip()
+
+
+def event_line(event: Mapping[str, Any]) -> str:
+    """`2026-01-31T12:00:00Z  Scaled: 1 -> 2 ...`, and how often it was said."""
+    count = event.get("count") or (event.get("series") or {}).get("count") or 1
+    often = f" (x{count})" if count > 1 else ""
+    return f"{event_time(event)}  {event.get('reason', '')}: {event.get('message', '')}{often}"
+
+
+def event_time(event: Mapping[str, Any]) -> str:
+    """When it was said last, by whichever of its fields the writer used."""
+    series = event.get("series") or {}
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    return next((str(time) for time in times if time), event["metadata"].get("creationTimestamp") or "")
+
+
+_NOTHING = "no status yet: is paceline's operator running, and does it watch this namespace?"
+
+
+def detail(document: Mapping[str, Any], now: datetime) -> Iterator[str]:
+    """What it serves and how, its last decision, then conditions, pools and targets as tables."""
+    service = read(InferenceService, document)
+    shown = row(document)
+    emulated = " (emulated)" if shown.emulated else ""
+    source = service.status.workload.model or service.spec.model.source
+    yield f"{shown.name}  {shown.model}  {source}{emulated}"
+    yield from _facts(document, service.status, shown.replicas)
+    for block in (_conditions(service.status, now), _pools(service.status), _targets(document)):
+        lines = list(block)
+        if len(lines) > 1:
+            yield ""
+            yield from lines
+    if explained := legend([shown]):
+        yield explained
+    if not service.status.conditions:
+        yield _NOTHING
+
+
+def _facts(document: Mapping[str, Any], status: ServiceStatus, replicas: str) -> Iterator[str]:
+    scaling, work = status.scaling, status.workload
+    decision = f"{scaling.reason}: {scaling.decision}" if scaling.decision else ""
+    facts = {
+        "replicas": replicas,
+        "revision": f"{work.revision}, canary {work.canary}" if work.canary else work.revision,
+        "endpoint": work.endpoint,
+        "promise": scaling.promise,
+        "decision": f"{decision} ({scaling.time})" if decision and scaling.time else decision,
+        "cost": f"${status.cost.per_hour}/h" if status.cost.per_hour else "",
+        "paused": _paused(document["metadata"].get("annotations") or {}),
+    }
+    yield from (f"  {name:<10}{value}" for name, value in facts.items() if value)
+
+
+def _paused(annotations: Mapping[str, str]) -> str:
+    """The wish; whether it is in force is the condition Paused."""
+    until, reason = annotations.get(ANNOTATION_PAUSE_UNTIL, ""), annotations.get(ANNOTATION_PAUSE_REASON, "")
+    return f"until {until}: {reason}" if until and reason else f"until {until}" if until else ""
+
+
+def _conditions(status: ServiceStatus, now: datetime) -> Iterator[str]:
+    rows = [(c.type, c.status, c.reason, age(c.last_transition_time, now), c.message) for c in status.conditions]
+    return table(("CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"), rows)
+
+
+def _pools(status: ServiceStatus) -> Iterator[str]:
+    desired = {pool.name: str(pool.desired) for pool in status.scaling.pools}
+    rows = [
+        (pool.name, str(pool.ready), str(pool.starting), str(pool.draining), desired.get(pool.name, ""))
+        for pool in status.workload.pools
+    ]
+    return table(("POOL", "READY", "STARTING", "DRAINING", "DESIRED"), rows)
+
+
+def _targets(document: Mapping[str, Any]) -> Iterator[str]:
+    rows = [
+        (
+            promise.name,
+            promise.observed or "no data",
+            promise.target,
+            "" if promise.burn is None else f"{promise.burn:.1f}",
+        )
+        for promise in row(document).promises
+    ]
+    return table(("PROMISE", "OBSERVED", "PROMISED", "BURN"), rows)

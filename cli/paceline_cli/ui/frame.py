@@ -1,0 +1,210 @@
+"""From what gateways told, then and now, to one picture of all: rates, quantiles over the time between, sums. Pure.
+
+A gateway that was not there then has no rates yet; what has begun anew since counts from zero. Gateways that count
+tenants' limits in one place each know a little less than all, so of several the highest use is told.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from math import inf, isnan
+from typing import Final
+
+from paceline_autoscaler.metrics_source.scraper import bucket_quantile
+from paceline_cli.ui.gateway_poll import GatewaySnapshot, Reading, UnreachableGateway
+from paceline_cli.ui.top_rows import ClassRow, Frame, TenantRow, Time, Use, WorkerRow
+from paceline_gateway.admin.views import Amount, ClassView, HistogramView, WorkerView
+from paceline_gateway.routing.worker import PLACES
+
+OFTEN: Final = 0.95
+"""The quantile that is told where none is promised."""
+
+
+def frame(reading: Reading, before: Mapping[str, GatewaySnapshot]) -> Frame:
+    """A picture of now; `before` has each gateway's earlier look."""
+    looks = [each for each in reading if isinstance(each, GatewaySnapshot)]
+    pairs = [(each, before.get(each.gateway, each)) for each in looks]
+    pages = [page for each in looks for page in (each.services, each.queues, each.workers, each.tenants)]
+    return Frame(
+        time=max((each.services.time for each in looks), default=""),
+        window_s=max((now.at - then.at for now, then in pairs), default=0.0),
+        gateways=tuple(each.gateway for each in looks),
+        silent=tuple(each for each in reading if isinstance(each, UnreachableGateway)),
+        cut=any(page.truncated for page in pages),
+        classes=tuple(_classes(pairs)),
+        tenants=tuple(sorted(_tenants(looks), key=lambda row: (-row.tightest, -row.open, row.tenant))),
+        workers=tuple(_workers(pairs)),
+    )
+
+
+Pair = tuple[GatewaySnapshot, GatewaySnapshot]
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """One class at one gateway, now and then, `seconds` apart."""
+
+    service: str
+    now: ClassView
+    then: ClassView | None
+    seconds: float
+    held: int
+    eldest_s: float
+    wait_s: float | None
+
+    def rate(self, name: str) -> float:
+        """Of a count that only grows."""
+        then = 0 if self.then is None else getattr(self.then, name)
+        return _per_second(getattr(self.now, name) - then, self.seconds)
+
+    @property
+    def tokens(self) -> float:
+        """Output tokens a second, those of answers under way too; one that is cut takes its own back."""
+        then = 0 if self.then is None else self.then.output_tokens + self.then.streaming_tokens
+        return max(_per_second(self.now.output_tokens + self.now.streaming_tokens - then, self.seconds), 0.0)
+
+    def times(self, name: str) -> HistogramView:
+        """What was observed between."""
+        now: HistogramView = getattr(self.now, name)
+        then: HistogramView | None = None if self.then is None else getattr(self.then, name)
+        if then is None or then.bounds != now.bounds:
+            return now
+        return HistogramView(
+            bounds=now.bounds, counts=tuple(a - b for a, b in zip(now.counts, then.counts, strict=True))
+        )
+
+
+def _classes(pairs: Iterable[Pair]) -> Iterable[ClassRow]:
+    """Classes that were ever asked for, or have promises."""
+    found = sorted(
+        (each for pair in pairs for each in _of(pair)), key=lambda each: (each.service, PLACES[each.now.name])
+    )
+    for _, group in groupby(found, key=lambda each: (each.service, each.now.name)):
+        parts = list(group)
+        if any(part.now.arrivals or part.now.promises for part in parts):
+            yield _class_row(parts)
+
+
+def _of(pair: Pair) -> Iterable[_Class]:
+    now, then = pair
+    earlier = {(each.service, cls.name): cls for each in then.services.services for cls in each.classes}
+    lines = {(queue.service, line.name): line for queue in now.queues.queues for line in queue.lines}
+    for service in now.services.services:
+        for cls in service.classes:
+            before, line = earlier.get((service.service, cls.name)), lines.get((service.service, cls.name))
+            if before is not None and before.arrivals > cls.arrivals:
+                before = None
+            yield _Class(
+                service.service,
+                cls,
+                before,
+                now.at - then.at,
+                service.held,
+                0.0 if line is None else line.eldest_s,
+                None if line is None else line.wait_s,
+            )
+
+
+def _class_row(parts: Sequence[_Class]) -> ClassRow:
+    first = parts[0]
+    waits = [part.wait_s for part in parts if part.wait_s is not None]
+    return ClassRow(
+        service=first.service,
+        name=first.now.name,
+        requests=sum(part.rate("arrivals") for part in parts),
+        tokens=sum(part.tokens for part in parts),
+        in_flight=sum(part.now.in_flight for part in parts),
+        queued=sum(part.now.queued for part in parts),
+        held=sum(part.held for part in parts),
+        eldest_s=max(part.eldest_s for part in parts),
+        wait_s=max(waits, default=None),
+        ttft=_time("ttft", parts),
+        tpot=_time("tpot", parts),
+    )
+
+
+def _time(name: str, parts: Sequence[_Class]) -> Time:
+    """The strictest promise on it, of the highest quantile."""
+    promises = [each for each in parts[0].now.promises if each.metric == name]
+    promise = max(promises, key=lambda each: each.quantile, default=None)
+    wanted = OFTEN if promise is None else promise.quantile
+    observed = quantile(wanted, [part.times(name) for part in parts])
+    return Time(wanted, observed, None if promise is None else promise.seconds)
+
+
+def quantile(wanted: float, histograms: Iterable[HistogramView]) -> float | None:
+    """Read from histograms together as Prometheus would, in seconds; None without observations."""
+    counts: dict[float, int] = {}
+    for each in histograms:
+        for bound, count in zip((*each.bounds, inf), each.counts, strict=True):
+            counts[bound] = counts.get(bound, 0) + count
+    edges = sorted(counts)
+    found = bucket_quantile(wanted, list(zip(edges, accumulate(counts[edge] for edge in edges), strict=True)))
+    return None if isnan(found) else found
+
+
+def _tenants(looks: Iterable[GatewaySnapshot]) -> Iterable[TenantRow]:
+    found = sorted((view for each in looks for view in each.tenants.tenants), key=lambda view: view.tenant)
+    for name, group in groupby(found, key=lambda view: view.tenant):
+        views = list(group)
+        most = max(views, key=lambda view: (view.month.input_tokens + view.month.output_tokens, view.month.dollars))
+        month = most.month
+        yield TenantRow(
+            tenant=name,
+            open=sum(view.open for view in views),
+            queued=sum(view.queued for view in views),
+            requests=_use(view.requests for view in views),
+            input_tokens=_use(view.input_tokens for view in views),
+            output_tokens=_use(view.output_tokens for view in views),
+            concurrency=_use(view.concurrency for view in views),
+            month_tokens=Use(month.input_tokens + month.output_tokens, month.tokens_limit),
+            month_dollars=Use(float(month.dollars), _float(month.dollars_limit)),
+        )
+
+
+def _float(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
+def _use(amounts: Iterable[Amount]) -> Use:
+    """The highest use that a gateway knows of."""
+    uses = [Use(each.used, each.limit) for each in amounts]
+    return max(uses, key=lambda use: use.share)
+
+
+def _workers(pairs: Iterable[Pair]) -> Iterable[WorkerRow]:
+    """Each worker once; what it said last counts, and a breaker that is not closed anywhere is told."""
+    found = sorted(
+        (each for pair in pairs for each in _picks(pair)), key=lambda each: (each[0].service, each[0].worker)
+    )
+    for _, group in groupby(found, key=lambda pair: (pair[0].service, pair[0].worker)):
+        members = list(group)
+        views = [view for view, _ in members]
+        last = min(views, key=lambda view: inf if view.heard_s_ago is None else view.heard_s_ago)
+        yield WorkerRow(
+            service=last.service,
+            worker=last.worker,
+            pool=last.pool,
+            state=last.state,
+            in_flight=sum(view.in_flight for view in views),
+            slots=last.slots,
+            backlog_tokens=max(view.backlog_tokens for view in views),
+            kv=last.kv_tokens / last.kv_total if last.kv_total else 0.0,
+            circuit=max((view.circuit for view in views), key=["closed", "half_open", "open"].index),
+            picks=sum(picks for _, picks in members),
+            heard_s_ago=last.heard_s_ago,
+        )
+
+
+def _picks(pair: Pair) -> Iterable[tuple[WorkerView, float]]:
+    """One gateway's workers, each with how many requests a second went there."""
+    now, then = pair
+    seconds, earlier = now.at - then.at, {(each.service, each.worker): each.taken for each in then.workers.workers}
+    for view in now.workers.workers:
+        before = earlier.get((view.service, view.worker), 0)
+        grown = view.taken - before if before <= view.taken else view.taken
+        yield view, _per_second(grown, seconds)
+
+
+def _per_second(grown: float, seconds: float) -> float:
+    return grown / seconds if seconds > 0 else 0.0

@@ -1,0 +1,97 @@
+"""Look, wait, look again, show what happened between; for ever, or once.
+
+Rates and quantiles are over the time since the oldest look that is kept, `WINDOW_S` at most. A gateway that stops
+answering is named; only if none answers at the first look, or at all when there is one frame alone, is it a failure.
+"""
+
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Final
+
+import typer
+
+from paceline_cli.ui.frame import frame
+from paceline_cli.ui.gateway_poll import GatewaySnapshot, Reading, UnreachableGateway
+from paceline_cli.ui.outputs import TopOutput
+from paceline_cli.ui.top_rows import Frame
+from paceline_core.clock import Clock
+from paceline_core.errors import Forbidden, Unreachable
+
+WINDOW_S: Final = 30.0
+Read = Callable[[], Awaitable[Reading]]
+
+OneService = Annotated[str, typer.Option("--service", metavar="NAME", help="Name, or namespace/name; default: all.")]
+Once = Annotated[bool, typer.Option("--once", help="Show one picture and leave; for scripts.")]
+Every = Annotated[float, typer.Option("--every", min=0.2, max=60, metavar="SECONDS", help="Between two looks.")]
+EVERY_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshInterval:
+    """How often, and whether one frame is all."""
+
+    every_s: float
+    once: bool
+
+
+class History:
+    """The looks of the last `WINDOW_S` at each gateway."""
+
+    def __init__(self, window_s: float = WINDOW_S) -> None:
+        self._window_s = window_s
+        self._looks: dict[str, deque[GatewaySnapshot]] = {}
+
+    def picture(self, reading: Reading) -> Frame:
+        """Of now, against the oldest look that is kept; a gateway that is gone for long is forgotten."""
+        found = frame(reading, {name: looks[0] for name, looks in self._looks.items() if looks})
+        for each in reading:
+            if isinstance(each, GatewaySnapshot):
+                self._keep(each)
+        return found
+
+    def _keep(self, look: GatewaySnapshot) -> None:
+        kept = self._looks.setdefault(look.gateway, deque())
+        kept.append(look)
+        while len(kept) > 1 and look.at - kept[0].at >= self._window_s:
+            kept.popleft()
+        self._looks = {name: looks for name, looks in self._looks.items() if look.at - looks[-1].at <= self._window_s}
+
+
+async def show(read: Read, pace: RefreshInterval, output: TopOutput, clock: Clock) -> None:
+    """Show frames. Raises Unreachable when no gateway answers at first, or for the only frame; Forbidden when the right
+    to ask is what is missing.
+    """
+    history = History()
+    history.picture(_some(await read()))
+    while True:
+        await clock.sleep(pace.every_s)
+        reading = await read()
+        output.show(history.picture(_some(reading) if pace.once else reading))
+        if pace.once:
+            return
+
+
+def _some(reading: Reading) -> Reading:
+    """The reading, if anybody told something."""
+    if any(isinstance(each, GatewaySnapshot) for each in reading):
+        return reading
+    if refused := next(
+        (each.reason for each in reading if isinstance(each, UnreachableGateway) and each.forbidden), None
+    ):
+        raise Forbidden(HTTPStatus.FORBIDDEN, "Forbidden", refused)
+    reasons = [f"{each.gateway}: {each.reason}" for each in reading if isinstance(each, UnreachableGateway)]
+    raise Unreachable(f"no gateway answers ({'; '.join(reasons) or 'there is none'})")
+
+
+@contextlib.contextmanager
+def until_interrupted(output: TopOutput) -> Iterator[None]:
+    """For the block; Ctrl-C is how it ends well."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        output.close()

@@ -1,0 +1,1 @@
+"""The admin ports of every process: bounded requests, allowed hosts."""

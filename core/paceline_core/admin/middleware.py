@@ -1,0 +1,148 @@
+"""How much body an admin port takes: LIMIT bytes, and what is beyond them never reaches the application.
+
+Frameworks collect a body before they look at who sends it, so an endless one from a client without any right would
+fill the memory of the process whose port it is. A body that is announced longer is refused by its head; of one that
+is not announced the application hears that its client has left, and the client is told why.
+
+By which names an admin port may be called: none that a stranger's name server could point at it.
+
+A page in a browser can name any host, and have that name resolve to 127.0.0.1 or a pod (DNS rebinding); the browser
+then lets it read what the port answers. So a Host must be an address, `localhost`, a name without a dot, a name of a
+Service inside the cluster (`.svc`, `.svc.cluster.local`), or one of PACELINE_ADMIN_HOSTS (separated by commas).
+Browsers always send a Host; a request without one is a probe's.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from ipaddress import ip_address
+from typing import Any
+
+from paceline_core.errors import Code, RequestError, error_response
+
+VARIABLE = "PACELINE_ADMIN_HOSTS"
+_INSIDE = (".svc", ".svc.cluster.local", ".localhost")
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Scope]]
+Send = Callable[[Scope], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def named(environment: Mapping[str, str]) -> frozenset[str]:
+    """Further names that the environment allows."""
+    return frozenset(name.strip().lower() for name in environment.get(VARIABLE, "").split(",") if name.strip())
+
+
+def host_name(host: bytes) -> str:
+    """The name or address in a Host header, without its port, in lower case."""
+    text = host.decode("latin-1").lower()
+    return text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
+
+
+def is_own(host: bytes, further: frozenset[str] = frozenset()) -> bool:
+    """Whether a Host header is one by which an admin port is called."""
+    name = host_name(host).removesuffix(".")
+    if "." not in name and ":" not in name:
+        return True
+    return name in further or name.endswith(_INSIDE) or _is_address(name)
+
+
+class AllowedHostsMiddleware:
+    """An ASGI application behind that check."""
+
+    def __init__(self, app: App, further: frozenset[str] | None = None) -> None:
+        self._app = app
+        self._further = named(os.environ) if further is None else further
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        hosts = [value for name, value in scope.get("headers", ()) if name == b"host"]
+        if all(is_own(host, self._further) for host in hosts):
+            await self._app(scope, receive, send)
+            return
+        name = hosts[0].decode("latin-1")[:128]
+        words = f"This port is not called {name}; use its address, or add the name to {VARIABLE}."
+        spoken = error_response(RequestError(Code.INVALID_REQUEST, words, param="host"))
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(spoken.body))]
+        await send({"type": "http.response.start", "status": spoken.status, "headers": headers})
+        await send({"type": "http.response.body", "body": spoken.body})
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+LIMIT = 1 << 20
+LINGER_S = 1.0
+DROPPED_BODIES = 16
+"""Bodies' worth that a refused client may still send."""
+
+
+class BodyLimitMiddleware:
+    """An ASGI application behind that bound."""
+
+    def __init__(self, app: App, limit: int = LIMIT) -> None:
+        self._app = app
+        self._limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        announced = dict(scope.get("headers", ())).get(b"content-length", b"")
+        if announced.isdigit() and int(announced) > self._limit:
+            await self._refuse(receive, send)
+            return
+        body = _Counted(receive, self._limit)
+        answered = False
+
+        async def told(event: Scope) -> None:
+            nonlocal answered
+            if not body.over:
+                answered = True
+                await send(event)
+
+        await self._app(scope, body.receive, told)
+        if body.over and not answered:
+            await self._refuse(receive, send)
+
+    async def _refuse(self, receive: Receive, send: Send) -> None:
+        """Answer, and read on for a moment: a close at once would reset the connection and take the answer with it."""
+        words = f"The body is over the limit of {self._limit} bytes."
+        spoken = error_response(RequestError(Code.REQUEST_TOO_LARGE, words))
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(spoken.body))]
+        headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": spoken.status, "headers": headers})
+        await send({"type": "http.response.body", "body": spoken.body, "more_body": True})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                await _drop(receive, DROPPED_BODIES * self._limit)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _drop(receive: Receive, most: int) -> None:
+    """Read a body's rest up to so many bytes."""
+    while most > 0:
+        event = await receive()
+        most -= len(event.get("body", b""))
+        if not event.get("more_body", False):
+            return
+
+
+class _Counted:
+    """A body as far as an application receives it; `over`: the body was too long."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive = receive
+        self._left = limit
+        self.over = False
+
+    async def receive(self) -> Scope:
+        """The next event, a client's leaving in the place of what is too long."""
+        event = await self._receive()
+        self._left -= len(event.get("body", b""))
+        self.over = self.over or self._left < 0
+        return {"type": "http.disconnect"} if self.over else event

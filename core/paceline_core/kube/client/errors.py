@@ -1,0 +1,100 @@
+"""From an API server's answer to the error tree: the one place that reads statuses.
+
+The server's own words stay whole, since they name what a person must mend: the manager that holds a field, the verb and
+resource of a missing right, the field that is invalid.
+
+Logs at most one line a second for each cause, and says how many were left out.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from paceline_core.clock import Clock
+from paceline_core.errors import ApiError, Conflict, Forbidden, NotFound, PacelineError, Unauthorized, Unreachable
+
+WORDS_LIMIT: Final = 2000
+RETRY_LIMIT_S: Final = 300.0
+
+
+def api_error(status: int, body: bytes, headers: Mapping[str, str], request: str) -> PacelineError:
+    """The error for an answer of 300 or more; `request` is `PATCH /path` and leads when the server says nothing."""
+    said = _status_object(body)
+    message = str(said.get("message") or "") or f"{request}: {status} {_text(body)}".rstrip()
+    reason = str(said.get("reason") or "")
+    if status == 404:
+        return NotFound(message)
+    if status == 409 or _other_uid(said):
+        return Conflict(message)
+    if status == 403:
+        return Forbidden(status, reason or "Forbidden", message)
+    if status == 401:
+        return Unauthorized(f"the API server does not accept our credentials: {message}")
+    if 400 <= status < 500:
+        return ApiError(status, reason, message, retry_after(said, headers))
+    return Unreachable(f"the API server answered {status}: {message}")
+
+
+def error_event(item: Mapping[str, Any]) -> PacelineError:
+    """The error that an ERROR event of a watch carries: a Status object."""
+    code = item.get("code")
+    return api_error(code if isinstance(code, int) else 500, orjson.dumps(item), {}, "watch")
+
+
+def retry_after(said: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait, from the header or the Status object's details; None when neither says a number."""
+    details = said.get("details")
+    for value in (headers.get("Retry-After"), details.get("retryAfterSeconds") if isinstance(details, dict) else None):
+        try:
+            return min(max(float(value), 0.0), RETRY_LIMIT_S)  # type: ignore[arg-type]  # None and dates raise
+        except (TypeError, ValueError):
+            continue
+    return None
+
+
+def _other_uid(said: Mapping[str, Any]) -> bool:
+    """An apply guarded by a uid met a newer object of that name: the server calls it an invalid change of the uid."""
+    details = said.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    return said.get("code") == 422 and any(cause.get("field") == "metadata.uid" for cause in causes or ())
+
+
+def _status_object(body: bytes) -> Mapping[str, Any]:
+    try:
+        said = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return said if isinstance(said, dict) and said.get("kind") == "Status" else {}
+
+
+def _text(body: bytes) -> str:
+    return " ".join(body[:WORDS_LIMIT].decode(errors="replace").split())[:200]
+
+
+GAP_S: Final = 1.0
+CAUSES: Final = 64
+
+
+class LogLimiter:
+    """`admit(cause)` answers how many lines of this cause were left out before this one, or None: leave this out too.
+
+    Causes come from a closed set in the code; over `CAUSES` of them the oldest is forgotten.
+    """
+
+    def __init__(self, clock: Clock, gap_s: float = GAP_S) -> None:
+        self._clock = clock
+        self._gap_s = gap_s
+        self._seen: dict[str, tuple[float, int]] = {}
+
+    def admit(self, cause: str) -> int | None:
+        """Whether a line may be written now."""
+        now = self._clock.monotonic()
+        last, left_out = self._seen.get(cause, (-self._gap_s, 0))
+        if now - last < self._gap_s:
+            self._seen[cause] = (last, left_out + 1)
+            return None
+        self._seen[cause] = (now, 0)
+        if len(self._seen) > CAUSES:
+            self._seen.pop(next(iter(self._seen)))
+        return left_out

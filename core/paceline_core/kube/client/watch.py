@@ -1,0 +1,249 @@
+"""A watch that never ends: list, follow, and after every fault list again.
+
+One round lists every namespace, yields one Listed of everything, then follows one stream for each namespace from its
+list's version. A stream that the server ends cleanly (every five minutes), or that is silent for long, goes on from the
+last version seen, over a new request: a server that is gone shows there. Any fault ends the whole round: Lost once,
+back-off, next round. An expired version (410, as a status or as an ERROR event) means only a new round, unless it comes
+twice in a row. Nothing is remembered from round to round, so nothing can drift.
+Invariant: between two Lost there is a Listed. Hole: with several namespaces the fault of one lists all of them again.
+
+When a watch last heard from the API server: what liveness is judged by.
+
+A refusal (401, 403) is an answer too: it ages what is known, and a new process would be refused as well. So `age` goes
+on through refusals, and `silence`, by which a process is restarted, does not.
+
+Lines out of chunks, each byte copied once: the body of a watch as it comes from the network.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from paceline_core.clock import Clock, SystemClock
+from paceline_core.errors import ApiError, Forbidden, PacelineError, Unauthorized, Unreachable
+from paceline_core.kube.client.client import KubeClient, unchanged
+from paceline_core.kube.client.errors import error_event
+from paceline_core.kube.client.resource import Resource
+from paceline_core.kube.cluster import Deleted, Listed, Manifest, Upserted, WatchEvent, WatchLost
+from paceline_core.process import cancel
+from paceline_core.telemetry import get_logger
+
+
+class WatchLiveness:
+    """Stamped on every byte of a watch, bookmarks and the heads of answers included: each `ClientTimeouts.silence` at
+    least."""
+
+    def __init__(self, name: str, clock: Clock | None = None) -> None:
+        self.name = name
+        self._clock = clock or SystemClock()
+        self._last = self._answered = self._clock.monotonic()
+
+    def stamp(self) -> None:
+        """A byte came."""
+        self._last = self._answered = self._clock.monotonic()
+
+    def refused(self) -> None:
+        """The API server answered that the watch is not allowed."""
+        self._answered = self._clock.monotonic()
+
+    def age(self, now: float) -> float:
+        """Seconds since the last byte; before the first one, since it was made."""
+        return now - self._last
+
+    def silence(self, now: float) -> float:
+        """Seconds since the last byte or refusal."""
+        return now - self._answered
+
+
+def oldest(pulses: Iterable[WatchLiveness], now: float) -> tuple[str, float]:
+    """The watch that was silent longest, and for how long; `("", 0)` without any."""
+    ages = [(pulse.age(now), pulse.name) for pulse in pulses]
+    age, name = max(ages, default=(0.0, ""))
+    return name, age
+
+
+LINE_LIMIT: Final = 32 << 20
+
+
+class LineBuffer:
+    """`feed` chunks, get whole lines. Invariant: `held` holds at most one begun line of at most `limit` bytes."""
+
+    def __init__(self, limit: int = LINE_LIMIT) -> None:
+        self._limit = limit
+        self._held: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that this chunk ends, without their ends and without empty ones. Raises Unreachable over limit."""
+        *ended, rest = chunk.split(b"\n")
+        if ended and self._held:
+            self._check(len(ended[0]))
+            ended[0] = b"".join((*self._held, ended[0]))
+            self._held, self._size = [], 0
+        if rest:
+            self._check(len(rest))
+            self._held.append(rest)
+            self._size += len(rest)
+        return [line for line in ended if line]
+
+    @property
+    def begun(self) -> bool:
+        """Whether a line was begun and not ended."""
+        return bool(self._held)
+
+    def _check(self, more: int) -> None:
+        if self._size + more > self._limit:
+            raise Unreachable(f"the API server sent a line of more than {self._limit >> 20} MiB; it is not read")
+
+
+Events = AsyncGenerator[WatchEvent[Manifest], None]
+BACKOFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+STEADY_S: Final = 30.0
+SHORT_S: Final = 1.0
+QUEUE: Final = 1000
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """What is watched, in all namespaces when none is named; `trim` shortens the objects of its lists."""
+
+    resource: Resource
+    namespaces: tuple[str, ...] = ()
+    selector: str = ""
+    trim: Callable[[Manifest], Manifest] = unchanged
+
+
+async def watch_all(api: KubeClient, watched: WatchOptions, pulse: WatchLiveness | None = None) -> Events:
+    """Listed, then Changed and Gone; Lost once for each outage. Ends only when its reader closes it."""
+    resource, failures, lost = watched.resource, 0, False
+    pulse = pulse or WatchLiveness(resource.kind, api.clock)
+    while True:
+        listed: float | None = None
+        fault: PacelineError = Unreachable("the watch ended")
+        try:
+            async with aclosing(_round(api, watched, pulse)) as events:
+                async for event in events:
+                    if isinstance(event, Listed):
+                        listed, lost = api.clock.monotonic(), _back(api, resource, lost)
+                    yield event
+        except PacelineError as error:
+            fault = error
+        if isinstance(fault, Forbidden | Unauthorized):
+            pulse.refused()
+        if listed is not None and api.clock.monotonic() - listed >= STEADY_S:
+            failures = 0
+        if not (_expired(fault) and failures == 0):
+            if not lost:
+                lost = _gone_wrong(api, resource, fault)
+                yield WatchLost(str(fault))
+            await api.clock.sleep(_pause(failures, fault, api.jitter()))
+        failures += 1
+
+
+async def _round(api: KubeClient, watched: WatchOptions, pulse: WatchLiveness) -> Events:
+    resource, namespaces, selector = watched.resource, watched.namespaces or ("",), watched.selector
+    found = [await api.snapshot(resource, name, selector=selector, trim=watched.trim) for name in namespaces]
+    pulse.stamp()
+    yield Listed(tuple(item for snapshot in found for item in snapshot.items))
+    versions = [snapshot.version for snapshot in found]
+    del found  # a list of thousands must not live as long as the watch
+    streams = [
+        _follow(api, resource.collection(namespace), selector, version, pulse)
+        for namespace, version in zip(namespaces, versions, strict=True)
+    ]
+    async with aclosing(streams[0] if len(streams) == 1 else _merged(streams)) as events:
+        async for event in events:
+            yield event
+
+
+async def _follow(api: KubeClient, path: str, selector: str, version: str, pulse: WatchLiveness) -> Events:
+    params = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": f"{api.limits.watch:.0f}"}
+    if selector:
+        params["labelSelector"] = selector
+    while True:
+        began, brought, lines = api.clock.monotonic(), False, LineBuffer()
+        async with api.stream(path, {**params, "resourceVersion": version}) as chunks:
+            pulse.stamp()
+            async for chunk in chunks:
+                pulse.stamp()
+                for line in lines.feed(chunk):
+                    brought = True
+                    event, version = _event(line, version)
+                    if event is not None:
+                        yield event
+        if lines.begun:
+            raise Unreachable("the API server cut the watch within a line")
+        if not brought and api.clock.monotonic() - began < SHORT_S:
+            raise Unreachable("the API server ended the watch at once")
+
+
+def _event(line: bytes, version: str) -> tuple[WatchEvent[Manifest] | None, str]:
+    """One line and the version after it; raises what an ERROR event says, and Unreachable for what is no event."""
+    try:
+        told = orjson.loads(line)
+        kind, item = told["type"], told["object"]
+        if kind == "ERROR":
+            raise error_event(item)
+        version = item["metadata"]["resourceVersion"]
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        raise Unreachable(f"the API server sent a line that is no event: {line[:100]!r}") from None
+    if kind in {"ADDED", "MODIFIED"}:
+        return Upserted(item), version
+    return (Deleted(item) if kind == "DELETED" else None), version
+
+
+async def _merged(streams: list[Events]) -> Events:
+    """Events of all streams as they come, until one raises."""
+    queue: asyncio.Queue[WatchEvent[Manifest] | Exception] = asyncio.Queue(QUEUE)
+    async with AsyncExitStack() as stack:
+        for stream in streams:
+            stack.push_async_callback(cancel, asyncio.create_task(_pump(stream, queue)))
+        while True:
+            event = await queue.get()
+            if isinstance(event, Exception):
+                raise event
+            yield event
+
+
+async def _pump(stream: Events, queue: "asyncio.Queue[Any]") -> None:
+    try:
+        async with aclosing(stream) as events:
+            async for event in events:
+                await queue.put(event)
+    except Exception as error:  # noqa: BLE001 - raised again by the reader of the queue
+        await queue.put(error)
+
+
+def _expired(fault: PacelineError) -> bool:
+    return isinstance(fault, ApiError) and fault.status == 410
+
+
+def backoff_s(failures: int, jitter: float) -> float:
+    """Half to the whole of the step after so many failures before this one; `jitter` is between 0 and 1."""
+    return BACKOFF_S[min(failures, len(BACKOFF_S) - 1)] * (1 + jitter) / 2
+
+
+def _pause(failures: int, fault: PacelineError, jitter: float) -> float:
+    """A step's back-off, so that many watches do not come back together; never less than asked for."""
+    step = backoff_s(failures, jitter)
+    asked = fault.retry_after if isinstance(fault, ApiError) else None
+    return max(step, asked or 0.0)
+
+
+def _gone_wrong(api: KubeClient, resource: Resource, fault: PacelineError) -> bool:
+    left_out = api.sparse.admit("lost")
+    if left_out is not None:
+        fields = {"kind": resource.kind, "reason": str(fault), "left_out": left_out}
+        _log.warning("a watch is lost; what it told ages until it is back", extra=fields)
+    return True
+
+
+def _back(api: KubeClient, resource: Resource, lost: bool) -> bool:
+    if lost and (left_out := api.sparse.admit("back")) is not None:
+        _log.info("a watch is back", extra={"kind": resource.kind, "left_out": left_out})
+    return False

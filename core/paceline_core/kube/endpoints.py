@@ -1,0 +1,225 @@
+"""Workers of every service from a watch of EndpointSlices or of Pods: pure, one entry for each object that tells.
+
+A service's workers are spread over several slices, and for a moment a worker stands in two, or once for each address
+family: by name, the ready one wins, then the first address. `take` turns one event of the watch into what it changes.
+
+Pool and track of a worker from its pod's name: all that an EndpointSlice tells of a pod.
+
+A Deployment's pods are called `<service>-<pool>[-canary]-<hash>-<5 characters>`, but what stands before the five is cut
+to 58 characters (names.SimpleNameGenerator), into the hash or into `-canary`. A pool is never cut: service and pool
+have at most 40 and 15 characters. The hash has no vowels, so `-ca` begins `-canary` and nothing else.
+Hole: of the longest names (56 characters before the hash) one character is left; when it is a `c` the name does not
+tell a canary from a hash that begins with `c`, and stable is answered.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from paceline_core.kube.cluster import (
+    Deleted,
+    Endpoint,
+    Listed,
+    Manifest,
+    ObjectKey,
+    ServiceEndpoints,
+    Upserted,
+    WatchEvent,
+    WatchLost,
+)
+from paceline_core.launch.spec import termination_reason
+from paceline_core.objects.naming import CANARY, LABEL_POOL, LABEL_REVISION, LABEL_SERVICE, LABEL_TRACK, STABLE
+
+_POOL: Final = re.compile(r"[a-z][a-z0-9]{0,14}(?=-)")
+_RANDOM: Final = 5
+
+
+def pool_and_track(service: str, pod: str) -> tuple[str, str]:
+    """The pool and the track; an empty pool for a pod that no pool of this service made."""
+    if not pod.startswith(f"{service}-"):
+        return "", STABLE
+    rest = pod[len(service) + 1 : -_RANDOM]
+    found = _POOL.match(rest)
+    if found is None:
+        return "", STABLE
+    return found[0], CANARY if rest[found.end() :].startswith("-ca") else STABLE
+
+
+PORT_NAME: Final = "http"
+PORT: Final = 8000
+WORDS_LIMIT: Final = 300
+"""Characters of what is told of an end."""
+Workers = tuple[Endpoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointEntry:
+    """What one object tells: some workers of one service, and those of them that ended for good."""
+
+    service: ObjectKey
+    name: str
+    workers: Workers
+    failed: Workers = ()
+
+
+class EndpointTracker:
+    """The last word of each object; `read` is `read_slice` or `read_pod`."""
+
+    def __init__(self, read: Callable[[Manifest], EndpointEntry | None]) -> None:
+        self._read = read
+        self._entries: dict[ObjectKey, dict[str, EndpointEntry]] = {}
+        self._told: dict[ObjectKey, ServiceEndpoints] = {}
+
+    def take(self, event: WatchEvent[Manifest]) -> Iterator[WatchEvent[ServiceEndpoints]]:
+        """The events that readers of endpoints see for one event of the watch; none when nothing changes for them."""
+        match event:
+            case Listed(items):
+                yield self._list(items)
+            case Upserted(item):
+                yield from self._change(item, gone=False)
+            case Deleted(item):
+                yield from self._change(item, gone=True)
+            case WatchLost():
+                yield event
+
+    def _list(self, items: tuple[Manifest, ...]) -> Listed[ServiceEndpoints]:
+        self._entries = {}
+        for entry in filter(None, map(self._read, items)):
+            self._entries.setdefault(entry.service, {})[entry.name] = entry
+        self._told = {service: self._made(service) for service in self._entries}
+        return Listed(tuple(self._told.values()))
+
+    def _change(self, item: Manifest, *, gone: bool) -> Iterator[WatchEvent[ServiceEndpoints]]:
+        entry = self._read(item)
+        if entry is None:
+            return
+        entries = self._entries.setdefault(entry.service, {})
+        if gone:
+            entries.pop(entry.name, None)
+        else:
+            entries[entry.name] = entry
+        yield from self._news(entry.service)
+
+    def _news(self, service: ObjectKey) -> Iterator[WatchEvent[ServiceEndpoints]]:
+        before = self._told.get(service)
+        if not self._entries[service]:
+            del self._entries[service]
+            if before is not None:
+                yield Deleted(self._told.pop(service))
+            return
+        now = self._made(service)
+        if now != before:
+            self._told[service] = now
+            yield Upserted(now)
+
+    def _made(self, service: ObjectKey) -> ServiceEndpoints:
+        best: dict[str, Endpoint] = {}
+        entries = [entry for _, entry in sorted(self._entries[service].items())]
+        for worker in (worker for entry in entries for worker in entry.workers):
+            if worker.name not in best or (worker.ready and not best[worker.name].ready):
+                best[worker.name] = worker
+        failed = tuple(worker for entry in entries for worker in entry.failed)
+        return ServiceEndpoints(service, tuple(best[name] for name in sorted(best)), failed)
+
+
+def read_slice(manifest: Manifest) -> EndpointEntry | None:
+    """The workers of an EndpointSlice; None for one that belongs to no service of ours."""
+    metadata = manifest["metadata"]
+    service = (metadata.get("labels") or {}).get(LABEL_SERVICE)
+    if not service:
+        return None
+    port = _slice_port(manifest)
+    endpoints = manifest.get("endpoints") or () if port and manifest.get("addressType") != "FQDN" else ()
+    workers = tuple(_from_slice(service, item, port) for item in endpoints if _names_a_pod(item))
+    return EndpointEntry(ObjectKey(metadata["namespace"], service), metadata["name"], workers)
+
+
+def read_pod(manifest: Manifest) -> EndpointEntry | None:
+    """A Pod as a worker; one that has ended is none any more, and one without an address has an empty host."""
+    metadata, status = manifest["metadata"], manifest.get("status") or {}
+    labels = metadata.get("labels") or {}
+    service = labels.get(LABEL_SERVICE)
+    if not service:
+        return None
+    phase, worker = status.get("phase"), _from_pod(manifest, labels, status)
+    return EndpointEntry(
+        ObjectKey(metadata["namespace"], service),
+        metadata["name"],
+        () if phase in {"Failed", "Succeeded"} else (worker,),
+        (worker,) if phase == "Failed" else (),
+    )
+
+
+def _from_slice(service: str, item: Mapping[str, Any], port: int) -> Endpoint:
+    conditions = item.get("conditions") or {}
+    terminating = bool(conditions.get("terminating"))
+    ready = conditions.get("ready") is not False and not terminating  # unknown means ready, says the API
+    name = item["targetRef"]["name"]
+    pool, track = pool_and_track(service, name)
+    return Endpoint(name, pool, track, "", item["addresses"][0], port, ready, terminating)
+
+
+def _names_a_pod(item: Mapping[str, Any]) -> bool:
+    return (item.get("targetRef") or {}).get("kind") == "Pod" and bool(item.get("addresses"))
+
+
+def _slice_port(manifest: Manifest) -> int:
+    """The port called http, else the first one with a number, else 0."""
+    ports = [port for port in manifest.get("ports") or () if port.get("port")]
+    named = [port for port in ports if port.get("name") == PORT_NAME]
+    return int((named or ports)[0]["port"]) if ports else 0
+
+
+def _from_pod(manifest: Manifest, labels: Mapping[str, str], status: Mapping[str, Any]) -> Endpoint:
+    metadata = manifest["metadata"]
+    terminating = "deletionTimestamp" in metadata
+    conditions = status.get("conditions") or ()
+    ready = any(found.get("type") == "Ready" and found.get("status") == "True" for found in conditions)
+    return Endpoint(
+        name=metadata["name"],
+        pool=labels.get(LABEL_POOL, ""),
+        track=labels.get(LABEL_TRACK, STABLE),
+        revision=labels.get(LABEL_REVISION, ""),
+        host=status.get("podIP") or "",
+        port=_pod_port(manifest),
+        ready=ready and not terminating,
+        terminating=terminating,
+        created=metadata.get("creationTimestamp"),
+        restarts=sum(container.get("restartCount", 0) for container in status.get("containerStatuses") or ()),
+        ended=_ended(status),
+        disruption=_disruption(status),
+        force_deleted=terminating and metadata.get("deletionGracePeriodSeconds") == 0,
+    )
+
+
+def _ended(status: Mapping[str, Any]) -> str:
+    """Why the container ended that ended last."""
+    states = [
+        found
+        for container in status.get("containerStatuses") or ()
+        for state in ("state", "lastState")
+        if (found := (container.get(state) or {}).get("terminated"))
+    ]
+    last = max(states, key=lambda found: found.get("finishedAt") or "", default=None)
+    return "" if last is None else termination_reason(last)[:WORDS_LIMIT]
+
+
+def _disruption(status: Mapping[str, Any]) -> str:
+    """`DeletionByTaintManager: ...` where Kubernetes takes the pod away, `Evicted: ...` where its node does."""
+    for found in status.get("conditions") or ():
+        if found.get("type") == "DisruptionTarget" and found.get("status") == "True":
+            return _words(found)
+    return _words(status) if status.get("phase") == "Failed" else ""
+
+
+def _words(found: Mapping[str, Any]) -> str:
+    return ": ".join(part for part in (found.get("reason"), found.get("message")) if part)[:WORDS_LIMIT]
+
+
+def _pod_port(manifest: Manifest) -> int:
+    for container in (manifest.get("spec") or {}).get("containers") or ():
+        for port in container.get("ports") or ():
+            if port.get("name") == PORT_NAME:
+                return int(port["containerPort"])
+    return PORT

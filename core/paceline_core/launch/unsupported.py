@@ -1,0 +1,238 @@
+"""What objects may ask for but this version cannot do. The API only grows, so it already has these fields.
+
+A service that asks is refused by name, never ignored. A route that asks is served without, and is told what is idle.
+One row goes away with each capability that arrives.
+
+Settings of filters that the worker would refuse at its start: said before it is started.
+
+The API server refuses most of them by rules. It asks no rule of what it stored before there was one, and cannot see
+that a list of words is blank.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from re import fullmatch
+
+from paceline_core.objects.field_errors import FieldError
+from paceline_core.objects.fields import FIXES, LABEL_KEY_PATTERN
+from paceline_core.objects.resolved import ResolvedPool, ResolvedService
+from paceline_core.objects.route import RouteSpec
+from paceline_core.objects.rules.rule import broken
+from paceline_core.objects.rules.workload import FILTER_RULES
+from paceline_core.objects.served import KV_DTYPES, QUANTIZATIONS, STRATEGIES
+from paceline_core.objects.service_runtime import GPU_MAX_SEQS, GPU_PAGE_TOKENS, NO_WORDS, WORDS, listed_words
+from paceline_core.units import cores, quantity
+
+SOURCES = ("builtin://", "file://")
+GPU_KV_DTYPES = ("fp8", "int8")
+FILTERS = ("words",)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """One thing that is refused: where, whether a service asks for it, why and the fix, and which pools ask."""
+
+    field: str
+    asked: Callable[[ResolvedService], object]
+    message: str
+    pools: Callable[[ResolvedService], Sequence[str]] = lambda _: ()
+
+    def problem(self, service: ResolvedService) -> FieldError:
+        """The message, with the names of the pools that it is about."""
+        names = self.pools(service)
+        return FieldError(self.field, f"{self.message} (pool {', '.join(names)})" if names else self.message)
+
+
+def _on_gpus(service: ResolvedService) -> Sequence[str]:
+    """Pools that really compute there."""
+    return [] if service.emulated else [pool.name for pool in service.pools if pool.accelerator != "cpu"]
+
+
+def _on_cpus(service: ResolvedService) -> Sequence[str]:
+    return [] if service.emulated else [pool.name for pool in service.pools if pool.accelerator == "cpu"]
+
+
+def _loads_weights(service: ResolvedService) -> bool:
+    return service.runtime.name == "paceline" and not service.emulated
+
+
+GAPS = (
+    Gap(
+        "spec.runtime.name",
+        lambda s: s.runtime.name != "paceline",
+        "only the built-in worker runs in this version; write paceline, or leave it out",
+    ),
+    Gap(
+        "spec.runtime.args",
+        lambda s: s.runtime.name == "paceline" and s.runtime.args,
+        "the built-in worker takes no arguments; write its settings under spec.engine, and leave args out",
+    ),
+    Gap(
+        "spec.runtime.port",
+        lambda s: s.runtime.name == "paceline" and s.runtime.port,
+        "the built-in worker chooses its port itself; leave it out",
+    ),
+    Gap(
+        "spec.model.source",
+        lambda s: _loads_weights(s) and not s.model.source.startswith(SOURCES),
+        "this version loads builtin://demo and file:///path; download the model's folder and name it as file:///path",
+    ),
+    Gap(
+        "spec.model.quantization",
+        lambda s: s.model.quantization not in QUANTIZATIONS,
+        "weights are served as stored in this version; leave it out",
+    ),
+    Gap(
+        "spec.model.tokenizer",
+        lambda s: s.model.tokenizer,
+        "the tokenizer must lie beside the weights in this version; leave it out",
+    ),
+    Gap("spec.model.adapters", lambda s: s.model.adapters, "adapters are not served in this version; leave them out"),
+    Gap(
+        "spec.engine.kvCache.dtype",
+        lambda s: s.engine.kv_dtype not in KV_DTYPES,
+        f"this version keeps keys and values in {', '.join(KV_DTYPES[1:])}; write one of them, or leave it out",
+    ),
+    Gap(
+        "spec.engine.kvCache.dtype",
+        lambda s: s.engine.kv_dtype in GPU_KV_DTYPES and _on_cpus(s),
+        f"{' and '.join(GPU_KV_DTYPES)} are kept on GPUs alone; write bf16 or fp32, or leave it out",
+        _on_cpus,
+    ),
+    Gap(
+        "spec.engine.kvCache.pageTokens",
+        lambda s: s.engine.page_tokens not in GPU_PAGE_TOKENS and _on_gpus(s),
+        f"on GPUs a page holds {', '.join(map(str, GPU_PAGE_TOKENS))} tokens; write one of them, or leave it out",
+        _on_gpus,
+    ),
+    Gap(
+        "spec.engine.maxSeqs",
+        lambda s: s.engine.max_seqs > GPU_MAX_SEQS and _on_gpus(s),
+        f"on GPUs at most {GPU_MAX_SEQS} requests run at once; write at most so many, or leave it out",
+        _on_gpus,
+    ),
+    Gap(
+        "spec.engine.batchInvariant",
+        lambda s: s.engine.batch_invariant and _on_gpus(s),
+        "on GPUs results depend on the batch in this version; choose pools of cpu, or leave it out",
+        _on_gpus,
+    ),
+    Gap(
+        "spec.engine.speculative",
+        lambda s: s.engine.speculation,
+        "speculative decoding is not served in this version; leave it out",
+    ),
+    Gap(
+        "spec.engine.parallel.tensor",
+        lambda s: any(pool.tensor > 1 >= pool.gpus for pool in s.pools),
+        "a replica is one device in this version; leave it out",
+    ),
+    Gap(
+        "spec.engine.parallel.pipeline",
+        lambda s: s.engine.pipeline > 1,
+        "a replica is one device in this version; leave it out",
+    ),
+    Gap(
+        "spec.engine.parallel.expert",
+        lambda s: s.engine.expert > 1,
+        "a replica is one device in this version; leave it out",
+    ),
+    Gap(
+        "spec.rollout.strategy",
+        lambda s: s.rollout.strategy not in STRATEGIES,
+        "every change rolls replica by replica in this version; write rolling, or leave it out",
+    ),
+    Gap(
+        "spec.rollout.drainTimeout",
+        lambda s: s.rollout.drain_timeout_s <= 0,
+        "a worker needs time to leave; write at least 1s, or leave it out",
+    ),
+    Gap(
+        "spec.telemetry.logPrompts",
+        lambda s: s.log_prompts,
+        "prompts and answers are never logged in this version; leave it out",
+    ),
+)
+
+
+def unsupported(service: ResolvedService) -> Iterator[FieldError]:
+    """Every wish that this version cannot fulfil, in the order of the document's parts."""
+    yield from (gap.problem(service) for gap in GAPS if gap.asked(service))
+    for index, one in enumerate(service.filters):
+        if one.stage != "output" or one.name not in FILTERS:
+            message = f"of filters, {', '.join(FILTERS)} runs in this version, with stage output; leave others out"
+            yield FieldError(f"spec.filters[{index}]", message)
+    for index, pool in enumerate(service.pools):
+        for field, message in _pool(service, pool).items():
+            yield FieldError(f"spec.pools[{index}].{field}", message)
+
+
+def unsupported_route(route: RouteSpec) -> Iterator[FieldError]:
+    """Faults that leave a route without anybody to answer."""
+    if not route.fallback and not any(backend.service and backend.weight != 0 for backend in route.backends):
+        message = "this version does not forward to outside endpoints; name a service that takes traffic, or a fallback"
+        yield FieldError("spec.backends", message)
+
+
+def unused_fields(route: RouteSpec) -> Iterator[str]:
+    """The fields of a route that are written and that nothing acts on."""
+    yield from (f"spec.{field}" for field in ("cascade", "degrade") if getattr(route, field) is not None)
+    for place, backend in enumerate(route.backends):
+        for field in ("url", "region"):
+            if getattr(backend, field) is not None:
+                yield f"spec.backends[{place}].{field}"
+
+
+def repeated(route: RouteSpec) -> Iterator[str]:
+    """The backends of a route that stand there before, but for their weight."""
+    seen: dict[tuple[object, ...], int] = {}
+    for place, backend in enumerate(route.backends):
+        same = (backend.service, backend.url, backend.model, backend.region, backend.when)
+        if (first := seen.setdefault(same, place)) != place:
+            yield f"spec.backends[{place}] is spec.backends[{first}] again"
+
+
+def _pool(service: ResolvedService, pool: ResolvedPool) -> Mapping[str, str]:
+    problems = {}
+    if pool.role != "both":
+        problems["role"] = "prefill and decode are not split in this version; write both, or leave it out"
+    if pool.accelerator != "cpu" and not service.emulated and not pool.gpus:
+        problems["gpusPerReplica"] = f"a replica on {pool.accelerator} needs a GPU; write 1, or leave it out"
+    if pool.gpus > 1:
+        problems["gpusPerReplica"] = "a replica is one device in this version; leave it and engine.parallel out"
+    return {**problems, **_keys(pool), **_amounts(pool)}
+
+
+def _keys(pool: ResolvedPool) -> Mapping[str, str]:
+    """A schema cannot bound the keys of a map."""
+    maps = {"podLabels": pool.pod.labels, "podAnnotations": pool.pod.annotations}
+    return {
+        f"{field}[{key[:80]}]": FIXES[LABEL_KEY_PATTERN]
+        for field, given in maps.items()
+        for key in given
+        if len(key) > 317 or not fullmatch(LABEL_KEY_PATTERN, key)
+    }
+
+
+def _amounts(pool: ResolvedPool) -> Mapping[str, str]:
+    """Kubernetes refuses a pod that asks for more than its limit, after the Deployment was taken."""
+    asked, limits = pool.pod.resources.requests, pool.pod.resources.limits
+    pairs: tuple[tuple[str, str | None, str | None, Callable[[str], float]], ...] = (
+        ("cpu", asked.cpu, limits.cpu, cores),
+        ("memory", asked.memory, limits.memory, quantity),
+        ("ephemeral-storage", asked.ephemeral_storage, limits.ephemeral_storage, quantity),
+    )
+    return {
+        f"resources.requests.{name}": f"{request} is above the limit of {limit}; raise the limit or lower the request"
+        for name, request, limit, read in pairs
+        if request and limit and read(request) > read(limit)
+    }
+
+
+def invalid_filters(service: ResolvedService) -> Iterator[FieldError]:
+    """Every fault, with its field and the fix."""
+    written = [one.model_dump(mode="json", by_alias=True) for one in service.filters]
+    yield from broken(FILTER_RULES, {"spec": {"filters": written}})
+    for index, one in enumerate(service.filters):
+        if one.name == WORDS and one.config.get("words") and not listed_words(one.config):
+            yield FieldError(f"spec.filters[{index}].config", NO_WORDS)

@@ -1,0 +1,299 @@
+"""Each tenant's limits, what is left of them here, and its month. Pure.
+
+Who is idle has no purse: alone, a gateway knows then that all is there; of several nobody can tell without asking.
+
+Who waits: each service's lines, how fast they move, and whose requests stand in them. Pure.
+
+Each service since this gateway's start: what came, what was kept of the promises, and how long it took. Pure.
+
+Counts only grow, so a reader takes two looks for what happened between them.
+
+Each worker as this gateway sees it: its own word, and what went there since. Pure.
+"""
+
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
+
+from paceline_core.objects.resolved import ResolvedTenant
+from paceline_core.registry.enums import RequestClass
+from paceline_core.telemetry import Histogram
+from paceline_gateway.admin.snapshot import AdminSnapshot, PageQuery, paginate
+from paceline_gateway.admin.views import (
+    Amount,
+    ClassView,
+    HistogramView,
+    Line,
+    LineTenant,
+    Month,
+    Queue,
+    Queues,
+    Services,
+    ServiceView,
+    SloTargetView,
+    Tenants,
+    TenantView,
+    Workers,
+    WorkerView,
+)
+from paceline_gateway.queueing.fair_queue import FairQueue
+from paceline_gateway.quota.leased_buckets import LeasedBuckets
+from paceline_gateway.quota.types import NOTHING, SIZE, SLOTS, UNLIMITED, Reservation, limits_of
+from paceline_gateway.routing.worker import Worker
+from paceline_gateway.services.service_state import ServiceState
+
+TENANTS = 20
+"""Of a line's tenants those are told of whom most wait."""
+
+
+def queues(sight: AdminSnapshot, asked: PageQuery) -> Queues:
+    """A page of services."""
+    part = paginate(asked.desks(sight), lambda desk: desk.key, asked)
+    return Queues(
+        gateway=sight.gateway,
+        time=sight.time,
+        total=part.total,
+        truncated=part.truncated,
+        queues=tuple(_queue(sight, desk) for desk in part.items),
+    )
+
+
+def _queue(sight: AdminSnapshot, desk: ServiceState) -> Queue:
+    room = desk.dispatcher
+    return Queue(
+        service=desk.key,
+        waiting=room.waiting,
+        held=room.held(sight.now),
+        held_limit=room.caps.held,
+        size_bytes=room.size,
+        size_limit=room.caps.size,
+        kept_slots=desk.fleet.kept,
+        lines=tuple(_line(sight, desk, name, line) for name, line in room.lines.items()),
+    )
+
+
+def _line(sight: AdminSnapshot, desk: ServiceState, name: RequestClass, line: FairQueue) -> Line:
+    now, deadline = sight.now, line.nearest_deadline
+    wait, limit = desk.dispatcher.wait_s(name, now), desk.service.classes[name].queue_limit
+    holders = sorted(line.shares.items(), key=lambda holder: (-holder[1], holder[0]))
+    return Line(
+        name=name,
+        waiting=len(line),
+        limit=limit,
+        size_bytes=line.size,
+        prompt_tokens=line.prompt_tokens,
+        eldest_s=0.0 if line.oldest is None else round(max(now - line.oldest, 0.0), 3),
+        deadline_s=None if deadline is None else round(deadline - now, 3),
+        wait_s=None if wait is None else round(wait, 3),
+        in_flight=desk.tallies[name].open - len(line),
+        tenants_total=len(holders),
+        truncated=len(holders) > TENANTS,
+        tenants=tuple(_holder(sight, line, tenant, limit) for tenant, _ in holders[:TENANTS]),
+    )
+
+
+def _holder(sight: AdminSnapshot, line: FairQueue, tenant: str, limit: int) -> LineTenant:
+    known = sight.picture.tenants.get(tenant)
+    return LineTenant(
+        tenant=tenant,
+        waiting=line.shares.of(tenant),
+        share=round(line.shares.share(tenant, 1 if known is None else known.weight, limit), 1),
+        cost_tokens=line.cost_of(tenant),
+        counter=round(line.accounts.counter(tenant), 1),
+    )
+
+
+def services(sight: AdminSnapshot, asked: PageQuery) -> Services:
+    """A page of services."""
+    part = paginate(asked.desks(sight), lambda desk: desk.key, asked)
+    return Services(
+        gateway=sight.gateway,
+        time=sight.time,
+        total=part.total,
+        truncated=part.truncated,
+        services=tuple(_service(sight, desk) for desk in part.items),
+    )
+
+
+def _service(sight: AdminSnapshot, desk: ServiceState) -> ServiceView:
+    return ServiceView(
+        service=desk.key,
+        model=desk.service.model.served_name,
+        emulated=desk.service.emulated,
+        held=desk.dispatcher.held(sight.now),
+        workers=dict(desk.fleet.standings(sight.now)),
+        bytes_per_token=round(desk.estimate.bytes_per_token, 3),
+        classes=tuple(_class(sight, desk, name) for name in RequestClass),
+    )
+
+
+def _class(sight: AdminSnapshot, desk: ServiceState, name: RequestClass) -> ClassView:
+    tally, waiting = desk.tallies[name], len(desk.dispatcher.lines[name])
+    ttft, tpot = desk.series.classes[name].times
+    targets = desk.service.classes[name].targets
+    return ClassView(
+        name=name,
+        promises=tuple(SloTargetView(metric=t.metric, quantile=t.quantile, seconds=t.seconds) for t in targets),
+        arrivals=tally.arrivals,
+        completed=tally.completed,
+        good=tally.good,
+        bad=tally.bad,
+        prompt_tokens=tally.prompt_tokens,
+        output_tokens=tally.output_tokens,
+        streaming_tokens=sight.streaming.get((desk.key, name), 0),
+        queued=waiting,
+        in_flight=tally.open - waiting,
+        ttft=_times(ttft),
+        tpot=_times(tpot),
+    )
+
+
+def _times(histogram: Histogram) -> HistogramView:
+    return HistogramView.model_construct(
+        bounds=histogram.bounds, counts=tuple(histogram.counts)
+    )  # checking all costs more
+
+
+_NAMES = ("requests", "input_tokens", "output_tokens", "concurrency")
+
+
+def tenants(sight: AdminSnapshot, asked: PageQuery, *, busy: bool = False) -> Tenants:
+    """A page of all tenants by name; `busy`: only those who have used something that is not refilled yet."""
+    quotas, every = sight.quotas, sight.picture.tenants
+    names = [name for name in quotas.busy if name in every] if busy else every.keys()
+    part = paginate(names, str, asked)
+    waiting, reserved = _queued(sight.desks.values()), _reserved(sight.reservations, set(part.items))
+    return Tenants(
+        gateway=sight.gateway,
+        time=sight.time,
+        total=part.total,
+        truncated=part.truncated,
+        shared=quotas.shared,
+        away=quotas.away,
+        tenants=tuple(_tenant(sight, every[name], waiting[name], reserved.get(name, NOTHING)) for name in part.items),
+    )
+
+
+def _queued(desks: Iterable[ServiceState]) -> Counter[str]:
+    """How many of each tenant's requests stand in lines."""
+    found: Counter[str] = Counter()
+    for desk in desks:
+        for line in desk.dispatcher.lines.values():
+            for tenant, waiting in line.shares.items():
+                found[tenant] += waiting
+    return found
+
+
+def _reserved(reservations: Iterable[Reservation], names: Container[str]) -> dict[str, list[float]]:
+    """By tenant what open requests have set aside of each limit."""
+    found: dict[str, list[float]] = {}
+    for reservation in reservations:
+        if reservation.tenant in names:
+            sums = found.setdefault(reservation.tenant, [0.0] * SIZE)
+            for kind, amount in enumerate(reservation.use):
+                sums[kind] += amount
+    return found
+
+
+def _tenant(sight: AdminSnapshot, tenant: ResolvedTenant, waiting: int, reserved: Sequence[float]) -> TenantView:
+    purse = sight.quotas.look(tenant, sight.now)
+    amounts = _amounts(sight, tenant, purse, reserved)
+    is_open = purse.open if purse is not None else 0
+    return TenantView(
+        tenant=tenant.name,
+        weight=tenant.weight,
+        default_class=tenant.default_class,
+        on_store_failure=tenant.on_store_failure,
+        month=_month(sight, tenant),
+        open=is_open,
+        queued=waiting,
+        in_flight=max(is_open - waiting, 0),
+        asking=len(purse.waiters) if purse is not None else 0,
+        **dict(zip(_NAMES, amounts, strict=True)),
+    )
+
+
+def _amounts(
+    sight: AdminSnapshot, tenant: ResolvedTenant, purse: LeasedBuckets | None, reserved: Sequence[float]
+) -> Iterable[Amount]:
+    left = purse.left(sight.now) if purse is not None else ()
+    for kind, limit in enumerate(limits_of(tenant)):
+        if limit == UNLIMITED:
+            yield Amount(reserved=reserved[kind])
+        elif purse is not None:
+            yield _amount(kind, limit, left[kind], reserved[kind])
+        elif sight.quotas.shared:
+            yield Amount(limit=limit, reserved=reserved[kind])
+        else:
+            yield _amount(kind, limit, limit, reserved[kind])
+
+
+def _amount(kind: int, limit: float, left: float, reserved: float) -> Amount:
+    """A slot comes back when its request ends, the others within a minute; a limit of none never does."""
+    used = limit - left
+    refills = kind != SLOTS and limit > 0
+    return Amount(
+        limit=limit,
+        used=round(max(used, 0.0), 3),
+        reserved=reserved,
+        remaining=round(max(left, 0.0), 3),
+        reset_s=round(max(used, 0.0) * 60.0 / limit, 3) if refills else None,
+    )
+
+
+def _month(sight: AdminSnapshot, tenant: ResolvedTenant) -> Month:
+    spent, reserved = sight.ledger.used(tenant.name), sight.ledger.reserved(tenant.name)
+    return Month(
+        month=sight.ledger.month,
+        requests=spent.requests,
+        input_tokens=spent.input_tokens,
+        output_tokens=spent.output_tokens,
+        dollars=f"{spent.dollars:f}",
+        tokens_limit=tenant.monthly_tokens,
+        dollars_limit=None if tenant.monthly_dollars is None else f"{tenant.monthly_dollars:f}",
+        reserved_tokens=reserved.tokens,
+        reserved_dollars=f"{reserved.dollars:f}",
+    )
+
+
+def workers(sight: AdminSnapshot, asked: PageQuery) -> Workers:
+    """A page of workers, by service and name: `after` is both, with a space between."""
+    every = ((desk, worker) for desk in asked.desks(sight) for worker in desk.fleet)
+    part = paginate(every, lambda pair: f"{pair[0].key} {pair[1].name}", asked)
+    return Workers(
+        gateway=sight.gateway,
+        time=sight.time,
+        total=part.total,
+        truncated=part.truncated,
+        workers=tuple(_worker(sight, desk, worker) for desk, worker in part.items),
+    )
+
+
+def _worker(sight: AdminSnapshot, desk: ServiceState, worker: Worker) -> WorkerView:
+    now, report, endpoint = sight.now, worker.report, worker.endpoint
+    return WorkerView(
+        service=desk.key,
+        worker=worker.name,
+        pool=endpoint.pool,
+        revision=endpoint.revision,
+        track=endpoint.track,
+        address="{}:{}".format(*worker.address),
+        state=desk.fleet.standing(worker, now),
+        reported=report.state if report else None,
+        emulated=bool(report and report.emulated),
+        slots=report.slots if report else None,
+        share=worker.share,
+        open_slots=worker.ramped(now) if report else 0,
+        in_flight=worker.in_flight,
+        running=report.running if report else None,
+        waiting=sum(report.waiting.values()) if report else None,
+        taken=worker.taken,
+        backlog_tokens=worker.backlog,
+        backlog_by_class=dict(zip(RequestClass, worker.backlogs, strict=True)),
+        backlog_s=round(worker.backlog_s, 4),
+        kv_tokens=worker.kv_tokens,
+        kv_total=worker.kv_total,
+        circuit=worker.breaker.state(now),
+        pause_s=round(max(worker.breaker.until - now, 0.0), 3),
+        prefix_bytes=desk.fleet.prefixes.bytes_of(worker.name),
+        heard_s_ago=round(now - worker.heard, 3) if report else None,
+    )

@@ -1,0 +1,201 @@
+"""From a request's head and body to the terms it is served under, or the reason why not. Pure.
+
+API key -> tenant, tenant -> class. Pure, over the directory's picture.
+
+A key is proved by one SHA-256 against its record. A head that repeats on its connection is not proved again before the
+picture changes (`Head.judged`), so a revoked key is refused at once. Which part of a key was wrong is not told.
+
+The refusal of a request whose tenant has as many answers under way as it may.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from paceline_core.auth import key_id, verify
+from paceline_core.errors import Code, RequestError
+from paceline_core.objects.resolved import ResolvedTenant
+from paceline_core.registry.enums import RequestClass
+from paceline_core.wire import PrefixKeys
+from paceline_gateway.http.message import Headers, HttpRequest
+from paceline_gateway.http.request_reader import RejectedRequest
+from paceline_gateway.request.body import ParsedBody, parse, rename_model
+from paceline_gateway.request.prompt_size import PromptSize, measure
+from paceline_gateway.routing.config_snapshot import ConfigSnapshot
+from paceline_gateway.routing.model_lookup import Destination, Requester, resolve_model
+from paceline_gateway.routing.prefix import prefix_keys
+
+_MISSING = "No API key was sent; send the header `Authorization: Bearer pl_...`."
+_CHALLENGE = {"www-authenticate": "Bearer"}
+_WRONG = "The API key is not valid; check it, or ask for a new one."
+
+
+def authenticate(headers: Mapping[bytes, bytes], picture: ConfigSnapshot) -> ResolvedTenant:
+    """The tenant whose key this is. Raises RequestError `invalid_api_key`."""
+    key = _bearer(headers)
+    if key is None:
+        raise RequestError(Code.INVALID_API_KEY, _MISSING, headers=_CHALLENGE)
+    record = picture.keys.get(key_id(key) or "")
+    tenant = picture.tenants.get(record.tenant) if record is not None else None
+    if record is None or tenant is None or not verify(key, record):
+        raise RequestError(Code.INVALID_API_KEY, _WRONG, headers=_CHALLENGE)
+    return tenant
+
+
+def sent_key_id(headers: Mapping[bytes, bytes]) -> str | None:
+    """The id within the key that is sent, known or not: eight letters and digits; None if it is no key."""
+    return key_id(_bearer(headers) or "")
+
+
+def choose_class(headers: Mapping[bytes, bytes], tenant: ResolvedTenant) -> RequestClass:
+    """The class asked for with `x-paceline-class`, or the tenant's default. Raises RequestError."""
+    asked = headers.get(b"x-paceline-class")
+    if asked is None:
+        return tenant.default_class
+    name = asked.decode("latin-1").strip().lower()
+    if name not in set(RequestClass):
+        message = f"x-paceline-class must be one of {', '.join(tenant.classes)}, not `{name[:32]}`."
+        raise RequestError(Code.INVALID_REQUEST, message, param="x-paceline-class")
+    return _open(RequestClass(name), tenant)
+
+
+def reauthorize(headers: Mapping[bytes, bytes], name: RequestClass, service: str, picture: ConfigSnapshot) -> None:
+    """Whether one who waits for this service in this class still may, keys and tenants having changed since.
+
+    Raises RequestError.
+    """
+    tenant = authenticate(headers, picture)
+    _open(name, tenant)
+    if not tenant.allows(service):
+        raise RequestError(Code.MODEL_NOT_FOUND, "The model is not open to you any more.", param="model")
+
+
+def _bearer(headers: Mapping[bytes, bytes]) -> str | None:
+    scheme, _, value = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer":
+        return value.strip().decode("latin-1")
+    own = headers.get(b"x-api-key")  # as Anthropic's clients send it
+    return None if own is None else own.strip().decode("latin-1")
+
+
+def _open(name: RequestClass, tenant: ResolvedTenant) -> RequestClass:
+    if name not in tenant.classes:
+        message = f"The class `{name}` is not open to you; you may use {', '.join(tenant.classes)}."
+        raise RequestError(Code.CLASS_FORBIDDEN, message, param="x-paceline-class")
+    return name
+
+
+class AdmittedRequest(NamedTuple):
+    """`body` is what goes to the worker: the client's own bytes, but for a model name that the worker does not know.
+
+    `max_tokens` is what was asked for, else the class's limit. `ours`: the workers are of our own runtime, so a stream
+    that loses one can go on at another. `prefix` names the prompt's beginnings for them; None for others, and for short
+    prompts.
+    """
+
+    destination: Destination
+    request_class: RequestClass
+    stream: bool
+    max_tokens: int
+    body: bytes
+    prefix: PrefixKeys | None = None
+    choices: int = 1
+    ours: bool = False
+    onward: tuple[Destination, ...] = ()
+    """Where it may go if nobody answers it there."""
+    prompt: PromptSize = PromptSize()
+    min_tokens: int = 0
+    """Tokens that each choice has for certain."""
+    counts: bool = False
+    """It asks what a text is in tokens, or ids in text: nothing is computed for it, nor was anything promised."""
+
+
+_TOKENIZERS = frozenset({"paceline", "vllm", "sglang", "custom"})
+"""Runtimes that answer `/tokenize`, `/detokenize` and `/v1/messages/count_tokens` in vLLM's shapes, or may."""
+
+Choose = Callable[[Sequence[Destination], RequestClass, int, PromptSize], int]
+"""The place of the destination in a chain that takes a request of this class, of so many bytes and this prompt."""
+
+
+def first(_chain: Sequence[Destination], _: RequestClass, _size: int, _prompt: PromptSize) -> int:
+    """Whatever state it is in."""
+    return 0
+
+
+def admit(  # noqa: PLR0913 - all that a judgement rests on
+    body: bytes,
+    headers: Headers,
+    tenant: ResolvedTenant,
+    picture: ConfigSnapshot,
+    draw: float,
+    *,
+    path: str = "",
+    choose: Choose = first,
+) -> AdmittedRequest:
+    """Judge a request of this tenant to this path. Raises RequestError naming the field."""
+    asked = parse(body, path)
+    request_class = choose_class(headers, tenant)
+    chain = resolve_model(asked.model, Requester(tenant, headers), picture, draw)
+    prompt = measure(asked.data, path)
+    place = 0 if len(chain) == 1 else choose(chain, request_class, len(body), prompt)
+    return _under(asked, body, request_class, tenant, chain[place:], prompt)
+
+
+def readmit(
+    body: bytes, tenant: ResolvedTenant, admission: AdmittedRequest, place: int, *, path: str = ""
+) -> AdmittedRequest:
+    """Judge an admitted request anew, for a later destination of its chain. Raises RequestError."""
+    return _under(parse(body, path), body, admission.request_class, tenant, admission.onward[place:], admission.prompt)
+
+
+def _under(  # noqa: PLR0913, PLR0917 - as above
+    asked: ParsedBody,
+    body: bytes,
+    request_class: RequestClass,
+    tenant: ResolvedTenant,
+    chain: tuple[Destination, ...],
+    size: PromptSize,
+) -> AdmittedRequest:
+    """The terms of the chain's first destination."""
+    destination = chain[0]
+    limit = destination.service.classes[request_class].max_tokens
+    if asked.max_tokens is not None and asked.max_tokens > limit:
+        message = (
+            f"`{asked.limit_field}` is too large: this model gives a request of class `{request_class}` at most "
+            f"{limit} output tokens. Send {limit} or less."
+        )
+        raise RequestError(Code.INVALID_REQUEST, message, param=asked.limit_field)
+    if destination.model != asked.model:
+        body = rename_model(body, asked.model, destination.model)
+    ours = destination.service.runtime.name == "paceline"
+    prefix = prefix_keys(asked.data, tenant.name) if ours else None
+    return AdmittedRequest(
+        destination=destination,
+        request_class=request_class,
+        stream=asked.stream,
+        max_tokens=limit if asked.max_tokens is None else asked.max_tokens,
+        body=body,
+        prefix=prefix,
+        choices=asked.choices,
+        ours=ours,
+        onward=chain[1:],
+        prompt=size,
+        min_tokens=min(asked.min_tokens, asked.max_tokens or limit),
+    )
+
+
+def admit_tokens(  # noqa: PLR0913 - as above
+    body: bytes, headers: Headers, tenant: ResolvedTenant, picture: ConfigSnapshot, draw: float, *, path: str
+) -> AdmittedRequest:
+    """Judge a request that counts or spells tokens: none but the model it names can answer. Raises RequestError."""
+    admission = admit(body, headers, tenant, picture, draw, path=path)
+    runtime = admission.destination.service.runtime.name
+    if runtime not in _TOKENIZERS:
+        raise RequestError(Code.ROUTE_NOT_FOUND, f"The model is served by {runtime}, which has no {path} like vLLM's.")
+    return admission._replace(stream=False, prefix=None, onward=(), counts=True)
+
+
+def too_many_in_flight(request: HttpRequest) -> RejectedRequest:
+    """The refusal for a tenant that has as many answers under way as it may."""
+    message = "Your requests take up all the connections that one tenant may have; retry."
+    error = RequestError(Code.NO_CAPACITY, message, retry_after=1.0)
+    return RejectedRequest(error, request.head, request.keep_alive, request.chunked)

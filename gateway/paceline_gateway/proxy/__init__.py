@@ -1,0 +1,1 @@
+"""Open requests: sent to a worker, streamed back, resumed elsewhere, settled."""

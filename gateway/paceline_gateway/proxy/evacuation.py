@@ -1,0 +1,121 @@
+"""Moving streams off workers that drain: finds them, asks the worker to give them up, and never waits for it.
+
+What a worker gives up comes back through its stream (`: moved`), or as 503 `draining` where nothing has begun, and goes
+on elsewhere like after any loss. An answer to the asking only says that it was heard; who gives none is asked again.
+"""
+
+from collections.abc import Callable, Iterable
+
+from paceline_core.telemetry import get_logger
+from paceline_core.wire import Evacuate, encode
+from paceline_gateway.http.connection_pool import ConnectionPool, UpstreamExchange
+from paceline_gateway.http.message import Headers
+from paceline_gateway.http.upstream_connection import DisconnectReason
+from paceline_gateway.proxy.active_request import ActiveRequest
+from paceline_gateway.request.types import AT_WORKER
+from paceline_gateway.routing.evacuation_plan import AGAIN_S, EvacuationPlanner, MovableStream
+from paceline_gateway.routing.worker import Worker
+from paceline_gateway.services.service_state import ServiceState
+
+_log = get_logger(__name__)
+
+
+class EvacuationRequest:
+    """One worker that was asked. Receives its answer."""
+
+    def __init__(self, worker: str, streams: int, since: float) -> None:
+        self._told = {"worker": worker, "streams": streams}
+        self.since = since
+        self.over = False
+
+    def head(self, status: int, _: Headers) -> None:
+        """How it took it."""
+        if status == 200:
+            _log.info("streams of a draining worker go on elsewhere", extra=self._told)
+        else:
+            _log.warning("a draining worker keeps its streams", extra=self._told | {"status": status})
+
+    def data(self, data: bytes) -> None:
+        """How many it gave up: their own streams tell."""
+
+    def end(self) -> None:
+        """It has answered."""
+        self.over = True
+
+    def lost(self, _: DisconnectReason) -> None:
+        """It is gone, and its streams with it, or it will be asked again."""
+        self.over = True
+
+
+class Evacuator:
+    """`internal_token` makes a token for a service's workers."""
+
+    def __init__(self, pool: ConnectionPool, internal_token: Callable[[str], str], lookahead_s: float) -> None:
+        self._pool = pool
+        self._internal_token = internal_token
+        self._lookahead_s = lookahead_s
+        self._moves: dict[str, EvacuationPlanner] = {}
+        self._asked: list[tuple[EvacuationRequest, UpstreamExchange]] = []
+
+    def sweep(self, desks: Iterable[ServiceState], calls: Iterable[ActiveRequest], now: float) -> None:
+        """Ask where it is time; call it a few times a second."""
+        self._forget(now)
+        for desk in desks:
+            moves = self._moves.setdefault(desk.key, EvacuationPlanner(self._lookahead_s))
+            if leaving := moves.leaving(desk.fleet, now):
+                self._move(desk, moves, leaving, calls, now)
+
+    def closed(self, service: str) -> None:
+        """A service is gone."""
+        self._moves.pop(service, None)
+
+    def _move(
+        self,
+        desk: ServiceState,
+        moves: EvacuationPlanner,
+        leaving: Iterable[Worker],
+        calls: Iterable[ActiveRequest],
+        now: float,
+    ) -> None:
+        workers = {worker.name: worker for worker in leaving}
+        streams: dict[Worker, dict[MovableStream, ActiveRequest]] = {worker: {} for worker in workers.values()}
+        for call in calls:
+            if call.desk is desk and call.life.worker in workers and (stream := _stream(call)) is not None:
+                streams[workers[call.life.worker]][stream] = call
+        waiting = {name: len(line) for name, line in desk.dispatcher.lines.items()}
+        due = moves.due(desk.fleet, {worker: list(own) for worker, own in streams.items()}, waiting, now)
+        for worker, tickets in due.items():
+            chosen = [call for stream, call in streams[worker].items() if stream.ticket in tickets and _movable(call)]
+            self._ask(desk, worker, chosen, now)
+
+    def _ask(self, desk: ServiceState, worker: Worker, calls: Iterable[ActiveRequest], now: float) -> None:
+        names = [call.request_id.decode("latin-1") for call in calls]
+        if not names:
+            return
+        body, (host, port) = encode(Evacuate(requests=names)), worker.address
+        head = (
+            f"POST /internal/evacuate HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: {len(body)}\r\n"
+            f"content-type: application/json\r\nx-paceline-internal-token: {self._internal_token(desk.key)}\r\n\r\n"
+        )
+        asked = EvacuationRequest(worker.name, len(names), now)
+        self._asked.append((asked, self._pool.send(worker.address, [head.encode(), body], asked)))
+
+    def _forget(self, now: float) -> None:
+        for asked, exchange in self._asked:
+            if not asked.over and now >= asked.since + AGAIN_S:
+                exchange.abort()
+                asked.over = True
+        self._asked = [entry for entry in self._asked if not entry[0].over]
+
+
+def _stream(call: ActiveRequest) -> MovableStream | None:
+    """What could move of it; None if no other worker could go on with it."""
+    told, ticket = call.continuation.told, call.ticket
+    if ticket is None or told is None or told.cut is not None or call.life.state not in AT_WORKER:
+        return None
+    return MovableStream(ticket.id, ticket.request_class, call.continuation.tokens(call.life.meter.output))
+
+
+def _movable(call: ActiveRequest) -> bool:
+    """The same, looked at closely: what is kept of it is read."""
+    return not call.life.begun or call.continuation.cut() is None

@@ -1,0 +1,165 @@
+"""Answers that broke off: did the worker die, or only the connection?
+
+A worker's process that ends closes all its connections at once, its load stream's too, and refuses new ones; one that
+lives keeps its load stream. So a call whose answer broke off waits for its worker's word before it goes on: at most
+STANDS_S while the load stream stands, UNKNOWN_S while it does not. What is not known by then is no death. A worker that
+drains is not suspected at all, and a host that vanishes refuses nothing.
+
+Known holes: a process that is killed by its node's loss of memory and one that a request has killed look alike, which
+is why a first death condemns nobody; a worker in whose place another process listens within 50 ms is not missed.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import NamedTuple, Protocol, TypeVar
+
+from paceline_core.clock import rfc3339
+from paceline_core.registry.enums import RequestClass, ResumeReason
+from paceline_core.telemetry import get_logger
+from paceline_core.wire import MOVED_HEADER, SUSPECT, Isolated, MoveReason
+from paceline_gateway.http.message import Headers
+from paceline_gateway.http.upstream_connection import DisconnectReason
+from paceline_gateway.queueing.queued_request import QueuedRequest
+from paceline_gateway.request.group_testing import SuspectGroup, proof
+from paceline_gateway.request.types import RequestRecord
+from paceline_gateway.routing.worker import Worker
+from paceline_gateway.services.service_state import ServiceState
+
+_log = get_logger(__name__)
+STANDS_S = 0.1
+UNKNOWN_S = 2.5
+"""Longer than `keep_reading` waits between two tries."""
+BUSY_S = 0.1
+"""How long a worker is taken to have another gateway's suspect after it has said so."""
+MOST = 9999
+"""Tokens of a trial that a worker can be told."""
+_SUSPECT, _MOVED, _ENGINE = SUSPECT.encode(), MOVED_HEADER.encode(), MoveReason.ENGINE.encode()
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_DOUBTFUL = frozenset({DisconnectReason.CLOSED, DisconnectReason.STALE})
+
+
+class LostRequest(Protocol):
+    """A call that has lost its worker."""
+
+    ticket: QueuedRequest | None
+
+    def resolve_loss(self, worker: Worker, loss: DisconnectReason, part: SuspectGroup | None) -> None:
+        """Go on: the worker's fate is known. `part`: the call's part in the worker's death, None if it lives."""
+        ...
+
+
+C = TypeVar("C", bound=LostRequest)
+
+
+class DeathVerdict(NamedTuple):
+    """The call's part in the death of the worker's engine; whether the worker has a suspect and takes no second one."""
+
+    part: SuspectGroup | None = None
+    busy: bool = False
+
+
+class WorkerDeaths:
+    """Lost answers of one gateway. `later` calls back after so many seconds."""
+
+    def __init__(self, gateway: str = "", later: Callable[[float, Callable[[], None]], object] | None = None) -> None:
+        self._gateway = gateway
+        self._later = later or _call_later
+        self._open: dict[Worker, dict[LostRequest, DisconnectReason]] = {}
+
+    def lost(
+        self, desk: ServiceState, worker: Worker, call: LostRequest, loss: DisconnectReason, moved: ResumeReason | None
+    ) -> None:
+        """A call's answer broke off, or the worker gave it up; it hears of it now or as soon as it is known why."""
+        if moved is ResumeReason.ENGINE:
+            call.resolve_loss(worker, loss, self.engine(desk, worker, call))
+        elif moved is not None or worker.draining or loss not in _DOUBTFUL:
+            call.resolve_loss(worker, loss, None)
+        elif worker.dead:
+            call.resolve_loss(worker, loss, _part(desk, call))
+        else:
+            self._open.setdefault(worker, {})[call] = loss
+            self._later(STANDS_S, lambda: self._stands(worker, call))
+
+    def refused(self, desk: ServiceState, worker: Worker) -> None:
+        """The worker's port refuses connections."""
+        if worker.draining or worker.dead or worker.report is None:
+            return
+        worker.dead = True
+        _count(desk, worker)
+        for call, loss in self._taken(worker):
+            call.resolve_loss(worker, loss, _part(desk, call))
+
+    def heard(self, worker: Worker) -> None:
+        """The worker lives: its load stream stands anew."""
+        for call, loss in self._taken(worker):
+            call.resolve_loss(worker, loss, None)
+
+    def engine(self, desk: ServiceState, worker: Worker, call: LostRequest) -> SuspectGroup | None:
+        """The worker says that its engine died while it had this call: the call's part in it."""
+        if worker.draining:
+            return None
+        if _part(desk, call) is None:
+            _count(desk, worker)
+        return _part(desk, call)
+
+    def head(self, desk: ServiceState, worker: Worker, call: LostRequest, headers: Headers, now: float) -> DeathVerdict:
+        """Read what a worker's answer says beside its status."""
+        busy = _SUSPECT in headers
+        if busy:
+            worker.tries_until = now + BUSY_S
+        return DeathVerdict(self.engine(desk, worker, call) if headers.get(_MOVED) == _ENGINE else None, busy)
+
+    def introduction(self, ticket: QueuedRequest | None, now: float) -> bytes:
+        """A header line for the worker that gets a suspect, while certainty comes first."""
+        if ticket is None or not ticket.suspect or now >= ticket.sure_until:
+            return b""
+        tokens = min(proof(sure=True, past=ticket.past), MOST)
+        return f"{SUSPECT}: {self._gateway}/{ticket.id}.{ticket.accused};{tokens}\r\n".encode()
+
+    def cleared(self, names: Iterable[str], calls: Mapping[int, C]) -> Iterator[C]:
+        """Of the suspects that a worker says have got on, those of this gateway that have not been accused anew."""
+        for gateway, _, name in (name.rpartition("/") for name in names):
+            ticket, _, accused = name.partition(".")
+            call = calls.get(int(ticket)) if gateway == self._gateway and _NUMBER.fullmatch(ticket) else None
+            if call is not None and call.ticket is not None and str(call.ticket.accused) == accused:
+                yield call
+
+    def _stands(self, worker: Worker, call: LostRequest) -> None:
+        if worker.connected:
+            self._settle(worker, call)
+        else:
+            self._later(UNKNOWN_S, lambda: self._settle(worker, call))
+
+    def _settle(self, worker: Worker, call: LostRequest) -> None:
+        calls = self._open.get(worker, {})
+        loss = calls.pop(call, None)
+        if not calls:
+            self._open.pop(worker, None)
+        if loss is not None:
+            call.resolve_loss(worker, loss, None)
+
+    def _taken(self, worker: Worker) -> Iterator[tuple[LostRequest, DisconnectReason]]:
+        yield from self._open.pop(worker, {}).items()
+
+
+def isolated(desk: ServiceState, name: RequestClass, record: RequestRecord, request_id: bytes, at: datetime) -> None:
+    """Tell of a request that workers died of: a log line, a metric, and with the demand an Event."""
+    told = Isolated(tenant=record.tenant, request=request_id.decode("latin-1"), worker=record.worker, at=rfc3339(at))
+    desk.isolate(name, told)
+    extra = {"service": desk.key, "tenant": told.tenant, "request_id": told.request, "worker": told.worker}
+    _log.warning("a request is isolated: two workers died of it", extra=extra)
+
+
+def _count(desk: ServiceState, worker: Worker) -> None:
+    if desk.dispatcher.died(worker):
+        desk.series.deaths.inc()
+
+
+def _part(desk: ServiceState, call: LostRequest) -> SuspectGroup | None:
+    return None if call.ticket is None else desk.dispatcher.part(call.ticket)
+
+
+def _call_later(seconds: float, then: Callable[[], None]) -> object:
+    return asyncio.get_running_loop().call_later(seconds, then)

@@ -1,0 +1,298 @@
+"""One service's waiting room and its workers: who waits, who goes where, who is turned away. Pure.
+
+Requests wait here, not at the workers: a slot and room for more work must be free before one goes, so a worker that
+joins takes its share of what already waits. Waiting while nobody is eligible is called being held; it is the same
+lines, with a cap of its own, and they drain at the pace the first worker can take.
+
+Streams that lost their worker go first; then by class (`turns`), in a class by tenant and prefix (`line`). While a more
+urgent request waits for room, no other one takes it, starving classes aside. Batch and offline leave free what
+interactive requests needed lately (`peak`): at most half of each worker's slots and half of the work given ahead.
+Gateways tell each other what tenants were served (`common`); known hole: each sends to its part of the workers' slots,
+so a gateway with few tenants serves them more than one with many does.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+
+from paceline_core.errors import Code, RequestError
+from paceline_core.registry.enums import RequestClass, ShedReason
+from paceline_gateway.queueing.fair_queue import Cached, FairQueue, StarvationGuard
+from paceline_gateway.queueing.queued_request import QueuedRequest
+from paceline_gateway.queueing.shedding import (
+    DispatchRate,
+    ExceededLimit,
+    ShedDecision,
+    WindowedMax,
+    choose_victim,
+    misses_deadline,
+)
+from paceline_gateway.queueing.tenant_shares import TenantShares
+from paceline_gateway.request.group_testing import PROOF, SuspectGroup, blame, proof, recurs
+from paceline_gateway.routing.policies import RoutingRequest, Selection
+from paceline_gateway.routing.worker import PLACES, Worker
+from paceline_gateway.routing.worker_pool import WorkerPool
+
+URGENT = RequestClass.INTERACTIVE
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """`held`: requests waiting while no worker is eligible; `size`: bytes of bodies waiting."""
+
+    held: int
+    size: int
+
+
+class Dispatcher:
+    """`waiting` counts the requests in all lines, `size` the bytes of their bodies."""
+
+    def __init__(self, fleet: WorkerPool, caps: QueueLimits) -> None:
+        self.fleet = fleet
+        self.lines = {name: FairQueue() for name in RequestClass}
+        self.turns = StarvationGuard(self.lines)
+        self.caps = caps
+        self._drain = {name: DispatchRate() for name in RequestClass}
+        self._served = {name: DispatchRate() for name in RequestClass}
+        self._in_flight: dict[int, Worker] = {}
+        self._parts: dict[int, SuspectGroup] = {}
+        self._urgent = 0
+        self._peak = WindowedMax()
+        self._numbers = TenantShares()
+        self._sizes = TenantShares()
+
+    @property
+    def waiting(self) -> int:
+        """Requests in all lines."""
+        return self._numbers.total
+
+    @property
+    def size(self) -> int:
+        """Bytes of their bodies."""
+        return self._sizes.total
+
+    @property
+    def late(self) -> list[QueuedRequest]:
+        """Those who wait past their deadline and have to be told."""
+        return [ticket for line in self.lines.values() for ticket in line.late]
+
+    def held(self, now: float) -> int:
+        """Requests that wait because nobody is eligible."""
+        return self.waiting if self.waiting and not self.fleet.eligible(now) else 0
+
+    def ahead(self, name: RequestClass) -> int:
+        """Requests that wait in a class's line and in more urgent ones."""
+        return sum(len(line) for other, line in self.lines.items() if PLACES[other] <= PLACES[name])
+
+    def wait_s(self, name: RequestClass, now: float) -> float | None:
+        """Seconds until all who wait in a class's line will have gone; None where its pace is not known."""
+        line, rate = self.lines[name], self._served[name]
+        if not len(line):
+            return 0.0
+        return line.cost / rate.per_second(now) if rate.known(now) and rate.per_second(now) > 0 else None
+
+    def refusal(self, request_class: RequestClass, size: int, limit: int, now: float) -> RequestError | None:
+        """Why one more request of nobody in particular could not wait here, if so."""
+        full = next(self._full(request_class, size, limit, now), None)
+        return None if full is None else RequestError(full.code, full.why, retry_after=self._after(request_class, now))
+
+    def shed(self, ticket: QueuedRequest, limit: int, now: float) -> ShedDecision | None:
+        """Who must go so that this ticket may join: itself, or one who waits; None if nobody must.
+
+        `limit` is its class's cap on waiting requests. Ask again when the one named has left.
+        """
+        name = ticket.request_class
+        for full in self._full(name, ticket.size, limit, now):
+            own = full.reason is ShedReason.QUEUE_FULL
+            lines = [self.lines[name]] if own else reversed(self.lines.values())
+            return choose_victim(ticket, full, lines, self._after(name, now))
+        return misses_deadline(ticket, self.lines[name], self._served[name], now)
+
+    def pass_by(self, ticket: QueuedRequest, now: float) -> Worker | None:
+        """Go at once, without standing in line, while nobody waits and a worker has room; None if it must `join`."""
+        if self._numbers.total:
+            return None
+        name, ticket.joined = ticket.request_class, now
+        self._peak.saw(self._urgent + (name is URGENT), now)
+        self.fleet.kept = self._peak.value(now)
+        ask = ticket.ask
+        pick = self.fleet.pick(ask, now, ticket.avoid)
+        if pick is None:
+            return None
+        self.lines[name].pass_by(ticket, max(ticket.prompt_tokens - pick.cached_tokens, 1))
+        self._give(ticket, ask, pick, now)
+        return pick.worker
+
+    def join(self, ticket: QueuedRequest, now: float) -> None:
+        """Wait at the end of the tenant's line."""
+        ticket.joined = now
+        self._join(ticket, front=False)
+        self._notice(now)
+
+    def rejoin(self, ticket: QueuedRequest, deadline: float) -> None:
+        """Wait again, before the others: its worker failed it."""
+        ticket.deadline = deadline
+        self._join(ticket, front=True)
+
+    def leave(self, ticket: QueuedRequest) -> None:
+        """Wait no longer."""
+        if self.lines[ticket.request_class].leave(ticket):
+            self._left(ticket)
+
+    def assign(self, now: float) -> list[tuple[QueuedRequest, Worker]]:
+        """Everybody who can go now, in order, each with a worker whose slot is already taken."""
+        self.fleet.kept = self._peak.value(now)
+        for line in self.lines.values():
+            line.expire(now)
+            if (suspect := line.suspect) is not None and now < suspect.sure_until:
+                self.fleet.make_way(suspect.sure_until, now)
+        assigned: list[tuple[QueuedRequest, Worker]] = []
+        while self._numbers.total and (gone := self._next(now)) is not None:
+            assigned.append(gone)
+        return assigned
+
+    def began(self, ticket: QueuedRequest) -> None:
+        """Its first token came."""
+        worker = self._in_flight.get(ticket.id)
+        if worker is not None:
+            worker.began(ticket.id)
+
+    def died(self, worker: Worker) -> bool:
+        """Give each request that ran at a dead worker its `part` in that; False if all of them have one already."""
+        running = [number for number, other in self._in_flight.items() if other is worker]
+        fresh = [number for number in running if number not in self._parts]
+        here = set(fresh)
+        likely, doubtful = worker.trials, worker.unbegun.keys() | worker.doubtful | worker.recurring
+        if worker.report is None or worker.report.gateways <= 1:
+            likely = likely | worker.recurring
+        self._parts |= blame(fresh, likely & here, doubtful & here)
+        return bool(fresh)
+
+    def part(self, ticket: QueuedRequest) -> SuspectGroup | None:
+        """Its part in the death of the worker that it is at; None if that one has not died while it was there."""
+        return self._parts.get(ticket.id)
+
+    def got_on(self, ticket: QueuedRequest, tokens: int, now: float) -> bool:
+        """A watched request has brought so many tokens more than its client had; whether that ends its trial."""
+        worker = self._in_flight.get(ticket.id)
+        if worker is not None:
+            (worker.recurring.add if recurs(ticket.died_at, tokens) else worker.recurring.discard)(ticket.id)
+        if tokens >= ticket.died_at + PROOF:
+            ticket.died_at = 0
+        if not ticket.suspect or tokens < proof(sure=now < ticket.sure_until, past=ticket.past):
+            return False
+        ticket.suspect = False
+        if worker is not None:
+            _end_trial(worker, ticket)
+            if tokens < PROOF:
+                worker.doubtful.add(ticket.id)
+        return True
+
+    def free(self, ticket: QueuedRequest, now: float, *, suspect: bool) -> None:
+        """It ended at its worker."""
+        worker = self._in_flight.pop(ticket.id, None)
+        self._parts.pop(ticket.id, None)
+        if worker is not None:
+            _end_trial(worker, ticket)
+            worker.doubtful.discard(ticket.id)
+            worker.recurring.discard(ticket.id)
+            self._urgent -= ticket.request_class is URGENT
+            worker.give(ticket.id, now, failed=suspect)
+            ticket.avoid |= {worker.name}
+
+    def settle(self, ticket: QueuedRequest, used: float) -> None:
+        """It is over and used so many tokens, output twice: its tenant's account is put right."""
+        if ticket.charged:
+            self.lines[ticket.request_class].settle(ticket, used)
+
+    def _full(self, name: RequestClass, size: int, limit: int, now: float) -> Iterator[ExceededLimit]:
+        """What has no room for one more."""
+        line, caps, waiting = self.lines[name], self.caps, self.waiting
+        if len(line) >= limit and (waiting or not self.fleet.has_room(now, name)):
+            why = f"The queue of {name} requests is full: {len(line)} waiting."
+            yield ExceededLimit(line.shares, 1, limit, ShedReason.QUEUE_FULL, Code.QUEUE_FULL, why)
+        if self.size + size > caps.size:
+            why = "The waiting requests are too large together."
+            yield ExceededLimit(self._sizes, size, caps.size, ShedReason.BYTES, Code.QUEUE_FULL, why)
+        if waiting >= caps.held and not self.fleet.eligible(now):
+            why = f"No worker is ready, and too many wait for one: {waiting}."
+            yield ExceededLimit(self._numbers, 1, caps.held, ShedReason.HELD, Code.NO_CAPACITY, why)
+
+    def _after(self, name: RequestClass, now: float) -> float:
+        return self._drain[name].retry_after(len(self.lines[name]) + 1, now)
+
+    def _next(self, now: float) -> tuple[QueuedRequest, Worker] | None:
+        """The next to go."""
+        for line in self.lines.values():
+            if (suspect := line.suspect) is not None and (gone := self._send(suspect, now)) is not None:
+                return gone
+        for line in self.lines.values():
+            if (resumed := line.resumed) is not None and (gone := self._send(resumed, now)) is not None:
+                return gone
+        for name in self.turns.due(now):
+            if (gone := self._place(name, now)) is not None:
+                self.turns.took(name)
+                return gone
+        for name, line in self.lines.items():
+            if line.willing:
+                gone = self._place(name, now)
+                if gone is not None:
+                    self.turns.went(name, now)
+                return gone
+        return None
+
+    def _place(self, name: RequestClass, now: float) -> tuple[QueuedRequest, Worker] | None:
+        line = self.lines[name]
+        ticket = line.next(self._cached(name, now) if line.willing > 1 else None)
+        return None if ticket is None else self._send(ticket, now)
+
+    def _send(self, ticket: QueuedRequest, now: float) -> tuple[QueuedRequest, Worker] | None:
+        ask = ticket.ask
+        pick = self.fleet.pick(ask, now, ticket.avoid, now < ticket.sure_until if ticket.suspect else None)
+        if pick is None:
+            return None
+        self.lines[ticket.request_class].went(ticket, max(ticket.prompt_tokens - pick.cached_tokens, 1))
+        self._left(ticket)
+        self._give(ticket, ask, pick, now)
+        return ticket, pick.worker
+
+    def _give(self, ticket: QueuedRequest, ask: RoutingRequest, pick: Selection, now: float) -> None:
+        """It goes to the worker picked."""
+        name = ticket.request_class
+        self.fleet.take(pick, ticket.id, ask, now, stream=ticket.stream)
+        ticket.cached_tokens = pick.cached_tokens
+        self._in_flight[ticket.id] = pick.worker
+        if ticket.suspect:
+            pick.worker.trials.add(ticket.id)
+            pick.worker.shut = ticket.sure_until
+        elif ticket.bystander:
+            pick.worker.doubtful.add(ticket.id)
+        self._urgent += name is URGENT
+        self._drain[name].departed(now)
+        self._served[name].departed(now, ticket.cost)
+
+    def _cached(self, name: RequestClass, now: float) -> Cached | None:
+        """How much of a ticket's prompt the best worker with room has; None if nobody has room."""
+        roomy, prefixes = self.fleet.roomy(now, name), self.fleet.prefixes
+        if not roomy:
+            return None
+        return lambda ticket: max(prefixes.cached(worker, ticket.keys, now) for worker in roomy) if ticket.keys else 0
+
+    def _join(self, ticket: QueuedRequest, *, front: bool) -> None:
+        self.lines[ticket.request_class].join(ticket, front=front)
+        self._numbers.add(ticket.tenant, ticket.weight, 1)
+        self._sizes.add(ticket.tenant, ticket.weight, ticket.size)
+
+    def _left(self, ticket: QueuedRequest) -> None:
+        self._numbers.remove(ticket.tenant, 1)
+        self._sizes.remove(ticket.tenant, ticket.size)
+
+    def _notice(self, now: float) -> None:
+        """What interactive requests need at once."""
+        self._peak.saw(len(self.lines[URGENT]) + self._urgent, now)
+
+
+def _end_trial(worker: Worker, ticket: QueuedRequest) -> None:
+    if ticket.id in worker.trials:
+        worker.trials.discard(ticket.id)
+        worker.shut = -inf

@@ -1,0 +1,264 @@
+"""One class's line: fair between tenants, first come first served within each, cached prefixes preferred within limits.
+
+Whose turn it is, his counter says (`accounts`). A request is charged its uncached prompt tokens and twice the output
+that is expected when it goes, and what it really used when it ends. Who becomes active may be as far behind the others
+as the largest charge lately: a tenant's small requests may come together as another's large one does. Those who were
+served no more than one request beyond the one whose turn it is may be preferred for what workers have cached (D2LPM,
+Cao et al. 2025): of CANDIDATES tenants the first DEPTH tickets are looked at, and nobody's first ticket is overtaken
+more than OVERTAKEN times.
+
+Who was served and lost its worker stands before all. Suspects stand beside the line, since each waits for a worker
+without one. Who is past its deadline stands aside until told so: it is never given out. Invariant: every ticket that
+joined stands in exactly one place until it leaves.
+
+Which class is next: the most urgent, but nobody is starved.
+
+A class whose eldest has waited for STARVED_S, or for half of what it may wait if that is less, is starving. Then every
+request of a more urgent class that goes earns it a part of a turn, by the shares that workers give to classes: with
+all three backlogged eight interactive requests let two of batch and one of offline go. A starving class whose turn it
+is goes first, if there is room for its kind.
+"""
+
+import heapq
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+
+from paceline_core.registry.enums import RequestClass
+from paceline_gateway.queueing.queued_request import OUTPUT_WEIGHT, QueuedRequest
+from paceline_gateway.queueing.tenant_shares import TenantShares
+from paceline_gateway.queueing.virtual_counters import VirtualTokenCounters
+from paceline_gateway.routing.worker import SHARES
+
+CANDIDATES = 4
+DEPTH = 4
+OVERTAKEN = 8
+FADING = 0.99
+TOLD = 4096
+"""Tenants of whom is remembered what they were served, until somebody asks."""
+Cached = Callable[[QueuedRequest], int]
+
+
+class FairQueue:
+    """`prompt_tokens`, `cost` and `size` are sums over those who wait; `shares` counts them by tenant."""
+
+    def __init__(self) -> None:
+        self.accounts = VirtualTokenCounters()
+        self.shares = TenantShares()
+        self.prompt_tokens = 0
+        self.cost = 0
+        self.size = 0
+        self._all: OrderedDict[int, QueuedRequest] = OrderedDict()
+        self._own: dict[str, OrderedDict[int, QueuedRequest]] = {}
+        self._costs: dict[str, int] = {}
+        self._resumed: dict[int, QueuedRequest] = {}
+        self._again: dict[int, QueuedRequest] = {}
+        self._suspects: dict[int, QueuedRequest] = {}
+        self._late: dict[int, QueuedRequest] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._largest = 0.0
+        self._fresh: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[QueuedRequest]:
+        return iter(self._all.values())
+
+    @property
+    def nearest_deadline(self) -> float | None:
+        """The soonest moment at which somebody here gives up."""
+        while self._deadlines:
+            deadline, number = self._deadlines[0]
+            ticket = self._all.get(number)
+            if ticket is not None and ticket.deadline == deadline and number not in self._late:
+                return deadline
+            heapq.heappop(self._deadlines)
+        return None
+
+    @property
+    def eldest(self) -> QueuedRequest | None:
+        """Who waits longest."""
+        return next(iter(self._all.values()), None)
+
+    @property
+    def oldest(self) -> float | None:
+        """When the one who waits longest joined."""
+        eldest = self.eldest
+        return None if eldest is None else eldest.joined
+
+    @property
+    def late(self) -> list[QueuedRequest]:
+        """Those past their deadline, who still have to be told."""
+        return list(self._late.values())
+
+    @property
+    def willing(self) -> int:
+        """How many wait to be given out by turns."""
+        return len(self._all) - len(self._late) - len(self._suspects)
+
+    @property
+    def suspect(self) -> QueuedRequest | None:
+        """The first of those that a worker may have died of."""
+        return next(iter(self._suspects.values()), None)
+
+    @property
+    def resumed(self) -> QueuedRequest | None:
+        """The first of those whose stream has begun and must go on."""
+        return next(iter(self._resumed.values()), None)
+
+    def cost_of(self, tenant: str) -> int:
+        """What a tenant's waiting requests are expected to be charged, were nothing cached."""
+        return self._costs.get(tenant, 0)
+
+    def join(self, ticket: QueuedRequest, *, front: bool = False) -> None:
+        """Stand at the end of the tenant's line, or before all."""
+        self._all[ticket.id] = ticket
+        self._note_deadline(ticket)
+        if front:
+            self._all.move_to_end(ticket.id, last=False)
+            own = self._suspects if ticket.suspect else self._resumed if ticket.resumed else self._again
+            own[ticket.id] = ticket
+        else:
+            self._own.setdefault(ticket.tenant, OrderedDict())[ticket.id] = ticket
+            self.accounts.enter(ticket.tenant, ticket.weight, self._largest)
+        self._count(ticket, 1)
+        self.shares.add(ticket.tenant, ticket.weight, 1)
+
+    def leave(self, ticket: QueuedRequest) -> bool:
+        """Step out; False when the ticket does not stand here."""
+        if self._all.pop(ticket.id, None) is None:
+            return False
+        if self._late.pop(ticket.id, None) is None:
+            self._step_out(ticket)
+        self._count(ticket, -1)
+        self.shares.remove(ticket.tenant, 1)
+        if not self.shares.of(ticket.tenant):
+            del self._costs[ticket.tenant]
+        return True
+
+    def expire(self, now: float) -> None:
+        """Who is past its deadline is not given out any more."""
+        while (deadline := self.nearest_deadline) is not None and deadline <= now:
+            _, number = heapq.heappop(self._deadlines)
+            ticket = self._late[number] = self._all[number]
+            self._step_out(ticket)
+
+    def next(self, cached: Cached | None) -> QueuedRequest | None:
+        """Whose turn it is. `cached`: how much of a prompt a worker with room has; None if nobody has room."""
+        if self._resumed or self._again:
+            return self.resumed or next(iter(self._again.values()))
+        tenants = self.accounts.first(CANDIDATES if cached else 1, self._largest)
+        if not tenants:
+            return None
+        turn = next(iter(self._own[tenants[0]].values()))
+        if cached is None or turn.overtaken >= OVERTAKEN:
+            return turn
+        return max((c for tenant in tenants for c in self._candidates(tenant)), key=cached)
+
+    def went(self, ticket: QueuedRequest, uncached: int) -> None:
+        """It was given out and is charged, once; whom it overtook is counted."""
+        if len(self._all) > 1 and ticket.id in self._own.get(ticket.tenant, ()):
+            for tenant in {ticket.tenant, *self.accounts.first(1)}:
+                first = next(iter(self._own[tenant].values()))
+                first.overtaken += first is not ticket
+        if not ticket.charged:
+            self.accounts.charge(ticket.tenant, self._first_charge(ticket, uncached), ticket.weight)
+        self.leave(ticket)
+
+    def pass_by(self, ticket: QueuedRequest, uncached: int) -> None:
+        """It is given out as it comes, while nobody stands here."""
+        credit = self._largest
+        self.accounts.pass_by(ticket.tenant, self._first_charge(ticket, uncached), ticket.weight, credit)
+
+    def settle(self, ticket: QueuedRequest, used: float) -> None:
+        """It ended, and used so many tokens, output twice."""
+        tokens = used - ticket.charged
+        self.accounts.charge(ticket.tenant, tokens, ticket.weight)
+        self._tell(ticket, tokens)
+
+    def taken(self) -> dict[str, float]:
+        """What each tenant was served since this was last asked, in tokens over weight."""
+        fresh, self._fresh = self._fresh, {}
+        return fresh
+
+    def elsewhere(self, tenant: str, served: float) -> None:
+        """Another gateway served so much, in tokens over weight."""
+        self.accounts.charge(tenant, served, 1)
+
+    def newest(self, tenant: str) -> QueuedRequest | None:
+        """The one of a tenant who came last, of those who have not been served."""
+        own = self._own.get(tenant)
+        return next(reversed(own.values())) if own else None
+
+    def _first_charge(self, ticket: QueuedRequest, uncached: int) -> float:
+        """What it is charged when it first goes."""
+        tokens = ticket.charged = float(uncached + OUTPUT_WEIGHT * ticket.expected_output)
+        self._largest = max(tokens / ticket.weight, self._largest * FADING)
+        self._tell(ticket, tokens)
+        return tokens
+
+    def _tell(self, ticket: QueuedRequest, tokens: float) -> None:
+        if len(self._fresh) < TOLD or ticket.tenant in self._fresh:
+            self._fresh[ticket.tenant] = self._fresh.get(ticket.tenant, 0.0) + tokens / ticket.weight
+
+    def _candidates(self, tenant: str) -> list[QueuedRequest]:
+        tickets = list(islice(self._own[tenant].values(), DEPTH))
+        return tickets[:1] if tickets[0].overtaken >= OVERTAKEN else tickets
+
+    def _note_deadline(self, ticket: QueuedRequest) -> None:
+        heapq.heappush(self._deadlines, (ticket.deadline, ticket.id))
+        if len(self._deadlines) > 2 * len(self._all) + 64:
+            self._deadlines = [(t.deadline, t.id) for t in self._all.values() if t.id not in self._late]
+            heapq.heapify(self._deadlines)
+
+    def _step_out(self, ticket: QueuedRequest) -> None:
+        if any(own.pop(ticket.id, None) is not None for own in (self._resumed, self._again, self._suspects)):
+            return
+        own = self._own[ticket.tenant]
+        del own[ticket.id]
+        if not own:
+            del self._own[ticket.tenant]
+            self.accounts.leave(ticket.tenant)
+
+    def _count(self, ticket: QueuedRequest, sign: int) -> None:
+        self.prompt_tokens += sign * ticket.prompt_tokens
+        self.cost += sign * ticket.cost
+        self.size += sign * ticket.size
+        self._costs[ticket.tenant] = self._costs.get(ticket.tenant, 0) + sign * ticket.cost
+
+
+STARVED_S = {RequestClass.BATCH: 30.0, RequestClass.OFFLINE: 120.0}
+
+
+class StarvationGuard:
+    """`promoted` counts who went before more urgent ones, by class; whoever reads it may clear it."""
+
+    def __init__(self, lines: Mapping[RequestClass, FairQueue]) -> None:
+        self._lines = lines
+        self._earned = dict.fromkeys(STARVED_S, 0.0)
+        self.promoted: Counter[RequestClass] = Counter()
+
+    def due(self, now: float) -> list[RequestClass]:
+        """Starving classes whose turn it is."""
+        for name in self._earned:
+            if self._earned[name] and not self._starving(name, now):
+                self._earned[name] = 0.0
+        return [name for name, earned in self._earned.items() if earned >= 1]
+
+    def took(self, name: RequestClass) -> None:
+        """A starving class took its turn."""
+        self._earned[name] -= 1
+        self.promoted[name] += 1
+
+    def went(self, urgent: RequestClass, now: float) -> None:
+        """One of this class went; those less urgent who starve earn by it."""
+        for name in self._earned:
+            if SHARES[name] < SHARES[urgent] and self._starving(name, now):
+                self._earned[name] = min(self._earned[name] + SHARES[name] / SHARES[urgent], 1.0)
+
+    def _starving(self, name: RequestClass, now: float) -> bool:
+        eldest = self._lines[name].eldest
+        if eldest is None:
+            return False
+        return now - eldest.joined >= min(STARVED_S[name], (eldest.deadline - eldest.joined) / 2)

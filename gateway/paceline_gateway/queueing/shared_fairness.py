@@ -1,0 +1,58 @@
+"""What other gateways serve a tenant counts here too: each tells what it served, and hears the sums of all. Pure.
+
+A gateway tells differences, never sums, so that nobody's word replaces another's. What a sum has grown by beyond what
+was told from here is the others' service, and is charged to the tenant's counter here, by PART of it: with all of it, a
+tenant that is served enough elsewhere would have its requests here wait until they are too late.
+
+Error bound: what the others serve between two exchanges is not known here, so of two tenants who always wait, one may
+be served more by what one exchange's time lets the other gateways serve, beside what one gateway's own line allows.
+After a failed exchange the sums are taken as they are: what was served meanwhile is counted nowhere, and each gateway
+is fair to what it sees. A sum that fell was begun anew.
+"""
+
+from collections.abc import Callable, Mapping
+
+from paceline_gateway.queueing.fair_queue import FairQueue
+
+PART = 0.75
+TOLD = 1024
+"""Tenants that one exchange speaks of, over all lines; those of whom most is to be told go first."""
+Lines = Callable[[], Mapping[str, FairQueue]]
+"""All lines by a name without a line feed, the same at every gateway."""
+
+
+class SharedFairness:
+    """One gateway's part. Names are those of the line and of the tenant, joined by a line feed."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._told: dict[str, float] = {}
+        self._seen: dict[str, float] | None = None
+
+    def tell(self) -> dict[str, float]:
+        """Tokens over weight served here since this was last asked, by name."""
+        fresh = [
+            (f"{name}\n{tenant}", served)
+            for name, line in self._lines().items()
+            for tenant, served in line.taken().items()
+        ]
+        fresh.sort(key=lambda entry: -abs(entry[1]))
+        self._told = dict(fresh[:TOLD])
+        return self._told
+
+    def heard(self, sums: Mapping[str, float]) -> None:
+        """The sums of all, in which is what was told last."""
+        seen, lines = self._seen, self._lines()
+        self._seen = dict(sums)
+        if seen is None:
+            return
+        for name, total in sums.items():
+            line, _, tenant = name.partition("\n")
+            before = seen.get(name, 0.0)
+            others = total - before - self._told.get(name, 0.0)
+            if line in lines and total >= before and others > 0:
+                lines[line].elsewhere(tenant, PART * others)
+
+    def lost(self) -> None:
+        """The exchange failed, or there is nobody to share with."""
+        self._seen = None

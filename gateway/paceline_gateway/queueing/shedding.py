@@ -1,0 +1,161 @@
+"""Who may wait, and who must go so that another may: bounds in number, bytes and expected wait.
+
+A line that is full refuses those whose tenant has its share of it while others wait too (429: it is the tenant's own
+doing), and lets those below their share displace the newest of whoever holds most. With nobody above a share the
+service itself is full (503). The same holds for the bytes that wait, and for the number held while no worker is there.
+Who would in all likelihood wait beyond the deadline is refused at once, and told how long the line is too long.
+Missing data refuses nobody: a rate that has not been watched for long enough predicts nothing.
+
+How much room interactive requests need: the most of them at once lately.
+
+The largest value of the last one to two windows; O(1). What has not been seen for that long needs no room.
+
+How fast a queue moves, and from that how long a refused request should wait before it comes again.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from paceline_core.errors import Code, RequestError
+from paceline_core.registry.enums import ShedReason
+from paceline_gateway.queueing.fair_queue import FairQueue
+from paceline_gateway.queueing.queued_request import QueuedRequest
+from paceline_gateway.queueing.tenant_shares import TenantShares
+
+WINDOW_S = 60.0
+
+
+class WindowedMax:
+    """`now` is monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._current = 0
+        self._before = 0
+
+    def saw(self, value: int, now: float) -> None:
+        """So many at once."""
+        self._turn(now)
+        self._current = max(self._current, value)
+
+    def value(self, now: float) -> int:
+        """The most lately."""
+        self._turn(now)
+        return max(self._current, self._before)
+
+    def _turn(self, now: float) -> None:
+        age = now - self._began
+        if age < WINDOW_S:
+            return
+        self._before = self._current if age < 2 * WINDOW_S else 0
+        self._began, self._current = now, 0
+
+
+MEMORY_S = 10.0
+SHORTEST_S = 1.0
+SOONEST_S = 1.0
+LATEST_S = 60.0
+UNKNOWN_S = 5.0
+
+
+class DispatchRate:
+    """Departures per second with a memory of ten seconds; an exponential average over irregular events.
+
+    After as long without a departure it begins anew, and weighs a young average by its age (at least a second): the
+    idle time before a burst says nothing about how fast the burst is served.
+    """
+
+    def __init__(self) -> None:
+        self._level = 0.0
+        self._began = -math.inf
+        self._at = -math.inf
+
+    def departed(self, now: float, amount: float = 1.0) -> None:
+        """One ticket, or so much of what is counted, went to a worker."""
+        if now - self._at > MEMORY_S:
+            self._level, self._began = 0.0, now
+        self._level = self._decayed(now) + amount / MEMORY_S
+        self._at = now
+
+    def per_second(self, now: float) -> float:
+        """Departures per second now."""
+        age = max(now - self._began, SHORTEST_S)
+        return self._decayed(now) / -math.expm1(-age / MEMORY_S)
+
+    def known(self, now: float) -> bool:
+        """Whether it has been watched for as long as it remembers, up to now."""
+        return now - self._began >= MEMORY_S >= now - self._at
+
+    def _decayed(self, now: float) -> float:
+        return self._level * math.exp((self._at - now) / MEMORY_S) if self._level else 0.0
+
+    def retry_after(self, waiting: int, now: float) -> float:
+        """Seconds until `waiting` tickets will have left, at this rate, between 1 and 60; 5 while nothing moves."""
+        rate = self.per_second(now)
+        if rate * LATEST_S < 1:
+            return UNKNOWN_S
+        return min(max(waiting / rate, SOONEST_S), LATEST_S)
+
+
+CERTAINTY = 1.5
+"""Requests whose predicted wait is so many times what they may wait are refused at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShedDecision:
+    """Somebody must go: the one who came, or one who waits already. `error` is what it hears."""
+
+    ticket: QueuedRequest
+    reason: ShedReason
+    error: RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class ExceededLimit:
+    """Something that has no room for one more. `why` says so to whoever is refused."""
+
+    shares: TenantShares
+    amount: int
+    limit: int
+    reason: ShedReason
+    code: Code
+    why: str
+
+
+def choose_victim(ticket: QueuedRequest, full: ExceededLimit, lines: Iterable[FairQueue], after: float) -> ShedDecision:
+    """Who goes. `lines`: where one can be displaced, least urgent first; `after`: when to come again."""
+    shares = full.shares
+    if shares.exceeds(ticket.tenant, ticket.weight, full.amount, full.limit):
+        return ShedDecision(ticket, ShedReason.TENANT, _too_many(after))
+    holder = shares.displaceable(ticket.tenant, ticket.weight, full.amount, full.limit)
+    if holder is not None:
+        for line in lines:
+            newest = line.newest(holder)
+            if newest is not None:
+                return ShedDecision(newest, ShedReason.DISPLACED, _too_many(after))
+    return ShedDecision(ticket, full.reason, RequestError(full.code, full.why, retry_after=after))
+
+
+def misses_deadline(ticket: QueuedRequest, line: FairQueue, rate: DispatchRate, now: float) -> ShedDecision | None:
+    """Whether it would in all likelihood wait too long."""
+    if not rate.known(now) or (per_second := rate.per_second(now)) <= 0:
+        return None
+    wait, patience = backlog(ticket, line) / per_second, ticket.deadline - now
+    if wait <= CERTAINTY * patience:
+        return None
+    why = f"The request would wait {wait:.0f} s and may wait {patience:.0f} s; retry later."
+    error = RequestError(Code.QUEUE_FULL, why, retry_after=max(wait - patience, 1.0))
+    return ShedDecision(ticket, ShedReason.TOO_LATE, error)
+
+
+def backlog(ticket: QueuedRequest, line: FairQueue) -> float:
+    """Tokens to be served until it has gone: all that wait, or less if its tenant has less than its share of them."""
+    own = line.cost_of(ticket.tenant) + ticket.cost
+    weights = line.accounts.weight + (0 if line.shares.of(ticket.tenant) else ticket.weight)
+    return min(line.cost + ticket.cost, own * weights / ticket.weight)
+
+
+def _too_many(after: float) -> RequestError:
+    message = "The line is full, and your requests take more than their share of it; retry later."
+    return RequestError(Code.RATE_LIMIT_EXCEEDED, message, retry_after=after)

@@ -1,0 +1,238 @@
+"""What one tenant has at this gateway: a slice of its limits to spend at once, and the asks that renew it. Pure.
+
+A slice is sized by what the tenant spends here in a second, and is at most `SHARE` of the limit over all gateways, so
+that little is stranded; where that is less than one request, nothing is kept and each request asks for what it needs.
+`goal` is the slice that was last asked for.
+`have` below zero is overdrawn: an answer was longer than reserved. `owed` was spent from this gateway's own share while
+the store was away. Both are paid with the next ask, before anything else is granted.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from operator import add
+
+from paceline_core.objects.resolved import ResolvedTenant
+from paceline_gateway.quota.types import (
+    CLOSE,
+    NEVER,
+    NOTHING,
+    SIZE,
+    SLOTS,
+    UNLIMITED,
+    LeaseGrant,
+    LeaseRequest,
+    PendingReservation,
+    Reservation,
+    Vector,
+    limits_of,
+)
+
+SHARE = 0.05
+SLICE_S = 1.0
+"""How much of its pace a gateway keeps as a slice, and after how long unused it gives the slice back."""
+_FADE = 0.3
+
+
+class LeasedBuckets:
+    """`open` requests hold a slot each; `asked` is the ask under way; `kinds` are the indices of what is limited."""
+
+    __slots__ = (
+        "_duration",
+        "_levels",
+        "_pace",
+        "_spent",
+        "_told",
+        "_typical",
+        "asked",
+        "asked_at",
+        "epoch",
+        "goal",
+        "have",
+        "kinds",
+        "limits",
+        "open",
+        "owed",
+        "tenant",
+        "used_at",
+        "waiters",
+    )
+
+    def __init__(self, tenant: ResolvedTenant, now: float) -> None:
+        self.tenant = tenant
+        self.limits = limits_of(tenant)
+        self.kinds = _limited(self.limits)
+        self.have = [0.0] * SIZE
+        self.owed = [0.0] * SIZE
+        self.open = 0
+        self.waiters: deque[PendingReservation] = deque()
+        self.asked: LeaseRequest | None = None
+        self.asked_at = self.used_at = self._told = now
+        self.epoch = 0
+        self.goal: Vector = NOTHING
+        self._levels: Vector | None = None
+        self._spent = [0.0] * SIZE
+        self._pace = [0.0] * SIZE
+        self._typical = [0.0] * SIZE
+        self._duration = 1.0
+
+    def bind(self, tenant: ResolvedTenant, now: float) -> None:
+        """The object changed: new limits hold from now on, what is used stays used."""
+        limits = limits_of(tenant)
+        if limits != self.limits:
+            levels = self.levels(now)
+            moved = [
+                new if UNLIMITED in (old, new) else level + new - old
+                for level, old, new in zip(levels, self.limits, limits, strict=True)
+            ]
+            self._levels, self._told = (None if self._levels is None else tuple(moved)), now
+            for kind in range(SIZE):
+                if kind == SLOTS or limits[kind] == UNLIMITED:
+                    self.have[kind] = 0.0
+            self.limits, self.kinds = limits, _limited(limits)
+        self.tenant = tenant
+
+    def refresh(self, now: float) -> None:
+        """Bring what is there up to date; a slice does not refill by itself."""
+
+    def fits(self, need: Vector) -> bool:
+        """Whether the slice has all of it."""
+        return all(self.have[kind] >= need[kind] - CLOSE for kind in self.kinds)
+
+    def take(self, need: Vector, now: float) -> None:
+        """Spend from the slice; it may be overdrawn by a request that is larger than the limit."""
+        self.open += 1
+        self.used_at = now
+        for kind in self.kinds:
+            self.have[kind] -= need[kind]
+            self._spent[kind] += need[kind]
+            self._typical[kind] += (need[kind] - self._typical[kind]) * (_FADE if self._typical[kind] else 1.0)
+
+    def give(self, reservation: Reservation, used: Vector, now: float) -> None:
+        """A request has ended: what it did not use comes back as far as there is room, what it used beyond is owed."""
+        self.open -= 1
+        self._duration += (now - reservation.since - self._duration) * _FADE
+        reserved, levels = reservation.use, self.levels(now)
+        for kind in reservation.kinds:
+            if kind == SLOTS:
+                self.have[SLOTS] = min(self.have[SLOTS] + 1.0, max(self.limits[SLOTS] - self.open, 0.0))
+            elif kind in self.kinds:
+                room = self.limits[kind] - levels[kind]
+                self.have[kind] = min(self.have[kind] + reserved[kind] - used[kind], max(room, self.have[kind]))
+
+    def target(self, gateways: int) -> Vector:
+        """The slice that is worth keeping."""
+        goal = [0.0] * SIZE
+        for kind in self.kinds:
+            most = self.limits[kind] * SHARE / gateways
+            pace = self._pace[SLOTS] * self._duration if kind == SLOTS else self._pace[kind] * SLICE_S
+            goal[kind] = min(max(pace, self._typical[kind]), most)
+            if goal[kind] < self._typical[kind]:
+                return NOTHING
+        goal[SLOTS] = float(int(goal[SLOTS]))
+        return tuple(goal)
+
+    def ask(self, seq: int, holder: str, target: Vector, needs: Sequence[Vector], now: float) -> LeaseRequest:
+        """Give back what is over the target, pay what is due, ask for what the waiting ones need and for the target."""
+        belief, first = self._belief(now), needs[0] if needs else NOTHING
+        back, held, least, want = [0.0] * SIZE, [0.0] * SIZE, [0.0] * SIZE, [0.0] * SIZE
+        for kind in self.kinds:
+            have, total = self.have[kind], sum(need[kind] for need in needs) + target[kind]
+            stay = min(max(have, 0.0), total)
+            back[kind] = have - stay - self.owed[kind]
+            held[kind] = stay + self.open if kind == SLOTS else stay
+            least[kind] = max(first[kind] - stay, 0.0)
+            want[kind] = max(total - stay, 0.0)
+            self.have[kind], self.owed[kind] = stay, 0.0
+        self._measure(now)
+        self.goal = target
+        vectors = (tuple(back), tuple(held), tuple(least), tuple(want))
+        return LeaseRequest(self.tenant.name, holder, seq, self.limits, *vectors, self.epoch, belief)
+
+    def granted(self, grant: LeaseGrant, now: float) -> None:
+        """The answer to an ask."""
+        for kind in self.kinds:
+            self.have[kind] += grant.given[kind]
+        self._levels, self._told, self.epoch = grant.levels, now, grant.epoch
+
+    def share_ask(self, seq: int, need: Vector, gateways: int, now: float) -> LeaseRequest:
+        """What to ask of this gateway's own share while the store is away."""
+        held, least = [0.0] * SIZE, [0.0] * SIZE
+        held[SLOTS] = self.open + self.have[SLOTS]
+        for kind in self.kinds:
+            least[kind] = max(need[kind] - self.have[kind], 0.0)
+        belief = self._belief(now)
+        if belief is not None:
+            belief = tuple(level / gateways for level in belief)
+        lent = limits_of(self.tenant, gateways)
+        return LeaseRequest(
+            self.tenant.name, "", seq, lent, NOTHING, tuple(held), tuple(least), tuple(least), 0, belief
+        )
+
+    def lend(self, grant: LeaseGrant) -> None:
+        """What this gateway's own share grants while the store is away; it is owed to the store."""
+        for kind in self.kinds:
+            self.have[kind] += grant.given[kind]
+            if kind != SLOTS:
+                self.owed[kind] += grant.given[kind]
+
+    def levels(self, now: float) -> Vector:
+        """What is left beside the slice, as told and refilled since; everything where nothing was ever told."""
+        if self._levels is None:
+            return tuple(limit - max(have, 0.0) for limit, have in zip(self.limits, self.have, strict=True))
+        passed, levels = now - self._told, list(self._levels)
+        for kind in self.kinds:
+            if kind != SLOTS:
+                limit = self.limits[kind]
+                levels[kind] = min(levels[kind] + passed * limit / 60.0, limit - max(self.have[kind], 0.0))
+        return tuple(levels)
+
+    def told_s(self, now: float) -> float:
+        """How long ago the levels were told."""
+        return now - self._told
+
+    def left(self, now: float) -> Vector:
+        """What is there, in the slice and beside it."""
+        levels = self.levels(now)  # first, since one who is alone refills by this what it has
+        return tuple(map(add, levels, self.have))
+
+    def wait(self, need: Vector, now: float) -> tuple[float, int]:
+        """Seconds until all of it should fit, and what lacks most; 0 if all is there as far as is known."""
+        return self.wait_at(need, self.limits, self.levels(now))
+
+    def wait_at(self, need: Vector, limits: Vector, levels: Vector) -> tuple[float, int]:
+        """The same beside a pool of these limits that has these levels."""
+        longest, lacking = 0.0, 0
+        for kind in self.kinds:
+            limit = limits[kind]
+            missing = min(need[kind], limit or need[kind]) - self.have[kind] - levels[kind]
+            if missing > CLOSE:
+                wait = self._until_free() if kind == SLOTS else missing * 60.0 / limit if limit else NEVER
+                if wait > longest:
+                    longest, lacking = wait, kind
+        return longest, lacking
+
+    def idle(self, now: float) -> bool:
+        """Nothing is open, asked or owed, and as far as is known all is as if it had never been used."""
+        if self.open or self.waiters or self.asked is not None:
+            return False
+        left = self.left(now)
+        return all(not self.owed[kind] and left[kind] >= self.limits[kind] - CLOSE for kind in self.kinds)
+
+    def _until_free(self) -> float:
+        """Until one of so many requests ends, if they end at random times."""
+        return self._duration / max(self.limits[SLOTS], 1.0)
+
+    def _belief(self, now: float) -> Vector | None:
+        return None if self._levels is None else self.levels(now)
+
+    def _measure(self, now: float) -> None:
+        """Learn the pace from what was spent since the last ask."""
+        passed = max(now - self.asked_at, 0.05)
+        for kind in self.kinds:
+            self._pace[kind] += (max(self._spent[kind], 0.0) / passed - self._pace[kind]) * min(passed / SLICE_S, 1.0)
+            self._spent[kind] = 0.0
+        self.asked_at = now
+
+
+def _limited(limits: Vector) -> tuple[int, ...]:
+    return tuple(kind for kind in range(SIZE) if limits[kind] != UNLIMITED)

@@ -1,0 +1,322 @@
+"""Reserve on admission, settle on use: tenants' limits on requests, tokens and concurrency. Pure.
+
+A request reserves what it is expected to use, so that many at once cannot pass a limit together; when it ends, the
+difference to what it used comes back or is charged. A gateway that is alone has all of a limit in its purse; of several
+each has a slice of the Pool that they share, and asks it through `send` for more. While the slice suffices nobody
+waits; else a request waits until `answered` or `lost`. While the shared pool is away a tenant's `onStoreFailure`
+counts: `open` is served from an own pool of a part of the limits, and what it lends is paid back; `closed` is refused.
+Invariant: reserved = settled + refunded + what open reservations hold (`QuotaTotals`), each of them settled once,
+whatever the store does.
+"""
+
+from collections import deque
+from collections.abc import Callable, KeysView, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from operator import add, sub
+
+from paceline_core.errors import RequestError
+from paceline_core.objects.resolved import ResolvedTenant
+from paceline_gateway.quota.bucket_store import TTL_S, BucketStore, LocalBuckets
+from paceline_gateway.quota.leased_buckets import SHARE, SLICE_S, LeasedBuckets
+from paceline_gateway.quota.responses import over_limit, ratelimit_fields, store_unavailable, too_many_waiters
+from paceline_gateway.quota.types import (
+    NEVER,
+    NOTHING,
+    SIZE,
+    LeaseGrant,
+    LeaseRequest,
+    PendingReservation,
+    QuotaUsage,
+    Reservation,
+    Then,
+    Vector,
+)
+
+WAITERS = 256
+"""Requests of one tenant that wait for the store; one more is refused."""
+RENEW_S = TTL_S / 3
+FORGET_S = 10.0
+RETRY_S = 1.0
+LEAST_S = 0.01
+ASKS = 2
+"""Exchanges made for one request before it is decided."""
+OWN_SHARE = b"x-paceline-quota: own-share\r\n"
+"""Told while the store is away, so that a client sees why its limits have shrunk."""
+
+
+@dataclass(slots=True)
+class QuotaTotals:
+    """Amounts since the start, all tenants together. `refunded` is negative where more was used than reserved."""
+
+    reserved: list[float] = field(default_factory=lambda: [0.0] * SIZE)
+    settled: list[float] = field(default_factory=lambda: [0.0] * SIZE)
+    refunded: list[float] = field(default_factory=lambda: [0.0] * SIZE)
+
+    @property
+    def open(self) -> list[float]:
+        """What is set aside now."""
+        return list(map(sub, map(sub, self.reserved, self.settled), self.refunded))
+
+    def reserve(self, amounts: Vector) -> None:
+        """So much is set aside."""
+        self.reserved = list(map(add, self.reserved, amounts))
+
+    def settle(self, reserved: Vector, used: Vector) -> None:
+        """What was set aside is open no more, and so much of it was used."""
+        self.settled = list(map(add, self.settled, used))
+        self.refunded = list(map(add, self.refunded, map(sub, reserved, used)))
+
+
+class QuotaManager:
+    """All tenants' purses at this gateway. `send` takes asks to the shared pool; without it the gateway is alone."""
+
+    def __init__(self, send: Callable[[LeaseRequest], None] | None = None, holder: str = "", gateways: int = 1) -> None:
+        self.totals = QuotaTotals()
+        self.away = False
+        """The shared pool cannot be reached."""
+        self.lent = 0
+        """Reservations made out of this gateway's own share since the start."""
+        self.gateways = gateways
+        self._send = send
+        self._holder = holder
+        self._own = BucketStore()
+        self._purses: dict[str, LeasedBuckets] = {}
+        self._sequence = count(1)
+        self._forget_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._purses)
+
+    @property
+    def shared(self) -> bool:
+        """Several gateways count in one place."""
+        return self._send is not None
+
+    @property
+    def busy(self) -> KeysView[str]:
+        """Tenants of whom something is kept: the others are idle and have used nothing that is not refilled."""
+        return self._purses.keys()
+
+    def look(self, tenant: ResolvedTenant, now: float) -> LeasedBuckets | None:
+        """A tenant's purse under its limits of now; None while it is idle."""
+        return self._purse(tenant, now) if tenant.name in self._purses else None
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for the store."""
+        return sum(len(purse.waiters) for purse in self._purses.values())
+
+    def reserve(self, tenant: ResolvedTenant, use: QuotaUsage, now: float, then: Then) -> PendingReservation | None:
+        """Set aside what a request is expected to use; `then` hears of it, at once unless the store must be asked.
+
+        The waiter that is returned then is for `abandon`.
+        """
+        purse = self._purse(tenant, now)
+        purse.refresh(now)
+        if not purse.waiters and purse.fits(use):
+            self._take(purse, use, then, now)
+            if self._send is not None:
+                self._top_up(purse, now)
+        elif self._send is None or self.away:
+            self._here(purse, use, then, now)
+        elif len(purse.waiters) >= WAITERS:
+            then(too_many_waiters(WAITERS))
+        else:
+            return self._wait(purse, use, then, now)
+        return None
+
+    def exhausted(self, tenant: ResolvedTenant, least: QuotaUsage, now: float) -> RequestError | None:
+        """Why not even so small a request may go, told without asking; None where it may, or nothing is known.
+
+        What the shared pool said is believed for a moment: of a tenant over its limits one request in that time asks.
+        """
+        purse = self._purse(tenant, now)
+        purse.refresh(now)
+        if not purse.kinds or purse.fits(least):
+            return None
+        wait, known = purse.wait(least, now)[0], self._send is None or purse.told_s(now) < SLICE_S
+        return _over(purse, least, purse.limits, purse.levels(now)) if wait == NEVER or (known and wait > 0) else None
+
+    def abandon(self, waiter: PendingReservation) -> None:
+        """Who waited has left; nothing is set aside for it."""
+        waiter.gone = True
+
+    def settle(self, reservation: Reservation, used: QuotaUsage, now: float) -> None:
+        """The request has ended: charge what it used instead of what was reserved."""
+        purse = self._purses[reservation.tenant]
+        self.totals.settle(reservation.use, used)
+        purse.give(reservation, used, now)
+        if self._send is not None and self._stranded(purse):
+            self._exchange(purse, now)
+
+    def fields(self, tenant: ResolvedTenant, now: float) -> bytes:
+        """Header lines that tell a tenant where it stands."""
+        purse = self._purse(tenant, now)
+        return self._fields(purse, purse.left(now))
+
+    def refunded(self, reservation: Reservation, used: QuotaUsage, now: float) -> bytes:
+        """The same once a reservation is settled by so much."""
+        purse = self._purses[reservation.tenant]
+        left = list(purse.left(now))
+        for kind in reservation.kinds:
+            back = reservation.use[kind] - used[kind]
+            left[kind] = min(left[kind] + back, purse.limits[kind])
+        return self._fields(purse, left)
+
+    def answered(self, ask: LeaseRequest, grant: LeaseGrant, now: float) -> None:
+        """The shared pool's answer to what was sent."""
+        purse = self._purses[ask.tenant]
+        purse.asked = None
+        purse.granted(grant, now)
+        self._serve(purse, now)
+        if purse.waiters:
+            self._exchange(purse, now)
+
+    def lost(self, now: float) -> None:
+        """The shared pool cannot be reached. What was sent stays in doubt until `found`; who waits is answered here."""
+        self.away = True
+        for purse in list(self._purses.values()):
+            waiters = [waiter for waiter in purse.waiters if not waiter.gone]
+            purse.waiters.clear()
+            for waiter in waiters:
+                self._here(purse, waiter.use, waiter.then, now)
+
+    def found(self, gateways: int, now: float) -> None:
+        """The shared pool can be reached, and so many gateways use it. What was in doubt is sent again."""
+        self.gateways = max(gateways, 1)
+        if not self.away:
+            return
+        self.away = False
+        for purse in self._purses.values():
+            if purse.asked is not None and self._send is not None:
+                self._send(purse.asked)
+            elif purse.open or _due(purse, now):
+                self._exchange(purse, now)
+
+    def leave(self, now: float) -> bool:
+        """This gateway stops: give everything back. Whether there is nothing left to give, or nobody to give it to."""
+        for purse in self._purses.values():
+            purse.used_at = -NEVER
+            if any(purse.have) or any(purse.owed):
+                self._exchange(purse, now)
+        return self.away or all(purse.asked is None for purse in self._purses.values())
+
+    def tick(self, now: float) -> None:
+        """Give time its say: give back what is unused, pay debts, renew what is held, forget who is idle."""
+        if self._send is not None and not self.away:
+            for purse in self._purses.values():
+                if purse.asked is None and _due(purse, now):
+                    self._exchange(purse, now)
+        if now >= self._forget_at:
+            self._forget_at = now + FORGET_S
+            self._own.sweep(now)
+            for name in [name for name, purse in self._purses.items() if purse.idle(now)]:
+                del self._purses[name]
+
+    def _purse(self, tenant: ResolvedTenant, now: float) -> LeasedBuckets:
+        purse = self._purses.get(tenant.name)
+        if purse is None:
+            purse = self._purses[tenant.name] = (
+                LocalBuckets(tenant, now) if self._send is None else LeasedBuckets(tenant, now)
+            )
+        elif purse.tenant is not tenant:
+            purse.bind(tenant, now)
+        return purse
+
+    def _take(self, purse: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
+        purse.take(use, now)
+        self.totals.reserve(use)
+        then(Reservation(purse.tenant.name, use, purse.kinds, now, self._fields(purse, purse.left(now))))
+
+    def _here(self, purse: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
+        """Without the shared pool: decide by what is there, or out of a part of the limits while it is away."""
+        if self._send is None or purse.fits(use):
+            self._decide(purse, use, then, now)
+        elif purse.tenant.on_store_failure == "closed":
+            then(store_unavailable(RETRY_S))
+        else:
+            self._borrow(purse, use, then, now)
+
+    def _borrow(self, purse: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
+        """Serve out of this gateway's own share of the limits."""
+        ask = purse.share_ask(next(self._sequence), use, self.gateways, now)
+        grant = self._own.exchange(ask, now)
+        purse.lend(grant)
+        if purse.fits(use):
+            self.lent += 1
+            self._take(purse, use, then, now)
+        else:
+            then(_over(purse, use, ask.limits, grant.levels))
+
+    def _decide(self, purse: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
+        if purse.fits(use):
+            self._take(purse, use, then, now)
+        else:
+            then(_over(purse, use, purse.limits, purse.levels(now)))
+
+    def _wait(self, purse: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> PendingReservation:
+        waiter = PendingReservation(use, then)
+        purse.waiters.append(waiter)
+        self._exchange(purse, now)
+        return waiter
+
+    def _serve(self, purse: LeasedBuckets, now: float) -> None:
+        """Answer who was asked for, in order; who came later, or seems to lack nothing, is asked for anew."""
+        waiters, purse.waiters = purse.waiters, deque()
+        for waiter in waiters:
+            if waiter.gone:
+                continue
+            undecided = waiter.asked < ASKS and (not waiter.asked or purse.wait(waiter.use, now)[0] <= 0)
+            if purse.waiters or (undecided and not purse.fits(waiter.use)):
+                purse.waiters.append(waiter)
+            else:
+                self._decide(purse, waiter.use, waiter.then, now)
+
+    def _top_up(self, purse: LeasedBuckets, now: float) -> None:
+        """Renew a slice before it is used up."""
+        if purse.asked is None and not self.away:
+            for kind in purse.kinds:
+                if purse.have[kind] < purse.goal[kind] / 2:
+                    self._exchange(purse, now)
+                    return
+
+    def _exchange(self, purse: LeasedBuckets, now: float) -> None:
+        """Ask the shared pool for what the waiting ones need and for the slice; one ask at a time."""
+        if purse.asked is not None or self._send is None or self.away:
+            return
+        keeps = (purse.waiters or now - purse.used_at < SLICE_S) and not any(purse.owed)
+        target = purse.target(self.gateways) if keeps else NOTHING
+        for waiter in purse.waiters:
+            waiter.asked += 1
+        needs = [waiter.use for waiter in purse.waiters if not waiter.gone]
+        purse.asked = purse.ask(next(self._sequence), self._holder, target, needs, now)
+        self._send(purse.asked)
+
+    def _stranded(self, purse: LeasedBuckets) -> bool:
+        """More came back than is worth keeping: others may lack it."""
+        for kind in purse.kinds:
+            if purse.have[kind] - purse.goal[kind] >= max(SHARE * purse.limits[kind] / self.gateways, 1.0):
+                return True
+        return False
+
+    def _fields(self, purse: LeasedBuckets, left: Sequence[float]) -> bytes:
+        if not purse.kinds:
+            return b""
+        fields = ratelimit_fields(purse.limits, left)
+        return fields + OWN_SHARE if self.away else fields
+
+
+def _over(purse: LeasedBuckets, use: QuotaUsage, limits: Vector, levels: Vector) -> RequestError:
+    """What a tenant lacks most beside a pool of these limits that has these levels."""
+    wait, kind = purse.wait_at(use, limits, levels)
+    return over_limit(max(wait, LEAST_S), kind, limits[kind], use[kind], purse.have[kind] + levels[kind])
+
+
+def _due(purse: LeasedBuckets, now: float) -> bool:
+    """Whether the shared pool should hear of this tenant without being asked for more."""
+    if any(purse.have[kind] < 0 or purse.owed[kind] for kind in purse.kinds):
+        return True
+    holds = any(purse.have[kind] > 0 for kind in purse.kinds)
+    renew = (holds or purse.open > 0) and now - purse.asked_at >= RENEW_S
+    return renew or (holds and now - purse.used_at >= SLICE_S)

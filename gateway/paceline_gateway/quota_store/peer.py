@@ -1,0 +1,235 @@
+"""The shared pool at one of the gateways: whoever holds the Lease `paceline-quota` counts for all.
+
+The holder's name in the Lease begins with where its admin port is; the others ask there under an internal token.
+It counts only while its lease is fresh, so there are never two; whoever takes over begins with an empty pool, and the
+gateways tell it what they know, as they would tell a Redis that has forgotten everything. While nobody holds the Lease,
+or its holder cannot be reached, each tenant's `onStoreFailure` is followed.
+Known hole: without the API server a lease ends, and with it the sharing, though all gateways are well.
+
+`POST /internal/quota` on the admin port: other gateways' calls to the one that counts for all.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fastapi import FastAPI, Request, Response
+
+from paceline_core.auth import Signer, TrustBundle
+from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
+from paceline_core.clock import Clock
+from paceline_core.errors import Code, PacelineError, RequestError, Unreachable
+from paceline_core.kube import Cluster
+from paceline_core.kube.leader_election import LeaderElector
+from paceline_core.process import cancel
+from paceline_gateway.admin.auth import require
+from paceline_gateway.config import HttpLimits
+from paceline_gateway.http.connection_pool import Address
+from paceline_gateway.http.connection_pool import ConnectionPool as Connections
+from paceline_gateway.http.message import Headers
+from paceline_gateway.http.upstream_connection import DisconnectReason
+from paceline_gateway.quota.bucket_store import BucketStore
+from paceline_gateway.quota.types import LeaseGrant, LeaseRequest
+from paceline_gateway.quota_store.base import SUMS
+from paceline_gateway.quota_store.messages import (
+    ExchangeRequest,
+    ExchangeResponse,
+    read_call,
+    read_reply,
+    write_call,
+    write_reply,
+)
+
+LEASE: Final = "paceline-quota"
+LEASE_S: Final = 10.0
+RENEW_S: Final = 2.0
+PATH: Final = "/internal/quota"
+REPLY_BYTES: Final = 1 << 20
+_NOBODY: Final = "no gateway holds the Lease of the quota counters"
+
+
+@dataclass(slots=True)
+class CounterServer:
+    """What the gateway that counts keeps: everybody's counters, who is alive until when, what tenants were served."""
+
+    pool: BucketStore = field(default_factory=lambda: BucketStore(epoch=secrets.randbits(48) + 2))
+    members: dict[str, float] = field(default_factory=dict)
+    swept: float = 0.0
+    served: dict[str, float] = field(default_factory=dict)
+
+    def answer(self, call: ExchangeRequest, now: float) -> ExchangeResponse:
+        """Carry out a call."""
+        if call.ttl_s > 0:
+            self.members[call.holder] = now + call.ttl_s
+        else:
+            self.members.pop(call.holder, None)
+        if now - self.swept >= RENEW_S:
+            self.swept = now
+            self.members = {holder: until for holder, until in self.members.items() if until > now}
+            self.pool.sweep(now)
+        grants = tuple(self.pool.exchange(ask, now) for ask in call.asks)
+        return ExchangeResponse(len(self.members), grants, None if call.served is None else self._sums(call.served))
+
+    def _sums(self, served: Mapping[str, float]) -> dict[str, float]:
+        if len(self.served) > SUMS:
+            self.served.clear()
+        for name, amount in served.items():
+            self.served[name] = self.served.get(name, 0.0) + amount
+        return self.served.copy()
+
+
+@dataclass(frozen=True, slots=True)
+class PeerDeps:
+    """What a gateway needs to reach the one that counts. `leaves_s` is how long a member lives without a word."""
+
+    cluster: Cluster
+    signer: Signer
+    clock: Clock
+    limits: HttpLimits
+    leaves_s: float
+
+
+class PeerStore:
+    """One gateway's part in it: it may count for all, and asks whoever does. `address` is where others reach it."""
+
+    def __init__(self, holder: str, address: Address, ways: PeerDeps) -> None:
+        self._holder = holder
+        self._ways = ways
+        self._now: Callable[[], float] = ways.clock.monotonic
+        name = f"{address[0]}:{address[1]}/{holder}"
+        self._candidate = LeaderElector(ways.cluster, LEASE, name, LEASE_S, ways.clock)
+        self._connections = Connections(ways.limits, self._now)
+        self._owner: CounterServer | None = None
+        self._address: Address | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def owner(self) -> CounterServer | None:
+        """The counters of all, while it is this gateway that counts."""
+        if not self._candidate.leads:
+            self._owner = None
+        elif self._owner is None:
+            self._owner = CounterServer()
+        return self._owner
+
+    def start(self) -> None:
+        """Stand for the Lease, and follow who holds it."""
+        self._task = asyncio.create_task(self._follow())
+
+    def serve(self, body: bytes) -> bytes:
+        """Another gateway's call. Raises RequestError when it is somebody else that counts."""
+        owner = self.owner
+        if owner is None:
+            raise RequestError(Code.NO_CAPACITY, "This gateway does not hold the Lease of the quota counters.")
+        return write_reply(owner.answer(read_call(body), self._now()))
+
+    async def hello(self, holder: str, ttl_s: float) -> int:
+        """This gateway is alive for so long, or leaves (0): how many there are."""
+        return (await self._call(ExchangeRequest(holder, ttl_s, ()))).gateways
+
+    async def exchange(self, asks: Sequence[LeaseRequest]) -> list[LeaseGrant]:
+        """Carry out asks and answer in their order."""
+        return list((await self._call(ExchangeRequest(self._holder, self._ways.leaves_s, tuple(asks)))).grants)
+
+    async def share(self, served: Mapping[str, float]) -> Mapping[str, float]:
+        """Add what tenants were served here, and answer with the sums of all gateways."""
+        reply = await self._call(ExchangeRequest(self._holder, self._ways.leaves_s, (), served))
+        return reply.served or {}
+
+    async def close(self) -> None:
+        """Give the Lease back, so that another gateway counts at once."""
+        if self._task is not None:
+            await cancel(self._task)
+        await self._candidate.resign()
+        await self._connections.close()
+
+    async def _call(self, call: ExchangeRequest) -> ExchangeResponse:
+        owner = self.owner
+        if owner is not None:
+            return owner.answer(call, self._now())
+        if self._address is None:
+            raise Unreachable(_NOBODY)
+        return read_reply(await self._post(self._address, write_call(call)), len(call.asks))
+
+    async def _post(self, address: Address, body: bytes) -> bytes:
+        token = self._ways.signer.token(GATEWAY_AUDIENCE, self._ways.clock.utc())
+        head = (
+            f"POST {PATH} HTTP/1.1\r\nhost: {address[0]}:{address[1]}\r\ncontent-type: application/json\r\n"
+            f"{HEADER}: {token}\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        answer = _Answer()
+        exchange = self._connections.send(address, [head.encode(), body], answer)
+        try:
+            return await answer.whole
+        finally:
+            if not answer.whole.done() or answer.whole.cancelled():
+                exchange.abort()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._candidate.renew()
+            if not self._candidate.leads:
+                with contextlib.suppress(PacelineError):  # who was known may still count; the candidate tells of it
+                    self._address = address_of(await self._ways.cluster.lease_holder(LEASE))
+            self._connections.sweep()
+            await self._ways.clock.sleep(RENEW_S)
+
+
+class _Answer:
+    """Collects one whole answer of 200."""
+
+    def __init__(self) -> None:
+        self.whole: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._status = 0
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def head(self, status: int, _: Headers) -> None:
+        """Its status."""
+        self._status = status
+
+    def data(self, data: bytes) -> None:
+        """A piece of it."""
+        self._size += len(data)
+        if self._size <= REPLY_BYTES:
+            self._pieces.append(data)
+
+    def end(self) -> None:
+        """It is complete."""
+        if self.whole.done():
+            return
+        if self._status == 200 and self._size <= REPLY_BYTES:
+            self.whole.set_result(b"".join(self._pieces))
+        else:
+            self.whole.set_exception(Unreachable(f"the gateway that should count answers {self._status}"))
+
+    def lost(self, loss: DisconnectReason) -> None:
+        """It broke off."""
+        if not self.whole.done():
+            self.whole.set_exception(Unreachable(f"the gateway that counts is lost: {loss}"))
+
+
+def address_of(holder: str) -> Address | None:
+    """Where the admin port is of who holds the Lease."""
+    host, colon, port = holder.partition("/")[0].rpartition(":")
+    return (host, int(port)) if colon and host and port.isdigit() else None
+
+
+BODY_BYTES = 1 << 20
+
+
+def add_quota(app: FastAPI, peers: PeerStore, trust: TrustBundle) -> None:
+    """Add the route."""
+
+    @app.post(PATH)
+    async def exchange(request: Request) -> Response:
+        """For a bearer of another gateway's internal token."""
+        require(request, trust, "gateway", "a gateway")
+        length = request.headers.get("content-length", "")
+        if not length.isdigit() or int(length) > BODY_BYTES:
+            message = f"Send content-length, {BODY_BYTES} bytes at most."
+            raise RequestError(Code.REQUEST_TOO_LARGE, message)
+        return Response(peers.serve(await request.body()), media_type="application/json")

@@ -1,0 +1,95 @@
+"""How often and how long a stream that lost its worker may look for another one, and what its earlier workers spent.
+
+Only losses that are held against a request count towards RESUMES: one whose connections break again and again must end,
+one that is moved about by scale-downs need not. Deaths of workers are counted elsewhere (`suspicion`). No budget beside
+that: each stream was accepted once already.
+
+How many dispatches of a service may be repeated: a share of its requests, so that retries cannot feed an overload.
+
+A sliding window of ten seconds in one-second steps. `floor` retries are always allowed in a window, or a service with
+little traffic could not survive the death of one worker.
+"""
+
+from collections import deque
+
+from paceline_core.registry.enums import CutReason, ResumeReason
+from paceline_gateway.request.types import WorkerPhases
+
+WINDOW_S = 10
+FLOOR = 100
+
+
+class RetryBudget:
+    """Counts requests and retries by the second."""
+
+    def __init__(self, share: float, floor: int = FLOOR) -> None:
+        self._share = share
+        self._floor = floor
+        self._seconds: deque[list[int]] = deque()  # [second, requests, retries]
+
+    def request(self, now: float) -> None:
+        """A request was admitted."""
+        self._second(now)[1] += 1
+
+    def take(self, now: float) -> bool:
+        """Whether one more retry is allowed now; it counts as made if so."""
+        second = self._second(now)
+        requests = sum(entry[1] for entry in self._seconds)
+        retries = sum(entry[2] for entry in self._seconds)
+        allowed = retries + 1 <= max(self._floor, self._share * requests)
+        second[2] += allowed
+        return allowed
+
+    def _second(self, now: float) -> list[int]:
+        second = int(now)
+        while self._seconds and self._seconds[0][0] <= second - WINDOW_S:
+            self._seconds.popleft()
+        if not self._seconds or self._seconds[-1][0] != second:
+            self._seconds.append([second, 0, 0])
+        return self._seconds[-1]
+
+
+RESUMES = 3
+
+
+class Resumption:
+    """One stream's losses. `deadline` and `reason` are those of the loss that it has not got over yet."""
+
+    __slots__ = ("_heard", "_losses", "count", "deadline", "decode", "prefill", "reason")
+
+    def __init__(self) -> None:
+        self._losses = 0
+        self._heard: float | None = None
+        self.count = 0
+        self.deadline = 0.0
+        self.reason = ResumeReason.CONNECTION
+        self.prefill = 0.0
+        self.decode = 0.0
+
+    @property
+    def earlier(self) -> WorkerPhases:
+        """What the workers spent that were lost."""
+        return WorkerPhases(prefill=self.prefill, decode=self.decode)
+
+    def lost(self, reason: ResumeReason, heard: float, deadline: float) -> None:
+        """A worker is lost; its last tokens came when it was `heard`."""
+        if self._heard is None:
+            self._heard, self.reason, self.deadline = heard, reason, deadline
+
+    def refusal(self, *, harmless: bool, now: float) -> CutReason | None:
+        """Count the loss; why the stream must end, if it must."""
+        self._losses += not harmless
+        if self._losses > RESUMES:
+            return CutReason.ATTEMPTS
+        return CutReason.DEADLINE if now >= self.deadline else None
+
+    def began(self, now: float) -> float:
+        """It goes on; the gap in seconds."""
+        heard, self._heard = self._heard, None
+        self.count += 1
+        return now - (now if heard is None else heard)
+
+    def spent(self, sent: float, begun: float, lost: float) -> None:
+        """A worker that is lost now had its part in the answer."""
+        self.prefill += begun - sent
+        self.decode += lost - begun

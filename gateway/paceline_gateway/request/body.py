@@ -1,0 +1,246 @@
+"""What the gateway reads of a request's body. Everything else is the worker's to judge and passes untouched.
+
+How many tokens a prompt will be, without a tokenizer: learned by tenant from what workers count.
+
+A prompt of `text` bytes is expected to have `extra + text / ratio` tokens, beside those that it lists itself. Prompts
+of LONG bytes and more teach the ratio; shorter ones teach `extra`, what the chat template adds by itself. Both averages
+fade. The ratio is kept between LEAST and MOST bytes a token: no tokenizer makes more tokens than bytes (an emoji or
+base64 comes near it, CJK has 2 to 3, prose 4 to 5), and beyond 8 there are only runs of spaces and the like, which
+nobody shall be able to teach.
+
+A tenant that is not known yet is estimated by the median of the known tenants' ratios, but never to less than PRIOR
+says: so no tenant lowers another one's estimates, and it takes half of them to raise those of newcomers. TENANTS are
+remembered; the one that was seen least lately is forgotten first.
+Known hole: a tenant can teach its own ratio up to MOST and then send text of a byte a token. Settlement charges the
+real count, and a month's budget counts what is open at one token a byte (`usage/exposure.py`).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Final
+
+import orjson
+
+from paceline_core.errors import Code, RequestError
+from paceline_core.json_limits import CHOICES_PER_PROMPT, check_shape, not_json, too_deep, too_many_choices
+from paceline_gateway.request.prompt_size import TEXT_LISTS, WITHOUT_OUTPUT, PromptSize
+
+MAX_INT64 = (1 << 63) - 1
+"""Beyond it JSON readers disagree on what a number is."""
+TEXTS = 2048
+"""Of one list of texts to score, as many as a worker takes."""
+_USUAL = ("max_completion_tokens", "max_tokens")
+_LIMITS: Mapping[str, tuple[str, ...]] = {
+    "/v1/responses": ("max_output_tokens",),
+    "/v1/messages": ("max_tokens",),
+    **dict.fromkeys(WITHOUT_OUTPUT, ()),
+}
+"""Fields that limit the output, the first that is there counts; of other routes `_USUAL`."""
+_SCORED = frozenset({"", "/v1/completions"})
+"""Routes where a limit of 0 asks for the prompt's scores alone."""
+_MANY = frozenset({"", "/v1/chat/completions", "/v1/completions"})
+"""Routes that give several answers to a request; those of `prompt` are one route's alone."""
+_CHAT = "/v1/chat/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedBody:
+    """`max_tokens` is None where the request sets no limit; `limit_field` names the field that does. `data` is all.
+
+    `choices` are all answers together: `n` for each prompt. `min_tokens` is what each of them has at least.
+    """
+
+    model: str
+    stream: bool
+    max_tokens: int | None
+    limit_field: str
+    data: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    choices: int = 1
+    min_tokens: int = 0
+
+
+def parse(body: bytes, path: str = "") -> ParsedBody:
+    """Read model, stream and the limit of output tokens. Raises RequestError naming the field."""
+    check_shape(body)
+    try:
+        data: Any = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise _unreadable(body, error) from None
+    if not isinstance(data, dict):
+        raise RequestError(Code.INVALID_REQUEST, "The body must be a JSON object.")
+    model, stream = data.get("model"), data.get("stream")
+    if not isinstance(model, str) or not model:
+        raise _wrong("model", "must be the name of a model; GET /v1/models lists those you may use")
+    for name in TEXT_LISTS.get(path, ()):
+        if isinstance(texts := data.get(name), list) and len(texts) > TEXTS:
+            raise _wrong(name, f"holds {len(texts)} texts; send at most {TEXTS} at a time")
+    fields = _LIMITS.get(path, _USUAL)
+    if not fields:
+        return ParsedBody(model, False, None, "", data)
+    if stream is not None and not isinstance(stream, bool):
+        raise _wrong("stream", "must be true or false")
+    field = next((name for name in fields if data.get(name) is not None), fields[-1])
+    limit = _whole(field, data.get(field), least=0 if path in _SCORED else 1)
+    choices = _choices(data, path) if path in _MANY else 1
+    return ParsedBody(model, bool(stream), limit, field, data, choices, _at_least(data))
+
+
+def rename_model(body: bytes, old: str, new: str) -> bytes:
+    """The same body asking for another model: one splice where that is certain, else written anew."""
+    pattern = re.compile(rb'("model"\s*:\s*)' + re.escape(orjson.dumps(old)))
+    renamed, places = pattern.subn(lambda match: match[1] + orjson.dumps(new), body, count=2)
+    if places == 1:
+        return renamed
+    return orjson.dumps(orjson.loads(body) | {"model": new})
+
+
+def _choices(data: dict[str, Any], path: str) -> int:
+    """How many answers are asked for. Raises RequestError."""
+    each = max(_count(data, "n"), _count(data, "best_of"))
+    prompt = None if path == _CHAT else data.get("prompt")
+    if not (isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list)):
+        return each
+    if why := too_many_choices(len(prompt), each):
+        raise RequestError(Code.INVALID_REQUEST, why, param="prompt")
+    return each * len(prompt)
+
+
+def _count(data: dict[str, Any], field: str) -> int:
+    """A count that makes no sense is one, and the worker's to refuse; one that is too large is refused here."""
+    asked = max(_number(data.get(field)), 1)
+    if asked > CHOICES_PER_PROMPT:
+        raise _wrong(field, f"must be a whole number from 1 to {CHOICES_PER_PROMPT}")
+    return asked
+
+
+def _at_least(data: dict[str, Any]) -> int:
+    """Tokens that each answer has for certain; with `ignore_eos`, all that it may have."""
+    if data.get("ignore_eos") is True:
+        return MAX_INT64
+    return max(_number(data.get("min_tokens")), 0)
+
+
+def _number(value: Any) -> int:
+    """At most MOST; 0 for what is no number. Whole numbers too large for an integer are read as floats."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    return int(min(value, MAX_INT64))
+
+
+def _unreadable(body: bytes, error: orjson.JSONDecodeError) -> RequestError:
+    if error.msg.startswith("depth limit"):
+        return too_deep()
+    return not_json(body, f" (line {error.lineno}, column {error.colno}): {error.msg}")
+
+
+def _whole(field: str, value: Any, *, least: int) -> int | None:
+    """A limit of output tokens; how many are too many is for the class to say. 0 is the worker's to refuse."""
+    if value is None:
+        return None
+    whole = isinstance(value, int) or (isinstance(value, float) and value > MAX_INT64)
+    if isinstance(value, bool) or not whole or value < 0:
+        raise _wrong(field, f"must be a whole number, {least} or more")
+    return int(min(value, MAX_INT64))
+
+
+def _wrong(field: str, message: str) -> RequestError:
+    return RequestError(Code.INVALID_REQUEST, f"`{field}` {message}.", param=field)
+
+
+PRIOR: Final = 4.0
+MIN_BYTES_PER_TOKEN: Final = 1.0
+MAX_BYTES_PER_TOKEN: Final = 8.0
+LONG: Final = 256
+EXTRA: Final = 1024.0
+"""The most that a template is believed to add."""
+TENANTS: Final = 512
+ENOUGH: Final = 512.0
+"""Tokens after which a tenant's own ratio is believed."""
+MEMORY: Final = 200_000.0
+_SHORT_MEMORY: Final = 100.0
+_STALE: Final = 64
+
+
+class _Average:
+    """A sum over a weight, which fades."""
+
+    __slots__ = ("_memory", "total", "weight")
+
+    def __init__(self, memory: float) -> None:
+        self._memory = memory
+        self.total = 0.0
+        self.weight = 0.0
+
+    def add(self, amount: float, weight: float) -> None:
+        fade = min(self._memory / (self.weight + weight), 1.0)
+        self.total, self.weight = (self.total + amount) * fade, (self.weight + weight) * fade
+
+
+class _Tenant:
+    __slots__ = ("extra", "ratio")
+
+    def __init__(self) -> None:
+        self.ratio = _Average(MEMORY)
+        self.extra = _Average(_SHORT_MEMORY)
+
+    @property
+    def known(self) -> bool:
+        return self.ratio.weight >= ENOUGH
+
+    @property
+    def bytes_per_token(self) -> float:
+        return (
+            min(max(self.ratio.total / self.ratio.weight, MIN_BYTES_PER_TOKEN), MAX_BYTES_PER_TOKEN)
+            if self.ratio.weight
+            else PRIOR
+        )
+
+    @property
+    def added(self) -> float:
+        return min(max(self.extra.total / self.extra.weight, 0.0), EXTRA) if self.extra.weight else 0.0
+
+
+class PromptEstimate:
+    """Of one service."""
+
+    def __init__(self) -> None:
+        self._tenants: dict[str, _Tenant] = {}
+        self._median = PRIOR
+        self._fresh = 0
+
+    def __len__(self) -> int:
+        return len(self._tenants)
+
+    @property
+    def bytes_per_token(self) -> float:
+        """The median of the tenants that are known; up to so many prompts old as there are tenants, at most 64."""
+        if self._fresh <= 0:
+            known = [tenant.bytes_per_token for tenant in self._tenants.values() if tenant.known]
+            self._median = median(known) if known else PRIOR
+            self._fresh = min(len(self._tenants), _STALE)
+        return self._median
+
+    def tokens(self, prompt: PromptSize, tenant: str = "") -> int:
+        """Estimated tokens of this tenant's prompt; at least one."""
+        own = self._tenants.get(tenant)
+        ratio = own.bytes_per_token if own is not None and own.known else min(self.bytes_per_token, PRIOR)
+        extra = 0.0 if own is None or not prompt.text else own.added * prompt.prompts
+        return max(1, prompt.tokens + round(extra + prompt.text / ratio))
+
+    def learn(self, prompt: PromptSize, tokens: int, tenant: str) -> None:
+        """This tenant's prompt turned out to have so many tokens."""
+        rest = tokens - prompt.tokens
+        if not prompt.text or tokens <= 0 or prompt.cut:
+            return
+        self._fresh -= 1
+        own = self._tenants.pop(tenant, None) or _Tenant()
+        self._tenants[tenant] = own
+        if len(self._tenants) > TENANTS:
+            del self._tenants[next(iter(self._tenants))]
+        if prompt.text < LONG * prompt.prompts:
+            own.extra.add(max(rest - prompt.text / own.bytes_per_token, 0.0) / prompt.prompts, 1.0)
+        else:
+            tokens_of_text = max(rest - own.added * prompt.prompts, prompt.text / MAX_BYTES_PER_TOKEN)
+            own.ratio.add(prompt.text, tokens_of_text)

@@ -1,0 +1,358 @@
+"""A request's life in the gateway: one state machine, `on(event, now) -> actions`.
+
+    RECEIVED -> AUTHENTICATED -> ADMITTED -> QUEUED -> DISPATCHED -> STREAMING -> DONE
+                                               ^            | ^          |
+                                               +--- lost ---+ |          |     before the first byte: within attempts
+                                               |              |          |     and budget; after it: within RESUMES
+                                  next place <-+   RESUMING --+<- lost --+     and `resume_s`
+
+Invariants: every life ends in exactly one Settle; each Send is followed by exactly one Free of the same worker; after
+Settle nothing happens. `deadline` is the limit of the current state: whoever drives the machine reports its passing
+as Expired. A stream that has begun is dispatched again only to go on where it broke off (`begun`); where that cannot
+be, it ends with an error event. What a client cancels is not counted as anybody's failure.
+
+A request of a route with further destinations may be Diverted to one of them while it waits for its first byte in no
+worker's hands. Who failed it before counts: attempts are those of the request, and a dispatch after a failure takes
+from the budget of the service that failed it. The time that it may wait does not begin anew.
+
+A worker's death (`WatchLost.part`) counts alike before the first byte and after it: it takes no attempt and no budget
+(a route with one attempt retries nothing). Its cause, once found (`suspicion`), ends with `request_isolated`; a request
+that was at more than DEATHS without a known cause ends as after too many losses. Any other loss takes one of the
+attempts before the first byte, one of RESUMES after it.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from paceline_core.errors import ERRORS, Code, RequestError
+from paceline_core.registry.enums import CutReason, Outcome, ResumeReason
+from paceline_gateway.request import events as e
+from paceline_gateway.request import types
+from paceline_gateway.request.attempts import Resumption, RetryBudget
+from paceline_gateway.request.group_testing import DEATHS, SuspectGroup
+from paceline_gateway.request.types import (
+    ADMITTED,
+    AT_WORKER,
+    AUTHENTICATED,
+    BEFORE_DISPATCH,
+    DISPATCHED,
+    DONE,
+    QUEUED,
+    RECEIVED,
+    RESUMING,
+    STREAMING,
+    WAITING,
+    RequestRecord,
+    RequestState,
+    RequestTerms,
+    Timeouts,
+    TokenUsage,
+    is_clients,
+    judge_status,
+)
+
+_NEVER = float("inf")
+_OK, _CANCELLED = Outcome.OK, Outcome.CANCELLED
+Actions = tuple[e.Action, ...]
+
+
+class RequestMachine:
+    """One request. `meter` is shared with whoever watches the answer pass.
+
+    `heard`: when more of a stream came last; set for each packet, hence no event.
+    """
+
+    __slots__ = (
+        "_again", "_attempts", "_budget", "_cut", "_deaths", "_diverted", "_error", "_first", "_limit", "_queued",
+        "_received", "_resumption", "_sent", "_spared", "_status", "_tenant", "_terms", "_waits", "_worker",
+        "heard", "meter", "state",
+    )  # fmt: skip
+
+    def __init__(self, received: float, waits: Timeouts) -> None:
+        self.state: RequestState = RECEIVED
+        self._limit = _NEVER
+        self.heard = 0.0
+        self.meter = TokenUsage()
+        self._received = received
+        self._waits = waits
+        self._budget: RetryBudget | None = None
+        self._terms: RequestTerms | None = None
+        self._tenant = ""
+        self._worker = ""
+        self._attempts = 0
+        self._deaths = 0
+        self._spared = 0
+        self._status = 200
+        self._error: e.AttemptFailed | None = None
+        self._queued: float | None = None
+        self._sent: float | None = None
+        self._first: float | None = None
+        self._again: float | None = None
+        self._cut: CutReason | None = None
+        self._resumption: Resumption | None = None
+        self._diverted = 0
+
+    @property
+    def deadline(self) -> float:
+        """The limit of its state; of a stream, that of its silence."""
+        return self.heard + self._waits.stall_s if self.state is STREAMING else self._limit
+
+    @property
+    def begun(self) -> bool:
+        """The client has a part of a stream."""
+        return self._first is not None
+
+    @property
+    def worker(self) -> str:
+        """Whose turn it is, or was last."""
+        return self._worker
+
+    @property
+    def waiting(self) -> bool:
+        """It stands in the queue."""
+        return self.state in WAITING
+
+    def on(self, event: e.Event, now: float) -> Actions:
+        """What to do about it; nothing once the request is done."""
+        if self.state is DONE:
+            return ()
+        return self._reactions[type(event)](self, event, now)
+
+    def _authenticated(self, event: e.Authenticated, _now: float) -> Actions:
+        if self.state is RECEIVED:
+            self.state, self._tenant = AUTHENTICATED, event.tenant
+        return ()
+
+    def _admitted(self, event: e.Admitted, now: float) -> Actions:
+        if self.state is AUTHENTICATED:
+            self.state, self._terms, self._budget = ADMITTED, event.terms, event.budget
+            self._limit = now + event.terms.hold_s
+        return ()
+
+    def _queued_up(self, _: e.Queued, now: float) -> Actions:
+        if self.state is not ADMITTED or self._terms is None or self._budget is None:
+            return ()
+        self.state, self._queued = QUEUED, now
+        self._limit = now + self._terms.hold_s
+        self._budget.request(now)
+        return (e.Enqueue(),)
+
+    def _redirected(self, event: e.Diverted, now: float) -> Actions:
+        if self.state not in BEFORE_DISPATCH:
+            return ()
+        waited = self.state is QUEUED
+        hold = now + event.terms.hold_s
+        self._limit = min(self._limit, hold) if waited else hold
+        self.state, self._terms, self._budget = QUEUED, event.terms, event.budget
+        self._diverted += 1
+        self._queued = now if self._queued is None else self._queued
+        event.budget.request(now)
+        return (e.Dequeue(), e.SwitchDestination(), e.Enqueue()) if waited else (e.SwitchDestination(), e.Enqueue())
+
+    def _assigned(self, event: e.Assigned, now: float) -> Actions:
+        if not self.waiting or self._terms is None:
+            return ()
+        self.state = DISPATCHED
+        self._worker, self._sent = event.worker, now
+        if self.begun:
+            return (e.Send(event.worker),)
+        self._attempts += 1
+        self._limit = now + (self._waits.first_token_s if self._terms.stream else self._waits.answer_s)
+        return (e.Send(event.worker),)
+
+    def _answered(self, event: e.Answered, now: float) -> Actions:
+        if self.state is not DISPATCHED:
+            return ()
+        harmless = event.status == 503
+        if event.part is not None:
+            return self._died(
+                e.Lost(suspect=False, reason=ResumeReason.ENGINE, cut=None, part=event.part), now, e.AbortUpstream()
+            )
+        if self.begun:
+            lost = e.Lost(harmless=harmless, suspect=harmless and not event.busy, cut=None)
+            return self._lost_begun(lost, now, e.AbortUpstream()) if event.status != 200 else ()
+        self._status = event.status
+        if harmless or event.status in (500, 502) or (event.status == 429 and self._terms and self._terms.onward):
+            lost = e.Lost(harmless=harmless, suspect=harmless and not event.busy)
+            return self._retry(lost, now, e.AbortUpstream()) or ()
+        return ()
+
+    def _began(self, _: e.Began, now: float) -> Actions:
+        if self.state is not DISPATCHED:
+            return ()
+        self.state = STREAMING
+        self.heard = now
+        if self._resumption is None:
+            self._first = now
+            return ()
+        self._again = now
+        return (e.Resumed(self._resumption.reason, self._resumption.began(now)),)
+
+    def _finished(self, event: e.Finished, now: float) -> Actions:
+        if self.state in AT_WORKER and self.begun:
+            return (e.ReleaseSlot(self._worker), e.Close(), self._settle(*self._ending(), now))
+        if self.state is DISPATCHED:
+            settle = self._settle(judge_status(self._status), event.code, now)
+            return (e.ReleaseSlot(self._worker), e.SendResponse(), settle)
+        return ()
+
+    def _client_gone(self, event: e.ClientGone, now: float) -> Actions:
+        code = Code.CLIENT_STALLED if event.stalled else Code.CLIENT_CLOSED
+        return (*self._leave(), self._settle(Outcome.CANCELLED, code, now))
+
+    def _expired(self, event: e.Expired, now: float) -> Actions:
+        if self.state is STREAMING and event.cut is None:
+            return self._lost_begun(e.Lost(reason=ResumeReason.STALL, cut=None), now, e.AbortUpstream())
+        if self.begun:
+            self._cut = event.cut if self.state is STREAMING else CutReason.DEADLINE
+        return self._end(types.late(self.state, begun=self.begun, held=event.held), now)
+
+    def _refused(self, event: e.Refused, now: float) -> Actions:
+        return self._end(event.error, now)
+
+    def _lost(self, event: e.Lost, now: float) -> Actions:
+        if self.state not in AT_WORKER:
+            return ()
+        if event.part is not None:
+            return self._died(event, now)
+        return self._lost_begun(event, now) if self.begun else self._lost_unbegun(event, now)
+
+    def _lost_unbegun(self, lost: e.Lost, now: float, *first: e.Action) -> Actions:
+        again = self._retry(lost, now, *first)
+        if again is not None:
+            return again
+        error = types.lost(begun=False)
+        return (*first, e.ReleaseSlot(self._worker, suspect=lost.suspect), e.Fail(error), self._settle_with(error, now))
+
+    def _died(self, lost: e.Lost, now: float, *first: e.Action) -> Actions:
+        """Its worker has died: the end for a culprit; for others no attempt, before or after the first byte."""
+        if lost.part is SuspectGroup.CULPRIT:
+            error = types.isolated()
+            free = e.ReleaseSlot(self._worker, suspect=lost.suspect)
+            return (*first, free, e.Fail(error), self._settle_with(error, now))
+        self._deaths += lost.part is SuspectGroup.SUSPECT
+        on = self._lost_begun(lost, now, *first) if self.begun else self._lost_unbegun(lost, now, *first)
+        return on if lost.part is None or self.state is DONE else (e.Accuse(lost.part), *on)
+
+    def _lost_begun(self, lost: e.Lost, now: float, *first: e.Action) -> Actions:
+        """On to another worker, from the last token on that the client has; or the end."""
+        if self._error is not None:
+            return (*first, e.ReleaseSlot(self._worker), e.Close(), self._settle(*self._ending(), now))
+        resumption = self._resumption = self._resumption or Resumption()
+        self._note_loss(resumption, lost, now)
+        spared = lost.harmless or lost.part is not None
+        self._cut = lost.cut or self._outlived or resumption.refusal(harmless=spared, now=now)
+        free = e.ReleaseSlot(self._worker, suspect=lost.suspect)
+        if self._cut is None:
+            self.state, self._limit = RESUMING, resumption.deadline
+            return (*first, free, e.Enqueue(again=True, resume=True))
+        error = types.lost(begun=True)
+        return (*first, free, e.Fail(error), self._settle_with(error, now))
+
+    @property
+    def _outlived(self) -> CutReason | None:
+        """The reason to end a request that was at more deaths than it may be, though their cause is not known."""
+        return CutReason.ATTEMPTS if self._deaths > DEATHS else None
+
+    def _note_loss(self, resumption: Resumption, lost: e.Lost, now: float) -> None:
+        begun = self._again or self._first
+        if self.state is not STREAMING or begun is None or self._sent is None:
+            return
+        resumption.lost(lost.reason, self.heard, now + self._waits.resume_s)
+        resumption.spent(self._sent, begun, now)
+        self._sent, self.meter.worker = now, None
+
+    def _ending(self) -> tuple[Outcome, Code | None]:
+        """A stream that its worker ended: what the client asked for in vain is no failure of the service."""
+        if self._error is not None and not is_clients(self._error.code):
+            return Outcome.STREAM_ERROR, None
+        return (_OK, None) if self._error is None else (Outcome.CLIENT_ERROR, self._error.code)
+
+    def _failed(self, event: e.AttemptFailed, now: float) -> Actions:
+        if self.state is DISPATCHED and not self.begun and not is_clients(event.code):
+            again = self._retry(e.Lost(suspect=False), now, e.AbortUpstream())
+            if again is not None:
+                return again
+        self._error = event if self.state in AT_WORKER else None
+        return ()
+
+    def _retry(self, lost: e.Lost, now: float, *first: e.Action) -> Actions | None:
+        """Back into the queue, or None when that is not allowed any more."""
+        if self._terms is None or self._budget is None:
+            return None
+        if lost.harmless:
+            self._attempts -= 1
+        elif lost.part is not None:
+            if self._terms.attempts == 1 or self._outlived:
+                return None
+            self._spared += 1
+        elif self._attempts - self._spared >= self._terms.attempts or not self._budget.take(now):
+            return None
+        self.state, self._status = QUEUED, 200
+        # A worker that did nothing must not prolong the wait, one that died has used up time that was not a wait.
+        self._limit = (self._queued or now) + self._terms.hold_s if lost.harmless else now + self._terms.hold_s
+        last = not lost.harmless and self._attempts - self._spared + 1 >= self._terms.attempts
+        seek = (e.TryFallback(last),) if self._terms.onward else ()
+        return (*first, e.ReleaseSlot(self._worker, suspect=lost.suspect), e.Enqueue(again=True), *seek)
+
+    def _end(self, error: RequestError, now: float) -> Actions:
+        return (*self._leave(), e.Fail(error), self._settle_with(error, now))
+
+    def _leave(self) -> Actions:
+        if self.waiting:
+            return (e.Dequeue(),)
+        if self.state in AT_WORKER:
+            return (e.AbortUpstream(), e.ReleaseSlot(self._worker))
+        return ()
+
+    def _settle_with(self, error: RequestError, now: float) -> e.Settle:
+        if not self.begun:
+            self._status = error.row.status
+        cut = self.begun and error.row.outcome is not Outcome.TIMEOUT
+        return self._settle(Outcome.STREAM_ERROR if cut else error.row.outcome, error.code, now)
+
+    def _settle(self, outcome: Outcome, code: Code | None, now: float) -> e.Settle:
+        sent = now if self.state is RESUMING else self._sent
+        self.state, self._limit = DONE, _NEVER
+        if outcome is _CANCELLED:
+            self._status = ERRORS[Code.CLIENT_CLOSED].status
+        return e.Settle(
+            RequestRecord(
+                outcome=outcome,
+                status=self._status,
+                code=code,
+                tenant=self._tenant,
+                terms=self._terms,
+                received=self._received,
+                queued=self._queued,
+                sent=sent,
+                first=self._first,
+                ended=now,
+                attempts=self._attempts,
+                worker=self._worker,
+                meter=self.meter,
+                diverted=self._diverted,
+                **({} if self._resumption is None else self._told_of(self._resumption)),
+            )
+        )
+
+    def _told_of(self, resumption: Resumption) -> dict[str, Any]:
+        """What its record says beside that of others."""
+        told = {"resumed": resumption.count, "again": self._again, "earlier": resumption.earlier}
+        return told | {"cut": self._cut}
+
+    _reactions: ClassVar[dict[type[e.Event], Callable[[Any, Any, float], Actions]]] = {
+        e.Authenticated: _authenticated,
+        e.Admitted: _admitted,
+        e.Queued: _queued_up,
+        e.Diverted: _redirected,
+        e.Refused: _refused,
+        e.Assigned: _assigned,
+        e.Answered: _answered,
+        e.Began: _began,
+        e.Finished: _finished,
+        e.Lost: _lost,
+        e.AttemptFailed: _failed,
+        e.ClientGone: _client_gone,
+        e.Expired: _expired,
+    }

@@ -1,0 +1,95 @@
+"""Whether a request kept each promise of its class: one verdict per SLO name.
+
+Streams are judged on ttft and tpot (and e2e where promised), whole answers on e2e alone. Shed, failed, cut and late
+requests miss every target that applies to their kind. Not counted at all: client errors, quota refusals and questions
+about tokens (nothing was promised for them), and requests that the client cancelled (their end is the client's). A
+stream of fewer than two tokens has no gap between tokens and keeps any tpot.
+
+Where no e2e is promised, a whole answer's limit is derived per quantile as `ttft + tokens * tpot`, and counted under
+`e2e_<quantile>`. Hole: a quantile that only one of the two is promised at yields no limit, and no verdict.
+
+Where a request's time went. The phases sum to its end-to-end time.
+
+The gateway knows admit, its own queue, and how long the worker's side took; the worker reports its part. `network` is
+the rest: both clocks only ever measure their own differences. Without a report (a foreign engine, a lost worker) the
+time to the first token counts as prefill and the rest as decode. Of a stream that went on elsewhere, each worker's part
+counts as that, and what lies between them as queue.
+"""
+
+from collections.abc import Iterable
+
+from paceline_core.objects.resolved import Target
+from paceline_core.registry.enums import Outcome, Phase, Verdict
+from paceline_gateway.request.types import RequestRecord, WorkerPhases
+
+AVAILABILITY = "availability"
+Verdicts = list[tuple[str, Verdict]]
+
+_UNCOUNTED = frozenset({Outcome.CLIENT_ERROR, Outcome.QUOTA, Outcome.CANCELLED})
+_OK, _GOOD = Outcome.OK, Verdict.GOOD
+_MISSED = {"ttft": Verdict.BAD_TTFT, "tpot": Verdict.BAD_TPOT, "e2e": Verdict.BAD_E2E}
+
+
+def evaluate_slos(record: RequestRecord, targets: Iterable[Target]) -> Verdicts:
+    """Verdicts on all of the class's targets that apply, and on availability; empty if the request is not counted."""
+    if record.outcome in _UNCOUNTED or record.terms is None or not record.terms.promised:
+        return []
+    applying = [t for t in targets if t.cls is record.terms.request_class]
+    if not record.terms.stream:
+        applying = whole_answer_targets(applying, record.meter.output)
+    failed = record.outcome is not _OK
+    verdicts = [(t.name, Verdict.BAD_FAILED if failed else _verdict(record, t)) for t in applying]
+    verdicts.append((AVAILABILITY, Verdict.BAD_FAILED if failed else _GOOD))
+    return verdicts
+
+
+def whole_answer_targets(targets: Iterable[Target], tokens: int) -> list[Target]:
+    """The e2e targets of an answer of `tokens` that does not stream: promised, or derived from ttft and tpot."""
+    by_metric: dict[str, dict[float, Target]] = {"ttft": {}, "tpot": {}, "e2e": {}}
+    for target in targets:
+        by_metric[target.metric][target.quantile] = target
+    if by_metric["e2e"]:
+        return list(by_metric["e2e"].values())
+    return [
+        Target(ttft.cls, "e2e", quantile, ttft.seconds + tokens * by_metric["tpot"][quantile].seconds)
+        for quantile, ttft in by_metric["ttft"].items()
+        if quantile in by_metric["tpot"]
+    ]
+
+
+def _verdict(record: RequestRecord, target: Target) -> Verdict:
+    measured: float | None = getattr(record, target.metric)
+    if measured is None or measured <= target.seconds:
+        return _GOOD
+    return _MISSED[target.metric]
+
+
+ADMIT, TOKENIZE, QUEUE, BATCH_WAIT, PREFILL, DECODE, POST, NETWORK = Phase
+
+
+def phases(record: RequestRecord) -> dict[Phase, float]:
+    """Seconds by phase; empty if the request was not let into the queue."""
+    if record.queued is None:
+        return {}
+    waited = record.waited
+    if record.sent is None or waited is None:
+        return {ADMIT: record.queued - record.received, QUEUE: record.ended - record.queued}
+    upstream = record.ended - record.sent
+    worker = record.meter.worker or _guess(record, upstream)
+    return {
+        ADMIT: record.queued - record.received,
+        TOKENIZE: worker.tokenize,
+        QUEUE: waited + worker.queue,
+        BATCH_WAIT: worker.batch_wait,
+        PREFILL: worker.prefill + record.earlier.prefill,
+        DECODE: worker.decode + record.earlier.decode,
+        POST: worker.post,
+        NETWORK: max(upstream - worker.total, 0.0),
+    }
+
+
+def _guess(record: RequestRecord, upstream: float) -> WorkerPhases:
+    begun = record.again if record.resumed else record.first
+    if begun is None or record.sent is None or begun < record.sent:
+        return WorkerPhases(prefill=upstream)
+    return WorkerPhases(prefill=begun - record.sent, decode=record.ended - begun)

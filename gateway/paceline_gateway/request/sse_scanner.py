@@ -1,0 +1,324 @@
+"""What the gateway learns from a stream that passes: bytes in, the client's bytes out, no event decoded.
+
+Our workers put comment lines (docs/worker-protocol.md) into the same write as their events; they are read here and
+never forwarded. What belongs to one comment goes on as a whole or waits, so that a stream can go on elsewhere after any
+byte that was passed on; without comments only whole lines do. Nothing goes on before the first content: until then
+another worker can still answer. Content is a non-empty text in the first event, or any second event, since engines
+differ in what else they stream. JSON holds no raw line feed, so `\\n:` is always a comment and `\\n\\n` ends an event.
+"""
+
+import re
+from typing import Any
+
+import orjson
+
+from paceline_core.errors import Code
+from paceline_core.registry.enums import CutReason, ResumeReason
+from paceline_core.wire import MOVED, MoveReason
+from paceline_gateway.proxy.resume import StreamJournal, piece
+from paceline_gateway.request.types import TokenUsage, WorkerPhases
+
+LINE_LIMIT = 1 << 20
+"""Most bytes of a stream that are held back: of one line, and of all before the first content."""
+CODE_LIMIT = 4096
+_MOVED = MOVED.encode()
+_PLAIN = re.compile(rb"(: p (\d+) \d+(,[\d,]+)?(?: 1 end)?\n)(data: .*\n\n)")
+"""A piece of one event, which is nearly all that our workers send."""
+_COMMENT = re.compile(rb"^:.*\n", re.MULTILINE)
+_CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|refusal|arguments|delta)":\s*"[^"]')
+_COUNT = {
+    name: re.compile(rb'"%b":\s*(\d{1,9})(?![\d.eE])' % pattern)
+    for name, pattern in (
+        (b"prompt_tokens", b"(?:prompt|input)_tokens"),
+        (b"completion_tokens", b"(?:completion|output)_tokens"),
+        (b"cached_tokens", b"cached_tokens"),
+    )
+}
+"""Negative, broken and absurd numbers are no counts."""
+_LAST = re.compile(rb"^event: (?:response\.(?:completed|incomplete|failed)|message_stop)\n", re.MULTILINE)
+"""The event that ends a stream of `/v1/responses` or `/v1/messages`; not all engines send `[DONE]` behind it."""
+_PROMPT = re.compile(rb": prompt (\d{1,9}) (\d{1,9})\n")
+_USAGE_SPAN = 512
+_NUMBER = int | float
+_SPENT = frozenset(WorkerPhases._fields)
+
+
+class SseScanner:
+    """One attempt's stream. `began`: content has passed; `done`: `[DONE]` has; `failed`: an error event has, of code
+    `error`.
+
+    `moved`: the worker has given the stream up. `told`, if there is one, learns what is passed on. `resumed`: it goes
+    on from elsewhere.
+    """
+
+    __slots__ = (
+        "_counted",
+        "_ending",
+        "_events",
+        "_held",
+        "_meter",
+        "_positions",
+        "_rest",
+        "_resumed",
+        "_told",
+        "_usage",
+        "began",
+        "done",
+        "error",
+        "failed",
+        "fresh",
+        "moved",
+    )
+
+    def __init__(self, meter: TokenUsage, told: StreamJournal | None = None, *, resumed: bool = False) -> None:
+        self.began = resumed
+        self.done = False
+        self.failed = False
+        self.error: Code | None = None
+        self.moved: ResumeReason | None = None
+        self.fresh = 0
+        self._meter = meter
+        self._told = told
+        self._held = b""
+        self._rest = b""
+        self._usage = b""
+        self._counted = False
+        self._ending = False
+        self._events = 0
+        self._positions = False
+        self._resumed = resumed
+
+    def feed(self, packet: bytes) -> bytes:
+        """What may be forwarded now. `fresh` is how many tokens this packet brought."""
+        if self._rest:
+            packet, self._rest = self._rest + packet, b""
+        meter, plain = self._meter, _PLAIN.fullmatch(packet)
+        before = meter.output
+        if plain is None:
+            lines = self._pieces(packet)
+            self.fresh = max(meter.output - before, 0) or _events(lines)
+            if not (self._positions or meter.counted):
+                meter.output += len(_CONTENT.findall(lines))
+        else:
+            lines = self._plain(plain)
+            self.fresh = max(meter.output - before, 1)
+        return lines if self.began else self._first(lines)
+
+    def finish(self) -> bytes:
+        """The stream is over: whatever was held back, and the counts."""
+        if not self._counted:
+            self._read_usage(self._usage)
+        rest, self._held, self._rest = self._held + self._rest, b"", b""
+        return rest
+
+    def _read_usage(self, line: bytes) -> None:
+        """Read counts; of a resumed stream the cached tokens stay those that its first worker found."""
+        cached = self._meter.cached
+        read_usage(line, self._meter)
+        if self._resumed:
+            self._meter.cached = cached
+
+    def _whole_lines(self, packet: bytes) -> bytes:
+        if packet.endswith(b"\n") or len(packet) > LINE_LIMIT:
+            return packet
+        cut = packet.rfind(b"\n") + 1
+        self._rest = packet[cut:]
+        return packet[:cut]
+
+    def _plain(self, piece: re.Match[bytes]) -> bytes:
+        line, position, further, event = piece.groups()
+        self._positions = True
+        self._meter.output = int(position) + (1 if further is None else further.count(b",") + 1)
+        if self._told is not None:
+            self._told.add(line)
+        return event
+
+    def _pieces(self, packet: bytes) -> bytes:
+        """What may be forwarded of anything else."""
+        kept, at = list[bytes](), 0
+        while True:
+            plain = _PLAIN.match(packet, at)
+            if plain is None:
+                at = self._other(packet, at, kept)
+            else:
+                kept.append(self._plain(plain))
+                at = plain.end()
+            if at >= len(packet):
+                return b"".join(kept)
+
+    def _other(self, packet: bytes, at: int, kept: list[bytes]) -> int:
+        """Take what comes before the next comment, and that one with what belongs to it: where that ends.
+
+        From the first one on that is not whole, everything waits.
+        """
+        begin = at if packet.startswith(b":", at) else packet.find(b"\n:", at) + 1 or len(packet)
+        if begin == len(packet):
+            self._keep(self._whole_lines(packet[at:]), kept)
+            return len(packet)
+        self._keep(packet[at:begin], kept)
+        end = self._comment(packet, begin)
+        if end is None:
+            self._keep(self._wait(packet[begin:]), kept)
+            return len(packet)
+        at = packet.find(b"\n", begin) + 1
+        self._keep(packet[at:end], kept)
+        return max(at, end)
+
+    def _keep(self, lines: bytes, kept: list[bytes]) -> None:
+        """These may be forwarded; looked through for what ends a stream."""
+        if not lines:
+            return
+        if lines.find(b"data: [DONE]") >= 0:  # `in` takes twice as long
+            self.done = True
+        if self._ending or lines.find(b"event: ") >= 0:
+            self._look_for_last(lines)
+        if lines.find(b'"usage":') >= 0:
+            self._usage = lines
+            if not self._positions:
+                self._read_usage(lines)
+        if lines.find(b'data: {"error"') >= 0 or lines.find(b"event: error\n") >= 0:
+            self.failed, self.error = True, _event_code(lines)
+        kept.append(lines)
+
+    def _look_for_last(self, lines: bytes) -> None:
+        """Done by the event that ends it: once that is whole, since its lines may come apart."""
+        last = _LAST.search(lines)
+        if last is None and not self._ending:
+            return
+        rest = lines if last is None else lines[last.end() :]
+        self.failed = self.failed or (last is not None and b"response.failed" in last[0])
+        self._ending = True
+        self.done = self.done or rest.startswith(b"\n") or b"\n\n" in rest
+
+    def _comment(self, packet: bytes, begin: int) -> int | None:
+        """Take a comment in if what belongs to it is there: where that ends. None: not yet."""
+        end = packet.find(b"\n", begin) + 1
+        line = packet[begin:end]
+        if not end:
+            return None
+        if line.startswith((b": p ", b": c ")):
+            return self._piece(line, packet, end)
+        if line.startswith(b": usage "):
+            if packet.find(b"\ndata: [DONE]\n\n", begin) < 0:
+                return None
+            self._read_usage(line)
+            self._counted = True
+        elif (prompt := _PROMPT.fullmatch(line)) is not None:
+            self._meter.prompt = int(prompt[1])
+            if not self._resumed:
+                self._meter.cached = min(int(prompt[2]), self._meter.prompt)
+        elif line.startswith(b": phases "):
+            self._meter.worker = _phases(line[9:])
+        elif line.startswith(_MOVED):
+            self.moved = _reason(line[len(_MOVED) :])
+        return end
+
+    def _piece(self, line: bytes, packet: bytes, end: int) -> int | None:
+        told = piece(line)
+        if told is None:
+            self._give_up()
+            return end
+        self._positions = True
+        _, position, ids, events = told
+        begin = end
+        for _ in range(events):
+            end = packet.find(b"\n\n", end) + 2
+            if end < 2:
+                return None
+        if packet.find(b"\n:", begin, end) >= 0:
+            self._give_up()
+            return begin
+        self._meter.output = position + ids if line[2:3] == b"p" else self._meter.output + ids
+        if self._told is not None:
+            self._told.add(line)
+        return end
+
+    def _wait(self, rest: bytes) -> bytes:
+        if len(rest) <= LINE_LIMIT:
+            self._rest = rest
+            return b""
+        self._give_up()
+        return _COMMENT.sub(b"", rest)
+
+    def _give_up(self) -> None:
+        if self._told is not None:
+            self._told.give_up(CutReason.UNKNOWN)
+
+    def _first(self, lines: bytes) -> bytes:
+        self._held += lines
+        self._events += _events(lines)
+        if len(self._held) <= LINE_LIMIT and (
+            not self._events or (self._events < 2 and _CONTENT.search(self._held) is None)
+        ):
+            return b""
+        self.began = True
+        held, self._held = self._held, b""
+        if self._told is not None:
+            self._told.begin(held)
+        return held
+
+
+def _events(lines: bytes) -> int:
+    return lines.count(b"\ndata:") + lines.startswith(b"data:")
+
+
+def read_usage(text: bytes, meter: TokenUsage) -> None:
+    """Take OpenAI's `usage` out of a JSON text, if there is one; the last one counts."""
+    start = max(text.rfind(b'"usage"'), text.rfind(b": usage "))
+    if start < 0:
+        return
+    span = text[start : start + _USAGE_SPAN]
+    found = {name: int(match[1]) for name, pattern in _COUNT.items() if (match := pattern.search(span))}
+    meter.prompt = found.get(b"prompt_tokens", meter.prompt)
+    meter.output = found.get(b"completion_tokens", meter.output)
+    meter.counted = meter.counted or b"completion_tokens" in found
+    meter.cached = found.get(b"cached_tokens", meter.cached)
+
+
+def read_code(text: bytes) -> Code | None:
+    """The code of an OpenAI error object, if it is one that we know; what is over CODE_LIMIT is not looked at."""
+    if len(text) > CODE_LIMIT:
+        return None
+    try:
+        return Code(orjson.loads(text)["error"]["code"])
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
+def _event_code(lines: bytes) -> Code | None:
+    """The code of the first error event; Anthropic's own form has a type alone."""
+    if (begin := lines.find(b'data: {"error"')) >= 0:
+        return _code_at(lines, begin)
+    code = _code_at(lines, lines.find(b"data: ", max(lines.find(b"event: error\n"), 0)))
+    return Code.INVALID_REQUEST if code is None and lines.find(b'"invalid_request_error"') >= 0 else code
+
+
+def _code_at(lines: bytes, begin: int) -> Code | None:
+    return read_code(lines[begin + len(b"data: ") : lines.find(b"\n", begin)])
+
+
+def read_server_timing(value: bytes, meter: TokenUsage) -> None:
+    """Take the worker's phases out of a `Server-Timing` header (milliseconds)."""
+    spent: dict[str, float] = {}
+    for entry in value.decode("latin-1").split(","):
+        name, _, duration = entry.strip().partition(";dur=")
+        if name in _SPENT and duration.replace(".", "", 1).isdigit():
+            spent[name] = float(duration) / 1000
+    if spent:
+        meter.worker = WorkerPhases(**spent)
+
+
+def _reason(text: bytes) -> ResumeReason:
+    """A worker's word; one that is not known yet is as good as a lost connection."""
+    word = text.strip().decode("latin-1")
+    return ResumeReason(word) if word in set(MoveReason) else ResumeReason.CONNECTION
+
+
+def _phases(text: bytes) -> WorkerPhases | None:
+    try:
+        spent: Any = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(spent, dict):
+        return None
+    return WorkerPhases(**{k: float(v) for k, v in spent.items() if k in _SPENT and isinstance(v, _NUMBER)})

@@ -1,0 +1,191 @@
+"""What a request is, and what is left of it when it has ended.
+
+Where a request can be, and what a worker's own answer makes of it.
+
+The errors with which a request ends that was admitted: what the client is told of it.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from paceline_core.errors import ERRORS, Code, RequestError
+from paceline_core.registry.enums import CutReason, Outcome, RequestClass
+
+
+@dataclass(slots=True)
+class TokenUsage:
+    """Tokens as the answer reveals them; filled in while it passes, final when it ends.
+
+    `counted`: the worker has said how many output tokens there are.
+    """
+
+    prompt: int = 0
+    cached: int = 0
+    output: int = 0
+    counted: bool = False
+    worker: "WorkerPhases | None" = None
+
+
+class WorkerPhases(NamedTuple):
+    """Seconds that the worker reports of its part."""
+
+    tokenize: float = 0.0
+    queue: float = 0.0
+    batch_wait: float = 0.0
+    prefill: float = 0.0
+    decode: float = 0.0
+    post: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All of the worker's time."""
+        return self.tokenize + self.queue + self.batch_wait + self.prefill + self.decode + self.post
+
+
+class RequestTerms(NamedTuple):
+    """What a request was admitted under. Times in seconds, `hold_s` for waiting in the gateway.
+
+    `promised`: its class's promises are about it. `onward`: its route has further destinations.
+    """
+
+    service: str
+    request_class: RequestClass
+    stream: bool
+    prompt_tokens: int
+    hold_s: float
+    attempts: int
+    promised: bool = True
+    onward: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long a dispatched request may stay silent: to a stream's first token, inside it, a whole answer."""
+
+    first_token_s: float
+    stall_s: float
+    answer_s: float
+    resume_s: float = 60.0
+    """From the loss of a stream's worker to its next token from another one."""
+
+
+class RequestRecord(NamedTuple):
+    """A request that has ended. Times are monotonic seconds; those of things that never happened are None.
+
+    `received` is the last byte of the body, `first` the first content handed to the client, `ended` the last byte.
+    `sent` is the dispatch that led to the answer, `queued` the moment of admission. A stream that had to go on at
+    another worker was `resumed` so often: then `sent` is the last dispatch, `again` the first content of it, and
+    `earlier` the time that other workers spent on what the client has. `cut`: why it could not go on. `diverted`: how
+    often it went on to another destination of its route; `terms` are those of the last one.
+    """
+
+    outcome: Outcome
+    status: int
+    code: Code | None
+    tenant: str
+    terms: RequestTerms | None
+    received: float
+    queued: float | None
+    sent: float | None
+    first: float | None
+    ended: float
+    attempts: int
+    worker: str
+    meter: TokenUsage
+    resumed: int = 0
+    again: float | None = None
+    earlier: WorkerPhases = WorkerPhases()
+    cut: CutReason | None = None
+    diverted: int = 0
+
+    @property
+    def e2e(self) -> float:
+        """Body read to last byte handed over, seconds."""
+        return self.ended - self.received
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds in the gateway's queue; None if it never reached a worker."""
+        return None if self.sent is None or self.queued is None else self.sent - self.queued - self.earlier.total
+
+    @property
+    def ttft(self) -> float | None:
+        """Body read to first content; None for answers that did not stream or never began."""
+        streamed = self.terms is not None and self.terms.stream
+        return self.first - self.received if streamed and self.first is not None else None
+
+    @property
+    def tpot(self) -> float | None:
+        """(last - first) / (n - 1) over n >= 2 output tokens of a stream."""
+        if self.ttft is None or self.first is None or self.meter.output < 2:
+            return None
+        return (self.ended - self.first) / (self.meter.output - 1)
+
+
+class RequestState(StrEnum):
+    """Where a request is."""
+
+    RECEIVED = "received"
+    AUTHENTICATED = "authenticated"
+    ADMITTED = "admitted"
+    QUEUED = "queued"
+    DISPATCHED = "dispatched"
+    STREAMING = "streaming"
+    RESUMING = "resuming"
+    DONE = "done"
+
+
+RECEIVED, AUTHENTICATED, ADMITTED, QUEUED, DISPATCHED, STREAMING, RESUMING, DONE = RequestState
+"""By their own names: to look a member up in its class costs more than most of what a request's machine does."""
+BEFORE_DISPATCH = frozenset({ADMITTED, QUEUED})
+WAITING = frozenset({QUEUED, RESUMING})
+HELD = WAITING | BEFORE_DISPATCH
+"""In the queue, or waiting to be let into it."""
+AT_WORKER = frozenset({DISPATCHED, STREAMING})
+
+
+def judge_status(status: int) -> Outcome:
+    """The outcome of an answer that the worker gave whole."""
+    if status < 400:
+        return Outcome.OK
+    if status == 503:
+        return Outcome.SHED
+    if status == 504:
+        return Outcome.TIMEOUT
+    return Outcome.UPSTREAM_ERROR if status >= 500 else Outcome.CLIENT_ERROR
+
+
+def is_clients(code: Code | None) -> bool:
+    """Whether an error is the client's own, and no failure of a worker."""
+    return code is not None and ERRORS[code].outcome is Outcome.CLIENT_ERROR
+
+
+def isolated() -> RequestError:
+    """Two workers died of it."""
+    why = (
+        "Two workers died while they worked on this request, so no other one gets it. "
+        "Do not send it again as it is; tell whoever runs the service its request id."
+    )
+    return RequestError(Code.REQUEST_ISOLATED, why)
+
+
+def lost(*, begun: bool) -> RequestError:
+    """Its worker was lost once too often."""
+    if begun:
+        why = "The worker was lost while it answered; what came so far is incomplete."
+        return RequestError(Code.STREAM_LOST, why)
+    return RequestError(Code.UPSTREAM_ERROR, "The worker was lost before it answered; retry.")
+
+
+def late(state: RequestState, *, begun: bool, held: bool) -> RequestError:
+    """The limit of its state has passed; `held`: its service has no worker."""
+    if state is ADMITTED:
+        return RequestError(Code.HELD_TIMEOUT, "The tenant's limits could not be looked up in time; retry later.")
+    if begun and state is not STREAMING:
+        why = "The worker was lost while it answered, and no other one went on in time; what came is incomplete."
+        return RequestError(Code.STREAM_LOST, why)
+    if state is QUEUED:
+        cause = "no worker of the model became ready" if held else "no worker of the model had room"
+        return RequestError(Code.HELD_TIMEOUT, f"The request waited its whole limit, but {cause}; retry later.")
+    return RequestError(Code.UPSTREAM_TIMEOUT, "The worker took too long to answer; retry.")

@@ -1,0 +1,198 @@
+"""What a model name means to a caller: `namespace/name`, a route's public name, or a service's own short name.
+
+What a tenant may not use does not exist for it: unknown and forbidden get the same 404. A name belongs to the namespace
+of the oldest object that claims it and exists for the caller (`core/.../objects/model_names`); its routes go before its
+services, and where they lead nowhere no other namespace is asked. A route exists for a caller that matches it and may
+use one of its backends. What comes back is a chain: where it goes, and where it may go instead
+(`fallback`). Known holes: cascades, degradation and regions are not acted on yet; `url` backends are refused by name.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, get_args
+
+from paceline_core.errors import Code, RequestError
+from paceline_core.objects.resolved import ResolvedRoute, ResolvedService, ResolvedTenant
+from paceline_core.objects.route import Backend, HeaderMatch, Match
+from paceline_core.objects.route import When as BackendWhen
+from paceline_gateway.routing.config_snapshot import Claimant, ConfigSnapshot, Unread, short_names
+from paceline_gateway.routing.fallback_chain import When
+
+ATTEMPTS = 2
+RETRY_SHARE = 0.2
+
+
+class Destination(NamedTuple):
+    """`model` is the name the worker must find in the body. `attempts` counts all dispatches of one request.
+
+    `when` it is asked at all: `fallback` is a model that the route names for when none of its backends can answer.
+    """
+
+    service: ResolvedService
+    model: str
+    attempts: int = ATTEMPTS
+    retry_share: float = RETRY_SHARE
+    when: When = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A route's backend that this caller may reach."""
+
+    backend: Backend
+    weight: int
+    service: ResolvedService
+
+
+class Requester(NamedTuple):
+    """Who asks: its tenant, and headers (lower case) that routes may match on."""
+
+    tenant: ResolvedTenant
+    headers: Mapping[bytes, bytes]
+
+
+Lead = Callable[[ResolvedRoute, Requester, ConfigSnapshot, float], tuple[Destination, ...]]
+"""Where a route leads."""
+
+
+def resolve_model(name: str, asker: Requester, picture: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
+    """Where a request for this model goes, and where it may go if that fails; at least one. Raises RequestError.
+
+    `draw` in [0, 1) chooses among weighted backends.
+    """
+    if found := _named(name, asker, picture, draw, fall_back=True):
+        return found
+    if any(isinstance(one, ResolvedRoute) and _outside(one) for one in _owners(name, asker, picture)):
+        message = f"The model `{name}` is answered by outside endpoints, which this version does not forward to."
+        raise RequestError(Code.MODEL_NOT_FOUND, message, param="model")
+    raise RequestError(
+        Code.MODEL_NOT_FOUND,
+        f"The model `{name[:128]}` does not exist or you may not use it; GET /v1/models lists what you may use.",
+        param="model",
+    )
+
+
+def usable_names(asker: Requester, picture: ConfigSnapshot) -> dict[str, ResolvedService]:
+    """Every name that `resolve_model` would take from this caller with these headers, one per service or route."""
+    names: dict[str, ResolvedService] = {}
+    for key, service in picture.services.items():
+        if asker.tenant.allows(key):
+            best = next(n for n in (*short_names(service), key) if _means(n, service, asker, picture))
+            names[best] = service
+    for name, claimants in picture.names.items():
+        public = name not in names and any(isinstance(one, ResolvedRoute) for one in claimants)
+        if public and (found := _named(name, asker, picture, 0.0, fall_back=True)):
+            names[name] = found[0].service
+    return names
+
+
+def _means(name: str, service: ResolvedService, asker: Requester, picture: ConfigSnapshot) -> bool:
+    if name in picture.services:
+        return name == service.key
+    for one in _owners(name, asker, picture):
+        if isinstance(one, ResolvedService):
+            return one is service
+        if isinstance(one, ResolvedRoute) and _chain(one, asker, picture, 0.0):
+            return False
+    return False
+
+
+def _named(
+    name: str, asker: Requester, picture: ConfigSnapshot, draw: float, *, fall_back: bool
+) -> tuple[Destination, ...]:
+    if (service := picture.services.get(name)) is not None:
+        return (Destination(service, name),) if asker.tenant.allows(service.key) else ()
+    lead: Lead = _chain if fall_back else _by_route
+    for one in _owners(name, asker, picture):
+        if isinstance(one, ResolvedService):
+            return (Destination(one, _accepted_name(one, name, picture)),)
+        if isinstance(one, ResolvedRoute) and (found := lead(one, asker, picture, draw)):
+            return found
+    return ()
+
+
+def _owners(name: str, asker: Requester, picture: ConfigSnapshot) -> list[Claimant]:
+    """Claimants that may answer, in order: those of the oldest one's namespace that exist for the caller."""
+    known = [one for one in picture.names.get(name, ()) if _exists(one, asker)]
+    own = [one for one in known if one.namespace == known[0].namespace]
+    return sorted(own, key=lambda one: isinstance(one, ResolvedService))
+
+
+def _exists(one: Claimant, asker: Requester) -> bool:
+    if isinstance(one, ResolvedService):
+        return asker.tenant.allows(one.key)
+    if isinstance(one, Unread):
+        return asker.tenant.allows(one.claim.key)
+    return _applies(one, asker) and any(asker.tenant.allows(key) for key in _behind(one))
+
+
+def _behind(route: ResolvedRoute) -> list[str]:
+    """Services of which a caller must be allowed to use one; a route without any is judged as a service of its name."""
+    named = [backend.service for backend, _ in route.backends if backend.service]
+    return [f"{route.namespace}/{name}" for name in named or [route.name]]
+
+
+def _chain(route: ResolvedRoute, asker: Requester, picture: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
+    """Its backends, and its fallbacks, which are all there is when no backend exists."""
+    return (*_by_route(route, asker, picture, draw), *_fallbacks(route, asker, picture, draw))
+
+
+def _by_route(route: ResolvedRoute, asker: Requester, picture: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
+    found = []
+    for when in get_args(BackendWhen):
+        for chosen in _drawn_first(_choices(route, asker, picture, when), draw):
+            model = chosen.backend.model or _accepted_name(chosen.service, route.model, picture)
+            found.append(Destination(chosen.service, model, route.attempts, route.retry_budget, when))
+    return tuple(found)
+
+
+def _outside(route: ResolvedRoute) -> bool:
+    return all(backend.url is not None for backend, _ in route.backends)
+
+
+def _fallbacks(route: ResolvedRoute, asker: Requester, picture: ConfigSnapshot, draw: float) -> list[Destination]:
+    """The models it names, under its own attempts and budget. Theirs are not followed: no chain goes in a circle."""
+    return [
+        found[0]._replace(attempts=route.attempts, retry_share=route.retry_budget, when="fallback")
+        for name in route.fallback
+        if (found := _named(name, asker, picture, draw, fall_back=False))
+    ]
+
+
+def _choices(route: ResolvedRoute, asker: Requester, picture: ConfigSnapshot, when: BackendWhen) -> list[_Choice]:
+    found = []
+    for backend, weight in route.backends:
+        service = picture.services.get(f"{route.namespace}/{backend.service}") if backend.service else None
+        if service is not None and weight > 0 and backend.when == when and asker.tenant.allows(service.key):
+            found.append(_Choice(backend, weight, service))
+    return found
+
+
+def _drawn_first(choices: list[_Choice], draw: float) -> list[_Choice]:
+    """The one that the draw falls on, then the others as they are written."""
+    rest = draw * sum(choice.weight for choice in choices)
+    for place, choice in enumerate(choices):
+        rest -= choice.weight
+        if rest < 0:
+            return [choice, *choices[:place], *choices[place + 1 :]]
+    return choices
+
+
+def _accepted_name(service: ResolvedService, name: str, picture: ConfigSnapshot) -> str:
+    """The asked name if every worker knows it, else the service's served name, or its full name during a rename."""
+    if service.key in picture.renamed:
+        return service.key
+    return name if name in (service.model.served_name, service.key) else service.model.served_name
+
+
+def _applies(route: ResolvedRoute, asker: Requester) -> bool:
+    return not route.matches or any(_match(match, asker) for match in route.matches)
+
+
+def _match(match: Match, asker: Requester) -> bool:
+    tenant = not match.tenants or asker.tenant.name in match.tenants
+    return tenant and all(_has(header, asker.headers) for header in match.headers)
+
+
+def _has(header: HeaderMatch, headers: Mapping[bytes, bytes]) -> bool:
+    return headers.get(header.name.lower().encode()) == header.value.encode()

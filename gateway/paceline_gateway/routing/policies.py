@@ -1,0 +1,146 @@
+"""The policy: the worker that promises the first token soonest.
+
+Estimated seconds to the first token = what is ahead of it + its own uncached tokens, by the worker's step-time model,
++ the wait for a slot there; and a convex price on KV memory, which grows without bound as it fills up. What a worker
+has cached counts as not to be computed, unless the worker is hot (`balance`).
+
+Among those within TOLERANCE of the best the prompt's first unknown key decides by rendezvous, so that gateways that
+know the same send the same beginning to the same worker without talking, and a worker that joins or leaves moves few.
+A prompt without keys goes to the emptier one, and equals take turns.
+
+A worker that has enough to do already is chosen only if the prompt is there before one that has nothing cached and
+must wait as long as workers may be given work ahead could begin: then a queue here would only cost the cached tokens.
+Known hole: how long a slot is held is guessed from this request's own expected output.
+
+Highest random weight hashing: which worker a key belongs to, the same at every gateway and without a table.
+
+Each pair of key and worker has a weight of its own and the heaviest wins, so a worker that joins or leaves moves only
+the keys that it wins or had won: one in N (Thaler and Ravishankar, 1996).
+
+Which of the workers that could take a request does. Policies are interchangeable: one method, plain data.
+
+The gateway has one, `pace`; those it is compared with are in `benchmarks/routing`.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from xxhash import xxh3_64_intdigest
+
+from paceline_core.registry.enums import RequestClass
+from paceline_core.wire.load import REACHES
+from paceline_gateway.routing.worker import PLACES, Worker
+
+
+def weight(key: str, worker: str) -> int:
+    """The weight of a worker for a key of hexadecimal digits."""
+    return xxh3_64_intdigest(worker.encode(), int(key, 16))
+
+
+class RoutingRequest(NamedTuple):
+    """What a policy may know of a request. `keys` name the beginnings of its prompt (`wire.prefix`), shortest first.
+
+    `prompt_tokens` and `expected_output` are estimates; `prompt_bytes` is what the keys are shares of.
+    """
+
+    prompt_tokens: int
+    request_class: RequestClass = RequestClass.INTERACTIVE
+    expected_output: int = 0
+    keys: tuple[str, ...] = ()
+    prompt_bytes: int = 0
+
+    def tokens(self, known: int) -> int:
+        """How many of its tokens the first so many keys cover."""
+        return self.prompt_tokens * REACHES[known - 1] // self.prompt_bytes if known else 0
+
+    def known(self, tokens: int) -> int:
+        """The inverse."""
+        return bisect_left(range(len(self.keys)), tokens, key=self.tokens)
+
+
+class Candidate(NamedTuple):
+    """A worker with a free slot, and how many of the prompt's tokens it probably has cached.
+
+    `room`: it has little enough ahead to be given more. `hot`: it has had more than its share of the work, and what it
+    has cached must not speak for it.
+    """
+
+    worker: Worker
+    cached_tokens: int = 0
+    room: bool = True
+    hot: bool = False
+
+
+class Selection(NamedTuple):
+    """The worker chosen. `cost_s`: estimated seconds to the first token there, 0 where a policy does not estimate."""
+
+    worker: Worker
+    cached_tokens: int = 0
+    cost_s: float = 0.0
+
+
+class RoutingPolicy(Protocol):
+    """Chooses among candidates."""
+
+    def pick(self, candidates: Sequence[Candidate], ask: RoutingRequest, now: float) -> Selection | None:
+        """Who takes it; None while it should rather wait, as it must when nobody has room."""
+        ...
+
+
+BARRIER_S = 0.15
+FULL = 0.99
+TOLERANCE = 0.1
+TOLERANCE_S = 0.002
+
+
+class ShortestTTFT:
+    """`lookahead_s`: work that a worker may be given ahead of time."""
+
+    def __init__(self, lookahead_s: float) -> None:
+        self._lookahead_s = lookahead_s
+
+    def pick(self, candidates: Sequence[Candidate], ask: RoutingRequest, now: float) -> Selection | None:  # noqa: ARG002
+        """The soonest."""
+        place = PLACES[ask.request_class]
+        costs = [(seconds(c, ask, place), c) for c in candidates if c.room or self._worth(c, ask, place)]
+        if not costs:
+            return None
+        best = min([cost for cost, _ in costs])
+        limit = best + TOLERANCE * best + TOLERANCE_S if ask.keys else best
+        equals = [entry for entry in costs if entry[0] <= limit]
+        cost, chosen = equals[0]
+        if len(equals) > 1:
+            key = _unknown(candidates, ask)
+            cost, chosen = min(equals, key=lambda entry: (entry[1].hot, _turn(entry[1], key)))
+        return Selection(chosen.worker, chosen.cached_tokens, cost)
+
+    def _worth(self, candidate: Candidate, ask: RoutingRequest, place: int) -> bool:
+        """The worker has enough to do, but so much cached that it is worth the wait."""
+        if candidate.hot or not candidate.cached_tokens:
+            return False
+        fresh = self._lookahead_s + candidate.worker.prefill_s(ask.prompt_tokens)
+        return seconds(candidate, ask, place) < fresh
+
+
+def seconds(candidate: Candidate, ask: RoutingRequest, place: int) -> float:
+    """The estimate described above, the price on memory included. `place` is the class's."""
+    worker, cached_tokens, _, hot = candidate
+    cached = 0 if hot else min(cached_tokens, ask.prompt_tokens - 1)
+    uncached = ask.prompt_tokens - cached
+    cost = worker.first_token_s(place, uncached, cached, ask.expected_output)
+    full = min(worker.fullness(uncached + ask.expected_output), FULL)
+    return cost + BARRIER_S * full / (1 - full)
+
+
+def _unknown(candidates: Sequence[Candidate], ask: RoutingRequest) -> str:
+    """The first key that nobody has cached; the last one if somebody has them all."""
+    if not ask.keys:
+        return ""
+    most = max(candidate.cached_tokens for candidate in candidates)
+    return ask.keys[min(ask.known(most), len(ask.keys) - 1)]
+
+
+def _turn(candidate: Candidate, key: str) -> tuple[int, int, int]:
+    worker = candidate.worker
+    return (-weight(key, worker.name), 0, 0) if key else (0, worker.in_flight, worker.picked)

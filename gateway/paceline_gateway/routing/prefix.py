@@ -1,0 +1,176 @@
+"""How a prompt's beginnings are named without a tokenizer: keys chained over its canonical bytes (`wire.prefix`).
+
+The canonical bytes of a longer conversation begin with those of the shorter one, whatever order its fields came in:
+what a chat template writes first comes first (the tools, and what else it is told), then the messages, keys sorted. A
+key is the xxh3 of what it stands for beyond the key before, seeded with that one; the first seed is the tenant's and
+the request's `cache_salt`, because workers share prefixes inside these alone. It separates and hides nothing: keys go
+to our own workers only, and no client ever sees one.
+Known hole: the same text as a string and as a list of parts has different keys.
+
+Which beginnings of prompts each worker probably has cached: told by the worker, or hoped for.
+
+A worker's load stream says which keys have come to be cached and which are gone. What was just dispatched is taken to
+be cached there for HOPE_S more, until the worker's word replaces it: two prompts with one beginning that come together
+must not be computed twice. A worker that is gone, or whose load stream begins anew, has nothing.
+
+Keys are chained and a worker drops the end of a prefix before its beginning, so one known key vouches for all before
+it, and a chain is searched by halving. Invariant: at most `limit` bytes in all. Every worker has an equal share of
+them; within it the longest unused key goes first, the end of a chain before its beginning.
+Known hole: a key that was dropped here for want of room is not told again by its worker.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from math import inf
+from struct import pack
+from typing import Any
+
+import orjson
+from xxhash import xxh3_64_intdigest
+
+from paceline_core.wire import PrefixKeys
+from paceline_core.wire.load import ATTRIBUTION, BLOCK, reaches
+
+_RENDERED = ("chat_template", "chat_template_kwargs", "documents", "instructions", "system")
+"""Fields that change a whole prompt, wherever the template writes them."""
+
+
+def prefix_keys(body: Mapping[str, Any], tenant: str) -> PrefixKeys | None:
+    """The keys of a parsed body's prompt; None if it is shorter than a block, or no single prompt."""
+    prompt = canonical(body)
+    if prompt is None or len(prompt) < BLOCK:
+        return None
+    key, ends = _seed(body, tenant), reaches(len(prompt))
+    chain = [key := xxh3_64_intdigest(prompt[start:end], key) for start, end in pairwise((0, *ends))]
+    keys = pack(f">{len(chain)}Q", *chain).hex(",", 8).split(",")
+    return PrefixKeys(len(prompt), tuple(keys))
+
+
+def _seed(body: Mapping[str, Any], tenant: str) -> int:
+    """Of a tenant's requests with the same `cache_salt`: workers share prefixes among these alone."""
+    seed, salt = xxh3_64_intdigest(tenant.encode()), body.get("cache_salt")
+    if not isinstance(salt, str):
+        return seed
+    return xxh3_64_intdigest(salt.encode(errors="surrogatepass"), seed)
+
+
+def canonical(body: Mapping[str, Any]) -> memoryview | None:
+    """The prompt as this gateway writes it down; None where there is none, or several, or what is left of one."""
+    if body.get("truncate_prompt_tokens") is not None:
+        return None
+    messages, prompt = body.get("messages", _items(body.get("input"))), body.get("prompt")
+    try:
+        if isinstance(messages, list):
+            offered = None if body.get("tool_choice") == "none" else body.get("tools")
+            others = {name: value for name in _RENDERED if (value := _rendered(body.get(name)))}
+            return _opened(messages, b"".join(_written(value) for value in (offered, others) if value))
+        if isinstance(prompt, list) and len(prompt) == 1:
+            prompt = prompt[0]
+        if isinstance(prompt, str):
+            return memoryview(prompt.encode())
+        if isinstance(prompt, list) and set(map(type, prompt)) <= {int}:
+            return _opened(prompt)
+    except (orjson.JSONEncodeError, UnicodeEncodeError):
+        pass  # nested too deep to be written; whether it is a request at all is the worker's to judge
+    return None
+
+
+def _rendered(value: Any) -> Any:
+    """Without the block in which a client tells of itself."""
+    if not isinstance(value, list):
+        return value
+    return [one for one in value if not (type(one) is dict and str(one.get("text")).startswith(ATTRIBUTION))]
+
+
+def _items(given: Any) -> Any:
+    """Of a response's input; None for the texts and ids of other routes."""
+    return given if isinstance(given, list) and given and isinstance(given[0], dict) else None
+
+
+def _opened(items: list[Any], before: bytes = b"") -> memoryview:
+    """A list without its closing bracket: more items only add to it."""
+    return memoryview(before + _written(items))[:-1]
+
+
+def _written(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+HOPE_S = 5.0
+ENTRY_BYTES = 384
+"""What one key costs at most: its text, a time, and its place in an ordered dictionary while that grows."""
+
+
+class PrefixIndex:
+    """`now` is monotonic seconds."""
+
+    def __init__(self, limit: int) -> None:
+        self._entries = limit // ENTRY_BYTES
+        self._workers: dict[str, OrderedDict[str, float]] = {}  # until when each key may be believed
+
+    def __len__(self) -> int:
+        """Keys known, of all workers."""
+        return sum(len(keys) for keys in self._workers.values())
+
+    @property
+    def bytes(self) -> int:
+        """What they may take, by the cost of one."""
+        return len(self) * ENTRY_BYTES
+
+    def bytes_of(self, worker: str) -> int:
+        """What one worker's keys may take."""
+        return len(self._workers.get(worker, ())) * ENTRY_BYTES
+
+    def note(self, worker: str, keys: Sequence[str], now: float) -> None:
+        """A prompt with these keys goes to this worker."""
+        known, until = self._known(worker), now + HOPE_S
+        get, move = known.get, known.move_to_end
+        for key in reversed(keys):
+            if get(key) != inf:
+                known[key] = until
+            move(key)
+        self._trim(known)
+
+    def reported(self, worker: str, added: Sequence[str], evicted: Iterable[str]) -> None:
+        """The worker's own word."""
+        known = self._known(worker)
+        for key in evicted:
+            known.pop(key, None)
+        for key in reversed(added):
+            known[key] = inf
+            known.move_to_end(key)
+        self._trim(known)
+
+    def cached(self, worker: str, keys: Sequence[str], now: float) -> int:
+        """How many of a prompt's keys the worker probably has."""
+        known = self._workers.get(worker)
+        if not known or not keys:
+            return 0
+        if keys[0] not in known and keys[-1] not in known:
+            return 0  # most prompts at most workers
+        low, high = 0, len(keys)
+        while low < high:
+            middle = (low + high) // 2
+            if known.get(keys[middle], -inf) > now:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def gone(self, worker: str) -> None:
+        """The worker, or all that it told, is gone."""
+        self._workers.pop(worker, None)
+
+    def _known(self, worker: str) -> OrderedDict[str, float]:
+        known = self._workers.get(worker)
+        if known is None:
+            known = self._workers[worker] = OrderedDict()
+            for other in self._workers.values():
+                self._trim(other)
+        return known
+
+    def _trim(self, known: OrderedDict[str, float]) -> None:
+        share = self._entries // len(self._workers)
+        while len(known) > share:
+            known.popitem(last=False)

@@ -1,0 +1,283 @@
+"""The workers of one service: who exists, who is well, who has room, who takes the next request.
+
+Endpoints say who exists, load streams say how they are. A worker that fails pauses (`breaker`), one that has just
+become ready is given its slots little by little while others have room. A silent worker (its load stream is cut or says
+nothing), and one that refused because it drains and has not said so there, are asked only when no ready one exists and
+their endpoints are still called ready: the stream may be broken where the worker is not.
+
+Who has had more than its share of the work: the guard against hot spots.
+
+Work is counted in seconds by each worker's own step-time model, so a slow worker's share is smaller in tokens, and it
+fades with MEMORY_S. A worker is hot when it has had more than LIMIT times the mean and SLACK_S more: then nothing that
+it has cached speaks for it, and among equals it is the last. So affinity alone never takes a worker beyond LIMIT x
+mean + SLACK_S + one request.
+Whoever joins starts at the mean: it must not be given everything until it has caught up.
+
+Instead of letting every sum fade, what is added grows; the sums are scaled down together now and then.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from math import exp, inf
+
+from paceline_core.kube import Endpoint
+from paceline_core.registry.enums import RequestClass
+from paceline_core.wire import LoadReport, WorkerState
+from paceline_gateway.request.group_testing import places
+from paceline_gateway.routing.circuit_breaker import BreakerState, ejected
+from paceline_gateway.routing.policies import Candidate, RoutingPolicy, RoutingRequest, Selection
+from paceline_gateway.routing.prefix import PrefixIndex
+from paceline_gateway.routing.worker import PLACES, RAMP_S, Worker, WorkerHealth
+
+LIMIT = 1.1
+SLACK_S = 0.5
+MEMORY_S = 30.0
+_RESCALE_S = 600.0
+_MOST = 700.0
+"""What `exp` can still take; after so long a silence every sum is nothing anyway."""
+
+
+class HotSpotGuard:
+    """Over the workers that are handed in; each keeps its own sum. `now` is monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def add(self, worker: Worker, seconds: float, now: float, others: Collection[Worker]) -> None:
+        """Work was dispatched."""
+        worker.work += seconds * self._growth(now, others)
+
+    def joined(self, worker: Worker, others: Collection[Worker]) -> None:
+        """It starts where the others are."""
+        worker.work = sum(other.work for other in others) / len(others) if others else 0.0
+
+    def line(self, workers: Collection[Worker], now: float) -> float:
+        """The sum above which a worker is hot."""
+        growth = self._growth(now, workers)
+        mean = sum(worker.work for worker in workers) / len(workers) if workers else 0.0
+        return LIMIT * mean + SLACK_S * growth
+
+    def _growth(self, now: float, workers: Collection[Worker]) -> float:
+        if self._since is None:
+            self._since = now
+        growth = exp(min((now - self._since) / MEMORY_S, _MOST))
+        if now - self._since <= _RESCALE_S:
+            return growth
+        self._since = now
+        for worker in workers:
+            worker.work /= growth
+        return 1.0
+
+
+_READY = WorkerState.READY
+PATIENT = 0.5
+"""Share of the work given ahead that batch and offline requests may make up, while interactive ones come too."""
+
+
+class WorkerPool:
+    """All methods are synchronous; `now` is monotonic seconds. `prefix_bytes` caps what is known of prefixes."""
+
+    def __init__(self, policy: RoutingPolicy, *, silence_s: float, lookahead_s: float, prefix_bytes: int) -> None:
+        self._policy = policy
+        self._silence_s = silence_s
+        self._lookahead_s = lookahead_s
+        self._workers: dict[str, Worker] = {}
+        self._balance = HotSpotGuard()
+        self._picks = 0
+        self.prefixes = PrefixIndex(prefix_bytes)
+        self.kept = 0
+        """Slots that batch and offline requests leave free for interactive ones, of all workers together."""
+        self.context = 0
+        """Tokens that a request may have, as a worker last told; 0 before one did."""
+
+    def __iter__(self) -> Iterator[Worker]:
+        return iter(self._workers.values())
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def get(self, name: str) -> Worker | None:
+        """A worker by its endpoint's name."""
+        return self._workers.get(name)
+
+    def update(self, endpoints: Iterable[Endpoint]) -> None:
+        """Replace the picture of who exists; what is known of those who stay is kept.
+
+        A name that comes back under another address is another worker.
+        """
+        known, self._workers = self._workers, {}
+        for endpoint in endpoints:
+            worker = known.pop(endpoint.name, None)
+            if worker is None or worker.address != (endpoint.host, endpoint.port):
+                self.prefixes.gone(endpoint.name)
+                worker = Worker(endpoint)
+            worker.endpoint = endpoint
+            self._workers[endpoint.name] = worker
+        for name in known:
+            self.prefixes.gone(name)
+
+    def says(self, name: str, report: LoadReport, now: float) -> None:
+        """A worker reported. The first line of a load stream tells all that it has cached."""
+        worker = self._workers.get(name)
+        if worker is None:
+            return
+        if not worker.connected:
+            self.prefixes.gone(name)
+        if worker.ready_since == inf and report.state is WorkerState.READY:
+            self._balance.joined(worker, [other for other in self.eligible(now) if other is not worker])
+        worker.says(report, now)
+        if report.prefix.added or report.prefix.evicted:
+            self.prefixes.reported(name, report.prefix.added, report.prefix.evicted)
+        self.context = report.max_model_len or self.context
+
+    def cut(self, name: str) -> None:
+        """A worker's load stream broke."""
+        worker = self._workers.get(name)
+        if worker is not None:
+            worker.connected = False
+            self.prefixes.gone(name)
+
+    def standing(self, worker: Worker, now: float) -> WorkerHealth:
+        """One worker's state now."""
+        return worker.standing(now, self._silence_s)
+
+    def standings(self, now: float) -> Counter[WorkerHealth]:
+        """How many workers are in each state."""
+        return Counter(self.standing(worker, now) for worker in self._workers.values())
+
+    def circuits(self, now: float) -> Counter[BreakerState]:
+        """How many workers' breakers are in each state."""
+        return Counter(worker.breaker.state(now) for worker in self._workers.values())
+
+    def draining(self) -> list[Worker]:
+        """Workers that drain and still have something in flight."""
+        return [worker for worker in self._workers.values() if worker.in_flight and worker.draining]
+
+    def ready(self, now: float) -> list[Worker]:
+        """Those of the eligible that say that they are ready, and were heard lately."""
+        return [w for w in self.eligible(now) if self.standing(w, now) is WorkerHealth.READY]
+
+    def eligible(self, now: float) -> list[Worker]:
+        """Workers that may be asked at all, with or without room."""
+        ready, silent = [], []
+        out = self._left_out(now)
+        for name, worker in self._workers.items():
+            report = worker.report
+            if report is None or report.state is not _READY or worker.endpoint.terminating or name in out:
+                continue
+            if worker.connected and now - worker.heard <= self._silence_s and not worker.drains:
+                ready.append(worker)
+            elif worker.endpoint.ready:
+                silent.append(worker)
+        return ready or silent
+
+    def has_room(self, now: float, request_class: RequestClass = RequestClass.INTERACTIVE) -> bool:
+        """Whether anybody could take a request of this class at once."""
+        return bool(self.roomy(now, request_class))
+
+    def roomy(self, now: float, request_class: RequestClass) -> list[str]:
+        """Who could take a request of this class at once."""
+        place, eligible = PLACES[request_class], self.eligible(now)
+        kept = self._kept(len(eligible))
+        return [w.name for w in eligible if w.in_flight < w.open_to(place, kept) and self._roomy(w, place)]
+
+    def ttft_s(self, ask: RoutingRequest, waiting: int, now: float) -> float:
+        """Estimated seconds to the first token of one more request, behind so many prompt tokens that wait for all."""
+        workers, place = self.eligible(now), PLACES[ask.request_class]
+        tokens = ask.prompt_tokens + (waiting // len(workers) if workers else 0)
+        return min((worker.first_token_s(place, tokens, 0, ask.expected_output) for worker in workers), default=inf)
+
+    def slot_wait_s(self, name: RequestClass, ahead: int, output: int | None, now: float) -> float | None:
+        """Seconds until one more request has a slot, behind so many; 0 while one is free for it, None if not known.
+
+        Slots come free as fast as answers of `output` tokens take at the pace of their workers' steps.
+        """
+        workers, place = self.eligible(now), PLACES[name]
+        kept = self._kept(len(workers))
+        free = sum(max(worker.open_to(place, kept) - worker.in_flight, 0) for worker in workers)
+        if free > ahead:
+            return 0.0
+        if not output or not all(worker.step_s for worker in workers):
+            return None
+        per_second = sum(worker.share / (output * worker.step_s) for worker in workers)
+        return (ahead - free + 1) / per_second if per_second else None
+
+    def pick(
+        self, ask: RoutingRequest, now: float, avoid: frozenset[str] = frozenset(), sure: bool | None = None
+    ) -> Selection | None:
+        """The worker for a request, None while nobody has room.
+
+        Those to avoid are asked only if no other would take it: a request must not block the line behind it. A
+        suspect goes where there is a place on trial; `sure`: alone, None: it is none.
+        """
+        candidates, new, avoided = self._candidates(ask, now, avoid, sure)
+        pick = self._policy.pick(candidates, ask, now)
+        if pick is None and new:
+            pick = self._policy.pick(candidates + new, ask, now)
+        if pick is None and avoided:
+            pick = self._policy.pick(candidates + new + avoided, ask, now)
+        if pick is not None:
+            self._picks += 1
+            pick.worker.picked = self._picks
+        return pick
+
+    def make_way(self, until: float, now: float) -> None:
+        """Suspects wait: until then the worker that computes the fewest prompts is given no other new ones."""
+        free = [worker for worker in self.eligible(now) if not worker.trials]
+        if free and all(now >= worker.shut for worker in free):
+            min(free, key=lambda worker: len(worker.unbegun)).shut = until
+
+    def take(self, pick: Selection, ticket: int, ask: RoutingRequest, now: float, *, stream: bool) -> None:
+        """The request goes to the worker picked."""
+        worker, uncached = pick.worker, max(ask.prompt_tokens - pick.cached_tokens, 1)
+        worker.take(ticket, uncached, ask.request_class, now, stream=stream)
+        work = worker.work_s(uncached, pick.cached_tokens, ask.expected_output)
+        self._balance.add(worker, work, now, self._workers.values())
+        if ask.keys:
+            self.prefixes.note(worker.name, ask.keys, now)
+
+    def _candidates(
+        self, ask: RoutingRequest, now: float, avoid: frozenset[str], sure: bool | None
+    ) -> tuple[list[Candidate], list[Candidate], list[Candidate]]:
+        """Workers with a free slot: those to be asked first, those that are new, those to avoid."""
+        first: list[Candidate] = []
+        new: list[Candidate] = []
+        avoided: list[Candidate] = []
+        eligible, place, cached = self.eligible(now), PLACES[ask.request_class], 0
+        line, kept = self._balance.line(eligible, now), self._kept(len(eligible))
+        for worker in eligible:
+            if worker.in_flight >= (worker.open_to(place, kept) if kept else worker.share):
+                continue
+            if not self._fits(worker, now, sure):
+                continue
+            if ask.keys:
+                cached = ask.tokens(self.prefixes.cached(worker.endpoint.name, ask.keys, now))
+            candidate = Candidate(worker, cached, self._roomy(worker, place), worker.work > line)
+            if avoid and worker.name in avoid:
+                avoided.append(candidate)
+            elif now < worker.ready_since + RAMP_S and worker.in_flight >= worker.ramped(now):
+                new.append(candidate)
+            else:
+                first.append(candidate)
+        return first, new, avoided
+
+    def _fits(self, worker: Worker, now: float, sure: bool | None) -> bool:
+        """Whether a suspect, or one that is none, may go there as far as trials are concerned."""
+        if sure is None:
+            return now >= worker.shut
+        if sure and (worker.unbegun or worker.recurring or now < worker.tries_until):
+            return False
+        return len(worker.trials) < places(sure=sure)
+
+    def _roomy(self, worker: Worker, place: int) -> bool:
+        if not worker.backlog:
+            return True
+        lookahead = self._lookahead_s * PATIENT if place and self.kept else self._lookahead_s
+        return worker.ahead(place, 0) * worker.token_s < lookahead
+
+    def _kept(self, workers: int) -> int:
+        return -(-self.kept // workers) if self.kept and workers else 0
+
+    def _left_out(self, now: float) -> set[str]:
+        broken = {name: worker.breaker for name, worker in self._workers.items() if worker.breaker.broken}
+        return ejected(broken, len(self._workers), now) if broken else set()

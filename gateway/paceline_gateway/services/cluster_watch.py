@@ -1,0 +1,242 @@
+"""The cluster's objects and endpoints, as the immutable picture that requests are judged by.
+
+One task per watch; each event replaces the picture, so a request sees either the old one or the new one, whole. The
+first one comes when everything has been listed: half of it would refuse good keys. A lost watch changes nothing: what
+is known goes on being true until the next list says otherwise, however long that takes. An object that cannot be read
+is left out and named in the log, though its names stay its own; the others stay.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+from paceline_core.auth import ApiKeyRecord
+from paceline_core.auth.api_keys import TENANT_LABEL
+from paceline_core.errors import PacelineError
+from paceline_core.kube import Cluster, Deleted, Endpoint, Listed, Namespaces, ServiceEndpoints, Upserted, WatchLost
+from paceline_core.kube.cluster import Manifest, WatchEvent
+from paceline_core.objects.accelerator import AcceleratorProfile
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT, Object
+from paceline_core.objects.model_names import claimed
+from paceline_core.objects.route import InferenceRoute
+from paceline_core.objects.service import InferenceService
+from paceline_core.objects.tenant import Tenant
+from paceline_core.objects.validate import read
+from paceline_core.process import cancel, ended
+from paceline_core.telemetry import FaultLog, Metrics, get_logger
+from paceline_gateway.routing.config_snapshot import ConfigSnapshot, Unread, directory
+from paceline_planner.hardware import Accelerator, from_profile
+
+O = TypeVar("O", bound=Object)  # noqa: E741 - an object's type
+T = TypeVar("T")
+WORKERS = "EndpointSlice"
+_log = get_logger(__name__)
+
+
+class ResourceStore(dict[str, T]):
+    """Items of one watch by `namespace/name`."""
+
+    def __init__(self, read_item: Callable[[Manifest], T | None]) -> None:
+        super().__init__()
+        self._read = read_item
+
+    def take(self, event: WatchEvent[Manifest]) -> bool:
+        """Apply an event; False when it changes nothing that requests are judged by, as a status does."""
+        match event:
+            case Listed(items):
+                self.clear()
+                for item in items:
+                    self._put(item)
+            case Upserted(item):
+                before = self.get(_key(item))
+                self._put(item)
+                return _judged_by(before) != _judged_by(self.get(_key(item)))
+            case Deleted(item):
+                self.pop(_key(item), None)
+            case WatchLost():
+                return False
+        return True
+
+    def _put(self, item: Manifest) -> None:
+        found = self._read(item)
+        if found is None:
+            self.pop(_key(item), None)
+        else:
+            self[_key(item)] = found
+
+
+class ClusterWatcher:
+    """Keeps the picture. `on_picture` gets each new one, `on_workers` a service's endpoints, `on_tenants` honoured
+    Tenants with their statuses, before the picture that has them.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespaces: Namespaces,
+        on_picture: Callable[[ConfigSnapshot], None],
+        on_workers: Callable[[str, tuple[Endpoint, ...]], None],
+        metrics: Metrics,
+    ) -> None:
+        self._cluster = cluster
+        self._namespace = namespaces.own
+        self._key_namespace = namespaces.keys
+        self._on_picture = on_picture
+        self._on_workers = on_workers
+        self._services: ResourceStore[InferenceService | Unread] = ResourceStore(
+            lambda item: _read_named(InferenceService, item)
+        )
+        self._routes: ResourceStore[InferenceRoute | Unread] = ResourceStore(
+            lambda item: _read_named(InferenceRoute, item)
+        )
+        self._tenants = ResourceStore(lambda item: _read_object(Tenant, item))
+        self._keys = ResourceStore(self._read_key)
+        self._accelerators = ResourceStore(_read_profile)
+        self.on_tenants: Callable[[Listed[Tenant] | Upserted[Tenant]], None] = _ignore
+        self._followed: set[str] = set()
+        self._listed: set[str] = set()
+        self._metrics = metrics
+        self._complaints = FaultLog(_log)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def unlisted(self) -> str:
+        """What has never been listed yet, and why not as far as that is known; empty when everything has been."""
+        missing = [kind for kind in (*self._shelves, WORKERS) if kind not in self._listed]
+        return "; ".join(f"{kind} is not listed yet{self._why(kind)}" for kind in missing)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._tasks = [asyncio.create_task(self._watch(kind, shelf)) for kind, shelf in self._shelves.items()]
+        self._tasks.append(asyncio.create_task(self._watch_endpoints(self._cluster.watch_endpoints())))
+
+    async def wait(self) -> None:
+        """Return never; raise what a watch raised: a picture that no longer follows the cluster must not be used."""
+        await ended(*self._tasks)  # a gateway that drains still needs the watches: nobody cancels them by waiting
+
+    async def close(self) -> None:
+        """Stop watching."""
+        await cancel(*self._tasks)
+
+    @property
+    def _shelves(self) -> dict[str, ResourceStore[Any]]:
+        return {
+            INFERENCE_SERVICE: self._services,
+            INFERENCE_ROUTE: self._routes,
+            TENANT: self._tenants,
+            "Secret": self._keys,
+            ACCELERATOR_PROFILE: self._accelerators,
+        }
+
+    def _why(self, kind: str) -> str:
+        reason = self._complaints.standing.get(_lost(kind))
+        return f": {reason}" if reason else ""
+
+    def _note(self, kind: str, event: WatchEvent[Any]) -> None:
+        """Keep account of what is current; a fault that lasts is told once."""
+        match event:
+            case Listed():
+                self._listed.add(kind)
+                self._complaints.end(_lost(kind))
+            case WatchLost(reason):
+                self._complaints.begin(_lost(kind), reason)
+        current = kind in self._listed and _lost(kind) not in self._complaints.standing
+        self._metrics.gauge("paceline_gateway_cluster_current", kind).set(current)
+
+    async def _watch(self, kind: str, shelf: ResourceStore[Any]) -> None:
+        async for event in self._cluster.watch(kind):
+            self._note(kind, event)
+            news = shelf.take(event)
+            if kind == TENANT:
+                self._tell_tenants(event)
+            if news and self._listed.issuperset(self._shelves):
+                self._on_picture(self._picture())
+
+    def _tell_tenants(self, event: WatchEvent[Manifest]) -> None:
+        match event:
+            case Upserted(item):
+                tenant = self._tenants.get(_key(item))
+                if tenant is not None and tenant.namespace == self._namespace:
+                    self.on_tenants(Upserted(tenant))
+            case Listed() | Deleted():
+                tenants = self._tenants.values()
+                self.on_tenants(Listed(tuple(tenant for tenant in tenants if tenant.namespace == self._namespace)))
+
+    async def _watch_endpoints(self, events: AsyncIterator[WatchEvent[ServiceEndpoints]]) -> None:
+        async for event in events:
+            self._note(WORKERS, event)
+            match event:
+                case Listed(items):
+                    gone = self._followed - {str(item.service) for item in items}
+                    for service in gone:
+                        self._follow(service, ())
+                    for item in items:
+                        self._follow(str(item.service), item.endpoints)
+                case Upserted(item):
+                    self._follow(str(item.service), item.endpoints)
+                case Deleted(item):
+                    self._follow(str(item.service), ())
+                case WatchLost():
+                    pass
+
+    def _follow(self, service: str, endpoints: tuple[Endpoint, ...]) -> None:
+        if endpoints:
+            self._followed.add(service)
+        else:
+            self._followed.discard(service)
+        self._on_workers(service, endpoints)
+
+    def _picture(self) -> ConfigSnapshot:
+        shelves = (self._services.values(), self._routes.values(), self._tenants.values(), self._keys.values())
+        return directory(*shelves, self._namespace, self._accelerators.values())
+
+    def _read_key(self, item: Manifest) -> ApiKeyRecord | None:
+        metadata = item.get("metadata", {})
+        if metadata.get("namespace") != self._key_namespace or TENANT_LABEL not in (metadata.get("labels") or {}):
+            return None
+        try:
+            record = ApiKeyRecord.from_manifest(item)
+            bytes.fromhex(record.salt)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            _log.warning("a key Secret cannot be read", extra={"object": _key(item), "reason": repr(error)})
+            return None
+        return record
+
+
+def _read_object(kind: type[O], item: Manifest) -> O | None:
+    try:
+        return read(kind, item)
+    except PacelineError as error:
+        _log.warning("an object cannot be read", extra={"kind": kind.__name__, "object": _key(item), "why": str(error)})
+        return None
+
+
+def _read_named(kind: type[O], item: Manifest) -> O | Unread:
+    found = _read_object(kind, item)
+    return Unread(*claimed(item)) if found is None else found
+
+
+def _read_profile(item: Manifest) -> Accelerator | None:
+    profile = _read_object(AcceleratorProfile, item)
+    return None if profile is None else from_profile(profile.name, profile.spec)
+
+
+def _judged_by(item: object) -> object:
+    """All of an object but its status and what changes with it."""
+    if not isinstance(item, Object):
+        return item
+    metadata = item.metadata
+    return (getattr(item, "spec", None), metadata.uid, metadata.annotations, metadata.creation_timestamp)
+
+
+def _ignore(_: object) -> None:
+    """Nobody wants to know."""
+
+
+def _key(item: Manifest) -> str:
+    metadata = item.get("metadata", {})
+    return f"{metadata.get('namespace') or 'default'}/{metadata.get('name', '')}"
+
+
+def _lost(kind: str) -> str:
+    return f"the watch of {kind} is lost; what is known goes on"

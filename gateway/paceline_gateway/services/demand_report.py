@@ -1,0 +1,132 @@
+"""`GET /internal/demand`: what this gateway is asked for, as lines for the autoscaler; once a second, and at once
+when a request starts to be held, so that a service at zero wakes without waiting for the next line.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
+from dataclasses import dataclass
+
+from paceline_core.registry import RequestClass
+from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand, encode
+from paceline_gateway.queueing.fair_queue import FairQueue
+from paceline_gateway.queueing.queued_request import QueuedRequest
+from paceline_gateway.services.service_state import ServiceState
+from paceline_gateway.telemetry.metrics import OTHER
+
+PERIOD_S = 1.0
+SUBSCRIBERS = 16
+
+
+class ChangeNotifier:
+    """Wakes every reader of the demand stream."""
+
+    def __init__(self) -> None:
+        self._readers: set[asyncio.Event] = set()
+        self.closed = False
+
+    @property
+    def readers(self) -> int:
+        """How many streams are open."""
+        return len(self._readers)
+
+    def ring(self) -> None:
+        """Somebody is held who was not before."""
+        for reader in self._readers:
+            reader.set()
+
+    def close(self) -> None:
+        """End every stream."""
+        self.closed = True
+        self.ring()
+
+    @contextlib.contextmanager
+    def reader(self) -> Iterator[asyncio.Event]:
+        """An event that is set by `ring`."""
+        event = asyncio.Event()
+        self._readers.add(event)
+        try:
+            yield event
+        finally:
+            self._readers.discard(event)
+
+
+@dataclass(slots=True)
+class _Queue:
+    """One tenant's part of a line."""
+
+    tickets: int = 0
+    prompt_tokens: int = 0
+    oldest: float | None = None
+    deadline: float | None = None
+
+    def add(self, ticket: QueuedRequest, *, late: bool) -> None:
+        self.tickets += 1
+        self.prompt_tokens += ticket.prompt_tokens
+        self.oldest = ticket.joined if self.oldest is None else min(self.oldest, ticket.joined)
+        if not late:
+            self.deadline = ticket.deadline if self.deadline is None else min(self.deadline, ticket.deadline)
+
+
+_NOBODY = _Queue()
+
+
+def service_demand(desk: ServiceState, now: float) -> ServiceDemand:
+    """One service's line of the report: a row for each class and tenant that ever asked. All rows of a class are it."""
+    held = desk.dispatcher.held(now) > 0
+    rows = tuple(row for name in desk.tallies for row in _class_demand(desk, name, now, held=held))
+    connected = sum(worker.connected for worker in desk.fleet)
+    return ServiceDemand(service=desk.key, classes=rows, workers=connected, isolated=tuple(desk.isolated))
+
+
+def _class_demand(desk: ServiceState, name: RequestClass, now: float, *, held: bool) -> Iterator[ClassDemand]:
+    tallies, line = desk.tenants[name], desk.dispatcher.lines[name]
+    queues = _queues(line, tallies)
+    for tenant, tally in tallies.items():
+        queue = queues.get(tenant, _NOBODY)
+        yield ClassDemand(
+            name=name,
+            tenant=tenant,
+            arrivals=tally.arrivals,
+            prompt_tokens=tally.prompt_tokens,
+            output_tokens=tally.output_tokens,
+            completed=tally.completed,
+            queued=queue.tickets,
+            queued_prompt_tokens=queue.prompt_tokens,
+            oldest_wait_s=0.0 if queue.oldest is None else max(now - queue.oldest, 0.0),
+            nearest_deadline_s=None if queue.deadline is None else queue.deadline - now,
+            held=queue.tickets if held else 0,
+            in_flight=tally.open - queue.tickets,
+            good=tally.good,
+            bad=tally.bad,
+        )
+
+
+def _queues(line: FairQueue, tenants: Container[str]) -> dict[str, _Queue]:
+    """Who waits, by whom their demand is told of."""
+    late = {ticket.id for ticket in line.late}
+    queues: dict[str, _Queue] = {}
+    for ticket in line:
+        label = ticket.tenant if ticket.tenant in tenants else OTHER
+        queues.setdefault(label, _Queue()).add(ticket, late=ticket.id in late)
+    return queues
+
+
+async def demand_lines(
+    gateway: str,
+    started: str,
+    desks: Callable[[], Iterable[ServiceState]],
+    now: Callable[[], float],
+    bell: ChangeNotifier,
+) -> AsyncIterator[bytes]:
+    """One reader's lines, until it closes the generator."""
+    with bell.reader() as rung:
+        seq = 0
+        while not bell.closed:
+            services = tuple(service_demand(desk, now()) for desk in desks())
+            yield encode(DemandReport(seq=seq, gateway=gateway, started=started, services=services))
+            seq += 1
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PERIOD_S):
+                    await rung.wait()
+            rung.clear()

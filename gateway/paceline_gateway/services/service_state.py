@@ -1,0 +1,238 @@
+"""Everything the gateway keeps for one service: its dispatcher, what it has learned, what it has counted."""
+
+from collections import deque
+from dataclasses import dataclass
+
+from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
+from paceline_core.registry import Outcome, RequestClass, Verdict
+from paceline_core.registry.enums import DivertReason
+from paceline_core.wire import Isolated
+from paceline_gateway.api.admission import AdmittedRequest
+from paceline_gateway.config import HttpLimits
+from paceline_gateway.queueing.dispatcher import Dispatcher, QueueLimits
+from paceline_gateway.queueing.queued_request import OUTPUT_WEIGHT, QueuedRequest
+from paceline_gateway.queueing.shedding import ShedDecision
+from paceline_gateway.quota.output_length import PRIOR, OutputLengthEstimator
+from paceline_gateway.quota.types import QuotaUsage
+from paceline_gateway.request.attempts import RetryBudget
+from paceline_gateway.request.body import MAX_INT64, PromptEstimate
+from paceline_gateway.request.prompt_size import PromptSize
+from paceline_gateway.request.slo import Verdicts
+from paceline_gateway.request.types import RequestRecord
+from paceline_gateway.routing.circuit_breaker import BreakerState
+from paceline_gateway.routing.fallback_chain import DestinationLoad, overloaded
+from paceline_gateway.routing.policies import RoutingPolicy, RoutingRequest
+from paceline_gateway.routing.worker import WorkerHealth
+from paceline_gateway.routing.worker_pool import WorkerPool
+from paceline_gateway.telemetry.metrics import OTHER
+from paceline_gateway.telemetry.service_metrics import ServiceMetrics
+
+_OK, _GOOD = Outcome.OK, Verdict.GOOD
+ISOLATED = 16
+TENANTS = 32
+"""Tenants of a class whose demand is told apart."""
+
+
+@dataclass(slots=True)
+class RequestCounters:
+    """One class's cumulative counts. `completed` were answered in full, with `output_tokens`; prompts are estimates.
+
+    `open` is how many there are now.
+    """
+
+    arrivals: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    completed: int = 0
+    good: int = 0
+    bad: int = 0
+    open: int = 0
+
+    def arrived(self, prompt_tokens: int, more: int = 1) -> None:
+        """One asks for so much; `more` is 0 for one that goes elsewhere at once."""
+        self.arrivals += 1
+        self.prompt_tokens += prompt_tokens
+        self.open += more
+
+    def ended(self, kept: bool | None, output: int) -> None:
+        """One has ended: whether all its promises were kept, None if it is not judged; what it was answered in full."""
+        self.open -= 1
+        if kept is not None:
+            self.good += kept
+            self.bad += not kept
+        if output:
+            self.completed += 1
+            self.output_tokens += output
+
+
+class ServiceState:
+    """One service. `service` and `series` are replaced when the object changes; the rest stays."""
+
+    def __init__(
+        self, service: ResolvedService, series: ServiceMetrics, limits: HttpLimits, policy: RoutingPolicy
+    ) -> None:
+        self.key = service.key
+        self.service = service
+        self.series = series
+        fleet = WorkerPool(
+            policy,
+            silence_s=limits.load_silence_s,
+            lookahead_s=limits.lookahead_s,
+            prefix_bytes=limits.prefix_bytes,
+        )
+        self.dispatcher = Dispatcher(fleet, QueueLimits(held=limits.held_requests, size=limits.queue_bytes))
+        self.estimate = PromptEstimate()
+        self.tallies = {name: RequestCounters() for name in RequestClass}
+        self.tenants: dict[RequestClass, dict[str, RequestCounters]] = {name: {} for name in RequestClass}
+        self.outputs = {name: OutputLengthEstimator() for name in RequestClass}
+        self.isolated: deque[Isolated] = deque(maxlen=ISOLATED)
+        """The last requests that were isolated."""
+        self._budgets: dict[float, RetryBudget] = {}
+
+    @property
+    def fleet(self) -> WorkerPool:
+        """The service's workers."""
+        return self.dispatcher.fleet
+
+    def expected_output(self, name: RequestClass, asked: int | None) -> int:
+        """Output tokens to expect of a request: the class's mean so far, never more than what was asked for."""
+        tally = self.tallies[name]
+        mean = round(tally.output_tokens / tally.completed) if tally.completed else PRIOR
+        return mean if asked is None else min(mean, asked)
+
+    def prompt_tokens(self, prompt: PromptSize, tenant: str = "") -> int:
+        """Prompt tokens to expect; what is beyond the model's context is refused and must buy no replica."""
+        return self._within_context(prompt, self.estimate.tokens(prompt, tenant))
+
+    def most_prompt_tokens(self, prompt: PromptSize) -> int:
+        """Prompt tokens that there are at most, beside what a chat template adds."""
+        return self._within_context(prompt, MAX_INT64 if prompt.unbound else prompt.most)
+
+    def _within_context(self, prompt: PromptSize, tokens: int) -> int:
+        return min(tokens, self.fleet.context * prompt.prompts) if self.fleet.context else tokens
+
+    def budget(self, share: float) -> RetryBudget:
+        """The retry budget for requests that came under this share."""
+        return self._budgets.setdefault(share, RetryBudget(share))
+
+    def pressure(self, name: RequestClass, size: int, prompt: PromptSize, now: float) -> DestinationLoad:
+        """How it would take one more request."""
+        terms = self.service.classes[name]
+        if not self.fleet.eligible(now):
+            return DestinationLoad.DOWN
+        if self.dispatcher.refusal(name, size, terms.queue_limit, now) is not None:
+            return DestinationLoad.FULL
+        promised = [target.seconds for target in terms.targets if target.metric == "ttft"]
+        if not promised:
+            return DestinationLoad.OPEN
+        ttft_s = self.fleet.ttft_s(
+            RoutingRequest(self.prompt_tokens(prompt), name), self.dispatcher.lines[name].prompt_tokens, now
+        )
+        return overloaded(ttft_s, self._slot_wait_s(name, now), promised)
+
+    def _slot_wait_s(self, name: RequestClass, now: float) -> float | None:
+        """How long one more waits for a slot: by the length of answers, or the pace of its line if that is less."""
+        tally, dispatcher = self.tallies[name], self.dispatcher
+        output = tally.output_tokens // tally.completed if tally.completed else None
+        wait = self.fleet.slot_wait_s(name, dispatcher.ahead(name), output, now)
+        pace = dispatcher.wait_s(name, now) if len(dispatcher.lines[name]) else None
+        if wait == 0 or pace is None:
+            return wait
+        return pace if wait is None else min(wait, pace)
+
+    def diverted(self, name: RequestClass, prompt: PromptSize, reason: DivertReason) -> None:
+        """A request that asked for this service goes to another one instead: it is demand for both."""
+        tokens = self.prompt_tokens(prompt)
+        self.tallies[name].arrived(tokens, 0)
+        self.tally(name, OTHER).arrived(tokens, 0)
+        self.series.diverted[reason].inc()
+
+    def went_on(self, ticket: QueuedRequest, reason: DivertReason) -> None:
+        """The same of one that had arrived, and was served nothing here."""
+        self.tallies[ticket.request_class].open -= 1
+        self.tally(ticket.request_class, ticket.tenant).open -= 1
+        self.dispatcher.settle(ticket, 0.0)
+        self.series.diverted[reason].inc()
+
+    def ticket(
+        self, number: int, tenant: ResolvedTenant, admission: AdmittedRequest, deadline: float, *, writes: bool
+    ) -> QueuedRequest:
+        """A place in the queue for this tenant's request; `writes`: its answer has output tokens."""
+        name, size, prefix = admission.request_class, len(admission.body), admission.prefix
+        return QueuedRequest(
+            number,
+            name,
+            0 if admission.counts else self.prompt_tokens(admission.prompt, tenant.name),
+            size,
+            deadline,
+            stream=admission.stream,
+            tenant=tenant.name,
+            weight=tenant.weight,
+            expected_output=self.expected_output(name, admission.max_tokens) if writes else 0,
+            keys=() if prefix is None else prefix.keys,
+            prompt_bytes=0 if prefix is None else prefix.size,
+        )
+
+    def takes(self, ticket: QueuedRequest, now: float) -> bool:
+        """Whether it may wait here without anybody's having to go."""
+        return self.dispatcher.shed(ticket, self.service.classes[ticket.request_class].queue_limit, now) is None
+
+    def shed(self, ticket: QueuedRequest, now: float) -> ShedDecision | None:
+        """Who must go so that this one may wait, if anybody must; counted as gone."""
+        shed = self.dispatcher.shed(ticket, self.service.classes[ticket.request_class].queue_limit, now)
+        if shed is not None:
+            self.series.classes[shed.ticket.request_class].shed[shed.reason].inc()
+        return shed
+
+    def settled(self, ticket: QueuedRequest, use: QuotaUsage, cached: int) -> None:
+        """One that arrived has used this much, of which so many input tokens were cached."""
+        uncached = max(use.input_tokens - cached, 0)
+        self.dispatcher.settle(ticket, uncached + OUTPUT_WEIGHT * use.output_tokens)
+
+    def tally(self, name: RequestClass, tenant: str) -> RequestCounters:
+        """A tenant's own counts; those beyond the first TENANTS share one."""
+        own = self.tenants[name]
+        found = own.get(tenant)
+        if found is None:
+            label = tenant if len(own) < TENANTS else OTHER
+            found = own.setdefault(label, RequestCounters())
+            self.series.isolated(label)
+        return found
+
+    def isolate(self, name: RequestClass, told: Isolated) -> None:
+        """Workers died of a request of this class."""
+        self.isolated.append(told)
+        self.series.isolated(told.tenant if told.tenant in self.tenants[name] else OTHER).inc()
+
+    def arrived(self, name: RequestClass, prompt_tokens: int, tenant: str = OTHER) -> None:
+        """A request asks for this service."""
+        self.tallies[name].arrived(prompt_tokens)
+        self.tally(name, tenant).arrived(prompt_tokens)
+
+    def ended(
+        self, record: RequestRecord, verdicts: Verdicts, name: RequestClass, prompt: PromptSize, choices: int = 1
+    ) -> None:
+        """One that arrived has ended."""
+        kept = all(verdict is _GOOD for _, verdict in verdicts) if verdicts else None
+        output = record.meter.output if record.outcome is _OK else 0
+        self.tallies[name].ended(kept, output)
+        self.tally(name, record.tenant).ended(kept, output)
+        if record.outcome is _OK:
+            self.estimate.learn(prompt, record.meter.prompt, record.tenant)
+            if output:  # what has none, like an embedding, says nothing of how long answers are
+                self.outputs[name].learn(record.tenant, output, choices)
+
+    def show(self, now: float) -> None:
+        """Bring the gauges up to date."""
+        standings = self.fleet.standings(now)
+        for state in WorkerHealth:
+            self.series.workers[state].set(standings[state])
+        circuits = self.fleet.circuits(now)
+        for circuit in BreakerState:
+            self.series.circuits[circuit].set(circuits[circuit])
+        self.series.prefix_bytes.set(self.fleet.prefixes.bytes)
+        self.series.in_flight.set(sum(tally.open for tally in self.tallies.values()))
+        self.series.held.set(self.dispatcher.held(now))
+        self.series.kept.set(self.fleet.kept)
+        for name, line in self.dispatcher.lines.items():
+            self.series.classes[name].show(line, self.dispatcher.turns.promoted.pop(name, 0), now)

@@ -1,0 +1,165 @@
+"""One service's metric children, made at zero when the service appears, so that `increase()` sees the first event."""
+
+from collections.abc import Iterable
+
+from prometheus_client import Gauge
+
+from paceline_core.objects.resolved import ResolvedService, Target
+from paceline_core.registry import METRICS, Outcome, Phase, RequestClass, Verdict
+from paceline_core.registry.enums import CutReason, DivertReason, ResumeReason, ShedReason
+from paceline_core.registry.metrics import SERVICE
+from paceline_core.telemetry import Counter, Exemplar, Histogram, Metrics
+from paceline_gateway.queueing.fair_queue import FairQueue
+from paceline_gateway.request.slo import AVAILABILITY, Verdicts, whole_answer_targets
+from paceline_gateway.request.types import RequestRecord
+from paceline_gateway.routing.circuit_breaker import BreakerState
+from paceline_gateway.routing.worker import WorkerHealth
+
+_VERDICTS = {
+    "ttft": (Verdict.GOOD, Verdict.BAD_TTFT, Verdict.BAD_FAILED),
+    "tpot": (Verdict.GOOD, Verdict.BAD_TPOT, Verdict.BAD_FAILED),
+    "e2e": (Verdict.GOOD, Verdict.BAD_E2E, Verdict.BAD_FAILED),
+    AVAILABILITY: (Verdict.GOOD, Verdict.BAD_FAILED),
+}
+_OK = Outcome.OK
+_KINDS = ("input", "output", "cached")
+
+
+class ClassMetrics:
+    """The children of one class of one service."""
+
+    def __init__(self, metrics: Metrics, service: ResolvedService, name: RequestClass) -> None:
+        place = (service.namespace, service.name, name.value)
+        self._outcomes: dict[Outcome, Counter] = {
+            outcome: metrics.counter("paceline_requests_total", *place, outcome.value) for outcome in Outcome
+        }
+        ttft, tpot, e2e = (_seconds(service, metric) for metric in ("ttft", "tpot", "e2e"))
+        self._duration: Histogram = metrics.histogram("paceline_request_duration_seconds", *place, targets=e2e)
+        self._ttft = metrics.histogram("paceline_request_ttft_seconds", *place, targets=ttft)
+        self._tpot = metrics.histogram("paceline_request_tpot_seconds", *place, targets=tpot)
+        self.itl: Histogram = metrics.histogram("paceline_stream_itl_seconds", *place, targets=tpot)
+        self.queued: Gauge = metrics.gauge("paceline_queue_requests", *place)
+        self.oldest = metrics.gauge("paceline_queue_oldest_wait_seconds", *place)
+        self.capacity = metrics.gauge("paceline_queue_capacity_requests", *place)
+        self.shed = {r: metrics.counter("paceline_queue_shed_total", *place, r.value) for r in ShedReason}
+        self._bytes = metrics.gauge("paceline_queue_bytes", *place)
+        self._tenants = metrics.gauge("paceline_queue_tenants", *place)
+        self._spread = metrics.gauge("paceline_queue_service_spread_tokens", *place)
+        self._promoted: Counter = metrics.counter("paceline_queue_promoted_total", *place)
+        self._verdicts: dict[tuple[str, Verdict], Counter] = {}
+        self._promise(metrics, place, service, name)
+
+    @property
+    def times(self) -> tuple[Histogram, Histogram]:
+        """TTFT and TPOT so far."""
+        return self._ttft, self._tpot
+
+    def ended(self, record: RequestRecord, verdicts: Verdicts, trace_id: int = 0, at: float = 0.0) -> None:
+        """Count one request of this class; one of a trace, as an example of it, `at` Unix seconds."""
+        self._outcomes[record.outcome].inc()
+        if record.outcome is _OK:
+            _observe(self._duration, record.e2e, trace_id, at)
+        if (ttft := record.ttft) is not None:
+            _observe(self._ttft, ttft, trace_id, at)
+        if (tpot := record.tpot) is not None:
+            self._tpot.observe(tpot)
+        for verdict in verdicts:
+            self._verdicts[verdict].inc()
+
+    def show(self, line: FairQueue, promoted: int, now: float) -> None:
+        """Bring the queue's gauges up to date. `promoted`: who went before more urgent ones since."""
+        self.queued.set(len(line))
+        self.oldest.set(0.0 if line.oldest is None else now - line.oldest)
+        self._bytes.set(line.size)
+        self._tenants.set(len(line.shares))
+        self._spread.set(line.accounts.spread)
+        self._promoted.inc(promoted)
+
+    def _promise(
+        self, metrics: Metrics, place: tuple[str, str, str], service: ResolvedService, name: RequestClass
+    ) -> None:
+        cls = service.classes[name]
+        self.capacity.set(cls.queue_limit)
+        for target in cls.targets:
+            metrics.gauge("paceline_slo_threshold_seconds", *place, target.name).set(target.seconds)
+        for target in (*cls.targets, *whole_answer_targets(cls.targets, 0)):
+            metrics.gauge("paceline_slo_objective_ratio", *place, target.name).set(target.objective)
+        metrics.gauge("paceline_slo_objective_ratio", *place, AVAILABILITY).set(cls.availability)
+        metrics.gauge("paceline_slo_window_seconds", *place).set(cls.slo_window_s)
+        for slo, metric in _slos(cls.targets):
+            for verdict in _VERDICTS[metric]:
+                child = metrics.counter("paceline_slo_requests_total", *place, slo, verdict.value)
+                self._verdicts[slo, verdict] = child
+
+
+class ServiceMetrics:
+    """The children of one service."""
+
+    def __init__(self, metrics: Metrics, service: ResolvedService) -> None:
+        self._metrics, self._place = metrics, (place := (service.namespace, service.name))
+        self.classes = {name: ClassMetrics(metrics, service, name) for name in RequestClass}
+        self.in_flight: Gauge = metrics.gauge("paceline_requests_in_flight", *place)
+        self.held = metrics.gauge("paceline_held_requests", *place)
+        self.kept: Gauge = metrics.gauge("paceline_queue_kept_slots", *place)
+        self.workers = {
+            state: metrics.gauge("paceline_upstream_workers", *place, state.value) for state in WorkerHealth
+        }
+        self.circuits = {c: metrics.gauge("paceline_upstream_circuits", *place, c.value) for c in BreakerState}
+        self.prefix_bytes: Gauge = metrics.gauge("paceline_prefix_index_bytes", *place)
+        self.diverted: dict[DivertReason, Counter] = {
+            r: metrics.counter("paceline_diverted_requests_total", *place, r.value) for r in DivertReason
+        }
+        self.deaths: Counter = metrics.counter("paceline_worker_deaths_total", *place)
+        self._retries: Counter = metrics.counter("paceline_retries_total", *place)
+        self._gap: Histogram = metrics.histogram("paceline_stream_resume_gap_seconds", *place)
+        self._resumed = {r: metrics.counter("paceline_stream_resumed_total", *place, r.value) for r in ResumeReason}
+        self._cut = {r: metrics.counter("paceline_stream_cut_total", *place, r.value) for r in CutReason}
+        self._phases = {p: metrics.histogram("paceline_request_phase_seconds", *place, p.value) for p in Phase}
+        self._tokens = {kind: metrics.histogram("paceline_request_tokens", *place, kind) for kind in _KINDS}
+
+    def isolated(self, tenant: str) -> Counter:
+        """Requests of this tenant that are isolated; made when the tenant comes."""
+        return self._metrics.counter("paceline_isolated_requests_total", *self._place, tenant)
+
+    def resumed(self, reason: ResumeReason, gap: float) -> None:
+        """A stream goes on at another worker after `gap` seconds."""
+        self._resumed[reason].inc()
+        self._gap.observe(gap)
+
+    def ended(self, record: RequestRecord, spent: dict[Phase, float]) -> None:
+        """Count one request that stood in the queue."""
+        self._retries.inc(max(record.attempts - 1, 0))
+        if record.cut is not None and record.outcome is not Outcome.CANCELLED:
+            self._cut[record.cut].inc()
+        for phase, seconds in spent.items():
+            self._phases[phase].observe(seconds)
+        meter = record.meter
+        for kind, tokens in zip(_KINDS, (meter.prompt, meter.output, meter.cached), strict=True):
+            if tokens:
+                self._tokens[kind].observe(tokens)
+
+
+def _observe(histogram: Histogram, value: float, trace_id: int, at: float) -> None:
+    if trace_id:
+        histogram.observe_traced(Exemplar(trace_id, value, at))
+    else:
+        histogram.observe(value)
+
+
+def forget(metrics: Metrics, namespace: str, name: str, *, promises_only: bool = False) -> None:
+    """A service is gone: drop what it showed. Or only its promises have changed: drop what is shown per target."""
+    for row in METRICS.values():
+        if row.owner == "gateway" and row.labels[:2] == SERVICE and ("slo" in row.labels or not promises_only):
+            metrics.forget(row.name, namespace, name)
+
+
+def _seconds(service: ResolvedService, metric: str) -> list[float]:
+    """What the service promises for a metric, over all classes: boards add classes up, so their ladders are one."""
+    return [target.seconds for cls in service.classes.values() for target in cls.targets if target.metric == metric]
+
+
+def _slos(targets: Iterable[Target]) -> list[tuple[str, str]]:
+    """Every value of the label `slo` that a class can have, with its metric."""
+    given = tuple(targets)
+    judged = (*given, *whole_answer_targets(given, 0))
+    return [*dict.fromkeys((target.name, str(target.metric)) for target in judged), (AVAILABILITY, AVAILABILITY)]

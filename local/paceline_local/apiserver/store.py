@@ -1,0 +1,227 @@
+"""The objects of one run by kind and key, with the versions that a real API server would give them.
+
+Leases: one holder at a time, for a limited time (seconds of a monotonic clock).
+
+Desired replicas of each pool, guarded by versions as the scale subresource guards them.
+
+Learned state of the autoscaler, by service; on Kubernetes a ConfigMap each, here in memory until the run ends.
+
+The parts of the store, and what only makes sense across them.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from paceline_core.clock import rfc3339
+from paceline_core.errors import Conflict, InvalidInput, NotFound
+from paceline_core.kube.cluster import Manifest, ObjectKey, Scale, ScaleTarget, ServiceEndpoints, ServiceRef
+from paceline_core.kube.local import endpoints_json
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
+from paceline_local.apiserver import status as statuses
+from paceline_local.apiserver.watch_feed import LIMIT, Topics, WatchFeed
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who holds it, until when."""
+
+    holder: str
+    until: float
+
+
+class Leases:
+    """By name; an expired lease is free for anybody."""
+
+    def __init__(self) -> None:
+        self._leases: dict[str, Lease] = {}
+
+    def take(self, name: str, holder: str, ttl_s: float, now: float) -> None:
+        """Take or renew; raises Conflict while somebody else holds it."""
+        held = self._leases.get(name)
+        if held and held.holder != holder and now < held.until:
+            raise Conflict(f"lease {name} is held by {held.holder} for another {held.until - now:.1f} s")
+        self._leases[name] = Lease(holder, now + ttl_s)
+
+    def holder(self, name: str) -> str:
+        """Who holds it, or held it last; empty when it is free."""
+        held = self._leases.get(name)
+        return "" if held is None else held.holder
+
+    def release(self, name: str, holder: str) -> None:
+        """Give it back; nothing happens when it is somebody else's."""
+        if (held := self._leases.get(name)) and held.holder == holder:
+            del self._leases[name]
+
+
+KINDS = (INFERENCE_SERVICE, TENANT, INFERENCE_ROUTE, ACCELERATOR_PROFILE, "Secret")
+
+
+class Objects:
+    """Manifests; every change gets the next version and goes to the kind's watchers."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._specs: dict[str, dict[ObjectKey, Manifest]] = {kind: {} for kind in KINDS}
+        self._parts: dict[tuple[str, ObjectKey], dict[str, Any]] = {}
+        self._version = 0
+
+    def list(self, kind: str) -> list[Manifest]:
+        """All objects of a kind; raises NotFound for a kind that nobody serves."""
+        return list(self._kind(kind).values())
+
+    def get(self, kind: str, key: ObjectKey) -> Manifest:
+        """One object; raises NotFound."""
+        try:
+            return self._kind(kind)[key]
+        except KeyError:
+            raise NotFound(f"{kind} {key} does not exist") from None
+
+    def put(self, manifest: Manifest) -> None:
+        """Create or replace; the status stays."""
+        key = key_of(manifest)
+        self._change(manifest["kind"], key, {**manifest, "status": self._status(manifest["kind"], key)})
+
+    def remove(self, kind: str, key: ObjectKey) -> None:
+        """Delete; raises NotFound."""
+        last = self.get(kind, key)
+        del self._specs[kind][key]
+        self._parts.pop((kind, key), None)
+        self._topics.publish(kind, {"type": "GONE", "item": last})
+
+    def patch_status(
+        self, kind: str, key: ObjectKey, status: Mapping[str, Any], manager: str, version: str = ""
+    ) -> None:
+        """Apply a partial status; nothing is published when nothing changed. Conflict unless at that version."""
+        current = self.get(kind, key)
+        found = current["metadata"].get("resourceVersion", "")
+        if version and version != found:
+            raise Conflict(f"{kind} {key} is at version {found}, not {version}")
+        parts = statuses.apply(self._parts.get((kind, key), {}), status, manager)
+        self._parts[kind, key] = parts
+        whole = statuses.merged(parts)
+        if whole != current["status"]:
+            self._change(kind, key, {**current, "status": whole})
+
+    def _kind(self, kind: str) -> dict[ObjectKey, Manifest]:
+        if kind not in self._specs:
+            raise NotFound(f"no objects of kind {kind!r} are served here; the kinds are {', '.join(KINDS)}")
+        return self._specs[kind]
+
+    def _status(self, kind: str, key: ObjectKey) -> dict[str, Any]:
+        return statuses.merged(self._parts.get((kind, key), {}))
+
+    def _change(self, kind: str, key: ObjectKey, manifest: Manifest) -> None:
+        self._version += 1
+        metadata = {**manifest["metadata"], "resourceVersion": str(self._version)}
+        item = {**manifest, "metadata": metadata}
+        self._kind(kind)[key] = item
+        self._topics.publish(kind, {"type": "CHANGED", "item": item})
+
+
+def key_of(manifest: Manifest) -> ObjectKey:
+    """Where an object stands."""
+    metadata = manifest["metadata"]
+    return ObjectKey(metadata.get("namespace", ""), metadata["name"])
+
+
+class Scales:
+    """One Scale per pool. Two writers cannot both win: each must name the version it read."""
+
+    def __init__(self) -> None:
+        self._scales: dict[ScaleTarget, Scale] = {}
+
+    def __iter__(self) -> Iterator[ScaleTarget]:
+        return iter(self._scales)
+
+    def create(self, target: ScaleTarget, replicas: int) -> None:
+        """A new pool."""
+        self._scales[target] = Scale(replicas, "1")
+
+    def get(self, target: ScaleTarget) -> Scale:
+        """Desired replicas; raises NotFound."""
+        try:
+            return self._scales[target]
+        except KeyError:
+            raise NotFound(f"{target.service} has no pool {target.pool!r} on track {target.track!r}") from None
+
+    def set(self, target: ScaleTarget, replicas: int, version: str) -> Scale:
+        """Set desired replicas; raises Conflict when `version` is not the current one."""
+        current = self.get(target)
+        if replicas < 0:
+            raise InvalidInput("replicas", "cannot be negative")
+        if version != current.version:
+            raise Conflict(
+                f"the scale of {target.service}-{target.pool} is at version {current.version}, not {version}"
+            )
+        self._scales[target] = Scale(replicas, str(int(current.version) + 1))
+        return self._scales[target]
+
+
+STATE_BYTES = 1 << 20
+
+
+class InMemoryStateStore:
+    """Data by service. A name holds what was stored last, of whichever uid."""
+
+    def __init__(self) -> None:
+        self._stored: dict[ObjectKey, tuple[str, dict[str, str]]] = {}
+
+    def get(self, service: ServiceRef) -> Mapping[str, str]:
+        """Return the data of a service of this uid; raises NotFound."""
+        uid, data = self._stored.get(service.key, ("", None))
+        if data is None or uid != service.uid:
+            raise NotFound(f"nothing is stored for {service.key} of uid {service.uid!r}")
+        return data
+
+    def put(self, service: ServiceRef, data: Mapping[str, str]) -> None:
+        """Store at most a MiB, as the API server bounds a ConfigMap."""
+        if sum(len(name) + len(value.encode()) for name, value in data.items()) > STATE_BYTES:
+            raise InvalidInput("data", f"a ConfigMap holds at most {STATE_BYTES} bytes")
+        self._stored[service.key] = (service.uid, dict(data))
+
+    def list(self) -> tuple[ServiceRef, ...]:
+        """Services with stored data."""
+        return tuple(ServiceRef(key, uid) for key, (uid, _) in self._stored.items())
+
+    def delete(self, service: ServiceRef) -> None:
+        """Remove the data of this uid, if there is any."""
+        if self._stored.get(service.key, ("", {}))[0] == service.uid:
+            self._stored.pop(service.key, None)
+
+
+ENDPOINTS = "endpoints"
+EVENTS_KEPT = 256
+
+
+class ObjectStore:
+    """Everything the socket answers from."""
+
+    def __init__(self, feed_limit: int = LIMIT) -> None:
+        self.topics = Topics(feed_limit)
+        self.objects = Objects(self.topics)
+        self.scales = Scales()
+        self.leases = Leases()
+        self.events: deque[dict[str, Any]] = deque(maxlen=EVENTS_KEPT)
+        self.states = InMemoryStateStore()
+        self._endpoints: dict[ObjectKey, ServiceEndpoints] = {}
+
+    def watch(self, topic: str) -> tuple[dict[str, Any], WatchFeed]:
+        """The first line of a watch, and the feed of what follows; raises NotFound for an unknown kind."""
+        items = self._endpoint_items() if topic == ENDPOINTS else self.objects.list(topic)
+        return {"type": "LISTED", "items": items}, self.topics.open(topic)
+
+    def put_endpoints(self, item: ServiceEndpoints) -> None:
+        """Publish the workers of a service, if they differ from what was published."""
+        if self._endpoints.get(item.service) != item:
+            self._endpoints[item.service] = item
+            self.topics.publish(ENDPOINTS, {"type": "CHANGED", "item": endpoints_json(item)})
+
+    def add_event(self, event: Mapping[str, Any], moment: datetime) -> None:
+        """Keep one of the last events."""
+        self.events.append({"time": rfc3339(moment), **event})
+
+    def _endpoint_items(self) -> list[dict[str, Any]]:
+        return [endpoints_json(item) for item in self._endpoints.values()]

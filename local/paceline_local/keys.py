@@ -1,0 +1,135 @@
+"""Tenants' API keys of local mode: `<state>/keys.json`, salted hashes alone; they outlive runs.
+
+The local tenant's own key is also kept as text, in `<state>/local.key`: the next `paceline up` prints the same one.
+
+Signing keys of one run: a private key for each signer, and one JWK set with all public keys.
+
+The key file as the Secrets that a gateway watches: every record there is, and none that is not.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from paceline_core.auth import ApiKeyRecord, jwk_set, key_id, new_key, new_signing_key, public_jwk, verify
+from paceline_core.clock import Clock, rfc3339
+from paceline_core.errors import InvalidInput, NotFound
+from paceline_core.kube import key_namespace_of
+from paceline_local.apiserver import ObjectStore, key_of
+from paceline_local.context import NAMESPACE
+from paceline_local.rundir import PRIVATE_DIR, PRIVATE_FILE, RunDir, write_private
+
+SIGNERS = ("gateway", "autoscaler")
+
+
+def signing_key_path(run: RunDir, signer: str) -> Path:
+    """The file of a signer's private key: 32 raw bytes."""
+    return run.secrets / f"{signer}.key"
+
+
+def trust_bundle_path(run: RunDir) -> Path:
+    """The file of the JWK set that all parts verify with."""
+    return run.root / "jwks.json"
+
+
+def create_signing_keys(run: RunDir) -> None:
+    """Make fresh keys for the run."""
+    keys = {signer: new_signing_key() for signer in SIGNERS}
+    for signer, private in keys.items():
+        write_private(signing_key_path(run, signer), private)
+    bundle = jwk_set(public_jwk(private, signer) for signer, private in keys.items())
+    write_private(trust_bundle_path(run), json.dumps(bundle))
+
+
+LOCAL_TENANT = "local"
+
+
+def in_vain(keys: Iterable["StoredKey"], tenants: Collection[str]) -> Iterator[str]:
+    """A note where keys are of tenants that are not here."""
+    if absent := sorted({key.record.tenant for key in keys} - set(tenants)):
+        yield f"keys of {', '.join(absent)} open nothing: no such Tenant here"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """A key as the file has it; `created` is RFC 3339 UTC."""
+
+    record: ApiKeyRecord
+    created: str
+
+
+class KeyFile:
+    """The keys of a state directory. Each change rewrites the file under a lock."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._path = state / "keys.json"
+
+    def all(self) -> list[StoredKey]:
+        """Every key, oldest first; raises InvalidInput when the file is damaged."""
+        try:
+            rows = json.loads(self._path.read_text())["keys"]
+            return [StoredKey(ApiKeyRecord(**row["record"]), row["created"]) for row in rows]
+        except FileNotFoundError:
+            return []
+        except (ValueError, KeyError, TypeError):
+            raise InvalidInput(str(self._path), "is damaged; remove it and create the keys anew") from None
+
+    def create(self, tenant: str, clock: Clock) -> tuple[ApiKeyRecord, str]:
+        """A new key: its record, and its text, which is not stored."""
+        record, text = new_key(tenant)
+        self._state.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
+        with self._locked():
+            self._write([*self.all(), StoredKey(record, rfc3339(clock.utc()))])
+        return record, text
+
+    def revoke(self, identity: str) -> ApiKeyRecord:
+        """Forget a key; raises NotFound."""
+        if self._path.exists():
+            with self._locked():
+                keys = self.all()
+                gone = next((key for key in keys if key.record.key_id == identity), None)
+                if gone is not None:
+                    self._write([key for key in keys if key is not gone])
+                    return gone.record
+        raise NotFound(f"there is no key {identity!r}; `paceline keys list` shows them")
+
+    def local(self, clock: Clock) -> str:
+        """The local tenant's key; made when there is none, or when its record is gone."""
+        path = self._state / "local.key"
+        text = path.read_text().strip() if path.exists() else ""
+        if any(key.record.key_id == key_id(text) and verify(text, key.record) for key in self.all()):
+            return text
+        _, text = self.create(LOCAL_TENANT, clock)
+        write_private(path, text + "\n")
+        return text
+
+    def _write(self, keys: list[StoredKey]) -> None:
+        rows = [{"record": asdict(key.record), "created": key.created} for key in keys]
+        write_private(self._path, json.dumps({"v": 1, "keys": rows}, indent=1) + "\n")
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        handle = os.open(self._state / ".keys.lock", os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+
+KIND = "Secret"
+
+
+def publish_key_secrets(keys: KeyFile, store: ObjectStore) -> None:
+    """Make the Secrets equal to the key file."""
+    wanted = {key_of(m): m for m in (key.record.manifest(key_namespace_of(NAMESPACE)) for key in keys.all())}
+    known = {key_of(manifest) for manifest in store.objects.list(KIND)}
+    for key in known - wanted.keys():
+        store.objects.remove(KIND, key)
+    for key in wanted.keys() - known:
+        store.objects.put(wanted[key])

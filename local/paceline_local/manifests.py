@@ -1,0 +1,121 @@
+"""What the user's files ask for, checked as a cluster would check it, plus what local mode adds.
+
+What this machine cannot serve is refused here, before anything is started.
+"""
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from paceline_core.clock import rfc3339
+from paceline_core.errors import InvalidInput
+from paceline_core.kube.cluster import ObjectKey
+from paceline_core.launch import unsupported_route
+from paceline_core.manifests import ParsedManifest, load_manifests
+from paceline_core.objects import (
+    API_VERSION,
+    FieldError,
+    InferenceRoute,
+    InferenceService,
+    ManifestError,
+    ResolvedService,
+    Tenant,
+    resolve,
+)
+from paceline_local.context import NAMESPACE
+from paceline_local.keys import LOCAL_TENANT
+from paceline_local.preflight import accelerators, missing_on_host, unsupported_here
+from paceline_local.warnings import manifest_warnings
+from paceline_planner.hardware import foreign_accelerators, unknown_accelerators
+
+
+@dataclass(frozen=True, slots=True)
+class LocalManifests:
+    """What to serve: documents with a server's metadata, the services resolved, and warnings in `manifest_warnings`."""
+
+    documents: tuple[dict[str, Any], ...]
+    services: dict[ObjectKey, ResolvedService]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tenants(self) -> list[str]:
+        """Names of the Tenants that are honoured."""
+        metadata = (one["metadata"] for one in self.documents if one["kind"] == "Tenant")
+        return [of["name"] for of in metadata if of["namespace"] == NAMESPACE]
+
+
+def read_local_manifests(files: Sequence[Path], now: datetime) -> LocalManifests:
+    """Read and check the files. Raises ManifestError with every fault, InvalidInput for what cannot be read."""
+    surveys = [load_manifests(file) for file in files]
+    manifests = [manifest for found in surveys for manifest in found.manifests]
+    own = [fault for found in surveys for fault in found.faults]
+    if faults := [*own, *_twins(manifests), *_beyond(manifests)]:
+        raise ManifestError(faults)
+    services = [resolve(m.found) for m in manifests if isinstance(m.found, InferenceService)]
+    if not services:
+        raise InvalidInput(", ".join(map(str, files)), "holds no InferenceService; add one to serve")
+    local = [] if any(_is_local_tenant(m) for m in manifests) else [_local_tenant()]
+    documents = tuple(_served(document, now) for document in [*(m.document for m in manifests), *local])
+    return LocalManifests(
+        documents, {ObjectKey.parse(s.key): s for s in services}, tuple(manifest_warnings(manifests, manifests))
+    )
+
+
+def _beyond(manifests: Sequence[ParsedManifest]) -> Iterator[FieldError]:
+    """What this version or this machine does not serve; nobody but these files could explain an accelerator."""
+    known = accelerators(manifests)
+    yield from refused(manifests, unsupported_here)
+    yield from refused(manifests, lambda service: foreign_accelerators(service, known.get))
+    yield from idle_routes(manifests)
+    yield from refused(manifests, lambda service: unknown_accelerators(service, known))
+    yield from refused(manifests, missing_on_host)
+
+
+def _served(document: dict[str, Any], now: datetime) -> dict[str, Any]:
+    """Add the metadata that a server would."""
+    given = {"namespace": "default", "uid": str(uuid.uuid4()), "creationTimestamp": rfc3339(now), "generation": 1}
+    return {**document, "metadata": given | document["metadata"]}
+
+
+def _twins(manifests: Sequence[ParsedManifest]) -> Iterator[FieldError]:
+    """One file's twins are found by its reader; these stand in two files."""
+    places = Counter((m.found.kind, m.found.key) for m in manifests)
+    for manifest in manifests:
+        if places[manifest.found.kind, manifest.found.key] > 1:
+            yield FieldError(f"{manifest.context}: metadata.name", "stands in two files; rename one of them")
+
+
+def refused(
+    manifests: Iterable[ParsedManifest], why: Callable[[ResolvedService], Iterable[FieldError]]
+) -> Iterator[FieldError]:
+    """What `why` finds (`unsupported_here`, or `missing_on_host` here) in valid manifests, with its places."""
+    for manifest in manifests:
+        if isinstance(manifest.found, InferenceService):
+            for problem in why(resolve(manifest.found)):
+                yield FieldError(f"{manifest.context}: {problem.field}", problem.message)
+
+
+def idle_routes(manifests: Iterable[ParsedManifest]) -> Iterator[FieldError]:
+    """Valid routes that nothing of this version would answer for."""
+    for manifest in manifests:
+        if isinstance(manifest.found, InferenceRoute):
+            for problem in unsupported_route(manifest.found.spec):
+                yield FieldError(f"{manifest.context}: {problem.field}", problem.message)
+
+
+def _is_local_tenant(manifest: ParsedManifest) -> bool:
+    found = manifest.found
+    return isinstance(found, Tenant) and ObjectKey.parse(found.key) == ObjectKey(NAMESPACE, LOCAL_TENANT)
+
+
+def _local_tenant() -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Tenant",
+        "metadata": {"name": LOCAL_TENANT, "namespace": NAMESPACE},
+        "spec": {"services": ["*"]},
+    }

@@ -1,0 +1,179 @@
+"""What a valid service asks for that nothing serves, or not this machine: refused by field, before any start.
+
+Notes on the accelerators that pools name: unknown names, devices that workers cannot use, and budgets that their
+prices break.
+
+An accelerator is built in, or an AcceleratorProfile among the manifests; a cluster may have more profiles than these.
+Hole: a profile does not say which compute capability a GPU has; one without bf16 counts as too old.
+
+TCP ports for the parts: below the kernel's ephemeral range, so that no outgoing connection takes one first.
+
+Checked, not reserved: a port taken between the check and the child's bind ends the child; its next start gets another.
+"""
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from paceline_core.errors import InvalidInput, Unreachable
+from paceline_core.launch import invalid_filters, unsupported
+from paceline_core.manifests import ParsedManifest
+from paceline_core.objects import AcceleratorProfile, FieldError, ResolvedService
+from paceline_planner import coldstart
+from paceline_planner.cost import budget_doubts
+from paceline_planner.hardware import CATALOGUE, Accelerator, Dtype, from_profile, unknown_accelerators
+from paceline_planner.shapes import from_config
+from paceline_workers.engine.model.config import read_object
+from paceline_workers.model_source import locate
+
+FILE = "file://"
+GPU_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
+"""Where there is a driver of NVIDIA GPUs, one of these is: on Linux, and on Linux within Windows."""
+
+
+def unsupported_here(service: ResolvedService) -> Iterator[FieldError]:
+    """What this version serves nowhere, in the order of causes: the filters, the version, the catalogue."""
+    yield from invalid_filters(service)
+    yield from unsupported(service)
+    yield from coldstart.refusals(service)
+
+
+def missing_on_host(service: ResolvedService, gpu_files: Sequence[Path] = GPU_FILES) -> Iterator[FieldError]:
+    """What only this machine cannot give: a cluster, a GPU, the model's files, memory."""
+    yield from _clusterbound(service)
+    if not service.emulated:
+        if not any(map(Path.exists, gpu_files)):
+            yield from _gpuless(service)
+        yield from _missing(service)
+        yield from _beyond_context(service)
+        yield from _beyond_memory(service)
+
+
+def _clusterbound(service: ResolvedService) -> Iterator[FieldError]:
+    for index, variable in enumerate(service.runtime.env):
+        if variable.value_from is not None:
+            field = f"spec.runtime.env[{index}].valueFrom"
+            yield FieldError(field, "local mode has no Secrets or ConfigMaps; write the value itself as `value`")
+
+
+def _gpuless(service: ResolvedService) -> Iterator[FieldError]:
+    for index, pool in enumerate(service.pools):
+        if pool.gpus:
+            problem = f"this machine has no NVIDIA GPU for {pool.accelerator!r}"
+            fix = "write cpu, or emulate with spec.engine.emulate"
+            yield FieldError(f"spec.pools[{index}].accelerator", f"{problem}; {fix}")
+
+
+def _missing(service: ResolvedService) -> Iterator[FieldError]:
+    source = service.model.source
+    folder = Path(source.removeprefix(FILE))
+    if source.startswith(FILE) and not folder.is_dir():
+        yield FieldError("spec.model.source", f"{folder} is not a folder on this machine; put the model's files there")
+
+
+def _beyond_context(service: ResolvedService) -> Iterator[FieldError]:
+    asked, most = service.engine.max_model_len, _context(service.model.source)
+    if asked and most and asked > most:
+        yield FieldError("spec.engine.maxModelLen", f"{asked} is over the model's context of {most}; lower it")
+
+
+def _context(source: str) -> int | None:
+    """As the model's folder says; None where it does not, or where a rotary scaling would have to be reckoned."""
+    try:
+        config = read_object(locate(source) / "config.json")
+        return None if config.get("rope_scaling") or config.get("rope_parameters") else from_config(config).max_context
+    except InvalidInput:
+        return None  # the worker tells of a wrong folder
+
+
+def _beyond_memory(service: ResolvedService) -> Iterator[FieldError]:
+    asked, there = service.engine.host_offload_bytes, psutil.virtual_memory().total
+    if asked > there:
+        problem = f"{asked >> 20} MiB are more than this machine's memory of {there >> 20} MiB; ask for less"
+        yield FieldError("spec.engine.kvCache.hostOffloadBytes", problem)
+
+
+def accelerators(here: Iterable[ParsedManifest]) -> Mapping[str, Accelerator]:
+    """By name; a profile replaces what is built in."""
+    profiles = (manifest.found for manifest in here if isinstance(manifest.found, AcceleratorProfile))
+    return {**CATALOGUE, **{one.name: from_profile(one.name, one.spec) for one in profiles}}
+
+
+def device_notes(service: ResolvedService, known: Mapping[str, Accelerator]) -> Iterator[str]:
+    """About the pools that really compute, then about the budget."""
+    yield from map(str, unknown_accelerators(service, known))
+    for place, pool in enumerate(() if service.emulated else service.pools):
+        device = known.get(pool.accelerator)
+        if device is not None and pool.accelerator != "cpu" and Dtype.BF16 not in device.flops:
+            yield (
+                f"spec.pools[{place}].accelerator: workers compute on GPUs of compute capability 8.0 or later "
+                f"(Ampere), which have bf16, and {pool.accelerator} has no teraflops.bf16; write it if the GPU has"
+            )
+        if pool.accelerator != "cpu" and service.engine.kv_dtype == "fp8" and not _has_fp8(device):
+            yield (
+                "spec.engine.kvCache.dtype: fp8 needs GPUs of compute capability 8.9 or later (Ada, Hopper) in pool "
+                f"{pool.name}, and nothing here says that {pool.accelerator} has fp8; write int8 or bf16 if it has not"
+            )
+    yield from map(str, budget_doubts(service, known.get))
+
+
+def profile_notes(profile: AcceleratorProfile) -> Iterator[str]:
+    """A note where a profile replaces a built-in accelerator and loses its price."""
+    built_in = CATALOGUE.get(profile.name)
+    if built_in is not None and built_in.price is not None and profile.spec.dollars_per_hour is None:
+        yield f"replaces all of the built-in {profile.name}, its price too; write dollarsPerHour, or it counts as free"
+
+
+def _has_fp8(device: Accelerator | None) -> bool:
+    return device is not None and Dtype.FP8 in device.flops
+
+
+FIRST, LAST = 20_000, 32_000
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether a server could listen there now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+class PortPool:
+    """The ports of one run on one host; two supervisors begin their search at different places."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._taken: set[int] = set()
+
+    def take(self) -> int:
+        """A free port that nobody else of this run has; raises Unreachable when there is none."""
+        start = os.getpid() * 61 % (LAST - FIRST)
+        for step in range(LAST - FIRST):
+            port = FIRST + (start + step) % (LAST - FIRST)
+            if port not in self._taken and is_free(self._host, port):
+                self._taken.add(port)
+                return port
+        raise Unreachable(f"no port between {FIRST} and {LAST} is free on {self._host}")
+
+    def give_back(self, port: int) -> None:
+        """The port may be taken again."""
+        self._taken.discard(port)
+
+
+def owner(port: int) -> str:
+    """Who listens there, as far as this user may know: ` (process 4711, nginx)`, or nothing."""
+    with contextlib.suppress(psutil.Error):
+        for connection in psutil.net_connections("tcp"):
+            listens = connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port
+            if listens and connection.pid:
+                return f" (process {connection.pid}, {psutil.Process(connection.pid).name()})"
+    return ""

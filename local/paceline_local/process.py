@@ -1,0 +1,301 @@
+"""Child processes: each in a process group of its own, ended with the supervisor, kept running with back-off.
+
+The group keeps the terminal's Ctrl-C with the supervisor, and holds the child and its own children, so that they are
+swept when the child has ended. All are in the supervisor's session: where Linux shares processor time between sessions
+first (`sched_autogroup_enabled`), a busy child in a session of its own would take as much as all others together. On
+Linux the kernel kills the child if the supervisor is killed; elsewhere a supervisor that dies by SIGKILL leaves its
+children running (known hole).
+
+How long a process that ended stays down: half a second, doubling to thirty, forgotten after a healthy minute.
+
+A process of the control plane (gateway, autoscaler, Prometheus): supervised, with one URL that says it is ready.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from paceline_core.clock import Clock
+from paceline_core.errors import PacelineError, Unreachable
+from paceline_core.launch import Probe, to_manifest_field
+from paceline_core.telemetry import get_logger
+from paceline_local.context import HOST, RunContext
+from paceline_local.rundir import tail, unwritable
+
+FIRST_S = 0.5
+LIMIT_S = 30.0
+HEALTHY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Exits in a row, and how long to stay down because of the last one (seconds)."""
+
+    exits: int = 0
+    delay_s: float = 0.0
+
+    def after_exit(self, lived_s: float) -> "Backoff":
+        """The next state when a process has ended after `lived_s` seconds."""
+        earlier = 0 if lived_s >= HEALTHY_S else self.exits
+        return replace(self, exits=earlier + 1, delay_s=min(LIMIT_S, FIRST_S * 2.0 ** min(earlier, 16)))
+
+
+CANNOT_START = 127
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run. The environment is added to the supervisor's; output is appended to `log`."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    log: Path
+
+
+class Child:
+    """One running process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    async def wait(self) -> int:
+        """The exit code (negative: the signal that ended it), once nothing of its group is left."""
+        code = await self._process.wait()
+        self.kill()
+        return code
+
+    def terminate(self) -> None:
+        """Ask the process to finish; its own children are its business."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End the whole group now."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+async def spawn(command: Command) -> Child:
+    """Start a process; raises OSError when it cannot be."""
+    with command.log.open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            *command.argv,
+            env={**os.environ, **command.env},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            process_group=0,
+            preexec_fn=_ends_with(os.getpid()),
+        )
+    return Child(process)
+
+
+def _ends_with(parent: int) -> Callable[[], None] | None:
+    if (libc := _libc) is None:
+        return None
+
+    def arrange() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(CANNOT_START)
+
+    return arrange
+
+
+class Supervised:
+    """Keeps a command running until it is stopped. `prepare` is asked for the command before each start."""
+
+    def __init__(self, name: str, prepare: Callable[[], Command], clock: Clock, changed: Callable[[], None]) -> None:
+        self.name = name
+        self.child: Child | None = None
+        self.backoff = Backoff()
+        self.last_exit: int | None = None
+        self.refusal = ""
+        """Why the last start failed; empty if there was a process."""
+        self._prepare = prepare
+        self._clock = clock
+        self._changed = changed
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to keep it running."""
+        self._task = asyncio.create_task(self._run(), name=f"supervise {self.name}")
+
+    async def stop(self, grace_s: float) -> None:
+        """SIGTERM; SIGKILL when the grace is over. Returns when nothing is left."""
+        self._stopping.set()
+        if self.child:
+            self.child.terminate()
+        if self._task and not (await asyncio.wait([self._task], timeout=grace_s))[0]:
+            _log.warning("still running after its grace; killed", extra={"part": self.name, "grace_s": grace_s})
+            self.kill()
+            await self._task
+
+    def kill(self) -> None:
+        """End it for good, now."""
+        self._stopping.set()
+        self.restart()
+
+    @property
+    def ending(self) -> str:
+        """How it ended last and when it comes back, for a user's eyes."""
+        if self.refusal:
+            return f"{self.name} cannot be started: {self.refusal}; tried again in {self.backoff.delay_s:g} s"
+        code = self.last_exit or 0
+        how = f"signal {-code}" if code < 0 else f"status {code}"
+        return f"{self.name} ended ({how}); started again in {self.backoff.delay_s:g} s"
+
+    def restart(self) -> None:
+        """End it now; it comes back after its back-off."""
+        if self.child:
+            self.child.kill()
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            born = self._clock.monotonic()
+            self.last_exit = await self._once()
+            self.backoff = self.backoff.after_exit(self._clock.monotonic() - born)
+            self._changed()
+            await self._rest()
+
+    async def _once(self) -> int:
+        try:
+            self.child = await spawn(self._prepare())
+        except (OSError, ValueError, PacelineError) as error:  # ValueError: a NUL in what a process is given
+            self.refusal = _reason(error)
+            _log.exception("cannot be started", extra={"part": self.name, "reason": self.refusal})
+            return CANNOT_START
+        self.refusal = ""
+        if self._stopping.is_set():
+            self.child.terminate()
+        self._changed()
+        code = await self.child.wait()
+        self.child = None
+        _log.info("ended", extra={"part": self.name, "code": code})
+        return code
+
+    async def _rest(self) -> None:
+        try:
+            async with asyncio.timeout(self.backoff.delay_s):
+                await self._stopping.wait()
+        except TimeoutError:
+            pass
+
+
+def _reason(error: Exception) -> str:
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+
+
+POLL_S = 0.1
+ENDS_TOLERATED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentSpec:
+    """What to run, where it says that it is ready, and how long it may take to leave (seconds)."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    port: int
+    ready: Probe
+    grace_s: float
+
+
+class Component:
+    """One of them, from start to stop. `tell` is given its name and a sentence when it ends by itself."""
+
+    def __init__(self, spec: ComponentSpec, site: RunContext, tell: Callable[[str, str], None]) -> None:
+        self.spec = spec
+        self.log = site.run.log(spec.name)
+        self._site = site
+        self._tell = tell
+        self._leaving = False
+        self._ready = False
+        self._waiting: asyncio.Task[None] | None = None
+        self._process = Supervised(spec.name, self._command, site.clock, self._on_process)
+
+    @property
+    def state(self) -> str:
+        """`down`; `starting` from a process's start until it first says that it is ready; then `running`.
+
+        Told to leave it is `draining`, and in the end `stopped`.
+        """
+        if self._leaving:
+            return "draining" if self._process.child else "stopped"
+        if self._process.child is None:
+            return "down"
+        return "running" if self._ready else "starting"
+
+    def start(self) -> None:
+        """Begin to run."""
+        self._process.start()
+
+    async def wait_ready(self) -> None:
+        """Return when it is ready; raises Unreachable with the end of its log when it is not within its limit."""
+        limit_s = self.spec.ready.period_s * self.spec.ready.failures
+        began = self._site.clock.monotonic()
+        while not self._ready:
+            if self._process.backoff.exits >= ENDS_TOLERATED:
+                what = f"ended {self._process.backoff.exits} times while it started"
+                raise failure(self.spec.name, what, self.log, self._process.refusal)
+            if self._site.clock.monotonic() - began > limit_s:
+                raise failure(self.spec.name, f"is not ready after {limit_s} s", self.log)
+            await self._site.clock.sleep(POLL_S)
+
+    async def stop(self) -> None:
+        """Let it finish within its grace, then end it."""
+        self._leaving = True
+        await self._process.stop(self.spec.grace_s)
+
+    def kill(self) -> None:
+        """End it now."""
+        self._leaving = True
+        self._process.kill()
+
+    def _on_process(self) -> None:
+        self._ready = False
+        if self._waiting:
+            self._waiting.cancel()
+        if self._process.child:
+            self._waiting = asyncio.create_task(self._await_ready(), name=f"await {self.spec.name}")
+        elif not self._leaving:
+            self._tell(self.spec.name, self._process.ending)
+
+    async def _await_ready(self) -> None:
+        while not await self._site.prober.ask(HOST, self.spec.port, self.spec.ready):
+            await self._site.clock.sleep(POLL_S)
+        self._ready = True
+
+    def _command(self) -> Command:
+        return Command(self.spec.argv, self.spec.env, self.log)
+
+
+def failure(name: str, what: str, log: Path, refusal: str = "") -> Unreachable:
+    """The end of its log, then one last line that says it all: the program's own last words where it had any.
+
+    `refusal`: why there was no program.
+    """
+    if words := refusal or unwritable(log) or last_words(log):
+        return Unreachable(f"{name} {what}: {words}; its log is {log}")
+    shown = "".join(f"    {line}\n" for line in tail(log))
+    return Unreachable(f"{shown}{name} {what}; its log is {log}")
+
+
+def last_words(log: Path) -> str:
+    """The last line that is no record, in the manifest's words; "" if there is none."""
+    spoken = (line.strip() for line in reversed(tail(log)) if line.strip() and not line.startswith("{"))
+    return to_manifest_field(next(spoken, ""))

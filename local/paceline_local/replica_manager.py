@@ -1,0 +1,199 @@
+"""All workers of a run: the shell around `replicas.plan`, and the operator's share of each service's status.
+
+One pass at a time looks at scales and workers, starts and drains what the plan says, and publishes endpoints and
+status. A pass follows every change, and a slow tick repeats it, so that nothing depends on a change being noticed.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from paceline_core.clock import rfc3339
+from paceline_core.errors import Unreachable
+from paceline_core.kube.cluster import ObjectKey, ScaleTarget, ServiceEndpoints
+from paceline_core.launch import WorkerLaunch
+from paceline_core.objects.metadata import INFERENCE_SERVICE
+from paceline_core.objects.resolved import ResolvedService
+from paceline_core.objects.workload_status import VALID, ConditionValue
+from paceline_local import status
+from paceline_local.apiserver import ObjectStore
+from paceline_local.context import RunContext
+from paceline_local.process import POLL_S, failure
+from paceline_local.replica_plan import Drain, Start, count, plan
+from paceline_local.rundir import trim
+from paceline_local.worker_process import Hooks, WorkerProcess
+
+TICK_S = 5.0
+LEFT_LOGS = 20
+_ALL_VALID: Mapping[ObjectKey, ConditionValue] = {}
+Publish = Callable[[Iterable[ServiceEndpoints]], None]
+
+
+class Launches(Protocol):
+    """What to start for a worker; `Launcher`, or a test's own."""
+
+    def launch(self, target: ScaleTarget, name: str) -> WorkerLaunch:
+        """The launch of the worker `name`, asked for before each start."""
+        ...
+
+    def release(self, name: str) -> None:
+        """The worker will not come back."""
+        ...
+
+
+class ReplicaManager:
+    """Every worker of every service. `publish` is told all endpoints with each pass.
+
+    `left_logs`: of how many workers that have left the logs stay. `accepted`: of each service, whether it was judged to
+    be valid.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
+        self,
+        site: RunContext,
+        store: ObjectStore,
+        services: Mapping[ObjectKey, ResolvedService],
+        launcher: Launches,
+        publish: Publish,
+        left_logs: int = LEFT_LOGS,
+        accepted: Mapping[ObjectKey, ConditionValue] = _ALL_VALID,
+    ) -> None:
+        self._site = site
+        self._store = store
+        self._services = services
+        self._launcher = launcher
+        self._publish = publish
+        self._accepted = accepted
+        self._workers: list[WorkerProcess] = []
+        self._started: Counter[ScaleTarget] = Counter()
+        self._drains: set[asyncio.Task[None]] = set()
+        self._left_logs: deque[Path] = deque()
+        self._left_logs_limit = left_logs
+        self._news = asyncio.Event()
+
+    def wake(self) -> None:
+        """Something changed: look again."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Pass after pass, until cancelled."""
+        while True:
+            self._news.clear()
+            self.reconcile()
+            try:
+                async with asyncio.timeout(TICK_S):
+                    await self._news.wait()
+            except TimeoutError:
+                self._trim_logs()
+
+    async def stop(self) -> None:
+        """Drain every worker; returns when all are gone."""
+        for worker in self._workers:
+            if not worker.draining:
+                self._drain(worker)
+        self._tell()
+        if self._drains:
+            await asyncio.wait(self._drains)
+        self._tell()
+
+    def kill(self) -> None:
+        """End every worker now."""
+        for worker in self._workers:
+            worker.kill()
+
+    async def wait_ready(self) -> dict[ObjectKey, Unreachable]:
+        """Return when each service has a ready worker or is given up: those that are, and why."""
+        began = self._site.clock.monotonic()
+        while True:
+            late = self._site.clock.monotonic() - began
+            unserved = self._unserved()
+            given_up = {w.target.service: w for w in self._workers if w.failing or late > w.startup_limit_s}
+            if unserved <= given_up.keys():
+                return {key: self._why(given_up[key], late) for key in self._services if key in unserved}
+            await self._site.clock.sleep(POLL_S)
+
+    @staticmethod
+    def _why(worker: WorkerProcess, late: float) -> Unreachable:
+        what = "keeps ending" if worker.failing else f"is not ready after {late:.0f} s"
+        return failure(worker.name, what, worker.log, worker.refusal)
+
+    @property
+    def workers(self) -> list[dict[str, str]]:
+        """Each one as `paceline status` shows it."""
+        return [worker.shown for worker in self._workers if not worker.gone]
+
+    def _unserved(self) -> set[ObjectKey]:
+        wanted = {target.service for target in self._store.scales if self._store.scales.get(target).replicas}
+        return wanted - {worker.target.service for worker in self._workers if worker.ready}
+
+    def reconcile(self) -> None:
+        """One pass; needs a running loop."""
+        self._workers = [worker for worker in self._workers if not worker.gone]
+        desired = {target: self._store.scales.get(target).replicas for target in self._store.scales}
+        for action in plan(desired, [worker.replica for worker in self._workers]):
+            match action:
+                case Start(target):
+                    self._start(target)
+                case Drain(target, ordinal):
+                    self._drain(next(w for w in self._workers if (w.target, w.ordinal) == (target, ordinal)))
+        self._tell()
+
+    def _start(self, target: ScaleTarget) -> None:
+        self._started[target] += 1
+        hooks = Hooks(self._launcher.launch, self.wake, self._event)
+        worker = WorkerProcess(target, self._started[target], self._site, hooks)
+        self._workers.append(worker)
+        worker.start()
+
+    def _drain(self, worker: WorkerProcess) -> None:
+        drain = worker.drain()
+        self._drains.add(drain)
+        drain.add_done_callback(self._drains.discard)
+        drain.add_done_callback(lambda _: self._release(worker))
+
+    def _release(self, worker: WorkerProcess) -> None:
+        self._launcher.release(worker.name)
+        self._left_logs.append(worker.log)
+        if len(self._left_logs) > self._left_logs_limit:
+            self._left_logs.popleft().unlink(missing_ok=True)
+
+    def _tell(self) -> None:
+        everybody = [self._endpoints(key) for key in self._services]
+        for item in everybody:
+            self._store.put_endpoints(item)
+        self._publish(everybody)
+        for key, service in self._services.items():
+            before = self._store.objects.get(INFERENCE_SERVICE, key)["status"].get("conditions", ())
+            now = rfc3339(self._site.clock.utc())
+            observed, accepted = self._observed(key, service), self._accepted.get(key, VALID)
+            said = status.status(service, observed, self._site.endpoint, before, now, accepted)
+            self._store.objects.patch_status(INFERENCE_SERVICE, key, said, status.MANAGER)
+
+    def _observed(self, key: ObjectKey, service: ResolvedService) -> status.ObservedReplicas:
+        targets = {pool.name: ScaleTarget(key, pool.name) for pool in service.pools}
+        replicas = [worker.replica for worker in self._workers if not worker.gone]
+        return status.ObservedReplicas(
+            pools={name: count(target, replicas) for name, target in targets.items()},
+            desired=sum(self._store.scales.get(target).replicas for target in targets.values()),
+            failing=tuple(w.trouble for w in self._workers if w.target.service == key and w.failing),
+        )
+
+    def _endpoints(self, key: ObjectKey) -> ServiceEndpoints:
+        mine = (worker for worker in self._workers if worker.target.service == key and not worker.gone)
+        return ServiceEndpoints(key, tuple(worker.endpoint for worker in mine))
+
+    def _event(self, target: ScaleTarget, reason: str, message: str) -> None:
+        event = {
+            "kind": INFERENCE_SERVICE,
+            "key": str(target.service),
+            "type": "Warning",
+            "reason": reason,
+            "message": message,
+        }
+        self._store.add_event({**event, "extra": {"pool": target.pool}}, self._site.clock.utc())
+
+    def _trim_logs(self) -> None:
+        for log in self._site.run.logs.glob("*.log"):
+            trim(log)

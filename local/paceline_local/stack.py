@@ -1,0 +1,184 @@
+"""All parts of one run, started together and stopped in the order in which nothing is lost.
+
+Down: the autoscaler first, so that nothing is scaled any more; then the gateway, which finishes its streams; then the
+workers, which have no work left; Prometheus last. `kill` skips all of it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+
+from paceline_core.clock import rfc3339
+from paceline_core.errors import Unreachable
+from paceline_core.kube.cluster import ObjectKey, ScaleTarget, ServiceEndpoints
+from paceline_core.objects.metadata import INFERENCE_SERVICE
+from paceline_local import component_configs, prometheus, status
+from paceline_local.apiserver import ObjectStore
+from paceline_local.apiserver.api import NO_CONTENT, make_app, serving
+from paceline_local.context import HOST, NAMESPACE, RunContext
+from paceline_local.keys import KeyFile, publish_key_secrets, trust_bundle_path
+from paceline_local.manifests import LocalManifests
+from paceline_local.process import Component, ComponentSpec
+from paceline_local.replica_manager import ReplicaManager
+from paceline_local.rundir import RunRecord
+from paceline_local.worker_process import Launcher
+
+EVENTS_SHOWN = 32
+
+
+class LocalStack:
+    """A run's parts and the store that they share."""
+
+    def __init__(self, site: RunContext, wishes: LocalManifests, keys: KeyFile, ports: component_configs.Ports) -> None:
+        self.store = _filled(wishes)
+        accepted = status.write(self.store, rfc3339(site.clock.utc()))
+        self._site = site
+        self._keys = keys
+        self._ports = ports
+        launcher = Launcher(site, wishes.services, trust_bundle_path(site.run))
+        self._fleet = ReplicaManager(site, self.store, wishes.services, launcher, self._publish, accepted=accepted)
+        self._parts = {spec.name: Component(spec, site, self._on_end) for spec in _specs(site, ports)}
+        self._born = site.clock.monotonic()
+        self._passes: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    def start(self) -> None:
+        """Start everything at once."""
+        self.refresh_keys()
+        self._fleet.reconcile()
+        self._passes = asyncio.create_task(self._fleet.run(), name="fleet")
+        for part in self._parts.values():
+            part.start()
+
+    async def wait_ready(self) -> dict[ObjectKey, Unreachable]:
+        """Return when every part is ready: the services that are given up, and why. Raises Unreachable for a part."""
+        fleet = asyncio.create_task(self._fleet.wait_ready())
+        tasks = [fleet, *(asyncio.create_task(part.wait_ready()) for part in self._parts.values())]
+        try:
+            await asyncio.gather(*tasks)
+            return fleet.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def raise_if_broken(self) -> None:
+        """Raise what ended the loop that keeps the workers, if something did."""
+        if self._passes and self._passes.done():
+            self._passes.result()
+
+    async def stop(self) -> None:
+        """Stop everything in order; returns when nothing is left."""
+        self._stopping = True
+        await self._parts[component_configs.AUTOSCALER].stop()
+        await self._parts[component_configs.GATEWAY].stop()
+        if self._passes:
+            self._passes.cancel()
+        await self._fleet.stop()
+        if prometheus.NAME in self._parts:
+            await self._parts[prometheus.NAME].stop()
+        self.store.topics.close()
+
+    def kill(self) -> None:
+        """End every process now; a `stop` under way returns."""
+        self._fleet.kill()
+        for part in self._parts.values():
+            part.kill()
+
+    def refresh_keys(self) -> None:
+        """Take over what `paceline keys` changed in the key file."""
+        publish_key_secrets(self._keys, self.store)
+
+    def snapshot(self) -> dict[str, Any]:
+        """What `paceline status` shows."""
+        return {
+            "endpoint": f"{self._site.endpoint}/v1",
+            "uptime_s": round(self._site.clock.monotonic() - self._born, 1),
+            "stopping": self._stopping,
+            "source": "prometheus" if self._ports.prometheus else "embedded",
+            "parts": {name: part.state for name, part in self._parts.items()},
+            "metrics": {name: f"http://{HOST}:{part.spec.port}/metrics" for name, part in self._parts.items()},
+            "logs": str(self._site.run.logs),
+            "tenants": [tenant["metadata"]["name"] for tenant in self._tenants()],
+            "services": self.store.objects.list(INFERENCE_SERVICE),
+            "workers": self._fleet.workers,
+            "watches_cut": self.store.topics.cuts,
+            "events": list(self.store.events)[-EVENTS_SHOWN:],
+        }
+
+    def record(self, pid: int) -> RunRecord:
+        """How other commands find this run."""
+        return RunRecord(
+            pid=pid,
+            socket=str(self._site.run.socket),
+            endpoint=self._site.endpoint,
+            gateway=f"http://{HOST}:{self._ports.gateway}",
+            autoscaler=f"http://{HOST}:{self._ports.autoscaler}",
+        )
+
+    def app(self) -> FastAPI:
+        """The API of the socket, with three routes for other commands of this program."""
+        app = make_app(self.store, self._site.clock, self._fleet.wake)
+
+        @app.get("/run")
+        async def run() -> dict[str, Any]:
+            return self.snapshot()
+
+        @app.get("/tenants")
+        async def tenants() -> list[dict[str, Any]]:
+            return self._tenants()
+
+        @app.post("/keys/refresh", status_code=NO_CONTENT)
+        async def refresh() -> None:
+            self.refresh_keys()
+
+        return app
+
+    def log(self, name: str) -> Path:
+        """A part's log file."""
+        return self._parts[name].log
+
+    def _tenants(self) -> list[dict[str, Any]]:
+        """Those that the gateway honours."""
+        return [item for item in self.store.objects.list("Tenant") if item["metadata"]["namespace"] == NAMESPACE]
+
+    def _on_end(self, name: str, sentence: str) -> None:
+        event = {"kind": "Process", "key": name, "type": "Warning", "reason": "BackOff", "message": sentence}
+        self.store.add_event(event, self._site.clock.utc())
+
+    def _publish(self, services: Iterable[ServiceEndpoints]) -> None:
+        if self._ports.prometheus:
+            prometheus.targets(self._site, services)
+
+
+@contextlib.asynccontextmanager
+async def running(stack: LocalStack, site: RunContext) -> AsyncIterator[None]:
+    """The stack up for the block, and down in order after it."""
+    async with serving(stack.app(), site.run.socket):
+        stack.start()
+        try:
+            yield
+        finally:
+            await stack.stop()
+
+
+def _filled(wishes: LocalManifests) -> ObjectStore:
+    store = ObjectStore()
+    for document in wishes.documents:
+        store.objects.put(document)
+    for key, service in wishes.services.items():
+        for pool in service.pools:
+            store.scales.create(ScaleTarget(key, pool.name), max(pool.min, 1))
+    return store
+
+
+def _specs(site: RunContext, ports: component_configs.Ports) -> list[ComponentSpec]:
+    specs = [component_configs.gateway(site, ports), component_configs.autoscaler(site, ports)]
+    executable = prometheus.find()
+    if executable and ports.prometheus:
+        scraped = [(component_configs.GATEWAY, ports.gateway), (component_configs.AUTOSCALER, ports.autoscaler)]
+        specs.append(prometheus.spec(executable, site, ports.prometheus, scraped))
+    return specs

@@ -1,0 +1,119 @@
+"""The operator's share of an InferenceService's status, as local mode writes it: pure.
+
+Statuses that the operator would write, written once at the start: only keys change during a run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline_core.kube.cluster import Manifest, ObjectKey
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
+from paceline_core.objects.resolved import ResolvedService
+from paceline_core.objects.workload_status import (
+    NO_TROUBLE,
+    VALID,
+    ConditionValue,
+    PoolCounts,
+    RunningRevision,
+    Status,
+    conditions,
+    named,
+    progress,
+    readiness,
+    workload,
+)
+from paceline_local.apiserver import ObjectStore, key_of
+from paceline_local.context import NAMESPACE
+from paceline_local.replica_plan import Counts
+from paceline_operator.plans import ModelNameIndex, plan_profile, plan_route, plan_tenant
+
+MANAGER = "paceline-operator"
+SHOWN = 3
+Condition = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedReplicas:
+    """One service's replicas by pool, the number wanted over all pools, and the workers that keep ending: why."""
+
+    pools: Mapping[str, Counts]
+    desired: int
+    failing: tuple[str, ...] = ()
+
+    @property
+    def ready(self) -> int:
+        """Replicas that take requests, over all pools."""
+        return sum(counts.ready for counts in self.pools.values())
+
+    @property
+    def leaving(self) -> int:
+        """Replicas that finish their streams, or will."""
+        return sum(counts.draining for counts in self.pools.values()) + max(self.ready - self.desired, 0)
+
+    @property
+    def settled(self) -> bool:
+        """Whoever is wanted is ready, and nobody leaves."""
+        return self.ready >= self.desired and not self.leaving
+
+
+def status(  # noqa: PLR0913, PLR0917 - what it speaks of
+    service: ResolvedService,
+    observed: ObservedReplicas,
+    endpoint: str,
+    before: Sequence[Condition],
+    now: str,
+    accepted: ConditionValue = VALID,
+) -> dict[str, Any]:
+    """What the operator says; `now` is RFC 3339 UTC, `before` the conditions it wrote last."""
+    pools = [PoolCounts(name, c.ready, c.starting, c.draining) for name, c in observed.pools.items()]
+    least, most = sum(pool.min for pool in service.pools), sum(pool.max for pool in service.pools)
+    model = service.model
+    run = RunningRevision(
+        service.revision, endpoint, service.emulated, model.served_name, least, most, model=model.source
+    )
+    verdicts = _verdicts(observed, accepted)
+    return {
+        "observedGeneration": 1,
+        "conditions": conditions(verdicts, before, now),
+        "workload": workload(pools, observed.desired, run, verdicts),
+    }
+
+
+def _verdicts(observed: ObservedReplicas, accepted: ConditionValue) -> dict[str, ConditionValue]:
+    trouble = _trouble(observed.failing)
+    return {
+        "Accepted": accepted,
+        "Ready": readiness(observed.ready, observed.desired, trouble),
+        "Progressing": progress(observed.ready, observed.desired, settled=observed.settled, leaving=observed.leaving),
+        "Degraded": trouble,
+    }
+
+
+def _trouble(failing: Sequence[str]) -> ConditionValue:
+    if not failing:
+        return NO_TROUBLE
+    return ConditionValue("True", "BackOff", f"Workers keep ending: {', '.join(failing[:SHOWN])}.")
+
+
+def write(store: ObjectStore, time: str) -> Mapping[ObjectKey, ConditionValue]:
+    """Write the statuses of tenants, routes and profiles; return for each service whether it has its served name."""
+    names = ModelNameIndex()
+    for kind in (INFERENCE_SERVICE, INFERENCE_ROUTE):
+        for manifest in store.objects.list(kind):
+            names.put(manifest)
+    services = [key_of(manifest) for manifest in store.objects.list(INFERENCE_SERVICE)]
+    for kind in (TENANT, INFERENCE_ROUTE, ACCELERATOR_PROFILE):
+        for manifest in store.objects.list(kind):
+            if (status := _status(manifest, [str(key) for key in services], names, time)) is not None:
+                store.objects.patch_status(kind, key_of(manifest), status, MANAGER)
+    return {key: named(str(key), names.loss((INFERENCE_SERVICE, key))) for key in services}
+
+
+def _status(manifest: Manifest, services: list[str], names: ModelNameIndex, time: str) -> Status | None:
+    match manifest["kind"]:
+        case "Tenant":
+            return plan_tenant(manifest, services, NAMESPACE, time)
+        case "InferenceRoute":
+            return plan_route(manifest, services, names.loss((INFERENCE_ROUTE, key_of(manifest))), (), time)
+    return plan_profile(manifest, time)

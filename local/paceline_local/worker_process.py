@@ -1,0 +1,226 @@
+"""One replica: a supervised process made from a WorkerLaunch, probed as the kubelet probes a pod.
+
+A process that ends comes back in place, under its name; port and files are prepared anew for each start.
+
+The process adapter of `paceline_core.launch`: a binding with paths and ports on this machine for each worker.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from paceline_core.clock import rfc3339
+from paceline_core.config import LEVEL_VARIABLE
+from paceline_core.kube.cluster import Endpoint, ObjectKey, ScaleTarget
+from paceline_core.launch import Binding, WorkerLaunch, build
+from paceline_core.objects.resolved import ResolvedService
+from paceline_local.context import HOST, RunContext
+from paceline_local.health import Health, patience
+from paceline_local.preflight import is_free
+from paceline_local.process import Command, Supervised, last_words
+from paceline_local.replica_plan import LocalReplica
+from paceline_local.rundir import unwritable, write_private
+
+STARTING_PERIOD_S = 0.2
+WRONG = 2
+"""The exit status of a worker whose configuration or model is wrong."""
+WORDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """How a worker speaks to its fleet: what to launch, that something changed, what to tell the user."""
+
+    launch: Callable[[ScaleTarget, str], WorkerLaunch]
+    changed: Callable[[], None]
+    tell: Callable[[ScaleTarget, str, str], None]
+
+
+class WorkerProcess:
+    """A replica from its start until nothing of it is left."""
+
+    def __init__(self, target: ScaleTarget, ordinal: int, site: RunContext, hooks: Hooks) -> None:
+        self.target = target
+        self.ordinal = ordinal
+        self.name = f"{target.service.name}-{target.pool}-{ordinal}"
+        self.draining = False
+        self.gone = False
+        self._hopeless = False
+        self._unwritable = ""
+        self._site = site
+        self._hooks = hooks
+        self._created = rfc3339(site.clock.utc())
+        self._launch = hooks.launch(target, self.name)
+        self._health: Health | None = None
+        self._process = Supervised(self.name, self._prepare, site.clock, self._on_process)
+        self._probing: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to run and to probe."""
+        self._process.start()
+        self._probing = asyncio.create_task(self._probe(), name=f"probe {self.name}")
+
+    def drain(self) -> asyncio.Task[None]:
+        """SIGTERM, its grace, then SIGKILL; the task is done when nothing is left of it."""
+        self.draining = True
+        return asyncio.create_task(self._leave(), name=f"drain {self.name}")
+
+    def kill(self) -> None:
+        """End it now; a drain that waits for it returns."""
+        self._process.kill()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes requests."""
+        return bool(self._health and self._health.ready) and not self.draining
+
+    @property
+    def failing(self) -> bool:
+        """Whether it keeps ending, or ended for a reason that no other start mends; until it is ready again."""
+        if self._health and self._health.started:
+            return False
+        return self._hopeless or self._process.backoff.exits > 1
+
+    @property
+    def trouble(self) -> str:
+        """Its name and why it ended, short enough for a status: its last words, or why it has none."""
+        words = self.refusal or self._unwritable or last_words(self.log)
+        return f"{self.name} ({words[:WORDS] or f'see {self.log}'})"
+
+    @property
+    def refusal(self) -> str:
+        """Why it could not be started at all."""
+        return self._process.refusal
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """As `paceline status` shows it."""
+        words = {"draining": self.draining, "ready": self.ready, "keeps ending": self.failing}
+        state = next((word for word, so in words.items() if so), "starting")
+        url, metrics = (f"http://{HOST}:{port}" for port in (self._launch.port, self._launch.metrics_port))
+        shown = {"name": self.name, "service": str(self.target.service), "state": state}
+        return {**shown, "url": url, "metrics": f"{metrics}/metrics"}
+
+    @property
+    def startup_limit_s(self) -> float:
+        """How long it may take to get ready."""
+        return patience(self._launch.startup)
+
+    @property
+    def log(self) -> Path:
+        """Where its output goes."""
+        return self._site.run.log(self.name)
+
+    @property
+    def replica(self) -> LocalReplica:
+        """As the plan sees it."""
+        return LocalReplica(self.target, self.ordinal, self.ready, self.draining)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """As gateway and autoscaler see it."""
+        return Endpoint(
+            name=self.name,
+            pool=self.target.pool,
+            track=self.target.track,
+            revision=self._launch.revision,
+            host=HOST,
+            port=self._launch.port,
+            ready=self.ready,
+            terminating=self.draining,
+            created=self._created,
+            metrics_port=self._launch.metrics_port,
+        )
+
+    async def _leave(self) -> None:
+        await self._process.stop(self._launch.grace_s)
+        if self._probing:
+            self._probing.cancel()
+        self._site.run.forget(self.name)
+        self.gone = True
+        self._hooks.changed()
+
+    def _prepare(self) -> Command:
+        self._launch = self._hooks.launch(self.target, self.name)
+        for file in self._launch.files:
+            write_private(Path(file.path), file.content)
+        return Command(self._launch.argv, self._launch.env, self.log)
+
+    def _on_process(self) -> None:
+        running = self._process.child is not None
+        if not running:  # a port that somebody else took is another one at the next start
+            self._hopeless = self._process.last_exit == WRONG and self._ports_are_free()
+            self._unwritable = "" if self.draining else unwritable(self.log)
+        self._health = Health(self._site.clock.monotonic()) if running else None
+        if not running and not self.draining:
+            self._hooks.tell(self.target, "BackOff", self._process.ending)
+        self._hooks.changed()
+
+    def _ports_are_free(self) -> bool:
+        return is_free(HOST, self._launch.port) and is_free(HOST, self._launch.metrics_port)
+
+    async def _probe(self) -> None:
+        while True:
+            if self._health and not self.draining:
+                await self._round(self._health)
+            starting = self._health is None or not self._health.started
+            await self._site.clock.sleep(STARTING_PERIOD_S if starting else self._launch.readiness.period_s)
+
+    async def _round(self, before: Health) -> None:
+        launch, ask = self._launch, self._site.prober.ask
+        answers = await asyncio.gather(
+            *(ask(HOST, launch.metrics_port, probe) for probe in (launch.liveness, launch.readiness))
+        )
+        if self._health is not before:
+            return  # the answers are of a process that has ended meanwhile
+        now = self._site.clock.monotonic()
+        self._health = before.after(launch, now, alive=answers[0], ready=answers[1])
+        if self._health.ready != before.ready:
+            self._hooks.changed()
+        if complaint := self._health.complaint(launch, now):
+            self._hooks.tell(self.target, "Unhealthy", f"{self.name} is restarted: {complaint}")
+            self._process.restart()
+
+
+class Launcher:
+    """Builds launches; a worker keeps its ports from start to start unless somebody else took it meanwhile."""
+
+    def __init__(self, site: RunContext, services: Mapping[ObjectKey, ResolvedService], trust: Path) -> None:
+        self._site = site
+        self._services = services
+        self._trust = trust
+        self._ports: dict[str, tuple[int, int]] = {}
+
+    def launch(self, target: ScaleTarget, name: str) -> WorkerLaunch:
+        """What to start for the worker `name`."""
+        service = self._services[target.service]
+        pool = next(pool for pool in service.pools if pool.name == target.pool)
+        home = self._site.run.home(name)
+        port, metrics_port = self._pair(name)
+        binding = Binding(
+            name=name,
+            host=HOST,
+            port=port,
+            config_dir=str(home),
+            trust_bundle_path=str(self._trust),
+            page_dir=str(home / "pages"),
+            metrics_port=metrics_port,
+            python=sys.executable,
+        )
+        launch = build(service, pool, target.track, binding)
+        return replace(launch, env={**launch.env, LEVEL_VARIABLE: self._site.log_level})
+
+    def release(self, name: str) -> None:
+        """The worker will not come back."""
+        for port in self._ports.pop(name, ()):
+            self._site.ports.give_back(port)
+
+    def _pair(self, name: str) -> tuple[int, int]:
+        """The API's port and that of metrics."""
+        pair = self._ports.get(name)
+        if pair is None or not all(is_free(HOST, port) for port in pair):
+            self.release(name)
+            pair = self._ports[name] = (self._site.ports.take(), self._site.ports.take())
+        return pair

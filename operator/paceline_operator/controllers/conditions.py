@@ -1,0 +1,105 @@
+"""What went wrong while a plan was carried out, as its service's status says it: one place for these words.
+
+A fault is laid over the planned status as `Degraded`; the next plan that is carried out whole takes it away again. Only
+what a person can mend is a fault: a missing right, a refused object, a bug. An API server that does not answer is none,
+since no status could be written either. Invariant: an unchanged fault writes nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline_core.errors import ApiError, Forbidden, Unauthorized
+from paceline_core.kube.cluster import Manifest
+from paceline_core.objects.workload_status import ConditionValue, summary, summary_reason
+
+DEGRADED = "Degraded"
+CONDITIONS = ("Accepted", "Ready", "Progressing", "ModelFits", DEGRADED)
+_MESSAGE_LIMIT = 1024
+_FORBIDDEN = " is forbidden: "
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionFault:
+    """`reason` is one CamelCase word: Forbidden, Invalid or Failed; the message names object and cause.
+
+    `missing` is the same for all objects that lack one right: see `missing_right`.
+    """
+
+    reason: str
+    message: str
+    missing: str = field(default="", compare=False)
+
+
+def fault_of(error: Exception, doing: str) -> ConditionFault:
+    """The fault behind an error; `doing` says what was tried, like `apply Deployment default/chat-main`."""
+    if isinstance(error, Forbidden):
+        told = _brief(f"{error.message} (the operator's role lacks this right; tried: {doing})")
+        return ConditionFault("Forbidden", told, missing_right(error))
+    if isinstance(error, ApiError):
+        return ConditionFault("Invalid", _brief(f"the API server refused to {doing}: {error.message}"))
+    return ConditionFault("Failed", _brief(f"cannot {doing}: {type(error).__name__}: {error}"))
+
+
+def missing_right(error: Exception) -> str:
+    """What the API server misses, whichever object was asked for: user, verb, resource and namespace; "" if nothing."""
+    if isinstance(error, Unauthorized):
+        return "credentials"
+    return error.message.partition(_FORBIDDEN)[2] or error.message if isinstance(error, Forbidden) else ""
+
+
+def degraded(
+    live: Mapping[str, Any], planned: Manifest | None, fault: ConditionFault, time: str, generation: int
+) -> Manifest:
+    """The operator's whole share of a status with the fault in it; `live` is the status as it stands."""
+    status = planned if planned is not None else operators_share(live)
+    conditions = {found["type"]: found for found in status.get("conditions") or ()}
+    conditions[DEGRADED] = _condition(live, fault, time, generation)
+    said = {**status, "conditions": list(conditions.values())}
+    return {**said, "workload": _short(status["workload"], conditions)} if "workload" in status else said
+
+
+def says_already(live: Mapping[str, Any], status: Manifest) -> bool:
+    """Whether writing this status would change nothing but times."""
+    return timeless(operators_share(live)) == timeless(status)
+
+
+def operators_share(live: Mapping[str, Any]) -> Manifest:
+    """What the operator owns of a status."""
+    share = {name: live[name] for name in ("observedGeneration", "workload") if name in live}
+    return {**share, "conditions": [found for found in live.get("conditions") or () if found["type"] in CONDITIONS]}
+
+
+def _condition(live: Mapping[str, Any], fault: ConditionFault, time: str, generation: int) -> Manifest:
+    conditions: dict[str, Manifest] = {found["type"]: found for found in live.get("conditions") or ()}
+    before = conditions.get(DEGRADED, {})
+    since = before.get("lastTransitionTime", time) if before.get("status") == "True" else time
+    return {
+        "type": DEGRADED,
+        "status": "True",
+        "reason": fault.reason,
+        "message": fault.message,
+        "lastTransitionTime": since,
+        "observedGeneration": generation,
+    }
+
+
+def timeless(status: Mapping[str, Any]) -> Manifest:
+    """What a status says, whenever it began to."""
+    conditions = {
+        found["type"]: {name: value for name, value in found.items() if name != "lastTransitionTime"}
+        for found in status.get("conditions") or ()
+    }
+    return {**status, "conditions": conditions}
+
+
+def _short(workload: Manifest, conditions: Mapping[str, Manifest]) -> Manifest:
+    """The workload with a summary that ends in the reason."""
+    counts, *words = workload["summary"].split()
+    verdicts = {kind: ConditionValue(one["status"], one["reason"], "") for kind, one in conditions.items()}
+    return {**workload, "summary": summary(counts, summary_reason(verdicts), emulated="emulated" in words)}
+
+
+def _brief(message: str) -> str:
+    text = " ".join(message.split())
+    return text if len(text) <= _MESSAGE_LIMIT else f"{text[: _MESSAGE_LIMIT - 1]}…"

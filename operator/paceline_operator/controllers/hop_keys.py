@@ -1,0 +1,115 @@
+"""Rotation of signing keys: reads the registry, takes the plan's step, writes private halves into Secrets alone.
+
+Secrets are written and never read: what this process does not hold any more, a restart replaces by the plan's rules. A
+pair is made when it may be needed and forgotten once delivered. Private halves are in no log, no status, no error.
+"""
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from paceline_core.auth import JwkSet, new_signing_key, public_half
+from paceline_core.clock import Clock
+from paceline_core.errors import Conflict, NotFound
+from paceline_core.kube import ObjectKey
+from paceline_core.kube.client.resource import RESOURCES
+from paceline_core.kube.cluster import Manifest
+from paceline_core.telemetry import get_logger
+from paceline_operator.plans.key_rotation import REGISTRY, SIGNERS, plan_keys
+from paceline_operator.plans.labels import shared_labels
+from paceline_operator.plans.types import Deliver, KeysPlan, KeysView, SigningKey
+from paceline_operator.state.workqueue import Priority
+from paceline_operator.write.executor import KubeApi, PlanExecutor
+
+STEPS = 4
+CONFLICT_S = 1.0
+DAY_S = 86400.0
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RotationConfig:
+    """Where keys live, how often they rotate, and whom to tell when the trusted ones change."""
+
+    namespace: str
+    days: float
+    changed: Callable[[], None]
+
+
+class KeyRotator:
+    """The rotation of one installation. `trust`: the public keys that every namespace must know, None until known."""
+
+    def __init__(self, api: KubeApi, hands: PlanExecutor, rotation: RotationConfig, clock: Clock) -> None:
+        self._api = api
+        self._hands = hands
+        self._namespace = rotation.namespace
+        self._every_s = rotation.days * DAY_S
+        self._clock = clock
+        self._changed = rotation.changed
+        self._pairs = {signer: new_signing_key() for signer in SIGNERS}
+        self._delivered: set[str] = set()
+        self._memo: Mapping[str, float] = {}
+        self.trust: JwkSet | None = None
+
+    async def reconcile(self, urgency: Priority) -> float | None:
+        """Take the steps that are due; when the next one is."""
+        again_s: float | None = None
+        for _ in range(STEPS):
+            plan = await self._plan()
+            self._memo, again_s = plan.memo, plan.again_s
+            try:
+                if not await self._carry(plan, urgency):
+                    break
+            except Conflict as error:
+                _log.info("the registry of signing keys changed meanwhile", extra={"reason": str(error)})
+                return CONFLICT_S
+        return again_s
+
+    async def _plan(self) -> KeysPlan:
+        held = {signer: SigningKey(*public_half(private)) for signer, private in self._pairs.items()}
+        view = KeysView(
+            registry=await self._registry(),
+            held=held,
+            delivered=frozenset(self._delivered),
+            namespace=self._namespace,
+            now=self._clock.monotonic(),
+            wall=self._clock.utc().timestamp(),
+            rotate_every_s=self._every_s,
+            memo=self._memo,
+        )
+        return plan_keys(view)
+
+    async def _registry(self) -> Manifest | None:
+        try:
+            return await self._api.get(RESOURCES["ConfigMap"], ObjectKey(self._namespace, REGISTRY))
+        except NotFound:
+            return None
+
+    async def _carry(self, plan: KeysPlan, urgency: Priority) -> bool:
+        """Whether anything was written."""
+        if plan.registry is not None:
+            write = self._hands.write if plan.registry.force else self._hands.create
+            await write(plan.registry.manifest(), urgency)
+        for delivery in plan.deliver:
+            await self._deliver(delivery, urgency)
+        if plan.trust != self.trust:
+            self.trust = dict(plan.trust)
+            self._changed()
+        return plan.registry is not None or bool(plan.deliver)
+
+    async def _deliver(self, delivery: Deliver, urgency: Priority) -> None:
+        private = self._pairs[delivery.signer]
+        await self._hands.write(_secret(delivery.signer, self._namespace, private), urgency)
+        self._delivered.add(delivery.kid)
+        self._pairs[delivery.signer] = new_signing_key()
+        _log.info("a signing key was delivered", extra={"signer": delivery.signer, "kid": delivery.kid})
+
+
+def _secret(signer: str, namespace: str, private: bytes) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": f"paceline-signing-key-{signer}", "namespace": namespace, "labels": shared_labels()},
+        "type": "Opaque",
+        "data": {"signing.key": base64.b64encode(private).decode()},
+    }

@@ -1,0 +1,90 @@
+"""Why a service's pods do not become ready: asked of the API server only when it matters, and not often.
+
+Pods are in no cache: there are many, and they are of interest only while a service is not ready. Invariant: one look at
+a service each `EVERY_S`, `RATE` looks a second over all services, and none in a crowd, so that a thousand services that
+start together cost next to nothing; one that was refused is looked at again after `REFUSED_S`. Reads only.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from paceline_core.clock import Clock
+from paceline_core.errors import Forbidden, PacelineError
+from paceline_core.kube import ObjectKey
+from paceline_core.kube.client.resource import RESOURCES
+from paceline_core.objects.naming import LABEL_SERVICE
+from paceline_core.telemetry import get_logger
+from paceline_operator.controllers.conditions import fault_of
+from paceline_operator.plans.observe import pod_trouble
+from paceline_operator.plans.types import PodProblem
+from paceline_operator.write.executor import KubeApi
+from paceline_operator.write.rate_limiter import TokenBucket
+
+PATIENCE_S = 5.0
+EVERY_S = 15.0
+REFUSED_S = 10.0
+RATE = 2.0
+_log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Watched:
+    """Since when a service is not ready, from when on to look again, and what was seen."""
+
+    since: float
+    again: float = 0.0
+    troubles: tuple[PodProblem, ...] = field(default=())
+
+
+class PodDiagnostics:
+    """Troubles by service."""
+
+    def __init__(self, api: KubeApi, clock: Clock) -> None:
+        self._api = api
+        self._clock = clock
+        self._bucket = TokenBucket(RATE, 2 * RATE, 2 * RATE, clock.monotonic())
+        self._watched: dict[ObjectKey, _Watched] = {}
+
+    def forget(self, key: ObjectKey) -> None:
+        """The service is ready, or gone."""
+        self._watched.pop(key, None)
+
+    def again_s(self, key: ObjectKey) -> float | None:
+        """When to look at an unready service again."""
+        watched = self._watched.get(key)
+        if watched is None:
+            return None
+        now = self._clock.monotonic()
+        if now - watched.since < PATIENCE_S:
+            return PATIENCE_S - (now - watched.since)
+        return min(EVERY_S, watched.again - now) if watched.again > now else EVERY_S
+
+    async def troubles(self, key: ObjectKey, *, crowded: bool = False) -> tuple[PodProblem, ...]:
+        """What keeps an unready service's pods, as last seen; () while patience lasts. Nothing is asked in a crowd."""
+        now = self._clock.monotonic()
+        watched = self._watched.setdefault(key, _Watched(now))
+        patient = now - watched.since < PATIENCE_S
+        fresh = now < watched.again
+        if not (patient or fresh or crowded) and self._bucket.take(now) == 0.0:
+            watched.again = now + EVERY_S
+            watched.troubles = await self._look(key, watched)
+        return watched.troubles
+
+    async def _look(self, key: ObjectKey, watched: _Watched) -> tuple[PodProblem, ...]:
+        try:
+            pods = await self._api.list(RESOURCES["Pod"], key.namespace, selector=f"{LABEL_SERVICE}={key.name}")
+        except Forbidden as error:
+            fault = fault_of(error, f"list the pods of {key}")
+            watched.again -= EVERY_S - REFUSED_S
+            return (PodProblem(fault.reason, fault.message),)
+        except PacelineError as error:
+            _log.info("pods could not be read", extra={"service": str(key), "reason": str(error)})
+            return watched.troubles
+        return aggregate(trouble for pod in pods if (trouble := pod_trouble(pod)) is not None)
+
+
+def aggregate(troubles: Iterable[PodProblem]) -> tuple[PodProblem, ...]:
+    """Each trouble once, with how many pods say so; the most frequent first."""
+    counts = Counter(troubles)
+    return tuple(replace(trouble, pods=count) for trouble, count in counts.most_common())

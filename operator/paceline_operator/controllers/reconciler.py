@@ -1,0 +1,191 @@
+"""One key, one pass: by kind to whoever plans it; and what a pass that failed means for the key.
+
+Every outcome is named here. Done: look again when the plan says so. Not leading: the key waits for the next leader.
+The server did not answer, or asked for a pause: the key comes back after it. A fault or any exception: it is that
+key's own, is said in its status where it has one, is logged when it changes, and the key comes back after a pause.
+"""
+
+from dataclasses import dataclass
+
+from paceline_core.clock import rfc3339
+from paceline_core.errors import ApiError, PacelineError
+from paceline_core.kube import ObjectKey
+from paceline_core.kube.cluster import Manifest
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
+from paceline_core.telemetry import Metrics, get_logger
+from paceline_operator.controllers.conditions import ConditionFault, fault_of, missing_right
+from paceline_operator.controllers.hop_keys import KeyRotator
+from paceline_operator.controllers.inferenceservice import ROUNDS, ReconcileError, ReconcilerDeps, ServiceReconciler
+from paceline_operator.leader_election import NotLeading
+from paceline_operator.plans.namespace import plan_namespace
+from paceline_operator.plans.other_kinds import plan_profile, plan_route, plan_tenant
+from paceline_operator.plans.types import NamespaceView, ObservedChild
+from paceline_operator.state.child_cache import NAMESPACE, SHARED
+from paceline_operator.state.workqueue import Priority, ReconcileKey
+from paceline_operator.write.conflict_backoff import CALM_S
+from paceline_operator.write.executor import TERMINATING_S
+
+KEYS = "SigningKeys"
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """`failed`: the key comes back after a pause of at least `again_s`; else it is looked at again then, if given.
+
+    `refused` is the right for whose want it failed, see `missing_right`.
+    """
+
+    again_s: float | None = None
+    failed: bool = False
+    reason: str = ""
+    refused: str = ""
+
+
+class Reconciler:
+    """Passes over keys of every kind."""
+
+    def __init__(self, tools: ReconcilerDeps, keys: KeyRotator, metrics: Metrics) -> None:
+        self._tools = tools
+        self._keys = keys
+        self._metrics = metrics
+        self._services = ServiceReconciler(tools)
+        self._said: dict[ReconcileKey, tuple[str, float]] = {}
+
+    async def run(self, item: ReconcileKey, urgency: Priority) -> Result:
+        """One pass; never raises but for the end of the process."""
+        began = self._tools.clock.monotonic()
+        outcome = await self._judged(item, urgency)
+        self._metrics.histogram("paceline_operator_reconcile_seconds", item.kind).observe(
+            self._tools.clock.monotonic() - began
+        )
+        if outcome.failed and outcome.reason:
+            self._metrics.counter("paceline_operator_reconcile_errors_total", item.kind, outcome.reason).inc()
+        if not outcome.failed and began - self._said.get(item, ("", began))[1] >= CALM_S:
+            del self._said[item]
+        return outcome
+
+    async def _judged(self, item: ReconcileKey, urgency: Priority) -> Result:
+        try:
+            return Result(await self._pass(item, urgency))
+        except NotLeading:
+            return Result(failed=True)
+        except ReconcileError as error:
+            self._log(item, error)
+            await self._say(item, error.fault, urgency)
+            return Result(failed=True, reason=error.fault.reason, refused=error.fault.missing)
+        except PacelineError as error:
+            self._log(item, error)
+            after_s = error.retry_after if isinstance(error, ApiError) else None
+            return Result(after_s, failed=True, reason=type(error).__name__, refused=missing_right(error))
+        except Exception as error:  # noqa: BLE001 - one object's failure is its own; the others go on
+            self._log(item, error)
+            await self._say(item, fault_of(error, f"reconcile {item.kind} {item.key}"), urgency)
+            return Result(failed=True, reason="Failed")
+
+    async def _pass(self, item: ReconcileKey, urgency: Priority) -> float | None:
+        match item.kind:
+            case kind if kind == INFERENCE_SERVICE:
+                return await self._services.reconcile(item.key, urgency)
+            case kind if kind == NAMESPACE:
+                return await self._namespace(item.key.name, urgency)
+            case kind if kind == KEYS:
+                return await self._keys.reconcile(urgency)
+        return await self._other(item, urgency)
+
+    async def _namespace(self, namespace: str, urgency: Priority) -> float | None:
+        tools = self._tools
+        for _ in range(ROUNDS):
+            if tools.hands.terminates(namespace):
+                return TERMINATING_S
+            view = NamespaceView(
+                namespace=namespace,
+                services=tools.world.objects.count(INFERENCE_SERVICE, namespace),
+                shared=await self._shared(namespace),
+                settings=tools.settings,
+                trust=self._keys.trust,
+            )
+            plan = plan_namespace(view)
+            quarrels = self._services.quarrels
+            actions, wait_s = quarrels.due(plan.actions)
+            if not actions:
+                return self._calm(namespace, (plan.again_s, wait_s))
+            faults = await tools.hands.carry(actions, urgency)
+            if faults:
+                raise ReconcileError(faults[0])
+            if tools.hands.terminates(namespace):
+                return TERMINATING_S
+            quarrels.acted(actions, {live.place: live for live in view.shared.values()})
+            self._wake_waiting(namespace)
+        raise ReconcileError(
+            ConditionFault("Failed", f"something undoes what the operator shares among the services of {namespace}")
+        )
+
+    def _calm(self, namespace: str, waits: tuple[float | None, ...]) -> float | None:
+        """Let the services say what is contested among the things that they share; when to look again."""
+        quarrels, places = self._services.quarrels, [(kind, ObjectKey(namespace, name)) for kind, name in SHARED]
+        contested = next((ConditionFault(one.reason, one.message) for one in quarrels.troubles(places)), None)
+        self._services.share(namespace, contested)
+        return min((wait for wait in (*waits, quarrels.calm_s(places)) if wait is not None), default=None)
+
+    def _wake_waiting(self, namespace: str) -> None:
+        """Deployments wait for what their namespace shares; only those that were looked at already do so."""
+        waiting = [item for item in self._services.waiting if item.key.namespace == namespace]
+        for item in waiting:
+            self._services.waiting.discard(item)
+            self._tools.wake(item, Priority.STATUS)
+
+    async def _shared(self, namespace: str) -> dict[str, ObservedChild]:
+        cache = self._tools.world.cache
+        for live in cache.shared(namespace).values():
+            if not live.managed:
+                await self._services.look(live)  # no watch tells when it goes
+        return cache.shared(namespace)
+
+    async def _other(self, item: ReconcileKey, urgency: Priority) -> float | None:
+        manifest = self._tools.world.objects.get(item)
+        if manifest is None:
+            return None
+        status = self._status(item, manifest)
+        if status is not None:
+            answer = await self._tools.hands.status(item.kind, manifest, status, urgency)
+            if answer is not None:
+                self._tools.world.on_object(None, answer)
+        return None
+
+    def _status(self, item: ReconcileKey, manifest: Manifest) -> Manifest | None:
+        tools = self._tools
+        time = rfc3339(tools.clock.utc())
+        match item.kind:
+            case kind if kind == TENANT:
+                return plan_tenant(manifest, self._service_names(), tools.settings.namespace, time)
+            case kind if kind == INFERENCE_ROUTE:
+                loss = tools.world.names.loss((INFERENCE_ROUTE, item.key))
+                return plan_route(manifest, self._service_names(), loss, tools.settings.route_hosts, time)
+            case kind if kind == ACCELERATOR_PROFILE:
+                return plan_profile(manifest, time)
+        raise ValueError(f"no plan for the kind {item.kind}")
+
+    def _service_names(self) -> frozenset[str]:
+        return frozenset(str(key) for key in self._tools.world.objects.keys(INFERENCE_SERVICE))
+
+    async def _say(self, item: ReconcileKey, fault: ConditionFault, urgency: Priority) -> None:
+        """A service's status says its faults and its namespace's; one that it says already is not written again."""
+        if item.kind == NAMESPACE:
+            self._services.share(item.key.name, fault)
+        manifest = self._tools.world.objects.get(item) if item.kind == INFERENCE_SERVICE else None
+        if manifest is None:
+            return
+        try:
+            await self._services.say(manifest, None, fault, urgency)
+        except (PacelineError, NotLeading) as error:
+            _log.info("a fault could not be written", extra={"service": str(item.key), "reason": str(error)})
+
+    def _log(self, item: ReconcileKey, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        known, _ = self._said.get(item, ("", 0.0))
+        self._said[item] = (text, self._tools.clock.monotonic())
+        if known == text:
+            return
+        trace = None if isinstance(error, PacelineError) else (error.__cause__ or error)
+        _log.warning("a pass failed", extra={"object": f"{item.kind} {item.key}", "reason": text}, exc_info=trace)

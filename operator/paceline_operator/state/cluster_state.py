@@ -1,0 +1,135 @@
+"""What this process knows, and who is to look when it changes: events in, keys into the queue.
+
+Nothing is decided here. A service that comes or goes concerns its namespace (what its services share), routes, tenants
+and, as a route does, whatever claims the same name; a profile concerns every service; a child concerns its owner.
+"""
+
+from collections.abc import Iterable
+
+from paceline_core.kube import Deleted, Listed, ObjectKey, Upserted, WatchLost
+from paceline_core.kube.cluster import Manifest, WatchEvent
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
+from paceline_operator.plans.key_rotation import REGISTRY
+from paceline_operator.plans.labels import ModelNameIndex
+from paceline_operator.state.child_cache import CHILD_KINDS, NAMESPACE, ChildCache, Requeue
+from paceline_operator.state.object_cache import KINDS, Change, ObjectCache
+from paceline_operator.state.workqueue import Priority, ReconcileKey, WorkQueue
+
+DELETED = "DELETED"
+FORBIDDEN = " is forbidden"
+"""What every refusal for a missing right says, after the resource."""
+
+
+class ClusterState:
+    """Objects, children, and the queue that their changes fill.
+
+    `blind`: kinds that may not be watched, and why. `unreadable`: kinds that this install leaves to others.
+    """
+
+    def __init__(self, queue: WorkQueue, keys_item: ReconcileKey) -> None:
+        self.objects = ObjectCache()
+        self.cache = ChildCache()
+        self.names = ModelNameIndex()
+        self.keys_item = keys_item
+        self.blind: dict[str, str] = {}
+        self.unreadable: frozenset[str] = frozenset()
+        self._queue = queue
+        self._missing = {*KINDS, *CHILD_KINDS}
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was listed once; nothing may be planned before."""
+        return not self._missing
+
+    @property
+    def missing(self) -> list[str]:
+        """Kinds that were never listed."""
+        return sorted(self._missing)
+
+    def on_object(self, event: str | None, manifest: Manifest) -> None:
+        """Take one of kopf's events; `event` is None for what a list held."""
+        change = self.objects.remove(manifest) if event == DELETED else self.objects.put(manifest)
+        if change is not None:
+            self._spread(change)
+
+    def on_objects(self, kind: str, manifests: Iterable[Manifest], version: int, namespace: str = "") -> None:
+        """Take a whole list of one of the four kinds, of one namespace or of all."""
+        for change in self.objects.listed(kind, manifests, version, namespace):
+            self._spread(change)
+
+    def listed(self, kind: str) -> None:
+        """All of a kind was seen, or never will be."""
+        self._missing.discard(kind)
+
+    def on_child(self, kind: str, event: WatchEvent[Manifest]) -> list[ObjectKey]:
+        """Take one event of a watch on children; places to ask for."""
+        match event:
+            case Listed(items):
+                wakes, doubtful = self.cache.listed(kind, items)
+                self._missing.discard(kind)
+                if self.blind.pop(kind, None):
+                    self._all(INFERENCE_SERVICE, Priority.EDIT)  # ends the pause that followed the refusals
+                for wake in wakes:
+                    self.wake(wake)
+                return doubtful
+            case Upserted(item):
+                self.wake(self.cache.put(item))
+                self._wake_keys(kind, item)
+            case Deleted(item):
+                self.wake(self.cache.remove(item))
+                self._wake_keys(kind, item)
+            case WatchLost(reason):
+                self.cache.lose(kind)
+                if FORBIDDEN in reason:
+                    self.blind[kind] = reason
+                    self._all(INFERENCE_SERVICE, Priority.RESYNC)
+        return []
+
+    def everything(self) -> list[ReconcileKey]:
+        """Every key there is: objects, and namespaces in which something of ours stands or belongs."""
+        items = [ReconcileKey(kind, key) for kind in KINDS for key in self.objects.keys(kind)]
+        namespaces = {key.namespace for key in self.objects.keys(INFERENCE_SERVICE)}
+        shared = {item for item in self.cache.groups() if item.kind == NAMESPACE}
+        return [*sorted(shared | {ReconcileKey(NAMESPACE, ObjectKey("", name)) for name in namespaces}), *items]
+
+    def wake(self, wake: Requeue | None) -> None:
+        """Let somebody look."""
+        if wake is not None:
+            self._queue.put(wake.item, wake.urgency)
+
+    def _wake_keys(self, kind: str, manifest: Manifest) -> None:
+        metadata = manifest["metadata"]
+        place = (kind, metadata["name"], metadata.get("namespace"))
+        if place == ("ConfigMap", REGISTRY, self.keys_item.key.namespace):
+            self._queue.put(self.keys_item, Priority.EDIT)
+
+    def _spread(self, change: Change) -> None:
+        item = change.item
+        if item.kind in {INFERENCE_SERVICE, INFERENCE_ROUTE}:
+            self._contest(item)
+        if item.kind == INFERENCE_SERVICE:
+            self._service(change)
+        elif item.kind == ACCELERATOR_PROFILE:
+            self._all(INFERENCE_SERVICE, Priority.STATUS)
+        if not change.went:
+            self._queue.put(item, change.urgency)
+
+    def _contest(self, item: ReconcileKey) -> None:
+        manifest = self.objects.get(item)
+        place = (item.kind, item.key)
+        concerned = self.names.remove(place) if manifest is None else self.names.put(manifest)
+        for kind, key in concerned:
+            self._queue.put(ReconcileKey(kind, key), Priority.STATUS)
+
+    def _service(self, change: Change) -> None:
+        key = change.item.key
+        if change.came or change.urgency is Priority.DELETE:
+            # the first one needs what all share, the last one did
+            if self.objects.count(INFERENCE_SERVICE, key.namespace) <= 1:
+                self._queue.put(ReconcileKey(NAMESPACE, ObjectKey("", key.namespace)), Priority.EDIT)
+            self._all(INFERENCE_ROUTE, Priority.RESYNC)
+            self._all(TENANT, Priority.RESYNC)
+
+    def _all(self, kind: str, urgency: Priority) -> None:
+        for key in self.objects.keys(kind):
+            self._queue.put(ReconcileKey(kind, key), urgency)

@@ -1,0 +1,110 @@
+"""Somebody undoes what we write: the same wish for the same place, again and again. Each such place is left longer.
+
+Two operators over one namespace, or a controller with another opinion, would else answer each other for ever: every
+pass succeeds, so no failure slows them. A wish that is new is written at once; one that was written `FREE` times in a
+row waits for a pause that doubles, and counts as contested until nobody touched it for `CALM_S` after such a pause.
+Hole: who writes under our own name as well is not told apart from us.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from paceline_core.clock import Clock
+from paceline_core.kube.cluster import Manifest
+from paceline_core.telemetry import get_logger
+from paceline_operator.plans.types import MANAGER, Action, Apply, ObjectRef, ObservedChild, PodProblem
+from paceline_operator.state.workqueue import LONGEST_PAUSE_S, backoff_s
+
+FREE = 3
+CALM_S = 60.0
+CONTESTED = "Contested"
+_REMEMBERED = 4096
+_log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Conflict:
+    """A wish, how often in a row it was written, when last, and who had changed it."""
+
+    wish: bytes
+    times: int
+    last: float
+    by: str
+
+    @property
+    def free_at(self) -> float:
+        return self.last + (backoff_s(self.times) if self.times >= FREE else 0.0)
+
+
+class ConflictBackoff:
+    """What was written lately, by place."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._bouts: OrderedDict[ObjectRef, _Conflict] = OrderedDict()
+
+    def wait_s(self, place: ObjectRef, wish: Manifest) -> float:
+        """How long to let a place be before this is written there; 0 for now."""
+        bout = self._bout(place)
+        return max(bout.free_at - self._clock.monotonic(), 0.0) if bout and bout.wish == _digest(wish) else 0.0
+
+    def due(self, actions: Sequence[Action]) -> tuple[list[Action], float | None]:
+        """The actions that need not wait, and how long the others must."""
+        waits = [self.wait_s(*_wish(action)) if isinstance(action, Apply) else 0.0 for action in actions]
+        due = [action for action, wait in zip(actions, waits, strict=True) if not wait]
+        return due, min((wait for wait in waits if wait), default=None)
+
+    def acted(self, actions: Iterable[Action], children: Mapping[ObjectRef, ObservedChild]) -> None:
+        """These were carried out on what `children` showed."""
+        for action in actions:
+            if isinstance(action, Apply):
+                live = children.get(action.child.place)
+                self.wrote(*_wish(action), live.changed_by if live else "")
+
+    def wrote(self, place: ObjectRef, wish: Manifest, by: str = "") -> None:
+        """This was written."""
+        bout, digest, now = self._bout(place), _digest(wish), self._clock.monotonic()
+        times = bout.times + 1 if bout and bout.wish == digest else 1
+        self._bouts[place] = _Conflict(digest, times, now, by)
+        self._bouts.move_to_end(place)
+        if times == FREE + 1:
+            _log.warning("a quarrel", extra={"object": f"{place[0]} {place[1]}", "reason": _told(place, by)})
+        if len(self._bouts) > _REMEMBERED:
+            self._bouts.popitem(last=False)
+
+    def troubles(self, places: Iterable[ObjectRef]) -> tuple[PodProblem, ...]:
+        """What is contested among these places."""
+        found = {place: bout.by for place in places if (bout := self._bout(place)) and bout.times > FREE}
+        return tuple(PodProblem(CONTESTED, _told(place, found[place])) for place in sorted(found))
+
+    def calm_s(self, places: Iterable[ObjectRef]) -> float | None:
+        """When something among these places may stop to be contested."""
+        now, bouts = self._clock.monotonic(), [self._bout(place) for place in places]
+        return min((bout.free_at + CALM_S - now for bout in bouts if bout and bout.times > FREE), default=None)
+
+    def _bout(self, place: ObjectRef) -> _Conflict | None:
+        bout = self._bouts.get(place)
+        if bout is not None and self._clock.monotonic() >= bout.free_at + CALM_S:
+            del self._bouts[place]
+            return None
+        return bout
+
+
+def _wish(action: Apply) -> tuple[ObjectRef, Manifest]:
+    return action.child.place, action.child.body
+
+
+def _digest(wish: Manifest) -> bytes:
+    return hashlib.blake2b(orjson.dumps(wish, option=orjson.OPT_SORT_KEYS), digest_size=12).digest()
+
+
+def _told(place: ObjectRef, by: str) -> str:
+    who = by or f"somebody who writes as {MANAGER} too, perhaps a second install of paceline, or who deletes it"
+    return (
+        f"{place[0]} {place[1].name} is changed again and again by {who}; it is restored, "
+        f"with pauses of up to {LONGEST_PAUSE_S:.0f} s. Let only one of the two write it"
+    )

@@ -1,0 +1,232 @@
+"""Carry actions out: each is one request, and its answer is in the cache before anybody plans again.
+
+A child's Conflict is never a failure: the place is asked for, the cache then shows what stands there (ours after all,
+somebody else's, a younger object), and the next plan decides. What a person must mend comes back as faults and does not
+keep the other actions from being tried; what only time can mend (no answer, too many requests) is raised, and the pass
+ends.
+
+Events, counted like every other write. They pass no budget of ours: the recorder has one for each object.
+"""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, cast
+
+from paceline_core.clock import Clock
+from paceline_core.errors import ApiError, Conflict, NotFound, PacelineError
+from paceline_core.kube import ObjectKey
+from paceline_core.kube.client.client import KubeClient
+from paceline_core.kube.client.resource import RESOURCES, Resource
+from paceline_core.kube.cluster import Manifest
+from paceline_core.kube.events import EventRecorder, UidOf
+from paceline_core.telemetry import Metrics, get_logger
+from paceline_operator.controllers.conditions import ConditionFault, fault_of
+from paceline_operator.leader_election import LeaderElection
+from paceline_operator.plans.types import MANAGER, REPLICAS_MANAGER, Action, Apply, Delete, HandOver
+from paceline_operator.state.child_cache import ChildCache, Requeue
+from paceline_operator.state.workqueue import Priority
+from paceline_operator.write.rate_limiter import WriteRateLimiter
+
+T = TypeVar("T")
+TOO_MANY = 429
+RETRY_AFTER_S = 1.0
+TERMINATING_S = 30.0
+_REMEMBERED = 1024
+_log = get_logger(__name__)
+
+
+class KubeApi(Protocol):
+    """What is asked of the API server; see ApiServer."""
+
+    async def get(self, resource: Resource, key: ObjectKey, subresource: str = "") -> Manifest: ...
+
+    async def list(
+        self, resource: Resource, namespace: str = "", *, selector: str = "", fields: str = ""
+    ) -> list[Manifest]: ...
+
+    async def apply(
+        self, resource: Resource, body: Manifest, manager: str, *, force: bool = True, subresource: str = ""
+    ) -> Manifest: ...
+
+    async def apply_new(self, resource: Resource, body: Manifest, manager: str) -> Manifest: ...
+
+    async def delete(self, resource: Resource, key: ObjectKey, uid: str = "") -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WriteGate:
+    """What every write passes: may this process write, and is there budget for it."""
+
+    leadership: LeaderElection
+    budget: WriteRateLimiter
+    metrics: Metrics
+
+    async def passed(self, verb: str, kind: str, urgency: Priority) -> None:
+        """Return when the write may be sent. Raises NotLeading."""
+        self.leadership.check()
+        await self.budget.spend(urgency)
+        self.leadership.check()
+        self.metrics.counter("paceline_operator_writes_total", verb, kind).inc()
+
+
+class PlanExecutor:
+    """The only writer of objects; `gates` first, the cache after."""
+
+    def __init__(self, api: KubeApi, cache: ChildCache, gates: WriteGate, clock: Clock) -> None:
+        self._api = api
+        self._cache = cache
+        self._gates = gates
+        self._clock = clock
+        self._terminating: OrderedDict[str, float] = OrderedDict()
+
+    async def carry(self, actions: Iterable[Action], urgency: Priority) -> list[ConditionFault]:
+        """Do them in order; the faults met. Raises NotLeading, Unreachable, or Refused for too many requests."""
+        faults = []
+        for action in actions:
+            try:
+                await self._act(action, urgency)
+            except (ApiError, NotFound) as error:
+                if isinstance(error, ApiError) and error.status == TOO_MANY:
+                    raise
+                namespace = _place(action)[1].namespace
+                if _goes_away(error, namespace):
+                    self._ends(namespace)
+                    break
+                faults.append(fault_of(error, _doing(action)))
+        return faults
+
+    async def status(self, kind: str, manifest: Manifest, status: Manifest, urgency: Priority) -> Manifest | None:
+        """Apply the operator's share of a status to this very object; the answer, or None when it is gone.
+
+        Raises Conflict when another object has its name, or the server gave up among too many writers.
+        """
+        resource, metadata = RESOURCES[kind], manifest["metadata"]
+        kept = {name: metadata[name] for name in ("name", "namespace", "uid") if name in metadata}
+        body = {"apiVersion": resource.api_version, "kind": kind, "metadata": kept, "status": status}
+        try:
+            return await self._sent(
+                "status", kind, urgency, lambda: self._api.apply(resource, body, MANAGER, subresource="status")
+            )
+        except NotFound:
+            return None
+
+    async def write(self, body: Manifest, urgency: Priority) -> Manifest:
+        """Apply with force. Raises Conflict when a uid or version in it is no longer so."""
+        kind = body["kind"]
+        return await self._sent("apply", kind, urgency, lambda: self._api.apply(RESOURCES[kind], body, MANAGER))
+
+    async def create(self, body: Manifest, urgency: Priority) -> Manifest:
+        """Apply what must not exist yet. Raises Conflict."""
+        kind = body["kind"]
+        return await self._sent("apply", kind, urgency, lambda: self._api.apply_new(RESOURCES[kind], body, MANAGER))
+
+    def terminates(self, namespace: str) -> bool:
+        """Whether the API server said lately that this namespace goes away."""
+        told = self._terminating.get(namespace)
+        return told is not None and self._clock.monotonic() - told < TERMINATING_S
+
+    async def look(self, kind: str, key: ObjectKey) -> Requeue | None:
+        """Ask what stands at a place, and let the cache know; who is to look at it, unless it is the caller."""
+        try:
+            return self._cache.put(await self._api.get(RESOURCES[kind], key), answer=True)
+        except NotFound:
+            return self._cache.absent(kind, key)
+
+    async def _act(self, action: Action, urgency: Priority) -> None:
+        try:
+            match action:
+                case Apply():
+                    await self._apply(action, urgency)
+                case HandOver():
+                    await self._hand_over(action, urgency)
+                case Delete():
+                    await self._delete(action, urgency)
+        except Conflict as error:
+            kind, key = _place(action)
+            _log.info("a conflict is looked into", extra={"kind": kind, "object": str(key), "reason": str(error)})
+            await self.look(kind, key)
+
+    async def _apply(self, action: Apply, urgency: Priority) -> None:
+        send = self.write if action.force else self.create
+        self._cache.put(await send(action.manifest(), urgency), answer=True)
+
+    async def _hand_over(self, action: HandOver, urgency: Priority) -> None:
+        body = action.manifest()
+        answer = await self._sent(
+            "apply",
+            "Deployment",
+            urgency,
+            lambda: self._api.apply(RESOURCES["Deployment"], body, REPLICAS_MANAGER, force=False),
+        )
+        self._cache.put(answer, answer=True)
+
+    async def _delete(self, action: Delete, urgency: Priority) -> None:
+        kind, key = action.kind, action.key
+        await self._sent("delete", kind, urgency, lambda: self._api.delete(RESOURCES[kind], key, action.uid))
+        self._cache.ended(kind, key, action.uid)
+
+    async def _sent(self, verb: str, kind: str, urgency: Priority, request: Callable[[], Awaitable[T]]) -> T:
+        await self._gates.passed(verb, kind, urgency)
+        try:
+            return await request()
+        except ApiError as error:
+            if error.status == TOO_MANY:
+                self._gates.budget.stop(error.retry_after or RETRY_AFTER_S)
+            raise
+
+    def _ends(self, namespace: str) -> None:
+        self._terminating[namespace] = self._clock.monotonic()
+        self._terminating.move_to_end(namespace)
+        if len(self._terminating) > _REMEMBERED:
+            self._terminating.popitem(last=False)
+
+
+def _goes_away(error: PacelineError, namespace: str) -> bool:
+    """Nobody has to mend that; the namespace is left alone for a while (see `terminates`)."""
+    text = str(error)
+    return "is being terminated" in text or f'namespaces "{namespace}" not found' in text
+
+
+def _place(action: Action) -> tuple[str, ObjectKey]:
+    match action:
+        case Apply(child=child):
+            return child.place
+        case HandOver(key=key):
+            return "Deployment", key
+        case Delete(kind=kind, key=key):
+            return kind, key
+
+
+def _doing(action: Action) -> str:
+    kind, key = _place(action)
+    verb = {Apply: "apply", HandOver: "hand replicas over of", Delete: "delete"}[type(action)]
+    return f"{verb} {kind} {key}"
+
+
+class _CountingApi:
+    """The part of an API server that a recorder uses."""
+
+    def __init__(self, api: KubeClient, metrics: Metrics) -> None:
+        self._api = api
+        self._metrics = metrics
+        self.sparse = api.sparse
+
+    async def get(self, resource: Resource, key: ObjectKey) -> Manifest:
+        return await self._api.get(resource, key)
+
+    async def create(self, resource: Resource, namespace: str, body: Manifest) -> Manifest:
+        self._count("create", resource)
+        return await self._api.create(resource, namespace, body)
+
+    async def merge(self, resource: Resource, key: ObjectKey, patch: Manifest) -> Manifest:
+        self._count("merge", resource)
+        return await self._api.merge(resource, key, patch)
+
+    def _count(self, verb: str, resource: Resource) -> None:
+        self._metrics.counter("paceline_operator_writes_total", verb, resource.kind).inc()
+
+
+def event_recorder(api: KubeClient, clock: Clock, uid_of: UidOf, metrics: Metrics) -> EventRecorder:
+    """The operator's recorder."""
+    return EventRecorder(cast("KubeClient", _CountingApi(api, metrics)), "paceline-operator", clock, uid_of)

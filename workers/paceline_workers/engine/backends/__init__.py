@@ -1,0 +1,1 @@
+"""Where a step is computed: CPU, GPU, or emulated."""

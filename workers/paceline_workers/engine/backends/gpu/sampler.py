@@ -1,0 +1,114 @@
+"""The next tokens, drawn on the device for all requests that it can draw for, and how the host reads them.
+
+A request gets a place in the sampler's state with the first step that draws for it, and keeps it while it runs; after
+a preemption it joins anew, since what it drew last may have been thrown away. For grammars, lists of allowed tokens or
+bad words, beams, embeddings and what has more biases or stop ids than there is room for, the host draws from the same
+logits: such rows have no place.
+"""
+
+from dataclasses import fields
+
+from torch import Tensor
+
+from paceline_kernels.sample.launch import Scratch
+from paceline_kernels.sample.state import SampleOutput, SamplerState, SamplingParams, fits
+from paceline_workers.engine.backends.gpu.decoder import Kernels
+from paceline_workers.engine.backends.gpu.device import Device
+from paceline_workers.engine.backends.gpu.step_inputs import NOBODY
+from paceline_workers.engine.sampling.sample import fault
+from paceline_workers.engine.scheduling import Request, SampledToken
+from paceline_workers.engine.scheduling.plan import TokenLogprobs
+from paceline_workers.engine.scheduling.request import RequestStatus as Stage
+
+
+class DeviceSampler:
+    """For at most `most` requests at once.
+
+    `drawn`: what the last step drew, on the device, and a last row that no step draws: token 0, and not stopped. Rows
+    that take no token from there look at that one, as -1 does.
+    """
+
+    def __init__(self, most: int, vocab: int, device: Device, kernels: Kernels) -> None:
+        where = device.where
+        self.drawn = SampleOutput.empty(most + 1, where)
+        self._state = SamplerState.empty(most, vocab, where)
+        self._scratch = Scratch.empty(most, vocab, where)
+        self._kernels = kernels
+        self._free = list(range(most))
+        self._places: dict[Request, tuple[int, int]] = {}
+
+    def renew(self) -> None:
+        """Who does not run any more, or was preempted meanwhile, gives up its place."""
+        runs, places = Stage.RUNNING, self._places
+        gone = [
+            request for request, (_, life) in places.items() if request.state is not runs or request.preemptions != life
+        ]
+        self._free += [places.pop(request)[0] for request in gone]
+
+    def seat(self, request: Request) -> int:
+        """Its place in the state, NOBODY if the host must draw for it."""
+        if known := self._places.get(request):
+            return known[0]
+        asked = wanted(request)
+        if asked is None:
+            return NOBODY
+        place = self._free.pop()
+        cut = request.prompt_len
+        self._state.join(place, asked, request.tokens[:cut], request.tokens[cut:])
+        self._places[request] = (place, request.preemptions)
+        return place
+
+    def draw(self, logits: Tensor, seats: Tensor, counts: Tensor) -> None:
+        """One token a row, into the first rows of `drawn`."""
+        self._kernels.sample(logits, seats, counts, self._state, self._scratch, _first(self.drawn, len(logits)))
+
+
+def _first(drawn: SampleOutput, rows: int) -> SampleOutput:
+    """So many of its rows."""
+    parts = {entry.name: getattr(drawn, entry.name)[:rows] for entry in fields(SampleOutput) if entry.name != "packed"}
+    return SampleOutput(packed=drawn.packed, **parts)
+
+
+def wanted(request: Request) -> SamplingParams | None:
+    """What the device must know to draw for it, None if it cannot."""
+    sampling = request.sampling
+    if request.embed or request.beams is not None or sampling.grammar or sampling.allowed or sampling.bad_words:
+        return None
+    asked = SamplingParams(
+        temperature=sampling.temperature,
+        min_p=sampling.min_p,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        repetition=sampling.repetition,
+        frequency=sampling.frequency,
+        presence=sampling.presence,
+        seed=sampling.seed,
+        choice=request.choice,
+        logprobs=sampling.logprobs,
+        bias=sampling.bias,
+        stop_ids=request.stop_ids,
+        least=request.prompt_len + request.min_tokens,
+        end=request.end,
+    )
+    return asked if fits(asked) else None
+
+
+class SampleReader:
+    """What was drawn, once it has come to the host."""
+
+    def __init__(self, drawn: SampleOutput) -> None:
+        self._tokens, self._best = drawn.tokens.tolist(), drawn.best.tolist()
+        self._drawn = drawn
+
+    def sample(self, row: int, request: Request) -> SampledToken:
+        """What a row's request gets."""
+        if words := fault(self._best[row]):
+            return SampledToken(self._tokens[row], error=words)
+        told = self._told(row, request.sampling.logprobs) if request.sampling.logprobs >= 0 else None
+        return SampledToken(self._tokens[row], told)
+
+    def _told(self, row: int, top: int) -> TokenLogprobs:
+        drawn = self._drawn
+        ids, values = drawn.top_ids[row, :top].tolist(), drawn.top_logprobs[row, :top].tolist()
+        best = [(token, value) for token, value in zip(ids, values, strict=True) if token >= 0]
+        return float(drawn.logprob[row]), best

@@ -1,0 +1,379 @@
+"""All that a scheduler knows of KV memory: what a request costs, its pages, forks, and what must be copied where.
+
+A request's page comes from the device if its digest is known there, from the host store if it is known there and
+bringing it back is cheaper than computing it again, else it is computed. Pages that lose their content to a new owner
+go to the host store first, by the same rule. So preemption is swap and recompute in one: what a preempted request had
+in full pages is found again where it lies, and only its last, partial page is always computed again.
+
+With a window (`AttentionWindow`) a table holds the first pages and the last ones, and pages are taken as a prompt gets
+on, so a request of any length holds a bounded number. What it dropped stays findable until it is evicted, but is not
+needed: a prefix counts as known if all is known that the token behind it sees. If some of that is gone, as after a
+preemption, all is computed again from the first token on, in the same sight, which gives the same keys and values.
+
+Invariant: a page is written only while it has one reference and no digest. A fork shares all pages, the partial last
+one too; whoever writes to that first gets a copy of its own (`grow`). Copies stand in one list in the order in which
+they must be made, which is the order of the decisions, so a page or a slot may be reused within a step.
+Known hole: a step's copies must be executed, or `distrust`ed, before the next decision that could read their targets.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from paceline_workers.engine.kv_cache import prefix_keys
+from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWindow
+from paceline_workers.engine.kv_cache.offload import Copy, CopyKind, Offload
+from paceline_workers.engine.kv_cache.page_pool import PageHolder, PagePool
+from paceline_workers.engine.kv_cache.prefix_keys import PrefixKeyIndex
+from paceline_workers.engine.kv_cache.tiers import DiskIndex, HostStore
+
+_HOST = -1
+"""Stands for the page of a digest that is known in the host store alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Hit:
+    """The longest known prefix: its table, _HOST for what is to be brought back, and what the table lacks."""
+
+    pages: list[int]
+    dropped: int = 0
+
+
+class KVCacheManager:
+    """Device pages and, if `host_pages` > 0, a host store; `copy_seconds` is the time to bring one page back.
+
+    `disk`: what lies behind the host store.
+    With a window in `sight`, pages are taken for about `ahead` tokens more than are computed.
+    `now` and two prices in `offload` are the caller's to keep up to date.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a backend's facts say of its memory
+        self,
+        pages: int,
+        page_tokens: int,
+        *,
+        prefix_cache: bool = True,
+        host_pages: int = 0,
+        copy_seconds: float = 0.0,
+        sight: AttentionWindow = ALL,
+        ahead: int = 0,
+        disk: DiskIndex | None = None,
+    ) -> None:
+        self.page_tokens = page_tokens
+        self.prefix_cache = prefix_cache
+        self._keys = PrefixKeyIndex(self._there)
+        host = HostStore(host_pages) if host_pages and prefix_cache else None
+        self.offload = Offload(page_tokens, host, disk, copy_seconds, self._keys.touch)
+        self._pool = PagePool(pages, self.offload.evicting)
+        self.sight = sight
+        self._head = sight.head(page_tokens)
+        self.least = sight.least(page_tokens)
+        spare = 0 if self.least is None else max(pages - self.least, 0) // 2
+        self._stride = max(min(self._pages(ahead), spare + 1), 1)
+
+    # --- numbers
+
+    @property
+    def total(self) -> int:
+        """Pages of the device."""
+        return self._pool.total
+
+    @property
+    def available(self) -> int:
+        """Pages that can be taken now, cached ones included."""
+        return self._pool.available
+
+    @property
+    def free(self) -> int:
+        """Pages that can be taken without losing a prefix."""
+        return self._pool.free
+
+    @property
+    def cached(self) -> int:
+        """Pages that nobody holds but whose content is known."""
+        return self._pool.cached
+
+    @property
+    def held(self) -> int:
+        """Pages that somebody refers to."""
+        return self._pool.held
+
+    @property
+    def evicted(self) -> int:
+        """Cached pages given up so far."""
+        return self._pool.evicted
+
+    @property
+    def idle_seconds(self) -> float:
+        """Sum over the evicted pages of the time since somebody held them."""
+        return self._pool.idle_seconds
+
+    @property
+    def now(self) -> float:
+        """Seconds of the caller's clock."""
+        return self._pool.now
+
+    @now.setter
+    def now(self, now: float) -> None:
+        self._pool.now = now
+
+    @property
+    def most(self) -> int | None:
+        """Pages that a request holds at most while its prompt is computed, `least` later; None: all its tokens fill."""
+        return self.sight.most(self.page_tokens, self._stride)
+
+    # --- what a request would cost
+
+    def fits_alone(self, tokens: int) -> bool:
+        """That many tokens fit when nobody else runs."""
+        pages = self._pages(tokens)
+        return (pages if self.least is None else min(pages, self.least)) <= self.total
+
+    def cost(self, owner: PageHolder) -> int:
+        """Pages that placing it takes from what is available; pages that others hold already cost nothing."""
+        hit = self._known(owner)
+        return self._placed(owner, hit) - self._shared(hit)
+
+    def uncached(self, owner: PageHolder) -> int:
+        """Tokens that must be computed if it is placed now."""
+        return len(owner.tokens) - self._computed(self._known(owner))
+
+    def lost(self, owner: PageHolder) -> int:
+        """Computed tokens that are gone if it is preempted: those in pages that have no digest."""
+        return owner.computed % self.page_tokens if self.prefix_cache else owner.computed
+
+    def lacking(self, owner: PageHolder) -> list[bytes]:
+        """What should be read from disk before it is placed: all that its longest prefix lacks, if that pays."""
+        if not self.offload.reads or owner.scores:
+            return []
+        digests, size = self._digests(owner), self.page_tokens
+        near = [self._page(digest) is not None for digest in digests]
+        known = (here or self.offload.far(digest) for here, digest in zip(near, digests, strict=True))
+        end = self.sight.hit(known, size)
+        first = self.sight.first(end * size, size)
+        wanted = [number for number in range(end) if not near[number] and (number < self._head or number >= first)]
+        return [digests[number] for number in wanted[: self.offload.slots]]
+
+    # --- pages come and go
+
+    def place(self, owner: PageHolder) -> int:
+        """Pages for all its tokens, known ones first; sets the table and `computed`. `cost` must be available.
+
+        Returns how many of them somebody else holds too. With a window: pages for as much as it may hold at once.
+        """
+        hit = self._known(owner)
+        shared, count = self._shared(hit), self._placed(owner, hit)
+        for page in hit.pages:
+            if page != _HOST:
+                self._pool.hold(page)
+        owner.pages = self._restore(owner, hit) if _HOST in hit.pages else hit.pages
+        owner.dropped = hit.dropped
+        owner.computed = self._computed(hit)
+        owner.pages += self._pool.take(count - len(owner.pages))
+        owner.room = self.covered(owner)
+        return shared
+
+    def grow(self, owner: PageHolder, coming: int = 0) -> bool:
+        """Pages for all its tokens and those `coming`, and a first page to write that is its own.
+
+        False, taking none, if some lack. With a window: pages for what may be computed next, and in need fewer of them.
+        """
+        tokens = len(owner.tokens) + coming
+        if tokens <= owner.room:
+            return True
+        if self.least is not None:
+            tokens = min(tokens, self._bound(owner))
+        if tokens <= owner.room:
+            return True
+        missing = self._missing(owner, tokens)
+        place = self._place(owner, owner.computed // self.page_tokens)
+        shared = place < len(owner.pages) and not self._pool.writable(owner.pages[place])
+        room = self._pool.available - shared
+        if missing > room and self.least is not None:
+            missing = max(room, self._missing(owner, min(tokens, owner.computed + 1)))
+        if missing > room:
+            return False
+        if shared:
+            self._split(owner, place)
+        if missing > 0:
+            owner.pages += self._pool.take(missing)
+        owner.forked = False  # what it writes from here on, nobody else refers to
+        owner.room = self.covered(owner)
+        return True
+
+    def covered(self, owner: PageHolder) -> int:
+        """Tokens from the first one on that it has had pages for."""
+        return (len(owner.pages) + owner.dropped) * self.page_tokens
+
+    def reach(self, owner: PageHolder) -> int:
+        """Tokens from the first one on that may be computed when the next step is over."""
+        covered = self.covered(owner)
+        return covered if self.least is None else min(covered, self._bound(owner))
+
+    def publish(self, owner: PageHolder, start: int, end: int) -> None:
+        """Name the pages that tokens `start` to `end` have filled; one that duplicates a known page is given back.
+
+        Then drop those that the token at `end` does not see.
+        """
+        size = self.page_tokens
+        if self.prefix_cache:
+            prefix_keys.extend(owner.digests, owner.salt, owner.tokens, size, owner.unsalted)
+            for number in range(start // size, end // size):
+                place = self._place(owner, number)
+                owner.pages[place] = self._pool.publish(owner.pages[place], owner.digests[number])
+                self._keys.touch(owner.digests[number])
+        self._drop(owner, self.sight.dropped(end, size) - owner.dropped)
+
+    def note(self, owner: PageHolder, keys: Iterable[tuple[str, int]]) -> None:
+        """A gateway's keys for the first so many of its tokens; what becomes of them is told by `key_changes`."""
+        if self.prefix_cache:
+            prefix_keys.extend(owner.digests, owner.salt, owner.tokens, self.page_tokens, owner.unsalted)
+            for key, tokens in keys:
+                pages = min(tokens // self.page_tokens, len(owner.digests))
+                if pages > 0:
+                    self._keys.note(key, owner.digests[pages - 1])
+
+    def key_changes(self) -> tuple[list[str], list[str]]:
+        """Keys whose pages have come to be cached since the last call, and those whose pages are gone."""
+        return self._keys.changes()
+
+    def release(self, owner: PageHolder) -> None:
+        """It holds no page any more; what is named stays findable."""
+        self._pool.release(owner.pages)
+        owner.pages, owner.dropped, owner.room, owner.forked = [], 0, 0, False
+
+    def fork(self, parent: PageHolder, child: PageHolder) -> bool:
+        """Share what `parent` has computed of the tokens of `child`, all but the last one. Takes no page.
+
+        False, sharing nothing, if `parent` has dropped pages that `child` has to see. Both must `grow` before they
+        write. Raises ValueError if the shared tokens or the salts differ.
+        """
+        computed = min(parent.computed, len(child.tokens) - 1)
+        salts = {(owner.salt, owner.unsalted) for owner in (child, parent)}
+        if len(salts) > 1 or child.tokens[:computed] != parent.tokens[:computed]:
+            raise ValueError("a fork must begin as its parent does, under the same salt")
+        if self.sight.dropped(computed, self.page_tokens) < parent.dropped:
+            return False
+        child.pages = parent.pages[: self._pages(computed) - parent.dropped]
+        child.dropped = parent.dropped
+        child.digests = parent.digests[: computed // self.page_tokens]
+        child.computed = computed
+        parent.forked = child.forked = True
+        parent.room = child.room = 0
+        for page in child.pages:
+            self._pool.hold(page)
+        return True
+
+    # --- copies
+
+    def copies(self) -> tuple[Copy, ...]:
+        """What must be copied before the next chunk is computed, in order; the list is empty afterwards."""
+        if not self.offload.copies:
+            return ()
+        copies, self.offload.copies = tuple(self.offload.copies), []
+        return copies
+
+    def distrust(self, copies: Iterable[Copy]) -> frozenset[int]:
+        """These may not have been made: forget what they would have brought; returns the pages that hold nothing."""
+        pages = set()
+        for copy in copies:
+            if copy.kind not in (CopyKind.DEVICE, CopyKind.IN):
+                self.offload.distrust(copy)
+                continue
+            pages.add(copy.target)
+            if (digest := self._pool.forget(copy.target)) is not None:
+                self._keys.touch(digest)
+        return frozenset(pages)
+
+    def check(self, tables: Iterable[Sequence[int]]) -> None:
+        """Raise RuntimeError if the books do not agree with the block tables in use. For tests: O(total)."""
+        self._pool.check(tables)
+        self.offload.check()
+
+    def writable(self, page: int) -> bool:
+        """Nobody else can read it: one reference and no digest."""
+        return self._pool.writable(page)
+
+    def _pages(self, tokens: int) -> int:
+        return -(-tokens // self.page_tokens)
+
+    def _digests(self, owner: PageHolder) -> list[bytes]:
+        """Names of the pages that it could find instead of computing them: one token at least is left."""
+        prefix_keys.extend(owner.digests, owner.salt, owner.tokens, self.page_tokens, owner.unsalted)
+        return owner.digests[: (len(owner.tokens) - 1) // self.page_tokens]
+
+    def _known(self, owner: PageHolder) -> _Hit:
+        """The longest known prefix; at least one token is left to compute."""
+        if not self.prefix_cache or owner.scores:
+            return _Hit([])
+        digests = self._digests(owner)
+        if self.sight.window is None:
+            return _Hit(self._look(digests) if self.offload.restores else self._pool.find(digests))
+        found = [self._page(digest) for digest in digests]
+        end = self.sight.hit((page is not None for page in found), self.page_tokens)
+        dropped = max(min(self.sight.dropped(end * self.page_tokens, self.page_tokens), end - self._head), 0)
+        pages = found[: min(self._head, end)] + found[self._head + dropped : end]
+        return _Hit([page for page in pages if page is not None], dropped)
+
+    def _look(self, digests: Sequence[bytes]) -> list[int]:
+        found = []
+        for digest in digests:
+            page = self._page(digest)
+            if page is None:
+                break
+            found.append(page)
+        return found
+
+    def _page(self, digest: bytes) -> int | None:
+        page = self._pool.lookup(digest)
+        return _HOST if page is None and self.offload.near(digest) else page
+
+    def _computed(self, hit: _Hit) -> int:
+        return (len(hit.pages) + hit.dropped) * self.page_tokens
+
+    def _shared(self, hit: _Hit) -> int:
+        return sum(1 for page in hit.pages if page != _HOST and self._pool.shared(page))
+
+    def _placed(self, owner: PageHolder, hit: _Hit) -> int:
+        """Pages of its table once it is placed."""
+        pages = self._pages(len(owner.tokens)) - hit.dropped
+        return pages if self.most is None else min(pages, self.most)
+
+    def _place(self, owner: PageHolder, number: int) -> int:
+        """Where its page stands in the table."""
+        return number if number < self._head else number - owner.dropped
+
+    def _bound(self, owner: PageHolder) -> int:
+        """Tokens that a step must not compute beyond: whole pages, a stride at most."""
+        return (owner.computed // self.page_tokens + self._stride) * self.page_tokens
+
+    def _missing(self, owner: PageHolder, tokens: int) -> int:
+        return self._pages(tokens) - owner.dropped - len(owner.pages)
+
+    def _drop(self, owner: PageHolder, count: int) -> None:
+        """Give back the `count` pages behind the head."""
+        if count > 0:
+            out = slice(self._head, self._head + count)
+            self._pool.release(owner.pages[out])
+            del owner.pages[out]
+            owner.dropped += count
+
+    def _restore(self, owner: PageHolder, hit: _Hit) -> list[int]:
+        """The table of `hit` with a page for each _HOST, which is named at once: it is filled before it is read."""
+        names = owner.digests[: self._head] + owner.digests[self._head + hit.dropped :]
+        digests = [digest for digest, page in zip(names, hit.pages, strict=False) if page == _HOST]
+        brought = iter(self.offload.bring(digests, self._taken))
+        return [next(brought) if page == _HOST else page for page in hit.pages]
+
+    def _taken(self, digest: bytes) -> int:
+        (page,) = self._pool.take(1)
+        return self._pool.publish(page, digest)
+
+    def _split(self, owner: PageHolder, place: int) -> None:
+        """Give `owner` its own copy of a page that it is about to write."""
+        (page,) = self._pool.take(1)
+        self.offload.copies.append(Copy(CopyKind.DEVICE, owner.pages[place], page))
+        self._pool.release([owner.pages[place]])
+        owner.pages[place] = page
+
+    def _there(self, digest: bytes) -> bool:
+        return self._page(digest) is not None or self.offload.far(digest)

@@ -1,0 +1,191 @@
+"""What lies behind the device: the host store, the files behind that, the cost rule, and the list of copies to make.
+
+A page that loses its place on the device goes to host memory if bringing it back is cheaper than computing it again, by
+the time a copy takes and the step-time model; one that loses its slot there goes to disk by the same rule. Copies stand
+in the order of the decisions, so a page or a slot may be reused within a step.
+
+What the backend must do to the bytes of pages before it computes a step.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from paceline_workers.engine.kv_cache import prefix_keys
+from paceline_workers.engine.kv_cache.tiers import DiskIndex, HostStore
+
+
+class CopyKind(StrEnum):
+    """From where to where."""
+
+    DEVICE = "device"
+    OUT = "out"
+    IN = "in"
+    SAVE = "save"
+    LOAD = "load"
+    ERASE = "erase"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One page moved whole: page to page (DEVICE), page to host slot (OUT), host slot to page (IN).
+
+    With files: host slot to file (SAVE), what was read of a file to host slot (LOAD), a file removed (ERASE, of
+    `source`); a file is named by its digest as a number. Order matters: a page or slot may be read by one copy and
+    overwritten by a later one of the same step.
+    """
+
+    kind: CopyKind
+    source: int
+    target: int
+
+
+class Offload:
+    """Both tiers; `touch` is told of every digest that may have come or gone.
+
+    `copy_seconds` brings one page of `page_tokens` back from host memory. `prefill_seconds` (of one token, by the
+    step-time model) and `read_seconds` (of one page, from disk) are the caller's to keep up to date.
+    """
+
+    def __init__(
+        self,
+        page_tokens: int,
+        host: HostStore | None,
+        disk: DiskIndex | None,
+        copy_seconds: float,
+        touch: Callable[[bytes], None],
+    ) -> None:
+        self.prefill_seconds = math.inf
+        self.read_seconds = 0.0
+        self.restored_tokens = 0
+        self.pages_out = 0
+        self.pages_in = 0
+        self.disk_out = 0
+        self.disk_in = 0
+        self.copies: list[Copy] = []
+        self._page_tokens = page_tokens
+        self._host = host
+        self._disk = None if host is None else disk
+        self._copy_seconds = copy_seconds
+        self._touch = touch
+        if host is not None:
+            host.leaving = self._leaving
+
+    @property
+    def slots(self) -> int:
+        """Pages that host memory may hold."""
+        return 0 if self._host is None else self._host.total
+
+    @property
+    def host_used(self) -> int:
+        """Slots of the host store that hold a page."""
+        return 0 if self._host is None else len(self._host)
+
+    @property
+    def disk_used(self) -> int:
+        """Pages that have a file."""
+        return 0 if self._disk is None else len(self._disk)
+
+    @property
+    def restores(self) -> bool:
+        """Bringing a page back is cheaper than computing it again."""
+        return self._host is not None and self._copy_seconds < self._page_tokens * self.prefill_seconds
+
+    def back_seconds(self, pages: int) -> float:
+        """What it takes to bring so many pages back from host memory."""
+        return pages * self._copy_seconds
+
+    @property
+    def reads(self) -> bool:
+        """Reading a page from disk and bringing it back is."""
+        seconds = self.read_seconds + self._copy_seconds
+        return self._disk is not None and seconds < self._page_tokens * self.prefill_seconds
+
+    def near(self, digest: bytes) -> bool:
+        """It is in host memory, and worth bringing back."""
+        return self._host is not None and digest in self._host and self.restores
+
+    def far(self, digest: bytes) -> bool:
+        """It has a file."""
+        return self._disk is not None and digest in self._disk
+
+    # --- between device and host memory
+
+    def evicting(self, page: int, digest: bytes) -> None:
+        """A page of the device is about to be overwritten."""
+        self._touch(digest)
+        if self._host is not None and self.restores and (slot := self._host.put(digest)) is not None:
+            self.copies.append(Copy(CopyKind.OUT, page, slot))
+            self.pages_out += 1
+
+    def bring(self, digests: Sequence[bytes], take: Callable[[bytes], int]) -> list[int]:
+        """A page of the device for each of these; `take` gives one that is named at once: it is filled before read."""
+        assert self._host is not None
+        pages = []
+        for digest, slot in zip(digests, self._host.pin(digests), strict=True):
+            pages.append(take(digest))
+            self.copies.append(Copy(CopyKind.IN, slot, pages[-1]))
+        self._host.unpin()
+        self.pages_in += len(digests)
+        self.restored_tokens += len(digests) * self._page_tokens
+        return pages
+
+    # --- between host memory and disk
+
+    def arrived(self, digest: bytes, *, good: bool) -> bool:
+        """A file was read: take its content into the host store. False if it is no good, or not wanted there."""
+        if self._host is None or self._disk is None:
+            return False
+        if not good:
+            self._disk.forget(digest)
+            self._touch(digest)
+            return False
+        self._disk.use(digest)
+        slot = self._host.put(digest)
+        if slot is not None:
+            self.copies.append(Copy(CopyKind.LOAD, number_of(digest), slot))
+            self.disk_in += 1
+        return slot is not None
+
+    def _leaving(self, digest: bytes, slot: int) -> None:
+        self._touch(digest)
+        if self._disk is None or not self.reads:
+            return
+        new, erased = self._disk.put(digest)
+        if new:
+            self.copies.append(Copy(CopyKind.SAVE, slot, number_of(digest)))
+            self.disk_out += 1
+        if erased is not None:
+            self._touch(erased)
+            self.copies.append(Copy(CopyKind.ERASE, number_of(erased), 0))
+
+    # --- when things fail
+
+    def distrust(self, copy: Copy) -> None:
+        """This one may not have been made: forget what it would have brought, and erase what it should have."""
+        forgotten = None
+        if copy.kind in (CopyKind.OUT, CopyKind.LOAD) and self._host is not None:
+            forgotten = self._host.forget(copy.target)
+        elif copy.kind is CopyKind.SAVE and self._disk is not None:
+            forgotten = digest_of(copy.target)
+            self._disk.forget(forgotten)
+        elif copy.kind is CopyKind.ERASE:
+            self.copies.append(copy)
+        if forgotten is not None:
+            self._touch(forgotten)
+
+    def check(self) -> None:
+        """Raise RuntimeError if the books disagree with themselves. For tests: O(total)."""
+        if self._host is not None:
+            self._host.check()
+
+
+def number_of(digest: bytes) -> int:
+    """How a copy names a digest."""
+    return int.from_bytes(digest, "big")
+
+
+def digest_of(number: int) -> bytes:
+    """The digest that a copy names."""
+    return number.to_bytes(prefix_keys.SIZE, "big")

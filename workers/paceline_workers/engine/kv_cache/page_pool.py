@@ -1,0 +1,207 @@
+"""The KV pool's bookkeeping: who holds which page, which pages hold a reusable prefix, which are free to take.
+
+A page is held (references > 0), cached (unreferenced, content named by a digest) or free (unreferenced, unnamed). The
+last two stand in one intrusive doubly linked list in the order they will be taken: free ones first and last in, first
+out (their memory is warm), then cached ones, least recently used first. Every operation on a page is O(1).
+
+Invariant: free + cached + held = total, and only a page with one reference and no digest is ever written (`writable`).
+
+Requests as KV memory sees them: a protocol, so that this package imports no scheduler.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+Evicting = Callable[[int, bytes], None]
+"""Told of a page and its digest just before the page is given to somebody who will overwrite it."""
+
+
+class PagePool:
+    """Pages 0 to total - 1. `now`, in seconds of the caller's clock, dates how long an evicted page was idle."""
+
+    def __init__(self, total: int, evicting: Evicting | None = None) -> None:
+        if total < 1:
+            raise ValueError("a page pool needs at least one page")
+        self.total = total
+        self.cached = 0
+        self.evicted = 0
+        self.idle_seconds = 0.0
+        self.now = 0.0
+        self._evicting = evicting
+        self._held = 0
+        self._references = [0] * total
+        self._digest: list[bytes | None] = [None] * total
+        self._idle_since = [0.0] * total
+        self._page: dict[bytes, int] = {}
+        self._next: list[int] = [*range(1, total + 1), 0]
+        self._previous: list[int] = [total, *range(total)]
+
+    @property
+    def available(self) -> int:
+        """Pages that can be taken now, cached ones included."""
+        return self.total - self._held
+
+    @property
+    def free(self) -> int:
+        """Pages that can be taken without losing a prefix."""
+        return self.available - self.cached
+
+    @property
+    def held(self) -> int:
+        """Pages that somebody refers to."""
+        return self._held
+
+    def take(self, count: int) -> list[int]:
+        """`count` pages to write, each with one reference; evicts the least recently used prefixes if it must."""
+        if count > self.available:
+            raise ValueError(f"{count} pages wanted, {self.available} available")
+        return [self._take() for _ in range(count)]
+
+    def hold(self, page: int) -> None:
+        """One more reference to a page found by `find` or held already."""
+        if self._references[page] == 0:
+            self._unlink(page)
+            self._held += 1
+            self.cached -= self._digest[page] is not None
+        self._references[page] += 1
+
+    def release(self, pages: Sequence[int]) -> None:
+        """Drop one reference to each page of a block table, tail first: prefixes outlive what grew on them."""
+        for page in reversed(pages):
+            self._drop(page)
+
+    def find(self, digests: Iterable[bytes]) -> list[int]:
+        """The pages of the longest known prefix; no reference is taken."""
+        found = []
+        for digest in digests:
+            page = self._page.get(digest)
+            if page is None:
+                break
+            found.append(page)
+        return found
+
+    def lookup(self, digest: bytes) -> int | None:
+        """The page that holds this content; no reference is taken."""
+        return self._page.get(digest)
+
+    def writable(self, page: int) -> bool:
+        """One reference and no digest: nobody else can read it."""
+        return self._references[page] == 1 and self._digest[page] is None
+
+    def forget(self, page: int) -> bytes | None:
+        """The content is not what its digest says; an idle page becomes a free one. Returns that digest."""
+        digest = self._digest[page]
+        if digest is None:
+            return None
+        del self._page[digest]
+        self._digest[page] = None
+        if self._references[page] == 0:
+            self.cached -= 1
+            self._unlink(page)
+            self._link(page, after=self.total)
+        return digest
+
+    def shared(self, page: int) -> bool:
+        """Somebody refers to it already: sharing it takes nothing from what is available."""
+        return self._references[page] > 0
+
+    def publish(self, page: int, digest: bytes) -> int:
+        """Name a page that is now full; returns the page to use from here on.
+
+        If another page holds the same content already, that one is shared and this one given back.
+        """
+        known = self._page.setdefault(digest, page)
+        if known == page:
+            self._digest[page] = digest
+            return page
+        self.hold(known)
+        self._drop(page)
+        return known
+
+    def check(self, tables: Iterable[Sequence[int]]) -> None:
+        """Raise RuntimeError if the books do not agree with the block tables in use. For tests: O(total)."""
+        counts = [0] * self.total
+        for table in tables:
+            for page in table:
+                counts[page] += 1
+        listed = list(self._walk())
+        idle = {page for page in range(self.total) if counts[page] == 0}
+        named = {page: digest for page, digest in enumerate(self._digest) if digest is not None}
+        faults = {
+            "a reference count is wrong": counts != self._references,
+            "the list of available pages is wrong": set(listed) != idle or len(listed) != len(idle),
+            "free + cached + held is not total": self.free + self.cached + self.held != self.total,
+            "the count of held pages is wrong": self.held != self.total - len(idle),
+            "the count of cached pages is wrong": self.cached != len(idle & named.keys()),
+            "a digest names the wrong page": self._page != {digest: page for page, digest in named.items()},
+        }
+        for fault, found in faults.items():
+            if found:
+                raise RuntimeError(fault)
+
+    def _take(self) -> int:
+        page = self._next[self.total]
+        self._unlink(page)
+        digest = self._digest[page]
+        if digest is not None:
+            self._evict(page, digest)
+        self._references[page] = 1
+        self._held += 1
+        return page
+
+    def _evict(self, page: int, digest: bytes) -> None:
+        if self._evicting:
+            self._evicting(page, digest)
+        del self._page[digest]
+        self._digest[page] = None
+        self.cached -= 1
+        self.evicted += 1
+        self.idle_seconds += self.now - self._idle_since[page]
+
+    def _drop(self, page: int) -> None:
+        if self._references[page] < 1:
+            raise ValueError(f"page {page} is released but not held")
+        self._references[page] -= 1
+        if self._references[page] == 0:
+            self._held -= 1
+            self._idle_since[page] = self.now
+            named = self._digest[page] is not None
+            self.cached += named
+            self._link(page, after=self._previous[self.total] if named else self.total)
+
+    def _link(self, page: int, after: int) -> None:
+        following = self._next[after]
+        self._next[after], self._previous[page] = page, after
+        self._next[page], self._previous[following] = following, page
+
+    def _unlink(self, page: int) -> None:
+        before, following = self._previous[page], self._next[page]
+        self._next[before], self._previous[following] = following, before
+
+    def _walk(self) -> Iterable[int]:
+        page = self._next[self.total]
+        while page != self.total:
+            yield page
+            page = self._next[page]
+
+
+class PageHolder(Protocol):
+    """What holds pages: tokens, how many of them are computed, and the block table, which lacks `dropped` pages.
+
+    `forked`: somebody may refer to the page that it writes next. `room`: up to so many tokens it need not `grow`.
+    """
+
+    tokens: list[int]
+    salt: str
+    unsalted: int
+    computed: int
+    pages: list[int]
+    dropped: int
+    forked: bool
+    room: int
+    digests: list[bytes]
+
+    @property
+    def scores(self) -> bool:
+        """All of its tokens are computed: no cached prefix is used, and the pages it fills are published as ever."""
+        ...

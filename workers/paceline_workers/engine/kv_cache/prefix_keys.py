@@ -1,0 +1,106 @@
+"""A gateway's keys for beginnings of prompts, and whether the pages behind them are still there. Pure.
+
+A key stands for the last full page of what it covers: a page's digest names all before it as well, and the end of a
+prefix is evicted before its beginning. Whatever may have changed a page's state touches its digest; only keys of
+touched digests are looked at, when the changes are asked for. At most `limit` keys are known, the longest unused one
+goes first. Known hole: with a window, or with a beginning that lies in a slower tier, "there" may still mean to wait.
+
+Names for the content of a page: a chained blake2b-128 digest over the page's tokens and all that came before.
+
+Equal digest means equal tokens from position 0 under the same salt (tenant, adapter), so two requests may share the
+page. 128 bits leave collisions, malicious ones too, out of reach; a shorter or unkeyed sum would leak across tenants.
+"""
+
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from itertools import takewhile
+
+KEYS = 4096
+CHANGES = 1024
+
+
+class PrefixKeyIndex:
+    """`known` says whether the content of a digest is there."""
+
+    def __init__(self, known: Callable[[bytes], bool], limit: int = KEYS) -> None:
+        self._known = known
+        self._limit = limit
+        self._digest: OrderedDict[str, bytes] = OrderedDict()
+        self._keys: dict[bytes, set[str]] = {}
+        self._told: set[str] = set()
+        self._touched: dict[str, None] = {}
+
+    def note(self, key: str, digest: bytes) -> None:
+        """`key` ends with this page; it is in use."""
+        if self._digest.get(key) != digest:
+            self._forget(key)
+            self._keys.setdefault(digest, set()).add(key)
+            self._touched[key] = None
+        self._digest[key] = digest
+        self._digest.move_to_end(key)
+        if len(self._digest) > self._limit:
+            self._forget(next(iter(self._digest)))
+
+    def touch(self, digest: bytes) -> None:
+        """A page with this content may have come or gone."""
+        for key in self._keys.get(digest, ()):
+            self._touched[key] = None
+
+    def changes(self) -> tuple[list[str], list[str]]:
+        """Keys that have come to be there, and those that are no more, since the last call; the rest comes next."""
+        added, evicted = [], []
+        for key in list(self._touched)[:CHANGES]:
+            del self._touched[key]
+            digest = self._digest.get(key)
+            there = digest is not None and self._known(digest)
+            if there and key not in self._told:
+                added.append(key)
+            elif not there and key in self._told:
+                evicted.append(key)
+        self._told.update(added)
+        self._told.difference_update(evicted)
+        return added, evicted
+
+    def _forget(self, key: str) -> None:
+        digest = self._digest.pop(key, None)
+        if digest is None:
+            return
+        self._touched[key] = None
+        self._keys[digest].discard(key)
+        if not self._keys[digest]:
+            del self._keys[digest]
+
+
+SIZE = 16
+"""Bytes of a digest."""
+
+
+def root(salt: str) -> bytes:
+    """The parent of a first page."""
+    return blake2b(salt.encode(), digest_size=SIZE, person=b"paceline-prefix").digest()
+
+
+def chain(parent: bytes, tokens: Sequence[int]) -> bytes:
+    """The digest of one full page behind `parent`."""
+    return blake2b(parent + struct.pack(f"<{len(tokens)}i", *tokens), digest_size=SIZE).digest()
+
+
+def extend(digests: list[bytes], salt: str, tokens: Sequence[int], page_tokens: int, unsalted: int = 0) -> None:
+    """Append the digests of all full pages of `tokens` that are still missing; each page is hashed once.
+
+    The salt parts all pages but those that lie in the first `unsalted` tokens.
+    """
+    shared = unsalted // page_tokens
+    for start in range(len(digests) * page_tokens, len(tokens) - page_tokens + 1, page_tokens):
+        parent = digests[-1] if digests else root("" if shared else salt)
+        if shared and salt and len(digests) == shared:
+            parent += root(salt)
+        digests.append(chain(parent, tokens[start : start + page_tokens]))
+
+
+def common(texts: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """What all begin with."""
+    alike = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*texts, strict=False))
+    return tuple(tokens[0] for tokens in alike)

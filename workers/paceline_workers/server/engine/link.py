@@ -1,0 +1,170 @@
+"""One engine process and the socket to it: spawn, frames both ways, end.
+
+The child inherits one end of a socketpair and ends itself when that end reads EOF, so it cannot outlive this process.
+Anything malformed from the child closes the link, and a closed link is a dead engine: there is no repair in place.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Protocol, cast
+
+import msgspec
+
+from paceline_core.errors import PacelineError
+from paceline_core.telemetry import get_logger
+from paceline_workers.messages import FrameReader, FromEngine, Shutdown, ToEngine, frame, from_engine
+
+_log = get_logger(__name__)
+END_GRACE_S = 2.0
+_USER_TIME = 11
+"""The place of `utime` behind the command's name in /proc/<pid>/stat, as proc(5) counts; `stime` follows."""
+Receive = Callable[[FromEngine], None]
+
+
+class EngineLink(asyncio.Protocol):
+    """Frames over one connected socket. `lost` resolves when the peer is gone, for whatever reason."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Asyncio's call: the socket is ready."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Asyncio's call: decode and hand on every whole frame."""
+        try:
+            for body in self._reader.feed(data):
+                self._receive(from_engine.decode(body))
+        except (ValueError, msgspec.DecodeError) as error:
+            _log.error("the engine sent a malformed frame", extra={"reason": str(error)})
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the name is asyncio's
+        """Asyncio's call: EOF, reset or abort."""
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def send(self, message: ToEngine) -> None:
+        """Queue one frame; silently dropped on a dead link, whose requests are being answered already."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frame(message))
+
+    def close(self) -> None:
+        """Write what is queued, then let the peer read EOF."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class EngineHandle(Protocol):
+    """A running engine, as its supervisor sees it."""
+
+    @property
+    def pid(self) -> int:
+        """The process id, for logs."""
+        ...
+
+    def cpu_seconds(self) -> float | None:
+        """CPU time that it has used; None where that cannot be told."""
+        ...
+
+    def send(self, message: ToEngine) -> None:
+        """Queue one message to it."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once; `ended` follows."""
+        ...
+
+    async def ended(self) -> int:
+        """Wait until it is gone; its exit status (negative: the signal)."""
+        ...
+
+    async def stop(self) -> None:
+        """Ask it to end, wait a moment, then kill it."""
+        ...
+
+
+Launch = Callable[[Receive], Awaitable[EngineHandle]]
+
+
+class EngineProcess:
+    """A spawned engine behind an EngineLink."""
+
+    def __init__(self, process: asyncio.subprocess.Process, link: EngineLink) -> None:
+        self._process = process
+        self._link = link
+
+    @classmethod
+    async def spawn(cls, argv: Sequence[str], receive: Receive) -> "EngineProcess":
+        """Run `argv --fd N`, where N is its end of a fresh socketpair. Raises PacelineError when that is impossible."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                process = await _execute([*argv, "--fd", str(theirs.fileno())], theirs.fileno())
+            except BaseException:
+                ours.close()
+                raise
+        ours.setblocking(False)
+        loop = asyncio.get_running_loop()
+        _, link = await loop.create_unix_connection(lambda: EngineLink(receive), sock=ours)
+        return cls(process, link)
+
+    @property
+    def pid(self) -> int:
+        """The process id, for logs."""
+        return self._process.pid
+
+    def cpu_seconds(self) -> float | None:
+        """User and system time of all its threads, on Linux."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b") ")[2].split()
+            return (int(fields[_USER_TIME]) + int(fields[_USER_TIME + 1])) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def send(self, message: ToEngine) -> None:
+        """Queue one message to it."""
+        self._link.send(message)
+
+    def kill(self) -> None:
+        """SIGKILL; a hung process does not hear anything softer."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._link.abort()
+
+    async def ended(self) -> int:
+        """Wait until the link is lost, then until the process is reaped."""
+        await asyncio.shield(self._link.lost)
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        return await self._process.wait()
+
+    async def stop(self) -> None:
+        """Shutdown frame and EOF, a moment to obey, SIGKILL."""
+        self.send(Shutdown())
+        self._link.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_GRACE_S):
+                await self._process.wait()
+        self.kill()
+        await self._process.wait()
+
+
+async def _execute(argv: Sequence[str], fd: int) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(*argv, stdin=asyncio.subprocess.DEVNULL, pass_fds=(fd,))
+    except OSError as error:
+        raise PacelineError(f"the engine process cannot be started: {error}") from None

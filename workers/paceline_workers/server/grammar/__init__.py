@@ -1,0 +1,1 @@
+"""Grammars checked in a process of their own before the engine compiles them."""

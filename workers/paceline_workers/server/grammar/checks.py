@@ -1,0 +1,125 @@
+"""Checks of grammars beside the loop: bounded in number, fair to tenants, and with a cache of verdicts.
+
+RUNNING checks run at a time, at most one of them for each tenant, and tenants take turns: a tenant whose grammars use
+all the time of a check delays its own requests alone. WAITING checks wait, at most SHARE of them for each tenant; the
+rest are refused. Requests with the same grammar share one check. The last KEPT verdicts are cached, so a grammar that
+is too costly is checked once.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from hashlib import blake2b
+
+from paceline_core.errors import Code, RequestError
+from paceline_core.registry.enums import GrammarCheck
+from paceline_workers.engine.sampling import grammar
+from paceline_workers.server.grammar.process import CPU_S, MEMORY_BYTES, CheckResult
+
+RUNNING = 2
+WAITING = 64
+SHARE = 16
+"""Waiting checks of one tenant."""
+KEPT = 256
+RETRY_AFTER_S = 1.0
+_REASONS = {
+    CheckResult.TIME: f"reading it takes more than {CPU_S:g} s of a CPU; ask for less of it",
+    CheckResult.MEMORY: f"reading it takes more than {MEMORY_BYTES >> 20} MiB; ask for less of it",
+}
+_ENDS = {
+    CheckResult.TIME: GrammarCheck.TIME,
+    CheckResult.MEMORY: GrammarCheck.MEMORY,
+    CheckResult.FAILED: GrammarCheck.FAILED,
+}
+Ask = Callable[[str], Awaitable[tuple[CheckResult, str]]]
+Tell = Callable[[GrammarCheck], None]
+
+
+async def checked_here(text: str, tenant: str) -> str:  # noqa: ARG001 - the form of `GrammarChecks.check`
+    """Check a trusted grammar in this process, without a limit of time."""
+    return grammar.check(text)
+
+
+class GrammarChecks:
+    """`ask` runs one check. `tell` gets the end of each. `waiting`: the number of checks that wait now."""
+
+    def __init__(self, ask: Ask, tell: Tell) -> None:
+        self._ask = ask
+        self._tell = tell
+        self._known: OrderedDict[bytes, str] = OrderedDict()
+        self._open: dict[bytes, asyncio.Future[str]] = {}
+        self._lines: dict[str, deque[tuple[bytes, str]]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.waiting = 0
+
+    async def check(self, text: str, tenant: str) -> str:
+        """Return why a grammar cannot be followed, "" if it can. Raises RequestError `queue_full` or `no_capacity`."""
+        if len(text) > grammar.LONGEST:
+            return grammar.too_long(len(text))
+        key = blake2b(text.encode(), digest_size=16).digest()
+        if key in self._known:
+            self._known.move_to_end(key)
+            return self._known[key]
+        if key not in self._open:
+            self._enter(key, text, tenant)
+        return await asyncio.shield(self._open[key])
+
+    async def close(self) -> None:
+        """Cancel the checks that wait and run, and with them the requests that await a verdict."""
+        for line in self._lines.values():
+            for key, _ in line:
+                self._open.pop(key).cancel()
+        self._lines.clear()
+        self.waiting = 0
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _enter(self, key: bytes, text: str, tenant: str) -> None:
+        line = self._lines.get(tenant, ())
+        if self.waiting >= WAITING or len(line) >= SHARE:
+            self._tell(GrammarCheck.FULL)
+            words = f"{self.waiting} grammars wait to be checked, {len(line)} of them yours; try again shortly."
+            raise RequestError(Code.QUEUE_FULL, words, retry_after=RETRY_AFTER_S)
+        self._open[key] = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(tenant, deque()).append((key, text))
+        self.waiting += 1
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start waiting checks up to the limits, in the order of the tenants."""
+        for tenant in [tenant for tenant in self._lines if tenant not in self._tasks]:
+            if len(self._tasks) >= RUNNING:
+                return
+            line = self._lines.pop(tenant)
+            key, text = line.popleft()
+            if line:
+                self._lines[tenant] = line
+            self.waiting -= 1
+            self._tasks[tenant] = asyncio.create_task(self._run(tenant, key, text))
+
+    async def _run(self, tenant: str, key: bytes, text: str) -> None:
+        future = self._open[key]
+        try:
+            answer, reason = await self._ask(text)
+            self._end(future, key, answer, reason)
+        finally:
+            future.cancel()
+            del self._open[key], self._tasks[tenant]
+            if tenant in self._lines:
+                self._lines[tenant] = self._lines.pop(tenant)  # behind those of the others
+            self._begin()
+
+    def _end(self, future: asyncio.Future[str], key: bytes, answer: CheckResult, reason: str) -> None:
+        reason = _REASONS.get(answer, reason)
+        self._tell(_ENDS.get(answer, GrammarCheck.REFUSED if reason else GrammarCheck.ACCEPTED))
+        if answer is CheckResult.FAILED:
+            words = "The process that checks grammars has ended; try again shortly."
+            future.set_exception(RequestError(Code.NO_CAPACITY, words, retry_after=RETRY_AFTER_S))
+            future.exception()  # it is known here, also if nobody waits any more
+            return
+        self._known[key] = reason
+        if len(self._known) > KEPT:
+            self._known.popitem(last=False)
+        future.set_result(reason)

@@ -1,0 +1,1 @@
+"""The handlers that compute: generation and embeddings."""

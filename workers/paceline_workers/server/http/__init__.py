@@ -1,0 +1,1 @@
+"""Requests and responses over HTTP: exchange, callers, SSE, WebSocket."""

@@ -1,0 +1,264 @@
+"""Read a request's body, bounded in size and time, and with all others in memory.
+
+ASGI's own types, and one answer written through them.
+
+The generating routes and the load stream are plain ASGI: a token costs one `send`, with no response object between.
+
+One request and its way back, whatever carries them: what the routes need of a connection.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import Any, Protocol
+
+from paceline_core.errors import Code, ErrorResponse, RequestError
+from paceline_workers.server.http.caller import Caller
+
+Event = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Event]]
+Send = Callable[[Event], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+WRITE_LIMIT_S = 30.0
+
+
+class Reply:
+    """One HTTP answer; a client that reads nothing for `write_limit_s` ends it. `started`: the status is out."""
+
+    def __init__(self, send: Send, write_limit_s: float = WRITE_LIMIT_S) -> None:
+        self._send = send
+        self._write_limit_s = write_limit_s
+        self.started = False
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        """Status and headers."""
+        self.started = True
+        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": encoded})
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:
+        """One write. Raises RequestError `client_closed` when the client does not take it in time."""
+        try:
+            async with asyncio.timeout(self._write_limit_s):
+                await self._send({"type": "http.response.body", "body": data, "more_body": more})
+        except TimeoutError:
+            raise RequestError(
+                Code.CLIENT_CLOSED, f"The client read nothing for {self._write_limit_s:.0f} s."
+            ) from None
+
+    async def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """A complete answer."""
+        await self.start(status, {**headers, "content-length": str(len(body))})
+        await self.write(body, more=False)
+
+    async def error(self, answer: ErrorResponse, headers: Mapping[str, str]) -> None:
+        """A complete answer from the error table, with more headers."""
+        await self.whole(answer.status, {**answer.headers, **headers}, answer.body)
+
+
+READ_LIMIT_S = 30.0
+RETRY_AFTER_S = 1.0
+BODIES = 16
+"""Bodies of the largest size that a worker holds at once."""
+LIMIT = BODIES * (8 << 20)
+
+
+class BodyMemory:
+    """Bytes of bodies and messages that are held at once on this worker, at most `limit`; `held` are now."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.limit = limit
+        self.held = 0
+
+    def hold(self, size: int) -> None:
+        """Count so many more. Raises RequestError `queue_full`, and counts none."""
+        if self.held + size > self.limit:
+            words = f"This worker holds {self.limit} bytes of requests at a time; try again shortly."
+            raise RequestError(Code.QUEUE_FULL, words, retry_after=RETRY_AFTER_S)
+        self.held += size
+
+    def release(self, size: int) -> None:
+        """Count so many bytes less."""
+        self.held -= size
+
+
+class Holding:
+    """The share of one request or connection; a body has at most `most` bytes."""
+
+    def __init__(self, memory: BodyMemory, most: int) -> None:
+        self._memory = memory
+        self.most = most
+        self.size = 0
+
+    def add(self, size: int) -> None:
+        """Count so many bytes more. Raises RequestError `queue_full`."""
+        self._memory.hold(size)
+        self.size += size
+
+    def become(self, size: int) -> None:
+        """Count exactly so many bytes. Raises RequestError `queue_full`."""
+        if size > self.size:
+            self.add(size - self.size)
+        else:
+            self.release(self.size - size)
+
+    def release(self, size: int | None = None) -> None:
+        """Count so many bytes less, by default all."""
+        size = self.size if size is None else min(size, self.size)
+        self._memory.release(size)
+        self.size -= size
+
+
+async def read_body(
+    headers: Iterable[tuple[bytes, bytes]], receive: Receive, holding: Holding, seconds: float = READ_LIMIT_S
+) -> bytes:
+    """The whole body. Raises RequestError: `request_too_large` as soon as that is known, `request_timeout`,
+    `queue_full` where all together would be too much, or `client_closed`."""
+    declared = dict(headers).get(b"content-length", b"")
+    if declared.isdigit() and int(declared[:20]) > holding.most:
+        raise _too_large(holding.most)
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read(receive, holding)
+    except TimeoutError:
+        raise RequestError(Code.REQUEST_TIMEOUT, f"The body did not arrive within {seconds:.0f} s.") from None
+
+
+async def _read(receive: Receive, holding: Holding) -> bytes:
+    """In one bytearray: a list of parts would weigh 30 times a body that comes in parts of two bytes."""
+    body = bytearray()
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise RequestError(Code.CLIENT_CLOSED, "The client left before its request was complete.")
+        part = event.get("body", b"")
+        if len(body) + len(part) > holding.most:
+            raise _too_large(holding.most)
+        holding.add(len(part))
+        body += part
+        if not event.get("more_body", False):
+            return bytes(body)
+
+
+def declares_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Return whether a request's head announces a body."""
+    values = dict(headers)
+    return b"transfer-encoding" in values or bool(values.get(b"content-length", b"0").strip(b"0"))
+
+
+async def discard(receive: Receive, seconds: float) -> None:
+    """Read what a client still sends and forget it, until its body or `seconds` are over."""
+    try:
+        async with asyncio.timeout(seconds):
+            while (event := await receive())["type"] == "http.request" and event.get("more_body", False):
+                pass
+    except TimeoutError:
+        return
+
+
+def _too_large(limit: int) -> RequestError:
+    return RequestError(Code.REQUEST_TOO_LARGE, f"The body is over the limit of {limit} bytes.")
+
+
+LINGER_S = 2.0
+
+
+class ResponseStream(Protocol):
+    """Where an answer goes. Each write is bounded in time: RequestError `client_closed` when nobody takes it."""
+
+    started: bool
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        """An answer of several writes begins."""
+        ...
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:
+        """One write of server-sent events."""
+        ...
+
+    async def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """A complete answer."""
+        ...
+
+
+class RequestExchange(Protocol):
+    """One request: who asks, what, and the way back."""
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks."""
+        ...
+
+    @property
+    def reply(self) -> ResponseStream:
+        """The way back."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """The route."""
+        ...
+
+    @property
+    def movable(self) -> bool:
+        """Who asks can have the rest of a stream from another worker."""
+        ...
+
+    async def body(self) -> bytes:
+        """What is asked. Raises RequestError when it is too large, too slow or cut off."""
+        ...
+
+    def release(self) -> None:
+        """The body is not needed any more."""
+        ...
+
+    async def gone(self) -> None:
+        """Return once the client has left; to be called after `body`."""
+        ...
+
+    async def refuse(self, refusal: ErrorResponse, headers: Mapping[str, str], *, unread: bool = False) -> None:
+        """A complete answer from the error table; `unread`: the body has not been read."""
+        ...
+
+
+class HttpExchange:
+    """An ASGI request, whose caller stands in `scope["caller"]`."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, holding: Holding, write_limit_s: float) -> None:
+        self._headers = scope["headers"]
+        self.path: str = scope["path"]
+        self._receive = receive
+        self._holding = holding
+        self.caller: Caller = scope["caller"]
+        self.reply = Reply(send, write_limit_s)
+        self.movable = self.caller.trusted
+
+    async def body(self) -> bytes:
+        """The request's body."""
+        return await read_body(self._headers, self._receive, self._holding)
+
+    def release(self) -> None:
+        """The body counts no more."""
+        self._holding.release()
+
+    async def gone(self) -> None:
+        """Return when the connection closes."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def refuse(self, refusal: ErrorResponse, headers: Mapping[str, str], *, unread: bool = False) -> None:
+        """Status and error object. An unread body passes for a while: a close at once would take the answer with it."""
+        if not unread:
+            await self.reply.error(refusal, headers)
+            return
+        await refuse_unread(self.reply, self._receive, refusal, headers)
+
+
+async def refuse_unread(reply: Reply, receive: Receive, refusal: ErrorResponse, headers: Mapping[str, str]) -> None:
+    """Refuse what has a body that is not read, and end the connection."""
+    length = {"content-length": str(len(refusal.body)), "connection": "close"}
+    await reply.start(refusal.status, {**refusal.headers, **headers, **length})
+    await reply.write(refusal.body)
+    await discard(receive, LINGER_S)
+    await reply.write(b"", more=False)

@@ -1,0 +1,203 @@
+"""The generating routes over WebSocket: a message in is a request's body, a message out is one event's payload.
+
+What would be a stream of server-sent events is the same JSON texts and `[DONE]`, each a message; a whole answer and a
+refusal are one message. Requests of a connection are answered one after the other, so a slow reader holds up itself
+alone; each write has the same limit as over HTTP. Closing the connection ends the request, like leaving does there.
+
+Bounds: a message has at most `body_limit` bytes (uvicorn), and counts as a body does (1013 where all together are too
+many); frames are counted (`socket_frames`); WAITING of them wait, and a connection is idle for IDLE_S.
+Who sends more gets the answers to what runs and waits; what came beyond is dropped, and the connection closes.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+
+from paceline_core.errors import Code, ErrorResponse, RequestError, error_response
+from paceline_core.process import cancel
+from paceline_workers.server.http import sse
+from paceline_workers.server.http.caller import Caller
+from paceline_workers.server.http.exchange import Holding, Receive, Scope, Send
+from paceline_workers.server.request_handler import Serve, ServerDeps, handle_request
+
+WAITING = 1
+IDLE_S = 75.0
+LINGER_S = 2.0
+NORMAL, POLICY, RESTART, BUSY = 1000, 1008, 1012, 1013
+
+
+class SocketRoute:
+    """One generating route as an ASGI application for WebSocket; the caller stands in `scope["caller"]`."""
+
+    def __init__(self, parts: ServerDeps, serve: Serve, idle_s: float = IDLE_S) -> None:
+        self._parts = parts
+        self._serve = serve
+        self._idle_s = idle_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer message after message until the connection ends."""
+        await receive()
+        await send({"type": "websocket.accept"})
+        inbox = _Inbox(receive, Holding(self._parts.bodies, self._parts.body_limit))
+        reader = asyncio.create_task(inbox.fill())
+        try:
+            code, reason = await self._converse(scope["caller"], inbox, send)
+        finally:
+            await cancel(reader)
+            inbox.close()
+        if not inbox.left:
+            with contextlib.suppress(OSError):
+                await send({"type": "websocket.close", "code": code, "reason": reason})
+
+    async def _converse(self, caller: Caller, inbox: "_Inbox", send: Send) -> tuple[int, str]:
+        """The code and the reason to close with."""
+        while (message := await inbox.next(self._idle_s)) is not None:
+            exchange = _SocketExchange(caller, message, inbox, _SocketReply(send, self._parts.write_limit_s))
+            await handle_request(self._parts, exchange, self._serve)
+            if self._parts.gate.draining:
+                return RESTART, "the worker is shutting down"
+            if exchange.reply.stuck:
+                return POLICY, f"nothing was read for {self._parts.write_limit_s:.0f} s"
+        if inbox.full:
+            return BUSY, inbox.full
+        if inbox.overrun:
+            return POLICY, f"more than {WAITING} message waited; send the next when an answer has ended"
+        return NORMAL, f"idle for {self._idle_s:.0f} s"
+
+
+async def refuse(error: RequestError, receive: Receive, send: Send) -> None:
+    """Answer a handshake with an error object, and wait for a moment until the connection has ended."""
+    said = error_response(error)
+    headers = [(name.encode(), value.encode()) for name, value in said.headers.items()]
+    await send({"type": "websocket.http.response.start", "status": said.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": said.body})
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            for _ in range(2):  # uvicorn tells that it closes, then that it has closed; before that it complains
+                while (await receive())["type"] != "websocket.disconnect":
+                    pass
+
+
+class _Inbox:
+    """Messages of one connection, read as they come so that its end is seen at once."""
+
+    def __init__(self, receive: Receive, holding: Holding) -> None:
+        self._receive = receive
+        self._holding = holding
+        self._answered = 0
+        self.full = ""
+        self._messages: deque[bytes] = deque()
+        self._answering = False
+        self._wake = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.left = self.overrun = False
+
+    async def fill(self) -> None:
+        """Read until the client leaves; once it has sent more than may wait, nothing is taken any more."""
+        while not self.left:
+            event = await self._receive()
+            if event["type"] == "websocket.disconnect":
+                self.left = True
+                self.ended.set()
+            elif self.overrun or len(self._messages) >= WAITING + (not self._answering):
+                self.overrun = True
+            else:
+                self._take(event.get("bytes") or (event.get("text") or "").encode())
+            self._wake.set()
+
+    def release(self) -> None:
+        """The message that is answered counts no more."""
+        self._holding.release(self._answered)
+        self._answered = 0
+
+    def close(self) -> None:
+        """None counts any more."""
+        self._holding.release()
+
+    def _take(self, message: bytes) -> None:
+        try:
+            self._holding.add(len(message))
+        except RequestError as error:
+            self.overrun, self.full = True, error.message
+        else:
+            self._messages.append(message)
+
+    async def next(self, seconds: float) -> bytes | None:
+        """The next message; None once the client has left, after `seconds` without one, or if it sent too many."""
+        self._answering = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not (self._messages or self.left or self.overrun):
+                    self._wake.clear()
+                    await self._wake.wait()
+        if self.left or not self._messages:
+            return None
+        self._answering = True
+        message = self._messages.popleft()
+        self._answered = len(message)
+        return message
+
+
+class _SocketReply:
+    """Events as messages. `stuck`: the client took nothing for the write limit."""
+
+    def __init__(self, send: Send, write_limit_s: float) -> None:
+        self._send = send
+        self._write_limit_s = write_limit_s
+        self.started = self.stuck = False
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:  # noqa: ARG002 - messages have neither
+        """Events follow."""
+        self.started = True
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:  # noqa: ARG002 - `[DONE]` says it
+        """A message for each event."""
+        for payload in sse.payloads(data):
+            await self._message(payload)
+
+    async def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:  # noqa: ARG002 - as above
+        """One message."""
+        self.started = True
+        await self._message(body)
+
+    async def _message(self, payload: bytes) -> None:
+        try:
+            async with asyncio.timeout(self._write_limit_s):
+                await self._send({"type": "websocket.send", "text": payload.decode()})
+        except TimeoutError:
+            self.stuck = True
+            words = f"The client read nothing for {self._write_limit_s:.0f} s."
+            raise RequestError(Code.CLIENT_CLOSED, words) from None
+        except OSError:
+            raise RequestError(Code.CLIENT_CLOSED, "The client left.") from None
+
+
+class _SocketExchange:
+    """One message and its answer. What a header says of one prompt is nothing that a connection can keep."""
+
+    movable = False
+    path = ""
+
+    def __init__(self, caller: Caller, message: bytes, inbox: _Inbox, reply: _SocketReply) -> None:
+        self._message = message
+        self._inbox = inbox
+        self.caller = replace(caller, resume=0, seed=None, prefix=None)
+        self.reply = reply
+
+    async def body(self) -> bytes:
+        """The message."""
+        return self._message
+
+    def release(self) -> None:
+        """The message counts no more."""
+        self._inbox.release()
+
+    async def gone(self) -> None:
+        """Return when the connection has ended."""
+        await self._inbox.ended.wait()
+
+    async def refuse(self, refusal: ErrorResponse, headers: Mapping[str, str], *, unread: bool = False) -> None:  # noqa: ARG002 - a message has neither
+        """The error object as one message."""
+        await self.reply.whole(refusal.status, headers, refusal.body)

@@ -1,0 +1,278 @@
+"""`GET /internal/load`: how this worker is, as a stream of JSON lines for each gateway.
+
+A line on every change but at most 4 a second, at once when the state changes, and one at least every 5 s so that a
+reader can tell a quiet worker from a dead one. Only a bearer of a valid internal token gets it; subscribers are capped.
+
+Which prefix keys this worker has, and what of that each reader of the load stream has been told.
+
+It has what its engine has cached, and the beginnings of the prompts under way: they are being computed, or are held
+until their request ends. So a gateway that hears of them sends the same beginning here, to wait for it, and not to
+another worker to compute it again. A reader starts with none and gets differences, at most LINE keys of each kind a
+line, until it knows all.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from http import HTTPStatus
+from itertools import islice
+
+from paceline_core.errors import Code, RequestError
+from paceline_core.process import cancel
+from paceline_core.wire import KVLoad, LoadReport, PrefixDelta, StepTime, WorkerState, encode
+from paceline_workers.config import WorkerConfig
+from paceline_workers.messages import Heartbeat, Started
+from paceline_workers.server.engine.client import EngineState
+from paceline_workers.server.http.exchange import Receive, Reply, Scope, Send
+from paceline_workers.server.telemetry.metrics import step_time
+
+LINE = 512
+
+
+class PrefixLog:
+    """`keys` it has now; the engine bounds those that are cached, the open requests those under way."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, None] = {}
+        self.version = 0
+        self._cached: set[str] = set()
+        self._coming: Counter[str] = Counter()
+
+    def clear(self) -> None:
+        """The engine is another one."""
+        self.cached((), tuple(self._cached))
+
+    def cached(self, added: Collection[str], evicted: Collection[str]) -> bool:
+        """What has come to be cached and what is gone; whether that is anything."""
+        self._cached.difference_update(evicted)
+        self._cached.update(added)
+        self.keys.update(dict.fromkeys(added))
+        self._drop(evicted)
+        return self._changed(bool(added or evicted))
+
+    def prompt(self, keys: Collection[str], step: int) -> bool:
+        """A prompt with these keys begins (1) or has ended (-1); whether it has any."""
+        for key in keys:
+            self._coming[key] += step
+        self.keys.update(dict.fromkeys(keys))
+        self._drop(keys)
+        return self._changed(bool(keys))
+
+    def _drop(self, keys: Iterable[str]) -> None:
+        """Forget those that nothing speaks for."""
+        for key in keys:
+            if self._coming[key] <= 0:
+                del self._coming[key]
+                if key not in self._cached:
+                    self.keys.pop(key, None)
+
+    def _changed(self, changed: bool) -> bool:
+        self.version += changed
+        return changed
+
+
+class PrefixReader:
+    """One reader's knowledge of a board."""
+
+    def __init__(self, board: PrefixLog) -> None:
+        self._board = board
+        self._told: dict[str, None] = {}
+        self._version = -1
+
+    @property
+    def behind(self) -> bool:
+        """There is more to tell."""
+        return self._version != self._board.version
+
+    def delta(self) -> PrefixDelta:
+        """What it has to be told next; it counts as told."""
+        if not self.behind:
+            return PrefixDelta()
+        added, evicted = _missing(self._board.keys, self._told), _missing(self._told, self._board.keys)
+        for key in evicted:
+            del self._told[key]
+        self._told.update(dict.fromkeys(added))
+        if len(added) < LINE and len(evicted) < LINE:
+            self._version = self._board.version
+        return PrefixDelta(added=added, evicted=evicted)
+
+
+def _missing(keys: Collection[str], known: Collection[str]) -> tuple[str, ...]:
+    return tuple(islice((key for key in keys if key not in known), LINE))
+
+
+PACE_S = 0.25
+QUIET_S = 5.0
+SUBSCRIBERS = 64
+
+_STATES = {
+    EngineState.LOADING: WorkerState.STARTING,
+    EngineState.UP: WorkerState.READY,
+    EngineState.DOWN: WorkerState.FAILED,
+}
+
+
+class LoadPublisher:
+    """The latest report, and everybody who waits for the next."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._changed = asyncio.Event()
+        self._turned = asyncio.Event()
+        self.subscribers = 0
+        self._gateways = 0
+        self.closed = False
+        self._prefixes = PrefixLog()
+        self.report = LoadReport(
+            worker=config.name,
+            service=config.service,
+            revision=config.revision,
+            pool=config.pool,
+            state=WorkerState.STARTING,
+            emulated=config.engine.emulate is not None,
+            slots=config.engine.max_seqs,
+            kv=KVLoad(page_tokens=config.engine.page_tokens, total=0, free=0),
+            step_time=StepTime(base=0.0, prefill=0.0),
+            max_model_len=0,
+        )
+
+    def on_engine(self, event: EngineState | Started | Heartbeat) -> None:
+        """The engine's listener."""
+        match event:
+            case Started():
+                self._prefixes.clear()
+                self._update(_started(self.report, event))
+            case Heartbeat():
+                changed = self._prefixes.cached(event.prefix_added, event.prefix_evicted)
+                self._update(_beaten(self.report, event), changed=changed)
+            case EngineState() if self.report.state is not WorkerState.DRAINING:
+                again = event is EngineState.LOADING and self.report.state is WorkerState.FAILED
+                restarts = self.report.engine_restarts + again
+                self._update(self.report.model_copy(update={"state": _STATES[event], "engine_restarts": restarts}))
+
+    def on_prompt(self, keys: Collection[str], step: int) -> None:
+        """A prompt with these prefix keys begins (1) or has ended (-1)."""
+        if self._prefixes.prompt(keys, step):
+            self._update(self.report, changed=True)
+
+    def on_cleared(self, names: tuple[str, ...]) -> None:
+        """These suspects have got on, the last ones."""
+        self._update(self.report.model_copy(update={"cleared": names}))
+
+    def drain(self) -> None:
+        """Say `draining`, for good."""
+        self._update(self.report.model_copy(update={"state": WorkerState.DRAINING}))
+
+    @contextlib.contextmanager
+    def subscribed(self, *, gateway: bool) -> Iterator[None]:
+        """One more reader; gateways are told how many of them share the slots."""
+        self._subscribe(1, gateway=gateway)
+        try:
+            yield
+        finally:
+            self._subscribe(-1, gateway=gateway)
+
+    def close(self) -> None:
+        """End every stream after the line it may still owe."""
+        self.closed = True
+        self._turned.set()
+        self._changed.set()
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """One subscriber's lines, until the board closes."""
+        seq, prefixes = 0, PrefixReader(self._prefixes)
+        while True:
+            report, changed, turned = self.report, self._changed, self._turned
+            yield encode(report.model_copy(update={"seq": seq, "prefix": prefixes.delta()}))
+            if self.closed and self.report is report:
+                return
+            seq += 1
+            await _within(PACE_S, turned)
+            if self.report is report and not prefixes.behind:
+                await _within(QUIET_S - PACE_S, changed)
+
+    def _subscribe(self, step: int, *, gateway: bool) -> None:
+        self.subscribers += step
+        self._gateways += step * gateway
+        self._update(self.report.model_copy(update={"gateways": max(self._gateways, 1)}))
+
+    def _update(self, report: LoadReport, *, changed: bool = False) -> None:
+        if report == self.report and not changed:
+            return
+        turns = report.state is not self.report.state
+        self.report = report
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if turns:
+            self._turned.set()
+            self._turned = asyncio.Event()
+
+
+class LoadRoute:
+    """The stream as an ASGI application."""
+
+    def __init__(self, board: LoadPublisher, write_limit_s: float) -> None:
+        self._board = board
+        self._write_limit_s = write_limit_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Write lines until the reader leaves. Raises RequestError before the first."""
+        if not scope["caller"].trusted:
+            raise RequestError(
+                Code.INVALID_API_KEY, "This route is for bearers of a valid `x-paceline-internal-token` token."
+            )
+        if self._board.subscribers >= SUBSCRIBERS:
+            raise RequestError(Code.QUEUE_FULL, f"{SUBSCRIBERS} readers are here already.", retry_after=QUIET_S)
+        with self._board.subscribed(gateway=scope["caller"].gateway):
+            writer = asyncio.create_task(self._write(Reply(send, self._write_limit_s)))
+            leaver = asyncio.create_task(_gone(receive))
+            try:
+                await asyncio.wait({writer, leaver}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await cancel(leaver, writer)
+
+    async def _write(self, reply: Reply) -> None:
+        with contextlib.suppress(RequestError):
+            await reply.start(HTTPStatus.OK, {"content-type": "application/x-ndjson", "cache-control": "no-cache"})
+            async for line in self._board.lines():
+                await reply.write(line)
+            await reply.write(b"", more=False)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _within(seconds: float, event: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+def _started(report: LoadReport, started: Started) -> LoadReport:
+    kv = KVLoad(page_tokens=started.page_tokens, total=started.pages, free=started.pages)
+    return report.model_copy(
+        update={
+            "emulated": started.emulated,
+            "slots": started.slots,
+            "max_model_len": started.max_model_len,
+            "kv": kv,
+            "running": 0,
+            "waiting": {},
+            "queued_tokens": {},
+        }
+    )
+
+
+def _beaten(report: LoadReport, beat: Heartbeat) -> LoadReport:
+    kv = report.kv.model_copy(update={"free": beat.pages_free, "cached": beat.pages_cached})
+    return report.model_copy(
+        update={
+            "running": beat.running,
+            "waiting": beat.waiting,
+            "queued_tokens": beat.queued_tokens,
+            "kv": kv,
+            "step_time": step_time(beat.step_time),
+        }
+    )

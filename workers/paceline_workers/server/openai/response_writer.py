@@ -1,0 +1,189 @@
+"""The structs of answers and stream chunks, and their one envelope. msgspec writes them: this is the per-token path."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, structs
+
+from paceline_workers.server.http import sse
+from paceline_workers.server.text.output import Piece, TextOutput
+
+LOWEST = -9999.0
+"""JSON has no minus infinity; OpenAI writes this for it."""
+TokenBytes = Callable[[int], bytes]
+"""What `logprobs` call a token."""
+
+_json = msgspec.json.Encoder()
+
+
+class CachedTokens(Struct, frozen=True):
+    """Prompt tokens that were not computed again."""
+
+    cached_tokens: int
+
+
+class OutputDetails(Struct, frozen=True):
+    """What the output tokens were for; the markers around reasoning count as such."""
+
+    reasoning_tokens: int
+
+
+class Usage(Struct, frozen=True):
+    """OpenAI's token counts of one request."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: CachedTokens
+    completion_tokens_details: OutputDetails | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, prompt: int, cached: int, outputs: Sequence[TextOutput]) -> "Usage":
+        """Counts so far: `prompt` tokens, of which so many were found cached, and the output of all choices."""
+        tokens = sum(output.tokens for output in outputs)
+        reasoned = OutputDetails(sum(output.reasoning_tokens for output in outputs))
+        details = reasoned if any(output.reasons for output in outputs) else UNSET
+        return cls(prompt, tokens, prompt + tokens, CachedTokens(cached), details)
+
+
+class PromptCandidate(Struct, frozen=True):
+    """A token that could have stood at a place of the prompt."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptCandidate] | None]
+"""One entry for each token of the prompt: candidates by their ids, null for the first."""
+
+
+class Envelope(Struct, frozen=True):
+    """Everything around the choices; `usage` is left out, null, or counts."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[Any]
+    usage: Usage | UnsetType | None = UNSET
+    system_fingerprint: str | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_text: str | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return _json.encode(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKind:
+    """What the answers of one route are called."""
+
+    id_prefix: str
+    object: str
+    chunk_object: str
+
+
+class ResponseShape(Protocol):
+    """How one choice's output is written down, in the route's own structs. One for each choice: it keeps state."""
+
+    def opening(self) -> list[Any]:
+        """Choices of the chunk that comes before any text; empty for none."""
+        ...
+
+    def chunks(self, piece: Piece) -> list[Any]:
+        """The choice of each chunk that this piece makes; with its `finish`, the one that ends the stream."""
+        ...
+
+    def skip(self, piece: Piece) -> None:
+        """Take in what an earlier life of the stream has written; with its `finish`, all of it."""
+        ...
+
+    def whole(self, pieces: Sequence[Piece]) -> Any:
+        """The choice of an answer that is not streamed; the last piece holds the finish reason."""
+        ...
+
+
+class AnswerWriter(Protocol):
+    """How one request's answers become bytes: the same id, time and model in each."""
+
+    @property
+    def id(self) -> str:
+        """Of the answer."""
+        ...
+
+    @property
+    def created(self) -> int:
+        """Unix seconds."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """As it was asked for."""
+        ...
+
+    @property
+    def kind(self) -> ObjectKind:
+        """What it is called."""
+        ...
+
+    def events(self, choices: list[Any], usage: Usage | UnsetType | None, *, opening: bool = False) -> list[bytes]:
+        """Server-sent events of what a shape has made of one piece, or of its opening."""
+        ...
+
+    def ending(self, usage: Usage, *, asked: bool) -> bytes:
+        """What stands before the stream's `[DONE]`; `asked`: the client wants to be told its usage."""
+        ...
+
+    def body(self, choices: list[Any], usage: Usage) -> bytes:
+        """The body of an answer that is not streamed."""
+        ...
+
+
+class WritingShape(ResponseShape, AnswerWriter, Protocol):
+    """A shape that writes the whole answer, which has this one choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkWriter:
+    """One request's answers: the same id, time, model and fingerprint in each.
+
+    What was asked to be told of a chat's prompt, its ids and its text, stands in whole answers and opening chunks;
+    `prompt_logprobs` in whole answers alone.
+    """
+
+    id: str
+    created: int
+    model: str
+    kind: ObjectKind
+    fingerprint: str | UnsetType = UNSET
+    prompt_ids: list[int] | UnsetType = UNSET
+    prompt_text: str | UnsetType = UNSET
+    prompt_logprobs: Callable[[], PromptLogprobs] | None = None
+
+    def events(self, choices: list[Any], usage: Usage | UnsetType | None, *, opening: bool = False) -> list[bytes]:
+        """One for what there is."""
+        if not choices:
+            return []
+        return [sse.event(self._envelope(self.kind.chunk_object, choices, usage, prompt=opening).encode())]
+
+    def ending(self, usage: Usage, *, asked: bool) -> bytes:
+        """The usage in a chunk of its own."""
+        if not asked:
+            return b""
+        return sse.event(self._envelope(self.kind.chunk_object, [], usage, prompt=False).encode())
+
+    def body(self, choices: list[Any], usage: Usage) -> bytes:
+        """The body of an answer that is not streamed."""
+        answer = self._envelope(self.kind.object, choices, usage, prompt=True)
+        if self.prompt_logprobs is not None:
+            answer = structs.replace(answer, prompt_logprobs=self.prompt_logprobs())
+        return answer.encode()
+
+    def _envelope(self, kind: str, choices: list[Any], usage: Usage | UnsetType | None, *, prompt: bool) -> Envelope:
+        ids, text = (self.prompt_ids, self.prompt_text) if prompt else (UNSET, UNSET)
+        return Envelope(self.id, kind, self.created, self.model, choices, usage, self.fingerprint, ids, text)

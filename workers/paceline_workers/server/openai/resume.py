@@ -1,0 +1,89 @@
+"""A stream that goes on here after another worker lost it (DESIGN 5): what the gateway says of it, taken in.
+
+The tokens so far run through a fresh detokenizer and stop matcher one by one, as they did the first time, and what
+comes out is forgotten: the client has it. So the two lives meet without a gap at any token, an open character or half
+a stop string included. Tokens whose text was held back (half a tool call) are taken in as well, unless the client is
+told the ids or log-probabilities of tokens: it has none of these, so they are generated anew. A choice that had already
+ended only gets the finish reason that may be missing.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from msgspec import structs
+
+from paceline_core.errors import InvalidInput, RequestError
+from paceline_core.wire import RESUME, Resume, ResumedChoice, decode
+from paceline_workers.engine.scheduling import Request
+from paceline_workers.messages import Started, Submit
+from paceline_workers.server.openai.sampling_params import Choice
+from paceline_workers.server.openai.validation import invalid
+
+_BLOCK = 128
+"""Tokens taken in before others get their turn: some milliseconds."""
+
+
+def split(body: bytes, size: int) -> tuple[bytes, Resume | None]:
+    """The client's body, and what its last `size` bytes say; 0 is no resumption. Raises RequestError."""
+    if not size:
+        return body, None
+    if size < 0:
+        raise _invalid(f"`{RESUME}` must be how many bytes at the body's end are the resumption, 1 or more.")
+    if size > len(body):
+        raise _invalid(f"`{RESUME}` counts {size} bytes of a body of {len(body)}.")
+    try:
+        return body[:-size], decode(Resume, body[-size:])
+    except InvalidInput as error:
+        raise _invalid(f"The resumption is malformed: {error}.") from None
+
+
+async def resumed(
+    choices: Sequence[Choice], resume: Resume, started: Started, vocabulary: int, *, each_token: bool
+) -> tuple[Choice, ...]:
+    """The choices as they stood; `each_token`: the client is told something of each token. Raises RequestError."""
+    if len(resume.choices) > len(choices):
+        raise _invalid(f"The resumption holds {len(resume.choices)} choices, the request asks for {len(choices)}.")
+    for choice, so_far in zip(choices, resume.choices, strict=False):
+        if len(so_far.ids) > (most := choice.submit.max_tokens):
+            words = f"The resumption holds {len(so_far.ids)} output ids of one choice; the request allows {most}."
+            raise _invalid(words)
+    if not all(0 <= token < vocabulary for choice in resume.choices for token in choice.ids):
+        raise _invalid(f"The resumption holds a token id that is not in 0 to {vocabulary - 1}.")
+    silent = [ResumedChoice(ids=[])] * (len(choices) - len(resume.choices))
+    pairs = zip(choices, [*resume.choices, *silent], strict=True)
+    return tuple([await _resumed(choice, so_far, started, each_token=each_token) for choice, so_far in pairs])
+
+
+async def _resumed(choice: Choice, so_far: ResumedChoice, started: Started, *, each_token: bool) -> Choice:
+    opened = bool(so_far.ids) or so_far.delivered is not None
+    ids = so_far.ids[: so_far.delivered] if each_token else so_far.ids
+    finish = finish_reason(choice.submit, ids, started)
+    for start in range(0, max(len(ids), opened), _BLOCK):
+        block, last = ids[start : start + _BLOCK], start + _BLOCK >= len(ids)
+        end = finish if last else ""
+        choice.shape.skip(choice.output.replay(block, end))
+        await asyncio.sleep(0)  # a turn for everybody else
+    return replace(
+        choice,
+        submit=_going_on(choice.submit, ids, opened=opened),
+        finish=choice.output.stopped or finish,
+        told=so_far.ended,
+        opened=opened,
+    )
+
+
+def _going_on(submit: Submit, ids: list[int], *, opened: bool) -> Submit:
+    """A stream that has begun is finished, however late; it has told what is to be told of its prompt."""
+    scores = -1 if opened else submit.prompt_logprobs
+    return structs.replace(submit, produced=ids, deadline_s=0.0, prompt_logprobs=scores)
+
+
+def finish_reason(submit: Submit, ids: list[int], started: Started) -> str:
+    """Why output that is `ids` has ended, by the engine's rules; "" if it goes on."""
+    request = Request.of(structs.replace(submit, produced=ids), started.eos_ids, now=0.0)
+    return request.finish(len(ids), started.max_model_len)
+
+
+def _invalid(message: str) -> RequestError:
+    return invalid(message, RESUME)

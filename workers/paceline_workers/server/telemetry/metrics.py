@@ -1,0 +1,224 @@
+"""The worker's rows of the metric registry, filled from what the engine reports and from how requests ended.
+
+The engine counts from its own start; each heartbeat is turned into increments, and a new engine begins again at 0.
+
+A worker's backlog in seconds: how long its engine is predicted to compute the prompts that a class has queued. Pure.
+
+Each step gives prefill what its running requests leave of the token budget, and costs the base and their decodes as
+well. Classes add up: the sum over them is when the queue is empty if nothing more comes.
+Known hole: a promised TPOT makes chunks smaller, so a worker that keeps one to its decodes takes longer than this.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from paceline_core.registry import Outcome, RequestClass
+from paceline_core.registry.aliases import ALIASES, CACHE_CONFIG, LABELS
+from paceline_core.registry.enums import GrammarCheck
+from paceline_core.telemetry import Aliases, Metrics, exposition
+from paceline_core.wire import StepTime
+from paceline_workers.config import WorkerConfig
+from paceline_workers.messages import Heartbeat, Started, StepStats
+from paceline_workers.server.engine.client import EngineClient, EngineState
+from paceline_workers.server.telemetry.request_metrics import RequestMetrics
+from paceline_workers.server.telemetry.tracing import GenerationTracing
+
+
+def backlog_seconds(beat: Heartbeat, model: StepTime, step_tokens: int) -> Mapping[RequestClass, float]:
+    """Seconds by class; empty while nothing is known of the engine's speed."""
+    if max(model.base, model.prefill) <= 0:
+        return {}
+    kv_tokens = beat.recent[-1].kv_tokens if beat.recent else 0
+    decodes = model.seconds(prefill_tokens=0, sequences=beat.running, kv_tokens=kv_tokens)
+    chunk = max(step_tokens - beat.running, 1)
+    return {
+        name: _prefill(model, tokens, beat.waiting.get(name, 0)) + decodes * -(-tokens // chunk)
+        for name, tokens in beat.queued_tokens.items()
+    }
+
+
+def _prefill(model: StepTime, tokens: int, requests: int) -> float:
+    """The prompts' own share; a token attends, in the mean, to half of its prompt."""
+    context = tokens / max(requests, 1) / 2
+    return tokens * (model.prefill + model.context * context)
+
+
+_TERMS = ("base", "prefill", "sequence", "kv", "context")
+SHED = ("crowded", "backlog", "deadline")
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """What the engine had counted at its last heartbeat."""
+
+    steps: int = 0
+    preemptions: int = 0
+    evicted_pages: int = 0
+    lookup_tokens: int = 0
+    hit_tokens: int = 0
+    evicted_idle_s: float = 0.0
+    pages_out: int = 0
+    pages_in: int = 0
+    restored_tokens: int = 0
+    recomputed_tokens: int = 0
+    disk_pages_out: int = 0
+    disk_pages_in: int = 0
+    shed_by: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, beat: Heartbeat) -> "_Counts":
+        return cls(*(getattr(beat, field.name) for field in fields(cls)))
+
+
+class WorkerMetrics:
+    """One worker's metrics; every label set is the worker's own plus a closed set. `requests`: those about requests."""
+
+    def __init__(self, config: WorkerConfig, tracing: GenerationTracing | None = None) -> None:
+        namespace, _, service = config.service.rpartition("/")
+        self._labels = (namespace, service, config.revision, config.pool)
+        self._metrics = Metrics("worker")
+        self.requests = RequestMetrics(self._metrics, self._labels, tracing)
+        labels = dict(zip(LABELS, (config.served_names[0], "0"), strict=True))
+        aliases, infos = (ALIASES, (CACHE_CONFIG,)) if config.vllm_names else ((), ())
+        self._aliases = Aliases(self._metrics, aliases, infos, labels)
+        self._step_tokens = config.engine.step_tokens
+        self._counts = _Counts()
+        self._pages = self._page_bytes = 0
+        self._page_tokens = 1
+        self._restarts = 0
+        self._emulated = False
+        for result in GrammarCheck:
+            self._count("paceline_worker_grammar_checks_total", 0, result)
+
+    def on_engine(self, event: EngineState | Started | Heartbeat) -> None:
+        """The engine's listener."""
+        match event:
+            case Started():
+                self._on_start(event)
+            case Heartbeat():
+                self._on_beat(event)
+
+    def ended(self, outcome: Outcome) -> None:
+        """A request has ended."""
+        self._count("paceline_worker_requests_total", 1, outcome)
+
+    def checked(self, result: GrammarCheck) -> None:
+        """A grammar has been checked, or was not."""
+        self._count("paceline_worker_grammar_checks_total", 1, result)
+
+    def exposition(self, engine: EngineClient, checks: int = 0, bodies: int = 0) -> tuple[bytes, str]:
+        """Body and content type for a scrape; what only has a value now is set now. `checks` wait, `bodies` bytes."""
+        self._set("paceline_worker_body_bytes", bodies)
+        self._set("paceline_worker_grammar_checks_waiting", checks)
+        self._set("paceline_engine_heartbeat_age_seconds", engine.since_heard)
+        self._count("paceline_engine_restarts_total", engine.restarts - self._restarts)
+        self._restarts = engine.restarts
+        self.requests.settle()
+        return exposition.page([*self._metrics.families(), *self._aliases.families()]), exposition.CONTENT_TYPE
+
+    def _on_start(self, started: Started) -> None:
+        self._counts, self._pages, self._emulated = _Counts(), started.pages, started.emulated
+        self._page_bytes, self._page_tokens = started.page_bytes, started.page_tokens
+        self._set("paceline_emulated", started.emulated)
+        self._set("paceline_kv_capacity_bytes", started.pages * started.page_bytes)
+        self._set("paceline_kv_page_tokens", started.page_tokens)
+        for stage, seconds in started.stages.items():
+            self._set("paceline_cold_start_seconds", seconds, stage)
+
+    def _on_beat(self, beat: Heartbeat) -> None:
+        self._set("paceline_scheduler_running_requests", beat.running)
+        self._set("paceline_scheduler_oldest_wait_seconds", beat.oldest_wait)
+        for name in RequestClass:
+            self._set("paceline_scheduler_waiting_requests", beat.waiting.get(name, 0), name)
+            self._set("paceline_scheduler_waiting_uncached_tokens", beat.queued_tokens.get(name, 0), name)
+        self._hold(beat)
+        self._advance(beat)
+        self._model(beat)
+
+    def _hold(self, beat: Heartbeat) -> None:
+        self._set("paceline_kv_pages", beat.pages_free, "free")
+        self._set("paceline_kv_pages", beat.pages_cached, "cached")
+        self._set("paceline_kv_pages", max(self._pages - beat.pages_free - beat.pages_cached, 0), "active")
+        self._set("paceline_kv_host_bytes", beat.host_pages * self._page_bytes)
+        self._set("paceline_kv_disk_bytes", beat.disk_pages * self._page_bytes)
+        self._set("paceline_kv_loading_requests", beat.loading)
+        self._set("paceline_kv_debt_bytes", beat.debt_pages * self._page_bytes)
+        self._set("paceline_kv_slack_bytes", beat.slack_tokens * self._page_bytes / self._page_tokens)
+
+    def _model(self, beat: Heartbeat) -> None:
+        model = step_time(beat.step_time)
+        for name, seconds in backlog_seconds(beat, model, self._step_tokens).items():
+            self._set("paceline_scheduler_backlog_seconds", seconds, name)
+        for term in _TERMS:
+            self._set("paceline_step_time_coefficient", getattr(model, term), term)
+        for step in beat.recent:
+            self._on_step(step, model)
+
+    def _advance(self, beat: Heartbeat) -> None:
+        before, self._counts = self._counts, _Counts.of(beat)
+        now = self._counts
+        self._count("paceline_scheduler_steps_total", now.steps - before.steps)
+        self._count("paceline_scheduler_preemptions_total", now.preemptions - before.preemptions, "recompute")
+        recomputed = now.recomputed_tokens - before.recomputed_tokens
+        self._count("paceline_scheduler_recomputed_tokens_total", recomputed)
+        for reason in SHED:
+            shed = now.shed_by.get(reason, 0) - before.shed_by.get(reason, 0)
+            self._count("paceline_scheduler_shed_requests_total", shed, reason)
+        self._count("paceline_kv_evicted_pages_total", now.evicted_pages - before.evicted_pages)
+        self._count("paceline_kv_evicted_idle_seconds_total", now.evicted_idle_s - before.evicted_idle_s)
+        self._count("paceline_kv_restored_tokens_total", now.restored_tokens - before.restored_tokens)
+        self._swap("host", now.pages_out - before.pages_out, now.pages_in - before.pages_in)
+        self._swap("disk", now.disk_pages_out - before.disk_pages_out, now.disk_pages_in - before.disk_pages_in)
+        self._count("paceline_prefix_lookup_tokens_total", now.lookup_tokens - before.lookup_tokens)
+        self._count("paceline_prefix_hit_tokens_total", now.hit_tokens - before.hit_tokens)
+
+    def _swap(self, tier: str, out: int, back: int) -> None:
+        self._count("paceline_kv_swap_bytes_total", out * self._page_bytes, tier, "out")
+        self._count("paceline_kv_swap_bytes_total", back * self._page_bytes, tier, "in")
+
+    def _on_step(self, step: StepStats, model: StepTime) -> None:
+        self._observe("paceline_scheduler_step_seconds", step.seconds)
+        self._observe("paceline_scheduler_step_tokens", step.prefill_tokens + step.decode_tokens)
+        self._observe("paceline_scheduler_batch_requests", step.sequences)
+        self._observe("paceline_scheduler_batch_tokens", step.prefill_tokens, "prefill")
+        self._observe("paceline_scheduler_batch_tokens", step.decode_tokens, "decode")
+        if step.window > 0:
+            self._observe("paceline_scheduler_batch_window_seconds", step.window)
+        if step.seconds > 0 and model.observations > 0:
+            fitted = predicted(step, model)
+            self._observe("paceline_step_time_residual_ratio", abs(step.seconds - fitted) / step.seconds)
+            self._count("paceline_step_time_predicted_seconds_total", fitted)
+        if self._emulated:
+            self._observe("paceline_emulated_step_lateness_ratio", lateness(step))
+
+    def _set(self, name: str, value: float, *labels: str) -> None:
+        self._metrics.gauge(name, *self._labels, *labels).set(value)
+
+    def _count(self, name: str, more: float, *labels: str) -> None:
+        self._metrics.counter(name, *self._labels, *labels).inc(max(more, 0))
+
+    def _observe(self, name: str, value: float, *labels: str) -> None:
+        self._metrics.histogram(name, *self._labels, *labels).observe(value)
+
+
+def step_time(terms: list[float]) -> StepTime:
+    """The heartbeat's list as the model it stands for; an empty list is an engine that has none yet."""
+    base, prefill, sequence, kv, context, observations = [*terms, *[0.0] * 6][:6]
+    return StepTime(
+        base=base, prefill=prefill, sequence=sequence, kv=kv, context=context, observations=int(observations)
+    )
+
+
+def predicted(step: StepStats, model: StepTime) -> float:
+    """The fitted time of a step, in seconds."""
+    return model.seconds(
+        prefill_tokens=step.prefill_tokens,
+        sequences=step.decode_tokens,
+        kv_tokens=step.kv_tokens,
+        context=step.context,
+    )
+
+
+def lateness(step: StepStats) -> float:
+    """How late an emulated step ended, as a share of the time it should have taken."""
+    return step.lateness / max(step.seconds - step.lateness, 1e-9)

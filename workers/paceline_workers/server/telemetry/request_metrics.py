@@ -1,0 +1,113 @@
+"""What is counted of each request: tokens as they come, at its end where its time went and, if it is traced, its spans.
+
+Times and sizes are of requests that ended well; how choices ended and how many tokens there were is of all that began.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from paceline_core.clock import Clock
+from paceline_core.errors import Code, RequestError
+from paceline_core.registry import Phase
+from paceline_core.telemetry import Histogram, Metrics
+from paceline_workers.server.handlers.active_generation import ActiveGeneration
+from paceline_workers.server.http.caller import Caller
+from paceline_workers.server.phases import Phases, Stopwatch, TokenMeter
+from paceline_workers.server.telemetry.tracing import FinishedGeneration, GenerationTracing
+
+FINISHES = ("stop", "length", "content_filter", "abort", "error")
+_OURS = frozenset({Code.ENGINE_FAILED, Code.INTERNAL_ERROR, Code.STREAM_LOST})
+_KINDS = ("input", "cached", "output", "longest", "limit")
+
+
+class RequestMetrics:
+    """A worker's series about its requests. `tracing` is None where it is off, and then costs nothing."""
+
+    def __init__(self, metrics: Metrics, labels: Sequence[str], tracing: GenerationTracing | None = None) -> None:
+        self._tracing = tracing
+        self._ends = {name: metrics.counter("paceline_worker_sequences_total", *labels, name) for name in FINISHES}
+        self._tokens = {
+            kind: metrics.counter("paceline_worker_tokens_total", *labels, kind)
+            for kind in ("input", "cached", "output")
+        }
+        self._sizes = {kind: metrics.histogram("paceline_worker_request_tokens", *labels, kind) for kind in _KINDS}
+        self._choices = metrics.histogram("paceline_worker_request_choices", *labels)
+        self._duration = metrics.histogram("paceline_worker_duration_seconds", *labels)
+        self._tpot = metrics.histogram("paceline_worker_tpot_seconds", *labels)
+        self._phases: dict[Phase, Histogram] = {
+            phase: metrics.histogram("paceline_worker_phase_seconds", *labels, phase)
+            for phase in Phase
+            if phase not in {Phase.ADMIT, Phase.NETWORK}
+        }
+        self._dropped = metrics.counter("paceline_trace_dropped_spans_total", *labels)
+        self._told_output = self._told_dropped = 0
+        self._meter = TokenMeter(
+            metrics.histogram("paceline_worker_ttft_seconds", *labels),
+            metrics.histogram("paceline_worker_itl_seconds", *labels),
+        )
+
+    def watch(self, now: float) -> Stopwatch:
+        """The stopwatch of a request whose headers came now."""
+        return Stopwatch(now, self._meter)
+
+    @contextmanager
+    def following(self, run: ActiveGeneration, caller: Caller, clock: Clock) -> Iterator[None]:
+        """Count a request when the block ends, and how. Raises what the block raises."""
+        error = ""
+        try:
+            yield
+        except RequestError as raised:
+            error = raised.code
+            raise
+        except BaseException:
+            error = Code.INTERNAL_ERROR
+            raise
+        finally:
+            self._count(run, caller, clock, error)
+
+    def embedded(self, prompt: int, cached: int) -> None:
+        """A request's embeddings are made, of so many tokens."""
+        self._tokens["input"].inc(prompt)
+        self._tokens["cached"].inc(cached)
+
+    def settle(self) -> None:
+        """Before a scrape: what is only added up while tokens flow."""
+        output, self._told_output = self._meter.output - self._told_output, self._meter.output
+        self._tokens["output"].inc(output)
+        if self._tracing is not None:
+            dropped = self._tracing.dropped
+            self._dropped.inc(dropped - self._told_dropped)
+            self._told_dropped = dropped
+
+    def close(self) -> None:
+        """Send the spans that are queued, for a moment; blocks."""
+        if self._tracing is not None:
+            self._tracing.close()
+
+    def _count(self, run: ActiveGeneration, caller: Caller, clock: Clock, error: str) -> None:
+        now, utc = clock.monotonic(), clock.utc()
+        spent = run.spent(now)
+        for finish in run.ends.values():
+            self._ends[finish].inc()
+        self._ends["error" if error in _OURS else "abort"].inc(run.running)
+        usage = run.job.usage()
+        self._tokens["input"].inc(usage.prompt_tokens)
+        self._tokens["cached"].inc(usage.prompt_tokens_details.cached_tokens)
+        if not error:
+            self._observe(run, spent, now)
+        if self._tracing is not None:
+            self._tracing.record(FinishedGeneration(run, caller, spent, now, utc, error))
+
+    def _observe(self, run: ActiveGeneration, spent: Phases, now: float) -> None:
+        watch, choices, usage = run.watch, run.job.choices, run.job.usage()
+        fresh = [choice.output.tokens - len(choice.submit.produced) for choice in choices]
+        self._duration.observe(now - watch.came)
+        for phase, seconds in spent.items():
+            self._phases[phase].observe(seconds)
+        if watch.first is not None and max(fresh) > 1:
+            self._tpot.observe((watch.last - watch.first) / (max(fresh) - 1))
+        self._choices.observe(len(choices))
+        cached, limit = usage.prompt_tokens_details.cached_tokens, choices[0].submit.max_tokens
+        sizes = (usage.prompt_tokens, cached, sum(fresh), max(fresh), limit)
+        for kind, size in zip(_KINDS, sizes, strict=True):
+            self._sizes[kind].observe(size)

@@ -1,0 +1,1 @@
+"""Text and tokens: chat templates, tokenizer, detokenizing, reasoning."""

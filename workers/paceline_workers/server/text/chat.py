@@ -1,0 +1,193 @@
+"""Messages to a prompt, with the model's own chat template in a sandbox (`template_environment`).
+
+A template is compiled and tried over a few conversations at start, so that a broken one stops the worker and not the
+first client. One that refuses them all by `raise_exception`, or lacks nothing but variables that a request may bring
+(`chat_template_kwargs`), is no broken one. Where a folder has a template of the name `tool_use`, requests with tools
+take that one, as in `transformers`.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn
+
+from paceline_core.errors import Code, InvalidInput, RequestError
+from paceline_workers.model_source import read_text
+from paceline_workers.server.text.reasoning import ReasoningMarkers, begun, reasoning_of
+from paceline_workers.server.text.template_environment import FAULTS, CompiledTemplate, InvalidTemplate, Now, compiled
+from paceline_workers.server.text.tokenizer import read_json
+from paceline_workers.server.tools.formats import PROBE_TOOL, format_of
+from paceline_workers.server.tools.parser import ToolCallFormat
+
+Message = Mapping[str, Any]
+Tool = Mapping[str, Any]
+
+_DEFAULT, _TOOL_USE = "default", "tool_use"
+_USER: Message = {"role": "user", "content": "Hello"}
+_SYSTEM: Message = {"role": "system", "content": "Be brief."}
+_OPENINGS: tuple[tuple[list[Message], list[Tool]], ...] = (
+    ([_USER], []),
+    ([_SYSTEM, _USER], []),
+    ([_USER], [PROBE_TOOL]),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """How a chat becomes a prompt: `generation` ends it where the assistant's turn begins, `continues` within the last
+    message. `variables` are the template's own, such as `enable_thinking`.
+    """
+
+    generation: bool = True
+    continues: bool = False
+    documents: tuple[Mapping[str, Any], ...] = ()
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+
+PLAIN = Rendering()
+
+
+class ChatTemplate:
+    """A compiled template; `origin` names its file in errors. `tool_use` renders requests with tools in its place."""
+
+    def __init__(  # noqa: PLR0913 - what a folder says of its template
+        self,
+        source: str,
+        special_tokens: Mapping[str, str],
+        now: Now,
+        origin: str,
+        *,
+        tool_use: str = "",
+        tried: bool = True,
+    ) -> None:
+        self._special_tokens = dict(special_tokens)
+        self.reasoning = reasoning_of(source)
+        try:
+            self._template = self._for_tools = compiled(source, now)
+            if tried:
+                self._try(_OPENINGS)
+            if tool_use:
+                self._for_tools = compiled(tool_use, now)
+                self._try(_OPENINGS[-1:])
+        except FAULTS as error:
+            raise InvalidInput(origin, f"the chat template fails: {error}; mend it or take it out") from None
+
+    @classmethod
+    def sent(cls, source: str, special_tokens: Mapping[str, str], now: Now) -> "ChatTemplate":
+        """One that came with a trusted request: nothing bounds what it computes. Raises RequestError."""
+        try:
+            return cls(source, special_tokens, now, "chat_template", tried=False)
+        except InvalidInput as error:
+            raise RequestError(Code.INVALID_REQUEST, f"`{error.field}`: {error.message}.", param=error.field) from None
+
+    @classmethod
+    def load(cls, folder: Path, special_tokens: Mapping[str, str], now: Now) -> "ChatTemplate | None":
+        """`chat_template.jinja` and its `additional_chat_templates`, or tokenizer_config.json's, or None.
+
+        Raises InvalidInput.
+        """
+        path = folder / "chat_template.jinja"
+        if path.exists():
+            more = folder / "additional_chat_templates" / f"{_TOOL_USE}.jinja"
+            return cls(_read(path), special_tokens, now, str(path), tool_use=_read(more) if more.exists() else "")
+        path = folder / "tokenizer_config.json"
+        named = _by_name(read_json(path).get("chat_template"))
+        if not named.get(_DEFAULT):
+            return None
+        origin = f"{path}: chat_template"
+        return cls(named[_DEFAULT], special_tokens, now, origin, tool_use=named.get(_TOOL_USE, ""))
+
+    @cached_property
+    def form(self) -> ToolCallFormat | None:
+        """How its model writes calls; None where tools cannot be offered."""
+        return format_of(self.render)
+
+    def begun(self, prompt: str, continued: str | None) -> ReasoningMarkers | None:
+        """How the reasoning of an answer to `prompt` begins, None without. `continued`: the message that it goes on."""
+        return begun(self.reasoning, prompt, continued) if self.reasoning else None
+
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), how: Rendering = PLAIN) -> str:
+        """The prompt, by default ready for the assistant's turn. Raises RequestError when the template refuses it."""
+        try:
+            return self._rendered(messages, tools, how)
+        except FAULTS as error:
+            fault = error
+        try:
+            return self._rendered(messages, whole, how) if (whole := _whole(tools)) else _refuse(fault, messages)
+        except FAULTS:
+            return _refuse(fault, messages)
+
+    def _rendered(self, messages: Sequence[Message], tools: Sequence[Tool], how: Rendering) -> str:
+        return self._continued(messages, tools, how) if how.continues else self._render(messages, tools, how)
+
+    def _continued(self, messages: Sequence[Message], tools: Sequence[Tool], how: Rendering) -> str:
+        """The prompt up to the end of the last message, which a mark shows; transformers does the same."""
+        *before, last = messages
+        content, mark = last.get("content") or "", f"{secrets.token_hex(16)} "
+        rendered = self._render([*before, {**last, "content": content + mark}], tools, how)
+        text, found, rest = rendered.rpartition(mark.rstrip())
+        if not found or content.strip() not in text:
+            raise RequestError(
+                Code.INVALID_REQUEST,
+                "`continue_final_message` needs a last message with content that the chat template writes as it is.",
+                param="continue_final_message",
+            )
+        return text if rest.startswith(" ") else text.rstrip()
+
+    def _render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), how: Rendering = PLAIN) -> str:
+        named = {
+            "add_generation_prompt": how.generation,
+            "tools": list(tools) or None,
+            "documents": list(how.documents) or None,
+        }
+        return self._chosen(tools).render(messages, {**self._special_tokens, **how.variables, **named})
+
+    def _chosen(self, tools: Sequence[Tool]) -> CompiledTemplate:
+        return self._for_tools if tools else self._template
+
+    def _try(self, openings: Sequence[tuple[Sequence[Message], Sequence[Tool]]]) -> None:
+        """Render the first that works, also with variables that requests may bring. Raises FAULTS where none does."""
+        faults: list[Exception] = []
+        for messages, tools in openings:
+            brought = dict.fromkeys(self._chosen(tools).variables, "")
+            for variables in ({}, brought):
+                try:
+                    self._render(messages, tools, Rendering(variables=variables))
+                except InvalidTemplate:
+                    return
+                except FAULTS as error:
+                    faults.append(error)
+                else:
+                    return
+        raise faults[0]
+
+
+def _by_name(value: Any) -> dict[str, str]:
+    """The templates of a folder; a single one is the default."""
+    if not isinstance(value, list):
+        return {_DEFAULT: value} if isinstance(value, str) else {}
+    entries = [entry for entry in value if isinstance(entry, dict)]
+    return {str(entry.get("name")): text for entry in entries if isinstance(text := entry.get("template"), str)}
+
+
+def _whole(tools: Sequence[Tool]) -> list[Tool]:
+    """Tools with the description and parameters that some templates read unasked."""
+    least = {"description": "", "parameters": {"type": "object", "properties": {}}}
+    return [{**tool, "function": least | {k: v for k, v in tool["function"].items() if v}} for tool in tools]
+
+
+def _refuse(fault: Exception, messages: Sequence[Message]) -> NoReturn:
+    """Not every template knows the role of a call's result, which some APIs do not call a role at all."""
+    results = [place for place, message in enumerate(messages) if message["role"] == "tool"]
+    first = f" (`messages[{results[0]}]`, the result of a call, has the role `tool`)" if results else ""
+    message = f"The model's chat template refuses these messages: {fault}{first}"
+    raise RequestError(Code.INVALID_REQUEST, message, param="messages") from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return read_text(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(str(path), f"cannot be read: {error}") from None

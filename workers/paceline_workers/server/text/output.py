@@ -1,0 +1,295 @@
+"""From the engine's tokens to what a client gets: text, finish reason, counts. Pure: tokens in, pieces out.
+
+Tokens go through the detokenizer, the stop matcher and the filters; text may lag behind its tokens (an open character,
+a possible stop string, what a filter holds), so a piece carries all ids since the piece before it, whether or not their
+whole text is in it.
+
+Token ids to text, piece by piece, so that the pieces put together are the text of the whole.
+
+One token need not be one piece of text: a character may be split over tokens, and some decoders look at neighbours. So
+a short window of the last tokens is decoded again with each new one, and what was already given out is cut off. U+FFFD
+at the end may be the first bytes of a character that is still coming, hence it waits; a character has at most 4 bytes,
+so after more than HELD tokens without a clean end it is no text, and need not wait longer.
+The window loses its older half wherever the rest still decodes to the end of the same text.
+The first window holds the end of the prompt: decoders of SentencePiece's kind drop a blank at the begin of a text, and
+an answer is no begin. So prompt and answer put together are the text of all tokens, whatever their tokenizer.
+
+Invariant: a piece is never taken back. Known hole: a byte-fallback decoder turns a whole run of bytes into U+FFFD when
+the run proves not to be UTF-8; text given out before that stays, as for every streaming server.
+
+Stop strings in a growing text: nothing that could still become one is let out. Pure.
+
+The text ends where the first stop string is complete (of several complete at the same character, the longest wins), so
+the result depends on the text alone and not on how it was cut into pieces.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from paceline_core.errors import Code, RequestError
+from paceline_workers.messages import PromptLogprob, Timing, Tokens
+from paceline_workers.server.filters.runner import Filters
+from paceline_workers.server.in_flight import RETRY_AFTER_S
+from paceline_workers.server.text.reasoning import ReasoningMarkers, ReasoningSplitter
+
+Decode = Callable[[Sequence[int]], str]
+
+WINDOW = 16
+CONTEXT = (8, 9, 10, 11, 16, 64, 256)
+"""Tokens of a prompt that are looked at, until some have text that does not begin within a character."""
+HELD = 3
+TRIES = 8
+_UNKNOWN = "\ufffd"
+
+
+class Detokenizer:
+    """One output's text behind the prompt `before`. `decode` turns ids into text as the model's tokenizer does."""
+
+    def __init__(self, decode: Decode, before: Sequence[int] = ()) -> None:
+        self._decode = decode
+        self._window: list[int] = []
+        self._text = ""
+        self._given = 0
+        self._fed = False
+        if before:
+            self.feed(recent(decode, before))
+            self._fed = False
+
+    def feed(self, ids: Sequence[int]) -> str:
+        """The text that is certain now and was not yet given out."""
+        self._fed = True
+        self._window += ids
+        self._text = self._decode(self._window)
+        unknown = len(self._text) - len(self._text.rstrip(_UNKNOWN))
+        coming = unknown > 0 and any(self._clean_before(back) for back in range(1, HELD + 1))
+        piece = self._take(len(self._text) - (unknown if coming else min(unknown, HELD)))
+        if len(self._window) >= WINDOW and not coming:
+            self._shorten()
+        return piece
+
+    def flush(self) -> str:
+        """The rest: no token follows, so half a character is now U+FFFD."""
+        return self._take(len(self._text)) if self._fed else ""
+
+    def _clean_before(self, back: int) -> bool:
+        return not self._decode(self._window[:-back]).endswith(_UNKNOWN)
+
+    def _take(self, end: int) -> str:
+        piece = self._text[self._given : end]
+        self._given = max(self._given, end)
+        return piece
+
+    def _shorten(self) -> None:
+        """Start the window later, but before its last tokens: those may hold the bytes of an open character."""
+        half = len(self._window) // 2
+        for start in range(half, min(half + TRIES, len(self._window) - HELD)):
+            rest = self._decode(self._window[start:])
+            dropped = len(self._text) - len(rest)
+            if rest and dropped <= self._given and self._text.endswith(rest):
+                self._window, self._text, self._given = self._window[start:], rest, self._given - dropped
+                return
+
+
+def recent(decode: Decode, ids: Sequence[int]) -> Sequence[int]:
+    """The last tokens of a prompt: as few as show how a text goes on behind them."""
+    for count in CONTEXT:
+        text = decode(ids[-count:])
+        if count >= len(ids) or (text and not text.startswith(_UNKNOWN)):
+            return ids[-count:]
+    return ids[-CONTEXT[-1] :]
+
+
+class StopMatcher:
+    """Feed pieces of text; take out what is before any stop string, or with `included` what ends with it."""
+
+    def __init__(self, stops: Sequence[str], *, included: bool = False) -> None:
+        self._stops = tuple(stops)
+        self._included = included
+        self._held = ""
+        self.matched = ""
+
+    def feed(self, piece: str) -> str:
+        """What is certain to be told; after a match (`matched` names it) always nothing."""
+        if self.matched:
+            return ""
+        self._held += piece
+        found = [(at + len(stop), at, stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if found:
+            after, before, self.matched = min(found)
+            return self._release(after if self._included else before)
+        return self._release(len(self._held) - self._could_begin())
+
+    def flush(self) -> str:
+        """The text is over: what was held back is no stop string."""
+        return "" if self.matched else self._release(len(self._held))
+
+    def _release(self, end: int) -> str:
+        out, self._held = self._held[:end], self._held[end:]
+        return out
+
+    def _could_begin(self) -> int:
+        """Length of the longest end of the held text that begins a stop string."""
+        return max((_overlap(self._held, stop) for stop in self._stops), default=0)
+
+
+def _overlap(text: str, stop: str) -> int:
+    longest = min(len(text), len(stop) - 1)
+    return next((size for size in range(longest, 0, -1) if stop.startswith(text[-size:])), 0)
+
+
+Logprob = tuple[float, list[tuple[int, float]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """New output. `ids` begin at `position`; `finish` is "" while running, else stop, length or content_filter.
+
+    `reasoning` stands before `text`. `stop`: the stop string that has ended it.
+    """
+
+    text: str
+    position: int
+    ids: list[int]
+    finish: str
+    logprobs: list[Logprob]
+    reasoning: str = ""
+    stop: str = ""
+
+
+class TextOutput:
+    """One sequence's output so far, behind the prompt `before`.
+
+    `include_stop`: the stop string or token that ends it belongs to its text. Stop strings are looked for behind the
+    reasoning; filters judge it too, apart from the text.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a request says of its text
+        self,
+        decode: Decode,
+        *,
+        before: Sequence[int] = (),
+        stops: Sequence[str] = (),
+        include_stop: bool = False,
+        min_tokens: int = 0,
+        filters: Filters | None = None,
+        reasoning: ReasoningMarkers | None = None,
+        reasoning_filters: Filters | None = None,
+        tell_reasoning: bool = True,
+    ) -> None:
+        self._detokenizer = Detokenizer(decode, before)
+        self._stops = StopMatcher(stops, included=include_stop)
+        self._include_stop = include_stop
+        self._stoppable = bool(stops)
+        self._min_tokens = min_tokens
+        self._filters = filters or Filters()
+        self._splitter = ReasoningSplitter(reasoning)
+        self._reasoning_filters = reasoning_filters or Filters()
+        self._reasoning = ""
+        self._tell_reasoning = tell_reasoning
+        self.reasons = reasoning is not None
+        self.reasoning_tokens = 0
+        self._ids: list[int] = []
+        self._logprobs: list[Logprob] = []
+        self.prompt_logprobs: list[PromptLogprob] = []
+        self.tokens = 0
+        self.cached = 0
+        self.timing: Timing | None = None
+
+    def feed(self, frames: Sequence[Tokens]) -> Piece | None:
+        """The piece that these frames make, None without text. Raises RequestError when the engine gave up."""
+        text, finish = "", ""
+        for frame in frames:
+            self.prompt_logprobs += frame.prompt_logprobs
+            text += self._text(frame)
+            finish = self._finish(frame)
+            if finish:
+                text += self._rest()
+                finish = self.stopped or finish
+                break
+        return self._piece(text, finish) if text or finish or self._reasoning else None
+
+    def replay(self, ids: Sequence[int], finish: str = "") -> Piece:
+        """Take in what an earlier life of this sequence has given out: one piece. `finish` as with the last frame."""
+        place = self.tokens
+        piece = self.feed([Tokens("", place, list(ids), finish)])
+        self._ids, self._logprobs = [], []
+        text, reasoning = (piece.text, piece.reasoning) if piece else ("", "")
+        return Piece(text, place, list(ids), finish or self.stopped, [], reasoning, self._stops.matched)
+
+    @property
+    def stopped(self) -> str:
+        """The finish reason if a filter or a stop string has ended the text, else ""."""
+        filtered = self._filters.ended or self._reasoning_filters.ended
+        return "content_filter" if filtered else "stop" if self._stops.matched else ""
+
+    def _text(self, frame: Tokens) -> str:
+        """Certain text of a frame; token by token, so that it does not depend on how tokens come in frames."""
+        hidden = frame.finish == "stop" and not self._include_stop
+        shown = len(frame.ids) - hidden  # the token that stops is counted, but it is no text
+        text = ""
+        for index, token in enumerate(frame.ids):
+            self.tokens += 1
+            self._ids.append(token)
+            if index < shown:
+                self._logprobs += frame.logprobs[index : index + 1]
+                text += self._filters.feed(self._certain(token))
+            if self.stopped:
+                break
+        return text
+
+    def _certain(self, token: int) -> str:
+        new = self._detokenizer.feed([token])
+        if not self._splitter.outside:
+            new = self._split(*self._splitter.feed(new))
+        return self._stops.feed(new) if self._stoppable and self.tokens > self._min_tokens else new
+
+    def _split(self, reasoning: str, content: str) -> str:
+        """The content; a token counts as reasoning if the text is within it behind the token, or the token ends it."""
+        ended = self._splitter.outside
+        if self._splitter.inside or reasoning or (ended and self.reasoning_tokens):
+            self.reasoning_tokens += 1
+        self._think(reasoning, last=ended)
+        return content
+
+    def _think(self, text: str, *, last: bool) -> None:
+        told = self._reasoning_filters.feed(text, last=last)
+        self._reasoning += told if self._tell_reasoning else ""
+
+    def _rest(self) -> str:
+        """What was held back, once no token follows."""
+        rest = self._detokenizer.flush()
+        if not self._splitter.outside:
+            (thought, said), (late, words) = self._splitter.feed(rest), self._splitter.flush()
+            self._think(thought + late, last=True)
+            rest = said + words
+        return self._filters.feed(self._stops.feed(rest) + self._stops.flush(), last=True)
+
+    def _finish(self, frame: Tokens) -> str:
+        self.cached = frame.cached or self.cached
+        self.timing = frame.timing or self.timing
+        if self.stopped:
+            return self.stopped
+        if error := gave_up(frame):
+            raise error
+        return frame.finish
+
+    def _piece(self, text: str, finish: str) -> Piece:
+        piece = Piece(
+            text, self.tokens - len(self._ids), self._ids, finish, self._logprobs, self._reasoning, self._stops.matched
+        )
+        self._ids, self._logprobs, self._reasoning = [], [], ""
+        return piece
+
+
+def gave_up(frame: Tokens) -> RequestError | None:
+    """What a client is told if the engine ended a sequence without an answer."""
+    match frame.finish:
+        case "error":
+            return RequestError(Code.ENGINE_FAILED, frame.error or "The engine failed on this request.")
+        case "abort":
+            return RequestError(Code.HELD_TIMEOUT, frame.error or "The deadline passed before the answer was complete.")
+        case "refused":
+            return RequestError(Code.INVALID_REQUEST, frame.error)
+        case "crowded":
+            return RequestError(Code.QUEUE_FULL, frame.error, retry_after=RETRY_AFTER_S)
+    return None

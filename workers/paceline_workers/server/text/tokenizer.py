@@ -1,0 +1,262 @@
+"""Text to ids and back, from the model folder's tokenizer.json.
+
+A long text is encoded in a thread (`threads`), as a batch of one: of the library's calls only those for batches release
+the interpreter lock, and without that a thread would not help. So one huge prompt does not hold up everybody's tokens,
+and many texts of one request take turns with those of others. What a chat has in common with one before it is not
+encoded again (`segments`). Known holes: handing the ids over holds the lock again, some 30 ms for a million of them; a
+text takes some 200 bytes a character while it is encoded, so two of 8 MB take 3 GB.
+
+How many bytes of text one token can stand for at most: the bound below which no prompt can be encoded.
+
+Only a tokenizer that drops nothing has such a bound: byte-level BPE that knows all 256 bytes, with no normalizer, with
+splits that keep what they split at, with added tokens that swallow no blanks. Of the others nothing is claimed.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import models
+
+from paceline_core.errors import InvalidInput
+from paceline_workers.model_source import read_bytes, read_text
+from paceline_workers.server.text.output import Decode
+from paceline_workers.server.text.segment_cache import SegmentCache
+from paceline_workers.server.text.threads import TextThreads
+
+BYTES = 256
+KEEPING = frozenset({"ByteLevel", "Digits", "Split", "Sequence"})
+
+
+def longest_token(inner: tokenizers.Tokenizer, alphabet: frozenset[str]) -> int | None:
+    """Bytes of the longest token; None where a run of text of any length may become one token or none.
+
+    `alphabet` holds the stand-ins for the bytes, one character each.
+    """
+    vocabulary = inner.get_vocab(with_added_tokens=False)
+    added = inner.get_added_tokens_decoder().values()
+    if not (len(alphabet) == BYTES and alphabet <= vocabulary.keys() and _keeps_all(inner)):
+        return None
+    if any(token.lstrip or token.rstrip for token in added):
+        return None
+    return max(*map(len, vocabulary), *(len(token.content.encode()) for token in added))
+
+
+def _keeps_all(inner: tokenizers.Tokenizer) -> bool:
+    if inner.normalizer is not None or inner.pre_tokenizer is None or not isinstance(inner.model, models.BPE):
+        return False
+    steps = list(_steps(json.loads(inner.pre_tokenizer.__getstate__())))
+    kinds = {step["type"] for step in steps}
+    return "ByteLevel" in kinds <= KEEPING and all(step.get("behavior") != "Removed" for step in steps)
+
+
+def _steps(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield state
+    for inner in state.get("pretokenizers", ()):
+        yield from _steps(inner)
+
+
+INLINE_CHARACTERS = 4096
+CUT_CHARACTERS = 1 << 18
+"""A text that is longer is not searched for segments: that happens on the loop, some 4 microseconds a thousand."""
+SLICE_CHARACTERS = 1 << 18
+"""Texts of one request that a thread encodes in one go."""
+
+
+class Tokenizer:
+    """The model's own tokenizer; ids outside [0, size) mean nothing to it. Equal `vocabulary`: ids mean the same."""
+
+    def __init__(self, inner: tokenizers.Tokenizer, settings: Mapping[str, Any], vocabulary: str = "") -> None:
+        self.vocabulary = vocabulary
+        inner.no_truncation()
+        inner.no_padding()
+        self._inner = inner
+        self._threads = TextThreads()
+        self._bytes = _byte_level() if _is_byte_level(inner) else {}
+        self.drops_first_blank = not self._bytes and _drops_first_blank(inner)
+        """Whether a text that begins with a blank is told without it, as by SentencePiece."""
+        self._longest = longest_token(inner, frozenset(self._bytes))
+        self._segments = SegmentCache(inner, exact=self._longest is not None)
+        self.special_tokens = _special_tokens(settings)
+        added = inner.get_added_tokens_decoder()
+        self.special_ids = frozenset(token for token, entry in added.items() if entry.special)
+        self.size: int = inner.get_vocab_size(with_added_tokens=True)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Tokenizer":
+        """Read `tokenizer.json` and `tokenizer_config.json`, in older folders with `special_tokens_map.json`.
+
+        Raises InvalidInput naming the file.
+        """
+        path = folder / "tokenizer.json"
+        settings = read_json(folder / "tokenizer_config.json")
+        if "added_tokens_decoder" not in settings:
+            settings |= read_json(folder / "special_tokens_map.json")
+        try:
+            text = read_text(path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput(str(path), f"cannot be read ({error}); the model folder must hold it") from None
+        try:
+            return cls(tokenizers.Tokenizer.from_str(text), settings, blake2b(text.encode(), digest_size=8).hexdigest())
+        except Exception as error:  # noqa: BLE001 - the library raises nothing narrower
+            raise InvalidInput(str(path), f"is not a tokenizer: {error}") from None
+
+    async def encode(self, text: str, *, special: bool) -> list[int]:
+        """Ids of `text`; `special` adds the tokens that the model expects around a prompt. Raises RequestError."""
+        return (await self.encode_all([text], special=special))[0]
+
+    async def encode_chat(self, text: str, salt: str) -> list[int]:
+        """The same without added tokens; what `salt` had encoded before is not encoded again. Raises RequestError."""
+        if len(text) > CUT_CHARACTERS:
+            return await self.encode(text, special=False)
+        parts = [(part, self._segments.known(salt, part)) for part in self._segments.cut(text)]
+        new = [part for part, ids in parts if ids is None]
+        encoded = await self.encode_all(new, special=False)
+        for part, ids in zip(new, encoded, strict=True):
+            self._segments.keep(salt, part, ids)
+        fresh = iter(encoded)
+        return [token for _, known in parts for token in (next(fresh) if known is None else known)]
+
+    async def encode_all(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
+        """Ids of each text, in order. Raises RequestError when too many long ones wait."""
+        return [ids async for ids in self.encode_each(texts, special=special)]
+
+    async def encode_each(self, texts: Sequence[str], *, special: bool) -> AsyncGenerator[list[int], None]:
+        """The same as they come, so that who has seen enough need not wait for the rest. Raises the same."""
+        if sum(map(len, texts)) <= INLINE_CHARACTERS:
+            for text in texts:
+                yield self.encode_now(text, special=special)
+            return
+        for part in _slices(texts):
+            work = partial(self._encode_unlocked, part, special=special)
+            for ids in await self._threads.run(work, sum(map(len, part))):
+                yield ids
+
+    def encode_now(self, text: str, *, special: bool) -> list[int]:
+        """The same, holding up whoever calls."""
+        return self._inner.encode(text, add_special_tokens=special).ids
+
+    @cached_property
+    def around(self) -> tuple[list[int], list[int]]:
+        """The tokens that `special` adds before a text and behind it."""
+        bare, whole = (self.encode_now("a", special=special) for special in (False, True))
+        for start in range(len(whole) - len(bare) + 1):
+            if whole[start : start + len(bare)] == bare:
+                return whole[:start], whole[start + len(bare) :]
+        return [], []
+
+    def least(self, text: str) -> int:
+        """A number of tokens that `text` cannot fall below, known without encoding it; 0 where nothing is known."""
+        return 0 if self._longest is None else -(-len(text.encode()) // self._longest)
+
+    def _encode_unlocked(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
+        encode = self._inner.encode_batch_fast  # one by one: a longer batch would take every core of the machine
+        return [encode([text], add_special_tokens=special)[0].ids for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of a whole sequence, special tokens left out."""
+        return self._inner.decode(ids, skip_special_tokens=True)
+
+    def decode_all(self, ids: Sequence[int]) -> str:
+        """The same with special tokens by their names."""
+        return self._inner.decode(ids, skip_special_tokens=False)
+
+    def special(self, text: str) -> int | None:
+        """The id of a special token; None for any other text."""
+        token = self._inner.token_to_id(text)
+        return token if token in self.special_ids else None
+
+    def grammar_token(self, text: str) -> int | None:
+        """The id of a token that a grammar must name: a special one, or `<...>`, which llguidance takes for one."""
+        token = self._inner.token_to_id(text)
+        if token is None or token not in self._inner.get_added_tokens_decoder():
+            return None
+        return token if text.startswith("<") and text.endswith(">") else self.special(text)
+
+    def decoder(self, kept: Sequence[str]) -> Decode:
+        """`decode`, but the special tokens `kept` are not left out: each stands between the texts around it."""
+        left_out = self.special_ids - {self._inner.token_to_id(name) for name in kept}
+        if left_out == self.special_ids:
+            return self.decode
+        return lambda ids: self.decode_all([token for token in ids if token not in left_out])
+
+    async def spell(self, ids: Sequence[int]) -> str:
+        """Text of ids with special tokens as their names, off the loop: a list may be long."""
+        work = partial(self._inner.decode_batch, [list(ids)], skip_special_tokens=False)
+        return (await self._threads.run(work, len(ids)))[0]
+
+    async def names(self, ids: Sequence[int]) -> list[str]:
+        """What the vocabulary calls each, off the loop too."""
+        return await self._threads.run(lambda: [self.token_text(token) for token in ids], len(ids))
+
+    def token_text(self, token: int) -> str:
+        """What the vocabulary calls a token: bytes as their stand-ins, special tokens as their names."""
+        return self._inner.id_to_token(token) or ""
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that one token stands for, as `logprobs` shows them; special tokens as their names."""
+        piece = self.token_text(token)
+        if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+            return bytes.fromhex(piece[3:5])
+        if self._bytes and all(character in self._bytes for character in piece):
+            return bytes(self._bytes[character] for character in piece)
+        return piece.encode() if self._bytes else piece.replace("▁", " ").encode()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.close()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An optional JSON object; {} when there is no such file. Raises InvalidInput."""
+    try:
+        data = json.loads(read_bytes(path))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise InvalidInput(str(path), f"cannot be read: {error}") from None
+    if not isinstance(data, dict):
+        raise InvalidInput(str(path), "must hold a JSON object")
+    return data
+
+
+def _slices(texts: Sequence[str]) -> Iterator[list[str]]:
+    """The texts in order, so many together as have SLICE_CHARACTERS; one that is longer by itself."""
+    part: list[str] = []
+    size = 0
+    for text in texts:
+        if part and size + len(text) > SLICE_CHARACTERS:
+            yield part
+            part, size = [], 0
+        part.append(text)
+        size += len(text)
+    yield part
+
+
+def _is_byte_level(inner: tokenizers.Tokenizer) -> bool:
+    return inner.decoder is not None and b'"ByteLevel"' in inner.decoder.__getstate__()
+
+
+def _drops_first_blank(inner: tokenizers.Tokenizer) -> bool:
+    word = next((token for piece, token in inner.get_vocab().items() if piece.startswith("▁")), None)
+    return word is not None and not inner.decode([word]).startswith(" ")
+
+
+def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
+    """`bos_token` and the like, with the model's own: given as text or as an object with `content`."""
+    extra = settings.get("extra_special_tokens")
+    named = {name: value for name, value in settings.items() if name.endswith("_token")}
+    named |= extra if isinstance(extra, dict) else {}
+    texts = {name: value.get("content") if isinstance(value, dict) else value for name, value in named.items()}
+    return {name: text for name, text in texts.items() if isinstance(text, str)}
+
+
+def _byte_level() -> dict[str, int]:
+    """GPT-2's printable stand-ins for the 256 bytes: character -> byte."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + index): byte for index, byte in enumerate(others)}
