@@ -18,6 +18,7 @@ from paceline_core.auth import (
     TokenClaims,
     TokenSigner,
     TokenVerifier,
+    jwk,
     jwk_set,
     new_signing_key,
     public_half,
@@ -77,6 +78,10 @@ def test_any_reader_of_jwts_reads_a_token_with_the_published_key() -> None:
     assert claims == {"iss": "gateway", "aud": "default/chat", "exp": int(NOW.timestamp()) + LIFETIME_S}
     assert jwt.get_unverified_header(signed()) == HEADER
     assert key.key_id == KID
+
+
+def test_a_published_key_is_written_in_base64url_without_padding() -> None:
+    assert jwk("a", "+/+/AA==", "gateway")["x"] == "-_-_AA"
 
 
 def test_a_token_for_another_service_is_refused() -> None:
