@@ -84,7 +84,7 @@ def constrain(picture: WorkEstimate, proposal: Proposal) -> Decision:
     """Every guard in turn, then the decision."""
     wished = Recommendation(proposal.wishes, proposal.reason, proposal.body)
     allowed = fit_budget(picture, clamp_to_bounds(picture, block_scale_down(picture, wished)))
-    final = apply_freeze(picture, allowed)
+    final = hold_replicas(picture, allowed)
     current = picture.ordered
     pools = tuple(
         PoolDecision(name, current[name], allowed.counts[name], final.counts[name]) for name in sorted(current)
@@ -141,7 +141,7 @@ def fit_budget(picture: WorkEstimate, ruling: Recommendation) -> Recommendation:
     return _ordered(picture, ruling, paid, ScaleLimit.BUDGET, budget_words(picture.goal))
 
 
-def apply_freeze(picture: WorkEstimate, ruling: Recommendation) -> Recommendation:
+def hold_replicas(picture: WorkEstimate, ruling: Recommendation) -> Recommendation:
     """A pause, a Deployment that is not ours, another scaler, or advice alone: nothing is written."""
     why = why_hold(picture.goal, picture.observation.now)
     if why is None:
