@@ -1,0 +1,1 @@
+"""Planted faults: seeded mutations of product functions, found again after renames, and the tests that catch them."""
