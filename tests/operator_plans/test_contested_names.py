@@ -160,6 +160,15 @@ def test_coming_and_going_leaves_what_the_last_set_alone_would(rounds: list[tupl
     assert {key: found.loss(key) for key in there} == {key: fresh.loss(key) for key in there}
 
 
+def test_of_a_route_and_a_service_of_one_age_and_key_the_route_is_told_whatever_came_first() -> None:
+    both = (routed("a/x", "x"), named("a/x"))
+    for first, second in (both, both[::-1]):
+        loss = names(first, named("b/x", "x"), second).loss(place("b/x"))
+        assert loss is not None
+        assert loss.winner is not None
+        assert loss.winner.kind == INFERENCE_ROUTE
+
+
 def test_a_route_and_a_service_contest_one_name_and_each_is_told_of_the_other() -> None:
     chat, capture = named("team/chat", created=OLD), routed("evil/take", "chat", NEW)
     assert (

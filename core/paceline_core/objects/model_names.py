@@ -113,7 +113,7 @@ def loss(name: str, mine: NameClaim, claims: Iterable[NameClaim], namespaces: Co
     if owner not in ("", mine.namespace):
         return LostName(name, owner)
     older = _older(mine, [one for one in rivals if owner in ("", one.namespace)])
-    winner = min(older, key=lambda one: (one.partial, one.age), default=None)
+    winner = min(older, key=lambda one: (one.partial, one.age, one.kind), default=None)  # a route before a service
     return None if winner is None else LostName(name, winner.namespace, winner)
 
 
