@@ -10,15 +10,23 @@ BESIDE := tests/cluster tests/clients/test_first_clients.py tests/chart tests/da
 NIGHTLY := tests/clients/test_nightly_clients.py
 STATIC := lint types layers generated
 LAYER := not real and not kernels
-QUICK = $(BIN)/python -m pytest -q -m "$(LAYER)" --hypothesis-profile=$(EXAMPLES)
+LOW :=
+PYTEST = $(LOW) $(BIN)/python -m pytest
+QUICK = $(PYTEST) -q -m "$(LAYER)" --hypothesis-profile=$(EXAMPLES)
+# Only files that speak of a mark can have tests of it: the other 350 need not be collected.
+MARKED = $(sort $(shell grep -rlE --include='test_*.py' 'mark\.$(1)\b' $(2)))
+REAL = $(filter-out $(BESIDE:%=%/%) $(BESIDE) $(NIGHTLY) $(ALONE:%=%/%),$(call MARKED,real,tests))
+# A process of pytest takes a file whole, so these begin.
+LONGEST := tests/cli/test_paceline_up.py tests/engine/test_gpu_warm_real.py tests/worker/test_worker_process.py \
+	tests/gateway/test_resume_real.py tests/gateway/test_gateway_process.py
 # The parts of the quick tests and one static check at a time. Each target's output stays in one piece.
-TOGETHER := -j4 --output-sync=target
+TOGETHER := --output-sync=target
 
 # Some images forbid it, and then each pytest process writes its assertions into all 300 files of tests anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up test test-cluster check static lint types layers generated quick quick-engine quick-worker quick-others kernels gpu nightly real cluster-tests generate bench demo-model tools cluster clean
+.PHONY: help venv up test test-cluster check static lint types layers generated quick quick-engine quick-worker quick-others kernels gpu nightly story real cluster-tests generate bench demo-model tools cluster clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,14 +41,14 @@ up: ## Serve FILE (examples/chat.yaml) on this machine; more with ARGS, e.g. ARG
 test: ## Static checks and all tests that need no root, Go or cluster, real processes included
 	@scripts/services.sh
 	@scripts/venv.sh dev
-	@$(MAKE) --no-print-directory $(TOGETHER) quick static
-	@$(MAKE) --no-print-directory kernels real
+	@$(MAKE) --no-print-directory $(TOGETHER) -j6 LOW="nice -n 19" story static quick kernels
+	@$(MAKE) --no-print-directory real
 
 test-cluster: cluster-tests ## The tests on a real Kubernetes, with chart, dashboards and common clients (Debian, root, Go)
 
 check: ## The quick layer: static checks, tests of what decides, with few examples of each property; under 90 s
 	@scripts/venv.sh dev
-	@$(MAKE) --no-print-directory $(TOGETHER) quick static EXAMPLES=few LAYER="$(LAYER) and not models"
+	@$(MAKE) --no-print-directory $(TOGETHER) -j4 quick static EXAMPLES=few LAYER="$(LAYER) and not models"
 
 # Each process imports and collects its own part alone; the worker's tests wait more than they compute.
 quick: quick-worker quick-engine quick-others
@@ -56,7 +64,7 @@ quick-others:
 
 # In Triton's interpreter, unless this machine has a GPU.
 kernels:
-	$(BIN)/python -m pytest -q -m "kernels and not real" -n 2 --dist worksteal --durations=10 tests/kernels tests/engine
+	$(PYTEST) -q -m "kernels and not real" --durations=10 tests/kernels $(call MARKED,kernels,tests/engine)
 
 gpu: ## On a machine with CUDA, without any download: test the kernels, then measure them (20 min); ARGS=--quick
 	@scripts/gpu.sh $(ARGS)
@@ -68,10 +76,14 @@ nightly: ## The long forms: 1,000 examples of each property, 120,000 rules of th
 	$(BIN)/python -m tests.engine.livelock $(ARGS)
 	$(BIN)/python -m pytest -q -m real --durations=10 $(NIGHTLY)
 
-# The first has the machine to itself: it is about load that one replica cannot bear. The others wait more than they work.
+# Two minutes in which a burst comes and goes. It is about load that one replica cannot bear, so what runs beside it is
+# what gives way to it: `make test` computes the rest at the lowest priority.
+story:
+	$(BIN)/python -m pytest -q -m real $(ALONE)
+
+# They wait as long as they work.
 real:
-	$(BIN)/python -m pytest -m real $(ALONE)
-	$(BIN)/python -m pytest -q -m real -n 2 --dist loadfile --durations=15 $(ALONE:%=--ignore=%) $(BESIDE:%=--ignore=%) $(NIGHTLY:%=--ignore=%)
+	$(PYTEST) -q -m real -n 4 --dist loadfile --no-loadscope-reorder --durations=15 $(LONGEST) $(filter-out $(LONGEST),$(REAL))
 
 # Mostly waiting for Kubernetes and Prometheus; each process has a cluster of its own. In the order of collection, which
 # tests/cluster/conftest.py begins with the longest file.
@@ -85,7 +97,7 @@ lint:
 	$(BIN)/ruff check .
 
 types:
-	$(BIN)/mypy
+	$(LOW) $(BIN)/mypy
 
 layers:
 	$(BIN)/lint-imports
