@@ -1,4 +1,4 @@
-"""All workers of a run: the shell around `replicas.plan`, and the operator's share of each service's status.
+"""All workers of a run: the shell around `plan_replicas`, and the operator's share of each service's status.
 
 One pass at a time looks at scales and workers, starts and drains what the plan says, and publishes endpoints and
 status. A pass follows every change, and a slow tick repeats it, so that nothing depends on a change being noticed.
@@ -17,11 +17,11 @@ from paceline_core.launch import WorkerLaunch
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.objects.workload_status import VALID, ConditionValue
+from paceline_core.replicas import DrainReplica, StartReplica, count_replicas, plan_replicas
 from paceline_local import status
 from paceline_local.apiserver import ObjectStore
 from paceline_local.context import RunContext
 from paceline_local.process import POLL_S, failure
-from paceline_local.replica_plan import Drain, Start, count, plan
 from paceline_local.rundir import trim
 from paceline_local.worker_process import Hooks, WorkerProcess
 
@@ -132,11 +132,11 @@ class ReplicaManager:
         """One pass; needs a running loop."""
         self._workers = [worker for worker in self._workers if not worker.gone]
         desired = {target: self._store.scales.get(target).replicas for target in self._store.scales}
-        for action in plan(desired, [worker.replica for worker in self._workers]):
+        for action in plan_replicas(desired, [worker.replica for worker in self._workers]):
             match action:
-                case Start(target):
+                case StartReplica(target):
                     self._start(target)
-                case Drain(target, ordinal):
+                case DrainReplica(target, ordinal):
                     self._drain(next(w for w in self._workers if (w.target, w.ordinal) == (target, ordinal)))
         self._tell()
 
@@ -175,7 +175,7 @@ class ReplicaManager:
         targets = {pool.name: ScaleTarget(key, pool.name) for pool in service.pools}
         replicas = [worker.replica for worker in self._workers if not worker.gone]
         return status.ObservedReplicas(
-            pools={name: count(target, replicas) for name, target in targets.items()},
+            pools={name: count_replicas(target, replicas) for name, target in targets.items()},
             desired=sum(self._store.scales.get(target).replicas for target in targets.values()),
             failing=tuple(w.trouble for w in self._workers if w.target.service == key and w.failing),
         )

@@ -25,7 +25,6 @@ from paceline_core.objects.workload_status import (
 )
 from paceline_local.apiserver import ObjectStore, key_of
 from paceline_local.context import NAMESPACE
-from paceline_local.replica_plan import Counts
 from paceline_operator.plans import ModelNameIndex, plan_profile, plan_route, plan_tenant
 
 MANAGER = "paceline-operator"
@@ -37,7 +36,7 @@ Condition = dict[str, Any]
 class ObservedReplicas:
     """One service's replicas by pool, the number wanted over all pools, and the workers that keep ending: why."""
 
-    pools: Mapping[str, Counts]
+    pools: Mapping[str, PoolCounts]
     desired: int
     failing: tuple[str, ...] = ()
 
@@ -66,7 +65,7 @@ def status(  # noqa: PLR0913, PLR0917 - what it speaks of
     accepted: ConditionValue = VALID,
 ) -> dict[str, Any]:
     """What the operator says; `now` is RFC 3339 UTC, `before` the conditions it wrote last."""
-    pools = [PoolCounts(name, c.ready, c.starting, c.draining) for name, c in observed.pools.items()]
+    pools = list(observed.pools.values())
     least, most = sum(pool.min for pool in service.pools), sum(pool.max for pool in service.pools)
     model = service.model
     run = RunningRevision(

@@ -16,11 +16,11 @@ from paceline_core.config import LEVEL_VARIABLE
 from paceline_core.kube.cluster import Endpoint, ObjectKey, ScaleTarget
 from paceline_core.launch import Binding, WorkerLaunch, build
 from paceline_core.objects.resolved import ResolvedService
+from paceline_core.replicas import PoolReplica
 from paceline_local.context import HOST, RunContext
 from paceline_local.health import Health, patience
 from paceline_local.preflight import is_free
 from paceline_local.process import Command, Supervised, last_words
-from paceline_local.replica_plan import LocalReplica
 from paceline_local.rundir import unwritable, write_private
 
 STARTING_PERIOD_S = 0.2
@@ -114,9 +114,9 @@ class WorkerProcess:
         return self._site.run.log(self.name)
 
     @property
-    def replica(self) -> LocalReplica:
+    def replica(self) -> PoolReplica:
         """As the plan sees it."""
-        return LocalReplica(self.target, self.ordinal, self.ready, self.draining)
+        return PoolReplica(self.target, self.ordinal, self.ready, self.draining)
 
     @property
     def endpoint(self) -> Endpoint:

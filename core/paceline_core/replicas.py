@@ -1,0 +1,66 @@
+"""Plan which replicas to start and which to drain, as a ReplicaSet does: pure, level-triggered, idempotent.
+
+A worker that crashed is still a replica (it restarts with back-off); only the desired count adds or removes one.
+Local mode executes the plan; on Kubernetes the real ReplicaSet decides. Known hole: a drain that has begun is not taken
+back; a new replica is started instead.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from paceline_core.kube.cluster import ScaleTarget
+from paceline_core.objects.workload_status import PoolCounts
+
+
+@dataclass(frozen=True, slots=True)
+class PoolReplica:
+    """One worker of a pool. `ordinal` grows with each start in the pool."""
+
+    target: ScaleTarget
+    ordinal: int
+    ready: bool
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StartReplica:
+    """Start one more replica."""
+
+    target: ScaleTarget
+
+
+@dataclass(frozen=True, slots=True)
+class DrainReplica:
+    """Drain this replica: it finishes its streams and ends."""
+
+    target: ScaleTarget
+    ordinal: int
+
+
+def plan_replicas(
+    desired: Mapping[ScaleTarget, int], replicas: Iterable[PoolReplica]
+) -> tuple[StartReplica | DrainReplica, ...]:
+    """The starts and drains that bring each pool to its desired count."""
+    active = [replica for replica in replicas if not replica.draining]
+    have = Counter(replica.target for replica in active)
+    starts = [StartReplica(target) for target, count in desired.items() for _ in range(count - have[target])]
+    drains = [
+        DrainReplica(target, victim.ordinal)
+        for target, count in desired.items()
+        for victim in _victims((r for r in active if r.target == target), have[target] - count)
+    ]
+    return (*starts, *drains)
+
+
+def count_replicas(target: ScaleTarget, replicas: Iterable[PoolReplica]) -> PoolCounts:
+    """Count a pool's replicas by state; a draining one is neither ready nor starting."""
+    members = [replica for replica in replicas if replica.target == target]
+    draining = sum(replica.draining for replica in members)
+    ready = sum(replica.ready and not replica.draining for replica in members)
+    return PoolCounts(target.pool, ready, len(members) - draining - ready, draining)
+
+
+def _victims(replicas: Iterable[PoolReplica], surplus: int) -> list[PoolReplica]:
+    """Replicas that are not ready first, then the newest: draining those loses least."""
+    return sorted(replicas, key=lambda r: (r.ready, -r.ordinal))[: max(surplus, 0)]
