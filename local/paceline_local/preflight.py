@@ -27,8 +27,7 @@ from paceline_planner import coldstart
 from paceline_planner.cost import budget_doubts
 from paceline_planner.hardware import CATALOGUE, Accelerator, Dtype, from_profile, unknown_accelerators
 from paceline_planner.shapes import from_config
-from paceline_workers.engine.model.config import read_object
-from paceline_workers.model_source import locate
+from paceline_workers.model_source import locate, read_object
 
 FILE = "file://"
 GPU_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))

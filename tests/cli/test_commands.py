@@ -92,6 +92,17 @@ def test_lint_reads_standard_input_where_a_dash_stands_for_a_file() -> None:
     )
 
 
+@pytest.mark.real
+def test_local_commands_start_without_what_only_a_worker_needs() -> None:
+    """torch alone takes longer to import than `lint` takes to run."""
+    program = (
+        "import sys, paceline_cli.commands.lint, paceline_cli.commands.local.up\n"
+        "print([name for name in ('torch', 'transformers', 'celpy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_lint_prints_every_fault_of_every_file(call: Call, tmp_path: Path) -> None:
     one, two = tmp_path / "one.yaml", tmp_path / "two.yaml"
     one.write_text(GOOD.replace("accelerator: cpu", "accelerator: cpu, colour: red").replace("model:", "modle:"))

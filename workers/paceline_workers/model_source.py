@@ -7,9 +7,11 @@ Reading a model's files: only regular ones, up to LIMIT bytes, so that nobody wa
 """
 
 import errno
+import json
 import os
 import stat
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from paceline_core.errors import InvalidInput
 from paceline_workers import demo
@@ -87,3 +89,16 @@ def read_text(path: Path) -> str:
 def _at_once(path: str, flags: int) -> int:
     """A pipe is opened without its writer."""
     return os.open(path, flags | os.O_NONBLOCK)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a file; raises InvalidInput naming the file."""
+    try:
+        data = json.loads(read_text(path))
+    except OSError as error:
+        raise InvalidInput(str(path), f"cannot be read: {error.strerror}; a model folder needs it") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(str(path), f"is not JSON ({error}); copy it again") from None
+    if not isinstance(data, dict):
+        raise InvalidInput(str(path), "is not a JSON object; copy it again")
+    return data

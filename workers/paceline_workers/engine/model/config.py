@@ -18,7 +18,6 @@ The defaults apply where a request names no value, as in vLLM; `do_sample` is no
 A folder may lack the file.
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
@@ -29,7 +28,7 @@ from paceline_core.errors import InvalidInput
 from paceline_planner.shapes import MISTRAL, ModelShape, from_config
 from paceline_workers.engine.kv_cache.attention_window import AttentionWindow
 from paceline_workers.engine.model.rope import Rope
-from paceline_workers.model_source import read_text
+from paceline_workers.model_source import read_object
 
 _WINDOW = 4096
 _FIRST_LAYER = 28
@@ -79,19 +78,6 @@ def _sliding(data: Mapping[str, Any], layers: int) -> list[bool]:
 
 def _counts(value: object, *, at_least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= at_least
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """The object in a file; raises InvalidInput naming the file."""
-    try:
-        data = json.loads(read_text(path))
-    except OSError as error:
-        raise InvalidInput(str(path), f"cannot be read: {error.strerror}; a model folder needs it") from None
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(str(path), f"is not JSON ({error}); copy it again") from None
-    if not isinstance(data, dict):
-        raise InvalidInput(str(path), "is not a JSON object; copy it again")
-    return data
 
 
 NAME = "generation_config.json"
