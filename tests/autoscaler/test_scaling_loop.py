@@ -111,8 +111,8 @@ class Rig:
         for n in range(ready):
             self.talkers[f"10.1.0.{n}:9000"].say(load_report(f"main-{n}", slots=64))
         now = self.clock.monotonic()
-        heard = self.gateways._streams.heard
-        await eventually(lambda: bool(heard) and heard["10.0.0.1:81"].at >= now)
+        received = self.gateways._streams.received
+        await eventually(lambda: any(last.at >= now for last in received.values()))
         await eventually(lambda: len(self.workers.loads(str(KEY))) == ready)
 
     async def seconds(self, count: int, ready: int, requests: int = 0) -> None:

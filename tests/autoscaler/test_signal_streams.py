@@ -47,7 +47,7 @@ async def test_every_line_is_handed_on_in_order_and_the_last_is_kept(talkers: Ta
         talkers["one:1"].say(demand_report(queued=queued))
     await eventually(lambda: len(reader.lines) == 3)
     assert [line.services[0].classes[0].queued for line in reader.lines] == [1, 2, 3]
-    assert reader.streams.heard["here"].message == reader.lines[-1]
+    assert reader.streams.received[PLACE].message == reader.lines[-1]
 
 
 async def test_a_line_in_pieces_is_one_line(talkers: Talkers, reader: Reader) -> None:
@@ -146,7 +146,7 @@ async def test_who_is_silent_is_no_longer_believed(talkers: Talkers, reader: Rea
     talkers["one:1"].say(demand_report())
     await eventually(lambda: bool(reader.lines))
     talkers.clock.advance(5)
-    assert set(reader.streams.fresh(6)) == {"here"}
+    assert set(reader.streams.fresh(6)) == {PLACE}
     assert set(reader.streams.fresh(4)) == set()
 
 
@@ -189,11 +189,11 @@ async def test_a_name_stands_for_every_address_behind_it(talkers: Talkers) -> No
     front = Front(talkers, "gateways:81", gateways=("10.0.0.1", "10.0.0.2"))
     await front.gateways.find()
     talkers["10.0.0.1:81"].say(demand_report("g1", queued=2))
-    await eventually(lambda: front.gateways.heard == 1)
+    await eventually(lambda: front.gateways.reporting == 1)
     partial = front.gateways.demand("default/chat")
     assert (partial.expected, partial.heard) == (2, 1)
     talkers["10.0.0.2:81"].say(demand_report("g2", queued=3))
-    await eventually(lambda: front.gateways.heard == 2)
+    await eventually(lambda: front.gateways.reporting == 2)
     assert front.gateways.demand("default/chat").classes[0].queued == 5
     assert front.gateways.age_s() is not None
     await front.gateways.close()
@@ -240,7 +240,7 @@ async def test_a_held_request_rings_the_bell_and_a_served_one_does_not(talkers: 
     front = Front(talkers, "gateways:81", gateways=("10.0.0.1",))
     await front.gateways.find()
     talkers["10.0.0.1:81"].say(demand_report(queued=4, in_flight=9))
-    await eventually(lambda: front.gateways.heard == 1)
+    await eventually(lambda: front.gateways.reporting == 1)
     assert front.rung == 0
     talkers["10.0.0.1:81"].say(demand_report(queued=4, held=4))
     await eventually(lambda: front.rung == 1)

@@ -1,9 +1,8 @@
-"""The gateways: found by address, heard by their demand streams. One that is silent makes the picture partial.
+"""What gateways and workers report live: demand from gateways, load from workers, each by its stream.
 
-A DNS name stands for all addresses of one family behind it (IPv4 if there is any, so that a gateway with two is not
-counted twice). A name that cannot be resolved keeps the addresses it had: losing the resolver is not losing gateways.
-
-The workers: who they are from the endpoints watch, how they are from their own load streams.
+A DNS name stands for all addresses of one family behind it (IPv4 if there is any, so that a dual-stack gateway is not
+counted twice). A name that does not resolve keeps its last addresses: losing the resolver is not losing gateways. A
+gateway that is silent makes demand incomplete. Workers come from the endpoints watch, their load from their streams.
 """
 
 import asyncio
@@ -14,88 +13,89 @@ from paceline_autoscaler.output.worker_events import IsolationEvents
 from paceline_autoscaler.signals.demand_meter import SILENCE_S, DemandMeter
 from paceline_autoscaler.types import Demand, Now, WorkerLoad
 from paceline_core.auth.internal_token import GATEWAY_AUDIENCE
-from paceline_core.errors import InvalidInput
-from paceline_core.kube import Endpoint, ServiceEndpoints
+from paceline_core.kube import ServiceEndpoints
 from paceline_core.telemetry import FaultLog, get_logger
 from paceline_core.wire import DemandReport, LoadReport, WorkerState
-from paceline_core.wire.stream import ReportStreams, StreamClient, StreamSource
+from paceline_core.wire.stream import ReportStreams, StreamClient, StreamSource, check_service, worker_source
 
 RESOLVE_S = 2.0
+LOAD_SILENCE_S = 12.0
 _RESOLVE_LIMIT_S = 3.0
 _log = get_logger(__name__)
 
 Resolve = Callable[[str, int], Awaitable[tuple[str, ...]]]
+OnLoad = Callable[[str, str, LoadReport], None]
 
 
 async def resolve(host: str, port: int) -> tuple[str, ...]:
     """Addresses of a host, IPv4 alone where there is one. Raises OSError."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    four = {str(info[4][0]) for info in found if info[0] is socket.AF_INET}
-    return tuple(sorted(four or {str(info[4][0]) for info in found}))
+    infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    ipv4 = {str(info[4][0]) for info in infos if info[0] is socket.AF_INET}
+    return tuple(sorted(ipv4 or {str(info[4][0]) for info in infos}))
 
 
 class GatewayDemand:
-    """Demand over all gateways. `on_held` is called when a report shows held requests, or one that is isolated."""
+    """Demand over all gateways. `on_urgent` is called when a report shows held requests or a new isolation."""
 
     def __init__(
         self,
         addresses: Iterable[str],
-        link: StreamClient,
+        client: StreamClient,
         now: Now,
-        on_held: Callable[[], None],
+        on_urgent: Callable[[], None],
         resolver: Resolve = resolve,
     ) -> None:
-        self._found: dict[str, tuple[str, ...]] = dict.fromkeys(addresses, ())
-        self._streams = ReportStreams(DemandReport, link, self._on_report)
-        self._clock = link.clock
+        self._resolved: dict[str, tuple[str, ...]] = dict.fromkeys(addresses, ())
+        self._streams = ReportStreams(DemandReport, client, self._on_report)
+        self._clock = client.clock
         self._now = now
-        self._on_held = on_held
+        self._on_urgent = on_urgent
         self._resolve = resolver
         self._meter = DemandMeter()
         self.isolations = IsolationEvents()
-        self._complaints = FaultLog(_log)
+        self._faults = FaultLog(_log)
 
     @property
     def hosts(self) -> tuple[str, ...]:
         """`address:port` of every gateway."""
-        return tuple(dict.fromkeys(host for hosts in self._found.values() for host in hosts))
+        return tuple(dict.fromkeys(host for hosts in self._resolved.values() for host in hosts))
 
     @property
-    def heard(self) -> int:
+    def reporting(self) -> int:
         """Gateways that are not silent."""
         return len(self._streams.fresh(SILENCE_S))
 
     def demand(self, service: str) -> Demand:
         """A service's demand now."""
-        unfound = sum(not hosts for hosts in self._found.values())
-        return self._meter.of(service, self._now(), len(self.hosts) + unfound, self.heard)
+        unresolved = sum(not hosts for hosts in self._resolved.values())
+        return self._meter.of(service, self._now(), len(self.hosts) + unresolved, self.reporting)
 
     def age_s(self) -> float | None:
-        """Age of the oldest gateway's last line; None while one has never been heard."""
-        heard = self._streams.heard
-        if not self.hosts or any(host not in heard for host in self.hosts):
+        """Age of the oldest gateway's last report; None while one has not reported yet."""
+        received = {source.name: last.at for source, last in self._streams.received.items()}
+        if not self.hosts or any(host not in received for host in self.hosts):
             return None
-        return self._clock.monotonic() - min(heard[host].at for host in self.hosts)
+        return self._clock.monotonic() - min(received[host] for host in self.hosts)
 
     async def run(self) -> None:
-        """Look gateways up again and again, until cancelled."""
+        """Resolve the gateways' addresses again and again, until cancelled."""
         while True:
             await self.find()
             await self._clock.sleep(RESOLVE_S)
 
     async def find(self) -> None:
-        """Look every address up once and follow what is there."""
-        for address in self._found:
+        """Resolve every address once and follow the gateways behind it."""
+        for address in self._resolved:
             host, _, port = address.rpartition(":")
             try:
                 async with asyncio.timeout(_RESOLVE_LIMIT_S):
                     found = await self._resolve(host.strip("[]"), int(port))
             except (OSError, TimeoutError) as error:
-                self._complaints.begin(f"no gateway is found at {address}", repr(error))
+                self._faults.begin(f"no gateway is found at {address}", repr(error))
                 continue
-            self._complaints.end(f"no gateway is found at {address}")
-            self._found[address] = tuple(f"{_in_url(ip)}:{port}" for ip in found)
+            self._faults.end(f"no gateway is found at {address}")
+            self._resolved[address] = tuple(f"{_in_url(ip)}:{port}" for ip in found)
         self._streams.follow(
             StreamSource(host, f"http://{host}/internal/demand", GATEWAY_AUDIENCE) for host in self.hosts
         )
@@ -106,45 +106,43 @@ class GatewayDemand:
 
     def _on_report(self, _: StreamSource, report: DemandReport) -> None:
         self._meter.on(report, self._now())
-        news = self.isolations.on(report, self._clock.utc())
-        if news or any(cls.held for service in report.services for cls in service.classes):
-            self._on_held()
+        isolated = self.isolations.on(report, self._clock.utc())
+        if isolated or any(cls.held for service in report.services for cls in service.classes):
+            self._on_urgent()
 
 
 def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-LOAD_SILENCE_S = 12.0
-OnLoad = Callable[[str, str, LoadReport], None]
-
-
 class WorkerLoads:
-    """Load reports of every worker of every service; `on_load` gets each line, with the service and the worker.
+    """Load reports of every worker of every service; `on_load` gets each one, with the service and the worker.
 
-    Both are those of the list of workers: what a worker calls itself is believed of nobody else.
+    Both names come from the list of workers, never from the report: a worker speaks for itself alone.
     """
 
-    def __init__(self, link: StreamClient, on_load: OnLoad = lambda _service, _worker, _report: None) -> None:
-        self._streams = ReportStreams(LoadReport, link, self._on_line)
+    def __init__(self, client: StreamClient, on_load: OnLoad = lambda _service, _worker, _report: None) -> None:
+        self._streams = ReportStreams(LoadReport, client, self._on_report)
         self._on_load = on_load
 
     def follow(self, services: Iterable[ServiceEndpoints]) -> None:
-        """These are the workers now; who has no address yet cannot be heard."""
-        self._streams.follow(_place(str(item.service), e) for item in services for e in item.endpoints if e.host)
+        """Follow exactly these workers; one without an address waits."""
+        self._streams.follow(
+            worker_source(str(item.service), e.name, e.host, e.port)
+            for item in services
+            for e in item.endpoints
+            if e.host
+        )
 
     def loads(self, service: str) -> dict[str, WorkerLoad]:
-        """Loads by worker, of those that are ready and have said so lately."""
+        """Loads by worker, of ready workers that reported lately."""
         fresh = self._streams.fresh(LOAD_SILENCE_S).items()
-        prefix = f"{service}/"
-        found = {name.removeprefix(prefix): load_of(report) for name, report in fresh if name.startswith(prefix)}
+        found = {source.name: load_of(report) for source, report in fresh if source.audience == service}
         return {name: load for name, load in found.items() if load is not None}
 
-    def _on_line(self, place: StreamSource, report: LoadReport) -> None:
-        service = place.audience
-        if report.service != service:
-            raise InvalidInput("service", f"{report.service!r} answers where {service!r} should be")
-        self._on_load(service, place.name.removeprefix(f"{service}/"), report)
+    def _on_report(self, source: StreamSource, report: LoadReport) -> None:
+        check_service(source, report)
+        self._on_load(source.audience, source.name, report)
 
     async def close(self) -> None:
         """Close the streams."""
@@ -152,7 +150,7 @@ class WorkerLoads:
 
 
 def load_of(report: LoadReport) -> WorkerLoad | None:
-    """What policies read of a report; None from a worker that is not ready or does not know its speed yet."""
+    """The part of a report that policies read; None from a worker that is not ready or does not know its speed yet."""
     step = report.step_time
     if report.state is not WorkerState.READY or report.kv.total <= 0 or step.base + step.prefill <= 0:
         return None
@@ -166,8 +164,3 @@ def load_of(report: LoadReport) -> WorkerLoad | None:
         kv_used=max(1 - (report.kv.free + report.kv.cached) / report.kv.total, 0.0),
         step_time=step,
     )
-
-
-def _place(service: str, endpoint: Endpoint) -> StreamSource:
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    return StreamSource(f"{service}/{endpoint.name}", f"http://{host}:{endpoint.port}/internal/load", service)

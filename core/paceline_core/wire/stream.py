@@ -1,14 +1,12 @@
-"""Read another process's messages for as long as it lives: one GET, a line a message, a new try after every break.
+"""Read streams of messages from other processes: one GET a source, one JSON line a message, a retry after each break.
 
-Lines are bounded, so that a peer that never ends one cannot fill this process; tries come with growing delay.
-
-Long-lived streams of messages, one a source. What counts is the last line of each and when it came; `fresh` leaves
-out who is silent.
+Lines are bounded, so that a peer that never ends one cannot fill this process; the delay between retries grows.
+`ReportStreams` keeps the last message of each source and when it came; `fresh` leaves out sources that are silent.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -20,6 +18,7 @@ from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
 from paceline_core.process import cancel
 from paceline_core.telemetry import get_logger
+from paceline_core.wire.load import LoadReport
 from paceline_core.wire.message import LINE_LIMIT, Message, decode
 
 DELAYS_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
@@ -31,7 +30,7 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class StreamSource:
-    """Whose stream it is, where it is read, and for which audience the internal token is made."""
+    """A peer's name, the URL of its stream, and the audience that its internal tokens are made for."""
 
     name: str
     url: str
@@ -40,42 +39,11 @@ class StreamSource:
 
 @dataclass(frozen=True, slots=True)
 class StreamClient:
-    """What reading a stream takes: a client made by `stream_client`, a signer of internal tokens, a clock."""
+    """An HTTP client made by `stream_client`, a signer of internal tokens, a clock."""
 
     http: httpx.AsyncClient
     signer: Signer
     clock: Clock
-
-
-async def subscribe(
-    kind: type[M],
-    place: StreamSource,
-    link: StreamClient,
-    on_message: Callable[[M], None],
-    on_cut: Callable[[bool], None],
-) -> None:
-    """Read until cancelled. A message that `on_message` refuses with InvalidInput breaks the stream.
-
-    `on_cut` hears of every break, and whether the connection was refused: the host is there, and nobody listens.
-    """
-    failures, heard = 0, False
-    while True:
-        level, refused = logging.INFO, False
-        try:
-            async for message in _messages(kind, place, link):
-                failures, heard = 0, True
-                on_message(message)
-            reason = "the other side closed the stream"
-        except (httpx.HTTPError, InvalidInput) as error:
-            reason = str(error) or type(error).__name__
-            refused = _refused(error)
-            if not heard and isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-                level = logging.DEBUG  # it is starting and does not listen yet
-        on_cut(refused)
-        if failures == 0:
-            _log.log(level, "stream cut", extra={"place": place.name, "reason": reason})
-        await link.clock.sleep(DELAYS_S[min(failures, len(DELAYS_S) - 1)])
-        failures += 1
 
 
 def stream_client(silence_s: float) -> httpx.AsyncClient:
@@ -84,18 +52,121 @@ def stream_client(silence_s: float) -> httpx.AsyncClient:
     return httpx.AsyncClient(timeout=timeout, limits=httpx.Limits(max_connections=None), trust_env=False)
 
 
+def worker_source(service: str, worker: str, host: str, port: int) -> StreamSource:
+    """Where a worker of a service sends its load reports."""
+    address = f"[{host}]" if ":" in host else host
+    return StreamSource(worker, f"http://{address}:{port}/internal/load", service)
+
+
+def check_service(source: StreamSource, report: LoadReport) -> None:
+    """Raise InvalidInput unless the report is of the service that its source was listed under."""
+    if report.service != source.audience:
+        raise InvalidInput("service", f"{report.service!r} answers where {source.audience!r} should be")
+
+
+async def subscribe(
+    kind: type[M],
+    source: StreamSource,
+    client: StreamClient,
+    on_message: Callable[[M], None],
+    on_disconnect: Callable[[bool], None],
+) -> None:
+    """Read until cancelled. A message that `on_message` refuses with InvalidInput breaks the stream.
+
+    `on_disconnect` gets whether the connection was refused: the host is up, and nothing listens.
+    """
+    failures, connected = 0, False
+    while True:
+        level, refused = logging.INFO, False
+        try:
+            async for message in _messages(kind, source, client):
+                failures, connected = 0, True
+                on_message(message)
+            reason = "the other side closed the stream"
+        except (httpx.HTTPError, InvalidInput) as error:
+            reason = str(error) or type(error).__name__
+            refused = _refused(error)
+            if not connected and isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+                level = logging.DEBUG  # it is starting and does not listen yet
+        on_disconnect(refused)
+        if failures == 0:
+            _log.log(level, "stream lost", extra={"source": source.name, "reason": reason})
+        await client.clock.sleep(DELAYS_S[min(failures, len(DELAYS_S) - 1)])
+        failures += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Received(Generic[M]):
+    """A message, and the monotonic time at which it came."""
+
+    message: M
+    at: float
+
+
+class ReportStreams(Generic[M]):
+    """One stream for each source. `on_report` is called on the event loop for every message, in order.
+
+    A message that it refuses with InvalidInput counts for nothing, and breaks the stream.
+    """
+
+    def __init__(
+        self,
+        kind: type[M],
+        client: StreamClient,
+        on_report: Callable[[StreamSource, M], None],
+        on_disconnect: Callable[[StreamSource, bool], None] = lambda _source, _refused: None,
+    ) -> None:
+        self._kind = kind
+        self._client = client
+        self._on_report = on_report
+        self._on_disconnect = on_disconnect
+        self._tasks: dict[StreamSource, asyncio.Task[None]] = {}
+        self.received: dict[StreamSource, Received[M]] = {}
+
+    def follow(self, sources: Iterable[StreamSource], audience: str | None = None) -> None:
+        """Open streams that are missing; close and forget those of `audience` (None: all) that are not in `sources`."""
+        wanted = set(sources)
+        current = [source for source in self._tasks if audience in (None, source.audience)]
+        for source in [source for source in current if source not in wanted]:
+            self._tasks.pop(source).cancel()
+            self.received.pop(source, None)
+        for source in wanted - self._tasks.keys():
+            self._tasks[source] = asyncio.create_task(self._read(source), name=f"stream {source.name}")
+
+    def fresh(self, silence_s: float) -> dict[StreamSource, M]:
+        """The last message of each source that is not silent."""
+        oldest = self._client.clock.monotonic() - silence_s
+        return {source: last.message for source, last in self.received.items() if last.at >= oldest}
+
+    async def close(self) -> None:
+        """Close every stream."""
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        await cancel(*tasks)
+
+    async def _read(self, source: StreamSource) -> None:
+        def on_message(message: M) -> None:
+            self._on_report(source, message)
+            self.received[source] = Received(message, self._client.clock.monotonic())
+
+        def on_disconnect(refused: bool) -> None:
+            self._on_disconnect(source, refused)
+
+        await subscribe(self._kind, source, self._client, on_message, on_disconnect)
+
+
 def _refused(error: BaseException | None) -> bool:
-    """Whether this or what it came from is a refused connection; a host that is away refuses nothing."""
+    """Whether the error or one of its causes is a refused connection; a host that is down refuses nothing."""
     while error is not None and not isinstance(error, ConnectionRefusedError):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
-async def _messages(kind: type[M], place: StreamSource, link: StreamClient) -> AsyncIterator[M]:
-    headers = {HEADER: link.signer.token(place.audience, link.clock.utc())}
-    async with link.http.stream("GET", place.url, headers=headers) as response:
+async def _messages(kind: type[M], source: StreamSource, client: StreamClient) -> AsyncIterator[M]:
+    headers = {HEADER: client.signer.token(source.audience, client.clock.utc())}
+    async with client.http.stream("GET", source.url, headers=headers) as response:
         if response.status_code != httpx.codes.OK:
-            raise InvalidInput("", f"{place.url} answered {response.status_code}")
+            raise InvalidInput("", f"{source.url} answered {response.status_code}")
         async for line in _lines(response):
             yield decode(kind, line)
 
@@ -109,52 +180,3 @@ async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
                 yield line
         if len(rest) > LINE_LIMIT:
             raise InvalidInput("", f"a line is over the limit of {LINE_LIMIT} bytes")
-
-
-@dataclass(frozen=True, slots=True)
-class Received(Generic[M]):
-    """A line, and the monotonic time at which it came."""
-
-    message: M
-    at: float
-
-
-class ReportStreams(Generic[M]):
-    """One stream for each place. `on_line` is called on the event loop for every line, in order.
-
-    A line that it refuses with InvalidInput counts for nothing, and breaks the stream.
-    """
-
-    def __init__(self, kind: type[M], link: StreamClient, on_line: Callable[[StreamSource, M], None]) -> None:
-        self._kind = kind
-        self._link = link
-        self._on_line = on_line
-        self._tasks: dict[StreamSource, asyncio.Task[None]] = {}
-        self.heard: dict[str, Received[M]] = {}
-
-    def follow(self, places: Iterable[StreamSource]) -> None:
-        """These are the places now: open what is missing, close and forget what is gone."""
-        wanted = set(places)
-        for place in [place for place in self._tasks if place not in wanted]:
-            self._tasks.pop(place).cancel()
-            self.heard.pop(place.name, None)
-        for place in wanted - self._tasks.keys():
-            self._tasks[place] = asyncio.create_task(self._read(place), name=f"stream {place.name}")
-
-    def fresh(self, silence_s: float) -> Mapping[str, M]:
-        """The last line of each place that is not silent."""
-        oldest = self._link.clock.monotonic() - silence_s
-        return {name: heard.message for name, heard in self.heard.items() if heard.at >= oldest}
-
-    async def close(self) -> None:
-        """Close every stream."""
-        tasks = list(self._tasks.values())
-        self._tasks.clear()
-        await cancel(*tasks)
-
-    async def _read(self, place: StreamSource) -> None:
-        def heard(message: M) -> None:
-            self._on_line(place, message)
-            self.heard[place.name] = Received(message, self._link.clock.monotonic())
-
-        await subscribe(self._kind, place, self._link, heard, lambda _refused: None)

@@ -1,89 +1,68 @@
-"""Load streams: one `GET /internal/load` per worker, kept open; every line is handed on, every break too."""
+"""The gateway's load streams: `GET /internal/load` of each worker, kept open; the listener gets reports and breaks."""
 
-import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from paceline_core.auth import Signer
 from paceline_core.clock import Clock
-from paceline_core.errors import InvalidInput
 from paceline_core.kube import Endpoint
-from paceline_core.process import cancel
 from paceline_core.wire import LoadReport
-from paceline_core.wire.stream import StreamClient, StreamSource, stream_client, subscribe
+from paceline_core.wire.stream import (
+    ReportStreams,
+    StreamClient,
+    StreamSource,
+    check_service,
+    stream_client,
+    worker_source,
+)
 
 SILENCE_S = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRef:
-    """Whose stream, and where it is read."""
-
-    service: str
-    name: str
-    host: str
-    port: int
-
-    @property
-    def place(self) -> StreamSource:
-        """Where its stream is."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return StreamSource(self.name, f"http://{host}:{self.port}/internal/load", self.service)
-
-
 class Listener(Protocol):
-    """Who hears of the streams, on the event loop."""
+    """Called on the event loop with what the streams bring."""
 
     def on_report(self, service: str, worker: str, report: LoadReport) -> None:
-        """A worker said how it is."""
+        """A worker sent a report."""
         ...
 
     def on_cut(self, service: str, worker: str, *, refused: bool) -> None:
-        """A worker's stream broke; `refused`: nobody listens there."""
+        """A worker's stream broke; `refused`: its host is up, and nothing listens."""
         ...
 
 
 class NullListener:
-    """Hears and does nothing."""
+    """Ignores everything."""
 
     def on_report(self, service: str, worker: str, report: LoadReport) -> None:
-        """Nothing."""
+        """Ignore it."""
 
     def on_cut(self, service: str, worker: str, *, refused: bool) -> None:
-        """Nothing."""
+        """Ignore it."""
 
 
 class LoadReportStreams:
-    """`listener` is set before the first `follow`: it is the one who asks for it."""
+    """`listener` is set before the first `follow`, which it calls."""
 
     def __init__(self, signer: Signer, clock: Clock) -> None:
         self.listener: Listener = NullListener()
-        self._link = StreamClient(stream_client(SILENCE_S), signer, clock)
-        self._tasks: dict[WorkerRef, asyncio.Task[None]] = {}
+        self._http = stream_client(SILENCE_S)
+        client = StreamClient(self._http, signer, clock)
+        self._streams = ReportStreams(LoadReport, client, self._on_report, self._on_disconnect)
 
     def follow(self, service: str, endpoints: Iterable[Endpoint]) -> None:
-        """These are a service's workers now: open what is missing, close what is gone; who has no address yet waits."""
-        wanted = {WorkerRef(service, e.name, e.host, e.port) for e in endpoints if e.host}
-        for worker in [w for w in self._tasks if w.service == service and w not in wanted]:
-            self._tasks.pop(worker).cancel()
-        for worker in wanted - self._tasks.keys():
-            self._tasks[worker] = asyncio.create_task(self._read(worker))
+        """Follow exactly these workers of a service; one without an address waits."""
+        sources = (worker_source(service, e.name, e.host, e.port) for e in endpoints if e.host)
+        self._streams.follow(sources, audience=service)
 
     async def close(self) -> None:
         """Close every stream."""
-        tasks = list(self._tasks.values())
-        self._tasks.clear()
-        await cancel(*tasks)
-        await self._link.http.aclose()
+        await self._streams.close()
+        await self._http.aclose()
 
-    async def _read(self, worker: WorkerRef) -> None:
-        def heard(report: LoadReport) -> None:
-            if report.service != worker.service:
-                raise InvalidInput("service", f"{report.service!r} answers where {worker.service!r} should be")
-            self.listener.on_report(worker.service, worker.name, report)
+    def _on_report(self, source: StreamSource, report: LoadReport) -> None:
+        check_service(source, report)
+        self.listener.on_report(source.audience, source.name, report)
 
-        def cut(refused: bool) -> None:
-            self.listener.on_cut(worker.service, worker.name, refused=refused)
-
-        await subscribe(LoadReport, worker.place, self._link, heard, cut)
+    def _on_disconnect(self, source: StreamSource, refused: bool) -> None:
+        self.listener.on_cut(source.audience, source.name, refused=refused)
