@@ -147,12 +147,12 @@ class Autoscaler:
         """Take or keep the lease, when it is time to."""
         if not self._candidate.renewed_within(RENEW_S):
             await self._candidate.renew()
-            self._desk.metrics.gauge("paceline_autoscaler_cluster_current", "Lease").set(self._candidate.answered)
+            self._desk.metrics.gauge("paceline_autoscaler_watch_synced", "Lease").set(self._candidate.answered)
         return self._candidate.leads
 
     def _note(self, kind: str, event: WatchEvent[T]) -> None:
         """Keep account of what is current; a fault that lasts is told once."""
-        gauge = self._desk.metrics.gauge("paceline_autoscaler_cluster_current", kind)
+        gauge = self._desk.metrics.gauge("paceline_autoscaler_watch_synced", kind)
         match event:
             case WatchLost(reason):
                 self._complaints.begin(f"the watch of {kind} is lost; what is known goes on", reason)
@@ -258,7 +258,7 @@ class Autoscaler:
     def _finish(self, began: float, *, whole: bool) -> None:
         clock, metrics = self._desk.clock, self._desk.metrics
         self.passed_at = clock.monotonic()
-        metrics.histogram("paceline_autoscaler_loop_seconds").observe(self.passed_at - began)
+        metrics.histogram("paceline_autoscaler_reconcile_seconds").observe(self.passed_at - began)
         if whole:
             metrics.gauge("paceline_autoscaler_last_success_timestamp_seconds").set(clock.utc().timestamp())
 

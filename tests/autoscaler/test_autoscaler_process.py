@@ -224,7 +224,7 @@ async def test_a_process_wakes_scales_tells_and_leaves_in_order(stage: Stage) ->
     stage.store.leases.take(LEASE, "the next one", 1.0, now=0.0)
     assert stage.store.states.get(ServiceRef(KEY, ""))["state"]
     entries = list(read(stage.folder / "ledger.jsonl"))
-    assert any(entry.decision.reason == "wake" for entry in entries)
+    assert any(entry.decision.reason == "scale_from_zero" for entry in entries)
     assert replay(entries) == []
 
 

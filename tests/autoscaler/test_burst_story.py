@@ -120,6 +120,6 @@ def test_a_service_sleeps_when_nobody_asks_and_wakes_for_the_first_who_does() ->
     assert plant.desired == 0
     plant.run(60)
     reasons = [d.reason for _, d in plant.decisions if d.direction is not Direction.HOLD]
-    assert reasons[:2] == [ScaleReason.IDLE, ScaleReason.WAKE]
-    woken = next(t for t, d in plant.decisions if d.reason is ScaleReason.WAKE)
+    assert reasons[:2] == [ScaleReason.SCALE_TO_ZERO, ScaleReason.SCALE_FROM_ZERO]
+    woken = next(t for t, d in plant.decisions if d.reason is ScaleReason.SCALE_FROM_ZERO)
     assert woken - 400 <= 1.5

@@ -124,11 +124,11 @@ async def test_without_the_right_to_the_lease_nothing_is_written_and_one_line_sa
     await rig.seconds(10, ready=1, requests=BUSY)
     assert (rig.cluster.written, rig.cluster.statuses) == ([], [])
     assert len(warnings(caplog)) == 1
-    assert exported(rig, 'paceline_autoscaler_cluster_current{kind="Lease"} 0.0')
+    assert exported(rig, 'paceline_autoscaler_watch_synced{kind="Lease"} 0.0')
     rig.cluster.broken.clear()
     await rig.seconds(2, ready=1, requests=BUSY)
     assert rig.cluster.written
-    assert exported(rig, 'paceline_autoscaler_cluster_current{kind="Lease"} 1.0')
+    assert exported(rig, 'paceline_autoscaler_watch_synced{kind="Lease"} 1.0')
 
 
 async def test_while_objects_cannot_be_watched_replicas_are_added_and_none_removed(rig: Rig) -> None:

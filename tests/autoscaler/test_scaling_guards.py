@@ -253,7 +253,7 @@ def test_an_idle_service_goes_to_zero_when_its_time_has_come() -> None:
     quiet = observation(goal=SLEEPY, demand=demand(0.0), pools=(view(ready=2),), attainment=answered(QueryResult.NAN))
     assert decided(quiet, seasoned(quiet, 100)).replicas > 0
     decision = decided(quiet, seasoned(quiet, 130))
-    assert (decision.replicas, decision.reason) == (0, ScaleReason.IDLE)
+    assert (decision.replicas, decision.reason) == (0, ScaleReason.SCALE_TO_ZERO)
 
 
 @pytest.mark.parametrize("trace", [{"queued": 1}, {"held": 1}, {"in_flight": 1}])
@@ -281,13 +281,13 @@ def test_a_held_request_wakes_a_sleeping_service_whatever_else_is_missing(
         goal=replace(SLEEPY, policy=policy), demand=demand(0.0, held=1, queued=1), pools=(PoolStatus("main", 0),)
     )
     decision = decided(missing(asleep, gap) if gap else asleep)
-    assert (decision.replicas, decision.reason) == (1, ScaleReason.WAKE)
+    assert (decision.replicas, decision.reason) == (1, ScaleReason.SCALE_FROM_ZERO)
 
 
 def test_a_wake_without_a_waiting_request_speaks_of_none_that_waits() -> None:
     asleep = observation(goal=SLEEPY, demand=demand(0.5), pools=(PoolStatus("main", 0),))
     decision = decided(asleep)
-    assert decision.reason is ScaleReason.WAKE
+    assert decision.reason is ScaleReason.SCALE_FROM_ZERO
     assert decision.sentence == "0→1: requests arrive, and nothing runs"
 
 

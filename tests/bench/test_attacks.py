@@ -116,7 +116,7 @@ def _answered(sent: Sent) -> bool:
 
 
 def _nothing_held(ready: Stage) -> None:
-    held = ("paceline_gateway_held_bytes", "paceline_gateway_connections", "paceline_quota_reserved_tokens")
+    held = ("paceline_gateway_request_body_bytes", "paceline_gateway_connections", "paceline_quota_reserved_tokens")
     url = f"http://127.0.0.1:{ours.admin_port(ready.gateway)}/metrics"
     until(lambda: not any(_sum(httpx.get(url).text, name) for name in held))
 

@@ -52,7 +52,7 @@ def test_an_emulated_service_says_so() -> None:
 
 
 def test_everybody_ready_is_settled() -> None:
-    assert condition(said(PoolCounts("main", ready=1), 1), "Progressing")["reason"] == "Settled"
+    assert condition(said(PoolCounts("main", ready=1), 1), "Progressing")["reason"] == "ReplicasReady"
 
 
 def test_who_finishes_its_streams_is_not_scaling_and_is_not_counted_as_ready() -> None:
@@ -65,7 +65,7 @@ def test_who_finishes_its_streams_is_not_scaling_and_is_not_counted_as_ready() -
 
 def test_nobody_ready_and_nobody_wanted_are_different_things() -> None:
     assert condition(said(PoolCounts("main", starting=1), 1), "Ready")["reason"] == "NoWorkerReady"
-    assert condition(said(PoolCounts("main"), 0), "Ready")["reason"] == "AtZero"
+    assert condition(said(PoolCounts("main"), 0), "Ready")["reason"] == "ScaledToZero"
 
 
 def test_workers_that_keep_ending_degrade_the_service_by_name() -> None:

@@ -196,7 +196,7 @@ def test_an_idle_service_goes_to_zero_and_wakes_by_a_request(story: Story) -> No
     idle["spec"]["scaling"] = {"scaleToZero": {"after": "10s"}}
     story.kubectl.apply(idle)
     until("it is at zero", lambda: story.replicas("busy") == 0 and not story.workers("busy"))
-    until("the status says why", lambda: story.service("busy")["status"]["scaling"]["reason"] == "idle")
+    until("the status says why", lambda: story.service("busy")["status"]["scaling"]["reason"] == "scale_to_zero")
     with streams(story.target("busy"), number=1, tokens=8) as woken:
         pass
     assert woken.failures == []

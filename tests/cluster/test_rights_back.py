@@ -61,7 +61,7 @@ class Part:
 
     def current(self, kind: str) -> bool:
         """Whether it says that what it knows of a kind is current."""
-        metric = f'paceline_{self.name}_cluster_current{{kind="{kind}"}} 1.0'
+        metric = f'paceline_{self.name}_watch_synced{{kind="{kind}"}} 1.0'
         return metric in self.get("/metrics").text
 
     def _address(self) -> str | None:

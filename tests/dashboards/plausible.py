@@ -46,7 +46,7 @@ _BY_METRIC: dict[tuple[str, str], tuple[str, ...]] = {
     ("paceline_kv_pages", "state"): ("free", "active", "cached"),
     ("paceline_upstream_workers", "state"): ("ready", "silent"),
     ("paceline_autoscaler_decisions_total", "reason"): (ScaleReason.DEMAND,),
-    ("paceline_scheduler_shed_requests_total", "reason"): ("crowded", "backlog", "deadline"),
+    ("paceline_scheduler_shed_requests_total", "reason"): ("queue_full", "backlog", "deadline"),
     ("paceline_kv_swap_bytes_total", "direction"): ("out", "in"),
     ("paceline_worker_tokens_total", "kind"): ("input", "output", "cached"),
     ("paceline_worker_request_tokens", "kind"): ("input", "cached", "output", "longest", "limit"),

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.real
 FAST, SLOW, DAY, DAYS = (
     "PacelineTTFTBurnFast",
     "PacelineTTFTBurnSlow",
-    "PacelineBudgetTicket/1d",
-    "PacelineBudgetTicket/3d",
+    "PacelineErrorBudgetTicket/1d",
+    "PacelineErrorBudgetTicket/3d",
 )
 LENGTH = 90
 

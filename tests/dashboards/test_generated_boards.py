@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 from tools.codegen import drifted
-from tools.dashboards import artefacts
+from tools.dashboards import generated_files
 from tools.dashboards.__main__ import main
 
 ROOT = Path(__file__).parents[2]
-FILES = artefacts()
+FILES = generated_files()
 
 
 def test_what_is_committed_is_what_the_code_says() -> None:
@@ -16,7 +16,7 @@ def test_what_is_committed_is_what_the_code_says() -> None:
 
 
 def test_generating_twice_gives_the_same() -> None:
-    assert artefacts() == FILES
+    assert generated_files() == FILES
 
 
 def test_the_chart_carries_the_same_files() -> None:

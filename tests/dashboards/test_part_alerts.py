@@ -45,15 +45,15 @@ def test_no_alert_outlives_its_service(programs: Programs, tmp_path: Path) -> No
     story.add("paceline_engine_restarts_total", f"0+1x{last}", pod="w-0", revision="r", **POOL)
     story.add("paceline_queue_oldest_wait_seconds", f"9x{last}", **INTERACTIVE)
     story.add("paceline_slo_threshold_seconds", f"0.5x{last}", **TTFT)
-    story.add("paceline_autoscaler_clamped_total", f"0+6x{last}", pod="autoscaler-0", limit="max", **CHAT)
+    story.add("paceline_autoscaler_limited_total", f"0+6x{last}", pod="autoscaler-0", limit="max", **CHAT)
     story.add("paceline_autoscaler_signal_age_seconds", f"90x{last}", signal="attainment", **CHAT)
     for state, pages in (("free", 10), ("active", 970)):
         story.add("paceline_kv_pages", f"{pages}x{last}", pod="w-0", state=state, revision="r", **POOL)
     story.add("paceline_scheduler_preemptions_total", f"0+12x{last}", pod="w-0", mode="recompute", **POOL)
     story.series |= {name: f"{text} stale" for name, text in story.series.items() if 'pisvc="chat"' in name}
     about = {DOWN, STUCK, FLAPPING, "PacelineScaleClampedAtMax", "PacelineQueueHeadOfLine", "PacelineKVPressure"}
-    about |= {"PacelineEngineRestarts", "PacelineAutoscalerBlind/attainment", "PacelineTTFTBurnFast"}
-    about |= {"PacelineTTFTBurnSlow", "PacelineBudgetTicket/3d"}
+    about |= {"PacelineEngineRestarts", "PacelineAutoscalerSignalsMissing/attainment", "PacelineTTFTBurnFast"}
+    about |= {"PacelineTTFTBurnSlow", "PacelineErrorBudgetTicket/3d"}
     left = {alert.name for alert in all_alerts() if "pisvc" in alert.summary} - _names(about)
     assert left == _TOLD_OF_TTFT | _ABOUT_A_TENANT
     alerts(programs, tmp_path, story, {last: about, last + 6: set()})
@@ -94,15 +94,15 @@ def test_a_pool_at_its_maximum_is_a_page_only_while_the_promise_burns(
     programs: Programs, tmp_path: Path, bad: str, expected: set[str]
 ) -> None:
     story = healthy(40).promise(0.9, 40, **TTFT).verdicts("0+80x40", bad, **TTFT)
-    story.add("paceline_autoscaler_clamped_total", "0+6x40", pod="autoscaler-0", limit="max", **CHAT)
-    burning = {"PacelineTTFTBurnSlow", "PacelineBudgetTicket/3d"} if expected else set()
+    story.add("paceline_autoscaler_limited_total", "0+6x40", pod="autoscaler-0", limit="max", **CHAT)
+    burning = {"PacelineTTFTBurnSlow", "PacelineErrorBudgetTicket/3d"} if expected else set()
     alerts(programs, tmp_path, story, {39: expected | burning})
 
 
 def test_a_burning_pool_below_its_maximum_is_left_to_the_autoscaler(programs: Programs, tmp_path: Path) -> None:
     story = healthy(40).promise(0.9, 40, **TTFT).verdicts("0+89x40", "0+11x40", **TTFT)
-    story.add("paceline_autoscaler_clamped_total", "0+6x40", pod="autoscaler-0", limit="rate", **CHAT)
-    alerts(programs, tmp_path, story, {39: {"PacelineBudgetTicket/3d"}})
+    story.add("paceline_autoscaler_limited_total", "0+6x40", pod="autoscaler-0", limit="rate", **CHAT)
+    alerts(programs, tmp_path, story, {39: {"PacelineErrorBudgetTicket/3d"}})
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_standby_that_never_led_is_no_stall(programs: Programs, tmp_path: Path
 
 
 def test_an_autoscaler_is_blind_by_age_or_by_failed_questions(programs: Programs, tmp_path: Path) -> None:
-    blind = "PacelineAutoscalerBlind"
+    blind = "PacelineAutoscalerSignalsMissing"
     old = healthy(20).add("paceline_autoscaler_signal_age_seconds", "0+60x20", signal="attainment", **CHAT)
     alerts(programs, tmp_path, old, {3: set(), 12: {f"{blind}/attainment"}})
     answers = "paceline_autoscaler_query_results_total"
@@ -208,14 +208,14 @@ def test_only_the_leaders_silence_counts(programs: Programs, tmp_path: Path) -> 
     story.add(age, "9000x30", pod="operator-1", kind="Tenant")
     case = {
         "eval_time": "20m",
-        "alertname": "PacelineOperatorWatchSilent",
+        "alertname": "PacelineOperatorWatchStale",
         "exp_alerts": [
             {
                 "exp_labels": {"severity": "ticket", "kind": "Deployment"},
                 "exp_annotations": {
                     "summary": "The leading operator hears nothing about Deployment",
                     "description": "Its watch has been silent for 20m 0s, longer than the API server lets one live.",
-                    "runbook_url": "https://paceline.dev/docs/runbooks/PacelineOperatorWatchSilent.md",
+                    "runbook_url": "https://paceline.dev/docs/runbooks/PacelineOperatorWatchStale.md",
                 },
             }
         ],

@@ -32,7 +32,7 @@ def test_a_label_that_the_series_has_not_is_refused() -> None:
         ("paceline_requests_total", {"outcome": "~ok|truncated"}),
         ("paceline_slo_requests_total", {"verdict": "bad"}),
         ("paceline_autoscaler_decisions_total", {"reason": "burn"}),
-        ("paceline_autoscaler_clamped_total", {"limit": "!gpu"}),
+        ("paceline_autoscaler_limited_total", {"limit": "!gpu"}),
     ],
 )
 def test_a_value_outside_its_closed_set_is_refused(name: str, match: dict[str, str]) -> None:

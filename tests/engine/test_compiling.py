@@ -138,4 +138,4 @@ def test_beyond_so_many_guests_a_request_is_refused(press: Press) -> None:
     assert hall.glance < 1.0
     (guest,) = hall.leave(0.0)
     words = f"{GUESTS} requests wait for grammars to be compiled; try again shortly"
-    assert (guest.request.id, guest.refusal) == (f"r{GUESTS}", Rejection(words, "crowded"))
+    assert (guest.request.id, guest.refusal) == (f"r{GUESTS}", Rejection(words, "queue_full"))

@@ -159,10 +159,10 @@ def test_requests_that_are_not_served_are_counted_by_why() -> None:
     run.step()
     run.core.submit(request("late", [8], 9, arrival=run.now, deadline=run.now + 0.001))
     run.core.submit(request("patient", [8], 9, arrival=run.now))
-    full = Rejection("the engine's queue is full (2 requests)", "crowded")
-    assert run.core.submit(request("crowded", [8], 9, arrival=run.now)) == full
+    full = Rejection("the engine's queue is full (2 requests)", "queue_full")
+    assert run.core.submit(request("full", [8], 9, arrival=run.now)) == full
     assert run.core.expire(run.now + 1.0)
-    assert run.core.counters.shed_by == {"crowded": 1, "deadline": 1}
+    assert run.core.counters.shed_by == {"queue_full": 1, "deadline": 1}
 
 
 def test_a_cached_prompt_is_not_shed() -> None:

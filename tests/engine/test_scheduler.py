@@ -213,7 +213,7 @@ def test_a_preempted_request_comes_back_before_all_new_ones_of_its_class() -> No
 def test_a_class_has_a_queue_of_its_own_length() -> None:
     run = Shadow(scheduler(class_waiting={BATCH: 1}))
     assert run.core.submit(request("a", PROMPT, cls=BATCH)) is None
-    full = Rejection("the engine's queue for class batch is full (1 requests)", "crowded")
+    full = Rejection("the engine's queue for class batch is full (1 requests)", "queue_full")
     assert run.core.submit(request("b", PROMPT, cls=BATCH)) == full
     assert run.core.submit(request("c", PROMPT)) is None
 

@@ -12,7 +12,7 @@ HELD = (
     "paceline_held_requests",
     "paceline_quota_reserved_tokens",
     "paceline_quota_waiting_requests",
-    "paceline_gateway_held_bytes",
+    "paceline_gateway_request_body_bytes",
 )
 
 

@@ -61,7 +61,7 @@ def test_a_tenant_alone_may_fill_the_line() -> None:
 
 def test_one_beyond_his_share_of_a_full_line_is_refused_with_429() -> None:
     full = shed(crowded("aaab"), "a", 4)
-    assert (full.ticket.id, full.reason, full.error.row.status) == (99, ShedReason.TENANT, 429)
+    assert (full.ticket.id, full.reason, full.error.row.status) == (99, ShedReason.TENANT_SHARE, 429)
     assert full.error.retry_after is not None
 
 
@@ -104,7 +104,7 @@ def test_held_requests_are_shared_too() -> None:
         desk.join(ticket(number, "a"), NOW)
     alone = desk.shed(ticket(9, "a"), 100, NOW)
     assert alone is not None
-    assert (alone.reason, alone.error.code) == (ShedReason.HELD, Code.NO_CAPACITY)
+    assert (alone.reason, alone.error.code) == (ShedReason.NO_WORKER, Code.NO_CAPACITY)
     other = desk.shed(ticket(9, "b", OFFLINE), 100, NOW)
     assert other is not None
     assert (other.ticket.id, other.error.row.status) == (2, 429)
@@ -129,7 +129,7 @@ def test_who_would_wait_beyond_its_deadline_is_refused_at_once_and_told_how_long
     assert desk.shed(patient, 1000, now) is None
     full = desk.shed(hasty, 1000, now)
     assert full is not None
-    assert (full.reason, full.error.row.status) == (ShedReason.TOO_LATE, 503)
+    assert (full.reason, full.error.row.status) == (ShedReason.DEADLINE_UNREACHABLE, 503)
     assert full.error.retry_after is not None
     assert 33 < full.error.retry_after < 50  # 61 wait, one goes each second, and it may wait 20
 

@@ -32,7 +32,7 @@ async def test_requests_go_on_while_every_watch_is_lost(stand: Stand, make_worke
 
 async def _current(stand: Stand, wanted: float) -> bool:
     kinds = ("InferenceService", "InferenceRoute", "Tenant", "Secret", WORKERS)
-    return {await stand.metric("paceline_gateway_cluster_current", kind=kind) for kind in kinds} == {wanted}
+    return {await stand.metric("paceline_gateway_watch_synced", kind=kind) for kind in kinds} == {wanted}
 
 
 @pytest.mark.real

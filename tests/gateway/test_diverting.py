@@ -70,7 +70,7 @@ async def nothing_is_left(stand: Stand) -> None:
 
 
 def diverted(stand: Stand, reason: str) -> Any:
-    return stand.metric("paceline_diverted_requests_total", pisvc="chat", reason=reason)
+    return stand.metric("paceline_fallback_requests_total", pisvc="chat", reason=reason)
 
 
 async def test_a_service_that_is_down_is_stood_in_for_and_asked_again_when_it_is_back(
@@ -84,7 +84,7 @@ async def test_a_service_that_is_down_is_stood_in_for_and_asked_again_when_it_is
     asked = CHAT | {"model": "public"}
     assert (await stand.client.post("/v1/chat/completions", json=asked)).status_code == 200
     assert (len(first.seen), len(spare.seen)) == (0, 1)
-    assert await diverted(stand, "down") == 1
+    assert await diverted(stand, "unavailable") == 1
     stand.work(first)
     await stand.ready()
     assert (await stand.client.post("/v1/chat/completions", json=asked)).status_code == 200
@@ -108,7 +108,7 @@ async def test_what_the_only_worker_of_a_service_fails_before_the_first_byte_is_
     assert (json.loads(worker.seen[0].body)["model"], json.loads(spare.seen[0].body)["model"]) == ("chat", "spare")
     await nothing_is_left(stand)
     assert stand.process.floor.quotas.totals.settled[:3] == [1, 7, 4]
-    assert await diverted(stand, "failed") == 1
+    assert await diverted(stand, "error") == 1
     for name, ended in (("chat", 0), ("spare", 1)):
         assert await stand.metric("paceline_requests_total", pisvc=name) == ended
         assert await stand.metric("paceline_usage_requests_total", pisvc=name) == ended
@@ -160,7 +160,7 @@ async def test_what_would_wait_longer_than_promised_goes_to_the_overflow_backend
         async with occupied(stand):
             assert await asyncio.gather(*(ask(stand) for _ in range(4))) == [200] * 4
     assert (len(worker.seen), len(spare.seen)) == (3, 4)
-    assert await diverted(stand, "crowded") == 4
+    assert await diverted(stand, "overloaded") == 4
     await nothing_is_left(stand)
 
 
@@ -175,7 +175,7 @@ async def test_who_waits_its_share_of_the_time_goes_on_and_its_place_is_given_up
     async with occupied(stand):
         assert await ask(stand) == 200
     assert (len(worker.seen), len(spare.seen)) == (1, 1)
-    assert await diverted(stand, "waited") == 1
+    assert await diverted(stand, "timeout") == 1
     await nothing_is_left(stand)
 
 
@@ -190,7 +190,7 @@ async def test_who_waits_for_a_service_without_workers_goes_to_the_one_that_has_
     spare = await make_worker("s0", service=SPARE)
     stand.work(spare, service=SPARE)
     assert await asyncio.gather(*asked) == [200] * 3
-    assert await diverted(stand, "down") == 3
+    assert await diverted(stand, "unavailable") == 3
     await nothing_is_left(stand)
 
 
@@ -212,7 +212,7 @@ async def test_who_must_leave_the_queue_for_another_tenant_goes_on(stand: Stand,
         other = asyncio.create_task(theirs)
         done, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
         assert ([task.result() for task in done], line.waiting, len(spare.seen)) == ([200], 2, 1)
-        assert await diverted(stand, "full") == 1
+        assert await diverted(stand, "queue_full") == 1
         for task in (*waiting, other):
             task.cancel()
         await asyncio.gather(*waiting, other, return_exceptions=True)

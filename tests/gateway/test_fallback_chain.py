@@ -9,7 +9,7 @@ from tests.gateway.pieces import endpoint, picture, report
 
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.registry import RequestClass
-from paceline_core.registry.enums import DivertReason
+from paceline_core.registry.enums import FallbackReason
 from paceline_core.telemetry import Metrics
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.queueing.queued_request import QueuedRequest
@@ -225,7 +225,7 @@ def test_a_line_that_moves_faster_than_the_answers_length_says_is_believed() -> 
 
 def test_what_was_diverted_is_demand_for_the_service_that_was_asked() -> None:
     made = desk()
-    made.diverted(CLS, PromptSize(400), DivertReason.FULL)
+    made.diverted(CLS, PromptSize(400), FallbackReason.QUEUE_FULL)
     assert (made.tallies[CLS].arrivals, made.tallies[CLS].prompt_tokens) == (1, 100)
     assert made.tallies[CLS].open == 0
 

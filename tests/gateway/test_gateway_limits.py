@@ -149,7 +149,7 @@ async def test_a_worker_that_does_not_read_an_upload_costs_one_body_and_a_limit(
             sending = asyncio.create_task(client.send(request(stand, body)))
             await until(lambda: stand.process.floor.open == 1)
             assert stand.process.server.memory.used == len(body)
-            assert await stand.metric("paceline_gateway_held_bytes") == len(body)
+            assert await stand.metric("paceline_gateway_request_body_bytes") == len(body)
             assert await client.code() == (504, "upstream_timeout")
             await sending
         await _all_given_back(stand)

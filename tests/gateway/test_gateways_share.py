@@ -55,8 +55,8 @@ async def test_two_gateways_have_one_limit_between_them(tmp_path: Path, make_wor
         answers = [await post(stand) for stand in (left, right) * 3]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 429, 429]
         assert [answer.headers["x-ratelimit-remaining-requests"] for answer in answers[:4]] == ["3", "2", "1", "0"]
-        assert await left.metric("paceline_quota_store_current") == 1
-        assert await left.metric("paceline_quota_exchange_seconds_count") >= 3
+        assert await left.metric("paceline_quota_store_up") == 1
+        assert await left.metric("paceline_quota_sync_seconds_count") >= 3
 
 
 def served(stand: Stand) -> float:
@@ -97,7 +97,7 @@ async def test_without_its_redis_a_gateway_follows_the_tenants_policy_and_says_s
         while "x-paceline-quota" not in answer.headers:
             answer = await post(stand)  # the slice in hand is spent first
         assert (answer.status_code, answer.headers["x-paceline-quota"]) == (200, "own-share")
-        assert await stand.metric("paceline_quota_store_current") == 0
+        assert await stand.metric("paceline_quota_store_up") == 0
         await limit(stand, requests=3, policy="closed")
         answer = await post(stand)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "quota_unavailable")

@@ -41,7 +41,7 @@ async def test_two_gateways_have_one_limit_between_them(tmp_path: Path, make_wor
         await limit(right, requests=4)
         answers = [await post(stand) for stand in (left, right) * 3]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 429, 429]
-        assert await right.metric("paceline_quota_store_current") == 1
+        assert await right.metric("paceline_quota_store_up") == 1
 
 
 async def test_what_one_gateway_serves_counts_at_the_other(tmp_path: Path, make_worker: MakeWorker) -> None:
@@ -73,7 +73,7 @@ async def test_while_nobody_counts_each_gateway_has_its_share(tmp_path: Path, ma
         answers = [await post(right) for _ in range(4)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
         assert answers[0].headers["x-paceline-quota"] == "own-share"
-        assert await right.metric("paceline_quota_lent_requests_total") == 3
+        assert await right.metric("paceline_quota_fallback_requests_total") == 3
 
 
 async def test_only_gateways_are_let_at_the_counters(tmp_path: Path, make_worker: MakeWorker) -> None:

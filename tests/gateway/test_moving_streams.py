@@ -48,7 +48,7 @@ async def test_a_scale_down_does_not_wait_for_the_longest_answer(tmp_path: Path)
             assert await stand.metric("paceline_requests_total", outcome="ok") == STREAMS
             assert await stand.metric("paceline_stream_resumed_total", reason="evacuate") > 0
             assert await stand.metric("paceline_stream_resumed_total", reason="drain") == 0
-            assert await stand.metric("paceline_stream_cut_total") == 0
+            assert await stand.metric("paceline_stream_aborted_total") == 0
 
 
 async def pair(stand: Stand, make_worker: MakeWorker, script: Script) -> tuple[WorkerDouble, WorkerDouble]:

@@ -7,7 +7,7 @@ from tests.every import cases
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry import Outcome, Phase, RequestClass
-from paceline_core.registry.enums import CutReason, ResumeReason
+from paceline_core.registry.enums import AbortReason, ResumeReason
 from paceline_gateway.request import events as e
 from paceline_gateway.request.attempts import RESUMES, RetryBudget
 from paceline_gateway.request.machine import Actions, RequestMachine
@@ -334,7 +334,7 @@ def test_without_another_destination_a_workers_429_is_the_answer() -> None:
     assert kinds(life.on(e.Finished(), 6.0)) == [e.ReleaseSlot, e.SendResponse, e.Settle]
 
 
-CUTS = st.sampled_from([None, None, CutReason.FOREIGN])
+CUTS = st.sampled_from([None, None, AbortReason.UNSUPPORTED_RUNTIME])
 EVENTS = st.one_of(
     st.just(e.Queued()),
     st.sampled_from(["w0", "w1"]).map(e.Assigned),
@@ -494,7 +494,7 @@ def test_losses_are_counted_until_they_are_too_many() -> None:
         life.on(e.Began(), 8.0)
     actions = life.on(ON, 9.0)
     assert error_of(actions).code is Code.STREAM_LOST
-    assert (record_of(actions).outcome, record_of(actions).cut) == (Outcome.STREAM_ERROR, CutReason.ATTEMPTS)
+    assert (record_of(actions).outcome, record_of(actions).cut) == (Outcome.STREAM_ERROR, AbortReason.MAX_ATTEMPTS)
 
 
 def test_a_move_is_not_counted_but_has_a_limit_in_time() -> None:
@@ -511,7 +511,7 @@ def test_a_move_is_not_counted_but_has_a_limit_in_time() -> None:
     assert life.deadline == limit == 9.0 + WAITS.resume_s
     actions = life.on(e.Expired(), limit)
     assert kinds(actions) == [e.Dequeue, e.Fail, e.Settle]
-    assert (error_of(actions).code, record_of(actions).cut) == (Code.STREAM_LOST, CutReason.DEADLINE)
+    assert (error_of(actions).code, record_of(actions).cut) == (Code.STREAM_LOST, AbortReason.DEADLINE_EXCEEDED)
 
 
 @pytest.mark.parametrize("status", [400, 413, 500, 503])

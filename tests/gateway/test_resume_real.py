@@ -94,7 +94,7 @@ async def test_streams_outlive_evacuation_drain_and_engine(tmp_path: Path) -> No
                 assert await asyncio.gather(*asked) == undisturbed
                 assert await stand.metric("paceline_stream_resumed_total", reason=reason) > 0
                 workers.insert(0, workers.pop())
-            assert await stand.metric("paceline_stream_cut_total") == 0
+            assert await stand.metric("paceline_stream_aborted_total") == 0
 
 
 @pytest.fixture(scope="module")

@@ -142,7 +142,7 @@ async def test_a_stream_that_kills_whatever_it_meets_ends_with_an_error(stand: S
     assert events_of(response)[-1]["error"]["code"] == "stream_lost"
     assert len(seen(*made)) == 4
     assert await stand.metric("paceline_requests_total", outcome="stream_error") == 1
-    assert await stand.metric("paceline_stream_cut_total", reason="attempts") == 1
+    assert await stand.metric("paceline_stream_aborted_total", reason="max_attempts") == 1
     assert stand.process.floor.open == 0
 
 
@@ -180,7 +180,7 @@ async def test_a_stream_waits_for_a_worker_only_so_long(tmp_path: Any, make_work
         await _told(stand, worker)
         response = await posted
         assert events_of(response)[-1]["error"]["code"] == "stream_lost"
-        assert await stand.metric("paceline_stream_cut_total", reason="deadline") == 1
+        assert await stand.metric("paceline_stream_aborted_total", reason="deadline_exceeded") == 1
 
 
 async def _told(stand: Stand, worker: WorkerDouble) -> None:
@@ -195,7 +195,7 @@ async def test_what_is_too_long_to_be_kept_cannot_go_on(tmp_path: Any, make_work
         await workers(stand, make_worker, script(cut_after=4))
         response = await stand.client.post("/v1/chat/completions", json=STREAM)
         assert events_of(response)[-1]["error"]["code"] == "stream_lost"
-        assert await stand.metric("paceline_stream_cut_total", reason="long") == 1
+        assert await stand.metric("paceline_stream_aborted_total", reason="journal_overflow") == 1
 
 
 async def test_a_client_that_leaves_while_its_stream_looks_for_a_worker_is_forgotten(

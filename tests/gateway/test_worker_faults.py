@@ -116,7 +116,7 @@ async def test_a_foreign_worker_lost_after_the_first_byte_ends_with_an_error_eve
     assert blocks[-1] == "data: [DONE]"
     assert await stand.metric("paceline_requests_total", outcome="stream_error") == 1
     assert await stand.metric("paceline_slo_requests_total", slo="availability", verdict="bad_failed") == 1
-    assert await stand.metric("paceline_stream_cut_total", reason="unknown") == 1
+    assert await stand.metric("paceline_stream_aborted_total", reason="inconsistent") == 1
 
 
 async def test_a_worker_lost_after_done_has_lost_nothing(stand: Stand, make_worker: MakeWorker) -> None:

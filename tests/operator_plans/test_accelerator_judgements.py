@@ -83,7 +83,7 @@ def test_a_budget_in_dollars_that_cannot_be_kept_is_told(budget: str, replicas: 
     manifest = service(pools=pools, scaling={"budget": {"dollarsPerHour": budget}})
     operator.namespace()
     operator.converge(manifest)
-    assert condition(manifest["status"], "Progressing")["reason"] == "Settled"
+    assert condition(manifest["status"], "Progressing")["reason"] == "ReplicasReady"
     status, reason, message = accepted(manifest)
     assert (status, reason) == ("True", "BudgetNotEnforceable" if said else "Valid")
     assert said in message

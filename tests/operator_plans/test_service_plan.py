@@ -289,7 +289,7 @@ def test_an_object_that_is_being_deleted_gets_nothing() -> None:
 BAD: dict[str, dict[str, Any]] = {
     "Invalid": {"pools": "none"},
     "Unsupported": {"model": {"source": "hf://org/name"}},
-    "CannotEmulate": {"engine": {"emulate": {"accelerator": "abacus", "model": "llama-3.1-8b"}}},
+    "InvalidEmulation": {"engine": {"emulate": {"accelerator": "abacus", "model": "llama-3.1-8b"}}},
     "TooLarge": {"runtime": {"env": [{"name": f"V{n}", "value": "x" * 4096} for n in range(60)]}},
 }
 

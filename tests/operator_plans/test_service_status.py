@@ -43,7 +43,7 @@ def test_a_ready_service_says_so_in_numbers() -> None:
     assert scene.manifest["status"]["workload"]["summary"] == "1/1"
     assert scene.said("Accepted")[:2] == ("True", "Valid")
     assert scene.said("Ready") == ("True", "WorkersReady", "1 of 1 replica is ready for requests.")
-    assert scene.said("Progressing") == ("False", "Settled", "1 of 1 replica is ready.")
+    assert scene.said("Progressing") == ("False", "ReplicasReady", "1 of 1 replica is ready.")
     assert scene.said("Degraded")[0] == "False"
     assert scene.manifest["status"]["observedGeneration"] == 1
 
@@ -93,7 +93,7 @@ def test_a_rollout_is_told_once_although_its_old_replicas_are_slow_to_go() -> No
     for more in ({"terminatingReplicas": 1}, {}):
         scene.deployment(2, 2, 2, 2, **more)
         told += [event.reason for event in scene.look().events]
-    assert scene.said("Progressing")[1] == "Settled"
+    assert scene.said("Progressing")[1] == "ReplicasReady"
     assert told == ["RolledOut"]
 
 
@@ -113,8 +113,8 @@ def test_zero_replicas_are_no_fault() -> None:
     scene = Scene()
     scene.deployment(0, 0)
     scene.look()
-    assert scene.said("Ready")[:2] == ("False", "AtZero")
-    assert scene.said("Progressing")[:2] == ("False", "Settled")
+    assert scene.said("Ready")[:2] == ("False", "ScaledToZero")
+    assert scene.said("Progressing")[:2] == ("False", "ReplicasReady")
     assert scene.manifest["status"]["workload"]["summary"] == "0/0"
 
 
@@ -144,7 +144,7 @@ def test_the_summary_of_what_was_never_accepted_says_why() -> None:
 
 
 def test_weights_that_the_operator_never_sees_are_unknown_and_not_false() -> None:
-    assert Scene().said("ModelFits")[:2] == ("Unknown", "WeightsNotSeen")
+    assert Scene().said("ModelFits")[:2] == ("Unknown", "NotChecked")
 
 
 def test_a_model_that_cannot_fit_is_refused_with_the_numbers() -> None:

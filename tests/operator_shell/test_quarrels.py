@@ -55,7 +55,7 @@ async def test_who_undoes_a_write_again_and_again_is_answered_ever_more_slowly_a
     await rig.settle()
     assert await disputed(api, rig, 600) < 15
     degraded = said(api)
-    assert (degraded["status"], degraded["reason"]) == ("True", "Contested")
+    assert (degraded["status"], degraded["reason"]) == ("True", "FieldManagerConflict")
     assert "Service chat-workers" in degraded["message"]
     assert "flux" in degraded["message"]
     statuses = [write for write in api.writes if write.startswith("status")]
@@ -124,5 +124,5 @@ async def test_two_operators_with_different_settings_over_one_namespace_come_to_
         for rig in (one, two):
             await second(rig)
     assert len(api.writes) - before < 40
-    assert said(api)["reason"] == "Contested"
+    assert said(api)["reason"] == "FieldManagerConflict"
     assert "NetworkPolicy paceline-workers" in said(api)["message"] or "InferenceService" in said(api)["message"]

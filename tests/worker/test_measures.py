@@ -43,7 +43,7 @@ def beat(steps: int, *recent: StepStats) -> Heartbeat:
         slack_tokens=24,
         loading=5,
         debt_pages=7,
-        shed_by={"crowded": steps, "deadline": 2 * steps},
+        shed_by={"queue_full": steps, "deadline": 2 * steps},
     )
 
 
@@ -113,8 +113,8 @@ def test_the_disk_tier_and_what_pages_hold_in_vain_are_told_in_bytes(scrape: Scr
     assert scrape.value("paceline_kv_disk_bytes") == 3 * 1024
     assert scrape.value("paceline_kv_swap_bytes_total", tier="disk", direction="out") == 40 * 1024
     assert scrape.value("paceline_kv_swap_bytes_total", tier="disk", direction="in") == 30 * 1024
-    assert scrape.value("paceline_kv_slack_bytes") == 24 / 16 * 1024
-    assert scrape.value("paceline_kv_debt_bytes") == 7 * 1024
+    assert scrape.value("paceline_kv_fragmentation_bytes") == 24 / 16 * 1024
+    assert scrape.value("paceline_kv_overcommit_bytes") == 7 * 1024
     assert scrape.value("paceline_kv_page_tokens") == 16
     assert scrape.value("paceline_kv_loading_requests") == 5
 
@@ -123,7 +123,7 @@ def test_what_preemptions_lost_and_what_was_shed_is_counted(scrape: Scrape) -> N
     for event in (started(), beat(4), beat(10)):
         scrape.measures.on_engine(event)
     assert scrape.value("paceline_scheduler_recomputed_tokens_total") == 30
-    assert scrape.value("paceline_scheduler_shed_requests_total", reason="crowded") == 10
+    assert scrape.value("paceline_scheduler_shed_requests_total", reason="queue_full") == 10
     assert scrape.value("paceline_scheduler_shed_requests_total", reason="deadline") == 20
     assert scrape.value("paceline_scheduler_shed_requests_total", reason="backlog") == 0
 

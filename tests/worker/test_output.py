@@ -116,7 +116,7 @@ def test_cached_tokens_and_timing_are_kept() -> None:
         ("error", Code.ENGINE_FAILED),
         ("abort", Code.HELD_TIMEOUT),
         ("refused", Code.INVALID_REQUEST),
-        ("crowded", Code.QUEUE_FULL),
+        ("queue_full", Code.QUEUE_FULL),
     ],
 )
 def test_a_sequence_that_the_engine_gave_up_says_why(finish: str, code: Code) -> None:

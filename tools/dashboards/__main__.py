@@ -3,12 +3,12 @@
 import sys
 
 from tools.codegen.files import run
-from tools.dashboards.artefacts import artefacts
+from tools.dashboards.files import generated_files
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit code."""
-    return run("tools.dashboards", __doc__, artefacts(), arguments)
+    return run("tools.dashboards", __doc__, generated_files(), arguments)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def _scale_stuck() -> Alert:
 
 
 def _clamped() -> Alert:
-    clamped = growth("paceline_autoscaler_clamped_total", SERVICE, {"limit": "max"}, "5m")
+    clamped = growth("paceline_autoscaler_limited_total", SERVICE, {"limit": "max"}, "5m")
     burning = total("paceline:slo_burn:ratio5m", SERVICE, how="max")
     return Alert(
         "PacelineScaleClampedAtMax",
@@ -162,7 +162,7 @@ def _blind() -> Alert:
     failed = growth(asked, (), {"result": "~error|partial|stale"}, "5m")
     share = f'label_replace({ratio(failed, growth(asked, window="5m"))}, "signal", "prometheus", "", "")'
     return Alert(
-        "PacelineAutoscalerBlind",
+        "PacelineAutoscalerSignalsMissing",
         f"{age} > 60\nor\n{share} > 0.5",
         Severity.TICKET,
         "The autoscaler does not see {{ $labels.signal }}",
@@ -198,7 +198,7 @@ def _no_leader() -> Alert:
 def _watch_silent() -> Alert:
     age = select("paceline_operator_watch_age_seconds")
     return Alert(
-        "PacelineOperatorWatchSilent",
+        "PacelineOperatorWatchStale",
         f"max by (kind) ({age} and on (job, instance) {select('paceline_operator_leader')} == 1) > 330",
         Severity.TICKET,
         "The leading operator hears nothing about {{ $labels.kind }}",

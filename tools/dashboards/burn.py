@@ -55,7 +55,13 @@ def _ticket(speed: Speed) -> Alert:
     )
     labels = {"window": speed.long}
     return Alert(
-        "PacelineBudgetTicket", _expr(speed, ".+"), Severity.TICKET, summary, _description(speed), speed.wait, labels
+        "PacelineErrorBudgetTicket",
+        _expr(speed, ".+"),
+        Severity.TICKET,
+        summary,
+        _description(speed),
+        speed.wait,
+        labels,
     )
 
 

@@ -37,7 +37,7 @@ def _alive() -> Row:
                 "Oldest signal", "Age of the oldest signal of any service.",
                 "Above a minute the autoscaler is blind there and scales nothing down.", "s",
                 (Query(total("paceline_autoscaler_signal_age_seconds", how="max"), "age"),),
-                "PacelineAutoscalerBlind", steps=((0.0, "green"), (60.0, "red")), empty="No signal",
+                "PacelineAutoscalerSignalsMissing", steps=((0.0, "green"), (60.0, "red")), empty="No signal",
             ),
             tile(
                 "Replicas missing", "Replicas that are wanted and not ready, of all pools.",
@@ -61,7 +61,7 @@ def _alive() -> Row:
                 "Watch silence", "Since the quietest watch of the operator last received a byte.",
                 "Above 330 s the operator decides on an old picture.", "s",
                 (Query(total("paceline_operator_watch_age_seconds", how="max"), "silent"),),
-                "PacelineOperatorWatchSilent", steps=((0.0, "green"), (330.0, "red")), empty=_OFF,
+                "PacelineOperatorWatchStale", steps=((0.0, "green"), (330.0, "red")), empty=_OFF,
             ),
         ),
     )  # fmt: skip
@@ -76,7 +76,7 @@ def _decisions() -> Row:
         for state in ("desired", "ready", "starting", "draining")
     )  # fmt: skip
     made = rate("paceline_autoscaler_decisions_total", ("direction", "reason"))
-    clamped = rate("paceline_autoscaler_clamped_total", ("limit",))
+    clamped = rate("paceline_autoscaler_limited_total", ("limit",))
     failed = rate("paceline_autoscaler_actuation_errors_total", SERVICE)
     flips = f"max by ({', '.join(pool)}) (changes({select('paceline_autoscaler_replicas', {'state': 'desired'})}[30m]))"
     return Row(
@@ -92,7 +92,7 @@ def _decisions() -> Row:
                 "Decisions",
                 "Decisions per second by direction and reason; every pass over a service makes one.",
                 "hold/steady is the rule. missing_data: it does not see. pending: what was ordered has not come yet.",
-                "none", (Query(made, "{{direction}}: {{reason}}"),), "PacelineAutoscalerBlind", View.STACK, 12,
+                "none", (Query(made, "{{direction}}: {{reason}}"),), "PacelineAutoscalerSignalsMissing", View.STACK, 12,
                 empty=_GONE,
             ),
             Panel(
@@ -125,7 +125,7 @@ def _sight() -> Row:
         for signal in ("demand", "backlog")
     )
     current = tuple(
-        Query(total(f"paceline_{part}_cluster_current", ("kind",), how="min"), f"{part} {{{{kind}}}}")
+        Query(total(f"paceline_{part}_watch_synced", ("kind",), how="min"), f"{part} {{{{kind}}}}")
         for part in ("gateway", "autoscaler")
     )
     return Row(
@@ -157,25 +157,25 @@ def _sight() -> Row:
                 "gateways is the demand stream, attainment the metrics source.",
                 "s",
                 (Query(total("paceline_autoscaler_signal_age_seconds", ("signal",), how="max"), "{{signal}}"),),
-                "PacelineAutoscalerBlind", empty="No signal",
+                "PacelineAutoscalerSignalsMissing", empty="No signal",
             ),
             Panel(
                 "Answers of the metrics source",
                 "Answers per second by result.",
                 "empty and nan are idle services; error, partial and stale are a Prometheus in trouble.",
-                "none", (Query(results, "{{result}}"),), "PacelineAutoscalerBlind", View.STACK, empty=_GONE,
+                "none", (Query(results, "{{result}}"),), "PacelineAutoscalerSignalsMissing", View.STACK, empty=_GONE,
             ),
             Panel(
                 "Objects are current",
                 "1 while what gateways and autoscalers know of a kind of object is current, the least of all pods.",
                 "0: that process lost the API server and goes on with the last it knew.",
-                "none", current, "PacelineAutoscalerBlind", empty="No gateway, no autoscaler",
+                "none", current, "PacelineAutoscalerSignalsMissing", empty="No gateway, no autoscaler",
             ),
             Panel(
                 "Time of a pass",
                 "How long the autoscaler takes to look at every service and decide.",
                 "Above its interval it falls behind.",
-                "s", percentiles("paceline_autoscaler_loop_seconds"), "PacelineAutoscalerStalled", empty=_GONE,
+                "s", percentiles("paceline_autoscaler_reconcile_seconds"), "PacelineAutoscalerStalled", empty=_GONE,
             ),
         ),
     )  # fmt: skip
@@ -223,7 +223,7 @@ def _operator() -> Row:
                 "Silence of watches",
                 "Since each watch last received a byte; the API server sends one at least about every minute.",
                 "A line that only climbs is a watch that hangs.",
-                "s", (Query(age, "{{kind}}"),), "PacelineOperatorWatchSilent", empty=_OFF,
+                "s", (Query(age, "{{kind}}"),), "PacelineOperatorWatchStale", empty=_OFF,
             ),
         ),
     )  # fmt: skip

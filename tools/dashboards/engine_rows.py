@@ -49,8 +49,9 @@ def _backlog() -> tuple[Panel, ...]:
 
 def _memory() -> tuple[Panel, ...]:
     idle = ratio(rate("paceline_kv_evicted_idle_seconds_total"), rate("paceline_kv_evicted_pages_total"))
-    slack, debt = (
-        ratio(total(f"paceline_kv_{name}_bytes"), total("paceline_kv_capacity_bytes")) for name in ("slack", "debt")
+    fragmentation, overcommit = (
+        ratio(total(f"paceline_kv_{name}_bytes"), total("paceline_kv_capacity_bytes"))
+        for name in ("fragmentation", "overcommit")
     )
     return (
         Panel(
@@ -71,11 +72,12 @@ def _memory() -> tuple[Panel, ...]:
             "s", (Query(idle, "unused", quiet=True),), "PacelineTTFTBurnSlow", empty="No evictions",
         ),
         Panel(
-            "Slack and debt",
+            "Fragmentation and overcommit",
             "Share of the KV memory that requests hold and no token fills; and what running ones are predicted to lack "
             "at their peak.",
-            "Slack is high with short requests: smaller pages would hold more. Debt ends in requests put back.",
-            "percentunit", (Query(slack, "slack"), Query(debt, "debt")), "PacelineKVPressure", empty=_NONE,
+            "Fragmentation is high with short requests: smaller pages would hold more. Overcommit ends in preemptions.",
+            "percentunit", (Query(fragmentation, "fragmentation"), Query(overcommit, "overcommit")),
+            "PacelineKVPressure", empty=_NONE,
         ),
         Panel(
             "Pages beside the device",

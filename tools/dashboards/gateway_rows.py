@@ -15,12 +15,12 @@ def _queues() -> tuple[Panel, ...]:
     return (
         Panel(
             "Turned away",
-            "Requests per second that were not let in or gave up waiting, and those sent ahead because they starved.",
-            "tenant and displaced are one tenant's own doing; anything else asks for replicas.",
+            "Requests shed per second, and those sent ahead because they starved.",
+            "tenant_share and displaced are one tenant's own doing; anything else asks for replicas.",
             "reqps",
             (
                 Query(rate("paceline_queue_shed_total", ("class", "reason")), "{{class}} {{reason}}", quiet=True),
-                Query(rate("paceline_queue_promoted_total", ("class",)), "{{class}} promoted", quiet=True),
+                Query(rate("paceline_queue_starvation_promotions_total", ("class",)), "{{class}} promoted", quiet=True),
             ),
             "PacelineAvailabilityBurnFast", empty="Nobody",
         ),
@@ -31,7 +31,7 @@ def _queues() -> tuple[Panel, ...]:
             "none",
             (
                 Query(total("paceline_queue_tenants", ("class",)), "{{class}}", quiet=True),
-                Query(total("paceline_queue_kept_slots"), "slots kept", quiet=True),
+                Query(total("paceline_queue_reserved_slots"), "slots reserved", quiet=True),
             ),
             "PacelineQueueHeadOfLine", empty=_NONE,
         ),
@@ -40,7 +40,7 @@ def _queues() -> tuple[Panel, ...]:
             "Tokens between the most and the least served of the tenants that wait, over their weights.",
             "It stays within a few requests' tokens; growing without end would be unfair.",
             "none",
-            (Query(total("paceline_queue_service_spread_tokens", ("class",), how="max"), "{{class}}", quiet=True),),
+            (Query(total("paceline_queue_fairness_gap_tokens", ("class",), how="max"), "{{class}}", quiet=True),),
             "PacelineQueueHeadOfLine", empty=_NONE,
         ),
     )  # fmt: skip
@@ -54,8 +54,8 @@ def _streams() -> tuple[Panel, ...]:
             "Moved streams are whole for their clients; any that was cut is a broken answer.",
             "reqps",
             (
-                Query(rate("paceline_stream_resumed_total", ("reason",)), "moved: {{reason}}", quiet=True),
-                Query(rate("paceline_stream_cut_total", ("reason",)), "cut: {{reason}}", quiet=True),
+                Query(rate("paceline_stream_resumed_total", ("reason",)), "resumed: {{reason}}", quiet=True),
+                Query(rate("paceline_stream_aborted_total", ("reason",)), "aborted: {{reason}}", quiet=True),
             ),
             "PacelineAvailabilityBurnFast", empty="None",
         ),
@@ -80,7 +80,7 @@ def _streams() -> tuple[Panel, ...]:
             "Diverted",
             "Requests per second that a route sent on from this service to its next one, by reason.",
             "crowded, full or waited, lasting: it is too small; down or failed: its workers are.",
-            "reqps", (Query(rate("paceline_diverted_requests_total", ("reason",)), "{{reason}}", quiet=True),),
+            "reqps", (Query(rate("paceline_fallback_requests_total", ("reason",)), "{{reason}}", quiet=True),),
             empty="None",
         ),
     )  # fmt: skip
@@ -92,7 +92,7 @@ def _routing() -> tuple[Panel, ...]:
             "Circuits",
             "Workers by the state of their circuit breaker, over all gateways.",
             "open: it failed and rests; half_open: one request tries it.",
-            "none", (Query(total("paceline_upstream_circuits", ("circuit",)), "{{circuit}}", quiet=True),),
+            "none", (Query(total("paceline_upstream_circuit_breakers", ("circuit",)), "{{circuit}}", quiet=True),),
             "PacelineAvailabilityBurnFast", View.STACK, empty=_NONE,
         ),
         Panel(

@@ -44,7 +44,7 @@ def _verdict() -> Row:
                 "Share of requests that met the target that was missed most.",
                 "Compare with the objective in the table below; low is bad.",
                 "percentunit", (Query(f"1 - {total('paceline:slo_bad:ratio1h', how='max')}", "worst"),),
-                runbook="PacelineBudgetTicket",
+                runbook="PacelineErrorBudgetTicket",
             ),
             tile(
                 "Failed",
@@ -101,7 +101,7 @@ def _promise() -> Row:
                 "Promises",
                 "Each target with its objective, the share of requests that missed it, and how fast its budget burns.",
                 "A burn above 1 breaks the promise if it lasts; judged says how many requests stand behind a share.",
-                "none", table, "PacelineBudgetTicket", View.TABLE, 24, 8,
+                "none", table, "PacelineErrorBudgetTicket", View.TABLE, 24, 8,
             ),
             Panel(
                 "Burn rate",

@@ -78,7 +78,7 @@ def _limits() -> Row:
             tile(
                 "Shared counters", "1 while the counters that gateways share answer, the least of all.",
                 "0: each gateway serves its own share of the limits, or refuses, as the tenant says.", "none",
-                (Query(total("paceline_quota_store_current", how="min"), "current", quiet=True),),
+                (Query(total("paceline_quota_store_up", how="min"), "current", quiet=True),),
                 steps=((0.0, "red"), (1.0, "green")), empty="Not shared",
             ),
             tile(
@@ -94,7 +94,7 @@ def _limits() -> Row:
             ),
             tile(
                 "Tenants counted", "Tenants whose limits some gateway is counting.", "Idle ones are let go of.", "none",
-                (Query(total("paceline_quota_accounts", how="max"), "accounts", quiet=True),), empty=_NONE,
+                (Query(total("paceline_quota_tracked_tenants", how="max"), "accounts", quiet=True),), empty=_NONE,
             ),
             tile(
                 "Folded together", "Samples per second of tenants that have no label of their own.",
@@ -112,7 +112,7 @@ def _limits() -> Row:
                 "Round trip to the counters",
                 "Time of an exchange with the shared counters.",
                 "A request waits for it only where its gateway's slice is used up.",
-                "s", percentiles("paceline_quota_exchange_seconds", quiet=True), empty="Not shared",
+                "s", percentiles("paceline_quota_sync_seconds", quiet=True), empty="Not shared",
             ),
             Panel(
                 "Waiting, failed, lent",
@@ -121,8 +121,8 @@ def _limits() -> Row:
                 "none",
                 (
                     Query(total("paceline_quota_waiting_requests"), "waiting", quiet=True),
-                    Query(rate("paceline_quota_exchange_failures_total"), "failed", quiet=True),
-                    Query(rate("paceline_quota_lent_requests_total"), "lent", quiet=True),
+                    Query(rate("paceline_quota_sync_failures_total"), "failed", quiet=True),
+                    Query(rate("paceline_quota_fallback_requests_total"), "lent", quiet=True),
                 ),
                 empty="Not shared",
             ),
@@ -144,7 +144,8 @@ def _clients() -> Row:
                 "Bodies in memory",
                 "Bytes of requests that gateways hold, those of the fullest gateway.",
                 "At `limits.memory_bytes` new bodies are refused with 503.",
-                "bytes", (Query(total("paceline_gateway_held_bytes", how="max"), "held", quiet=True),), empty=_NONE,
+                "bytes", (Query(total("paceline_gateway_request_body_bytes", how="max"), "bytes", quiet=True),),
+                empty=_NONE,
             ),
             Panel(
                 "Limits on clients",

@@ -126,7 +126,7 @@ def _engine() -> tuple[Panel, ...]:
                 Query(quantile_of(0.95, "paceline_emulated_step_lateness_ratio"), "emulated, late", quiet=True),
                 Query(bias, "bias", quiet=True),
             ),
-            "PacelineAutoscalerBlind", empty="No steps",
+            "PacelineAutoscalerSignalsMissing", empty="No steps",
         ),
     )  # fmt: skip
 

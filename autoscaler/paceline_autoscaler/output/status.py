@@ -287,7 +287,7 @@ def record(metrics: Metrics, key: ObjectKey, seen: Observation, decision: Decisi
         "paceline_autoscaler_decisions_total", *place, decision.direction.value, decision.reason.value
     ).inc()
     if decision.limit is not ScaleLimit.NONE:
-        metrics.counter("paceline_autoscaler_clamped_total", *place, decision.limit.value).inc()
+        metrics.counter("paceline_autoscaler_limited_total", *place, decision.limit.value).inc()
     spent = cost_per_hour(seen.goal, present(seen)) * elapsed_s / 3600
     metrics.counter("paceline_cost_dollars_total", *place).inc(max(spent, 0.0))
 

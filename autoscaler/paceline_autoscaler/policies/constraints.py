@@ -266,7 +266,7 @@ def _idle(picture: WorkEstimate, proposal: Proposal) -> Proposal:
     if after is None or picture.idle_s < after or any(pool.min for pool in picture.goal.pools):
         return proposal
     body = f"nobody has asked for {picture.idle_s:.0f} s (scaleToZero.after is {after:.0f} s)"
-    return replace(proposal, wishes=dict.fromkeys(proposal.wishes, 0), reason=ScaleReason.IDLE, body=body)
+    return replace(proposal, wishes=dict.fromkeys(proposal.wishes, 0), reason=ScaleReason.SCALE_TO_ZERO, body=body)
 
 
 def _wake(picture: WorkEstimate, proposal: Proposal) -> Proposal:
@@ -281,7 +281,7 @@ def _wake(picture: WorkEstimate, proposal: Proposal) -> Proposal:
             wishes[first] = 1
     held = sum(max(cls.held, cls.queued) for cls in picture.observation.demand.classes)
     body = f"{counted(held, 'request')} waiting for the first replica" if held else "requests arrive, and nothing runs"
-    return replace(proposal, wishes=wishes, reason=ScaleReason.WAKE, body=body)
+    return replace(proposal, wishes=wishes, reason=ScaleReason.SCALE_FROM_ZERO, body=body)
 
 
 def _asked(picture: WorkEstimate) -> bool:

@@ -83,14 +83,14 @@ def readiness(ready: int, desired: int, trouble: ConditionValue, serving: str = 
         return ConditionValue(
             "False", "NoWorkerReady", f"No worker is ready yet (0 of {desired}){cause}; requests are held."
         )
-    return ConditionValue("False", "AtZero", "Scaled to zero; the next request wakes a worker.")
+    return ConditionValue("False", "ScaledToZero", "Scaled to zero; the next request wakes a worker.")
 
 
 def progress(ready: int, desired: int, *, settled: bool, leaving: int) -> ConditionValue:
     """Whether the number of replicas is on its way; `leaving`: those that finish their streams and go."""
     message = f"{of_replicas(ready, desired)} ready"
     if settled:
-        return ConditionValue("False", "Settled", f"{message}.")
+        return ConditionValue("False", "ReplicasReady", f"{message}.")
     if leaving and ready >= desired:
         more = "1 more finishes its streams" if leaving == 1 else f"{leaving} more finish their streams"
         return ConditionValue("True", "Draining", f"{message}; {more}.")

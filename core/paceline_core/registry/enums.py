@@ -57,17 +57,17 @@ class ResumeReason(StrEnum):
     ENGINE = "engine"
 
 
-class CutReason(StrEnum):
+class AbortReason(StrEnum):
     """Why a stream that lost its worker could not go on at another one."""
 
-    FOREIGN = "foreign"
+    UNSUPPORTED_RUNTIME = "unsupported_runtime"
     """The worker does not say which tokens it sends."""
-    LONG = "long"
-    """More was told than the gateway keeps."""
-    UNKNOWN = "unknown"
-    """What was told contradicts itself."""
-    ATTEMPTS = "attempts"
-    DEADLINE = "deadline"
+    JOURNAL_OVERFLOW = "journal_overflow"
+    """The client received more than the gateway keeps."""
+    INCONSISTENT = "inconsistent"
+    """What the client received contradicts itself."""
+    MAX_ATTEMPTS = "max_attempts"
+    DEADLINE_EXCEEDED = "deadline_exceeded"
 
 
 class ShedReason(StrEnum):
@@ -75,16 +75,16 @@ class ShedReason(StrEnum):
 
     QUEUE_FULL = "queue_full"
     BYTES = "bytes"
-    HELD = "held"
-    """No worker is there, and too many wait for one."""
-    TENANT = "tenant"
+    NO_WORKER = "no_worker"
+    """There is no worker, and too many requests wait for one."""
+    TENANT_SHARE = "tenant_share"
     """Its tenant has its share of the queue."""
     DISPLACED = "displaced"
     """Its tenant had more than its share when another one came."""
-    TOO_LATE = "too_late"
+    DEADLINE_UNREACHABLE = "deadline_unreachable"
     """It would have waited beyond its deadline."""
-    DEADLINE = "deadline"
-    """It did."""
+    DEADLINE_EXCEEDED = "deadline_exceeded"
+    """It did wait so long."""
 
 
 class ClientLimit(StrEnum):
@@ -102,18 +102,18 @@ class ClientLimit(StrEnum):
     """A turn of the event loop ended with clients' bytes left to look at; they waited for the next turn."""
 
 
-class DivertReason(StrEnum):
+class FallbackReason(StrEnum):
     """Why a request went on to another destination of its route."""
 
-    CROWDED = "crowded"
+    OVERLOADED = "overloaded"
     """The predicted wait breaks the promise."""
-    FULL = "full"
+    QUEUE_FULL = "queue_full"
     """It would be refused, or had to leave the queue."""
-    DOWN = "down"
-    """No worker can be asked."""
-    WAITED = "waited"
+    UNAVAILABLE = "unavailable"
+    """No worker can be reached."""
+    TIMEOUT = "timeout"
     """No worker had room for it in its share of the time that it may wait."""
-    FAILED = "failed"
+    ERROR = "error"
     """Workers lost it, failed it or turned it away, and no other one is left."""
 
 
@@ -146,8 +146,8 @@ class ScaleReason(StrEnum):
     DEMAND = "demand"
     BACKLOG = "backlog"
     ATTAINMENT = "attainment"
-    WAKE = "wake"
-    IDLE = "idle"
+    SCALE_FROM_ZERO = "scale_from_zero"
+    SCALE_TO_ZERO = "scale_to_zero"
     CONSOLIDATE = "consolidate"
     BOUNDS = "bounds"
     STEADY = "steady"

@@ -16,7 +16,7 @@ import orjson
 from paceline_core import __version__
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
-from paceline_core.registry.enums import DivertReason
+from paceline_core.registry.enums import FallbackReason
 from paceline_core.telemetry import get_logger
 from paceline_gateway.api.admission import AdmittedRequest, admit, admit_tokens, authenticate, sent_key_id
 from paceline_gateway.api.routes import (
@@ -253,7 +253,7 @@ class PublicApi:
             return
         while (shed := call.desk.shed(call.ticket, self._floor.now())) is not None:
             if shed.ticket is call.ticket:
-                if self._floor.divert(call, DivertReason.FULL):
+                if self._floor.divert(call, FallbackReason.QUEUE_FULL):
                     return
                 raise shed.error
             self._floor.displaced(shed)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline_core.errors import RequestError
-from paceline_core.registry.enums import DivertReason, RequestClass
+from paceline_core.registry.enums import FallbackReason, RequestClass
 from paceline_gateway.api.admission import AdmittedRequest, readmit
 from paceline_gateway.api.routes import writes
 from paceline_gateway.proxy.active_request import ActiveRequest
@@ -20,11 +20,11 @@ from paceline_gateway.routing.model_lookup import Destination
 from paceline_gateway.services.service_state import ServiceState
 
 _PRESSURE = {
-    DivertReason.CROWDED: DestinationLoad.CROWDED,
-    DivertReason.FULL: DestinationLoad.FULL,
-    DivertReason.WAITED: DestinationLoad.FULL,
-    DivertReason.DOWN: DestinationLoad.DOWN,
-    DivertReason.FAILED: DestinationLoad.DOWN,
+    FallbackReason.OVERLOADED: DestinationLoad.CROWDED,
+    FallbackReason.QUEUE_FULL: DestinationLoad.FULL,
+    FallbackReason.TIMEOUT: DestinationLoad.FULL,
+    FallbackReason.UNAVAILABLE: DestinationLoad.DOWN,
+    FallbackReason.ERROR: DestinationLoad.DOWN,
 }
 """How badly off a request is where it is."""
 States = list[tuple[When, DestinationLoad]]
@@ -36,7 +36,7 @@ class BlockedGroup:
 
     service: str
     request_class: RequestClass
-    reason: DivertReason
+    reason: FallbackReason
     onward: tuple[str, ...]
 
 
@@ -55,7 +55,7 @@ def destination_loads(  # noqa: PLR0913, PLR0917 - all that a judgement rests on
     ]
 
 
-def fall_back(call: ActiveRequest, reason: DivertReason, desks: Mapping[str, ServiceState], now: float) -> bool:
+def fall_back(call: ActiveRequest, reason: FallbackReason, desks: Mapping[str, ServiceState], now: float) -> bool:
     """Send it on, if a later destination can take it."""
     here, admission, ticket = call.desk, call.admission, call.ticket
     if here is None or ticket is None or admission is None or not admission.onward or call.life.begun:
@@ -87,9 +87,9 @@ def fallback_reason(call: ActiveRequest, up: dict[ServiceState, bool], now: floa
     if desk not in up:
         up[desk] = bool(desk.fleet.eligible(now))
     if not up[desk]:
-        reason = DivertReason.DOWN
+        reason = FallbackReason.UNAVAILABLE
     elif now - ticket.joined >= share_s(hold_s, len(admission.onward)):
-        reason = DivertReason.WAITED
+        reason = FallbackReason.TIMEOUT
     else:
         return None
     return BlockedGroup(desk.key, ticket.request_class, reason, tuple(d.service.key for d in admission.onward))

@@ -11,7 +11,7 @@ from paceline_core.auth import Signer
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_core.kube import Endpoint
-from paceline_core.registry.enums import DivertReason, RequestClass, ShedReason
+from paceline_core.registry.enums import FallbackReason, RequestClass, ShedReason
 from paceline_core.telemetry import Metrics
 from paceline_core.wire import LoadReport
 from paceline_gateway.api.admission import reauthorize
@@ -143,10 +143,10 @@ class RequestManager:
         states += destination_loads(chain[1:], self.desks, name, size, prompt, now)
         place = choose(states)
         if place:
-            self.desks[chain[0].service.key].diverted(name, prompt, DivertReason(states[0][1].name.lower()))
+            self.desks[chain[0].service.key].diverted(name, prompt, FallbackReason(states[0][1].name.lower()))
         return place
 
-    def divert(self, call: ActiveRequest, reason: DivertReason) -> bool:
+    def divert(self, call: ActiveRequest, reason: FallbackReason) -> bool:
         """Send a request that waits on to the next destination of its route that can take it, if there is one."""
         return fall_back(call, reason, self.desks, self.now())
 
@@ -157,11 +157,11 @@ class RequestManager:
             return
         left = any(worker.name not in ticket.avoid for worker in desk.fleet.eligible(self.now()))
         if last or not left:
-            self.divert(call, DivertReason.FAILED)
+            self.divert(call, FallbackReason.ERROR)
 
     def displaced(self, shed: ShedDecision) -> None:
         """One who waits must go for another."""
-        self._turn_out(self._calls[shed.ticket.id], DivertReason.FULL, shed.error)
+        self._turn_out(self._calls[shed.ticket.id], FallbackReason.QUEUE_FULL, shed.error)
 
     def moved(self, desk: ServiceState) -> None:
         """Hand waiting requests to workers with room. What moves on the way is looked at again, not nested."""
@@ -332,7 +332,7 @@ class RequestManager:
             if key not in self._again:
                 return
 
-    def _turn_out(self, call: ActiveRequest, reason: DivertReason, error: RequestError) -> None:
+    def _turn_out(self, call: ActiveRequest, reason: FallbackReason, error: RequestError) -> None:
         """It can wait here no longer."""
         if not (call.life.waiting and self.divert(call, reason)):
             call.on(e.Refused(error))
@@ -349,7 +349,7 @@ class RequestManager:
     def _expire(self, call: ActiveRequest, now: float) -> None:
         desk, ticket = call.desk, call.ticket
         if desk is not None and ticket is not None and call.life.waiting:
-            desk.series.classes[ticket.request_class].shed[ShedReason.DEADLINE].inc()
+            desk.series.classes[ticket.request_class].shed[ShedReason.DEADLINE_EXCEEDED].inc()
         call.expired(held=desk is not None and desk.dispatcher.held(now) > 0)
 
     def _watch_held(self, desk: ServiceState) -> None:
@@ -375,7 +375,7 @@ class RequestManager:
         self._parts.follow(key, ())
         gone = RequestError(Code.NO_CAPACITY, "The model's service was deleted.", retry_after=RETRY_S)
         for call in [call for call in self._calls.values() if call.desk is desk and call.life.state in HELD]:
-            self._turn_out(call, DivertReason.DOWN, gone)
+            self._turn_out(call, FallbackReason.UNAVAILABLE, gone)
         forget(self._parts.metrics, desk.service.namespace, desk.service.name)
         self.billing.forget(key)
         self._evacuation.closed(key)

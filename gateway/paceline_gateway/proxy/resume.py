@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 
 from paceline_core.json_limits import CHOICES_PER_REQUEST
-from paceline_core.registry.enums import CutReason, ResumeReason
+from paceline_core.registry.enums import AbortReason, ResumeReason
 from paceline_core.wire import Resume, ResumedChoice, encode
 from paceline_gateway.http.upstream_connection import DisconnectReason
 from paceline_gateway.queueing.queued_request import QueuedRequest
@@ -33,7 +33,7 @@ class StreamJournal:
         self._limit = limit
         self._lines = bytearray()
         self._beginning = b""
-        self.cut: CutReason | None = None
+        self.cut: AbortReason | None = None
         """Why the stream cannot be resumed, if that is known already."""
 
     def begin(self, first: bytes) -> None:
@@ -46,9 +46,9 @@ class StreamJournal:
         if self.cut is None:
             self._lines += line
             if len(self._lines) > self._limit:
-                self.give_up(CutReason.LONG)
+                self.give_up(AbortReason.JOURNAL_OVERFLOW)
 
-    def give_up(self, why: CutReason) -> None:
+    def give_up(self, why: AbortReason) -> None:
         """Keep nothing more."""
         self.cut = why
         self._lines = bytearray()
@@ -60,7 +60,7 @@ class StreamJournal:
             choices = _choices(self._lines.splitlines())
             if identity and choices and (created or b"message_start" in self._beginning):
                 return Resume(id=identity[1].decode(), created=int(created[1]) if created else 0, choices=choices)
-            self.give_up(CutReason.UNKNOWN)
+            self.give_up(AbortReason.INCONSISTENT)
         return None
 
 
@@ -154,10 +154,10 @@ class ResumeState:
         """What another worker would have to compute to go on, after so many output tokens."""
         return self._prompt_tokens + output
 
-    def cut(self) -> CutReason | None:
+    def cut(self) -> AbortReason | None:
         """What keeps the stream from going on elsewhere; None if nothing does, and then `message` is how."""
         if self.told is None:
-            return CutReason.FOREIGN
+            return AbortReason.UNSUPPORTED_RUNTIME
         resume = self.told.resume()
         if resume is not None:
             self.message = encode(resume.model_copy(update={"vocabulary": self.vocabulary.decode("latin-1")}))

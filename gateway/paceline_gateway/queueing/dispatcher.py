@@ -216,7 +216,7 @@ class Dispatcher:
             yield ExceededLimit(self._sizes, size, caps.size, ShedReason.BYTES, Code.QUEUE_FULL, why)
         if waiting >= caps.held and not self.fleet.eligible(now):
             why = f"No worker is ready, and too many wait for one: {waiting}."
-            yield ExceededLimit(self._numbers, 1, caps.held, ShedReason.HELD, Code.NO_CAPACITY, why)
+            yield ExceededLimit(self._numbers, 1, caps.held, ShedReason.NO_WORKER, Code.NO_CAPACITY, why)
 
     def _after(self, name: RequestClass, now: float) -> float:
         return self._drain[name].retry_after(len(self.lines[name]) + 1, now)

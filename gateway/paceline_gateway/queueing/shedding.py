@@ -127,7 +127,7 @@ def choose_victim(ticket: QueuedRequest, full: ExceededLimit, lines: Iterable[Fa
     """Who goes. `lines`: where one can be displaced, least urgent first; `after`: when to come again."""
     shares = full.shares
     if shares.exceeds(ticket.tenant, ticket.weight, full.amount, full.limit):
-        return ShedDecision(ticket, ShedReason.TENANT, _too_many(after))
+        return ShedDecision(ticket, ShedReason.TENANT_SHARE, _too_many(after))
     holder = shares.displaceable(ticket.tenant, ticket.weight, full.amount, full.limit)
     if holder is not None:
         for line in lines:
@@ -146,7 +146,7 @@ def misses_deadline(ticket: QueuedRequest, line: FairQueue, rate: DispatchRate, 
         return None
     why = f"The request would wait {wait:.0f} s and may wait {patience:.0f} s; retry later."
     error = RequestError(Code.QUEUE_FULL, why, retry_after=max(wait - patience, 1.0))
-    return ShedDecision(ticket, ShedReason.TOO_LATE, error)
+    return ShedDecision(ticket, ShedReason.DEADLINE_UNREACHABLE, error)
 
 
 def backlog(ticket: QueuedRequest, line: FairQueue) -> float:

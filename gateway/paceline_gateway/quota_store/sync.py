@@ -44,9 +44,9 @@ class QuotaSync:
         self._common: SharedFairness | None = None
         self._complaints = FaultLog(_log)
         self._task: asyncio.Task[None] | None = None
-        self._current = metrics.gauge("paceline_quota_store_current")
-        self._seconds = metrics.histogram("paceline_quota_exchange_seconds")
-        self._failures = metrics.counter("paceline_quota_exchange_failures_total")
+        self._current = metrics.gauge("paceline_quota_store_up")
+        self._seconds = metrics.histogram("paceline_quota_sync_seconds")
+        self._failures = metrics.counter("paceline_quota_sync_failures_total")
 
     def send(self, ask: LeaseRequest) -> None:
         """Take an ask along with the next round trip."""

@@ -12,7 +12,7 @@ little traffic could not survive the death of one worker.
 
 from collections import deque
 
-from paceline_core.registry.enums import CutReason, ResumeReason
+from paceline_core.registry.enums import AbortReason, ResumeReason
 from paceline_gateway.request.types import WorkerPhases
 
 WINDOW_S = 10
@@ -76,12 +76,12 @@ class Resumption:
         if self._heard is None:
             self._heard, self.reason, self.deadline = heard, reason, deadline
 
-    def refusal(self, *, harmless: bool, now: float) -> CutReason | None:
+    def refusal(self, *, harmless: bool, now: float) -> AbortReason | None:
         """Count the loss; why the stream must end, if it must."""
         self._losses += not harmless
         if self._losses > RESUMES:
-            return CutReason.ATTEMPTS
-        return CutReason.DEADLINE if now >= self.deadline else None
+            return AbortReason.MAX_ATTEMPTS
+        return AbortReason.DEADLINE_EXCEEDED if now >= self.deadline else None
 
     def began(self, now: float) -> float:
         """It goes on; the gap in seconds."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from paceline_core.errors import Code, RequestError
-from paceline_core.registry.enums import CutReason, ResumeReason
+from paceline_core.registry.enums import AbortReason, ResumeReason
 from paceline_gateway.request.attempts import RetryBudget
 from paceline_gateway.request.group_testing import SuspectGroup
 from paceline_gateway.request.types import RequestRecord, RequestTerms
@@ -81,7 +81,7 @@ class Lost:
     harmless: bool = False
     suspect: bool = True
     reason: ResumeReason = ResumeReason.CONNECTION
-    cut: CutReason | None = CutReason.FOREIGN
+    cut: AbortReason | None = AbortReason.UNSUPPORTED_RUNTIME
     part: SuspectGroup | None = None
 
 
@@ -105,7 +105,7 @@ class Expired:
     stream."""
 
     held: bool = False
-    cut: CutReason | None = CutReason.FOREIGN
+    cut: AbortReason | None = AbortReason.UNSUPPORTED_RUNTIME
 
 
 Event = (

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from paceline_core.errors import ERRORS, Code, RequestError
-from paceline_core.registry.enums import CutReason, Outcome, ResumeReason
+from paceline_core.registry.enums import AbortReason, Outcome, ResumeReason
 from paceline_gateway.request import events as e
 from paceline_gateway.request import types
 from paceline_gateway.request.attempts import Resumption, RetryBudget
@@ -88,7 +88,7 @@ class RequestMachine:
         self._sent: float | None = None
         self._first: float | None = None
         self._again: float | None = None
-        self._cut: CutReason | None = None
+        self._cut: AbortReason | None = None
         self._resumption: Resumption | None = None
         self._diverted = 0
 
@@ -204,7 +204,7 @@ class RequestMachine:
         if self.state is STREAMING and event.cut is None:
             return self._lost_begun(e.Lost(reason=ResumeReason.STALL, cut=None), now, e.AbortUpstream())
         if self.begun:
-            self._cut = event.cut if self.state is STREAMING else CutReason.DEADLINE
+            self._cut = event.cut if self.state is STREAMING else AbortReason.DEADLINE_EXCEEDED
         return self._end(types.late(self.state, begun=self.begun, held=event.held), now)
 
     def _refused(self, event: e.Refused, now: float) -> Actions:
@@ -250,9 +250,9 @@ class RequestMachine:
         return (*first, free, e.Fail(error), self._settle_with(error, now))
 
     @property
-    def _outlived(self) -> CutReason | None:
+    def _outlived(self) -> AbortReason | None:
         """The reason to end a request that was at more deaths than it may be, though their cause is not known."""
-        return CutReason.ATTEMPTS if self._deaths > DEATHS else None
+        return AbortReason.MAX_ATTEMPTS if self._deaths > DEATHS else None
 
     def _note_loss(self, resumption: Resumption, lost: e.Lost, now: float) -> None:
         begun = self._again or self._first

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from paceline_core.errors import Code
-from paceline_core.registry.enums import CutReason, ResumeReason
+from paceline_core.registry.enums import AbortReason, ResumeReason
 from paceline_core.wire import MOVED, MoveReason
 from paceline_gateway.proxy.resume import StreamJournal, piece
 from paceline_gateway.request.types import TokenUsage, WorkerPhases
@@ -242,7 +242,7 @@ class SseScanner:
 
     def _give_up(self) -> None:
         if self._told is not None:
-            self._told.give_up(CutReason.UNKNOWN)
+            self._told.give_up(AbortReason.INCONSISTENT)
 
     def _first(self, lines: bytes) -> bytes:
         self._held += lines

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from paceline_core.errors import ERRORS, Code, RequestError
-from paceline_core.registry.enums import CutReason, Outcome, RequestClass
+from paceline_core.registry.enums import AbortReason, Outcome, RequestClass
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class RequestRecord(NamedTuple):
     resumed: int = 0
     again: float | None = None
     earlier: WorkerPhases = WorkerPhases()
-    cut: CutReason | None = None
+    cut: AbortReason | None = None
     diverted: int = 0
 
     @property

@@ -141,7 +141,7 @@ class ClusterWatcher:
             case WatchLost(reason):
                 self._complaints.begin(_lost(kind), reason)
         current = kind in self._listed and _lost(kind) not in self._complaints.standing
-        self._metrics.gauge("paceline_gateway_cluster_current", kind).set(current)
+        self._metrics.gauge("paceline_gateway_watch_synced", kind).set(current)
 
     async def _watch(self, kind: str, shelf: ResourceStore[Any]) -> None:
         async for event in self._cluster.watch(kind):

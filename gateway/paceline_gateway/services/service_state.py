@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
 from paceline_core.registry import Outcome, RequestClass, Verdict
-from paceline_core.registry.enums import DivertReason
+from paceline_core.registry.enums import FallbackReason
 from paceline_core.wire import Isolated
 from paceline_gateway.api.admission import AdmittedRequest
 from paceline_gateway.config import HttpLimits
@@ -140,14 +140,14 @@ class ServiceState:
             return wait
         return pace if wait is None else min(wait, pace)
 
-    def diverted(self, name: RequestClass, prompt: PromptSize, reason: DivertReason) -> None:
+    def diverted(self, name: RequestClass, prompt: PromptSize, reason: FallbackReason) -> None:
         """A request that asked for this service goes to another one instead: it is demand for both."""
         tokens = self.prompt_tokens(prompt)
         self.tallies[name].arrived(tokens, 0)
         self.tally(name, OTHER).arrived(tokens, 0)
         self.series.diverted[reason].inc()
 
-    def went_on(self, ticket: QueuedRequest, reason: DivertReason) -> None:
+    def went_on(self, ticket: QueuedRequest, reason: FallbackReason) -> None:
         """The same of one that had arrived, and was served nothing here."""
         self.tallies[ticket.request_class].open -= 1
         self.tally(ticket.request_class, ticket.tenant).open -= 1

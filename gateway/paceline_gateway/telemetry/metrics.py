@@ -39,7 +39,7 @@ class ProcessMetrics:
         for kind in ("http", "websocket"):
             now = partial(server.count, websocket=kind == "websocket")
             metrics.gauge("paceline_gateway_connections", kind).set_function(now)
-        metrics.gauge("paceline_gateway_held_bytes").set_function(lambda: server.memory.used)
+        metrics.gauge("paceline_gateway_request_body_bytes").set_function(lambda: server.memory.used)
         self._lines = metrics.counter("paceline_gateway_log_dropped_lines_total")
         self._spans = metrics.counter("paceline_gateway_trace_dropped_spans_total")
         self._outlets = outlets
@@ -66,8 +66,8 @@ class QuotaSeries:
     def __init__(self, metrics: Metrics) -> None:
         self._waiting = metrics.gauge("paceline_quota_waiting_requests")
         self._gateways = metrics.gauge("paceline_quota_gateways")
-        self._accounts = metrics.gauge("paceline_quota_accounts")
-        self._lent = metrics.counter("paceline_quota_lent_requests_total")
+        self._accounts = metrics.gauge("paceline_quota_tracked_tenants")
+        self._lent = metrics.counter("paceline_quota_fallback_requests_total")
         self._reserved = {kind: metrics.gauge("paceline_quota_reserved_tokens", kind) for kind in ("input", "output")}
         self._told = 0
 

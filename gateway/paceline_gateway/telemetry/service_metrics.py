@@ -6,7 +6,7 @@ from prometheus_client import Gauge
 
 from paceline_core.objects.resolved import ResolvedService, Target
 from paceline_core.registry import METRICS, Outcome, Phase, RequestClass, Verdict
-from paceline_core.registry.enums import CutReason, DivertReason, ResumeReason, ShedReason
+from paceline_core.registry.enums import AbortReason, FallbackReason, ResumeReason, ShedReason
 from paceline_core.registry.metrics import SERVICE
 from paceline_core.telemetry import Counter, Exemplar, Histogram, Metrics
 from paceline_gateway.queueing.fair_queue import FairQueue
@@ -44,8 +44,8 @@ class ClassMetrics:
         self.shed = {r: metrics.counter("paceline_queue_shed_total", *place, r.value) for r in ShedReason}
         self._bytes = metrics.gauge("paceline_queue_bytes", *place)
         self._tenants = metrics.gauge("paceline_queue_tenants", *place)
-        self._spread = metrics.gauge("paceline_queue_service_spread_tokens", *place)
-        self._promoted: Counter = metrics.counter("paceline_queue_promoted_total", *place)
+        self._spread = metrics.gauge("paceline_queue_fairness_gap_tokens", *place)
+        self._promoted: Counter = metrics.counter("paceline_queue_starvation_promotions_total", *place)
         self._verdicts: dict[tuple[str, Verdict], Counter] = {}
         self._promise(metrics, place, service, name)
 
@@ -100,20 +100,20 @@ class ServiceMetrics:
         self.classes = {name: ClassMetrics(metrics, service, name) for name in RequestClass}
         self.in_flight: Gauge = metrics.gauge("paceline_requests_in_flight", *place)
         self.held = metrics.gauge("paceline_held_requests", *place)
-        self.kept: Gauge = metrics.gauge("paceline_queue_kept_slots", *place)
+        self.kept: Gauge = metrics.gauge("paceline_queue_reserved_slots", *place)
         self.workers = {
             state: metrics.gauge("paceline_upstream_workers", *place, state.value) for state in WorkerHealth
         }
-        self.circuits = {c: metrics.gauge("paceline_upstream_circuits", *place, c.value) for c in BreakerState}
+        self.circuits = {c: metrics.gauge("paceline_upstream_circuit_breakers", *place, c.value) for c in BreakerState}
         self.prefix_bytes: Gauge = metrics.gauge("paceline_prefix_index_bytes", *place)
-        self.diverted: dict[DivertReason, Counter] = {
-            r: metrics.counter("paceline_diverted_requests_total", *place, r.value) for r in DivertReason
+        self.diverted: dict[FallbackReason, Counter] = {
+            r: metrics.counter("paceline_fallback_requests_total", *place, r.value) for r in FallbackReason
         }
         self.deaths: Counter = metrics.counter("paceline_worker_deaths_total", *place)
         self._retries: Counter = metrics.counter("paceline_retries_total", *place)
         self._gap: Histogram = metrics.histogram("paceline_stream_resume_gap_seconds", *place)
         self._resumed = {r: metrics.counter("paceline_stream_resumed_total", *place, r.value) for r in ResumeReason}
-        self._cut = {r: metrics.counter("paceline_stream_cut_total", *place, r.value) for r in CutReason}
+        self._cut = {r: metrics.counter("paceline_stream_aborted_total", *place, r.value) for r in AbortReason}
         self._phases = {p: metrics.histogram("paceline_request_phase_seconds", *place, p.value) for p in Phase}
         self._tokens = {kind: metrics.histogram("paceline_request_tokens", *place, kind) for kind in _KINDS}
 

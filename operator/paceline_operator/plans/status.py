@@ -393,5 +393,5 @@ def _turned(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tup
         if now["status"] == bad and (said.get("status"), said.get("reason")) != (bad, now["reason"]):
             yield ("Warning", now["reason"], now["message"])
     answered = new["Ready"]["status"] == "True"
-    if rolls(before) and answered and new["Progressing"]["reason"] in ("Draining", "Settled"):
+    if rolls(before) and answered and new["Progressing"]["reason"] in ("Draining", "ReplicasReady"):
         yield ("Normal", "RolledOut", f"Revision {after['workload']['revision']}: {new['Progressing']['message']}")

@@ -24,7 +24,7 @@ _SAID: int = 5
 
 _NOT_JUDGED = ConditionValue("Unknown", "NotAccepted", "The object is not accepted, so nothing was computed.")
 _UNSEEN = ConditionValue(
-    "Unknown", "WeightsNotSeen", "The operator opens no weights; the worker checks at its start that they fit."
+    "Unknown", "NotChecked", "The operator opens no weights; the worker checks at its start that they fit."
 )
 
 
@@ -42,7 +42,7 @@ def validate(manifest: Manifest, loss: LostName | None, profiles: Profiles) -> V
     if profiles is not None and (unknown := list(unknown_accelerators(resolved, profiles))):
         return Validation(refusal("UnknownAccelerator", unknown), _NOT_JUDGED, False, service, resolved)
     if faults := list(coldstart.refusals(resolved)):
-        return Validation(refusal("CannotEmulate", faults), _misfit(faults), False, service, resolved)
+        return Validation(refusal("InvalidEmulation", faults), _misfit(faults), False, service, resolved)
     accepted = _budgeted(named(resolved.key, loss), budget_doubts(resolved, find_device(profiles)))
     return Validation(accepted, _fit(resolved), True, service, resolved)
 

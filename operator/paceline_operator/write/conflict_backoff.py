@@ -21,7 +21,7 @@ from paceline_operator.state.workqueue import LONGEST_PAUSE_S, backoff_s
 
 FREE = 3
 CALM_S = 60.0
-CONTESTED = "Contested"
+FIELD_MANAGER_CONFLICT = "FieldManagerConflict"
 _REMEMBERED = 4096
 _log = get_logger(__name__)
 
@@ -79,7 +79,7 @@ class ConflictBackoff:
     def troubles(self, places: Iterable[ObjectRef]) -> tuple[PodProblem, ...]:
         """What is contested among these places."""
         found = {place: bout.by for place in places if (bout := self._bout(place)) and bout.times > FREE}
-        return tuple(PodProblem(CONTESTED, _told(place, found[place])) for place in sorted(found))
+        return tuple(PodProblem(FIELD_MANAGER_CONFLICT, _told(place, found[place])) for place in sorted(found))
 
     def calm_s(self, places: Iterable[ObjectRef]) -> float | None:
         """When something among these places may stop to be contested."""

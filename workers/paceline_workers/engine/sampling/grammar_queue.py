@@ -62,7 +62,7 @@ class GrammarCompileQueue:
         if not text or self._compiler is None or self._compiler.ready(text):
             return False
         if len(self._guests) >= GUESTS:
-            refusal = Rejection(f"{GUESTS} requests wait for grammars to be compiled; try again shortly", "crowded")
+            refusal = Rejection(f"{GUESTS} requests wait for grammars to be compiled; try again shortly", "queue_full")
             self._refused.append(PendingGrammar(request, submit, refusal))
         else:
             self._guests.append(PendingGrammar(request, submit))

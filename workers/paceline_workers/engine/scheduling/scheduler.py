@@ -88,8 +88,8 @@ class Scheduler:
         if request.id in self._seats.known:
             return Rejection(f"a request {request.id!r} is running already", "error")
         if reason := queue_full(request.request_class, waiting.counts(), limits):
-            self.counters.shed("crowded")
-            return Rejection(reason, "crowded")
+            self.counters.shed("queue_full")
+            return Rejection(reason, "queue_full")
         request.tpot = min(request.tpot, limits.tpot.get(request.request_class, inf))
         request.end = min(request.prompt_len + request.max_tokens, limits.max_model_len)
         self._appraisal.renew(request)

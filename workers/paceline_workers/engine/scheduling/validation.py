@@ -20,7 +20,7 @@ class Rejection:
     """Why a request is not queued, and how its only frame ends (`Tokens.finish`)."""
 
     words: str
-    finish: Literal["refused", "crowded", "abort", "error"] = "refused"
+    finish: Literal["refused", "queue_full", "abort", "error"] = "refused"
 
 
 def invalid(request: Request, limits: SchedulerLimits) -> str:

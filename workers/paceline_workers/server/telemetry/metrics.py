@@ -44,7 +44,7 @@ def _prefill(model: StepTime, tokens: int, requests: int) -> float:
 
 
 _TERMS = ("base", "prefill", "sequence", "kv", "context")
-SHED = ("crowded", "backlog", "deadline")
+SHED = ("queue_full", "backlog", "deadline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,8 @@ class WorkerMetrics:
         self._set("paceline_kv_host_bytes", beat.host_pages * self._page_bytes)
         self._set("paceline_kv_disk_bytes", beat.disk_pages * self._page_bytes)
         self._set("paceline_kv_loading_requests", beat.loading)
-        self._set("paceline_kv_debt_bytes", beat.debt_pages * self._page_bytes)
-        self._set("paceline_kv_slack_bytes", beat.slack_tokens * self._page_bytes / self._page_tokens)
+        self._set("paceline_kv_overcommit_bytes", beat.debt_pages * self._page_bytes)
+        self._set("paceline_kv_fragmentation_bytes", beat.slack_tokens * self._page_bytes / self._page_tokens)
 
     def _model(self, beat: Heartbeat) -> None:
         model = step_time(beat.step_time)

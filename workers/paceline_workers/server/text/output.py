@@ -290,6 +290,6 @@ def gave_up(frame: Tokens) -> RequestError | None:
             return RequestError(Code.HELD_TIMEOUT, frame.error or "The deadline passed before the answer was complete.")
         case "refused":
             return RequestError(Code.INVALID_REQUEST, frame.error)
-        case "crowded":
+        case "queue_full":
             return RequestError(Code.QUEUE_FULL, frame.error, retry_after=RETRY_AFTER_S)
     return None

@@ -21,7 +21,7 @@ def rule_files() -> dict[str, str]:
     }
 
 
-def artefacts() -> dict[str, str]:
+def generated_files() -> dict[str, str]:
     """Path below the repository's root -> text."""
     shown = {f"{board.uid}.json": render(board) for board in boards()}
     rules = rule_files()
