@@ -26,18 +26,18 @@ class HttpLimits(Config):
     """Open ones; where all are taken, those without a request under way make room. A tenant may have answers under way
     on eight times as many as are free."""
 
-    idle_s: float = Field(default=75.0, gt=0)
-    head_s: float = Field(default=10.0, gt=0)
-    body_s: float = Field(default=60.0, gt=0)
-    write_s: float = Field(default=30.0, gt=0)
+    keepalive_timeout_s: float = Field(default=75.0, gt=0)
+    header_timeout_s: float = Field(default=10.0, gt=0)
+    body_timeout_s: float = Field(default=60.0, gt=0)
+    write_timeout_s: float = Field(default=30.0, gt=0)
     """How long a client may read nothing while data waits for it."""
-    linger_s: float = Field(default=1.0, gt=0)
+    lingering_close_s: float = Field(default=1.0, gt=0)
     """How long a refused client's remaining bytes are read and dropped, so that the refusal reaches it."""
 
     connect_s: float = Field(default=2.0, gt=0)
     first_token_s: float = Field(default=120.0, gt=0)
     """From dispatch to the first token of a stream."""
-    stall_s: float = Field(default=60.0, gt=0)
+    stream_idle_timeout_s: float = Field(default=60.0, gt=0)
     """Longest silence inside a stream."""
     answer_s: float = Field(default=600.0, gt=0)
     """From dispatch to the end of an answer that does not stream."""
@@ -45,7 +45,7 @@ class HttpLimits(Config):
     """From the loss of a stream's worker to the next token, from another worker."""
     resume_bytes: int = Field(default=1_000_000, ge=0, le=1_000_000)
     """What is kept of a stream to resume it: some 13 bytes a token. A longer one cannot go on at another worker."""
-    upstream_idle_s: float = Field(default=30.0, gt=0)
+    upstream_keepalive_timeout_s: float = Field(default=30.0, gt=0)
     load_silence_s: float = Field(default=6.0, gt=0)
     """A worker whose load stream says nothing for this long is picked only when nobody else is left."""
 
@@ -112,7 +112,7 @@ class GatewayConfig(Config):
     access_log: bool = True
     cors_origins: tuple[Annotated[str, Field(pattern=ORIGIN_PATTERN)], ...] = ()
     """Origins of pages that may read answers in a browser, such as `https://chat.example.com`; `*`: every page."""
-    settle_s: float = Field(default=0.0, ge=0)
+    lame_duck_s: float = Field(default=0.0, ge=0)
     """How long new work is still taken after SIGTERM: until every load balancer knows that this gateway leaves."""
     drain_s: float = Field(default=30.0, gt=0)
     """How long open streams may run on after that."""

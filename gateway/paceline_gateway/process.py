@@ -1,8 +1,8 @@
 """One gateway process: its parts put together, its two ports, its end.
 
 Both ports are taken before anything starts, so that a busy one is one clear line and no half-started gateway. SIGTERM
-turns readiness red, and new work is still taken while load balancers learn of it (`settle_s`), each answer the last of
-its connection. Then new connections hear `draining`, open streams run on for the grace period, and what is left ends
+turns readiness red, and new work is still taken while load balancers learn of it (`lame_duck_s`), each answer the last
+of its connection. Then new connections hear `draining`, open streams run on for the grace period, and what is left ends
 with an error. A second signal ends all of this.
 """
 
@@ -142,10 +142,10 @@ class GatewayProcess:
             await asyncio.gather(serving, sweeping, return_exceptions=True)
 
     async def _drain(self, cut: asyncio.Event) -> None:
-        settle_s, drain_s = self._config.settle_s, self._config.drain_s
+        lame_duck_s, drain_s = self._config.lame_duck_s, self._config.drain_s
         self.server.settle()
-        self._leaving.enter(DrainStage.SETTLING, self._clock.monotonic() + settle_s)
-        await first(self._clock.sleep(settle_s), cut.wait())
+        self._leaving.enter(DrainStage.SETTLING, self._clock.monotonic() + lame_duck_s)
+        await first(self._clock.sleep(lame_duck_s), cut.wait())
         self.server.drain()
         self._leaving.enter(DrainStage.DRAINING, self._clock.monotonic() + drain_s)
         _log.info("draining", extra={"open": self.floor.open})

@@ -21,7 +21,7 @@ from tests.worker.processes import until
 
 KINDS, CASES = 40, 200
 LONGEST = 16 << 20
-LIMITS = {"head_s": 0.5, "body_s": 0.5, "idle_s": 0.5}
+LIMITS = {"header_timeout_s": 0.5, "body_timeout_s": 0.5, "keepalive_timeout_s": 0.5}
 LIMIT_S, CONNECTIONS, SIZE = 10.0, 3, 4 << 20
 ANSWER = re.compile(r"(1|2|4)\d\d|503|close 1\d\d\d")
 SENT = (

@@ -141,11 +141,11 @@ def test_there_are_two_of_each_part_and_an_eviction_takes_one_at_a_time() -> Non
 
 
 def test_a_gateway_has_time_to_settle_and_to_drain() -> None:
-    chart = template("--set", "gateway.drainSeconds=900,gateway.settleSeconds=20")
+    chart = template("--set", "gateway.drainSeconds=900,gateway.lameDuckSeconds=20")
     config = parse(GatewayConfig, chart.config("gateway"), "gateway.yaml")
     grace = dict(chart.pods())["paceline-gateway"]["terminationGracePeriodSeconds"]
-    assert (config.settle_s, config.drain_s) == (20, 900)
-    assert grace >= config.settle_s + config.drain_s + 10
+    assert (config.lame_duck_s, config.drain_s) == (20, 900)
+    assert grace >= config.lame_duck_s + config.drain_s + 10
     strategy = chart.one("Deployment", "paceline-gateway")["spec"]["strategy"]["rollingUpdate"]
     assert strategy == {"maxSurge": 1, "maxUnavailable": 0}
 

@@ -92,7 +92,7 @@ def page(cluster: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     said: dict[str, dict[str, Any]] = {part: {"image": IMAGE} for part in PARTS}
     for part in ("operator", "autoscaler"):
         said[part]["replicas"] = 1
-    said["gateway"]["settleSeconds"] = 1
+    said["gateway"]["lameDuckSeconds"] = 1
     values.write_text(json.dumps(said))
     with cluster.namespace() as home:
         cluster.kubectl("delete", "namespace", SYSTEM, "--ignore-not-found", limit_s=100)

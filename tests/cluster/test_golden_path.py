@@ -95,7 +95,7 @@ def story(cluster: Workbench) -> Iterator[Story]:
 
 def test_helm_installs_paceline(story: Story) -> None:
     """By the line that `make cluster` prints, and sizes for a small machine."""
-    small = ("--set=gateway.resources.requests.cpu=50m", "--set=gateway.settleSeconds=2")
+    small = ("--set=gateway.resources.requests.cpu=50m", "--set=gateway.lameDuckSeconds=2")
     _, *words = shlex.split(INSTALL.replace("charts/paceline", str(ROOT / "charts" / "paceline")))
     story.bench.helm()(*words, *small, limit_s=150)
 

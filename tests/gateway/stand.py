@@ -111,7 +111,7 @@ async def gateway(
     directory: Path,
     limits: dict[str, Any] | None = None,
     drain_s: float = 5.0,
-    settle_s: float = 0.0,
+    lame_duck_s: float = 0.0,
     signing_key: bytes | None = None,
     cluster: ClusterDouble | None = None,
     outlets: LogSinks | None = None,
@@ -127,7 +127,7 @@ async def gateway(
     config = GatewayConfig(
         listen=Listen(port=0), admin=Listen(port=0), cluster=ClusterConfig(socket=directory / "none.sock"),
         signing_key=key_file, trust_bundle=trust,
-        settle_s=settle_s, drain_s=drain_s, limits=HttpLimits(**(limits or {})), **more,
+        lame_duck_s=lame_duck_s, drain_s=drain_s, limits=HttpLimits(**(limits or {})), **more,
     )  # fmt: skip
     cluster = cluster or ClusterDouble()
     secret, key = manifests.key()

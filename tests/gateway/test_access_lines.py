@@ -86,7 +86,7 @@ async def test_a_client_that_reads_nothing_has_not_closed(
 ) -> None:
     worker, stream = await make_worker(), io.StringIO()
     worker.script = lambda _: Script(tokens=("x" * 100_000,) * 400)
-    async with gateway(tmp_path, {"write_s": 0.3}, outlets=LogSinks(BackgroundWriter(stream))) as stand:
+    async with gateway(tmp_path, {"write_timeout_s": 0.3}, outlets=LogSinks(BackgroundWriter(stream))) as stand:
         stand.work(worker)
         async with asking(stand):
             line = await line_of(stand, stream)

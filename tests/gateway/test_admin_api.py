@@ -202,7 +202,7 @@ async def _draining(stand: Stand) -> bool:
 
 
 async def test_while_it_settles_the_drain_says_how_long_that_takes(tmp_path: Path) -> None:
-    async with gateway(tmp_path, settle_s=60.0) as stand:
+    async with gateway(tmp_path, lame_duck_s=60.0) as stand:
         await stand.admin.post("/v1/drain", headers=authority(stand.signing_key))
         await until(lambda: _settling(stand))
         left_s = (await stage(stand)).left_s

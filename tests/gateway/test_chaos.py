@@ -216,7 +216,7 @@ async def test_a_host_that_vanishes_without_a_word_costs_its_streams_a_silence(
     tmp_path: Path, make_worker: MakeWorker
 ) -> None:
     """Half-open: what is in flight goes on elsewhere, and nothing new is sent there."""
-    async with gateway(tmp_path, {"stall_s": 1.0, "load_silence_s": 1.5}) as stand:
+    async with gateway(tmp_path, {"stream_idle_timeout_s": 1.0, "load_silence_s": 1.5}) as stand:
         worker, other = await make_worker("gone"), await make_worker("there")
         hole = await Blackhole.before(worker)
         worker.script = lambda _: Script(stall_after=2)

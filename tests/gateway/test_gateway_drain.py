@@ -42,7 +42,7 @@ async def ask(client: httpx.AsyncClient) -> tuple[int, str]:
 async def test_while_it_settles_everybody_is_served_and_told_to_move_on(
     tmp_path: Path, make_worker: MakeWorker
 ) -> None:
-    async with gateway(tmp_path, settle_s=LONG_S) as stand, visitor(stand) as known, visitor(stand) as fresh:
+    async with gateway(tmp_path, lame_duck_s=LONG_S) as stand, visitor(stand) as known, visitor(stand) as fresh:
         stand.work(await make_worker())
         assert await ask(known) == (200, "keep-alive")
         await leave(stand)

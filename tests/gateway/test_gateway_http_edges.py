@@ -192,7 +192,7 @@ async def test_a_client_that_closes_its_side_is_gone(stand: Stand, make_worker: 
 
 
 async def test_a_slow_head_and_a_slow_body_are_given_up(tmp_path: Any) -> None:
-    async with gateway(tmp_path, {"head_s": 0.1, "body_s": 0.1}) as stand:
+    async with gateway(tmp_path, {"header_timeout_s": 0.1, "body_timeout_s": 0.1}) as stand:
         for part in (b"POST /v1/comp", request(stand, CHAT)[:-1]):
             async with raw(stand) as client:
                 await client.send(part)
@@ -201,7 +201,7 @@ async def test_a_slow_head_and_a_slow_body_are_given_up(tmp_path: Any) -> None:
 
 
 async def test_an_idle_connection_is_closed(tmp_path: Any) -> None:
-    async with gateway(tmp_path, {"idle_s": 0.1}) as stand, raw(stand) as client:
+    async with gateway(tmp_path, {"keepalive_timeout_s": 0.1}) as stand, raw(stand) as client:
         assert await client.closed()
 
 

@@ -80,7 +80,7 @@ async def test_many_small_headers_are_refused_by_their_number(stand: Stand) -> N
 
 @pytest.mark.parametrize("part", ["head", "body"])
 async def test_a_client_that_drips_is_given_up_however_steadily_it_does(tmp_path: Path, part: str) -> None:
-    async with gateway(tmp_path, {"head_s": 0.3, "body_s": 0.3}) as stand, raw(stand) as client:
+    async with gateway(tmp_path, {"header_timeout_s": 0.3, "body_timeout_s": 0.3}) as stand, raw(stand) as client:
         whole = request(stand, CHAT | {"user": "x" * 4000})
         begun = 0 if part == "head" else whole.index(b"\r\n\r\n") + 4
 
@@ -131,7 +131,7 @@ async def test_a_client_that_reads_nothing_slows_the_worker_down_and_is_cut(
 ) -> None:
     worker = await make_worker()
     worker.script = lambda _: Script(tokens=("x" * 100_000,) * 400)
-    async with gateway(tmp_path, {"write_s": 0.3}) as stand:
+    async with gateway(tmp_path, {"write_timeout_s": 0.3}) as stand:
         stand.work(worker)
         async with asking(stand):
             await until(lambda: bool(worker.seen) and worker.seen[0].closed.is_set())

@@ -78,7 +78,7 @@ def test_the_chart_has_the_value_that_the_page_names(value: str) -> None:
         ("128; {:,};", STRINGS),
         ("{:,}, counted before parsing", VALUES),
         ("a body over {} KiB of a tenant with nothing left", CHEAP_BYTES >> 10),
-        ("| {} bodies, for `limits.linger_s`", DROPPED_BODIES),
+        ("| {} bodies, for `limits.lingering_close_s`", DROPPED_BODIES),
         ("waiting on one connection | {} |", PIPELINE_LIMIT),
         ("| {:,}, and one more for each KiB |", FRAGMENTS),
         ("| {} a second, 64 at once |", CONTROLS),

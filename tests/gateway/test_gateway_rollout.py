@@ -107,7 +107,7 @@ async def test_gateways_are_replaced_under_load_and_no_request_fails(tmp_path: P
     crowd = Crowd(key)
     async with supervised(tmp_path, store), contextlib.AsyncExitStack() as stack:
         # nobody reads its log here, and a full pipe would stop it
-        path = configuration(tmp_path, settle_s=SETTLE_S, drain_s=DRAIN_S, access_log=False)
+        path = configuration(tmp_path, lame_duck_s=SETTLE_S, drain_s=DRAIN_S, access_log=False)
         generation = [await stack.enter_async_context(running(path)) for _ in range(2)]
         for started in generation:
             await ready(started)

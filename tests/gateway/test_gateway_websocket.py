@@ -243,7 +243,11 @@ async def test_one_message_may_wait_and_who_sends_more_is_closed_after_the_answe
 
 @pytest.mark.parametrize(
     ("limits", "sent", "expected"),
-    [({"body_bytes": 2000}, "x" * 3000, 1009), ({"memory_bytes": 2000}, "x" * 3000, 1013), ({"idle_s": 0.1}, "", 1000)],
+    [
+        ({"body_bytes": 2000}, "x" * 3000, 1009),
+        ({"memory_bytes": 2000}, "x" * 3000, 1013),
+        ({"keepalive_timeout_s": 0.1}, "", 1000),
+    ],
 )
 async def test_limits_close_with_their_code(tmp_path: Path, limits: Any, sent: str, expected: int) -> None:
     async with gateway(tmp_path, limits) as stand, dial(stand) as chat:
@@ -254,7 +258,7 @@ async def test_limits_close_with_their_code(tmp_path: Path, limits: Any, sent: s
 
 
 async def test_a_message_that_drips_is_given_up(tmp_path: Path) -> None:
-    async with gateway(tmp_path, {"body_s": 0.2}) as stand, dial(stand) as chat:
+    async with gateway(tmp_path, {"body_timeout_s": 0.2}) as stand, dial(stand) as chat:
         chat.transport.write(b"\x81\xfe\x10\x00aaaa" + b"x" * 100)
         assert await code(chat) == 1008
 
@@ -269,7 +273,7 @@ async def test_bytes_that_are_no_frames_close_with_a_protocol_error(stand: Stand
 async def test_a_gateway_that_leaves_answers_what_it_began_and_closes(tmp_path: Path, make_worker: MakeWorker) -> None:
     worker = await make_worker()
     worker.script = answering(delay_s=0.05)
-    async with gateway(tmp_path, settle_s=60.0) as stand:
+    async with gateway(tmp_path, lame_duck_s=60.0) as stand:
         stand.work(worker)
         async with dial(stand) as idle, dial(stand) as busy:
             await busy.send(json.dumps(STREAM))

@@ -156,7 +156,7 @@ async def test_drains_and_evictions_are_not_held_against_anybody(
 
 
 async def test_silence_is_no_death(tmp_path: Path, make_worker: MakeWorker) -> None:
-    async with gateway(tmp_path, {"stall_s": 0.2}) as stand:
+    async with gateway(tmp_path, {"stream_idle_timeout_s": 0.2}) as stand:
         made = [await make_worker(f"w{index}") for index in range(4)]
         for worker in made:
             worker.script = silent_after_one_more

@@ -14,7 +14,7 @@ from paceline_gateway.request.machine import Actions, RequestMachine
 from paceline_gateway.request.slo import phases
 from paceline_gateway.request.types import RequestRecord, RequestState, RequestTerms, Timeouts
 
-WAITS = Timeouts(first_token_s=10.0, stall_s=5.0, answer_s=60.0)
+WAITS = Timeouts(first_token_s=10.0, stream_idle_timeout_s=5.0, answer_s=60.0)
 FULL = RequestError(Code.QUEUE_FULL, "full", retry_after=3.0)
 
 
@@ -138,9 +138,9 @@ def test_streams_and_whole_answers_wait_for_different_things() -> None:
     assert life_in(RequestState.DISPATCHED).deadline == 3.0 + WAITS.first_token_s
     assert life_in(RequestState.DISPATCHED, stream=False).deadline == 3.0 + WAITS.answer_s
     stream = life_in(RequestState.STREAMING)
-    assert stream.deadline == 4.0 + WAITS.stall_s
+    assert stream.deadline == 4.0 + WAITS.stream_idle_timeout_s
     stream.heard = 6.0
-    assert stream.deadline == 6.0 + WAITS.stall_s
+    assert stream.deadline == 6.0 + WAITS.stream_idle_timeout_s
 
 
 def test_a_worker_lost_before_the_first_byte_is_replaced() -> None:

@@ -99,7 +99,7 @@ async def test_a_stream_that_a_worker_gives_up_is_whole(stand: Stand, make_worke
 
 
 async def test_a_stream_that_falls_silent_goes_on_elsewhere(tmp_path: Any, make_worker: MakeWorker) -> None:
-    async with gateway(tmp_path, {"stall_s": 0.2}) as stand:
+    async with gateway(tmp_path, {"stream_idle_timeout_s": 0.2}) as stand:
         made = await workers(stand, make_worker, script(stall_after=2))
         assert text_of(await stand.client.post("/v1/chat/completions", json=STREAM)) == TEXT
         assert await stand.metric("paceline_stream_resumed_total", reason="stall") == 1

@@ -207,7 +207,7 @@ async def test_a_worker_that_never_begins_runs_into_the_limit(tmp_path: Any, mak
 async def test_a_stream_that_falls_silent_runs_into_the_limit(tmp_path: Any, make_worker: MakeWorker) -> None:
     worker = await make_worker()
     worker.script = lambda _: Script(stall_after=2, foreign=True)
-    async with gateway(tmp_path, {"stall_s": 0.2}) as stand:
+    async with gateway(tmp_path, {"stream_idle_timeout_s": 0.2}) as stand:
         stand.work(worker)
         response = await stand.client.post("/v1/chat/completions", json=STREAM)
         assert '"code": "upstream_timeout"' in response.text

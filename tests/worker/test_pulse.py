@@ -54,7 +54,7 @@ def test_what_nobody_knows_of_a_process_is_nothing_against_it() -> None:
 
 
 def test_a_worker_tells_of_a_hung_engine_long_before_its_gateway_stops_waiting() -> None:
-    assert 2 * WorkerConfig.model_fields["watchdog_s"].default <= HttpLimits().stall_s
+    assert 2 * WorkerConfig.model_fields["watchdog_s"].default <= HttpLimits().stream_idle_timeout_s
 
 
 @given(st.integers(1, 10_000))

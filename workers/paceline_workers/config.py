@@ -115,7 +115,7 @@ class WorkerConfig(Config):
     """Everything one worker needs to know.
 
     `watchdog_s`: an engine that owes a word and neither says nor computes anything for so long is killed. Half of what
-    a gateway waits within a stream (`stall_s`), so that it hears of the engine and can resume elsewhere.
+    a gateway waits within a stream (`stream_idle_timeout_s`), so that it hears of the engine and can resume elsewhere.
     `metrics`: where `/metrics` and the probes are; none: beside the API.
     `anonymous`: whether the API answers requests without an internal token; none: without `trust_bundle` it does. Only
     on loopback.

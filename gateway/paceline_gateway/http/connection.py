@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
         self._over = False
         self._lingering = False
         self._stalled = _FOREVER
-        self._reading = house.now() + house.limits.idle_s
+        self._reading = house.now() + house.limits.keepalive_timeout_s
 
     @property
     def deadline(self) -> float:
@@ -224,7 +224,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """asyncio: the client reads slower than we write."""
-        self._stalled = self._house.now() + self._house.limits.write_s
+        self._stalled = self._house.now() + self._house.limits.write_timeout_s
         if self._reply is not None:
             self._reply.on_pressure(True)
 
@@ -245,7 +245,7 @@ class Connection(asyncio.Protocol):
         self._reply = None
         self._release()
         limits = self._house.limits
-        self._reading = self._house.now() + (limits.idle_s if self._reader.idle else limits.body_s)
+        self._reading = self._house.now() + (limits.keepalive_timeout_s if self._reader.idle else limits.body_timeout_s)
         if not keep_alive or (self._reader.deaf and not self._reader.ready):
             self._hang_up()
         elif self._reader.ready:
@@ -265,9 +265,9 @@ class Connection(asyncio.Protocol):
         """Each part of a request has its own limit, counted from where the part begins."""
         limits = self._house.limits
         if was_idle:
-            self._reading = self._house.now() + limits.head_s
+            self._reading = self._house.now() + limits.header_timeout_s
         if was_head and self._reader.in_body:
-            self._reading = self._house.now() + limits.body_s
+            self._reading = self._house.now() + limits.body_timeout_s
 
     def _advance(self) -> None:
         """On to the next request; not while answers to earlier ones wait to be read, or they would pile up."""
@@ -337,7 +337,7 @@ class Connection(asyncio.Protocol):
         self._lingering = self._reader.deaf or not self._reader.idle
         self._reader.close()
         if self._lingering:
-            self._reading = self._house.now() + self._house.limits.linger_s
+            self._reading = self._house.now() + self._house.limits.lingering_close_s
             self._transport.write_eof()
         else:
             self._transport.close()

@@ -79,7 +79,7 @@ class ConnectionPool:
 
     def sweep(self) -> None:
         """Close what has been idle for too long; call it a few times a second."""
-        oldest = self._now() - self._limits.upstream_idle_s
+        oldest = self._now() - self._limits.upstream_keepalive_timeout_s
         for address in list(self._idle):
             for upstream in [u for u in self._idle[address] if u.idle_since < oldest]:
                 self._idle[address].remove(upstream)

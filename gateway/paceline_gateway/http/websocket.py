@@ -85,7 +85,7 @@ class WebSocket(asyncio.Protocol):
         self._controls_at = host.now() - _BURST
         self._packet = UnreadBuffer(host.budget, host.memory, self._go_on)
         self._stalled = _FOREVER
-        self._reading = host.now() + host.limits.idle_s
+        self._reading = host.now() + host.limits.keepalive_timeout_s
         accept = accept_key(head.headers[b"sec-websocket-key"].decode()).encode()
         transport.write(
             b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
@@ -164,7 +164,7 @@ class WebSocket(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """asyncio: the client reads slower than we write; what it sends, pings too, waits as well."""
-        self._stalled = self._host.now() + self._host.limits.write_s
+        self._stalled = self._host.now() + self._host.limits.write_timeout_s
         self._transport.pause_reading()
         if self._reply is not None:
             self._reply.on_pressure(True)
@@ -194,7 +194,7 @@ class WebSocket(asyncio.Protocol):
         self._reply = None
         self._answered()
         self._weigh()
-        self._reading = self._host.now() + self._host.limits.idle_s
+        self._reading = self._host.now() + self._host.limits.keepalive_timeout_s
         if self._host.closing:
             self.settle()
         elif self._excess and not self._inbox:
@@ -254,7 +254,7 @@ class WebSocket(asyncio.Protocol):
     def _rearm(self, fresh: bool) -> None:
         """A message that has begun has the limit of a body, counted from its first byte."""
         if fresh and (self._fragments or self._unread):
-            self._reading = self._host.now() + self._host.limits.body_s
+            self._reading = self._host.now() + self._host.limits.body_timeout_s
 
     def _advance(self) -> None:
         while self._reply is None and self._inbox and not self._over and self._stalled == _FOREVER:
@@ -301,7 +301,7 @@ class WebSocket(asyncio.Protocol):
     def _close(self, code: int, reason: str) -> None:
         if self._frames.state is State.OPEN:
             self._frames.send_close(code, reason)
-        self._reading = self._host.now() + self._host.limits.linger_s
+        self._reading = self._host.now() + self._host.limits.lingering_close_s
         self._flush()
 
     def _end(self, data: bytes) -> None:
@@ -320,7 +320,7 @@ class WebSocket(asyncio.Protocol):
     def _gone(self, *, stalled: bool = False) -> None:
         """Nobody waits for an answer any more; the connection itself is closed by the client's word or by `expire`."""
         if not self._over:
-            self._over, self._reading = True, self._host.now() + self._host.limits.linger_s
+            self._over, self._reading = True, self._host.now() + self._host.limits.lingering_close_s
         reply, self._reply = self._reply, None
         self._answered()
         self._inbox.clear()

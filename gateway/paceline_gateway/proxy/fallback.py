@@ -20,11 +20,11 @@ from paceline_gateway.routing.model_lookup import Destination
 from paceline_gateway.services.service_state import ServiceState
 
 _PRESSURE = {
-    FallbackReason.OVERLOADED: DestinationLoad.CROWDED,
-    FallbackReason.QUEUE_FULL: DestinationLoad.FULL,
-    FallbackReason.TIMEOUT: DestinationLoad.FULL,
-    FallbackReason.UNAVAILABLE: DestinationLoad.DOWN,
-    FallbackReason.ERROR: DestinationLoad.DOWN,
+    FallbackReason.OVERLOADED: DestinationLoad.OVERLOADED,
+    FallbackReason.QUEUE_FULL: DestinationLoad.QUEUE_FULL,
+    FallbackReason.TIMEOUT: DestinationLoad.QUEUE_FULL,
+    FallbackReason.UNAVAILABLE: DestinationLoad.UNAVAILABLE,
+    FallbackReason.ERROR: DestinationLoad.UNAVAILABLE,
 }
 """How badly off a request is where it is."""
 States = list[tuple[When, DestinationLoad]]
@@ -51,7 +51,7 @@ def destination_loads(  # noqa: PLR0913, PLR0917 - all that a judgement rests on
     """How each destination would take one more request; one that is gone is down."""
     found = ((destination.when, desks.get(destination.service.key)) for destination in chain)
     return [
-        (when, DestinationLoad.DOWN if desk is None else desk.pressure(name, size, prompt, now)) for when, desk in found
+        (when, DestinationLoad.UNAVAILABLE if desk is None else desk.pressure(name, size, prompt, now)) for when, desk in found
     ]
 
 
@@ -69,7 +69,7 @@ def fall_back(call: ActiveRequest, reason: FallbackReason, desks: Mapping[str, S
             desk.arrived(ticket.request_class, found[1].prompt_tokens, ticket.tenant)
             call.diverted(desk, *found)
             return True
-        states[place] = (states[place][0], DestinationLoad.FULL)
+        states[place] = (states[place][0], DestinationLoad.QUEUE_FULL)
     return False
 
 

@@ -70,7 +70,7 @@ class RequestManager:
         limits = parts.limits
         self.limits = limits
         self.now = parts.clock.monotonic
-        self.waits = Timeouts(limits.first_token_s, limits.stall_s, limits.answer_s, limits.resume_s)
+        self.waits = Timeouts(limits.first_token_s, limits.stream_idle_timeout_s, limits.answer_s, limits.resume_s)
         self.pool = ConnectionPool(limits, parts.clock.monotonic)
         self._evacuation = Evacuator(self.pool, self.internal_token, limits.lookahead_s)
         self.deaths = WorkerDeaths(parts.name)

@@ -95,7 +95,7 @@ class RequestMachine:
     @property
     def deadline(self) -> float:
         """The limit of its state; of a stream, that of its silence."""
-        return self.heard + self._waits.stall_s if self.state is STREAMING else self._limit
+        return self.heard + self._waits.stream_idle_timeout_s if self.state is STREAMING else self._limit
 
     @property
     def begun(self) -> bool:

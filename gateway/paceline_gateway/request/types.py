@@ -64,7 +64,7 @@ class Timeouts:
     """How long a dispatched request may stay silent: to a stream's first token, inside it, a whole answer."""
 
     first_token_s: float
-    stall_s: float
+    stream_idle_timeout_s: float
     answer_s: float
     resume_s: float = 60.0
     """From the loss of a stream's worker to its next token from another one."""

@@ -33,10 +33,10 @@ class DestinationLoad(IntEnum):
 
 
 _REASON = {
-    "always": DestinationLoad.FULL,
-    "overflow": DestinationLoad.CROWDED,
-    "failure": DestinationLoad.DOWN,
-    "fallback": DestinationLoad.FULL,
+    "always": DestinationLoad.QUEUE_FULL,
+    "overflow": DestinationLoad.OVERLOADED,
+    "failure": DestinationLoad.UNAVAILABLE,
+    "fallback": DestinationLoad.QUEUE_FULL,
 }
 """How badly off all must be that were asked before it for a destination of this kind to be asked."""
 
@@ -49,7 +49,7 @@ def overloaded(ttft_s: float, wait_s: float | None, promised: Sequence[float]) -
     if not promised:
         return DestinationLoad.OPEN
     late = ttft_s + wait_s > min(promised) if wait_s else ttft_s > max(promised)
-    return DestinationLoad.CROWDED if late else DestinationLoad.OPEN
+    return DestinationLoad.OVERLOADED if late else DestinationLoad.OPEN
 
 
 def choose(chain: Sequence[tuple[When, DestinationLoad]]) -> int:
@@ -63,7 +63,7 @@ def next_destination(rest: Sequence[tuple[When, DestinationLoad]], here: Destina
     best = here
     for place, (when, pressure) in enumerate(rest):
         if best >= _REASON[when]:
-            if pressure < min(best, DestinationLoad.FULL):
+            if pressure < min(best, DestinationLoad.QUEUE_FULL):
                 return place
             best = min(best, pressure)
     return None

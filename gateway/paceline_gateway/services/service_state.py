@@ -119,9 +119,9 @@ class ServiceState:
         """How it would take one more request."""
         terms = self.service.classes[name]
         if not self.fleet.eligible(now):
-            return DestinationLoad.DOWN
+            return DestinationLoad.UNAVAILABLE
         if self.dispatcher.refusal(name, size, terms.queue_limit, now) is not None:
-            return DestinationLoad.FULL
+            return DestinationLoad.QUEUE_FULL
         promised = [target.seconds for target in terms.targets if target.metric == "ttft"]
         if not promised:
             return DestinationLoad.OPEN
