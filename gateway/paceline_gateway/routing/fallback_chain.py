@@ -24,12 +24,12 @@ class DestinationLoad(IntEnum):
     """How a service would take one more request."""
 
     OPEN = 0
-    CROWDED = 1
+    OVERLOADED = 1
     """It has workers, but the predicted wait breaks the promise."""
-    FULL = 2
+    QUEUE_FULL = 2
     """It would refuse it."""
-    DOWN = 3
-    """No worker can be asked."""
+    UNAVAILABLE = 3
+    """No worker can be reached."""
 
 
 _REASON = {
