@@ -51,7 +51,8 @@ def destination_loads(  # noqa: PLR0913, PLR0917 - all that a judgement rests on
     """How each destination would take one more request; one that is gone is down."""
     found = ((destination.when, desks.get(destination.service.key)) for destination in chain)
     return [
-        (when, DestinationLoad.UNAVAILABLE if desk is None else desk.pressure(name, size, prompt, now)) for when, desk in found
+        (when, DestinationLoad.UNAVAILABLE if desk is None else desk.pressure(name, size, prompt, now))
+        for when, desk in found
     ]
 
 
