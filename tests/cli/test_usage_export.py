@@ -131,9 +131,7 @@ def test_a_gateway_that_is_stopped_forgets_nothing_and_one_that_is_killed_only_w
         assert float(first["dollars"]) > 0
         chats(api, 2)
         restart(run, api, kill=True)
-        assert 3 <= export(run)["requests"] <= 6
-        restart(run, api, kill=False)
-        last = export(run)["requests"]
-        assert 4 <= last <= 7
+        kept = export(run)["requests"]
+        assert 3 <= kept <= 6
         end(run, kill=False)
-        assert export(run)["requests"] == last + 1
+        assert export(run)["requests"] == kept + 1

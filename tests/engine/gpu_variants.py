@@ -1,8 +1,9 @@
-"""`python -m tests.engine.gpu_variants FOLDER`: the kernels that a GPU would compile while a mixed load is served.
+"""`python -m tests.engine.gpu_variants FOLDER ENGINES`: what a GPU would compile while a mixed load is served.
 
 Triton is asked without a GPU: a driver stands in, and each launch stops where Triton would begin to compile, with all
 that the compilation depends on (types, alignments, numbers that it takes for constants). What a kernel should have
-written its reference writes. Says, as JSON, how many the warm-up asks for and which ones come after it.
+written its reference writes. Says of each engine, as JSON, how many the warm-up asks for and which ones come after it:
+since nothing is ever compiled, no engine is spared what another has asked for.
 """
 
 import json
@@ -66,8 +67,7 @@ def serve(backend: TritonBackend) -> None:
     run.drain()
 
 
-def main(folder: Path, **engine: Any) -> dict[str, Any]:
-    stand_in()
+def asked_by(folder: Path, **engine: Any) -> dict[str, Any]:
     asked: dict[str, str] = {}
 
     def hook(*, key: str, repr: str, **_: Any) -> bool:  # noqa: A002 - Triton's word
@@ -85,4 +85,6 @@ def main(folder: Path, **engine: Any) -> dict[str, Any]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    sys.stdout.write(json.dumps(main(Path(sys.argv[1]), **json.loads(sys.argv[2]))) + "\n")
+    stand_in()
+    found = {name: asked_by(Path(sys.argv[1]), **engine) for name, engine in json.loads(sys.argv[2]).items()}
+    sys.stdout.write(json.dumps(found) + "\n")
