@@ -10,15 +10,14 @@ from typing import TypeVar
 
 from paceline_autoscaler.model.observation import built_in, scaling_spec
 from paceline_autoscaler.types import MissingSignal, ScalingSpec
-from paceline_core.kube import Deleted, Endpoint, Listed, ObjectKey, ServiceEndpoints, ServiceRef, Upserted, WatchLost
+from paceline_core.kube import Endpoint, Listed, ObjectKey, ServiceEndpoints, ServiceRef, WatchLost
 from paceline_core.kube.cluster import Manifest, WatchEvent
+from paceline_core.kube.store import ResourceStore, namespaced_key
 from paceline_core.objects import AcceleratorProfile, InferenceService, ManifestError, read, resolve
 from paceline_core.telemetry import get_logger
 from paceline_planner.hardware import Accelerator, from_profile
 
 T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
 _UNLISTED = "not listed yet"
 _log = get_logger(__name__)
 
@@ -30,11 +29,11 @@ class ClusterView:
     `uids` has every service that is there, those that are not understood too.
     """
 
-    services: dict[ObjectKey, InferenceService] = field(default_factory=dict)
-    profiles: dict[str, Accelerator] = field(default_factory=dict)
-    workers: dict[ObjectKey, ServiceEndpoints] = field(default_factory=dict)
+    services: ResourceStore[ObjectKey, InferenceService] = field(default_factory=ResourceStore)
+    profiles: ResourceStore[str, Accelerator] = field(default_factory=ResourceStore)
+    workers: ResourceStore[ObjectKey, ServiceEndpoints] = field(default_factory=ResourceStore)
     goals: dict[ObjectKey, ScalingSpec] = field(default_factory=dict)
-    uids: dict[ObjectKey, str] = field(default_factory=dict)
+    uids: ResourceStore[ObjectKey, str] = field(default_factory=ResourceStore)
     lost: dict[MissingSignal, str] = field(
         default_factory=lambda: {MissingSignal.OBJECTS: _UNLISTED, MissingSignal.ENDPOINTS: _UNLISTED}
     )
@@ -68,23 +67,20 @@ class ClusterView:
     def on_service(self, event: WatchEvent[Manifest]) -> None:
         """Take one event of the watch on InferenceServices."""
         self._note(MissingSignal.OBJECTS, event)
-        _apply(self.uids, event, _key, lambda manifest: str(manifest["metadata"].get("uid", "")))
-        _apply(self.services, event, _key, self._service)
-        match event:
-            case Upserted(item) | Deleted(item):
-                self._wish(_key(item))
-            case Listed():
-                self._wish_all()
+        self.uids.apply(event, namespaced_key, lambda manifest: str(manifest["metadata"].get("uid", "")))
+        for change in self.services.apply(event, namespaced_key, self._service):
+            self._update_goal(change.key)
 
     def on_profile(self, event: WatchEvent[Manifest]) -> None:
         """Take one event of the watch on AcceleratorProfiles."""
-        _apply(self.profiles, event, lambda manifest: str(manifest["metadata"]["name"]), _profile)
-        self._wish_all()
+        if self.profiles.apply(event, _profile_name, self._profile):
+            for key in self.services:
+                self._update_goal(key)
 
     def on_workers(self, event: WatchEvent[ServiceEndpoints]) -> None:
         """Take one event of the watch on workers."""
         self._note(MissingSignal.ENDPOINTS, event)
-        _apply(self.workers, event, lambda item: item.service, lambda item: item)
+        self.workers.apply(event, lambda item: item.service, lambda item: item)
 
     def _note(self, gap: MissingSignal, event: WatchEvent[T]) -> None:
         match event:
@@ -94,11 +90,7 @@ class ClusterView:
                 self.lost.pop(gap, None)
                 self.unlisted.discard(gap)
 
-    def _wish_all(self) -> None:
-        for key in self.goals.keys() | self.services.keys():
-            self._wish(key)
-
-    def _wish(self, key: ObjectKey) -> None:
+    def _update_goal(self, key: ObjectKey) -> None:
         if key in self.services:
             self.goals[key] = scaling_spec(resolve(self.services[key]), self._accelerator)
         else:
@@ -111,8 +103,18 @@ class ClusterView:
         try:
             return read(InferenceService, manifest)
         except ManifestError as error:
-            _log.warning("a service is not understood", extra={"service": str(_key(manifest)), "reason": str(error)})
-            return self.services.get(_key(manifest))
+            _log.warning(
+                "a service is not understood", extra={"service": str(namespaced_key(manifest)), "reason": str(error)}
+            )
+            return self.services.get(namespaced_key(manifest))
+
+    def _profile(self, manifest: Manifest) -> Accelerator | None:
+        try:
+            profile = read(AcceleratorProfile, manifest)
+            return from_profile(profile.name, profile.spec)
+        except ManifestError as error:
+            _log.warning("an accelerator profile is not understood", extra={"reason": str(error)})
+            return self.profiles.get(_profile_name(manifest))
 
 
 async def follow(events: AsyncIterator[WatchEvent[T]], take: Callable[[WatchEvent[T]], None]) -> None:
@@ -121,29 +123,5 @@ async def follow(events: AsyncIterator[WatchEvent[T]], take: Callable[[WatchEven
         take(event)
 
 
-def _apply(into: dict[K, V], event: WatchEvent[T], key: Callable[[T], K], value: Callable[[T], V | None]) -> None:
-    match event:
-        case Listed(items):
-            found = {key(item): value(item) for item in items}
-            into.clear()
-            into.update({name: made for name, made in found.items() if made is not None})
-        case Upserted(item):
-            made = value(item)
-            if made is not None:
-                into[key(item)] = made
-        case Deleted(item):
-            into.pop(key(item), None)
-
-
-def _key(manifest: Manifest) -> ObjectKey:
-    metadata = manifest["metadata"]
-    return ObjectKey(metadata.get("namespace") or "default", metadata["name"])
-
-
-def _profile(manifest: Manifest) -> Accelerator | None:
-    try:
-        profile = read(AcceleratorProfile, manifest)
-        return from_profile(profile.name, profile.spec)
-    except ManifestError as error:
-        _log.warning("an accelerator profile is not understood", extra={"reason": str(error)})
-        return None
+def _profile_name(manifest: Manifest) -> str:
+    return str(manifest["metadata"]["name"])

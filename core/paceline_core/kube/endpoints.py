@@ -1,11 +1,10 @@
-"""Workers of every service from a watch of EndpointSlices or of Pods: pure, one entry for each object that tells.
+"""Workers of every service from a watch of EndpointSlices or of Pods: pure, one entry for each object.
 
-A service's workers are spread over several slices, and for a moment a worker stands in two, or once for each address
-family: by name, the ready one wins, then the first address. `take` turns one event of the watch into what it changes.
+A service's workers are spread over several slices, and for a moment a worker is in two, or once for each address
+family: by name, the ready one wins, then the first address. An EndpointSlice tells pool and track only by its pods'
+names.
 
-Pool and track of a worker from its pod's name: all that an EndpointSlice tells of a pod.
-
-A Deployment's pods are called `<service>-<pool>[-canary]-<hash>-<5 characters>`, but what stands before the five is cut
+A Deployment's pods are called `<service>-<pool>[-canary]-<hash>-<5 characters>`, but the part before the five is cut
 to 58 characters (names.SimpleNameGenerator), into the hash or into `-canary`. A pool is never cut: service and pool
 have at most 40 and 15 characters. The hash has no vowels, so `-ca` begins `-canary` and nothing else.
 Hole: of the longest names (56 characters before the hash) one character is left; when it is a `c` the name does not
@@ -28,6 +27,7 @@ from paceline_core.kube.cluster import (
     WatchEvent,
     WatchLost,
 )
+from paceline_core.kube.store import ResourceStore, StoreChange, namespaced_key
 from paceline_core.launch.spec import termination_reason
 from paceline_core.objects.naming import CANARY, LABEL_POOL, LABEL_REVISION, LABEL_SERVICE, LABEL_TRACK, STABLE
 
@@ -64,53 +64,51 @@ class EndpointEntry:
 
 
 class EndpointTracker:
-    """The last word of each object; `read` is `read_slice` or `read_pod`."""
+    """Workers by service out of one watch; `read` is `read_slice` or `read_pod`."""
 
     def __init__(self, read: Callable[[Manifest], EndpointEntry | None]) -> None:
         self._read = read
+        self._objects: ResourceStore[ObjectKey, EndpointEntry] = ResourceStore()
         self._entries: dict[ObjectKey, dict[str, EndpointEntry]] = {}
-        self._told: dict[ObjectKey, ServiceEndpoints] = {}
+        self._reported: dict[ObjectKey, ServiceEndpoints] = {}
 
     def take(self, event: WatchEvent[Manifest]) -> Iterator[WatchEvent[ServiceEndpoints]]:
         """The events that readers of endpoints see for one event of the watch; none when nothing changes for them."""
-        match event:
-            case Listed(items):
-                yield self._list(items)
-            case Upserted(item):
-                yield from self._change(item, gone=False)
-            case Deleted(item):
-                yield from self._change(item, gone=True)
-            case WatchLost():
-                yield event
-
-    def _list(self, items: tuple[Manifest, ...]) -> Listed[ServiceEndpoints]:
-        self._entries = {}
-        for entry in filter(None, map(self._read, items)):
-            self._entries.setdefault(entry.service, {})[entry.name] = entry
-        self._told = {service: self._made(service) for service in self._entries}
-        return Listed(tuple(self._told.values()))
-
-    def _change(self, item: Manifest, *, gone: bool) -> Iterator[WatchEvent[ServiceEndpoints]]:
-        entry = self._read(item)
-        if entry is None:
+        if isinstance(event, WatchLost):
+            yield event
             return
-        entries = self._entries.setdefault(entry.service, {})
-        if gone:
-            entries.pop(entry.name, None)
-        else:
-            entries[entry.name] = entry
-        yield from self._news(entry.service)
+        changed = self._index(self._objects.apply(event, namespaced_key, self._read))
+        if isinstance(event, Listed):
+            self._reported = {service: self._made(service) for service in self._entries}
+            yield Listed(tuple(self._reported.values()))
+            return
+        for service in changed:
+            yield from self._changes(service)
 
-    def _news(self, service: ObjectKey) -> Iterator[WatchEvent[ServiceEndpoints]]:
-        before = self._told.get(service)
-        if not self._entries[service]:
-            del self._entries[service]
+    def _index(self, changes: list[StoreChange[ObjectKey, EndpointEntry]]) -> list[ObjectKey]:
+        """Keep the entries of each service; the services concerned."""
+        concerned: dict[ObjectKey, None] = {}
+        for change in changes:
+            if change.before is not None:
+                entries = self._entries[change.before.service]
+                del entries[change.before.name]
+                if not entries:
+                    del self._entries[change.before.service]
+                concerned[change.before.service] = None
+            if change.after is not None:
+                self._entries.setdefault(change.after.service, {})[change.after.name] = change.after
+                concerned[change.after.service] = None
+        return list(concerned)
+
+    def _changes(self, service: ObjectKey) -> Iterator[WatchEvent[ServiceEndpoints]]:
+        before = self._reported.get(service)
+        if service not in self._entries:
             if before is not None:
-                yield Deleted(self._told.pop(service))
+                yield Deleted(self._reported.pop(service))
             return
         now = self._made(service)
         if now != before:
-            self._told[service] = now
+            self._reported[service] = now
             yield Upserted(now)
 
     def _made(self, service: ObjectKey) -> ServiceEndpoints:

@@ -13,8 +13,19 @@ from typing import Any, TypeVar
 from paceline_core.auth import ApiKeyRecord
 from paceline_core.auth.api_keys import TENANT_LABEL
 from paceline_core.errors import PacelineError
-from paceline_core.kube import Cluster, Deleted, Endpoint, Listed, Namespaces, ServiceEndpoints, Upserted, WatchLost
+from paceline_core.kube import (
+    Cluster,
+    Deleted,
+    Endpoint,
+    Listed,
+    Namespaces,
+    ObjectKey,
+    ServiceEndpoints,
+    Upserted,
+    WatchLost,
+)
 from paceline_core.kube.cluster import Manifest, WatchEvent
+from paceline_core.kube.store import ResourceStore, namespaced_key
 from paceline_core.objects.accelerator import AcceleratorProfile
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT, Object
 from paceline_core.objects.model_names import claimed
@@ -28,41 +39,9 @@ from paceline_gateway.routing.config_snapshot import ConfigSnapshot, Unread, dir
 from paceline_planner.hardware import Accelerator, from_profile
 
 O = TypeVar("O", bound=Object)  # noqa: E741 - an object's type
-T = TypeVar("T")
+Read = Callable[[Manifest], Any]
 WORKERS = "EndpointSlice"
 _log = get_logger(__name__)
-
-
-class ResourceStore(dict[str, T]):
-    """Items of one watch by `namespace/name`."""
-
-    def __init__(self, read_item: Callable[[Manifest], T | None]) -> None:
-        super().__init__()
-        self._read = read_item
-
-    def take(self, event: WatchEvent[Manifest]) -> bool:
-        """Apply an event; False when it changes nothing that requests are judged by, as a status does."""
-        match event:
-            case Listed(items):
-                self.clear()
-                for item in items:
-                    self._put(item)
-            case Upserted(item):
-                before = self.get(_key(item))
-                self._put(item)
-                return _judged_by(before) != _judged_by(self.get(_key(item)))
-            case Deleted(item):
-                self.pop(_key(item), None)
-            case WatchLost():
-                return False
-        return True
-
-    def _put(self, item: Manifest) -> None:
-        found = self._read(item)
-        if found is None:
-            self.pop(_key(item), None)
-        else:
-            self[_key(item)] = found
 
 
 class ClusterWatcher:
@@ -83,17 +62,13 @@ class ClusterWatcher:
         self._key_namespace = namespaces.keys
         self._on_picture = on_picture
         self._on_workers = on_workers
-        self._services: ResourceStore[InferenceService | Unread] = ResourceStore(
-            lambda item: _read_named(InferenceService, item)
-        )
-        self._routes: ResourceStore[InferenceRoute | Unread] = ResourceStore(
-            lambda item: _read_named(InferenceRoute, item)
-        )
-        self._tenants = ResourceStore(lambda item: _read_object(Tenant, item))
-        self._keys = ResourceStore(self._read_key)
-        self._accelerators = ResourceStore(_read_profile)
+        self._services: ResourceStore[ObjectKey, InferenceService | Unread] = ResourceStore()
+        self._routes: ResourceStore[ObjectKey, InferenceRoute | Unread] = ResourceStore()
+        self._tenants: ResourceStore[ObjectKey, Tenant] = ResourceStore()
+        self._keys: ResourceStore[ObjectKey, ApiKeyRecord] = ResourceStore()
+        self._accelerators: ResourceStore[ObjectKey, Accelerator] = ResourceStore()
+        self._workers: ResourceStore[str, tuple[Endpoint, ...]] = ResourceStore()
         self.on_tenants: Callable[[Listed[Tenant] | Upserted[Tenant]], None] = _ignore
-        self._followed: set[str] = set()
         self._listed: set[str] = set()
         self._metrics = metrics
         self._complaints = FaultLog(_log)
@@ -102,12 +77,12 @@ class ClusterWatcher:
     @property
     def unlisted(self) -> str:
         """What has never been listed yet, and why not as far as that is known; empty when everything has been."""
-        missing = [kind for kind in (*self._shelves, WORKERS) if kind not in self._listed]
+        missing = [kind for kind in (*self._stores, WORKERS) if kind not in self._listed]
         return "; ".join(f"{kind} is not listed yet{self._why(kind)}" for kind in missing)
 
     def start(self) -> None:
         """Begin to watch."""
-        self._tasks = [asyncio.create_task(self._watch(kind, shelf)) for kind, shelf in self._shelves.items()]
+        self._tasks = [asyncio.create_task(self._watch(kind, *store)) for kind, store in self._stores.items()]
         self._tasks.append(asyncio.create_task(self._watch_endpoints(self._cluster.watch_endpoints())))
 
     async def wait(self) -> None:
@@ -119,13 +94,14 @@ class ClusterWatcher:
         await cancel(*self._tasks)
 
     @property
-    def _shelves(self) -> dict[str, ResourceStore[Any]]:
+    def _stores(self) -> dict[str, tuple[ResourceStore[ObjectKey, Any], Read]]:
+        """The store of each kind, and what reads its objects: None for one that is left out."""
         return {
-            INFERENCE_SERVICE: self._services,
-            INFERENCE_ROUTE: self._routes,
-            TENANT: self._tenants,
-            "Secret": self._keys,
-            ACCELERATOR_PROFILE: self._accelerators,
+            INFERENCE_SERVICE: (self._services, lambda item: _read_named(InferenceService, item)),
+            INFERENCE_ROUTE: (self._routes, lambda item: _read_named(InferenceRoute, item)),
+            TENANT: (self._tenants, lambda item: _read_object(Tenant, item)),
+            "Secret": (self._keys, self._read_key),
+            ACCELERATOR_PROFILE: (self._accelerators, _read_profile),
         }
 
     def _why(self, kind: str) -> str:
@@ -143,19 +119,20 @@ class ClusterWatcher:
         current = kind in self._listed and _lost(kind) not in self._complaints.standing
         self._metrics.gauge("paceline_gateway_watch_synced", kind).set(current)
 
-    async def _watch(self, kind: str, shelf: ResourceStore[Any]) -> None:
+    async def _watch(self, kind: str, store: ResourceStore[ObjectKey, Any], read_item: Read) -> None:
         async for event in self._cluster.watch(kind):
             self._note(kind, event)
-            news = shelf.take(event)
+            changes = store.apply(event, namespaced_key, read_item)
+            matters = any(_judged_by(change.before) != _judged_by(change.after) for change in changes)
             if kind == TENANT:
                 self._tell_tenants(event)
-            if news and self._listed.issuperset(self._shelves):
+            if (matters or isinstance(event, Listed)) and self._listed.issuperset(self._stores):
                 self._on_picture(self._picture())
 
     def _tell_tenants(self, event: WatchEvent[Manifest]) -> None:
         match event:
             case Upserted(item):
-                tenant = self._tenants.get(_key(item))
+                tenant = self._tenants.get(namespaced_key(item))
                 if tenant is not None and tenant.namespace == self._namespace:
                     self.on_tenants(Upserted(tenant))
             case Listed() | Deleted():
@@ -165,26 +142,8 @@ class ClusterWatcher:
     async def _watch_endpoints(self, events: AsyncIterator[WatchEvent[ServiceEndpoints]]) -> None:
         async for event in events:
             self._note(WORKERS, event)
-            match event:
-                case Listed(items):
-                    gone = self._followed - {str(item.service) for item in items}
-                    for service in gone:
-                        self._follow(service, ())
-                    for item in items:
-                        self._follow(str(item.service), item.endpoints)
-                case Upserted(item):
-                    self._follow(str(item.service), item.endpoints)
-                case Deleted(item):
-                    self._follow(str(item.service), ())
-                case WatchLost():
-                    pass
-
-    def _follow(self, service: str, endpoints: tuple[Endpoint, ...]) -> None:
-        if endpoints:
-            self._followed.add(service)
-        else:
-            self._followed.discard(service)
-        self._on_workers(service, endpoints)
+            for change in self._workers.apply(event, lambda item: str(item.service), lambda item: item.endpoints):
+                self._on_workers(change.key, change.after or ())
 
     def _picture(self) -> ConfigSnapshot:
         shelves = (self._services.values(), self._routes.values(), self._tenants.values(), self._keys.values())
@@ -198,7 +157,9 @@ class ClusterWatcher:
             record = ApiKeyRecord.from_manifest(item)
             bytes.fromhex(record.salt)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
-            _log.warning("a key Secret cannot be read", extra={"object": _key(item), "reason": repr(error)})
+            _log.warning(
+                "a key Secret cannot be read", extra={"object": str(namespaced_key(item)), "reason": repr(error)}
+            )
             return None
         return record
 
@@ -207,7 +168,8 @@ def _read_object(kind: type[O], item: Manifest) -> O | None:
     try:
         return read(kind, item)
     except PacelineError as error:
-        _log.warning("an object cannot be read", extra={"kind": kind.__name__, "object": _key(item), "why": str(error)})
+        fields = {"kind": kind.__name__, "object": str(namespaced_key(item)), "why": str(error)}
+        _log.warning("an object cannot be read", extra=fields)
         return None
 
 
@@ -231,11 +193,6 @@ def _judged_by(item: object) -> object:
 
 def _ignore(_: object) -> None:
     """Nobody wants to know."""
-
-
-def _key(item: Manifest) -> str:
-    metadata = item.get("metadata", {})
-    return f"{metadata.get('namespace') or 'default'}/{metadata.get('name', '')}"
 
 
 def _lost(kind: str) -> str:
