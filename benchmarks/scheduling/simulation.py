@@ -50,7 +50,7 @@ class Shortest(WeightedShares):
 class Told(Forecast):
     """Knows how long each output gets, which no engine does."""
 
-    def left(self, request: Request, produced: int) -> int:
+    def forecast(self, request: Request, produced: int) -> int:
         """What the log says."""
         return request.max_tokens - produced
 
@@ -62,7 +62,7 @@ class OnePageEach(Forecast):
         super().__init__(0, review=1)
         self._page_tokens = page_tokens
 
-    def left(self, request: Request, produced: int) -> int:  # noqa: ARG002 - as Forecast has it
+    def forecast(self, request: Request, produced: int) -> int:  # noqa: ARG002 - as Forecast has it
         """One page."""
         return self._page_tokens
 
@@ -70,7 +70,7 @@ class OnePageEach(Forecast):
 class NoGrowth(Forecast):
     """Admission of whatever fits now."""
 
-    def left(self, request: Request, produced: int) -> int:  # noqa: ARG002 - as Forecast has it
+    def forecast(self, request: Request, produced: int) -> int:  # noqa: ARG002 - as Forecast has it
         """Next to nothing."""
         return 1
 

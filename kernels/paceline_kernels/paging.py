@@ -4,7 +4,7 @@ A page of one layer holds `page_tokens` tokens, head by head, a head's keys and 
 program reads of a page is one contiguous piece. Narrow pages (fp8 e4m3, int8) hold numbers to be multiplied by one
 scale for each token and head.
 
-A block table is compact, as the engine keeps it: the pages of the first tokens that stay in sight, the `head`, then
+A block table is compact, as the engine keeps it: the pages of the first tokens that stay visible, the `head`, then
 those from the first page on that was not dropped. `dropped` says how many are missing between them, so page number
 `n` of the text is entry `n` in the head and entry `n - dropped` behind it.
 """
@@ -54,7 +54,7 @@ class Sequences:
     """`table` [sequences, most pages] int32, `lengths` [sequences] int32: tokens so far, those of this step included.
 
     `dropped` [sequences] int32: pages missing behind the head. What a table holds beyond a sequence's pages, or for
-    pages out of sight, is never read. A length of 0 is an empty place.
+    pages no longer visible, is never read. A length of 0 is an empty place.
     """
 
     table: Tensor
@@ -70,7 +70,7 @@ class AttentionMask:
     """How a query scores keys, and which it sees.
 
     scores = softcap(scale * q.k), softcap(x) = cap * tanh(x / cap) if `cap` > 0; `scale` is above 0. `window`: tokens
-    in sight, the one that looks included, None: all before it. `first`: tokens at the beginning that stay in sight
+    visible, the one that looks included, None: all before it. `first`: tokens at the beginning that stay visible
     behind a window.
     """
 

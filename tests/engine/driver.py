@@ -49,7 +49,7 @@ class Driver:
             bounds.page_tokens,
             prefix_cache=cache,
             host_pages=backend.facts.host_pages,
-            sight=backend.facts.sight,
+            attention_window=backend.facts.attention_window,
             ahead=bounds.step_tokens,
         )
         self.core = Scheduler(memory, bounds, forecast=Hopeful(0))

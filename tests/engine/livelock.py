@@ -72,7 +72,7 @@ def _scheduler(chance: Random) -> Scheduler:
         model=chance.choice([None, MODEL]),
         batching=chance.choice(["continuous", "continuous", "continuous", "dynamic", "static"]),
         tpot=chance.choice([{}, {RequestClass.INTERACTIVE: 0.02}]),
-        sight=chance.choice([ALL, ALL, AttentionWindow(4), AttentionWindow(6, 1), AttentionWindow(9, 5)]),
+        attention_window=chance.choice([ALL, ALL, AttentionWindow(4), AttentionWindow(6, 1), AttentionWindow(9, 5)]),
         reserved=chance.choice([{}, {RequestClass.INTERACTIVE: 0.3, RequestClass.BATCH: 0.3}]),
     )
 

@@ -142,28 +142,31 @@ class Reference:
 
 
 class Masked(Reference):
-    """The same under the mask of a sight, the same one for all layers or one for each of them."""
+    """The same under the mask of an attention window, the same one for all layers or one for each of them."""
 
-    sights: tuple[AttentionWindow, ...]
+    attention_windows: tuple[AttentionWindow, ...]
 
-    def __init__(self, folder: Path, model: Any, *sights: AttentionWindow) -> None:
+    def __init__(self, folder: Path, model: Any, *attention_windows: AttentionWindow) -> None:
         super().__init__(folder, model)
-        object.__setattr__(self, "sights", sights)
+        object.__setattr__(self, "attention_windows", attention_windows)
 
     def logits(self, tokens: Sequence[int]) -> Tensor:
         """[tokens, vocabulary] over everything, in float32."""
-        return _under(self.model, tokens, self.sights)
+        return _under(self.model, tokens, self.attention_windows)
 
     def exact(self, tokens: Sequence[int]) -> Tensor:
         """The same, computed in float64."""
-        return _under(self._double, tokens, self.sights)
+        return _under(self._double, tokens, self.attention_windows)
 
 
-def mask(sight: AttentionWindow, length: int) -> Tensor:
-    """[query, key]: what may be seen, written down plainly."""
+def mask(attention_window: AttentionWindow, length: int) -> Tensor:
+    """[query, key]: which keys a query may attend to, written down plainly."""
     rows = [
         [
-            key <= query and (sight.window is None or key > query - sight.window or key < sight.sinks)
+            key <= query
+            and (
+                attention_window.window is None or key > query - attention_window.window or key < attention_window.sinks
+            )
             for key in range(length)
         ]
         for query in range(length)
@@ -172,10 +175,10 @@ def mask(sight: AttentionWindow, length: int) -> Tensor:
 
 
 @torch.inference_mode()
-def _under(model: Any, tokens: Sequence[int], sights: Sequence[AttentionWindow]) -> Tensor:
+def _under(model: Any, tokens: Sequence[int], attention_windows: Sequence[AttentionWindow]) -> Tensor:
     """One pass over all tokens; each layer's attention gets its mask in place of the model's own."""
     layers = model.model.layers
-    masks = [mask(sight, len(tokens)) for sight in sights]
+    masks = [mask(attention_window, len(tokens)) for attention_window in attention_windows]
     hooks = [
         layer.self_attn.register_forward_pre_hook(_masking(masks[place % len(masks)]), with_kwargs=True)
         for place, layer in enumerate(layers)

@@ -10,9 +10,8 @@ from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWind
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.kv_cache.offload import Copy, CopyKind
 from paceline_workers.engine.scheduling import Chunk, Request, SampledToken, Scheduler, SchedulerLimits, StepPlan
-from paceline_workers.engine.scheduling.beams import BeamGroup
 from paceline_workers.engine.scheduling.length_forecast import Forecast
-from paceline_workers.engine.scheduling.request import RequestStatus
+from paceline_workers.engine.scheduling.request import BeamGroup, RequestStatus
 from paceline_workers.engine.scheduling.search import Beams, Search, step
 from paceline_workers.messages import Sampling, Tokens
 
@@ -55,7 +54,7 @@ def request(
 class Hopeful(Forecast):
     """Expects every request to end at once: so pages run out, and requests are preempted."""
 
-    def left(self, request: Request, produced: int) -> int:
+    def forecast(self, request: Request, produced: int) -> int:
         return 1
 
 
@@ -71,10 +70,10 @@ def scheduler(
     max_waiting: int = 1000,
     model: StepTime | None = None,
     hopeful: bool = False,
-    sight: AttentionWindow = ALL,
+    attention_window: AttentionWindow = ALL,
     **others: Any,
 ) -> Scheduler:
-    least = sight.least(PAGE)
+    least = attention_window.min_pages(PAGE)
     bounded = least is not None and least <= pages
     limits = SchedulerLimits(
         max_model_len=max_len or (1000 if bounded else pages * PAGE),
@@ -86,7 +85,9 @@ def scheduler(
         windows=windows or {},
         **others,
     )
-    memory = KVCacheManager(pages, PAGE, prefix_cache=prefix_cache, host_pages=host, sight=sight, ahead=budget)
+    memory = KVCacheManager(
+        pages, PAGE, prefix_cache=prefix_cache, host_pages=host, attention_window=attention_window, ahead=budget
+    )
     core = Scheduler(memory, limits, forecast=Hopeful(0) if hopeful else None)
     core.learn(model or core.model)
     return core
@@ -158,14 +159,14 @@ class Shadow:
         return SampledToken(self.draw(request))
 
     def seen(self, chunk: Chunk) -> list[int]:
-        """What any token of a chunk looks at: all before it, or what a window leaves in sight."""
-        sight = self.core.memory.sight
-        begin = 0 if sight.window is None else max(chunk.start + 1 - sight.window, 0)
-        return [*range(min(sight.sinks, begin)), *range(begin, chunk.start + chunk.count)]
+        """What any token of a chunk looks at: all before it, or what a window leaves visible."""
+        attention_window = self.core.memory.attention_window
+        begin = 0 if attention_window.window is None else max(chunk.start + 1 - attention_window.window, 0)
+        return [*range(min(attention_window.sinks, begin)), *range(begin, chunk.start + chunk.count)]
 
     def table(self, request: Request) -> list[int]:
         """Its pages by number, LOST for those that were dropped."""
-        head = self.core.memory.sight.head(PAGE)
+        head = self.core.memory.attention_window.head(PAGE)
         return request.pages[:head] + [LOST] * request.dropped + request.pages[head:]
 
     def token(self, request: Request, place: int) -> int:

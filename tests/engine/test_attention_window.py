@@ -50,12 +50,12 @@ def prompt(length: int, salt: int = 0) -> list[int]:
 class Watched(Driver):
     """Notes the most pages that were held at once, and checks the books after every step."""
 
-    most = 0
+    max_pages = 0
 
     def step(self) -> None:
         super().step()
         self.core.memory.check([entry.pages for entry in self.core.running])
-        self.most = max(self.most, self.core.memory.held)
+        self.max_pages = max(self.max_pages, self.core.memory.held)
 
 
 @pytest.mark.parametrize("cuts", [(LENGTH,), (250, *(1,) * 70), (100, 17, 1, 1, 31, 33, 137)])
@@ -77,7 +77,7 @@ def test_texts_of_ten_windows_are_equal_and_hold_few_pages(pair: Pair, step_toke
     run = Watched(pair[1], step_tokens=step_tokens, ahead=ahead)
     serve(run, asked, LENGTH - 40)
     tally.check_all(pair[0], run, asked, LENGTH - 40)
-    assert run.most <= 3 * 6
+    assert run.max_pages <= 3 * 6
     assert run.core.memory.held == run.core.counters.preemptions == 0
     assert tally.excluded <= 2
 
@@ -87,7 +87,7 @@ def test_a_prompt_of_ten_windows_needs_no_more_pages_than_a_window(pair: Pair) -
     asked = {"long": prompt(LENGTH), "other": prompt(LENGTH, 3)}
     serve(run, asked, 20)
     tally.check_all(pair[0], run, asked, 20)
-    assert run.most <= 6
+    assert run.max_pages <= 6
 
 
 def test_without_a_prefix_cache_pages_are_given_back_as_well(pair: Pair) -> None:
@@ -121,7 +121,7 @@ def test_a_prefix_is_hit_though_its_middle_was_evicted(pair: Pair) -> None:
 
 @pytest.mark.parametrize("length", [150, 161])
 def test_a_second_choice_shares_the_window_or_computes_its_own(pair: Pair, length: int) -> None:
-    """Of 161 tokens the last page is in no sight of the next token, but in that of the last one."""
+    """Of 161 tokens the last page is in no attention_window of the next token, but in that of the last one."""
     run, tally = Watched(pair[1]), Tally()
     for number in range(2):
         run.submit(f"c{number}", prompt(length), 30, group="c")
@@ -139,14 +139,14 @@ def test_a_model_with_windows_of_its_own_keeps_the_narrower_one_and_shows_it_no_
     run = Watched(backend)
     run.submit("a", prompt(70), 150)
     run.drain()
-    sights = (
+    attention_windows = (
         [AttentionWindow(window), AttentionWindow(40, 3), AttentionWindow(window)]
         if "layer" in name
         else [AttentionWindow(window)] * 2
     )
-    assert backend.decoder.config.sights == tuple(sights)
-    tally.check(Masked(plain.folder, plain.model, *sights), prompt(70), run.text("a"))
-    assert run.most <= 7
+    assert backend.decoder.config.attention_windows == tuple(attention_windows)
+    tally.check(Masked(plain.folder, plain.model, *attention_windows), prompt(70), run.text("a"))
+    assert run.max_pages <= 7
 
 
 def test_sights_are_masks_of_the_same_meaning() -> None:
@@ -179,28 +179,28 @@ def test_layers_together_need_what_the_widest_of_them_needs() -> None:
 )
 def test_a_window_that_cannot_be_meant_is_refused(engine: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        sizing.sights(EngineConfig.model_validate(engine), (ALL,))
+        sizing.attention_windows(EngineConfig.model_validate(engine), (ALL,))
 
 
 def test_a_pool_that_holds_a_window_serves_the_whole_context() -> None:
     engine = EngineConfig(page_tokens=16)
     lengths = [
-        sizing.limits(engine, context=5000, vocab_size=9, pages=pages, sight=sight).max_model_len
-        for pages, sight in ((7, AttentionWindow(64, 4)), (6, AttentionWindow(64, 4)), (7, ALL))
+        sizing.limits(engine, context=5000, vocab_size=9, pages=pages, attention_window=attention_window).max_model_len
+        for pages, attention_window in ((7, AttentionWindow(64, 4)), (6, AttentionWindow(64, 4)), (7, ALL))
     ]
     assert lengths == [5000, 96, 112]
 
 
 @pytest.mark.parametrize("pages", [3, 4, 5, 9])
 def test_alone_it_gets_on_with_the_fewest_pages_while_a_step_is_in_flight(pages: int) -> None:
-    run = Shadow(scheduler(pages, budget=64, sight=AttentionWindow(4)), ahead=True)
+    run = Shadow(scheduler(pages, budget=64, attention_window=AttentionWindow(4)), ahead=True)
     assert run.core.submit(request("a", [place % 50 for place in range(120)], 20)) is None
     run.drain()
     assert (run.ends(), run.core.counters.preemptions) == ({"a": "length"}, 0)
 
 
 def test_a_long_text_counts_with_its_window_once_its_prompt_is_through() -> None:
-    run = Shadow(scheduler(24, slots=20, budget=64, sight=AttentionWindow(4)))
+    run = Shadow(scheduler(24, slots=20, budget=64, attention_window=AttentionWindow(4)))
     for number in range(6):
         assert run.core.submit(request(f"r{number}", [number] * 20, 400)) is None
     together = 0

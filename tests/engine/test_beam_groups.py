@@ -213,7 +213,7 @@ def test_a_search_is_made_of_what_was_submitted() -> None:
 def test_beams_far_longer_than_the_window_share_a_bounded_pool(ahead: bool) -> None:
     """Put back when they have little in common, they come back although their ways would fill the pool many times."""
     search = Search(3, 90)
-    run = run_of(24, slots=8, budget=8, sight=AttentionWindow(9, 2), hopeful=True, ahead=ahead)
+    run = run_of(24, slots=8, budget=8, attention_window=AttentionWindow(9, 2), hopeful=True, ahead=ahead)
     for number in range(2):
         assert run.core.submit(beams(f"s{number}", LONG[number:], search, arrival=number / 100)) is None
     for count in range(1500):

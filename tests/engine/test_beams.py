@@ -102,7 +102,7 @@ def test_what_stops_may_come_early_where_nothing_else_is_left() -> None:
 def test_a_beam_tells_the_log_probabilities_along_its_way() -> None:
     search = Search(1, 2, top=1)
     beams = step(step(Beams(), [[(4, -0.5), (5, -2.0)]], search), [[(6, -0.25), (7, -2.0)]], search)
-    assert [beam.told for beam in beams.finished] == [((-0.5, [(4, -0.5)]), (-0.25, [(6, -0.25)]))]
+    assert [beam.logprobs for beam in beams.finished] == [((-0.5, [(4, -0.5)]), (-0.25, [(6, -0.25)]))]
 
 
 def test_a_stop_below_the_width_does_not_finish_and_does_not_run_on() -> None:

@@ -52,7 +52,7 @@ def enter(hall: GrammarCompileQueue, entry: Submit) -> bool:
 
 
 def left(hall: GrammarCompileQueue, now: float = 0.0) -> list[tuple[str, str]]:
-    return [(guest.submit.id, guest.refusal.words if guest.refusal else "") for guest in hall.leave(now)]
+    return [(guest.submit.id, guest.refusal.message if guest.refusal else "") for guest in hall.leave(now)]
 
 
 def test_others_go_on_while_a_grammar_is_compiled(bench: Bench, press: Press) -> None:

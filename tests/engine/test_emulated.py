@@ -267,7 +267,7 @@ def test_an_emulated_worker_counts_pages_by_the_type_and_the_window_that_are_ask
     plain, wide = (backend(ManualTimer(), EngineConfig(kv_dtype=dtype)) for dtype in ("auto", "fp32"))
     assert wide.facts.page_bytes == 2 * plain.facts.page_bytes
     narrow = backend(ManualTimer(), EngineConfig(attention_window=256, sink_tokens=4, kv_pages=8)).facts
-    assert narrow.sight == AttentionWindow(256, 4)
+    assert narrow.attention_window == AttentionWindow(256, 4)
     assert narrow.limits.max_model_len > 8 * 64
 
 

@@ -1,4 +1,4 @@
-"""Lengths that are learnt, the peak to come, and who is preempted when it was foreseen wrongly."""
+"""Lengths that are learnt, the peak to come, and who is preempted when it was forecast wrongly."""
 
 import pytest
 from hypothesis import given
@@ -8,8 +8,8 @@ from tests.engine.shadow import PAGE, PROMPT, Shadow, request, scheduler
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
-from paceline_workers.engine.scheduling.length_forecast import ENOUGH, WINDOW, Forecast, Lengths, peak
-from paceline_workers.engine.scheduling.preemption import RESPITE, VictimCandidate, cheapest, rests
+from paceline_workers.engine.scheduling.length_forecast import MIN_SAMPLES, WINDOW, Forecast, Lengths, peak
+from paceline_workers.engine.scheduling.preemption import COOLDOWN_STEPS, VictimCandidate, cheapest, cooled_down
 
 
 def known(*lengths: int) -> Lengths:
@@ -20,8 +20,8 @@ def known(*lengths: int) -> Lengths:
 
 
 def test_before_enough_have_ended_a_request_may_use_its_whole_limit() -> None:
-    assert known(*[3] * (ENOUGH - 1)).remaining(0, 500) == 500
-    assert known(*[3] * ENOUGH).remaining(0, 500) == 3
+    assert known(*[3] * (MIN_SAMPLES - 1)).remaining(0, 500) == 500
+    assert known(*[3] * MIN_SAMPLES).remaining(0, 500) == 3
 
 
 def test_a_request_is_expected_to_end_as_the_longer_ones_did() -> None:
@@ -38,7 +38,7 @@ def test_only_the_last_ones_count() -> None:
 
 def test_classes_learn_apart() -> None:
     forecast = Forecast(1000)
-    for _ in range(ENOUGH):
+    for _ in range(MIN_SAMPLES):
         done = request("done", PROMPT)
         done.tokens += [1] * 5
         forecast.observe(done)
@@ -68,7 +68,7 @@ def test_a_request_whose_growth_would_not_fit_waits_although_its_prompt_would() 
 
 def test_requests_that_end_early_leave_room_as_soon_as_that_is_known() -> None:
     run = Shadow(scheduler(10, slots=8))
-    for number in range(ENOUGH):
+    for number in range(MIN_SAMPLES):
         run.core.submit(request(f"r{number}", [number] * 2, 2))
     run.drain()
     for number in range(4):
@@ -114,10 +114,10 @@ def test_of_equals_the_last_is_the_victim() -> None:
 
 
 def test_who_has_just_come_back_is_spared() -> None:
-    tired = candidate("tired", 99, 0.1, preempted=100 - RESPITE + 1)
+    tired = candidate("tired", 99, 0.1, preempted=100 - COOLDOWN_STEPS + 1)
     assert chosen(candidate("a", 1, 1.0), tired) == "a"
     assert chosen(tired, candidate("b", 1, 1.0, preempted=99)) == "b"
-    assert rests(tired.request, 101)
+    assert cooled_down(tired.request, 101)
 
 
 def test_the_oldest_running_request_is_never_preempted_for_want_of_pages() -> None:

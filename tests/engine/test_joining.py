@@ -6,7 +6,7 @@ import pytest
 from tests.engine.shadow import PROMPT, Shadow, request, scheduler, shape
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.scheduling.batch_window import PATIENCE
+from paceline_workers.engine.scheduling.batch_window import STATIC_TIMEOUT_S
 
 INTERACTIVE, BATCH, OFFLINE = RequestClass
 WINDOWS = {INTERACTIVE: 0.01, BATCH: 0.05}
@@ -75,8 +75,8 @@ def test_a_dynamic_batch_begins_when_it_is_full_or_its_window_has_passed() -> No
 def test_a_static_batch_waits_for_its_size_but_not_for_ever() -> None:
     run = Shadow(scheduler(slots=2, windows=WINDOWS, batching="static"))
     run.core.submit(request("a", [1], 1))
-    assert run.core.step(0.5).wake == PATIENCE
-    assert len(run.core.step(PATIENCE).chunks) == 1
+    assert run.core.step(0.5).wake == STATIC_TIMEOUT_S
+    assert len(run.core.step(STATIC_TIMEOUT_S).chunks) == 1
 
 
 def test_a_batch_whose_prompts_take_several_steps_is_filled_to_its_seats_and_no_further() -> None:

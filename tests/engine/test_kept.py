@@ -25,26 +25,26 @@ SHAPE = ModelShape(
 )  # fmt: skip
 LAST = PAGES - 1
 ONTO_ITSELF = Copy(CopyKind.DEVICE, LAST, LAST)
-SIGHTS = [ALL, AttentionWindow(9), AttentionWindow(9, 3)]
+ATTENTION_WINDOWS = [ALL, AttentionWindow(9), AttentionWindow(9, 3)]
 Change = Callable[["Twins", list[Request]], list[Request]]
 
 
 class Twins:
     """Two caches of the same pages; the second has a copy in each step, and so nothing kept."""
 
-    def __init__(self, sight: AttentionWindow = ALL) -> None:
-        self.sight = sight
+    def __init__(self, attention_window: AttentionWindow = ALL) -> None:
+        self.attention_window = attention_window
         self.chance = torch.Generator().manual_seed(1)
         self.caches = [PagedCache(SHAPE, PAGES, PAGE, 1) for _ in range(2)]
 
     def step(self, *chunks: Chunk, copies: Sequence[Copy] = ()) -> tuple[Tensor, Tensor]:
         """What is attended to by each."""
-        batch, found = Batch.of(StepPlan(chunks), PAGE, HEADS, {self.sight}), []
+        batch, found = Batch.of(StepPlan(chunks), PAGE, HEADS, {self.attention_window}), []
         queries, keys, values = (self.random(len(batch.tokens), heads) for heads in (2 * HEADS, HEADS, HEADS))
         for cache, more in zip(self.caches, ((), (ONTO_ITSELF,)), strict=True):
             cache.copy([*copies, *more])
             cache.write(0, batch.slots, keys, values)
-            found.append(cache.attend(0, queries, batch.layouts[self.sight]))
+            found.append(cache.attend(0, queries, batch.layouts[self.attention_window]))
         return found[0], found[1]
 
     def same(self, *chunks: Chunk, copies: Sequence[Copy] = ()) -> None:
@@ -189,9 +189,9 @@ def test_a_copy_into_a_page_that_stays_in_its_table_is_seen(kind: CopyKind) -> N
     decode(twins, entries, copies=[Copy(kind, 0, entries[1].pages[0])])
 
 
-@pytest.mark.parametrize("sight", SIGHTS, ids=["all", "window", "window and sinks"])
-def test_the_bits_are_the_same_while_contexts_grow_and_windows_move_on(sight: AttentionWindow) -> None:
-    twins = Twins(sight)
+@pytest.mark.parametrize("attention_window", ATTENTION_WINDOWS, ids=["all", "window", "window and sinks"])
+def test_the_bits_are_the_same_while_contexts_grow_and_windows_move_on(attention_window: AttentionWindow) -> None:
+    twins = Twins(attention_window)
     entries = running(twins, 2, 5, 9, 20)
     for _ in range(15):
         decode(twins, entries)
@@ -200,7 +200,7 @@ def test_the_bits_are_the_same_while_contexts_grow_and_windows_move_on(sight: At
 @pytest.mark.parametrize("seed", range(max(1, settings().max_examples // 10)))
 def test_the_bits_are_the_same_while_requests_come_go_move_and_fork(seed: int) -> None:
     chance = Random(seed)
-    twins = Twins(chance.choice(SIGHTS[:2]))
+    twins = Twins(chance.choice(ATTENTION_WINDOWS[:2]))
     tables = {start: list(range(start, start + 10)) for start in range(0, LAST - 10, 10)}
     entries: list[Request] = []
     for turn in range(60):

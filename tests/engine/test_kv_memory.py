@@ -12,7 +12,7 @@ from paceline_workers.engine.kv_cache.offload import CopyKind, number_of
 from paceline_workers.engine.kv_cache.tiers import DiskIndex, HostStore
 
 SIZE = 4
-SIGHTS = st.sampled_from([ALL, ALL, AttentionWindow(4), AttentionWindow(6, 1), AttentionWindow(5, 4)])
+ATTENTION_WINDOWS = st.sampled_from([ALL, ALL, AttentionWindow(4), AttentionWindow(6, 1), AttentionWindow(5, 4)])
 
 
 @dataclass
@@ -39,10 +39,12 @@ def tokens(text: str) -> list[int]:
 class Device:
     """A memory and its bytes: every page and slot holds all tokens from position 0 to its own end."""
 
-    def __init__(self, pages: int, host: int = 0, sight: AttentionWindow = ALL, disk: int = 0) -> None:
+    def __init__(self, pages: int, host: int = 0, attention_window: AttentionWindow = ALL, disk: int = 0) -> None:
         index = DiskIndex(disk) if disk else None
-        self.memory = KVCacheManager(pages, SIZE, host_pages=host, sight=sight, ahead=SIZE, disk=index)
-        self.sight = sight
+        self.memory = KVCacheManager(
+            pages, SIZE, host_pages=host, attention_window=attention_window, ahead=SIZE, disk=index
+        )
+        self.attention_window = attention_window
         self.files: dict[int, list[int]] = {}
         self.read: dict[int, list[int]] = {}
         self.pages: dict[int, list[int]] = {}
@@ -92,14 +94,14 @@ class Device:
 
     def pages_of(self, table: Table) -> dict[int, int]:
         """Pages by number, as the compact table means them."""
-        head = self.sight.head(SIZE)
+        head = self.attention_window.head(SIZE)
         numbers = [*range(head), *range(head + table.dropped, head + table.dropped + len(table.pages))]
         return dict(zip(numbers, table.pages, strict=False))
 
     def in_sight(self, start: int, end: int) -> list[int]:
         """Pages that the tokens from `start` to `end` look at."""
-        first = 0 if self.sight.window is None else max(start + 1 - self.sight.window, 0)
-        return sorted({place // SIZE for place in [*range(min(self.sight.sinks, end)), *range(first, end)]})
+        first = 0 if self.attention_window.window is None else max(start + 1 - self.attention_window.window, 0)
+        return sorted({place // SIZE for place in [*range(min(self.attention_window.sinks, end)), *range(first, end)]})
 
     def start(self, text: str) -> Table:
         table = Table(tokens(text))
@@ -124,7 +126,7 @@ class Device:
         table = Table(tokens(text))
         self.memory.place(table)
         self.memory.release(table)
-        self.memory.distrust(self.memory.copies())
+        self.memory.invalidate(self.memory.copies())
 
     def say(self, table: Table, token: int) -> bool:
         """One decode; False if there is no page for it."""
@@ -248,7 +250,7 @@ def test_a_price_that_falls_stops_the_copies_at_once() -> None:
 @given(
     pages=st.integers(4, 6),
     host=st.integers(0, 5),
-    sight=SIGHTS,
+    attention_window=ATTENTION_WINDOWS,
     disk=st.integers(0, 5),
     steps=st.lists(
         st.tuples(st.text("ab", min_size=1, max_size=4), st.sampled_from(["works", "works", "fails", "loses"])),
@@ -256,9 +258,9 @@ def test_a_price_that_falls_stops_the_copies_at_once() -> None:
     ),
 )
 def test_whatever_is_found_holds_what_it_should_though_steps_fail(
-    pages: int, host: int, sight: AttentionWindow, disk: int, steps: list[tuple[str, str]]
+    pages: int, host: int, attention_window: AttentionWindow, disk: int, steps: list[tuple[str, str]]
 ) -> None:
-    device = Device(pages, host, sight, disk)
+    device = Device(pages, host, attention_window, disk)
     for text, outcome in steps:
         if outcome == "fails":
             device.fail(text)
@@ -313,7 +315,7 @@ def test_copies_that_may_have_failed_are_forgotten_on_both_sides() -> None:
     again = Table(tokens("abcd"))
     device.memory.place(again)
     copies = device.memory.copies()
-    assert device.memory.distrust(copies) == {copy.target for copy in copies if copy.kind is CopyKind.IN}
+    assert device.memory.invalidate(copies) == {copy.target for copy in copies if copy.kind is CopyKind.IN}
     device.memory.check([again.pages])
     device.memory.release(again)
     device.memory.check([])
@@ -408,7 +410,7 @@ def test_no_page_for_the_copy_means_no_growth_and_nothing_taken() -> None:
 
 @given(st.data())
 def test_any_family_of_forks_reads_what_it_said(data: st.DataObject) -> None:
-    device = Device(data.draw(st.integers(4, 12)), data.draw(st.integers(0, 3)), data.draw(SIGHTS))
+    device = Device(data.draw(st.integers(4, 12)), data.draw(st.integers(0, 3)), data.draw(ATTENTION_WINDOWS))
     family = [device.start("a" + data.draw(st.sampled_from(["1", "2", "3", "b"])))]
     for _ in range(data.draw(st.integers(0, 30))):
         who = data.draw(st.sampled_from(family))
@@ -431,7 +433,7 @@ def test_any_family_of_forks_reads_what_it_said(data: st.DataObject) -> None:
 
 
 def test_a_request_of_any_length_holds_a_window_and_its_sinks() -> None:
-    device = Device(8, sight=AttentionWindow(2 * SIZE, 1))
+    device = Device(8, attention_window=AttentionWindow(2 * SIZE, 1))
     table = device.start("a")
     for token in range(100):
         assert device.say(table, token)
@@ -441,13 +443,13 @@ def test_a_request_of_any_length_holds_a_window_and_its_sinks() -> None:
 
 
 def test_a_prompt_longer_than_the_pool_is_computed_by_and_by() -> None:
-    device = Device(5, sight=AttentionWindow(SIZE, 1))
+    device = Device(5, attention_window=AttentionWindow(SIZE, 1))
     assert device.serve("abcdefghij") == 10 * SIZE
     assert device.memory.held == 0
 
 
 def test_a_prefix_counts_as_known_if_its_end_and_its_sinks_are() -> None:
-    device = Device(7, sight=AttentionWindow(SIZE, 1))
+    device = Device(7, attention_window=AttentionWindow(SIZE, 1))
     device.serve("abcdef")
     device.serve("xy")
     assert device.memory.evicted > 0
@@ -459,16 +461,16 @@ def test_a_prefix_counts_as_known_if_its_end_and_its_sinks_are() -> None:
 
 
 def test_a_prefix_whose_sinks_are_gone_is_computed_from_its_first_token_on() -> None:
-    sight = AttentionWindow(SIZE, SIZE)
-    assert sight.hit([False, True, True, True], SIZE) == 0
-    assert sight.hit([True, False, False, True], SIZE) == 4
-    assert sight.hit([True, False, True, False], SIZE) == 3
+    attention_window = AttentionWindow(SIZE, SIZE)
+    assert attention_window.hit([False, True, True, True], SIZE) == 0
+    assert attention_window.hit([True, False, False, True], SIZE) == 4
+    assert attention_window.hit([True, False, True, False], SIZE) == 3
     assert AttentionWindow(SIZE + 1, SIZE).hit([True, False, False, True], SIZE) == 4
     assert AttentionWindow(SIZE + 2, SIZE).hit([True, False, False, True], SIZE) == 1
 
 
 def test_a_lack_of_pages_shortens_what_is_computed_next_before_it_stops_anything() -> None:
-    memory = KVCacheManager(8, SIZE, sight=AttentionWindow(SIZE), ahead=4 * SIZE)
+    memory = KVCacheManager(8, SIZE, attention_window=AttentionWindow(SIZE), ahead=4 * SIZE)
     long, other = Table(tokens("abcdefghij")), Table(tokens("uvwxyz"))
     memory.place(long)
     assert memory.covered(long) == 7 * SIZE

@@ -139,7 +139,7 @@ def test_what_a_failed_step_should_have_taken_is_given_up() -> None:
     hall.lobby.leave(0.0)
     copies = hall.memory.copies()
     hall.lobby.lost(copies)
-    hall.memory.distrust(copies)
+    hall.memory.invalidate(copies)
     assert hall.shelf.discarded == hall.digests
     assert hall.memory.uncached(request("b", LONG)) == len(LONG)
     assert hall.memory.offload.host_used == 0

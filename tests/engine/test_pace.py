@@ -55,7 +55,9 @@ def test_the_longest_chunk_within_a_budget_is_found_whatever_is_in_sight(
 
 
 def test_with_a_window_a_prompts_end_is_cut_into_chunks_as_long_as_its_middle() -> None:
-    run = Shadow(scheduler(256, budget=64, sight=AttentionWindow(16, 4), tpot={INTERACTIVE: 0.026}, model=MODEL))
+    run = Shadow(
+        scheduler(256, budget=64, attention_window=AttentionWindow(16, 4), tpot={INTERACTIVE: 0.026}, model=MODEL)
+    )
     decoding(run)
     run.core.submit(request("new", [7] * 200, arrival=run.now))
     counts = [chunk.count for _ in range(20) for chunk in run.step().chunks if chunk.request.id == "new"]
@@ -147,7 +149,7 @@ def test_what_waits_before_it_counts_against_a_deadline() -> None:
         run.core.submit(request(f"r{number}", [number] * 20, 9))
     refusal = run.core.submit(request("late", [40] * 20, 9, deadline=0.3))
     assert refusal is not None
-    assert refusal.words.startswith("shed: 400 tokens are to compute before")
+    assert refusal.message.startswith("shed: 400 tokens are to compute before")
     assert refusal.finish == "abort"
     assert run.core.submit(request("short", [40], 9, deadline=0.3)) is None
     assert run.core.submit(request("patient", [41] * 20, 9, deadline=3.0)) is None

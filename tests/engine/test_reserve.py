@@ -129,11 +129,11 @@ def test_shares_that_leave_nothing_and_classes_that_are_none_are_refused() -> No
 
 
 def test_one_that_has_to_leave_pages_bars_its_class_and_those_below_and_a_lack_of_pages_bars_all() -> None:
-    draft, waiting = StepBuilder(10, UNKNOWN, 4), request("b", [1], cls=BATCH)
-    draft.close(waiting, reserved=True)
-    assert [draft.admits(name) for name in RequestClass] == [True, False, False]
-    draft.close(waiting, reserved=False)
-    assert not any(draft.admits(name) for name in RequestClass)
+    step, waiting = StepBuilder(10, UNKNOWN, 4), request("b", [1], cls=BATCH)
+    step.close(waiting, reserved=True)
+    assert [step.admits(name) for name in RequestClass] == [True, False, False]
+    step.close(waiting, reserved=False)
+    assert not any(step.admits(name) for name in RequestClass)
 
 
 def test_debt_is_what_those_that_run_will_lack() -> None:

@@ -83,7 +83,7 @@ def test_no_output_holds_a_bad_word_and_every_other_is_possible(
     completed = {
         token for token in range(4) for word in words if [*output, token][-len(word) :] == word
     }  # as `endswith` says it
-    assert set(made.completing) == completed
+    assert set(made.bad_word_ends) == completed
 
 
 def test_lists_that_leave_nothing_are_the_requests_own_fault() -> None:

@@ -260,7 +260,7 @@ def test_a_request_that_cannot_be_queued_is_refused_with_the_reason(entry: Reque
     assert core.submit(request("used", [1])) is None
     refusal = core.submit(entry)
     assert refusal is not None
-    assert reason in refusal.words
+    assert reason in refusal.message
     assert refusal.finish == finish
     assert len(core.waiting) == 1
 

@@ -45,7 +45,9 @@ class Engine(RuleBasedStateMachine):
                 "hopeful": st.booleans(),
                 "model": st.none() | st.just(MODEL),
                 "batching": st.sampled_from(["continuous", "continuous", "dynamic", "static"]),
-                "sight": st.sampled_from([ALL, ALL, AttentionWindow(4), AttentionWindow(6, 1), AttentionWindow(9, 5)]),
+                "attention_window": st.sampled_from(
+                    [ALL, ALL, AttentionWindow(4), AttentionWindow(6, 1), AttentionWindow(9, 5)]
+                ),
                 "reserved": st.just({}) | st.just({RequestClass.INTERACTIVE: 0.3, RequestClass.BATCH: 0.3}),
                 "tpot": st.just({}) | st.just({RequestClass.INTERACTIVE: 0.02}),
             }

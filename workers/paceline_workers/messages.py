@@ -105,7 +105,7 @@ class Tokens(msgspec.Struct, frozen=True, tag="tokens", gc=False):
     """Engine -> API: new tokens of one sequence, from `position` of its output; `finish` is set on the last frame.
 
     finish: "" while running, else stop | length | abort (no token by its deadline) | refused (it can never run here) |
-    crowded (too many wait) | error; `error` then says why in words for the client.
+    queue_full (too many wait) | error; `error` then says why in words for the client.
     With `stop`, the last id is the stop or EOS token itself.
     `cached` is how many prompt tokens came from the prefix cache. `logprobs`: per token (chosen, [(id, logprob)]).
     `vector`: with `Submit.embed`, float32 little-endian of length 1, in the one frame that ends the sequence (stop).
@@ -175,7 +175,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     free + cached + held = all pages; `host_pages` lie in host memory, `pages_out` and `pages_in` count the way there
     and back; `evicted_idle_s` is the sum of how long evicted pages had been unused. The same counts for the disk tier
     go between host memory and disk. `slack_tokens` would fit into held pages; `loading` requests wait for
-    pages from disk before they are queued; `shed_by` counts by reason: crowded,
+    pages from disk before they are queued; `shed_by` counts by reason: queue_full,
     backlog, deadline.
     `debt_pages`: what those that run are predicted to need beyond all pages.
     `prefix_added` and `prefix_evicted`: keys whose pages have come to be cached, or are no more, since the last one.

@@ -29,7 +29,7 @@ def paged_attention(
 class Context:
     """What the last tokens of a sequence look at: their positions `own` and those of the gathered tokens, `seen`.
 
-    `slots`: where these lie, page * page_tokens + offset. Only pages in sight are looked up.
+    `slots`: where these lie, page * page_tokens + offset. Only pages visible are looked up.
     """
 
     own: Tensor

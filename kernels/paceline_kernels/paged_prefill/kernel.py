@@ -146,8 +146,8 @@ def prefill_kernel(
     low, high = length - count + first, length - count + last
     at = low + token
     # blocks: some row sees from `near` to `end`, every row all of those from `full` to `part`
-    sight = tl.maximum(low + 1 - WINDOW, 0) if WINDOW else 0
-    near, end = sight // TILE, tl.cdiv(high + 1, TILE)
+    visible_from = tl.maximum(low + 1 - WINDOW, 0) if WINDOW else 0
+    near, end = visible_from // TILE, tl.cdiv(high + 1, TILE)
     full = tl.minimum(tl.cdiv(tl.maximum(high + 1 - WINDOW, 0), TILE), end) if WINDOW else 0
     part = tl.maximum((low + 1) // TILE, full)
     heads = tl.minimum((FIRST + TILE - 1) // TILE, near) if WINDOW else 0
@@ -160,20 +160,20 @@ def prefill_kernel(
     else:
         top, total = tl.full((ROWS,), float("-inf"), tl.float32), tl.zeros((ROWS,), tl.float32)
     mixed = tl.zeros((ROWS, DIM), tl.float32)
-    ahead = _pages(table, full, part, missing, sight, length, PAGE, TILE, HEAD)
+    ahead = _pages(table, full, part, missing, visible_from, length, PAGE, TILE, HEAD)
     for block in range(full, part):
         page = ahead
-        ahead = _pages(table, block + 1, part, missing, sight, length, PAGE, TILE, HEAD)
+        ahead = _pages(table, block + 1, part, missing, visible_from, length, PAGE, TILE, HEAD)
         top, total, mixed = _attend(
-            rows, top, total, mixed, at, pool, bulk, scales, page, block, sight, length, kv_head, scale,
+            rows, top, total, mixed, at, pool, bulk, scales, page, block, visible_from, length, kv_head, scale,
             KV, PAGE, DIM, TILE, HEAD, WINDOW, FIRST, CAP, NARROW, False,
         )  # fmt: skip
-    ahead = _pages(table, _edge(0, heads, near, full, part), end, missing, sight, length, PAGE, TILE, HEAD)
+    ahead = _pages(table, _edge(0, heads, near, full, part), end, missing, visible_from, length, PAGE, TILE, HEAD)
     for turn in range(heads + full - near + end - part):
         page, block, then = ahead, _edge(turn, heads, near, full, part), _edge(turn + 1, heads, near, full, part)
-        ahead = _pages(table, then, end, missing, sight, length, PAGE, TILE, HEAD)
+        ahead = _pages(table, then, end, missing, visible_from, length, PAGE, TILE, HEAD)
         top, total, mixed = _attend(
-            rows, top, total, mixed, at, pool, None, scales, page, block, sight, length, kv_head, scale,
+            rows, top, total, mixed, at, pool, None, scales, page, block, visible_from, length, kv_head, scale,
             KV, PAGE, DIM, TILE, HEAD, WINDOW, FIRST, CAP, NARROW, True,
         )  # fmt: skip
 

@@ -21,7 +21,7 @@ def tiles_in_sight(length, QUERIES: tl.constexpr, TILE: tl.constexpr, WINDOW: tl
 
 @triton.jit
 def text_tile(tile, length, tiles, TILE: tl.constexpr, WINDOW: tl.constexpr, FIRST_TILES: tl.constexpr):
-    """The number in the text of a tile in sight: those behind the head follow a gap."""
+    """The number in the text of a tile visible: those behind the head follow a gap."""
     if WINDOW:
         tile += tl.where(tile >= FIRST_TILES, tl.cdiv(length, TILE) - tiles, 0)
     return tile

@@ -1,6 +1,6 @@
 """The work list in plain Python: what the kernel must write, and the arithmetic of sight that all of it stands on.
 
-Contexts are read in tiles of `tile` tokens. Of each (sequence, kv head) the tiles in sight are numbered from 0: first
+Contexts are read in tiles of `tile` tokens. Of each (sequence, kv head) the tiles visible are numbered from 0: first
 those that hold first tokens, the head, then those from the first one in the window on. All of them in a row, sequence
 by sequence and head by head, are the work; program `p` takes numbers `p * share` to `(p + 1) * share`.
 """
@@ -21,7 +21,7 @@ A segment is a kv head of a sequence: place in `live` * kv heads + head. Behind 
 without work has a `count` and a `sequence` of 0; the rest of its entry is what an earlier step left there.
 """
 LIVE = ("sequence", "length", "tiles", "dropped")
-"""A sequence with something in sight: its number, its tokens, tiles in sight of one head, pages missing."""
+"""A sequence with something visible: its number, its tokens, tiles visible of one head, pages missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,5 +72,5 @@ def plan(
 
 
 def text_tile(tile: int, length: int, tiles: int, rule: AttentionMask, size: int) -> int:
-    """The number in the text of a tile in sight: those behind the head follow a gap."""
+    """The number in the text of a tile visible: those behind the head follow a gap."""
     return tile if tile < first_tiles(rule, size) else tile - tiles - -length // size

@@ -117,14 +117,14 @@ def test_windows_are_those_of_transformers_and_bound_no_context(
 ) -> None:
     edit(folder / "config.json", **fields)
     settings = config.read(folder)
-    assert tuple(sight.window for sight in settings.sights) == windows
+    assert tuple(attention_window.window for attention_window in settings.attention_windows) == windows
     assert settings.shape.max_context == 512
 
 
 def test_a_mistral_config_whose_window_is_null_has_none(folder: Path) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "mistral", "sliding_window": None}))
-    assert config.read(folder).sights == (AttentionWindow(), AttentionWindow())
+    assert config.read(folder).attention_windows == (AttentionWindow(), AttentionWindow())
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ class EngineLoop:
         return refusal is None
 
     def _refuse(self, request: Request, refusal: Rejection) -> None:
-        self._tell([Tokens(request.id, 0, [], finish=refusal.finish, error=refusal.words)])
+        self._tell([Tokens(request.id, 0, [], finish=refusal.finish, error=refusal.message)])
 
     def _unable(self, request: Request) -> str:
         facts = self._backend.facts
@@ -277,7 +277,7 @@ def _memory(facts: BackendInfo, prefix_cache: bool) -> KVCacheManager:
         prefix_cache=prefix_cache,
         host_pages=facts.host_pages,
         copy_seconds=facts.page_copy_s,
-        sight=facts.sight,
+        attention_window=facts.attention_window,
         ahead=facts.limits.step_tokens,
         disk=DiskIndex(facts.disk.limit, facts.disk.known) if facts.disk else None,
     )

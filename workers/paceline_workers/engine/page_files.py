@@ -3,8 +3,8 @@
 A file is a header (magic, length and blake2b-128 of the rest) and a page's bytes. It is written beside its place and
 renamed into it; whatever is wrong with one when it is read makes it a miss, and it is removed. Its name is the page's
 digest, which names all tokens up to the page's end; the folder's name stands for all else that the bytes depend on
-(model, types, sight), so a later engine finds what an earlier one left. A lock keeps a folder to one engine; folders
-of others that nobody holds are removed, so that `limit` bounds what lies on disk.
+(model, types, attention_window), so a later engine finds what an earlier one left. A lock keeps a folder to one engine;
+folders of others that nobody holds are removed, so that `limit` bounds what lies on disk.
 
 Nobody waits here: `save` gives up when too much is unwritten, and `fetch` answers through `arrived`.
 Only the owner may read them: keys and values tell their prompts.

@@ -86,8 +86,8 @@ def disk_pages(engine: EngineConfig, page_bytes: int, file_bytes: int) -> int:
     return engine.disk_bytes // file_bytes
 
 
-def sights(engine: EngineConfig, own: Sequence[AttentionWindow]) -> tuple[AttentionWindow, ...]:
-    """What each layer of a model sees, its `own` sight narrowed to the window that is configured."""
+def attention_windows(engine: EngineConfig, own: Sequence[AttentionWindow]) -> tuple[AttentionWindow, ...]:
+    """What each layer of a model sees, its `own` attention_window narrowed to the window that is configured."""
     window, sinks = engine.attention_window, engine.sink_tokens
     if window is None:
         if sinks:
@@ -99,17 +99,17 @@ def sights(engine: EngineConfig, own: Sequence[AttentionWindow]) -> tuple[Attent
         )
     if sinks >= window:
         raise InvalidInput("engine.sink_tokens", f"{sinks} must be below the attention_window of {window}; lower it")
-    return tuple(sight.narrowed(window, sinks) for sight in own)
+    return tuple(attention_window.narrowed(window, sinks) for attention_window in own)
 
 
 def limits(
-    engine: EngineConfig, *, context: int, vocab_size: int, pages: int, sight: AttentionWindow = ALL
+    engine: EngineConfig, *, context: int, vocab_size: int, pages: int, attention_window: AttentionWindow = ALL
 ) -> SchedulerLimits:
     """Bounds that a pool of `pages` and a model with this `context` can keep: the longest request always fits alone.
 
     If `pages` hold a whole window, that is any request.
     """
-    least = sight.least(engine.page_tokens)
+    least = attention_window.min_pages(engine.page_tokens)
     bounded = least is not None and least <= pages
     return SchedulerLimits(
         max_model_len=_max_model_len(engine, context, context if bounded else pages * engine.page_tokens),

@@ -26,7 +26,7 @@ class BackendInfo:
     """A loaded backend. `prior` is the step-time model to begin with, `stages` the seconds that loading took.
 
     `host_pages`: how many pages it can keep outside the device; `page_copy_s`: seconds to bring one back.
-    `sight`: what all layers need together. `disk`: pages that may be read and written behind those.
+    `attention_window`: what all layers need together. `disk`: pages that may be read and written behind those.
     `embedding`: numbers in a vector, 0 if it makes none.
     `grammars`: compiles those of structured output, None where it cannot be had. `defaults`: see `Started`.
     `ahead`: a step computes beside the host's work, so the next one should be planned before it is collected.
@@ -44,7 +44,7 @@ class BackendInfo:
     embedding: int = 0
     host_pages: int = 0
     page_copy_s: float = 0.0
-    sight: AttentionWindow = ALL
+    attention_window: AttentionWindow = ALL
     disk: Files | None = None
     defaults: Mapping[str, float] = field(default_factory=dict)
 

@@ -82,7 +82,7 @@ class Vocabulary:
 
     def _permitted(self, request: Request) -> Sequence[int]:
         """The words that its own lists leave."""
-        words, barred = request.sampling.allowed or self.words, set(request.completing)
+        words, barred = request.sampling.allowed or self.words, set(request.bad_word_ends)
         return [word for word in words if word not in barred] if barred else words
 
     def _candidates(self, first: int, count: int) -> list[tuple[int, float]]:
@@ -170,9 +170,11 @@ def _facts(
     pages = sizing.pages(engine, page_bytes, fit.kv_bytes)
     if engine.disk_path is not None:
         raise InvalidInput("engine.disk_path", "an emulated worker has no bytes to write; leave it out")
-    (sight,) = sizing.sights(engine, (ALL,))
+    (attention_window,) = sizing.attention_windows(engine, (ALL,))
     return BackendInfo(
-        limits=sizing.limits(engine, context=shape.max_context, vocab_size=vocab_size, pages=pages, sight=sight),
+        limits=sizing.limits(
+            engine, context=shape.max_context, vocab_size=vocab_size, pages=pages, attention_window=attention_window
+        ),
         pages=pages,
         page_bytes=page_bytes,
         eos_ids=(),
@@ -182,7 +184,7 @@ def _facts(
         ahead=True,
         host_pages=sizing.host_pages(engine, page_bytes),
         page_copy_s=page_bytes / HOST_LINK,
-        sight=sight,
+        attention_window=attention_window,
     )
 
 

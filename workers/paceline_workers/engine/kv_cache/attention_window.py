@@ -6,7 +6,7 @@ StreamingLLM (Xiao et al., arXiv 2309.17453), which sinks come from, counts posi
 goes on beyond the model's context; but then a page depends on how its prompt was cut into steps, no two requests could
 share it, and no recompute would bring it back. So here the model's context still bounds a text's length.
 
-A block table is compact: the pages of the sinks, the `head`, then those from the first page that is still in sight on.
+A block table is compact: the pages of the sinks, the `head`, then those from the first page that is still visible on.
 Invariant: pages between them were dropped for ever; a later token never sees them again.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class AttentionWindow:
-    """`window`: tokens in sight, the one that looks included, None: all. `sinks`: first tokens always in sight."""
+    """`window`: tokens visible, the one that looks included, None: all. `sinks`: first tokens always visible."""
 
     window: int | None = None
     sinks: int = 0
@@ -35,7 +35,7 @@ class AttentionWindow:
         """Pages that neither the token at `position` nor any after it sees."""
         return self.first(position, size) - self.head(size)
 
-    def most(self, size: int, stride: int) -> int | None:
+    def max_pages(self, size: int, stride: int) -> int | None:
         """Pages that a request holds at most if no step computes beyond `stride` pages; None: pages for all its tokens.
 
         The head, the window at its worst offset, and two strides: pages are dropped when a step is committed, and the
@@ -43,17 +43,17 @@ class AttentionWindow:
         """
         return None if self.window is None else self.head(size) + -(-(self.window - 1) // size) + 2 * stride
 
-    def least(self, size: int) -> int | None:
+    def min_pages(self, size: int) -> int | None:
         """Pages with which a request of any length gets on, page by page."""
-        return self.most(size, 1)
+        return self.max_pages(size, 1)
 
-    def seen(self, tokens: float) -> float:
+    def visible(self, tokens: float) -> float:
         """How many of `tokens` tokens the last one sees, sinks included."""
         return tokens if self.window is None else min(tokens, self.window + self.sinks)
 
     def total(self, tokens: Sequence[int]) -> int:
         """What all of them see together."""
-        return sum(tokens) if self.window is None else sum(int(self.seen(count)) for count in tokens)
+        return sum(tokens) if self.window is None else sum(int(self.visible(count)) for count in tokens)
 
     def hit(self, known: Iterable[bool], size: int) -> int:
         """The longest prefix, in pages, of which all is known that the token behind it sees."""
@@ -76,7 +76,11 @@ ALL = AttentionWindow()
 """Every token before it."""
 
 
-def widest(sights: Iterable[AttentionWindow]) -> AttentionWindow:
+def widest(attention_windows: Iterable[AttentionWindow]) -> AttentionWindow:
     """What the layers of a model need together; with one window and its sinks, beside narrower windows without any."""
-    listed = list(sights)
-    return ALL if any(sight.window is None for sight in listed) else max(listed, key=lambda sight: sight.window or 0)
+    listed = list(attention_windows)
+    return (
+        ALL
+        if any(attention_window.window is None for attention_window in listed)
+        else max(listed, key=lambda attention_window: attention_window.window or 0)
+    )

@@ -8,12 +8,12 @@ in full pages is found again where it lies, and only its last, partial page is a
 With a window (`AttentionWindow`) a table holds the first pages and the last ones, and pages are taken as a prompt gets
 on, so a request of any length holds a bounded number. What it dropped stays findable until it is evicted, but is not
 needed: a prefix counts as known if all is known that the token behind it sees. If some of that is gone, as after a
-preemption, all is computed again from the first token on, in the same sight, which gives the same keys and values.
+preemption, all is computed again from the first token on, under the same window, which gives the same keys and values.
 
 Invariant: a page is written only while it has one reference and no digest. A fork shares all pages, the partial last
 one too; whoever writes to that first gets a copy of its own (`grow`). Copies stand in one list in the order in which
 they must be made, which is the order of the decisions, so a page or a slot may be reused within a step.
-Known hole: a step's copies must be executed, or `distrust`ed, before the next decision that could read their targets.
+Known hole: a step's copies must be executed, or `invalidate`ed, before the next decision that could read their targets.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,7 +42,7 @@ class KVCacheManager:
     """Device pages and, if `host_pages` > 0, a host store; `copy_seconds` is the time to bring one page back.
 
     `disk`: what lies behind the host store.
-    With a window in `sight`, pages are taken for about `ahead` tokens more than are computed.
+    With a window in `attention_window`, pages are taken for about `ahead` tokens more than are computed.
     `now` and two prices in `offload` are the caller's to keep up to date.
     """
 
@@ -54,7 +54,7 @@ class KVCacheManager:
         prefix_cache: bool = True,
         host_pages: int = 0,
         copy_seconds: float = 0.0,
-        sight: AttentionWindow = ALL,
+        attention_window: AttentionWindow = ALL,
         ahead: int = 0,
         disk: DiskIndex | None = None,
     ) -> None:
@@ -64,10 +64,10 @@ class KVCacheManager:
         host = HostStore(host_pages) if host_pages and prefix_cache else None
         self.offload = Offload(page_tokens, host, disk, copy_seconds, self._keys.touch)
         self._pool = PagePool(pages, self.offload.evicting)
-        self.sight = sight
-        self._head = sight.head(page_tokens)
-        self.least = sight.least(page_tokens)
-        spare = 0 if self.least is None else max(pages - self.least, 0) // 2
+        self.attention_window = attention_window
+        self._head = attention_window.head(page_tokens)
+        self.min_pages = attention_window.min_pages(page_tokens)
+        spare = 0 if self.min_pages is None else max(pages - self.min_pages, 0) // 2
         self._stride = max(min(self._pages(ahead), spare + 1), 1)
 
     # --- numbers
@@ -117,16 +117,16 @@ class KVCacheManager:
         self._pool.now = now
 
     @property
-    def most(self) -> int | None:
+    def max_pages(self) -> int | None:
         """Pages that a request holds at most while its prompt is computed, `least` later; None: all its tokens fill."""
-        return self.sight.most(self.page_tokens, self._stride)
+        return self.attention_window.max_pages(self.page_tokens, self._stride)
 
     # --- what a request would cost
 
     def fits_alone(self, tokens: int) -> bool:
         """That many tokens fit when nobody else runs."""
         pages = self._pages(tokens)
-        return (pages if self.least is None else min(pages, self.least)) <= self.total
+        return (pages if self.min_pages is None else min(pages, self.min_pages)) <= self.total
 
     def cost(self, owner: PageHolder) -> int:
         """Pages that placing it takes from what is available; pages that others hold already cost nothing."""
@@ -148,8 +148,8 @@ class KVCacheManager:
         digests, size = self._digests(owner), self.page_tokens
         near = [self._page(digest) is not None for digest in digests]
         known = (here or self.offload.far(digest) for here, digest in zip(near, digests, strict=True))
-        end = self.sight.hit(known, size)
-        first = self.sight.first(end * size, size)
+        end = self.attention_window.hit(known, size)
+        first = self.attention_window.first(end * size, size)
         wanted = [number for number in range(end) if not near[number] and (number < self._head or number >= first)]
         return [digests[number] for number in wanted[: self.offload.slots]]
 
@@ -180,7 +180,7 @@ class KVCacheManager:
         tokens = len(owner.tokens) + coming
         if tokens <= owner.room:
             return True
-        if self.least is not None:
+        if self.min_pages is not None:
             tokens = min(tokens, self._bound(owner))
         if tokens <= owner.room:
             return True
@@ -188,7 +188,7 @@ class KVCacheManager:
         place = self._place(owner, owner.computed // self.page_tokens)
         shared = place < len(owner.pages) and not self._pool.writable(owner.pages[place])
         room = self._pool.available - shared
-        if missing > room and self.least is not None:
+        if missing > room and self.min_pages is not None:
             missing = max(room, self._missing(owner, min(tokens, owner.computed + 1)))
         if missing > room:
             return False
@@ -207,7 +207,7 @@ class KVCacheManager:
     def reach(self, owner: PageHolder) -> int:
         """Tokens from the first one on that may be computed when the next step is over."""
         covered = self.covered(owner)
-        return covered if self.least is None else min(covered, self._bound(owner))
+        return covered if self.min_pages is None else min(covered, self._bound(owner))
 
     def publish(self, owner: PageHolder, start: int, end: int) -> None:
         """Name the pages that tokens `start` to `end` have filled; one that duplicates a known page is given back.
@@ -221,7 +221,7 @@ class KVCacheManager:
                 place = self._place(owner, number)
                 owner.pages[place] = self._pool.publish(owner.pages[place], owner.digests[number])
                 self._keys.touch(owner.digests[number])
-        self._drop(owner, self.sight.dropped(end, size) - owner.dropped)
+        self._drop(owner, self.attention_window.dropped(end, size) - owner.dropped)
 
     def note(self, owner: PageHolder, keys: Iterable[tuple[str, int]]) -> None:
         """A gateway's keys for the first so many of its tokens; what becomes of them is told by `key_changes`."""
@@ -251,7 +251,7 @@ class KVCacheManager:
         salts = {(owner.salt, owner.unsalted) for owner in (child, parent)}
         if len(salts) > 1 or child.tokens[:computed] != parent.tokens[:computed]:
             raise ValueError("a fork must begin as its parent does, under the same salt")
-        if self.sight.dropped(computed, self.page_tokens) < parent.dropped:
+        if self.attention_window.dropped(computed, self.page_tokens) < parent.dropped:
             return False
         child.pages = parent.pages[: self._pages(computed) - parent.dropped]
         child.dropped = parent.dropped
@@ -272,12 +272,12 @@ class KVCacheManager:
         copies, self.offload.copies = tuple(self.offload.copies), []
         return copies
 
-    def distrust(self, copies: Iterable[Copy]) -> frozenset[int]:
+    def invalidate(self, copies: Iterable[Copy]) -> frozenset[int]:
         """These may not have been made: forget what they would have brought; returns the pages that hold nothing."""
         pages = set()
         for copy in copies:
             if copy.kind not in (CopyKind.DEVICE, CopyKind.IN):
-                self.offload.distrust(copy)
+                self.offload.invalidate(copy)
                 continue
             pages.add(copy.target)
             if (digest := self._pool.forget(copy.target)) is not None:
@@ -306,11 +306,11 @@ class KVCacheManager:
         if not self.prefix_cache or owner.scores:
             return _Hit([])
         digests = self._digests(owner)
-        if self.sight.window is None:
+        if self.attention_window.window is None:
             return _Hit(self._look(digests) if self.offload.restores else self._pool.find(digests))
         found = [self._page(digest) for digest in digests]
-        end = self.sight.hit((page is not None for page in found), self.page_tokens)
-        dropped = max(min(self.sight.dropped(end * self.page_tokens, self.page_tokens), end - self._head), 0)
+        end = self.attention_window.hit((page is not None for page in found), self.page_tokens)
+        dropped = max(min(self.attention_window.dropped(end * self.page_tokens, self.page_tokens), end - self._head), 0)
         pages = found[: min(self._head, end)] + found[self._head + dropped : end]
         return _Hit([page for page in pages if page is not None], dropped)
 
@@ -336,7 +336,7 @@ class KVCacheManager:
     def _placed(self, owner: PageHolder, hit: _Hit) -> int:
         """Pages of its table once it is placed."""
         pages = self._pages(len(owner.tokens)) - hit.dropped
-        return pages if self.most is None else min(pages, self.most)
+        return pages if self.max_pages is None else min(pages, self.max_pages)
 
     def _place(self, owner: PageHolder, number: int) -> int:
         """Where its page stands in the table."""

@@ -162,7 +162,7 @@ class Offload:
 
     # --- when things fail
 
-    def distrust(self, copy: Copy) -> None:
+    def invalidate(self, copy: Copy) -> None:
         """This one may not have been made: forget what it would have brought, and erase what it should have."""
         forgotten = None
         if copy.kind in (CopyKind.OUT, CopyKind.LOAD) and self._host is not None:

@@ -4,7 +4,7 @@ Rows follow the plan's chunks. Chunks of one token ("singles": decodes, and prom
 together, padded in groups whose longest context is at most twice the shortest; longer chunks attend one by one.
 A page holds a block for each kv head, so block tables are told as numbers of blocks, head by head: page * heads + head.
 Layers that see only a window of the context, and perhaps its first tokens, have a layout of their own: pages that are
-wholly out of sight are not read, and need not be in the block table any more.
+wholly no longer visible are not read, and need not be in the block table any more.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,9 +31,9 @@ class View:
     pages: list[int]
 
     @classmethod
-    def of(cls, chunk: Chunk, row: int, page_tokens: int, sight: AttentionWindow) -> "View":
+    def of(cls, chunk: Chunk, row: int, page_tokens: int, attention_window: AttentionWindow) -> "View":
         request = chunk.request
-        first, head = sight.first(chunk.start, page_tokens), sight.head(page_tokens)
+        first, head = attention_window.first(chunk.start, page_tokens), attention_window.head(page_tokens)
         last = -(-(chunk.start + chunk.count) // page_tokens)
         behind = request.pages[first - request.dropped : max(last - request.dropped, 0)]
         return cls(chunk, row, first, request.pages[: min(head, last)] + behind if head else behind)
@@ -80,7 +80,7 @@ class Singles:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What attends to what in layers of one sight."""
+    """What attends to what in layers of one attention window."""
 
     spans: tuple[Span, ...]
     singles: tuple[Singles, ...]
@@ -101,8 +101,10 @@ class Batch:
     sampled: Tensor
 
     @classmethod
-    def of(cls, plan: StepPlan, page_tokens: int, heads: int, sights: Collection[AttentionWindow] = _ALL) -> "Batch":
-        """Lay out a plan for layers with so many kv heads and these sights; `plan.chunks` must not be empty."""
+    def of(
+        cls, plan: StepPlan, page_tokens: int, heads: int, attention_windows: Collection[AttentionWindow] = _ALL
+    ) -> "Batch":
+        """Lay out a plan for layers with so many kv heads and these windows; `plan.chunks` must not be empty."""
         chunks, size = plan.chunks, _Size(page_tokens, heads)
         starts = [0, *accumulate(chunk.count for chunk in chunks)]
         rows = list(zip(chunks, starts, strict=False))
@@ -110,7 +112,7 @@ class Batch:
             tokens=torch.tensor([token for chunk in chunks for token in _tokens(chunk)]),
             positions=torch.tensor([place for chunk in chunks for place in _positions(chunk)]),
             slots=size.spread([slot for chunk in chunks for slot in _slots(chunk, size)], page_tokens),
-            layouts={sight: _layout(rows, size, sight) for sight in sights},
+            layouts={attention_window: _layout(rows, size, attention_window) for attention_window in attention_windows},
             sampled=torch.tensor(
                 [
                     *(row + chunk.count - 1 for chunk, row in rows if chunk.samples),
@@ -155,30 +157,30 @@ def _slots(chunk: Chunk, size: _Size) -> Iterator[int]:
         yield pages[place // tokens - dropped] * size.heads * tokens + place % tokens
 
 
-def _layout(rows: Sequence[tuple[Chunk, int]], size: _Size, sight: AttentionWindow) -> Layout:
-    views = [View.of(chunk, row, size.tokens, sight) for chunk, row in rows]
+def _layout(rows: Sequence[tuple[Chunk, int]], size: _Size, attention_window: AttentionWindow) -> Layout:
+    views = [View.of(chunk, row, size.tokens, attention_window) for chunk, row in rows]
     return Layout(
-        spans=tuple(_span(view, size, sight) for view in views if view.chunk.count > 1),
-        singles=tuple(_singles(group, size, sight) for group in _groups(views)),
+        spans=tuple(_span(view, size, attention_window) for view in views if view.chunk.count > 1),
+        singles=tuple(_singles(group, size, attention_window) for group in _groups(views)),
     )
 
 
-def _visible(seen: Tensor, positions: Tensor, sight: AttentionWindow) -> Tensor:
-    """Which positions `seen` those in `positions` may attend to: none after them, and what is in sight."""
+def _visible(seen: Tensor, positions: Tensor, attention_window: AttentionWindow) -> Tensor:
+    """Which positions `seen` those in `positions` may attend to: none after them, and what is visible."""
     past = seen <= positions
-    if sight.window is None:
+    if attention_window.window is None:
         return past
-    near = seen > positions - sight.window
-    return past & (near | (seen < sight.sinks) if sight.sinks else near)
+    near = seen > positions - attention_window.window
+    return past & (near | (seen < attention_window.sinks) if attention_window.sinks else near)
 
 
-def _span(view: View, size: _Size, sight: AttentionWindow) -> Span:
-    chunk, head = view.chunk, sight.head(size.tokens)
+def _span(view: View, size: _Size, attention_window: AttentionWindow) -> Span:
+    chunk, head = view.chunk, attention_window.head(size.tokens)
     positions = torch.arange(chunk.start, chunk.start + chunk.count)
     seen = torch.arange(len(view.pages) * size.tokens)
     seen[head * size.tokens :] += (view.first - head) * size.tokens
     rows = slice(view.row, view.row + chunk.count)
-    return Span(rows, size.blocks([view.pages]), _visible(seen, positions[:, None], sight))
+    return Span(rows, size.blocks([view.pages]), _visible(seen, positions[:, None], attention_window))
 
 
 def _groups(views: Sequence[View]) -> Iterator[tuple[View, ...]]:
@@ -199,14 +201,14 @@ def _ordered(group: Sequence[View]) -> tuple[View, ...]:
     return tuple(sorted(group, key=lambda view: view.row))
 
 
-def _singles(group: tuple[View, ...], size: _Size, sight: AttentionWindow) -> Singles:
-    longest, head = max(len(view.pages) for view in group) * size.tokens, sight.head(size.tokens)
+def _singles(group: tuple[View, ...], size: _Size, attention_window: AttentionWindow) -> Singles:
+    longest, head = max(len(view.pages) for view in group) * size.tokens, attention_window.head(size.tokens)
     positions = torch.tensor([view.chunk.start for view in group])
     gaps = torch.tensor([(view.first - head) * size.tokens for view in group])
     seen = torch.arange(longest)[None]
-    if sight.window is not None:
+    if attention_window.window is not None:
         seen = seen + (seen >= head * size.tokens) * gaps[:, None]
-    hidden = ~_visible(seen, positions[:, None], sight)
+    hidden = ~_visible(seen, positions[:, None], attention_window)
     blocks = [view.pages + [0] * (longest // size.tokens - len(view.pages)) for view in group]
     return Singles(
         views=group,

@@ -8,7 +8,7 @@ Which layers see only a sliding window of the tokens before them, as config.json
 Mistral: those that `layer_types` lists, without it all layers, unless `sliding_window` is null (absent: 4,096, as
 `transformers` assumes). Qwen2 and Qwen3: with
 `use_sliding_window`, those that `layer_types` lists, else those from `max_window_layers` (28) on. Llama: none.
-A window that the configuration asks for narrows the layers that see more, and leaves its first tokens in their sight.
+A window that the configuration asks for narrows the layers that attend to more, and leaves its first tokens visible.
 
 JSON files of a model folder.
 
@@ -133,7 +133,7 @@ class ModelConfig:
     shape: ModelShape
     norm_eps: float
     rope: Rope
-    sights: tuple[AttentionWindow, ...]
+    attention_windows: tuple[AttentionWindow, ...]
     generation: Generation
 
 
@@ -156,7 +156,7 @@ def _parse(data: Mapping[str, Any], generation: Generation) -> ModelConfig:
     if not isinstance(eps, float | int) or not 0 < eps < math.inf:
         raise InvalidInput("rms_norm_eps", f"{eps!r} is not a positive number")
     seen = attention_windows(data, shape.layers)
-    rope = _rope(data, shape, {SLIDING if sight.window else FULL for sight in seen})
+    rope = _rope(data, shape, {SLIDING if attention_window.window else FULL for attention_window in seen})
     return ModelConfig(replace(shape, max_context=rope.context), float(eps), rope, seen, generation)
 
 

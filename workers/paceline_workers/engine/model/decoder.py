@@ -71,7 +71,7 @@ class Decoder:
 
     def lay_out(self, plan: StepPlan, page_tokens: int) -> Batch:
         """The plan as this model's layers need it."""
-        return Batch.of(plan, page_tokens, self.config.shape.kv_heads, set(self.config.sights))
+        return Batch.of(plan, page_tokens, self.config.shape.kv_heads, set(self.config.attention_windows))
 
     @torch.inference_mode()
     def __call__(self, batch: Batch, cache: PagedCache) -> Tensor:
@@ -102,7 +102,7 @@ class Decoder:
             both = torch.cat((layer.query_norm(both[:, : shape.heads]), layer.key_norm(both[:, shape.heads :])), dim=1)
         queries, keys = rotate(both, step.cos, step.sin).split_with_sizes([shape.heads, shape.kv_heads], dim=1)
         step.cache.write(index, step.batch.slots, keys, values)
-        layout = step.batch.layouts[self.config.sights[index]]
+        layout = step.batch.layouts[self.config.attention_windows[index]]
         return layer.out(step.cache.attend(index, queries, layout).flatten(1))
 
 

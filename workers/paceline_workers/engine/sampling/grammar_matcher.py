@@ -227,4 +227,4 @@ def forbid(row: NDArray[np.floating], request: Request, allowed: Ids | None) -> 
         kept = row[allowed]
         row.fill(-np.inf)
         row[allowed] = kept
-    row[[token for token in request.completing if 0 <= token < len(row)]] = -np.inf
+    row[[token for token in request.bad_word_ends if 0 <= token < len(row)]] = -np.inf

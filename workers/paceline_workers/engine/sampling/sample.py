@@ -31,7 +31,7 @@ from paceline_workers.engine.sampling.grammar_matcher import (
 from paceline_workers.engine.sampling.logits import Tally, add_bias, filtered, penalize, penalized
 from paceline_workers.engine.sampling.noise import Purpose, Row, bits, draw
 from paceline_workers.engine.scheduling import Request, RequestStatus, SampledToken
-from paceline_workers.engine.scheduling.plan import TokenLogprobs
+from paceline_workers.engine.scheduling.search import TokenLogprobs
 from paceline_workers.messages import PromptLogprob, Sampling
 
 

@@ -1,15 +1,12 @@
-"""Whether one more request may run: a slot, its pages now, and the pages of all at the worst moment to come.
+"""Whether one more request may run: a slot, its pages now, and the pages of all at the predicted peak.
 
-With a window a request stops growing when it holds as many pages as it ever will, fewer once its prompt is through; it
+With an attention window a request stops growing at a bounded number of pages, fewer once its prompt is computed; it
 counts with that many at once.
 
-Pages and slots that are kept for a class and those more urgent: the others may not plan to fill them.
-
-It holds at admission alone, by the same predicted peak, and only against requests of the same kind: those less urgent
-than the class may together reach all pages, and take all slots, but the ones kept. Whoever runs is not held to it, and
-where none of them runs the first is admitted whatever it needs. So it takes nothing from the scheduler's argument
-against livelock: those that run end, then the next of them begins. While one has to wait for this, none that is as
-urgent or less passes it.
+A class may reserve pages and slots: less urgent classes together may plan to use all but these. The rule holds at
+admission alone, against the same predicted peak. Running requests are not held to it, and where no less urgent one
+runs the first is admitted whatever it needs. So it takes nothing from the scheduler's argument against livelock: the
+running ones end, then the next begins. While a request waits for this, none as urgent or less passes it.
 """
 
 from bisect import insort
@@ -19,6 +16,7 @@ from operator import itemgetter
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
+from paceline_workers.engine.scheduling.beams import pages_each
 from paceline_workers.engine.scheduling.length_forecast import Forecast, Load, peak
 from paceline_workers.engine.scheduling.plan import SchedulerLimits
 from paceline_workers.engine.scheduling.request import Request
@@ -27,22 +25,22 @@ from paceline_workers.engine.scheduling.request import Request
 def reserved(
     urgency: int, joining: Sequence[Load], running: Sequence[tuple[int, Load]], limits: SchedulerLimits, total: int
 ) -> bool:
-    """Whether loads of this urgency, beside `running` with theirs, would reach into what is kept for others."""
-    kept = 0.0
+    """Whether loads of this urgency, beside the `running` ones by urgency, would use what is reserved for others."""
+    held_back = 0.0
     for place, name in enumerate(RequestClass):
         share = limits.reserved.get(name, 0.0)
-        kept += share
+        held_back += share
         others = [load for other, load in running if other > place]
         if not share or urgency <= place or not others:
             continue
         loads = sorted([*joining, *others], reverse=True)
-        if len(loads) > (1 - kept) * limits.slots or peak(loads, limits.page_tokens) > (1 - kept) * total:
+        if len(loads) > (1 - held_back) * limits.slots or peak(loads, limits.page_tokens) > (1 - held_back) * total:
             return True
     return False
 
 
 class Admission:
-    """Keeps what the running requests add to the peak while they stay the same: many may ask in one step."""
+    """Caches what the running requests add to the peak until they change: one step may ask for many requests."""
 
     def __init__(self, memory: KVCacheManager, limits: SchedulerLimits, forecast: Forecast) -> None:
         self._memory = memory
@@ -52,7 +50,7 @@ class Admission:
         self._common = 0
 
     def reserved(self, request: Request, running: Sequence[Request]) -> bool:
-        """Whether it would reach into pages that are kept for more urgent classes."""
+        """Whether it would use pages that are reserved for more urgent classes."""
         if not self._limits.reserved:
             return False
         joining = self._joining(request, self._memory.cost(request))
@@ -60,16 +58,19 @@ class Admission:
         return reserved(request.urgency, joining, loads, self._limits, self._memory.total)
 
     def debt(self, running: Sequence[Request]) -> int:
-        """Pages that those which run are going to need beyond all there are."""
+        """Pages that the running requests are predicted to need beyond all there are."""
         return max(ceil(self._peak((), running)) - self._memory.total, 0)
 
     def fits(self, request: Request, running: Sequence[Request]) -> bool:
-        """Whether it may join those that run."""
+        """Whether it may join the running requests."""
         if len(running) >= self._limits.slots:
             return False
         cost, followers, each = self._memory.cost(request), 0, 0
         if request.beams is not None:
-            followers, each = len(request.beams.members) - 1, request.beams.spread(self._limits, self._memory.most)
+            followers, each = (
+                len(request.beams.members) - 1,
+                pages_each(request.beams, self._limits, self._memory.max_pages),
+            )
         if len(running) + followers >= self._limits.slots or cost + followers * each > self._memory.available:
             return False
         if not running:
@@ -78,13 +79,13 @@ class Admission:
             return False
         return self._peak(self._joining(request, cost), running) <= self._memory.total
 
-    def seated(self, request: Request) -> None:
+    def joined(self, request: Request) -> None:
         """It runs now."""
         if self._loads is not None:
             insort(self._loads, self._load(request, request.own_pages), key=_shortness)
 
-    def leaves(self, request: Request) -> None:
-        """It runs no more, and still holds its pages. If it has come on since it was counted, all are counted again."""
+    def left(self, request: Request) -> None:
+        """It runs no more, and still holds its pages. If it has grown since it was counted, all are counted again."""
         load = self._load(request, request.own_pages)
         if self._loads is not None and load in self._loads:
             self._loads.remove(load)
@@ -92,19 +93,20 @@ class Admission:
             self._loads = None
 
     def changed(self) -> None:
-        """Those that run have grown, or produced."""
+        """The running requests have grown, or produced."""
         self._loads = None
 
     def _joining(self, request: Request, cost: int) -> list[Load]:
-        """What it would add, and the other beams of its search."""
+        """The load that it would add, and those of the other beams of its search."""
         beams, first = request.beams, self._load(request, cost)
         if beams is None:
             return [first]
-        return [first, *[self._load(request, beams.spread(self._limits, self._memory.most))] * (len(beams.members) - 1)]
+        follower = self._load(request, pages_each(beams, self._limits, self._memory.max_pages))
+        return [first, *[follower] * (len(beams.members) - 1)]
 
     def _peak(self, joining: Sequence[Load], running: Sequence[Request]) -> float:
         if self._loads is None:
-            if self._memory.most is None:  # then nothing is dropped either
+            if self._memory.max_pages is None:  # then nothing is dropped either
                 own = [len(other.pages) - other.shared for other in running]
                 self._loads = list(zip(self._forecast.all_remaining(running), own, strict=True))
             else:
@@ -119,7 +121,7 @@ class Admission:
 
     def _load(self, request: Request, pages: int) -> Load:
         remaining = self._forecast.remaining(request)
-        least, most = self._memory.least, self._memory.most
+        least, most = self._memory.min_pages, self._memory.max_pages
         if least is None or most is None:
             return remaining, pages
         bound = least if request.decoding else max(least, min(most, self._limits.pages(request.wanted)))
@@ -129,5 +131,5 @@ class Admission:
 
 
 def _shortness(load: Load) -> int:
-    """The longest to go first."""
+    """Sorts the longest remaining first."""
     return -load[0]

@@ -1,12 +1,12 @@
 """When waiting requests may join: at each step (continuous), or in whole batches (dynamic, static).
 
-Continuous: from idle, the first request waits for company as long as the window of its class; while something runs,
+Continuous: from idle, the first request waits for others as long as the window of its class; while something runs,
 interactive requests join at once, batch and offline ones when their oldest has waited its window or they fill the free
 slots. A window counts from arrival, so it has shrunk by the age of its head.
 Dynamic and static run a batch to its end before the next one: dynamic closes a batch when `size` requests wait or a
-window has passed, static when `size` wait, or after PATIENCE, since no wait is without limit.
+window has passed, static when `size` wait, or after STATIC_TIMEOUT_S.
 
-The batch window that is open: how long requests have waited for company, and nothing else, while nothing ran.
+`BatchWindow` measures how long requests have waited for others, and for nothing else, while nothing ran.
 """
 
 from collections.abc import Mapping
@@ -18,6 +18,10 @@ from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.scheduling.plan import SchedulerLimits, StepPlan
 from paceline_workers.engine.scheduling.request import Request
 
+STATIC_TIMEOUT_S = 1.0
+
+Windows = Mapping[RequestClass, float]
+
 
 class BatchWindow:
     """Opens with the first request that is held, closes with the step that takes it in."""
@@ -26,7 +30,7 @@ class BatchWindow:
         self._since: float | None = None
 
     def hold(self, opens: Mapping[RequestClass, float], deadline: float | None, now: float) -> StepPlan:
-        """Nothing yet: a plan that says when to look again. `opens`: when each waiting class may begin."""
+        """An empty plan with the time to plan again. `opens`: when each waiting class may begin."""
         if not opens:
             self._since = None
         elif self._since is None:
@@ -45,19 +49,14 @@ class BatchWindow:
         return 0.0 if since is None else now - since
 
 
-def shut(opens: Mapping[RequestClass, float], now: float) -> bool:
+def none_open(opens: Mapping[RequestClass, float], now: float) -> bool:
     """No class may begin yet."""
     return min(opens.values(), default=inf) > now
 
 
-PATIENCE = 1.0
-
-Windows = Mapping[RequestClass, float]
-
-
 @dataclass(frozen=True, slots=True)
 class BatchState:
-    """Who waits and who runs: the oldest arrival and the number of each waiting class."""
+    """The oldest arrival and the number of each waiting class, the running requests and the free slots."""
 
     oldest: Mapping[RequestClass, float]
     counts: Mapping[RequestClass, int]
@@ -71,14 +70,14 @@ class BatchState:
 
 
 class Batching(Protocol):
-    """What the scheduler asks about joining."""
+    """How the scheduler forms batches."""
 
-    def opens(self, house: BatchState) -> Mapping[RequestClass, float]:
+    def opens(self, batch: BatchState) -> Mapping[RequestClass, float]:
         """From when on each waiting class may join: -inf at once, inf not while this batch runs."""
         ...
 
-    def seat(self, count: int) -> None:
-        """So many have joined; negative: were preempted and may come back."""
+    def joined(self, count: int) -> None:
+        """So many have joined; negative: were preempted and may join again."""
         ...
 
 
@@ -88,20 +87,20 @@ class Continuous:
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
 
-    def opens(self, house: BatchState) -> Mapping[RequestClass, float]:
+    def opens(self, batch: BatchState) -> Mapping[RequestClass, float]:
         """One opening for all from idle, one for each class while something runs."""
-        if house.running:
-            return {name: self._joins(name, house) for name in house.oldest}
-        first = -inf if house.waiting >= house.free else _first(house.oldest, self._windows)
-        return dict.fromkeys(house.oldest, first)
+        if batch.running:
+            return {name: self._joins(name, batch) for name in batch.oldest}
+        first = -inf if batch.waiting >= batch.free else _first(batch.oldest, self._windows)
+        return dict.fromkeys(batch.oldest, first)
 
-    def seat(self, count: int) -> None:
-        """Nobody counts."""
+    def joined(self, count: int) -> None:
+        """A batch that is formed anew has no places to count."""
 
-    def _joins(self, name: RequestClass, house: BatchState) -> float:
-        if name is RequestClass.INTERACTIVE or house.counts[name] >= house.free:
+    def _joins(self, name: RequestClass, batch: BatchState) -> float:
+        if name is RequestClass.INTERACTIVE or batch.counts[name] >= batch.free:
             return -inf
-        return house.oldest[name] + self._windows.get(name, 0.0)
+        return batch.oldest[name] + self._windows.get(name, 0.0)
 
 
 class Batches:
@@ -110,31 +109,31 @@ class Batches:
     def __init__(self, size: int, windows: Windows) -> None:
         self._size = size
         self._windows = windows
-        self._seats = 0
+        self._places = 0
         self._began = False
 
-    def opens(self, house: BatchState) -> Mapping[RequestClass, float]:
-        """A batch is decided from idle, then filled to its seats however many steps its prompts take."""
-        if not house.running:
-            self._began, self._seats = False, min(self._size, house.waiting)
+    def opens(self, batch: BatchState) -> Mapping[RequestClass, float]:
+        """A batch is sized from idle, then filled however many steps its prompts take."""
+        if not batch.running:
+            self._began, self._places = False, min(self._size, batch.waiting)
         if self._began:
-            return dict.fromkeys(house.oldest, -inf if self._seats > 0 else inf)
-        full = house.waiting >= self._size
-        return dict.fromkeys(house.oldest, -inf if full else _first(house.oldest, self._windows))
+            return dict.fromkeys(batch.oldest, -inf if self._places > 0 else inf)
+        full = batch.waiting >= self._size
+        return dict.fromkeys(batch.oldest, -inf if full else _first(batch.oldest, self._windows))
 
-    def seat(self, count: int) -> None:
-        """Seats are taken until none is left."""
+    def joined(self, count: int) -> None:
+        """Take places until none is left."""
         self._began = True
-        self._seats -= count
+        self._places -= count
 
 
 def batching(limits: SchedulerLimits) -> Batching:
-    """What the limits name."""
+    """The batching that the limits name."""
     match limits.batching:
         case "dynamic":
             return Batches(limits.slots, limits.windows)
         case "static":
-            return Batches(limits.slots, dict.fromkeys(RequestClass, PATIENCE))
+            return Batches(limits.slots, dict.fromkeys(RequestClass, STATIC_TIMEOUT_S))
         case _:
             return Continuous(limits.windows)
 

@@ -1,54 +1,57 @@
-"""What a step has computed is taken in: tokens, names for the pages that became full, and the ends of requests."""
+"""Apply the results of a step: new tokens, digests for the pages that became full, and the ends of requests.
+
+A request that ended or was preempted since the step was planned has its late token dropped.
+"""
 
 from collections.abc import Sequence
 
 from msgspec import structs
 
-from paceline_workers.engine.scheduling.beams import lead
+from paceline_workers.engine.scheduling import beams
 from paceline_workers.engine.scheduling.length_forecast import Forecast
 from paceline_workers.engine.scheduling.plan import SampledToken, StepPlan
-from paceline_workers.engine.scheduling.request import Request, RequestStatus
+from paceline_workers.engine.scheduling.request import Request, RequestStatus, lead
 from paceline_workers.engine.scheduling.running import RunningSet
 from paceline_workers.messages import PromptLogprob, Tokens
 
-SCORES = 2048
-"""Tokens of a prompt in one frame."""
+MAX_FRAME_TOKENS = 2048
+"""Tokens of a prompt whose log-probabilities share one frame."""
 
 
 class StepCommit:
-    """Tells what each client is to hear. Who has left meanwhile has its late token dropped."""
+    """Turns samples into frames for the clients."""
 
-    def __init__(self, seats: RunningSet, forecast: Forecast) -> None:
-        self._memory = seats.memory
-        self._seats = seats
+    def __init__(self, requests: RunningSet, forecast: Forecast) -> None:
+        self._memory = requests.memory
+        self._requests = requests
         self._forecast = forecast
 
-    def take(
+    def apply(
         self,
         plan: StepPlan,
         samples: Sequence[SampledToken],
         now: float,
         scores: Sequence[Sequence[PromptLogprob]] = (),
     ) -> list[Tokens]:
-        """One sample per chunk that `samples`, in order; and `scores` of each that has `scored` tokens.
+        """One sample for each chunk that `samples`, in order, and `scores` for each that has `scored` tokens.
 
-        Raises ValueError if there are more or fewer.
+        Raises ValueError if there are more or fewer samples.
         """
         chunks, size, runs = plan.chunks, self._memory.page_tokens, RequestStatus.RUNNING
         if len(samples) != sum([chunk.samples for chunk in chunks]):
             raise ValueError(f"{len(samples)} samples are more or fewer than the chunks that sample")
-        drawn, scored = iter(samples), iter(scores)
+        sampled, scored = iter(samples), iter(scores)
         events: list[Tokens] = []
         for chunk in chunks:
             request, start, count = chunk.request, chunk.start, chunk.count
-            sample = next(drawn) if chunk.samples else None
+            sample = next(sampled) if chunk.samples else None
             score = next(scored) if scores and chunk.scored else None
             if request.state is not runs:
                 continue
-            if (start + count) % size < count:  # it has come to the end of a page
+            if (start + count) % size < count:  # it has filled a page
                 self._memory.publish(request, start, start + count)
             if score is not None:
-                events += self._scored(request, start, score)
+                events += self._prompt_logprobs(request, start, score)
             if sample is None:
                 continue
             if sample.error or sample.vector or request.beams is not None or not request.max_tokens:
@@ -57,59 +60,59 @@ class StepCommit:
             token, tokens = sample.token, request.tokens
             tokens.append(token)
             request.pending -= 1
-            length, told = len(tokens), sample.logprobs
+            length, logprobs = len(tokens), sample.logprobs
             if length >= request.end or token in request.stop_ids or sample.ended or request.first_token is None:
-                events.append(self._mark(request, sample, now))
+                events.append(self._first_or_last(request, sample, now))
                 continue
             position = length - request.prompt_len - 1
-            events.append(Tokens(request.id, position, [token], "", "", request.cached, [told] if told else []))
+            events.append(Tokens(request.id, position, [token], "", "", request.cached, [logprobs] if logprobs else []))
         return events
 
     def end(self, request: Request, finish: str, error: str, now: float) -> Tokens:
-        """It is over, without another token."""
-        self._seats.remove(request)
+        """End it without another token."""
+        self._requests.remove(request)
         timing = request.timing(now)
         return Tokens(request.id, request.produced, [], finish, error, request.cached, timing=timing)
 
-    def _mark(self, request: Request, sample: SampledToken, now: float) -> Tokens:
-        """It has its first token, or perhaps its last one."""
+    def _first_or_last(self, request: Request, sample: SampledToken, now: float) -> Tokens:
+        """Its first token, or perhaps its last one."""
         if request.first_token is None:
             request.first_token = now
-            self._seats.follow(request, now)
+            self._requests.admit_parked(request, now)
         produced = request.produced
-        finish = "stop" if sample.ended else request.finish(produced, request.end)
+        finish = "stop" if sample.ended else request.finish_reason(produced, request.end)
         if finish:
             self._forecast.observe(request)
-            self._seats.remove(request)
+            self._requests.remove(request)
         timing = request.timing(now) if finish else None
         logprobs = [sample.logprobs] if sample.logprobs else []
         return Tokens(request.id, produced - 1, [sample.token], finish, "", request.cached, logprobs, timing)
 
     def _special(self, request: Request, sample: SampledToken, now: float) -> list[Tokens]:
-        """A row that went wrong, a vector, a beam's candidates, or a prompt that nothing follows."""
+        """An error, a vector, a beam's candidates, or a prompt without output."""
         if sample.error:
             return [self.end(lead(request), "refused" if sample.refused else "error", sample.error, now)]
         if sample.vector:
             return [structs.replace(self.end(request, "stop", "", now), vector=sample.vector)]
         if request.beams is None:
             return [self.end(request, "length", "", now)]
-        return self._search(request, sample, now)
+        return self._beam(request, sample, now)
 
-    def _scored(self, request: Request, start: int, scores: Sequence[PromptLogprob]) -> list[Tokens]:
-        """Those that an earlier run of the request has not told yet, in frames of a bounded size."""
-        new = scores[max(request.told - start, 0) :]
-        request.told = max(request.told, start + len(scores))
-        parts = [list(new[first : first + SCORES]) for first in range(0, len(new), SCORES)]
+    def _prompt_logprobs(self, request: Request, start: int, scores: Sequence[PromptLogprob]) -> list[Tokens]:
+        """The scores not yet reported before a preemption, in frames of bounded size."""
+        new = scores[max(request.reported - start, 0) :]
+        request.reported = max(request.reported, start + len(scores))
+        parts = [list(new[first : first + MAX_FRAME_TOKENS]) for first in range(0, len(new), MAX_FRAME_TOKENS)]
         return [Tokens(request.id, 0, [], cached=request.cached, prompt_logprobs=part) for part in parts]
 
-    def _search(self, member: Request, sample: SampledToken, now: float) -> list[Tokens]:
-        """A beam has its candidates; with those of all others, the answers may be found."""
+    def _beam(self, member: Request, sample: SampledToken, now: float) -> list[Tokens]:
+        """The candidates of one beam; with those of all others, the answers may be found."""
         group = member.beams
         assert group is not None
         member.pending -= 1
         group.lead.first_token = group.lead.first_token or now
-        if not group.take(member, sample.candidates, self._memory):
+        if not beams.take(member, group, sample.candidates, self._memory):
             return []
         self._forecast.observe(group.lead)
-        self._seats.remove(group.lead)
-        return group.tell(now)
+        self._requests.remove(group.lead)
+        return beams.answers(group, now)

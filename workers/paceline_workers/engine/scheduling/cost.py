@@ -1,16 +1,41 @@
-"""What the step-time model says about a request and about a step: predicted seconds, and how long a chunk may be.
+"""Predicted seconds of requests and steps, by the step-time model, and how long a chunk may be.
 
-A step must not take longer than the time per output token promised to the decodes in it, so prefill tokens are added
-only while the predicted step, and the share by which predictions are usually off, keep within that: a promise kept in
-the mean alone is broken half of the time. A model without a prefill coefficient knows nothing: then nothing is
-capped, and service is counted in tokens, which orders requests as well.
+A step must not take longer than the time per output token that the decodes in it are promised. So prefill tokens are
+added only while the predicted step, widened by the share by which predictions are usually off, keeps within that: a
+target kept in the mean alone is broken half of the time. A model without a prefill coefficient predicts nothing: then
+nothing is capped, and service is counted in tokens, which orders requests as well.
+
+`visible` bounds the tokens that one token attends to.
 """
 
 from math import inf, sqrt
 
 from paceline_core.wire import StepTime
+from paceline_workers.engine.kv_cache.manager import KVCacheManager
+from paceline_workers.engine.scheduling.fair_share import ClassPolicy
+from paceline_workers.engine.scheduling.request import Request
 
 UNKNOWN = StepTime(base=0.0, prefill=0.0)
+
+
+class CostEstimator:
+    """The step-time `model` applied to requests. Predictions are usually off by a share of `margin`."""
+
+    def __init__(self, memory: KVCacheManager, policy: ClassPolicy) -> None:
+        self.model: StepTime = UNKNOWN
+        self.margin = 0.0
+        self._memory = memory
+        self._policy = policy
+
+    def refresh(self, request: Request) -> None:
+        """Look up what a waiting request has cached by now."""
+        request.uncached = self._memory.uncached(request)
+        request.service = self.service(request, request.uncached)
+
+    def service(self, request: Request, tokens: int) -> float:
+        """Its service in the response ratio, if so many tokens are to be computed."""
+        visible = self._memory.attention_window.visible(inf)
+        return self._policy.service(service(self.model, tokens, request.wanted, visible))
 
 
 def known(model: StepTime) -> bool:
@@ -18,26 +43,27 @@ def known(model: StepTime) -> bool:
     return model.prefill > 0
 
 
-def service(model: StepTime, tokens: int, length: int, seen: float = inf) -> float:
-    """Seconds to compute the last `tokens` tokens of `length` in a step of their own; none attends to over `seen`."""
+def service(model: StepTime, tokens: int, length: int, visible: float = inf) -> float:
+    """Seconds to compute the last `tokens` tokens of `length` in a step of their own."""
     if not known(model):
         return float(tokens)
-    return model.seconds(prefill_tokens=tokens, sequences=0, kv_tokens=0, context=min(length - (tokens - 1) / 2, seen))
+    context = min(length - (tokens - 1) / 2, visible)
+    return model.seconds(prefill_tokens=tokens, sequences=0, kv_tokens=0, context=context)
 
 
-def spare(model: StepTime, promise: float, sequences: int, kv_tokens: int, margin: float = 0.0) -> float:
+def spare(model: StepTime, target: float, sequences: int, kv_tokens: int, margin: float = 0.0) -> float:
     """Seconds that prefill may add to a step with these decodes, if steps take up to `margin` longer than predicted."""
     if not sequences or not known(model):
         return inf
-    return max(promise / (1 + margin) - model.seconds(prefill_tokens=0, sequences=sequences, kv_tokens=kv_tokens), 0.0)
+    return max(target / (1 + margin) - model.seconds(prefill_tokens=0, sequences=sequences, kv_tokens=kv_tokens), 0.0)
 
 
-def seconds(model: StepTime, start: int, count: int, seen: float = inf) -> float:
-    """What a chunk of `count` tokens from `start` adds to a step; none of them attends to over `seen`."""
-    return count * (model.prefill + model.context * min(start + (count + 1) / 2, seen))
+def seconds(model: StepTime, start: int, count: int, visible: float = inf) -> float:
+    """The seconds that a chunk of `count` tokens from `start` adds to a step."""
+    return count * (model.prefill + model.context * min(start + (count + 1) / 2, visible))
 
 
-def tokens(model: StepTime, start: int, budget: float, seen: float = inf) -> int | None:
+def tokens(model: StepTime, start: int, budget: float, visible: float = inf) -> int | None:
     """The longest chunk from `start` within `budget` seconds (None: any): the root of `seconds(...) = budget`."""
     if budget == inf:
         return None
@@ -45,4 +71,4 @@ def tokens(model: StepTime, start: int, budget: float, seen: float = inf) -> int
     if not model.context:
         return int(budget / linear)
     root = int((sqrt(linear * linear + 2 * model.context * budget) - linear) / model.context)
-    return max(root, int(budget / (model.prefill + model.context * seen)))
+    return max(root, int(budget / (model.prefill + model.context * visible)))

@@ -1,8 +1,8 @@
-"""Who goes first among the classes: weighted fair shares of tokens, by virtual time (start-time fair queueing).
+"""The order of the classes: weighted fair shares of tokens, by virtual time (start-time fair queueing).
 
 A class's time grows by the tokens spent on it over its weight, and the class that lags most goes first; so classes
-with work share what is spent in proportion to their weights, and none is starved: it waits until the others have had
-their multiple of what it had. A class without work saves nothing up: when work comes, it starts where the slowest
+with work share tokens in proportion to their weights, and none is starved: it waits until the others have had
+their multiple of its tokens. A class without work accumulates no credit: when work comes, it starts where the slowest
 of the busy ones is. Ties go to the most urgent class. A policy is an object with these four methods.
 """
 
@@ -19,7 +19,7 @@ WEIGHTS: Mapping[RequestClass, float] = {
 
 
 class ClassPolicy(Protocol):
-    """What the scheduler asks about order."""
+    """How the scheduler orders classes."""
 
     def order(self, busy: Set[RequestClass]) -> list[RequestClass]:
         """Classes with work left, in the order of their turns."""
@@ -30,11 +30,11 @@ class ClassPolicy(Protocol):
         ...
 
     def yields(self, holder: RequestClass, claimant: RequestClass) -> bool:
-        """A running request of the holder's class may be put back for a waiting one of the claimant's."""
+        """Whether a running request of the holder's class may be preempted for a waiting one of the claimant's."""
         ...
 
     def service(self, seconds: float) -> float:
-        """What counts as a request's service in the response ratio (a constant makes it first come, first served)."""
+        """A request's service in the response ratio (a constant makes it first come, first served)."""
         ...
 
 
@@ -47,7 +47,7 @@ class WeightedShares:
         self._busy: frozenset[RequestClass] = frozenset()
 
     def order(self, busy: Set[RequestClass]) -> list[RequestClass]:
-        """Furthest behind first; newly busy classes forget what they did not use."""
+        """Furthest behind first; newly busy classes lose the share they did not use."""
         if self._busy != busy:
             stayed = [self._times[name] for name in self._busy & busy]
             start = min(stayed) if stayed else max(self._times.values())
@@ -57,7 +57,7 @@ class WeightedShares:
         return sorted((name for name in RequestClass if name in busy), key=self._times.__getitem__)
 
     def charge(self, name: RequestClass, tokens: int) -> None:
-        """Move the class's time on."""
+        """Advance the class's virtual time."""
         self._times[name] += tokens / self._weights[name]
 
     def yields(self, holder: RequestClass, claimant: RequestClass) -> bool:

@@ -1,9 +1,9 @@
 """How long outputs get, learnt by class, and the peak of KV memory that running requests will reach.
 
-A request is expected to go on to a quantile of those finished outputs of its class that were longer than it is by now;
-before ENOUGH have been seen, to its own limit. The peak is LightLLM's ("Past-Future scheduler", ASPLOS 2025): in order
+A request is expected to reach a quantile of those finished outputs of its class that were longer than it is by now;
+before MIN_SAMPLES have finished, its own limit. The peak is LightLLM's ("Past-Future scheduler", ASPLOS 2025): in order
 of what remains, longest first, when the i-th ends, the first i are alive and each has grown by its remainder.
-Known hole: pages that requests share are taken to stay until all end.
+Known hole: pages that requests share are assumed to stay until all end.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -14,12 +14,12 @@ from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.scheduling.request import Request
 
 QUANTILE = 0.8
-ENOUGH = 32
+MIN_SAMPLES = 32
 WINDOW = 512
-REVIEW = 64
+REVIEW_TOKENS = 64
 
 Load = tuple[int, int]
-"""What one request adds: output tokens still to come, pages of its own. Nothing to come: it stays as it is."""
+"""What one request adds: output tokens still to come, pages of its own. Without tokens to come it does not grow."""
 
 
 class Lengths:
@@ -37,8 +37,8 @@ class Lengths:
             del self._sorted[bisect_left(self._sorted, self._recent.popleft())]
 
     def remaining(self, produced: int, limit: int) -> int:
-        """Tokens to come after `produced`, at most `limit`, at least 1. Longer than all seen: as much again."""
-        if len(self._sorted) < ENOUGH:
+        """Tokens to come after `produced`, at most `limit`, at least 1. Longer than all samples: as much again."""
+        if len(self._sorted) < MIN_SAMPLES:
             return limit
         longer = bisect_right(self._sorted, produced)
         if longer == len(self._sorted):
@@ -50,13 +50,13 @@ class Lengths:
 class Forecast:
     """Lengths of every class."""
 
-    def __init__(self, max_model_len: int, review: int = REVIEW) -> None:
+    def __init__(self, max_model_len: int, review: int = REVIEW_TOKENS) -> None:
         self._max_model_len = max_model_len
         self._review = review
         self._lengths = {name: Lengths() for name in RequestClass}
 
     def observe(self, request: Request) -> None:
-        """A request has come to its own end."""
+        """A request has finished by itself."""
         self._lengths[request.request_class].add(request.produced)
 
     def remaining(self, request: Request) -> int:
@@ -66,22 +66,22 @@ class Forecast:
     def all_remaining(self, requests: Iterable[Request]) -> list[int]:
         """The same of each."""
         return [
-            request.foreseen - produced
+            request.expected - produced
             if (produced := len(request.tokens) - request.prompt_len) < request.review
-            else self._renew(request, produced)
+            else self._update(request, produced)
             for request in requests
         ]
 
-    def left(self, request: Request, produced: int) -> int:
-        """What is expected after `produced` output tokens."""
+    def forecast(self, request: Request, produced: int) -> int:
+        """Output tokens that are expected after `produced`."""
         limit = min(request.max_tokens, self._max_model_len - request.prompt_len) - produced
         return self._lengths[request.request_class].remaining(produced, limit)
 
-    def _renew(self, request: Request, produced: int) -> int:
-        left = self.left(request, produced)
-        request.foreseen = produced + left
-        request.review = produced + min(left, self._review)
-        return left
+    def _update(self, request: Request, produced: int) -> int:
+        remaining = self.forecast(request, produced)
+        request.expected = produced + remaining
+        request.review = produced + min(remaining, self._review)
+        return remaining
 
 
 def peak(loads: Sequence[Load], page_tokens: int) -> float:

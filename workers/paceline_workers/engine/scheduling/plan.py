@@ -1,4 +1,4 @@
-"""What a scheduler takes and gives: limits in, a plan for one step out, samples back in."""
+"""The scheduler's interface: limits in, a plan for one step out, samples back in."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,19 +10,18 @@ from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWindow
 from paceline_workers.engine.kv_cache.offload import Copy
 from paceline_workers.engine.scheduling.request import Request, RequestStatus
-from paceline_workers.engine.scheduling.search import Candidates
+from paceline_workers.engine.scheduling.search import Candidates, TokenLogprobs
 
 NO_TOKEN = -1
-TokenLogprobs = tuple[float, list[tuple[int, float]]]
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
-    """Bounds of one engine, and what it promises.
+    """Bounds and targets of one engine.
 
-    `windows`: seconds that a class may wait for company. `tpot`: seconds per output token that prefill must not push a
-    step beyond while that class decodes. `class_waiting` caps one class's queue, `weights` are shares of tokens.
-    `reserved`: shares of all pages, and of all slots, that less urgent classes leave to this one.
+    `windows`: seconds that a class may wait for others to join its batch. `tpot`: seconds per output token, which
+    prefill must not make a step exceed while that class decodes. `class_waiting` caps one class's queue, `weights` are
+    shares of tokens. `reserved`: shares of all pages, and of all slots, that less urgent classes leave to this one.
     """
 
     max_model_len: int
@@ -40,7 +39,7 @@ class SchedulerLimits:
 
     @property
     def slots(self) -> int:
-        """Requests that may run at once: each is sure of one token in every step."""
+        """Requests that may run at once: each can get one token in every step."""
         return min(self.max_seqs, self.step_tokens)
 
     def pages(self, tokens: int) -> int:
@@ -62,7 +61,7 @@ class Chunk(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def scored(self) -> int:
-        """How many of its tokens, from the first one on, are to tell how likely the prompt's next token was."""
+        """How many of its tokens, from the first one on, score the prompt token behind them."""
         request = self.request
         return max(min(self.count, request.prompt_len - 1 - self.start), 0) if request.scores else 0
 
@@ -83,7 +82,7 @@ class StepPlan:
     wake: float | None = None
     window: float = 0.0
     copies: tuple[Copy, ...] = ()
-    sight: AttentionWindow = ALL
+    attention_window: AttentionWindow = ALL
 
     @property
     def live(self) -> list[Request]:
@@ -102,7 +101,7 @@ class StepPlan:
 
     @property
     def kv_tokens(self) -> int:
-        """Keys and values that decodes read: of each one's context what is in sight."""
+        """Keys and values that decodes read: of each one's context the visible part."""
         return self._work[2]
 
     @property
@@ -112,7 +111,7 @@ class StepPlan:
 
     @cached_property
     def _work(self) -> tuple[int, int, int, float]:
-        """The first three of these, and the prefill tokens' pairs: asked for several times a step, counted once."""
+        """The three counts above and the prefill tokens' pairs: read several times a step, counted once."""
         prefill, pairs = 0, 0.0
         reads: list[int] = []
         for chunk in self.chunks:
@@ -120,17 +119,17 @@ class StepPlan:
                 reads.append(chunk.start + 1)
             else:
                 prefill += chunk.count
-                pairs += chunk.count * self.sight.seen(chunk.start + (chunk.count + 1) / 2)
-        return prefill, len(reads), self.sight.total(reads), pairs
+                pairs += chunk.count * self.attention_window.visible(chunk.start + (chunk.count + 1) / 2)
+        return prefill, len(reads), self.attention_window.total(reads), pairs
 
 
 class SampledToken(msgspec.Struct, frozen=True, gc=False):
-    """The token drawn for one request; log-probabilities only if it asked for them; `ended`: its grammar ends here.
+    """The token sampled for one request; log-probabilities only if it asked for them; `ended`: its grammar ends here.
 
     No dataclass, for the same reason as a chunk.
 
     A request to embed has a `vector` (float32, little-endian) and NO_TOKEN, a beam has `candidates` instead. `error`:
-    why there is none of all, in words for the client; `refused`: by what the request asked for, not by the engine.
+    why there is no sample, in words for the client; `refused`: because of the request, not of the engine.
     """
 
     token: int
@@ -146,9 +145,8 @@ class SampledToken(msgspec.Struct, frozen=True, gc=False):
 class Counters:
     """Growing totals. Prefix tokens are counted when a request is first admitted, not when it comes back.
 
-    `recomputed_tokens`: those that a preemption threw away and that were not found cached when the request came back.
-    `shed_by`: requests by why they were not served: crowded (no place in the queue), backlog (predicted to be late),
-    deadline (late).
+    `recomputed_tokens`: computed again after a preemption, since the cache no longer had them.
+    `shed_by`: requests not served, by reason: queue_full, backlog (predicted to be late), deadline (late).
     """
 
     steps: int = 0
@@ -159,5 +157,5 @@ class Counters:
     shed_by: dict[str, int] = field(default_factory=dict)
 
     def shed(self, reason: str) -> None:
-        """Count one more that is not served."""
+        """Count one more."""
         self.shed_by[reason] = self.shed_by.get(reason, 0) + 1

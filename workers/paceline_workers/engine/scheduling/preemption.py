@@ -1,11 +1,10 @@
-"""Whom to preempt: the request that loses least work, in predicted seconds of computing it again.
+"""Which request to preempt: the one that loses least work, in predicted seconds of computing it again.
 
-Measured on Azure's conversation log: to weigh lost work by the pages that are freed, or by growth to come, computes
-more tokens again, since the requests with most pages are those that have computed most.
-Nobody who came back less than RESPITE steps ago is chosen while anybody else is left, so that two requests cannot take
-turns in undoing each other; and the oldest running request is never chosen for want of pages, so there is always one
-that only moves forward: no livelock.
-Known hole: that host memory has room for what would go there is taken for granted.
+Measured on Azure's conversation log: to weigh lost work by the pages that are freed, or by growth to come, recomputes
+more tokens, since the requests with most pages are those that have computed most.
+No livelock: a request resumed less than COOLDOWN_STEPS ago is chosen only when all are, so two requests cannot preempt
+each other in turns; and the oldest running request is never chosen for want of pages, so one always moves forward.
+Known hole: the choice assumes that host memory has room for the pages that would move there.
 """
 
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -15,16 +14,15 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.scheduling import cost
-from paceline_workers.engine.scheduling.beams import members
-from paceline_workers.engine.scheduling.cost_estimator import CostEstimator
+from paceline_workers.engine.scheduling.cost import CostEstimator
 from paceline_workers.engine.scheduling.plan import Counters
-from paceline_workers.engine.scheduling.request import Request
+from paceline_workers.engine.scheduling.request import Request, members
 
-RESPITE = 4
+COOLDOWN_STEPS = 4
 
 
 class VictimCandidate(NamedTuple):
-    """A running request: pages it would free, seconds of work that would be lost."""
+    """A running request: pages it would free, seconds of work it would lose."""
 
     request: Request
     freed: int
@@ -32,7 +30,7 @@ class VictimCandidate(NamedTuple):
 
     @classmethod
     def of(cls, request: Request, model: StepTime, memory: KVCacheManager) -> "VictimCandidate":
-        """Pages that others hold too are neither freed nor lost; what host memory keeps costs the way back."""
+        """Shared pages are neither freed nor lost; pages kept in host memory cost the copy back."""
         holders = [member for member in members(request) if member.pages]
         freed = sum([holder.own_pages for holder in holders])
         if memory.offload.restores:
@@ -46,44 +44,44 @@ Choice = Callable[[Iterable[VictimCandidate], int], Request]
 
 
 class PreemptionPolicy:
-    """Of some requests, the one to preempt."""
+    """Chooses among running requests by what each would lose now."""
 
-    def __init__(self, memory: KVCacheManager, appraisal: CostEstimator, counters: Counters, choose: Choice) -> None:
+    def __init__(self, memory: KVCacheManager, costs: CostEstimator, counters: Counters, choose: Choice) -> None:
         self._memory = memory
-        self._appraisal = appraisal
+        self._costs = costs
         self._counters = counters
         self._choose = choose
 
     def choose(self, requests: Iterable[Request]) -> Request:
-        """By what each would lose now."""
-        model, memory = self._appraisal.model, self._memory
+        """The request to preempt, of at least one."""
+        model, memory = self._costs.model, self._memory
         return self._choose([VictimCandidate.of(request, model, memory) for request in requests], self._counters.steps)
 
 
 def cheapest(candidates: Iterable[VictimCandidate], step: int) -> Request:
-    """The cheapest that frees anything; of equal ones, and when all need respite, the last in the list."""
+    """The cheapest that frees anything; of equal ones, and when none has cooled down, the last in the list."""
     listed = list(candidates)
-    rested = [found for found in listed if rests(found.request, step)]
-    if not rested:
+    eligible = [found for found in listed if cooled_down(found.request, step)]
+    if not eligible:
         return listed[-1].request
-    return min(reversed(rested), key=lambda found: (not found.freed, found.lost)).request
+    return min(reversed(eligible), key=lambda found: (not found.freed, found.lost)).request
 
 
-def yielding(running: Sequence[Request], classes: Set[RequestClass], step: int) -> list[Request]:
-    """Of those that run, most urgent first, who may be put back for others: the least urgent that belong to `classes`.
+def preemptible(running: Sequence[Request], classes: Set[RequestClass], step: int) -> list[Request]:
+    """Running requests, given most urgent first, that others may preempt: the least urgent that belong to `classes`.
 
-    Not again before it has produced a token since the last time.
+    None is preempted again before it has produced a token since the last time.
     """
     found: list[Request] = []
     for request in reversed(running):
         if found and request.request_class is not found[0].request_class:
             break
-        fresh = not request.preemptions or (request.produced > request.resumed_at and rests(request, step))
+        fresh = not request.preemptions or (request.produced > request.resumed_at and cooled_down(request, step))
         if fresh and request.request_class in classes:
             found.append(request)
     return found[::-1]
 
 
-def rests(request: Request, step: int) -> bool:
-    """Whether it may be preempted (again)."""
-    return not request.preemptions or step - request.resumed_step >= RESPITE
+def cooled_down(request: Request, step: int) -> bool:
+    """Whether it has run long enough since it was last preempted."""
+    return not request.preemptions or step - request.resumed_step >= COOLDOWN_STEPS

@@ -1,11 +1,10 @@
-"""The prefills of a step: what decodes leave, class by class; in a class, running and new ones by response ratio.
+"""The prefills of a step: class by class in the tokens that decodes leave; in a class, by response ratio.
 
-A request is admitted only if it fits now and at the worst moment to come (`admission`). If it does not, running
-requests of a class that has had more than its share may be put back for it; else nothing of its kind passes it.
+Running prompts and new ones compete by their ratios. Ratios alone would let a long running prompt stand still while
+short ones keep coming, so every OLDEST_FIRST_EVERY-th step continues running prompts oldest first, before new ones.
 
-Which running prompt goes on first: by response ratio, as waiting ones do, but every TURN-th step the oldest.
-
-Ratios alone would let a long prompt stand still while short ones keep coming.
+A request is admitted only if it fits now and at the predicted peak (`admission`). If it does not, running requests of a
+class that has had more than its share may be preempted for it; otherwise no request of its kind passes it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,103 +13,104 @@ from operator import itemgetter
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.scheduling.batch_window import BatchWindow
-from paceline_workers.engine.scheduling.beams import members
 from paceline_workers.engine.scheduling.fair_share import ClassPolicy
-from paceline_workers.engine.scheduling.preemption import PreemptionPolicy, yielding
-from paceline_workers.engine.scheduling.request import URGENCY, Request, RequestStatus
-from paceline_workers.engine.scheduling.running import RunningSet, lane, ratio, response_ratio
+from paceline_workers.engine.scheduling.preemption import PreemptionPolicy, preemptible
+from paceline_workers.engine.scheduling.request import URGENCY, Request, RequestStatus, members
+from paceline_workers.engine.scheduling.running import RunningSet
 from paceline_workers.engine.scheduling.step_builder import StepBuilder
+from paceline_workers.engine.scheduling.waiting import lane, ratio, response_ratio
 
-TURN = 8
-
-
-def prefill_order(prompts: Sequence[tuple[Request, float]], step: int, now: float) -> list[tuple[Request, float]]:
-    """Prompts, given oldest first with the seconds they still need, in their order.
-
-    Beside each stands the ratio that a new prompt must exceed to pass it; in a TURN-th step none does.
-    """
-    if step % TURN == 0:
-        return [(request, inf) for request, _ in prompts]
-    ratios = [(request, ratio(now - request.arrival, service)) for request, service in prompts]
-    return sorted(ratios, key=itemgetter(1), reverse=True)
-
+OLDEST_FIRST_EVERY = 8
 
 Opens = Mapping[RequestClass, float]
 """From when on each waiting class may join."""
 
 
 class PrefillPhase:
-    """Who goes on with its prompt, and who begins."""
+    """Continues running prompts, and admits waiting requests."""
 
-    def __init__(self, seats: RunningSet, victims: PreemptionPolicy, policy: ClassPolicy, window: BatchWindow) -> None:
-        self._seats = seats
-        self._memory = seats.memory
-        self._admission = seats.admission
-        self._appraisal = seats.appraisal
-        self._victims = victims
+    def __init__(
+        self, requests: RunningSet, preemption: PreemptionPolicy, policy: ClassPolicy, window: BatchWindow
+    ) -> None:
+        self._requests = requests
+        self._memory = requests.memory
+        self._admission = requests.admission
+        self._costs = requests.costs
+        self._preemption = preemption
         self._policy = policy
         self._window = window
 
-    def look_up(self) -> None:
-        """See for some who wait what is cached by now."""
-        for request in self._seats.waiting.tour():
+    def refresh_some(self) -> None:
+        """Look up for some waiting requests what is cached by now."""
+        for request in self._requests.waiting.round_robin():
             self._requeue(request)
 
-    def draft(self, draft: StepBuilder, prefills: list[Request], opens: Opens, now: float) -> None:
-        """Fill the draft with running `prefills`, and with those who may join by now."""
+    def plan(self, step: StepBuilder, prefills: list[Request], opens: Opens, now: float) -> None:
+        """Add the running `prefills`, and waiting requests that may join by now."""
         joining = {name for name, time in opens.items() if time <= now}
         for name in self._policy.order(joining | {request.request_class for request in prefills}):
-            mine = [
-                (request, self._appraisal.service(request, request.gap))
+            prompts = [
+                (request, self._costs.service(request, request.gap))
                 for request in prefills
                 if request.request_class is name
             ]
-            for request, response in prefill_order(mine, self._seats.counters.steps, now):
+            for request, response in prefill_order(prompts, self._requests.counters.steps, now):
                 if name in joining:
-                    self._admit(name, draft, opens[name], now, above=response)
+                    self._admit(name, step, opens[name], now, above=response)
                 if request.state is RequestStatus.RUNNING:
-                    draft.prefill(request, self._memory.reach(request))
+                    step.add_prefill(request, self._memory.reach(request))
             if name in joining:
-                self._admit(name, draft, opens[name], now)
+                self._admit(name, step, opens[name], now)
 
-    def _admit(self, name: RequestClass, draft: StepBuilder, opened: float, now: float, *, above: float = -inf) -> None:
-        while draft.admits(name) and (request := self._head(name, now)):
-            if response_ratio(request, now) <= above or request.left_round == self._seats.round:
+    def _admit(self, name: RequestClass, step: StepBuilder, opened: float, now: float, *, above: float = -inf) -> None:
+        while step.admits(name) and (request := self._head(name, now)):
+            if response_ratio(request, now) <= above or request.preempted_round == self._requests.round:
                 return
-            if not self._make_room(request, draft):
+            if not self._make_room(request, step):
                 return
-            self._seats.admit(request, now, self._window.waited(request, opened, now))
-            draft.prefill(request, self._memory.reach(request))
+            self._requests.admit(request, now, self._window.waited(request, opened, now))
+            step.add_prefill(request, self._memory.reach(request))
 
     def _head(self, name: RequestClass, now: float) -> Request | None:
         """The next of a class, by what is cached now."""
-        while (request := self._seats.waiting.head(name, now)) and self._requeue(request):
+        while (request := self._requests.waiting.head(name, now)) and self._requeue(request):
             pass
         return request
 
     def _requeue(self, request: Request) -> bool:
-        """Look a waiting request up again; whether that changed its lane."""
-        self._appraisal.renew(request)
+        """Refresh a waiting request; whether that changed its lane."""
+        self._costs.refresh(request)
         if lane(request) == request.lane:
             return False
-        self._seats.waiting.remove(request)
-        self._seats.waiting.add(request)
+        self._requests.waiting.remove(request)
+        self._requests.waiting.add(request)
         return True
 
-    def _make_room(self, request: Request, draft: StepBuilder) -> bool:
-        running = self._seats.running
+    def _make_room(self, request: Request, step: StepBuilder) -> bool:
+        running = self._requests.running
         while not self._admission.fits(request, running):
             reserved = self._admission.reserved(request, running)
-            if reserved or (victim := self._outranked(request)) is None:
-                draft.close(request, reserved=reserved)
+            if reserved or (victim := self._victim_for(request)) is None:
+                step.close(request, reserved=reserved)
                 return False
             for member in members(victim):
-                draft.drop(member)
-            self._seats.put_back(victim)
+                step.remove(member)
+            self._requests.preempt(victim)
         return True
 
-    def _outranked(self, request: Request) -> Request | None:
-        """Whom a waiting request may put back: the cheapest of the least urgent class that has to yield."""
+    def _victim_for(self, request: Request) -> Request | None:
+        """The cheapest running request of the least urgent class that yields to a waiting one."""
         classes = {name for name in URGENCY if self._policy.yields(name, request.request_class)}
-        lowest = yielding(self._seats.leads(), classes, self._seats.counters.steps) if classes else []
-        return self._victims.choose(lowest) if lowest else None
+        found = preemptible(self._requests.leads(), classes, self._requests.counters.steps) if classes else []
+        return self._preemption.choose(found) if found else None
+
+
+def prefill_order(prompts: Sequence[tuple[Request, float]], step: int, now: float) -> list[tuple[Request, float]]:
+    """Running prompts in their order; they are given oldest first, with the seconds that each still needs.
+
+    Beside each is the ratio that a new prompt must exceed to pass it: none does when the oldest goes first.
+    """
+    if step % OLDEST_FIRST_EVERY == 0:
+        return [(request, inf) for request, _ in prompts]
+    ratios = [(request, ratio(now - request.arrival, service)) for request, service in prompts]
+    return sorted(ratios, key=itemgetter(1), reverse=True)

@@ -1,24 +1,24 @@
-"""One sequence on its way through the engine.
+"""One sequence in the engine, and the group of sequences that one beam search is.
 
-There is no prefill phase and no decode phase: a request has `wanted` tokens (its prompt and what it has produced) and
-`computed` of them, whose keys and values lie in its pages. Every step closes a part of the gap; closing it whole
-yields the next token. Chunked prefill, prefix hits and recompute after preemption all follow from these two numbers.
+A request has `wanted` tokens (its prompt and its output) and `computed` of them, whose keys and values are in its
+pages; it is in no phase. Every step closes part of the gap, and closing all of it yields the next token. Chunked
+prefill, prefix hits and recompute after preemption all follow from these two numbers.
 
-Steps are planned before the last one's results are known. So a chunk counts as computed once it is planned, and a
-token that is still being drawn is `pending`: it is wanted like any other, but `tokens` does not hold it yet.
+Steps are planned before the results of the last one are known. So a chunk counts as computed once it is planned, and a
+token that is still being sampled is `pending`: it is wanted like any other, but `tokens` does not hold it yet.
+
+The members of a `BeamGroup` are admitted, preempted and ended as one. The scheduler queues the lead alone; `beams`
+moves the group on.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
-from typing import TYPE_CHECKING
 
 from paceline_core.registry.enums import RequestClass
+from paceline_workers.engine.scheduling.search import Beams, Candidates, Search
 from paceline_workers.messages import Sampling, Submit, Timing
-
-if TYPE_CHECKING:
-    from paceline_workers.engine.scheduling.beams import BeamGroup
 
 URGENCY = {name: place for place, name in enumerate(RequestClass)}
 """0 for the most urgent class."""
@@ -34,17 +34,19 @@ class RequestStatus(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """Identity, limits and progress. Times are seconds of the caller's monotonic clock; `deadline` is for token one,
-    `tpot` is promised for each one after it.
+    """Identity, limits and progress. Times are seconds of the caller's monotonic clock; `deadline` is for the first
+    token, `tpot` is the target for each one after it.
 
-    `embed`: it ends with the vector of its prompt instead of a token. `prompt_logprobs`: so many candidates are wanted
-    for each token of its prompt, -1 for nothing; `told` tokens have theirs, so that a preemption tells none twice.
+    `embed`: it ends with the vector of its prompt instead of a token. `prompt_logprobs`: candidates to report for each
+    token of its prompt, -1 for none; `reported` prompt tokens have had theirs sent, so a preemption repeats none.
 
-    While it waits: `uncached` tokens to compute and their predicted seconds, `service`, as last looked up. `shared`
-    pages had another holder when it was placed. A preempted one `had` so many tokens computed when it left in
-    `left_round`, and came back at `resumed_at` output tokens in `resumed_step`. `foreseen` outputs in all are expected,
-    to be looked up again at `review`. Set when it is queued: it is over at a length of `end`. Its table lacks `dropped`
-    pages, and up to `room` tokens it needs none (see `memory.kv`).
+    While it waits: `uncached` tokens to compute and their predicted seconds, `service`, as last looked up. Set when it
+    is queued: its text never gets longer than `end`.
+    While it runs: `shared` pages had another holder when it was placed; its table lacks `dropped` pages, and up to
+    `room` tokens it needs no further page (see `kv_cache.manager`). `expected` outputs in all are forecast, to be
+    looked up again at `review`.
+    After a preemption in round `preempted_round`: it had `computed_before` tokens computed, and resumed in step
+    `resumed_step` at `resumed_at` output tokens.
     """
 
     id: str
@@ -77,24 +79,24 @@ class Request:
     digests: list[bytes] = field(default_factory=list)
     cached: int = 0
     preemptions: int = 0
-    left_round: int = -1
+    preempted_round: int = -1
     resumed_at: int = 0
     resumed_step: int = 0
     uncached: int = 0
     service: float = 1.0
     lane: int = 0
     shared: int = 0
-    had: int = 0
-    foreseen: int = 0
+    computed_before: int = 0
+    expected: int = 0
     review: int = 0
-    told: int = 0
+    reported: int = 0
     batch_wait: float = 0.0
     admitted: float | None = None
     first_token: float | None = None
 
     @classmethod
     def of(cls, submit: Submit, eos: Iterable[int], now: float) -> "Request":
-        """What the API process asked for; EOS ids stop it unless `ignore_eos` is set."""
+        """The request of a message; EOS ids stop it unless `ignore_eos` is set."""
         stops = frozenset(submit.stop_ids) | (frozenset() if submit.ignore_eos else frozenset(eos))
         return cls(
             id=submit.id,
@@ -133,12 +135,12 @@ class Request:
 
     @property
     def scores(self) -> bool:
-        """All of its prompt is computed, whatever is cached: each token's logits say how likely the next one was."""
+        """Whether its whole prompt is computed, cached or not: each token's logits score the next one."""
         return self.prompt_logprobs >= 0
 
     @property
-    def completing(self) -> list[int]:
-        """Tokens that would complete a bad word. The prompt does not count, as in vLLM: none begins there."""
+    def bad_word_ends(self) -> list[int]:
+        """Tokens that would complete a bad word of the output alone, as in vLLM."""
         words = self.sampling.bad_words
         if not words:
             return []
@@ -148,12 +150,12 @@ class Request:
 
     @property
     def decoding(self) -> bool:
-        """Nothing is missing but the token sampled last."""
+        """Whether only the token sampled last is not computed."""
         return self.wanted > self.prompt_len and self.gap == 1
 
     @property
     def own_pages(self) -> int:
-        """Pages that nobody else held when it was placed; the first ones to be dropped are those that others hold."""
+        """Pages without another holder when it was placed; shared pages are the first to be dropped."""
         return len(self.pages) - (max(self.shared - self.dropped, 0) if self.dropped else self.shared)
 
     @property
@@ -166,15 +168,52 @@ class Request:
         """Sort key: most urgent class first, then oldest. The greatest rank is the first to be preempted."""
         return self.urgency, self.arrival
 
-    def finish(self, produced: int, longest: int) -> str:
-        """Why it ends with the token it has just got, the `produced`-th; "" if it goes on. `longest` is the model's."""
+    def finish_reason(self, produced: int, max_len: int) -> str:
+        """Why it ends with the token it has just got, the `produced`-th; "" if it continues."""
         if self.tokens[-1] in self.stop_ids and produced > self.min_tokens:
             return "stop"
-        return "length" if produced >= self.max_tokens or len(self.tokens) >= longest else ""
+        return "length" if produced >= self.max_tokens or len(self.tokens) >= max_len else ""
 
     def timing(self, now: float) -> Timing:
-        """How its time up to `now` divides into phases."""
+        """Its time up to `now` by phase."""
         admitted = now if self.admitted is None else self.admitted
         first = now if self.first_token is None else self.first_token
         wait = admitted - self.arrival
         return Timing(wait - self.batch_wait, self.batch_wait, max(first - admitted, 0.0), max(now - first, 0.0))
+
+
+class BeamGroup:
+    """The members of one search, `lead` first. While `folded`, the lead alone holds pages.
+
+    `places`: the member of each running beam, in their order. `sampled`: the members whose candidates are known.
+    `answers`: the ids to answer under.
+    """
+
+    def __init__(self, lead: Request, search: Search, answers: Sequence[str] = ()) -> None:
+        numbers = range(1, search.width)
+        followers = [replace(lead, id=f"{lead.id}/{number}", tokens=[], pages=[], digests=[]) for number in numbers]
+        self.lead = lead
+        self.search = search
+        self.members = [lead, *followers]
+        self.answers = answers or [lead.id]
+        self.beams = Beams()
+        self.places = [lead]
+        self.sampled: dict[Request, Candidates] = {}
+        self.folded = True
+        for member in self.members:
+            member.beams = self
+
+
+def lead(request: Request) -> Request:
+    """The request itself, or the lead of its group."""
+    return request if request.beams is None else request.beams.lead
+
+
+def members(request: Request) -> list[Request]:
+    """The members of its group, or the request alone."""
+    return [request] if request.beams is None else request.beams.members
+
+
+def leads(requests: Iterable[Request]) -> list[Request]:
+    """The lead of each, once."""
+    return list(dict.fromkeys(map(lead, requests)))

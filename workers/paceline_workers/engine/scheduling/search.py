@@ -1,8 +1,8 @@
 """Beam search as a state machine over candidates: which continuations run on, which have finished, when to stop.
 
-Pure: it sees log-probabilities and tokens, never pages. Each step takes, for every running beam, its best `Search.keep`
-next tokens, and gives the beams to run next, each with the place of the beam that it continues (whose pages to fork).
-The rules are those of transformers' `generate(num_beams=...)` for one prompt, tested against it:
+Pure: its data are log-probabilities and tokens, never pages. Each step takes, for every running beam, its best
+`Search.keep` next tokens, and gives the beams to run next, each with the place of the beam that it continues (whose
+pages to fork). The rules are those of transformers' `generate(num_beams=...)` for one prompt, tested against it:
 
 - before `min_tokens` nothing that stops is a continuation;
 - the best `width` continuations that do not stop run on;
@@ -20,13 +20,14 @@ from typing import Literal
 
 Candidates = Sequence[tuple[int, float]]
 """Next tokens of one beam with their log-probabilities, best first."""
-Told = tuple[float, list[tuple[int, float]]]
+TokenLogprobs = tuple[float, list[tuple[int, float]]]
+"""The log-probability of a token, and the most likely tokens at its place with theirs."""
 EarlyStopping = bool | Literal["never"]
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is searched for. `top`: so many of the best tokens are told at each position; -1 tells nothing."""
+    """The options of one search. `top`: best tokens to report at each position, -1 for no report."""
 
     width: int
     max_tokens: int
@@ -49,7 +50,7 @@ class Beam:
     tokens: tuple[int, ...] = ()
     score: float = 0.0
     parent: int = 0
-    told: tuple[Told, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +111,10 @@ def _chosen(steps: Sequence[Step], search: Search) -> Iterator[Step]:
 def _grown(running: Sequence[Beam], candidates: Sequence[Candidates], one: Step, search: Search) -> Beam:
     score, place, token, logprob = one
     beam = running[place]
-    told = beam.told if search.top < 0 else (*beam.told, (logprob, list(candidates[place][: search.top])))
-    return Beam((*beam.tokens, token), score, place, told)
+    if search.top < 0:
+        return Beam((*beam.tokens, token), score, place)
+    best = (logprob, list(candidates[place][: search.top]))
+    return Beam((*beam.tokens, token), score, place, (*beam.logprobs, best))
 
 
 def _score(beam: Beam) -> float:

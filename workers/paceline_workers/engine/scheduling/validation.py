@@ -1,7 +1,7 @@
-"""Why a request is not queued, in words for its client; "" if it is. Checked once, so that no step meets it.
+"""Why a request is not queued, in words for its client; "" if it is. Checked once, before any step.
 
-What can never run, what finds no room now and what would come too late are told apart: their clients should leave it,
-come back, or hurry, and a gateway should take none of them for an engine that fails.
+A request that can never run, one that finds no room now and one that would be late end differently: clients should give
+up, retry later, or allow more time, and a gateway must count none of them as a failing engine.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from paceline_workers.engine.scheduling.request import Request
 class Rejection:
     """Why a request is not queued, and how its only frame ends (`Tokens.finish`)."""
 
-    words: str
+    message: str
     finish: Literal["refused", "queue_full", "abort", "error"] = "refused"
 
 
@@ -33,7 +33,7 @@ def invalid(request: Request, limits: SchedulerLimits) -> str:
 
 
 def too_large(request: Request, limits: SchedulerLimits, memory: KVCacheManager) -> str:
-    """More than the model's context, or than all pages: it would wait for ever."""
+    """More than the model's context, or than all pages: it would wait forever."""
     length = request.prompt_len
     if length + min(request.max_tokens, 1) > limits.max_model_len:
         return f"the prompt has {length} tokens; this model takes fewer than {limits.max_model_len}"

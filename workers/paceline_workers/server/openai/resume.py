@@ -82,7 +82,7 @@ def _going_on(submit: Submit, ids: list[int], *, opened: bool) -> Submit:
 def finish_reason(submit: Submit, ids: list[int], started: Started) -> str:
     """Why output that is `ids` has ended, by the engine's rules; "" if it goes on."""
     request = Request.of(structs.replace(submit, produced=ids), started.eos_ids, now=0.0)
-    return request.finish(len(ids), started.max_model_len)
+    return request.finish_reason(len(ids), started.max_model_len)
 
 
 def _invalid(message: str) -> RequestError:

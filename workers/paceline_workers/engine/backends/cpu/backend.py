@@ -61,11 +61,19 @@ class CpuBackend:
             folder = locate(source)
             settings = config.read(folder)
             shape = sizing.shaped(engine, settings.shape, Dtype.FP32)
-            settings = replace(settings, shape=shape, sights=sizing.sights(engine, settings.sights))
-            sight = widest(settings.sights)
+            settings = replace(
+                settings, shape=shape, attention_windows=sizing.attention_windows(engine, settings.attention_windows)
+            )
+            attention_window = widest(settings.attention_windows)
             page_bytes = engine.page_tokens * shape.kv_bytes_per_token
             pages = sizing.pages(engine, page_bytes, _room(engine, shape, page_bytes))
-            limits = sizing.limits(engine, context=shape.max_context, vocab_size=shape.vocab, pages=pages, sight=sight)
+            limits = sizing.limits(
+                engine,
+                context=shape.max_context,
+                vocab_size=shape.vocab,
+                pages=pages,
+                attention_window=attention_window,
+            )
             host_pages = sizing.host_pages(engine, page_bytes)
             sizing.fit(engine, shape.weight_bytes + pages * page_bytes, free_memory())
         with stages.stage("load"), Weights(folder, TORCH_TYPES[shape.weight_dtype]) as weights:
@@ -88,7 +96,7 @@ class CpuBackend:
             stages=stages.seconds,
             host_pages=host_pages,
             page_copy_s=copy_s,
-            sight=sight,
+            attention_window=attention_window,
             disk=files,
             grammars=grammars,
             embedding=shape.hidden,

@@ -125,7 +125,7 @@ class _Load:
                 ahead=True,
                 host_pages=host_pages,
                 page_copy_s=copy_s,
-                sight=widest(settings.sights),
+                attention_window=widest(settings.attention_windows),
                 disk=files,
                 grammars=grammars,
                 embedding=shape.hidden,
@@ -137,7 +137,9 @@ class _Load:
         """The model as it is computed here."""
         shape = sizing.shaped(self.engine, settings.shape, Dtype.BF16)
         memory_profile.check(self.engine, shape, self.site.gpu, page_bytes(shape, self.engine.page_tokens))
-        return replace(settings, shape=shape, sights=sizing.sights(self.engine, settings.sights))
+        return replace(
+            settings, shape=shape, attention_windows=sizing.attention_windows(self.engine, settings.attention_windows)
+        )
 
     def _model(self, folder: Path, settings: config.ModelConfig) -> GpuDecoder:
         device, longest = self.site.device, self._longest(settings).max_model_len
@@ -146,8 +148,14 @@ class _Load:
         return GpuDecoder(model, device, longest, self.site.kernels)
 
     def _limits(self, settings: config.ModelConfig, pages: int) -> SchedulerLimits:
-        shape, sight = settings.shape, widest(settings.sights)
-        return sizing.limits(self.engine, context=shape.max_context, vocab_size=shape.vocab, pages=pages, sight=sight)
+        shape, attention_window = settings.shape, widest(settings.attention_windows)
+        return sizing.limits(
+            self.engine,
+            context=shape.max_context,
+            vocab_size=shape.vocab,
+            pages=pages,
+            attention_window=attention_window,
+        )
 
     def _longest(self, settings: config.ModelConfig) -> SchedulerLimits:
         """Limits of an engine with pages for the longest request."""

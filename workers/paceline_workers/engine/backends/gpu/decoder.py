@@ -61,7 +61,7 @@ class Step:
     """What one pass takes, on the device: one row for each token, chunks of one token (`singles`) before all others.
 
     tokens, positions, slots [rows] int64: where a row's keys and values go, page * page_tokens + place; -1: nowhere.
-    drawn [drawn rows] int64: the rows whose next token is wanted. `works`: by sight, for the singles.
+    drawn [drawn rows] int64: the rows whose next token is wanted. `works`: by attention window, for the singles.
     """
 
     tokens: Tensor
@@ -85,7 +85,10 @@ class GpuDecoder:
         cos, sin = model.config.rope.angles(torch.arange(longest))
         self._cos, self._sin = (part[:, 0, half:].contiguous().to(device.where) for part in (cos, sin))
         scale = model.config.shape.head_dim**-0.5
-        self._rules = {sight: AttentionMask(scale, sight.window, sight.sinks) for sight in set(model.config.sights)}
+        self._rules = {
+            attention_window: AttentionMask(scale, attention_window.window, attention_window.sinks)
+            for attention_window in set(model.config.attention_windows)
+        }
 
     def works(self, places: int) -> Mapping[AttentionWindow, Work]:
         """Room for the plans of steps with so many singles at most."""
@@ -94,8 +97,8 @@ class GpuDecoder:
         launch = launch_for(self._model.embedding.dtype, TORCH_TYPES[shape.kv_dtype], dim, rows)
         grid = launch.programs * device.processors
         return {
-            sight: Work.empty(places, shape.kv_heads, rows, dim, grid, device.where, tile=launch.tile)
-            for sight in self._rules
+            attention_window: Work.empty(places, shape.kv_heads, rows, dim, grid, device.where, tile=launch.tile)
+            for attention_window in self._rules
         }
 
     def room(self, rows: int) -> tuple[Tensor, Tensor]:
@@ -118,8 +121,8 @@ class GpuDecoder:
         """
         kernels, model, room = self.kernels, self._model, self._passing(step)
         if room.single is not None:
-            for sight, rule in self._rules.items():
-                kernels.plan_work(step.singles, pages[0].page_tokens, rule, step.works[sight])
+            for attention_window, rule in self._rules.items():
+                kernels.plan_work(step.singles, pages[0].page_tokens, rule, step.works[attention_window])
         angles = self._cos[step.positions], self._sin[step.positions]
         residual, x = model.embedding[step.tokens].float(), None
         for index, layer in enumerate(model.layers):
@@ -166,14 +169,14 @@ class GpuDecoder:
             eps=self.config.norm_eps,
             out=room.queries,
         )
-        self._attend(self.config.sights[index], step, pages, room)
+        self._attend(self.config.attention_windows[index], step, pages, room)
         return layer.out(room.attended)
 
-    def _attend(self, sight: AttentionWindow, step: Step, pages: Pages, room: "_Passing") -> None:
-        rule, spans = self._rules[sight], step.spans
+    def _attend(self, attention_window: AttentionWindow, step: Step, pages: Pages, room: "_Passing") -> None:
+        rule, spans = self._rules[attention_window], step.spans
         if room.single is not None:
             queries, out = room.single
-            self.kernels.paged_decode(queries, pages, step.singles, rule, step.works[sight], out=out)
+            self.kernels.paged_decode(queries, pages, step.singles, rule, step.works[attention_window], out=out)
         if spans is not None:
             queries, out = room.several
             self.kernels.paged_prefill(queries, spans.starts, pages, spans.sequences, rule, spans.tiles, out=out)

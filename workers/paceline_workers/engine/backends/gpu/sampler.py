@@ -17,8 +17,8 @@ from paceline_workers.engine.backends.gpu.device import Device
 from paceline_workers.engine.backends.gpu.step_inputs import NOBODY
 from paceline_workers.engine.sampling.sample import fault
 from paceline_workers.engine.scheduling import Request, SampledToken
-from paceline_workers.engine.scheduling.plan import TokenLogprobs
 from paceline_workers.engine.scheduling.request import RequestStatus as Stage
+from paceline_workers.engine.scheduling.search import TokenLogprobs
 
 
 class DeviceSampler:
