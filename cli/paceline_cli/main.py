@@ -37,7 +37,7 @@ CLUSTER_COMMANDS = {
     "resume": "paceline_cli.commands.kube.pause:resume_app",
     "keys": "paceline_cli.commands.kube.keys:app",
     "usage": "paceline_cli.commands.kube.usage:app",
-    "bundle": "paceline_cli.commands.kube.bundle:app",
+    "support-bundle": "paceline_cli.commands.kube.support_bundle:app",
     "version": "paceline_cli.commands.version",
 }
 

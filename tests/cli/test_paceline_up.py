@@ -113,7 +113,7 @@ def test_status_shows_the_services_and_the_parts(shared: Up, api: Api) -> None:
 
 
 def test_top_shows_service_tenant_and_worker_of_the_run(shared: Up, api: Api) -> None:
-    state = ("--once", "--every", "0.5", "--state", str(shared.state))
+    state = ("--once", "--interval", "0.5", "--state", str(shared.state))
     seen = json.loads(said("top", "--json", *state).stdout)
     assert (seen["gateways"], seen["silent"]) == (["gateway"], [])
     (row,) = seen["classes"]

@@ -20,7 +20,7 @@ COMMANDS = [
     ("why", "chat"),
     ("pause", "chat", "--for", "1h"),
     ("resume", "chat"),
-    ("bundle", "-o", "FILE"),
+    ("support-bundle", "-o", "FILE"),
 ]
 WITHOUT_SERVICES = [("top", "--once")]
 KEYS = [("keys", "list"), ("keys", "create", "team"), ("keys", "revoke", "abc")]

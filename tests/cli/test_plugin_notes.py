@@ -165,7 +165,7 @@ def test_use_in_a_namespace_that_is_not_there_is_an_error_that_names_it(
     call: Call, answers: Answers, tenants: Any
 ) -> None:
     answers[TENANTS.replace("paceline-system", "typo")] = tenants
-    assert call("usage", "export", "--system-namespace", "typo") == (
+    assert call("usage", "--system-namespace", "typo") == (
         1,
         "",
         "error: there is no paceline in namespace typo; choose another --system-namespace\n",
@@ -175,11 +175,13 @@ def test_use_in_a_namespace_that_is_not_there_is_an_error_that_names_it(
 @pytest.mark.parametrize("namespace", [{"metadata": {"name": "paceline-system"}}, FORBIDDEN])
 def test_use_where_there_are_no_tenants_is_none(call: Call, answers: Answers, namespace: Any) -> None:
     answers |= {TENANTS: [], NAMESPACE: namespace}
-    code, out, err = call("usage", "export")
+    code, out, err = call(
+        "usage",
+    )
     assert (code, len(out.splitlines()), err) == (0, 1, "there are no Tenants in paceline-system\n")
 
 
 def test_use_of_a_tenant_is_a_row(call: Call, answers: Answers) -> None:
     answers[TENANTS] = [{"metadata": {"name": "team"}, "status": {"usage": USAGE}}]
-    code, out, _ = call("usage", "export", "--month", "2026-01")
+    code, out, _ = call("usage", "--month", "2026-01")
     assert (code, out.splitlines()[1].split(",")[:3]) == (0, ["2026-01", "team", "3"])

@@ -29,7 +29,7 @@ Call = Callable[..., tuple[int, str, str]]
 Answers = dict[str, Any]
 PODS = "/api/v1/namespaces/paceline-system/pods"
 SERVICES = "/apis/paceline.dev/v1alpha1/namespaces/default/inferenceservices"
-QUICK = ("--once", "--every", "0.2")
+QUICK = ("--once", "--interval", "0.2")
 
 
 def views(told: GatewaySnapshot) -> Answers:
@@ -200,8 +200,8 @@ def test_where_no_gateway_can_be_asked_the_way_out_is_told(answers: Answers, clu
 
 
 def test_bad_options_are_bad_input(local: Call) -> None:
-    assert local("--every", "0")[0] == 2
-    assert local("--every", "soon")[0] == 2
+    assert local("--interval", "0")[0] == 2
+    assert local("--interval", "soon")[0] == 2
 
 
 class Told:

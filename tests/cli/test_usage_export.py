@@ -1,4 +1,4 @@
-"""`paceline usage export`: its rows, and that a gateway that is stopped, killed and started again forgets nothing."""
+"""`paceline usage`: its rows, and that a gateway that is stopped, killed and started again forgets nothing."""
 
 import csv
 import io
@@ -80,14 +80,14 @@ def test_a_month_that_nobody_kept_is_not_told_as_one_without_use() -> None:
 
 
 def test_a_month_that_is_none_is_refused() -> None:
-    answer = said("usage", "export", "--month", "2026-13", "--state", "nowhere")
+    answer = said("usage", "--month", "2026-13", "--state", "nowhere")
     assert answer.returncode == 2
     assert "write a month like 2026-01" in answer.stderr
 
 
 def export(run: Up) -> dict[str, Any]:
     """The one tenant's row."""
-    answer = said("usage", "export", "--format", "json", "--state", str(run.state))
+    answer = said("usage", "--format", "json", "--state", str(run.state))
     assert answer.returncode == 0, answer.stderr
     (row,) = json.loads(answer.stdout)
     return dict(row)

@@ -25,15 +25,15 @@ Read = Callable[[], Awaitable[Reading]]
 
 OneService = Annotated[str, typer.Option("--service", metavar="NAME", help="Name, or namespace/name; default: all.")]
 Once = Annotated[bool, typer.Option("--once", help="Show one picture and leave; for scripts.")]
-Every = Annotated[float, typer.Option("--every", min=0.2, max=60, metavar="SECONDS", help="Between two looks.")]
-EVERY_S: Final = 2.0
+Interval = Annotated[float, typer.Option("--interval", min=0.2, max=60, metavar="SECONDS", help="Between two looks.")]
+INTERVAL_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshInterval:
     """How often, and whether one frame is all."""
 
-    every_s: float
+    interval_s: float
     once: bool
 
 
@@ -67,7 +67,7 @@ async def show(read: Read, pace: RefreshInterval, output: TopOutput, clock: Cloc
     history = History()
     history.picture(_some(await read()))
     while True:
-        await clock.sleep(pace.every_s)
+        await clock.sleep(pace.interval_s)
         reading = await read()
         output.show(history.picture(_some(reading) if pace.once else reading))
         if pace.once:

@@ -1,4 +1,4 @@
-"""`kubectl paceline bundle` and the ledger's way out of a pod: what is in the file, and what must not be."""
+"""`kubectl paceline support-bundle` and the ledger's way out of a pod: what is in the file, and what must not be."""
 
 import json
 import tarfile
@@ -42,7 +42,7 @@ def test_a_bundle_holds_what_there_is_and_no_canary(
 ) -> None:
     kubectl.apply(*canaries())
     path = tmp_path / "bundle.tar.gz"
-    code, out, _ = call("bundle", "-o", str(path))
+    code, out, _ = call("support-bundle", "-o", str(path))
     files = held(path)
     index = json.loads(files["index.json"])
     assert code == 0
@@ -62,7 +62,7 @@ def test_a_bundle_with_few_rights_says_what_is_missing(
     apiserver.kubectl.within(namespace).apply(service())
     user = as_user(apiserver, namespace, [rule], tmp_path)
     path = tmp_path / "bundle.tar.gz"
-    assert run("bundle", "-o", str(path), "-n", namespace, "--kubeconfig", user)[0] == 0
+    assert run("support-bundle", "-o", str(path), "-n", namespace, "--kubeconfig", user)[0] == 0
     files = held(path)
     assert "chat" in files[f"objects/{namespace}/InferenceService.json"]
     assert "forbidden" in json.loads(files["index.json"])["entries"][f"objects/{namespace}/Pod.json"]["missing"]
@@ -71,7 +71,7 @@ def test_a_bundle_with_few_rights_says_what_is_missing(
 def test_a_bundle_is_never_written_over_a_file(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "there"
     path.write_text("mine")
-    code, _, err = call("bundle", "-o", str(path))
+    code, _, err = call("support-bundle", "-o", str(path))
     assert (code, err) == (2, f"error: --output: {path} is there already; name another file\n")
     assert path.read_text() == "mine"
 
@@ -87,7 +87,7 @@ def test_the_ledger_is_read_through_the_pod_s_proxy_and_its_log_is_cleaned(
         place = ("-n", namespace, "--system-namespace", namespace, "--kubeconfig", str(cluster.kubeconfig))
         told = run("why", "chat", *place)[1].splitlines()
         silent = run("why", "other", *place)[1]
-        run("bundle", "-o", str(tmp_path / "b.tar.gz"), *place)
+        run("support-bundle", "-o", str(tmp_path / "b.tar.gz"), *place)
     assert told == [
         f"source: the ledger of {namespace}/paceline-autoscaler-1",
         "2026-01-31T12:00:00Z  up    demand: 1 -> 2: demand needs 1.6 replicas.",

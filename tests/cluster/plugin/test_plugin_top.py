@@ -48,8 +48,8 @@ def test_every_gateway_is_asked_through_its_pods_proxy_and_all_are_one_picture(c
         kubectl.apply(gateway("gw-a"), gateway("gw-b"))
         kubectl("wait", "pod/gw-a", "pod/gw-b", "--for=condition=Ready", "--timeout=60s")
         place = ("--system-namespace", namespace, "--kubeconfig", str(cluster.kubeconfig))
-        code, out, err = run("top", "--once", "--every", "0.2", "--json", *place)
-        shown = run("top", "--once", "--every", "0.2", *place)[1]
+        code, out, err = run("top", "--once", "--interval", "0.2", "--json", *place)
+        shown = run("top", "--once", "--interval", "0.2", *place)[1]
     seen = json.loads(out)
     assert (code, err, seen["gateways"], seen["silent"]) == (0, "", ["gw-a", "gw-b"], [])
     assert (seen["classes"][0]["in_flight"], seen["workers"][0]["in_flight"], seen["tenants"][0]["open"]) == (2, 2, 2)

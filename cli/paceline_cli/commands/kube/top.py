@@ -10,7 +10,7 @@ from paceline_cli.kube.session import run
 from paceline_cli.kube.target import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, System, place
 from paceline_cli.ui.gateway_poll import Reading
 from paceline_cli.ui.outputs import TopOutput, chosen
-from paceline_cli.ui.refresh import EVERY_S, Every, Once, OneService, RefreshInterval, show, until_interrupted
+from paceline_cli.ui.refresh import INTERVAL_S, Interval, Once, OneService, RefreshInterval, show, until_interrupted
 from paceline_core.clock import SystemClock
 from paceline_core.kube.client.client import KubeClient
 
@@ -21,7 +21,7 @@ app = command_app()
 def top(  # noqa: PLR0913, PLR0917 - one argument an option
     service: OneService = "",
     once: Once = False,
-    every: Every = EVERY_S,
+    interval: Interval = INTERVAL_S,
     as_json: AsJson = False,
     namespace: Namespace = "",
     system: System = SYSTEM,
@@ -32,7 +32,7 @@ def top(  # noqa: PLR0913, PLR0917 - one argument an option
     where = place(kubeconfig, context, namespace, system)
     output = chosen(as_json=as_json, once=once, terminal=sys.stdout.isatty())
     with until_interrupted(output):
-        run(where, lambda api: _watch(api, where, service, RefreshInterval(every, once), output))
+        run(where, lambda api: _watch(api, where, service, RefreshInterval(interval, once), output))
 
 
 async def _watch(api: KubeClient, where: KubeTarget, service: str, pace: RefreshInterval, output: TopOutput) -> None:

@@ -1,4 +1,4 @@
-"""`kubectl paceline usage export`: what a cluster's tenants used in a month, from the statuses of their objects."""
+"""`kubectl paceline usage`: what a cluster's tenants used in a month, from the statuses of their objects."""
 
 import typer
 
@@ -11,16 +11,11 @@ from paceline_core.kube.client.client import KubeClient
 from paceline_core.kube.client.resource import RESOURCES
 from paceline_core.kube.cluster import Manifest
 
-app = command_app("What tenants use, month to date.")
-
-
-@app.callback()
-def group() -> None:
-    """One command so far; the callback keeps its name."""
+app = command_app()
 
 
 @app.command(help="Print what each tenant used in a month; statuses hold this month and the last.")
-def export(  # noqa: PLR0913, PLR0917 - one argument an option
+def usage(  # noqa: PLR0913, PLR0917 - one argument an option
     month: Month = "",
     form: Written = Form.CSV,
     tenant: OneTenant = "",

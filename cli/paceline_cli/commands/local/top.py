@@ -10,7 +10,7 @@ from paceline_cli.commands import command_app
 from paceline_cli.commands.local.state import DEFAULT, LIMIT_S, AsJson, State, ask, served
 from paceline_cli.ui.gateway_poll import Fetch, Reading, look
 from paceline_cli.ui.outputs import TopOutput, chosen
-from paceline_cli.ui.refresh import EVERY_S, Every, Once, OneService, RefreshInterval, show, until_interrupted
+from paceline_cli.ui.refresh import INTERVAL_S, Interval, Once, OneService, RefreshInterval, show, until_interrupted
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Unreachable
 from paceline_local.component_configs import GATEWAY
@@ -23,7 +23,7 @@ app = command_app()
 def top(
     service: OneService = "",
     once: Once = False,
-    every: Every = EVERY_S,
+    interval: Interval = INTERVAL_S,
     state: State = DEFAULT,
     as_json: AsJson = False,
 ) -> None:
@@ -32,7 +32,7 @@ def top(
     key = served(ask(state, "GET", "/run"), service) if service else ""
     output = chosen(as_json=as_json, once=once, terminal=sys.stdout.isatty())
     with until_interrupted(output):
-        asyncio.run(_watch(url, key, RefreshInterval(every, once), output))
+        asyncio.run(_watch(url, key, RefreshInterval(interval, once), output))
 
 
 async def _watch(url: str, key: str, pace: RefreshInterval, output: TopOutput) -> None:

@@ -1,4 +1,4 @@
-"""`paceline usage export`: what tenants of a local run used in a month, for whoever writes the bills."""
+"""`paceline usage`: what tenants of a local run used in a month, for whoever writes the bills."""
 
 import enum
 import re
@@ -29,16 +29,11 @@ Month = Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="UTC; def
 Written = Annotated[Form, typer.Option("--format", help="How rows are written.")]
 OneTenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Default: all.")]
 
-app = command_app("What tenants use, month to date.")
-
-
-@app.callback()
-def group() -> None:
-    """One command so far; the callback keeps its name."""
+app = command_app()
 
 
 @app.command(help="Print what each tenant used in a month; statuses hold this month and the last.")
-def export(month: Month = "", form: Written = Form.CSV, tenant: OneTenant = "", state: State = DEFAULT) -> None:
+def usage(month: Month = "", form: Written = Form.CSV, tenant: OneTenant = "", state: State = DEFAULT) -> None:
     """Asks the supervisor of the run in `state`."""
     chosen = checked_month(month)
     typer.echo(exported(ask(state, "GET", "/tenants"), chosen, form, tenant), nl=False)

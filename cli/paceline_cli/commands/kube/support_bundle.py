@@ -1,4 +1,4 @@
-"""`kubectl paceline bundle`: objects, Events, logs and metrics for support, without secrets, as one file."""
+"""`kubectl paceline support-bundle`: objects, Events, logs and metrics for support, without secrets, as one file."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,8 +20,10 @@ from paceline_core.units import counted
 app = command_app()
 
 
-@app.command(help="Collect objects, Events, logs and metrics for support; no Secrets, keys, prompts or values.")
-def bundle(  # noqa: PLR0913, PLR0917 - one argument an option
+@app.command(
+    "support-bundle", help="Collect objects, Events, logs and metrics for support; no Secrets, keys, prompts or values."
+)
+def support_bundle(  # noqa: PLR0913, PLR0917 - one argument an option
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="A .tar.gz.")] = None,
     within: Annotated[float, typer.Option("--within", min=1, max=600, metavar="SECONDS", help="Time limit.")] = 60,
     namespace: Annotated[str, typer.Option("--namespace", "-n", metavar="NS", help="Default: every one.")] = "",
@@ -32,7 +34,7 @@ def bundle(  # noqa: PLR0913, PLR0917 - one argument an option
     """What cannot be read is named in the bundle's index.json and makes nothing fail."""
     clock = SystemClock()
     made = clock.utc()
-    file = output or Path(f"paceline-bundle-{made:%Y%m%d-%H%M%S}.tar.gz")
+    file = output or Path(f"paceline-support-bundle-{made:%Y%m%d-%H%M%S}.tar.gz")
     if file.exists():
         raise InvalidInput("--output", f"{file} is there already; name another file")
     where = place(kubeconfig, context, namespace, system)
