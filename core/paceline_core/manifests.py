@@ -61,13 +61,23 @@ def _surveyed(text: str, name: str) -> ManifestFile:
     faults: list[FieldError] = []
     for context, document in documents.items():
         try:
-            found.append(ParsedManifest(validate(document), document, context))
+            found.append(ParsedManifest(check(document), document, context))
         except ManifestError as error:
             faults += [_placed(problem, context) for problem in error.problems]
     faults += [*_twins(documents), *broken]
     if not found and not faults:
         raise InvalidInput(name, "holds no object; write at least one InferenceService")
     return ManifestFile(found, faults)
+
+
+def check(document: Any) -> AnyObject:
+    """One manifest as an object. Raises ManifestError with every faulty field, or else with every broken rule."""
+    from paceline_core.cel import violations  # noqa: PLC0415 - 0.2 s that only those pay who judge manifests
+
+    found = validate(document)
+    if problems := violations(found):
+        raise ManifestError(problems)
+    return found
 
 
 def _sound(found: ManifestFile) -> list[ParsedManifest]:

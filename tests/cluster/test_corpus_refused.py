@@ -15,6 +15,7 @@ from tests.cluster.served import Document, Refusal, created, placed, removed, re
 from tests.core.objects.corpus import Invalid, invalid, valid
 from tests.every import cases
 
+from paceline_core.cel import holds
 from paceline_core.objects import KINDS
 from paceline_core.objects.fields import FIXES
 from paceline_core.objects.rules import RULES, Rule, places
@@ -113,8 +114,9 @@ def test_every_class_and_metric_is_held_to_the_rules_of_the_promise(api: httpx.C
         _values(rule, valid().values()),
         _values(rule, [c.document for c in invalid() if c.message in rule.message]),
     )
-    holds, breaks = next(v for v in good if rule.holds(v)), next(v for v in bad if not rule.holds(v))
-    assert isinstance(created(api, _grafted(rule.path, holds), dry=True), dict)
+    kept = next(value for value in good if holds(rule.cel, value))
+    breaks = next(value for value in bad if not holds(rule.cel, value))
+    assert isinstance(created(api, _grafted(rule.path, kept), dry=True), dict)
     found = created(api, _grafted(rule.path, breaks), dry=True)
     assert isinstance(found, Refusal)
     assert rule.message in found.words(f"{rule.path}{rule.field}")
@@ -142,7 +144,7 @@ def _base(kind: str) -> Document:
 
 def _speaks(rule: Rule, document: Document) -> bool:
     """Whether a rule has something to judge in a document, and holds there."""
-    return rule.kind == document["kind"] and any(rule.holds(value) for _, value in places(document, rule.path))
+    return rule.kind == document["kind"] and any(holds(rule.cel, value) for _, value in places(document, rule.path))
 
 
 def _said(rule: Rule, document: Document, field: str, words: str) -> bool:

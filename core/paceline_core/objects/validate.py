@@ -1,9 +1,8 @@
 """Documents into objects, twice: `validate` for what people write, `read` for what an API server already took.
 
-`validate` refuses what the API server would (types, bounds, rules of the same table) and also unknown fields, which the
-server silently drops. `read` ignores unknown fields, so that an older reader takes a newer object, and runs no rules.
-As on the server, cross-field rules are judged only when every field by itself is well-formed; until then `validate`
-tells every fault of the fields at once, and no broken rule.
+`validate` refuses each field that the API server would refuse by itself, and unknown fields, which the server silently
+drops. `read` ignores unknown fields, so that an older reader takes a newer object. Neither runs rules across fields:
+`paceline_core.cel` judges those once every field is well-formed, as the server does.
 """
 
 import json
@@ -17,7 +16,6 @@ from paceline_core.objects.accelerator import AcceleratorProfile
 from paceline_core.objects.field_errors import FieldError, ManifestError, did_you_mean, explain, misread, shown
 from paceline_core.objects.metadata import API_VERSION, GROUP, Object
 from paceline_core.objects.route import InferenceRoute
-from paceline_core.objects.rules import violations
 from paceline_core.objects.schema import Loc, field_path, structural
 from paceline_core.objects.service import InferenceService
 from paceline_core.objects.tenant import Tenant
@@ -32,7 +30,7 @@ KINDS: Final[dict[str, type[AnyObject]]] = {
 
 
 def validate(document: Any) -> AnyObject:
-    """Check one manifest as a person wrote it. Raises ManifestError with every faulty field, or every broken rule."""
+    """Check one manifest as a person wrote it. Raises ManifestError with every faulty field."""
     kind = _kind_of(document)
     text = _as_json(document)
     own = dict(_own_faults(document))
@@ -40,7 +38,7 @@ def validate(document: Any) -> AnyObject:
         found = kind.model_validate_json(text, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         raise ManifestError(_faults(kind, own, error.errors(include_url=False))) from None
-    if problems := _faults(kind, own, []) or violations(kind.__name__, document):
+    if problems := _faults(kind, own, []):
         raise ManifestError(problems)
     return found
 

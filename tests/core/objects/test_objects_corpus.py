@@ -5,6 +5,7 @@ import pytest
 from tests.core.objects.corpus import Invalid, invalid, kind_of, valid
 from tests.every import cases
 
+from paceline_core.manifests import check
 from paceline_core.objects import KINDS, ManifestError, read, validate
 from paceline_core.objects.schema import structural, walk
 
@@ -12,7 +13,7 @@ from paceline_core.objects.schema import structural, walk
 @cases("name", valid())
 def test_a_valid_manifest_is_taken_and_nothing_of_it_is_lost(name: str) -> None:
     document = valid()[name]
-    taken = validate(document)
+    taken = check(document)
     assert json.loads(taken.model_dump_json(exclude_unset=True)) == document
 
 
@@ -25,7 +26,7 @@ def test_what_is_taken_from_a_person_is_read_back_the_same_from_a_server(name: s
 @cases("case", invalid())
 def test_an_invalid_manifest_is_refused_for_its_one_fault_with_the_fix(case: Invalid) -> None:
     with pytest.raises(ManifestError) as refused:
-        validate(case.document)
+        check(case.document)
     assert [problem.field for problem in refused.value.problems] == [case.field]
     assert case.message in refused.value.message
 

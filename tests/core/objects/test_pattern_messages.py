@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from tests.core.objects.cel import evaluate
 from tests.core.objects.corpus import valid
 
+from paceline_core.cel import holds
 from paceline_core.objects import KINDS, ManifestError, validate
 from paceline_core.objects.crd import crd, judged
 from paceline_core.objects.field_errors import with_messages
@@ -46,12 +46,12 @@ def test_every_rule_of_a_definition_holds_on_what_is_valid(kind: type[Object]) -
                 number = float(value) if node.get("type") == "number" else value
                 for rule in node.get(RULES, ()):
                     judgements += 1
-                    assert evaluate(rule["rule"], number), (place, rule)
+                    assert holds(rule["rule"], number), (place, rule)
     assert judgements > 5
 
 
 def malformed(rules: list[dict[str, Any]], value: Any) -> list[str]:
-    return [rule["message"] for rule in rules if not evaluate(rule["rule"], value)]
+    return [rule["message"] for rule in rules if not holds(rule["rule"], value)]
 
 
 def test_a_malformed_duration_or_quantity_breaks_the_rule_of_its_own_field_alone() -> None:

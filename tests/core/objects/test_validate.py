@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.core.objects.corpus import valid
 
 from paceline_core.errors import InvalidInput
+from paceline_core.manifests import check
 from paceline_core.objects import FieldError, InferenceService, ManifestError, read, validate
 from paceline_core.objects.fields import FIXES
 from paceline_core.units import DURATION_PATTERN
@@ -28,7 +29,7 @@ def minimal(**spec: Any) -> dict[str, Any]:
 
 def found_in(document: Any) -> tuple[FieldError, ...]:
     try:
-        validate(document)
+        check(document)
     except ManifestError as error:
         return error.problems
     return ()

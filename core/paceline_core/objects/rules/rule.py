@@ -1,16 +1,12 @@
-"""A cross-field rule: one line that the API server (CEL) and paceline (the predicate) both judge by.
+"""A cross-field rule: one expression in CEL, which the API server evaluates and `paceline_core.cel` does here.
 
-`path` names the values that the rule is about (`spec.pools[].replicas`: each of them); both forms see one such value,
-the predicate as plain JSON data without defaults. Invariant: for every well-formed value, CEL and predicate agree.
+`path` names the values that the rule is about (`spec.pools[].replicas`: each of them); the expression sees one of them
+as `self`, without defaults.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-
-from paceline_core.objects.field_errors import FieldError
-
-Predicate = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,23 +17,12 @@ class Rule:
     path: str
     cel: str
     message: str
-    holds: Predicate
     field: str = ""
 
 
-def service_rule(path: str, cel: str, message: str, holds: Predicate, field: str = "") -> Rule:
+def service_rule(path: str, cel: str, message: str, field: str = "") -> Rule:
     """A rule of InferenceService, the kind that has most of them."""
-    return Rule("InferenceService", path, cel, message, holds, field)
-
-
-def broken(rules: Sequence[Rule], document: Any) -> list[FieldError]:
-    """The rules that a well-formed document breaks, at every place where it breaks them."""
-    return [
-        FieldError(f"{place}{rule.field}".removeprefix("."), rule.message)
-        for rule in rules
-        for place, value in places(document, rule.path)
-        if not rule.holds(value)
-    ]
+    return Rule("InferenceService", path, cel, message, field)
 
 
 def places(document: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -1,10 +1,9 @@
-"""The rules of an InferenceService that join several parts of it. Predicates see data without defaults.
+"""The rules of an InferenceService that join several parts of it. Rules see data without defaults.
 
 Durations within reason: none that lets a wait never begin, none that outlasts whoever waits.
 """
 
-from re import fullmatch
-from typing import Any, Final
+from typing import Final
 
 from paceline_core.objects.fields import SERVICE_NAME_PATTERN
 from paceline_core.objects.rules.capacity import CAPACITY_RULES
@@ -12,7 +11,6 @@ from paceline_core.objects.rules.rule import Rule, service_rule
 from paceline_core.objects.rules.slo import slo_rules
 from paceline_core.objects.rules.workload import PROGRAM_RULES
 from paceline_core.registry.enums import RequestClass
-from paceline_core.units import seconds
 
 
 def _within(path: str, least: str, most: str, example: str) -> Rule:
@@ -20,7 +18,6 @@ def _within(path: str, least: str, most: str, example: str) -> Rule:
         path,
         f"duration(self) >= duration('{least}') && duration(self) <= duration('{most}')",
         f"must be from {least} to {most}, like {example}",
-        lambda it: seconds(least) <= seconds(it) <= seconds(most),
     )
 
 
@@ -46,57 +43,11 @@ _PIPELINE: Final = "(has(self.engine.parallel.pipeline) ? self.engine.parallel.p
 _EXPERT: Final = "(has(self.engine.parallel.expert) ? self.engine.parallel.expert : 1)"
 
 
-def _runtime(spec: dict[str, Any]) -> str:
-    return str(spec.get("runtime", {}).get("name", "paceline"))
-
-
-def _emulated(spec: dict[str, Any]) -> bool:
-    return "emulate" in spec.get("engine", {})
-
-
-def _least(pool: dict[str, Any]) -> int:
-    return int(pool.get("replicas", {}).get("min", 1))
-
-
-def _gpus(pool: dict[str, Any], *, emulated: bool) -> int:
-    return int(pool.get("gpusPerReplica", 0 if emulated or pool["accelerator"] == "cpu" else 1))
-
-
-def _splits(spec: dict[str, Any]) -> bool:
-    parallel = spec.get("engine", {}).get("parallel", {})
-    pipeline, expert = parallel.get("pipeline", 1), parallel.get("expert", 1)
-    tensor = parallel.get("tensor")
-    gpus = [count for pool in spec["pools"] if (count := _gpus(pool, emulated=_emulated(spec))) > 0]
-    whole = all(count % pipeline == 0 if tensor is None else count == tensor * pipeline for count in gpus)
-    return whole and all(count % expert == 0 for count in gpus)
-
-
-def _within_gpus(spec: dict[str, Any]) -> bool:
-    scaling = spec.get("scaling", {})
-    limit = scaling.get("budget", {}).get("gpus")
-    if limit is None or "scaleToZero" in scaling:
-        return True
-    return sum(_least(pool) * _gpus(pool, emulated=_emulated(spec)) for pool in spec["pools"]) <= int(limit)
-
-
-def _reserved(spec: dict[str, Any], cls: str) -> int:
-    return int(spec.get("classes", {}).get(cls, {}).get("reservedPercent", 0))
-
-
-def _fixed(spec: dict[str, Any]) -> bool:
-    if spec.get("scaling", {}).get("policy") != "fixed":
-        return True
-    return all(pool.get("replicas", {}).get("max", _least(pool)) == _least(pool) for pool in spec["pools"])
-
-
 _OBJECT: Final = (
     service_rule(
         "",
         f"self.metadata.name.size() <= 40 && self.metadata.name.matches('{SERVICE_NAME_PATTERN}')",
         "name must be 1 to 40 lower-case letters, digits and dashes, beginning with a letter: it begins other names",
-        lambda it: (
-            len(it["metadata"]["name"]) <= 40 and fullmatch(SERVICE_NAME_PATTERN, it["metadata"]["name"]) is not None
-        ),
         ".metadata.name",
     ),
 )
@@ -107,7 +58,6 @@ _SPEC: Final = (
         "!has(self.engine) || !has(self.engine.emulate) || !has(self.runtime) || !has(self.runtime.name)"
         " || self.runtime.name == 'paceline'",
         "only the built-in worker can emulate: remove emulate, or set runtime.name to paceline",
-        lambda it: not _emulated(it) or _runtime(it) == "paceline",
         ".engine.emulate",
     ),
     service_rule(
@@ -115,7 +65,6 @@ _SPEC: Final = (
         "!self.model.source.startsWith('builtin://') || !has(self.runtime) || !has(self.runtime.name)"
         " || self.runtime.name == 'paceline'",
         "a builtin:// model ships inside the built-in worker: set runtime.name to paceline, or name another source",
-        lambda it: not it["model"]["source"].startswith("builtin://") or _runtime(it) == "paceline",
         ".model.source",
     ),
     service_rule(
@@ -123,7 +72,6 @@ _SPEC: Final = (
         "!has(self.engine) || !has(self.engine.emulate)"
         " || self.pools.all(p, !has(p.gpusPerReplica) || p.gpusPerReplica == 0)",
         "an emulated service asks for no GPUs: set gpusPerReplica to 0 (engine.parallel emulates several)",
-        lambda it: not _emulated(it) or all(pool.get("gpusPerReplica", 0) == 0 for pool in it["pools"]),
         ".pools",
     ),
     service_rule(
@@ -132,7 +80,6 @@ _SPEC: Final = (
         f" || ((has(self.engine.parallel.tensor) ? gpus == self.engine.parallel.tensor * {_PIPELINE}"
         f" : gpus % {_PIPELINE} == 0) && gpus % {_EXPERT} == 0))",
         "tensor x pipeline must equal gpusPerReplica of every pool, and expert must divide it: change one of them",
-        _splits,
         ".engine.parallel",
     ),
     service_rule(
@@ -140,16 +87,12 @@ _SPEC: Final = (
         "!has(self.runtime) || !has(self.runtime.workloadRef)"
         " || (self.pools.size() == 1 && (!has(self.pools[0].role) || self.pools[0].role == 'both'))",
         "a workloadRef is one Deployment: keep exactly one pool, with role both",
-        lambda it: (
-            "workloadRef" not in it.get("runtime", {}) or [p.get("role", "both") for p in it["pools"]] == ["both"]
-        ),
         ".pools",
     ),
     service_rule(
         "spec",
         f"!has(self.classes) || {_RESERVED} < 100",
         "interactive and batch reserve everything together: make the sum of their reservedPercent less than 100",
-        lambda it: sum(_reserved(it, cls) for cls in ("interactive", "batch")) < 100,
         ".classes",
     ),
     service_rule(
@@ -157,7 +100,6 @@ _SPEC: Final = (
         "!has(self.classes) || !has(self.classes.offline) || !has(self.classes.offline.reservedPercent)"
         " || self.classes.offline.reservedPercent == 0",
         "no class is less urgent than offline and could leave it anything: remove reservedPercent",
-        lambda it: _reserved(it, "offline") == 0,
         ".classes.offline.reservedPercent",
     ),
     service_rule(
@@ -165,10 +107,6 @@ _SPEC: Final = (
         "!has(self.scaling) || !has(self.scaling.scaleToZero)"
         " || self.pools.all(p, !has(p.replicas) || !has(p.replicas.min) || p.replicas.min == 0)",
         "scaleToZero contradicts a min above 0: set replicas.min to 0 in every pool, or remove scaleToZero",
-        lambda it: (
-            "scaleToZero" not in it.get("scaling", {})
-            or all(pool.get("replicas", {}).get("min", 0) == 0 for pool in it["pools"])
-        ),
         ".scaling.scaleToZero",
     ),
     service_rule(
@@ -177,7 +115,6 @@ _SPEC: Final = (
         " !has(p.replicas) || !has(p.replicas.max)"
         " || p.replicas.max == (has(p.replicas.min) ? p.replicas.min : 1))",
         "policy fixed keeps replicas.min: remove replicas.max or make it equal to min in every pool",
-        _fixed,
         ".pools",
     ),
     service_rule(
@@ -187,7 +124,6 @@ _SPEC: Final = (
         f" (has(p.replicas) && has(p.replicas.min) ? p.replicas.min : 1) * {_GPUS}"
         ").sum() <= self.scaling.budget.gpus",
         "the budget is below what the pools' min needs (sum of replicas.min x gpusPerReplica): raise gpus or lower min",
-        _within_gpus,
         ".scaling.budget.gpus",
     ),
 )

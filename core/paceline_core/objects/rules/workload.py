@@ -3,9 +3,7 @@
 Where weights may come from: one rule for each field that holds a source.
 """
 
-from collections.abc import Callable
-from re import fullmatch
-from typing import Any, Final
+from typing import Final
 
 from paceline_core.objects.rules.rule import Rule, service_rule
 from paceline_core.objects.service_runtime import (
@@ -16,7 +14,6 @@ from paceline_core.objects.service_runtime import (
     WORDS_ACTIONS,
     WORDS_SETTINGS,
 )
-from paceline_core.units import quantity
 
 _FORMS: Final = {
     "builtin://demo": "builtin://demo",
@@ -39,7 +36,6 @@ def source_rule(path: str, *, builtin: bool) -> Rule:
         path=path,
         cel=f"self.matches('^{pattern}$')",
         message=f"is no known source: write {', '.join(most)} or {last}",
-        holds=lambda source: fullmatch(pattern, source) is not None,
     )
 
 
@@ -55,7 +51,6 @@ _MODEL: Final = (
         "spec.model",
         "!has(self.revision) || self.source.startsWith('hf://')",
         "a revision belongs to an hf:// source: remove it, or name the version in the source itself",
-        lambda it: "revision" not in it or it["source"].startswith("hf://"),
         ".revision",
     ),
 )
@@ -65,41 +60,35 @@ _RUNTIME: Final = (
         "spec.runtime",
         "!has(self.name) || self.name != 'custom' || has(self.image) || has(self.workloadRef)",
         "runtime custom needs an image, or a workloadRef to an existing Deployment",
-        lambda it: it.get("name") != "custom" or "image" in it or "workloadRef" in it,
         ".image",
     ),
     service_rule(
         "spec.runtime",
         "!has(self.workloadRef) || (!has(self.image) && !has(self.args) && !has(self.env))",
         "paceline never writes to a referenced Deployment: set image, args and env there and remove them here",
-        lambda it: "workloadRef" not in it or it.keys().isdisjoint(("image", "args", "env")),
         ".workloadRef",
     ),
     service_rule(
         "spec.runtime",
         "!has(self.workloadRef) || (has(self.name) && self.name != 'paceline')",
         "a workloadRef needs a foreign runtime: set runtime.name to what the Deployment runs, like vllm or custom",
-        lambda it: "workloadRef" not in it or it.get("name", "paceline") != "paceline",
         ".name",
     ),
     service_rule(
         "spec.runtime.env[]",
         "has(self.value) != has(self.valueFrom)",
         "needs exactly one of value and valueFrom",
-        lambda it: ("value" in it) != ("valueFrom" in it),
     ),
     service_rule(
         "spec.runtime.env[]",
         "!self.name.startsWith('PACELINE_')",
         "variables that start with PACELINE_ are paceline's own: choose another name",
-        lambda it: not it["name"].startswith("PACELINE_"),
         ".name",
     ),
     service_rule(
         "spec.runtime.env[].valueFrom",
         "has(self.secretKeyRef) != has(self.configMapKeyRef)",
         "needs exactly one of secretKeyRef and configMapKeyRef",
-        lambda it: ("secretKeyRef" in it) != ("configMapKeyRef" in it),
     ),
 )
 
@@ -108,7 +97,6 @@ _ENGINE: Final = (
         "spec.engine",
         "!has(self.maxSeqs) || !has(self.stepTokens) || self.stepTokens >= self.maxSeqs",
         "every running request needs one token in a step: raise stepTokens to at least maxSeqs, or lower maxSeqs",
-        lambda it: "maxSeqs" not in it or "stepTokens" not in it or it["stepTokens"] >= it["maxSeqs"],
         ".stepTokens",
     ),
     service_rule(
@@ -116,102 +104,85 @@ _ENGINE: Final = (
         f"self in {list(PAGE_TOKENS)}",
         f"must be a power of two from {PAGE_TOKENS[0]} to {PAGE_TOKENS[-1]},"
         f" on GPUs from {GPU_PAGE_TOKENS[0]} to {GPU_PAGE_TOKENS[-1]}, like 64",
-        lambda it: it in PAGE_TOKENS,
     ),
     service_rule(
         "spec.engine.kvCache",
         "!has(self.sinkTokens) || (has(self.attentionWindow) && self.sinkTokens < self.attentionWindow)",
         "sinkTokens needs an attentionWindow that is larger: set attentionWindow, or remove sinkTokens",
-        lambda it: "sinkTokens" not in it or it["sinkTokens"] < it.get("attentionWindow", 0),
         ".sinkTokens",
     ),
     service_rule(
         "spec.engine.kvCache",
         "!has(self.attentionWindow) || !has(self.pageTokens) || self.attentionWindow >= self.pageTokens",
         "an attentionWindow holds at least one page: raise it, or lower pageTokens",
-        lambda it: "attentionWindow" not in it or it["attentionWindow"] >= it.get("pageTokens", 0),
         ".attentionWindow",
     ),
     service_rule(
         "spec.engine.kvCache.diskOffloadBytes",
         f"!quantity(self).isLessThan(quantity('{_LEAST_DISK}')) && quantity(self).isLessThan(quantity('{_TOO_MUCH}'))",
         f"must be from {_LEAST_DISK} to below {_TOO_MUCH}, like 200Gi: change it, or remove it to keep none on disk",
-        lambda it: quantity(_LEAST_DISK) <= quantity(it) < quantity(_TOO_MUCH),
     ),
     service_rule(
         "spec.engine.kvCache",
         "!has(self.diskOffloadBytes)"
         " || (has(self.hostOffloadBytes) && !quantity(self.hostOffloadBytes).isLessThan(quantity('1')))",
         "pages reach the disk through host memory: set hostOffloadBytes, or remove diskOffloadBytes",
-        lambda it: "diskOffloadBytes" not in it or quantity(it.get("hostOffloadBytes", "0")) >= 1,
         ".diskOffloadBytes",
     ),
     service_rule(
         "spec.engine.kvCache.hostOffloadBytes",
         f"quantity(self).isLessThan(quantity('{_TOO_MUCH}'))",
         f"no machine has {_TOO_MUCH} of memory: write what one replica may have, like 16Gi",
-        lambda it: quantity(it) < quantity(_TOO_MUCH),
     ),
     service_rule(
         "spec.engine",
         "!has(self.kvCache) || !has(self.kvCache.hostOffloadBytes) || !has(self.prefixCache) || self.prefixCache"
         " || quantity(self.kvCache.hostOffloadBytes).isLessThan(quantity('1'))",
         "pages off the GPU are found by the prefix cache: remove prefixCache, or what offloads pages",
-        lambda it: it.get("prefixCache", True) or quantity(it.get("kvCache", {}).get("hostOffloadBytes", "0")) < 1,
         ".kvCache.hostOffloadBytes",
     ),
     service_rule(
         "spec.engine",
         "!has(self.warmPrefixes) || self.warmPrefixes.size() == 0 || !has(self.prefixCache) || self.prefixCache",
         "warm prefixes are kept by the prefix cache: remove prefixCache, or remove warmPrefixes",
-        lambda it: not it.get("warmPrefixes") or it.get("prefixCache", True),
         ".warmPrefixes",
     ),
     service_rule(
         "spec.engine",
         "!has(self.emulate) || !has(self.kvCache) || !has(self.kvCache.diskOffloadBytes)",
         "an emulated engine has no bytes to write: remove diskOffloadBytes, or remove emulate",
-        lambda it: "emulate" not in it or "diskOffloadBytes" not in it.get("kvCache", {}),
         ".kvCache.diskOffloadBytes",
     ),
     service_rule(
         "spec.engine.speculative",
         "(self.method == 'draft') == has(self.draftModel)",
         "draftModel goes with method draft, and only with it: set both, or remove draftModel",
-        lambda it: (it["method"] == "draft") == ("draftModel" in it),
         ".draftModel",
     ),
 )
 
 
-def _words_rule(cel: str, message: str, holds: Callable[[dict[str, str]], bool]) -> Rule:
+def _words_rule(cel: str, message: str) -> Rule:
     """A rule on the settings of the filter `words`.
 
     A pattern on a map's value is over the server's budget, so that what is only blank is for `wrong_filters` to say.
     """
-
-    def judged(it: dict[str, Any]) -> bool:
-        return it["name"] != WORDS or holds(it.get("config", {}))
-
-    return service_rule("spec.filters[]", f"self.name != '{WORDS}' || ({cel})", message, judged, ".config")
+    return service_rule("spec.filters[]", f"self.name != '{WORDS}' || ({cel})", message, ".config")
 
 
 FILTER_RULES: Final = (
     _words_rule(
         "has(self.config) && has(self.config.words) && self.config.words != ''",
         NO_WORDS,
-        lambda config: config.get("words", "") != "",
     ),
     _words_rule(
         f"!has(self.config) || !has(self.config.action) || self.config.action in {list(WORDS_ACTIONS)}",
         f"what filter words does is one of two: set config.action to {' or '.join(WORDS_ACTIONS)}, or remove it",
-        lambda config: config.get("action", WORDS_ACTIONS[0]) in WORDS_ACTIONS,
     ),
     _words_rule(
         "!has(self.config) || self.config.size() == "
         + " + ".join(f"(has(self.config.{name}) ? 1 : 0)" for name in WORDS_SETTINGS),
         f"filter words takes no other settings than {', '.join(WORDS_SETTINGS)}: remove the others from config",
-        lambda config: config.keys() <= set(WORDS_SETTINGS),
     ),
 )
 

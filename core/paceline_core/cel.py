@@ -1,0 +1,67 @@
+"""Judge objects by the CEL of their definitions: the API server's rules, evaluated here.
+
+An object is judged as `validate` took it: well-formed, without defaults, a number of a `double` field a float. A rule
+is compiled when it is first met. Kubernetes adds functions to CEL; those that the rules use are here.
+Import it where a rule is to be judged, not before: cel-python and its grammar take 0.2 s.
+Hole: a rule that cannot be evaluated counts as broken, under its own message; the API server says what failed.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any, Final
+
+import celpy
+from celpy.adapter import json_to_cel
+from celpy.celtypes import BoolType, IntType
+from celpy.evaluation import CELEvalError
+
+from paceline_core.objects.field_errors import FieldError
+from paceline_core.objects.metadata import Object
+from paceline_core.objects.rules import RULES, Rule, places
+from paceline_core.units import quantity
+
+_KUBERNETES_FUNCTIONS: Final[dict[str, Any]] = {
+    "isSorted": lambda items: BoolType(list(items) == sorted(items)),
+    "sum": lambda items: IntType(sum(items)),
+    "quantity": lambda text: quantity(str(text)),
+    "isLessThan": lambda one, other: BoolType(one < other),
+}
+
+
+def violations(found: Object) -> list[FieldError]:
+    """The rules of its kind that an object breaks, at every place where it breaks them."""
+    document = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return list(broken((rule for rule in RULES if rule.kind == type(found).__name__), document))
+
+
+def broken(rules: Iterable[Rule], document: Any) -> Iterator[FieldError]:
+    """Where well-formed plain data breaks these rules."""
+    for rule in rules:
+        for place, value in places(document, rule.path):
+            if not holds(rule.cel, value):
+                yield FieldError(f"{place}{rule.field}".removeprefix("."), rule.message)
+
+
+def holds(cel: str, value: Any) -> bool:
+    """Whether an expression is true of plain JSON data as `self`."""
+    try:
+        return bool(_program(cel).evaluate({"self": json_to_cel(value)}))
+    except CELEvalError:
+        return False
+
+
+@cache
+def _program(cel: str) -> celpy.Runner:
+    environment = _environment()
+    return environment.program(environment.compile(cel), functions=_KUBERNETES_FUNCTIONS)
+
+
+@cache
+def _environment() -> celpy.Environment:
+    """It raises the interpreter's limit of recursion for all; the rules need no more than there was."""
+    limit = sys.getrecursionlimit()
+    try:
+        return celpy.Environment()
+    finally:
+        sys.setrecursionlimit(limit)
