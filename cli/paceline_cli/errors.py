@@ -9,7 +9,7 @@ from paceline_core.errors import InvalidInput, PacelineError
 
 LEVEL_VARIABLE = "PACELINE_LOG_LEVEL"
 FAILED, BAD_INPUT = 1, 2
-_TOLD = 100
+_MAX_LINES = 100
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -20,11 +20,11 @@ def explain(error: Exception, stream: TextIO) -> int:
         stream.write(f"error: unexpected: {type(error).__name__}: {error} (paceline --debug shows where)\n")
     else:
         lines = str(error).splitlines()
-        for line in lines[:_TOLD]:
+        for line in lines[:_MAX_LINES]:
             stream.write(line if line.startswith(" ") else f"error: {line}")
             stream.write("\n")
-        if len(lines) > _TOLD:
-            stream.write(f"error: {len(lines) - _TOLD} more like these\n")
+        if len(lines) > _MAX_LINES:
+            stream.write(f"error: {len(lines) - _MAX_LINES} more like these\n")
     if os.environ.get(LEVEL_VARIABLE, "").upper() == "DEBUG":
         stream.write("".join(traceback.format_exception(error)))
     return BAD_INPUT if isinstance(error, InvalidInput) else FAILED

@@ -68,10 +68,10 @@ def parse(kind: type[C], data: Any, origin: str) -> C:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise InvalidInput(f"{origin}: {field}" if field else origin, _said(kind, first)) from None
+        raise InvalidInput(f"{origin}: {field}" if field else origin, _message(kind, first)) from None
 
 
-def _said(kind: type[Config], error: ErrorDetails) -> str:
+def _message(kind: type[Config], error: ErrorDetails) -> str:
     """pydantic's words, unless the names of the settings would help."""
     *path, last = error["loc"] or ("",)
     match error["type"]:

@@ -30,7 +30,7 @@ from paceline_local.context import NAMESPACE
 from paceline_local.keys import LOCAL_TENANT
 from paceline_local.preflight import accelerators, missing_on_host, unsupported_here
 from paceline_local.warnings import manifest_warnings
-from paceline_planner.hardware import foreign_accelerators, unknown_accelerators
+from paceline_planner.hardware import unknown_accelerators, unmanaged_accelerators
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def _beyond(manifests: Sequence[ParsedManifest]) -> Iterator[FieldError]:
     """What this version or this machine does not serve; nobody but these files could explain an accelerator."""
     known = accelerators(manifests)
     yield from refused(manifests, unsupported_here)
-    yield from refused(manifests, lambda service: foreign_accelerators(service, known.get))
+    yield from refused(manifests, lambda service: unmanaged_accelerators(service, known.get))
     yield from idle_routes(manifests)
     yield from refused(manifests, lambda service: unknown_accelerators(service, known))
     yield from refused(manifests, missing_on_host)

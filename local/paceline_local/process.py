@@ -218,11 +218,11 @@ class ComponentSpec:
 class Component:
     """One of them, from start to stop. `tell` is given its name and a sentence when it ends by itself."""
 
-    def __init__(self, spec: ComponentSpec, site: RunContext, tell: Callable[[str, str], None]) -> None:
+    def __init__(self, spec: ComponentSpec, site: RunContext, on_event: Callable[[str, str], None]) -> None:
         self.spec = spec
         self.log = site.run.log(spec.name)
         self._site = site
-        self._tell = tell
+        self._on_event = on_event
         self._leaving = False
         self._ready = False
         self._waiting: asyncio.Task[None] | None = None
@@ -273,7 +273,7 @@ class Component:
         if self._process.child:
             self._waiting = asyncio.create_task(self._await_ready(), name=f"await {self.spec.name}")
         elif not self._leaving:
-            self._tell(self.spec.name, self._process.ending)
+            self._on_event(self.spec.name, self._process.ending)
 
     async def _await_ready(self) -> None:
         while not await self._site.prober.ask(HOST, self.spec.port, self.spec.ready):

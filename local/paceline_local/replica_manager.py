@@ -93,10 +93,10 @@ class ReplicaManager:
         for worker in self._workers:
             if not worker.draining:
                 self._drain(worker)
-        self._tell()
+        self._write_status()
         if self._drains:
             await asyncio.wait(self._drains)
-        self._tell()
+        self._write_status()
 
     def kill(self) -> None:
         """End every worker now."""
@@ -138,7 +138,7 @@ class ReplicaManager:
                     self._start(target)
                 case DrainReplica(target, ordinal):
                     self._drain(next(w for w in self._workers if (w.target, w.ordinal) == (target, ordinal)))
-        self._tell()
+        self._write_status()
 
     def _start(self, target: ScaleTarget) -> None:
         self._started[target] += 1
@@ -159,7 +159,7 @@ class ReplicaManager:
         if len(self._left_logs) > self._left_logs_limit:
             self._left_logs.popleft().unlink(missing_ok=True)
 
-    def _tell(self) -> None:
+    def _write_status(self) -> None:
         everybody = [self._endpoints(key) for key in self._services]
         for item in everybody:
             self._store.put_endpoints(item)
@@ -168,8 +168,8 @@ class ReplicaManager:
             before = self._store.objects.get(INFERENCE_SERVICE, key)["status"].get("conditions", ())
             now = rfc3339(self._site.clock.utc())
             observed, accepted = self._observed(key, service), self._accepted.get(key, VALID)
-            said = status.status(service, observed, self._site.endpoint, before, now, accepted)
-            self._store.objects.patch_status(INFERENCE_SERVICE, key, said, status.MANAGER)
+            reported = status.status(service, observed, self._site.endpoint, before, now, accepted)
+            self._store.objects.patch_status(INFERENCE_SERVICE, key, reported, status.MANAGER)
 
     def _observed(self, key: ObjectKey, service: ResolvedService) -> status.ObservedReplicas:
         targets = {pool.name: ScaleTarget(key, pool.name) for pool in service.pools}
@@ -177,7 +177,7 @@ class ReplicaManager:
         return status.ObservedReplicas(
             pools={name: count_replicas(target, replicas) for name, target in targets.items()},
             desired=sum(self._store.scales.get(target).replicas for target in targets.values()),
-            failing=tuple(w.trouble for w in self._workers if w.target.service == key and w.failing),
+            failing=tuple(w.problem for w in self._workers if w.target.service == key and w.failing),
         )
 
     def _endpoints(self, key: ObjectKey) -> ServiceEndpoints:

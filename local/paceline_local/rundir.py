@@ -21,17 +21,17 @@ from pathlib import Path
 from paceline_core.errors import Conflict, NotFound
 
 LIMIT = 32 << 20
-KEPT = 1 << 20
+KEPT_BYTES = 1 << 20
 
 
-def trim(path: Path, limit: int = LIMIT, kept: int = KEPT) -> None:
+def trim(path: Path, limit: int = LIMIT, size: int = KEPT_BYTES) -> None:
     """Cut a file over `limit` bytes down to its last `kept`; lines written meanwhile may be lost.
 
     The writer holds the file open for appending, so it goes on at the new end.
     """
     if path.stat().st_size <= limit:
         return
-    end = _last(path, kept)
+    end = _last(path, size)
     with path.open("wb") as file:
         file.write(end)
 

@@ -33,14 +33,16 @@ EVENTS_SHOWN = 32
 class LocalStack:
     """A run's parts and the store that they share."""
 
-    def __init__(self, site: RunContext, wishes: LocalManifests, keys: KeyFile, ports: component_configs.Ports) -> None:
-        self.store = _filled(wishes)
+    def __init__(
+        self, site: RunContext, manifests: LocalManifests, keys: KeyFile, ports: component_configs.Ports
+    ) -> None:
+        self.store = _filled(manifests)
         accepted = status.write(self.store, rfc3339(site.clock.utc()))
         self._site = site
         self._keys = keys
         self._ports = ports
-        launcher = Launcher(site, wishes.services, trust_bundle_path(site.run))
-        self._fleet = ReplicaManager(site, self.store, wishes.services, launcher, self._publish, accepted=accepted)
+        launcher = Launcher(site, manifests.services, trust_bundle_path(site.run))
+        self._fleet = ReplicaManager(site, self.store, manifests.services, launcher, self._publish, accepted=accepted)
         self._parts = {spec.name: Component(spec, site, self._on_end) for spec in _specs(site, ports)}
         self._born = site.clock.monotonic()
         self._passes: asyncio.Task[None] | None = None
@@ -105,7 +107,7 @@ class LocalStack:
             "tenants": [tenant["metadata"]["name"] for tenant in self._tenants()],
             "services": self.store.objects.list(INFERENCE_SERVICE),
             "workers": self._fleet.workers,
-            "watches_cut": self.store.topics.cuts,
+            "watches_cut": self.store.topics.closed,
             "events": list(self.store.events)[-EVENTS_SHOWN:],
         }
 
@@ -165,11 +167,11 @@ async def running(stack: LocalStack, site: RunContext) -> AsyncIterator[None]:
             await stack.stop()
 
 
-def _filled(wishes: LocalManifests) -> ObjectStore:
+def _filled(manifests: LocalManifests) -> ObjectStore:
     store = ObjectStore()
-    for document in wishes.documents:
+    for document in manifests.documents:
         store.objects.put(document)
-    for key, service in wishes.services.items():
+    for key, service in manifests.services.items():
         for pool in service.pools:
             store.scales.create(ScaleTarget(key, pool.name), max(pool.min, 1))
     return store

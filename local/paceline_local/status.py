@@ -11,7 +11,7 @@ from paceline_core.kube.cluster import Manifest, ObjectKey
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.objects.workload_status import (
-    NO_TROUBLE,
+    NO_PROBLEM,
     VALID,
     ConditionValue,
     PoolCounts,
@@ -80,18 +80,18 @@ def status(  # noqa: PLR0913, PLR0917 - what it speaks of
 
 
 def _verdicts(observed: ObservedReplicas, accepted: ConditionValue) -> dict[str, ConditionValue]:
-    trouble = _trouble(observed.failing)
+    problem = _problem(observed.failing)
     return {
         "Accepted": accepted,
-        "Ready": readiness(observed.ready, observed.desired, trouble),
+        "Ready": readiness(observed.ready, observed.desired, problem),
         "Progressing": progress(observed.ready, observed.desired, settled=observed.settled, leaving=observed.leaving),
-        "Degraded": trouble,
+        "Degraded": problem,
     }
 
 
-def _trouble(failing: Sequence[str]) -> ConditionValue:
+def _problem(failing: Sequence[str]) -> ConditionValue:
     if not failing:
-        return NO_TROUBLE
+        return NO_PROBLEM
     return ConditionValue("True", "BackOff", f"Workers keep ending: {', '.join(failing[:SHOWN])}.")
 
 

@@ -35,7 +35,7 @@ class Hooks:
 
     launch: Callable[[ScaleTarget, str], WorkerLaunch]
     changed: Callable[[], None]
-    tell: Callable[[ScaleTarget, str, str], None]
+    emit_event: Callable[[ScaleTarget, str, str], None]
 
 
 class WorkerProcess:
@@ -84,7 +84,7 @@ class WorkerProcess:
         return self._hopeless or self._process.backoff.exits > 1
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Its name and why it ended, short enough for a status: its last words, or why it has none."""
         words = self.refusal or self._unwritable or last_words(self.log)
         return f"{self.name} ({words[:WORDS] or f'see {self.log}'})"
@@ -155,7 +155,7 @@ class WorkerProcess:
             self._unwritable = "" if self.draining else unwritable(self.log)
         self._health = Health(self._site.clock.monotonic()) if running else None
         if not running and not self.draining:
-            self._hooks.tell(self.target, "BackOff", self._process.ending)
+            self._hooks.emit_event(self.target, "BackOff", self._process.ending)
         self._hooks.changed()
 
     def _ports_are_free(self) -> bool:
@@ -180,7 +180,7 @@ class WorkerProcess:
         if self._health.ready != before.ready:
             self._hooks.changed()
         if complaint := self._health.complaint(launch, now):
-            self._hooks.tell(self.target, "Unhealthy", f"{self.name} is restarted: {complaint}")
+            self._hooks.emit_event(self.target, "Unhealthy", f"{self.name} is restarted: {complaint}")
             self._process.restart()
 
 

@@ -189,7 +189,7 @@ def unknown_accelerators(service: ResolvedService, profiles: Iterable[str]) -> I
             yield FieldError(f"spec.pools[{place}].accelerator", message)
 
 
-def foreign_accelerators(service: ResolvedService, find: Callable[[str], Accelerator | None]) -> Iterator[FieldError]:
+def unmanaged_accelerators(service: ResolvedService, find: Callable[[str], Accelerator | None]) -> Iterator[FieldError]:
     """Pools that would really compute on devices of other vendors: their workers would refuse to start."""
     for place, pool in enumerate(() if service.emulated else service.pools):
         device = find(pool.accelerator)

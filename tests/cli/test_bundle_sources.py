@@ -42,11 +42,11 @@ def test_of_a_worker_its_metrics_and_its_log_are_read_and_the_last_run_s_when_it
     assert again[2:] == ["logs/team/chat-main-1/worker.previous.log"]
 
 
-def test_a_foreign_runtime_s_output_may_hold_prompts_and_is_left_out() -> None:
+def test_an_unmanaged_runtimes_output_may_hold_prompts_and_is_left_out() -> None:
     pods, services = [pod("chat-main-1", WORKER)], [service(runtime="vllm")]
     assert not list(readings(pods, services))
     assert list(left_out(pods, services)) == [
-        ("logs/team/chat", "a foreign runtime's log and metrics may hold prompts")
+        ("logs/team/chat", "an unmanaged runtime's log and metrics may hold prompts")
     ]
 
 

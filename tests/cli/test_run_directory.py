@@ -9,7 +9,17 @@ import psutil
 import pytest
 
 from paceline_core.errors import Conflict, NotFound, Unreachable
-from paceline_local.rundir import KEPT, LIMIT, RunRecord, read_record, run_dir, tail, trim, write_private, write_record
+from paceline_local.rundir import (
+    KEPT_BYTES,
+    LIMIT,
+    RunRecord,
+    read_record,
+    run_dir,
+    tail,
+    trim,
+    write_private,
+    write_record,
+)
 
 
 def permissions(path: Path) -> int:
@@ -49,7 +59,7 @@ def test_the_next_run_begins_without_the_logs_of_the_last(tmp_path: Path) -> Non
 def test_logs_that_stay_are_cut_to_their_bound(tmp_path: Path) -> None:
     with run_dir(tmp_path) as run, run.log("gateway").open("wb") as log:
         log.truncate(LIMIT + 1)
-    assert run.log("gateway").stat().st_size == KEPT
+    assert run.log("gateway").stat().st_size == KEPT_BYTES
 
 
 def test_a_run_without_logs_leaves_nothing(tmp_path: Path) -> None:
@@ -127,7 +137,7 @@ def test_a_log_is_cut_down_to_its_end(tmp_path: Path) -> None:
         for number in range(1000):
             writer.write(f"line {number}\n".encode())
         writer.flush()
-        trim(log, limit=5000, kept=100)
+        trim(log, limit=5000, size=100)
         writer.write(b"after\n")
     assert log.stat().st_size < 200
     assert tail(log, 2) == ["line 999", "after"]

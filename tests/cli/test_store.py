@@ -54,7 +54,7 @@ async def test_a_reader_that_falls_behind_is_cut_and_the_others_are_not() -> Non
     assert slow.closed
     assert await slow.next(0.1) is None
     assert not quick.closed
-    assert it.topics.cuts == 1
+    assert it.topics.closed == 1
 
 
 async def test_closing_ends_every_watch() -> None:

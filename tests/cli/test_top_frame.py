@@ -150,7 +150,7 @@ def test_several_gateways_are_one_picture() -> None:
     ]  # fmt: skip
     seen = frame(now, then)
     (row,), (one,) = seen.classes, seen.workers
-    assert (row.requests, row.in_flight, row.queued, row.eldest_s, row.wait_s) == (3.0, 3, 3, 4.0, 2.0)
+    assert (row.requests, row.in_flight, row.queued, row.oldest_wait_s, row.wait_s) == (3.0, 3, 3, 4.0, 2.0)
     assert (one.in_flight, one.slots, one.backlog_tokens, one.circuit, one.picks) == (2, 9, 300, "open", 3.0)
     assert (seen.gateways, [each.gateway for each in seen.silent]) == (("g0", "g1"), ["g2"])
 
@@ -179,7 +179,7 @@ def test_a_class_that_nobody_asked_for_and_nothing_promised_is_left_out() -> Non
 
 def test_pictures_are_over_the_last_half_minute_and_no_longer() -> None:
     history = History(window_s=30.0)
-    windows = [history.picture([look(at, cls(arrivals=at))]).window_s for at in range(0, 100, 10)]
+    windows = [history.frame([look(at, cls(arrivals=at))]).window_s for at in range(0, 100, 10)]
     assert windows == [0, 10, 20, 30, 30, 30, 30, 30, 30, 30]
 
 

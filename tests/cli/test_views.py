@@ -77,7 +77,7 @@ def test_conditions_that_ask_for_attention_are_troubles() -> None:
     stale = {"type": "MetricsFresh", "status": "False", "reason": "Stale", "message": "No metrics for 40 s."}
     fine = {"type": "Ready", "status": "True", "reason": "X", "message": "1 worker."}
     dated = [{**c, "lastTransitionTime": "2026-01-01T00:00:00Z"} for c in (stale, fine)]
-    assert row(document(conditions=dated)).troubles == ("No metrics for 40 s.",)
+    assert row(document(conditions=dated)).problems == ("No metrics for 40 s.",)
 
 
 def test_a_line_says_replicas_promise_and_decision() -> None:

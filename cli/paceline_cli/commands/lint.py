@@ -20,10 +20,10 @@ from paceline_core.objects import FieldError
 from paceline_local.manifests import idle_routes, refused
 from paceline_local.preflight import accelerators, missing_on_host, unsupported_here
 from paceline_local.warnings import manifest_warnings
-from paceline_planner.hardware import foreign_accelerators
+from paceline_planner.hardware import unmanaged_accelerators
 
 app = command_app()
-_TOLD = 100
+_MAX_LINES = 100
 """Faults of one file that are told, and notes; the others are counted."""
 
 
@@ -91,8 +91,8 @@ def _survey(file: Path) -> ManifestFile:
 def _findings(found: ManifestFile, here: Sequence[ParsedManifest] | None) -> Findings:
     own = found.manifests
     known = accelerators(own if here is None else here)
-    foreign = refused(own, lambda service: foreign_accelerators(service, known.get))
-    unknown = (*refused(own, unsupported_here), *foreign, *idle_routes(own))
+    unmanaged = refused(own, lambda service: unmanaged_accelerators(service, known.get))
+    unknown = (*refused(own, unsupported_here), *unmanaged, *idle_routes(own))
     gaps = tuple(f"not served by this version: {problem}" for problem in unknown)
     absent = tuple(f"not served on this machine: {problem}" for problem in refused(own, missing_on_host))
     doubts = () if here is None else tuple(manifest_warnings(own, here))
@@ -101,9 +101,9 @@ def _findings(found: ManifestFile, here: Sequence[ParsedManifest] | None) -> Fin
 
 def _print_json(found: Mapping[str, Findings]) -> None:
     """`more`: how many faults and notes of a file are not among those listed."""
-    faults = {name: of.faults[:_TOLD] for name, of in found.items()}
-    remarks = {name: of.notes[:_TOLD] for name, of in found.items()}
-    gaps = {name: of.unserved[:_TOLD] for name, of in found.items()}
+    faults = {name: of.faults[:_MAX_LINES] for name, of in found.items()}
+    remarks = {name: of.notes[:_MAX_LINES] for name, of in found.items()}
+    gaps = {name: of.unserved[:_MAX_LINES] for name, of in found.items()}
     more = {name: _beyond(of.faults) + _beyond(of.notes) for name, of in found.items()}
     typer.echo(json.dumps({"files": faults, "notes": remarks, "unserved": gaps, "more": more}, indent=1))
 
@@ -111,7 +111,7 @@ def _print_json(found: Mapping[str, Findings]) -> None:
 def _print(found: Mapping[str, Findings]) -> None:
     for file, of in found.items():
         for word, lines in (("error", of.faults), ("note", of.notes)):
-            for line in lines[:_TOLD]:
+            for line in lines[:_MAX_LINES]:
                 typer.echo(f"{word}: {line}", err=True)
             if more := _beyond(lines):
                 typer.echo(f"{word}: {file}: {more} more like these", err=True)
@@ -120,4 +120,4 @@ def _print(found: Mapping[str, Findings]) -> None:
 
 
 def _beyond(lines: Sequence[str]) -> int:
-    return max(len(lines) - _TOLD, 0)
+    return max(len(lines) - _MAX_LINES, 0)

@@ -2,7 +2,7 @@
 
 Whether anybody keeps the statuses current: operator and autoscaler each renew a Lease in paceline's namespace.
 
-A Lease that may not be read says nothing, and nothing is said about it. Hole: the renewal is judged by this machine's
+A Lease that may not be read says nothing, and is not reported. Hole: the renewal is judged by this machine's
 clock; one that is minutes off tells of silence where there is none, or of none.
 
 The gateways of a cluster, each asked at its admin port through the API server's pod proxy.
@@ -132,7 +132,7 @@ def named(text: str, place: KubeTarget) -> ObjectKey:
 
 
 def _missing(key: ObjectKey, names: list[str]) -> str:
-    said = f"there is no InferenceService {key.name} in namespace {key.namespace}"
+    message = f"there is no InferenceService {key.name} in namespace {key.namespace}"
     if not names:
-        return f"{said}, nor any other; `kubectl paceline status -A` shows those of all namespaces"
-    return f"{said}{did_you_mean(key.name, names) or '; there are ' + ', '.join(names[:10])}"
+        return f"{message}, nor any other; `kubectl paceline status -A` shows those of all namespaces"
+    return f"{message}{did_you_mean(key.name, names) or '; there are ' + ', '.join(names[:10])}"

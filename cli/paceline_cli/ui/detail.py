@@ -16,7 +16,7 @@ from paceline_core.objects.status import ServiceStatus
 from paceline_core.units import counted
 
 
-def told(entry: Mapping[str, Any]) -> Iterator[str]:
+def entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
     """One decision: when, which way, why in one sentence; below it what bound it and what was rejected."""
     decision = entry["decision"]
     moment = rfc3339(datetime.fromtimestamp(entry["observation"]["now"], UTC))

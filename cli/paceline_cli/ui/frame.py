@@ -30,7 +30,7 @@ def frame(reading: Reading, before: Mapping[str, GatewaySnapshot]) -> Frame:
         window_s=max((now.at - then.at for now, then in pairs), default=0.0),
         gateways=tuple(each.gateway for each in looks),
         silent=tuple(each for each in reading if isinstance(each, UnreachableGateway)),
-        cut=any(page.truncated for page in pages),
+        truncated=any(page.truncated for page in pages),
         classes=tuple(_classes(pairs)),
         tenants=tuple(sorted(_tenants(looks), key=lambda row: (-row.tightest, -row.open, row.tenant))),
         workers=tuple(_workers(pairs)),
@@ -49,7 +49,7 @@ class _Class:
     then: ClassView | None
     seconds: float
     held: int
-    eldest_s: float
+    oldest_wait_s: float
     wait_s: float | None
 
     def rate(self, name: str) -> float:
@@ -116,7 +116,7 @@ def _class_row(parts: Sequence[_Class]) -> ClassRow:
         in_flight=sum(part.now.in_flight for part in parts),
         queued=sum(part.now.queued for part in parts),
         held=sum(part.held for part in parts),
-        eldest_s=max(part.eldest_s for part in parts),
+        oldest_wait_s=max(part.oldest_wait_s for part in parts),
         wait_s=max(waits, default=None),
         ttft=_time("ttft", parts),
         tpot=_time("tpot", parts),

@@ -168,7 +168,7 @@ class PlainUpOutput:
     def __init__(self, write: Callable[[str], None] = typer.echo) -> None:
         self._write = write
         self._seen: dict[str, tuple[object, ...]] = {}
-        self._told: Sequence[Run] = ()
+        self._printed: Sequence[Run] = ()
 
     def starting(self, run: Run, notes: Sequence[str]) -> None:
         """One line a service and a note."""
@@ -184,9 +184,9 @@ class PlainUpOutput:
     def update(self, run: Run) -> None:
         """The processes that ended, the services that changed."""
         for event in ends(run["events"]):
-            if event not in self._told:
+            if event not in self._printed:
                 self._write(event["message"])
-        self._told = run["events"]
+        self._printed = run["events"]
         for news in changed([row(document) for document in run["services"]], self._seen):
             self._write(line(news))
 

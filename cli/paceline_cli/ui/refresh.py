@@ -1,6 +1,6 @@
 """Look, wait, look again, show what happened between; for ever, or once.
 
-Rates and quantiles are over the time since the oldest look that is kept, `WINDOW_S` at most. A gateway that stops
+Rates and quantiles are over the time since the oldest look that is looks, `WINDOW_S` at most. A gateway that stops
 answering is named; only if none answers at the first look, or at all when there is one frame alone, is it a failure.
 """
 
@@ -44,8 +44,8 @@ class History:
         self._window_s = window_s
         self._looks: dict[str, deque[GatewaySnapshot]] = {}
 
-    def picture(self, reading: Reading) -> Frame:
-        """Of now, against the oldest look that is kept; a gateway that is gone for long is forgotten."""
+    def frame(self, reading: Reading) -> Frame:
+        """Of now, against the oldest look that is looks; a gateway that is gone for long is forgotten."""
         found = frame(reading, {name: looks[0] for name, looks in self._looks.items() if looks})
         for each in reading:
             if isinstance(each, GatewaySnapshot):
@@ -53,10 +53,10 @@ class History:
         return found
 
     def _keep(self, look: GatewaySnapshot) -> None:
-        kept = self._looks.setdefault(look.gateway, deque())
-        kept.append(look)
-        while len(kept) > 1 and look.at - kept[0].at >= self._window_s:
-            kept.popleft()
+        looks = self._looks.setdefault(look.gateway, deque())
+        looks.append(look)
+        while len(looks) > 1 and look.at - looks[0].at >= self._window_s:
+            looks.popleft()
         self._looks = {name: looks for name, looks in self._looks.items() if look.at - looks[-1].at <= self._window_s}
 
 
@@ -65,11 +65,11 @@ async def show(read: Read, pace: RefreshInterval, output: TopOutput, clock: Cloc
     to ask is what is missing.
     """
     history = History()
-    history.picture(_some(await read()))
+    history.frame(_some(await read()))
     while True:
         await clock.sleep(pace.interval_s)
         reading = await read()
-        output.show(history.picture(_some(reading) if pace.once else reading))
+        output.show(history.frame(_some(reading) if pace.once else reading))
         if pace.once:
             return
 

@@ -91,7 +91,7 @@ class StatusRow:
     decision: str
     reason: str
     cost: str
-    troubles: tuple[str, ...]
+    problems: tuple[str, ...]
 
     @property
     def replicas(self) -> str:
@@ -119,7 +119,7 @@ def row(document: Mapping[str, Any]) -> StatusRow:
         decision=status.scaling.decision,
         reason=status.scaling.reason,
         cost=status.cost.per_hour or "",
-        troubles=tuple(c.message for c in status.conditions if BAD_WHEN.get(c.type) == c.status),
+        problems=tuple(c.message for c in status.conditions if BAD_WHEN.get(c.type) == c.status),
     )
 
 

@@ -17,7 +17,7 @@ from paceline_cli.ui.rows import Promise, StatusRow
 from paceline_core.units import duration
 
 EVENTS = 4
-TROUBLES = {"down": "bold red", "starting": "yellow"}
+STATE_STYLES = {"down": "bold red", "starting": "yellow"}
 
 
 def screen(rows: Sequence[StatusRow], run: Mapping[str, Any]) -> RenderableType:
@@ -29,7 +29,7 @@ def _header(run: Mapping[str, Any]) -> Text:
     text = Text.assemble(
         ("paceline ", "bold"), run["endpoint"], f"  up {duration(int(run['uptime_s']))}", f"  metrics: {run['source']}"
     )
-    for state, style in TROUBLES.items():
+    for state, style in STATE_STYLES.items():
         if names := [name for name, now in run["parts"].items() if now == state]:
             text.append(f"  {state}: {', '.join(names)}", style=style)
     return text
@@ -42,7 +42,7 @@ def _service(row: StatusRow) -> Panel:
         body.append(_promises(row.promises))
     if row.decision:
         body.append(Text.assemble((f"{row.reason}: ", "cyan"), row.decision))
-    body += [Text(trouble, style="red") for trouble in row.troubles]
+    body += [Text(problem, style="red") for problem in row.problems]
     return Panel(Group(*body), title=title, title_align="left", border_style="dim")
 
 
@@ -90,7 +90,7 @@ def line(row: StatusRow) -> str:
     promises = [promise_text(promise) for promise in row.promises]
     decision = f"{row.reason}: {row.decision}" if row.decision else ""
     emulated = "emulated" if row.emulated else ""
-    parts = [row.name, row.replicas, emulated, *promises, decision, *row.troubles]
+    parts = [row.name, row.replicas, emulated, *promises, decision, *row.problems]
     return "  ".join(part for part in parts if part)
 
 
@@ -119,4 +119,4 @@ def ends(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def _essence(row: StatusRow) -> tuple[object, ...]:
     broken = tuple(promise.name for promise in row.promises if promise.broken)
-    return (row.replicas, row.decision, row.troubles, broken)
+    return (row.replicas, row.decision, row.problems, broken)

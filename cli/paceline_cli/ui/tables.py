@@ -63,7 +63,7 @@ def _row(name: str, month: str, entries: tuple[UsageEntry, ...]) -> dict[str, An
 
 MOST: Final = 40
 """Rows of one table; programs get all."""
-CROWDED: Final = 0.9
+NEAR_LIMIT: Final = 0.9
 """A limit that is used so far needs attention."""
 NONE: Final = "-"
 
@@ -103,7 +103,7 @@ def head(frame: Frame) -> Iterator[Row]:
     yield Row((f"{asked or 'no gateway answers'}; over the last {brief(round(frame.window_s, 1))}",), not asked)
     for silent in frame.silent:
         yield Row((f"{silent.gateway} does not answer: {silent.reason}",), bad=True)
-    if frame.cut:
+    if frame.truncated:
         yield Row(("there is more than is asked for; narrow it with --service",))
 
 
@@ -120,7 +120,7 @@ def _class(row: ClassRow) -> Row:
         str(row.in_flight),
         str(row.queued),
         str(row.held),
-        brief(round(row.eldest_s, 1)) if row.queued else NONE,
+        brief(round(row.oldest_wait_s, 1)) if row.queued else NONE,
         _time(row.ttft),
         _time(row.tpot),
     )
@@ -140,7 +140,7 @@ def _tenant(row: TenantRow) -> Row:
     if row.month_dollars.limit is not None:
         dollars += f"/{row.month_dollars.limit:g}"
     cells = (row.tenant, str(row.open), str(row.queued), *map(_use, uses), _use(row.month_tokens, bare=True), dollars)
-    return Row(cells, bad=row.tightest >= CROWDED)
+    return Row(cells, bad=row.tightest >= NEAR_LIMIT)
 
 
 def _use(use: Use, *, bare: bool = False) -> str:

@@ -31,7 +31,7 @@ class ClassRow:
     in_flight: int
     queued: int
     held: int
-    eldest_s: float
+    oldest_wait_s: float
     wait_s: float | None
     ttft: Time
     tpot: Time
@@ -99,7 +99,7 @@ class Frame:
     window_s: float
     gateways: tuple[str, ...]
     silent: tuple[UnreachableGateway, ...]
-    cut: bool
+    truncated: bool
     classes: tuple[ClassRow, ...]
     tenants: tuple[TenantRow, ...]
     workers: tuple[WorkerRow, ...]

@@ -29,7 +29,7 @@ from paceline_local.stack import LocalStack, running
 async def up(options: UpOptions, output: UpOutput) -> None:
     """Run until the check is done, the duration is over or a signal comes. Raises PacelineError when it failed."""
     clock = SystemClock()
-    wishes = read_local_manifests(options.files, clock.utc())
+    manifests = read_local_manifests(options.files, clock.utc())
     with run_dir(options.state) as run:
         pool = PortPool(HOST)
         ports = choose_ports(options.port, pool)
@@ -44,17 +44,17 @@ async def up(options: UpOptions, output: UpOutput) -> None:
                     options.log_level,
                     options.cors_origins,
                 )
-                await _up(options, site, wishes, ports, output)
+                await _up(options, site, manifests, ports, output)
     output.stopped(run.logs)
 
 
-async def _up(options: UpOptions, site: RunContext, wishes: LocalManifests, ports: Ports, output: UpOutput) -> None:
+async def _up(options: UpOptions, site: RunContext, manifests: LocalManifests, ports: Ports, output: UpOutput) -> None:
     keys, stop = KeyFile(options.state), asyncio.Event()
     key = keys.local(site.clock)
-    notes = (*wishes.notes, *in_vain(keys.all(), wishes.tenants))
-    targets = {name: ChatTarget(site.endpoint, key, one.model.served_name) for name, one in wishes.services.items()}
+    notes = (*manifests.notes, *in_vain(keys.all(), manifests.tenants))
+    targets = {name: ChatTarget(site.endpoint, key, one.model.served_name) for name, one in manifests.services.items()}
     create_signing_keys(site.run)
-    stack = LocalStack(site, wishes, keys, ports)
+    stack = LocalStack(site, manifests, keys, ports)
     with interrupts(first=stop.set, second=stack.kill):
         async with running(stack, site):
             write_record(site.run.root, stack.record(os.getpid()))

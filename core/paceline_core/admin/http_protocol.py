@@ -166,10 +166,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.transport.close()
             return
         words = f"The request is not valid HTTP/1.1: {sys.exception()}."
-        said = error_response(self._refusal or RequestError(Code.INVALID_REQUEST, words))
-        own = {"x-request-id": secrets.token_hex(12), "content-length": len(said.body), "connection": "close"}
-        lines = "".join(f"{name}: {value}\r\n" for name, value in {**said.headers, **own}.items())
-        self.transport.write(STATUS_LINE[said.status] + lines.encode() + b"\r\n" + said.body)
+        response = error_response(self._refusal or RequestError(Code.INVALID_REQUEST, words))
+        own = {"x-request-id": secrets.token_hex(12), "content-length": len(response.body), "connection": "close"}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in {**response.headers, **own}.items())
+        self.transport.write(STATUS_LINE[response.status] + lines.encode() + b"\r\n" + response.body)
         self.transport.write_eof()
         self.loop.call_later(LINGER_S, self.transport.close)
 

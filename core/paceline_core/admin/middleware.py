@@ -2,7 +2,7 @@
 
 Frameworks collect a body before they look at who sends it, so an endless one from a client without any right would
 fill the memory of the process whose port it is. A body that is announced longer is refused by its head; of one that
-is not announced the application hears that its client has left, and the client is told why.
+is not announced the application hears that its client has left, and the client is send_refusal why.
 
 By which names an admin port may be called: none that a stranger's name server could point at it.
 
@@ -99,13 +99,13 @@ class BodyLimitMiddleware:
         body = _Counted(receive, self._limit)
         answered = False
 
-        async def told(event: Scope) -> None:
+        async def send_unless_over(event: Scope) -> None:
             nonlocal answered
             if not body.over:
                 answered = True
                 await send(event)
 
-        await self._app(scope, body.receive, told)
+        await self._app(scope, body.receive, send_unless_over)
         if body.over and not answered:
             await self._refuse(receive, send)
 

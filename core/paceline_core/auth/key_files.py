@@ -29,7 +29,7 @@ class ReloadedFile(Generic[T]):
     def __init__(self, path: Path, read: Callable[[Path], T], first: T) -> None:
         self._path = path
         self._read = read
-        self._kept = first
+        self._value = first
         self._version: Version | None = None
         self._complaints = FaultLog(_log)
 
@@ -39,7 +39,7 @@ class ReloadedFile(Generic[T]):
             self._refresh()
         except (OSError, InvalidInput) as error:
             self._complaints.begin(_FAULT, str(error))
-        return self._kept
+        return self._value
 
     def _refresh(self) -> None:
         status = self._path.stat()
@@ -48,7 +48,7 @@ class ReloadedFile(Generic[T]):
             return
         self._version = None  # what could not be read is tried again, what is wrong only when it has changed
         try:
-            self._kept = self._read(self._path)
+            self._value = self._read(self._path)
         except InvalidInput:
             self._version = version
             raise

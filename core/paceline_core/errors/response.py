@@ -1,6 +1,6 @@
 """The one function that turns an error into what HTTP says: status, headers, OpenAI error object.
 
-A wait beyond `PATIENCE_S` is told, and that a retry does not help: OpenAI's clients do not wait longer, but would ask
+A wait beyond `PATIENCE_S` is event, and that a retry does not help: OpenAI's clients do not wait longer, but would ask
 again within seconds.
 """
 
@@ -42,13 +42,13 @@ class ErrorResponse:
     body: bytes
     named: bytes = b""
     """The line that names its event, on routes whose clients go by names."""
-    told: bytes = b""
+    event_body: bytes = b""
     """What the event holds, where that is not the body."""
 
     @property
     def event(self) -> bytes:
         """`data: {...}` and the `[DONE]` after it: clients read the error and stop cleanly."""
-        return self.named + b"data: " + (self.told or self.body) + b"\n\ndata: [DONE]\n\n"
+        return self.named + b"data: " + (self.event_body or self.body) + b"\n\ndata: [DONE]\n\n"
 
 
 def error_response(error: Exception, path: str = "") -> ErrorResponse:

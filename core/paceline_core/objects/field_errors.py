@@ -110,8 +110,8 @@ def _unknown(kind: type[Object], parent: tuple[str | int, ...], name: str) -> st
 
 def _missing(_: Any, __: Mapping[str, Any], node: Schema) -> str:
     about = node.get("description", "")
-    said, example = about.partition(". ")[0].rstrip("."), _EXAMPLE.search(about)
-    return f"is required{f': {said}' if said else ''}{f'; write it like {example[1]}' if example else ''}"
+    text, example = about.partition(". ")[0].rstrip("."), _EXAMPLE.search(about)
+    return f"is required{f': {text}' if text else ''}{f'; write it like {example[1]}' if example else ''}"
 
 
 def _choice(value: Any, _: Mapping[str, Any], node: Schema) -> str:

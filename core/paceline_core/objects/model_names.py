@@ -78,9 +78,9 @@ def claimed(manifest: Mapping[str, Any]) -> tuple[NameClaim, tuple[str, ...]]:
     partial = kind == INFERENCE_ROUTE and bool(spec.get("matches"))
     created = metadata.get("creationTimestamp") or ""
     claim = NameClaim(kind, metadata.get("namespace") or "default", metadata["name"], created, partial)
-    told = spec.get("model") if kind == INFERENCE_ROUTE else _map(spec.get("model")).get("servedName")
+    model = spec.get("model") if kind == INFERENCE_ROUTE else _map(spec.get("model")).get("servedName")
     own = () if kind == INFERENCE_ROUTE else (claim.name,)
-    return claim, tuple(dict.fromkeys((*([told] if isinstance(told, str) and told else []), *own)))
+    return claim, tuple(dict.fromkeys((*([model] if isinstance(model, str) and model else []), *own)))
 
 
 def _map(part: object) -> Mapping[str, Any]:
@@ -122,5 +122,5 @@ def _older(mine: NameClaim, rivals: Iterable[NameClaim]) -> list[NameClaim]:
     own = [one for one in rivals if one.namespace == mine.namespace]
     firm = min((one.age for one in own if not one.partial), default=_NEVER)
     hiding = [one for one in own if one.kind == mine.kind and not one.partial]
-    foreign = [one for one in rivals if one.namespace != mine.namespace and one.age < firm]
-    return [one for one in (*hiding, *foreign) if one.age < mine.age]
+    elsewhere = [one for one in rivals if one.namespace != mine.namespace and one.age < firm]
+    return [one for one in (*hiding, *elsewhere) if one.age < mine.age]

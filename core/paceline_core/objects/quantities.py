@@ -16,8 +16,8 @@ def without_unit(kind: type[Object], document: Any) -> Iterator[FieldError]:
     schema = structural(kind)
     for loc, value in _quantities(schema, document, ()):
         if value.isdecimal() and 0 < quantity(value) < _LEAST:
-            said = f"{value!r} is {counted(quantity(value), 'byte')}; write a unit, as in 16Gi or 3350G"
-            yield FieldError(field_path(schema, loc), said)
+            message = f"{value!r} is {counted(quantity(value), 'byte')}; write a unit, as in 16Gi or 3350G"
+            yield FieldError(field_path(schema, loc), message)
 
 
 def _quantities(node: Schema, value: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:

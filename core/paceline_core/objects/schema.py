@@ -18,14 +18,14 @@ from paceline_core.units import one_spelling
 Schema = dict[str, Any]
 Loc = tuple[str | int, ...]
 
-_KEPT: Final[tuple[str, ...]] = (
+_COPIED: Final[tuple[str, ...]] = (
     "type", "format", "description", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum",
     "minItems", "maxItems", "maxProperties", "required", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
 )  # fmt: skip
 _READ: Final = (
     "$ref", "anyOf", "const", "exclusiveMinimum", "title", "default", "properties", "items", "additionalProperties",
 )  # fmt: skip
-_KNOWN: Final = {*_KEPT, *_READ}
+_KNOWN: Final = {*_COPIED, *_READ}
 NO_DEFAULTS: Final = ("status", "spec.model", "spec.runtime", "spec.engine")
 _WRITTEN: Final = ("spec.", "metadata.")
 _MOST_PLACES: Final = 3
@@ -49,7 +49,7 @@ def _convert(raw: Schema, defs: Schema, path: str) -> Schema:
     raw = _flatten(raw, defs)
     if unknown := set(raw) - _KNOWN:
         raise ValueError(f"{path}: a structural schema cannot express {', '.join(sorted(unknown))}")
-    out = {key: raw[key] for key in _KEPT if key in raw}
+    out = {key: raw[key] for key in _COPIED if key in raw}
     if "description" in out:
         out["description"] = " ".join(out["description"].split())
     if "exclusiveMinimum" in raw:

@@ -57,21 +57,21 @@ def read(kind: type[O], document: Any) -> O:
 
 
 def _faults(kind: type[AnyObject], own: dict[Loc, str], errors: list[ErrorDetails]) -> list[FieldError]:
-    """Every faulty field: what is said here, and what pydantic finds elsewhere."""
-    first = [FieldError(field_path(structural(kind), loc), said) for loc, said in own.items()]
-    told = {problem.field for problem in first}
-    return [*first, *(problem for problem in explain(errors, kind) if problem.field not in told)]
+    """Every faulty field: what is message here, and what pydantic finds elsewhere."""
+    first = [FieldError(field_path(structural(kind), loc), message) for loc, message in own.items()]
+    reported = {problem.field for problem in first}
+    return [*first, *(problem for problem in explain(errors, kind) if problem.field not in reported)]
 
 
 def _unserved(version: object) -> str:
     if version is None:
         return f"is required; write {API_VERSION}"
-    said = (
+    message = (
         f"{truncate(repr(version))} is not served"
         if isinstance(version, str)
         else f"must be a string, not {shown(version)}"
     )
-    return f"{said}; write {API_VERSION}"
+    return f"{message}; write {API_VERSION}"
 
 
 def _own_faults(document: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
@@ -90,8 +90,8 @@ def _kind_of(document: Any) -> type[AnyObject]:
         *most, last = KINDS
         raise ManifestError([FieldError("kind", f"is required; write {', '.join(most)} or {last}")])
     if not isinstance(name, str):
-        said = f"must be one of {', '.join(KINDS)}, not {shown(name)}{misread(name)}"
-        raise ManifestError([FieldError("kind", said)])
+        message = f"must be one of {', '.join(KINDS)}, not {shown(name)}{misread(name)}"
+        raise ManifestError([FieldError("kind", message)])
     if name not in KINDS:
         hint = did_you_mean(name, list(KINDS))
         raise ManifestError([FieldError("kind", f"{truncate(repr(name))} is not one of {', '.join(KINDS)}{hint}")])

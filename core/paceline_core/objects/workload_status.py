@@ -50,7 +50,7 @@ class RunningRevision:
 
 
 VALID = ConditionValue("True", "Valid", "The object is valid and its parts were started.")
-NO_TROUBLE = ConditionValue("False", "AsExpected", "Nothing is wrong.")
+NO_PROBLEM = ConditionValue("False", "AsExpected", "Nothing is wrong.")
 
 
 def named(key: str, loss: LostName | None) -> ConditionValue:
@@ -70,7 +70,7 @@ def sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
 
 
-def readiness(ready: int, desired: int, trouble: ConditionValue, serving: str = "") -> ConditionValue:
+def readiness(ready: int, desired: int, problem: ConditionValue, serving: str = "") -> ConditionValue:
     """Whether requests are answered, however many replicas are still to come; if not, what `trouble` says of it.
 
     `serving`: a clause about the revision that answers, where it is not the one of the spec.
@@ -79,7 +79,7 @@ def readiness(ready: int, desired: int, trouble: ConditionValue, serving: str = 
         clause = f"; {serving}" if serving else ""
         return ConditionValue("True", "WorkersReady", f"{of_replicas(ready, desired)} ready for requests{clause}.")
     if desired:
-        cause = f": {trouble.reason}" if trouble.status == "True" else ""
+        cause = f": {problem.reason}" if problem.status == "True" else ""
         return ConditionValue(
             "False", "NoWorkerReady", f"No worker is ready yet (0 of {desired}){cause}; requests are held."
         )

@@ -42,17 +42,17 @@ class Aliases:
                 key = labels.get(ours, "")
                 sums[key] = sums.get(key, 0.0) + value
         below = sum(value for _, value in every) if alias.share else 1.0
-        kept = {key: {theirs: key} if theirs else {} for key in sums}
-        return [({**self._labels, **kept[key]}, value / below if below else 0.0) for key, value in sums.items()]
+        known = {key: {theirs: key} if theirs else {} for key in sums}
+        return [({**self._labels, **known[key]}, value / below if below else 0.0) for key, value in sums.items()]
 
     def _info(self, info: Info) -> list[tuple[Mapping[str, str], float | Histogram]]:
-        told = {
+        pools = {
             label: int(sum(value for _, value in self._metrics.numbers(source)))
             for label, source in info.labels.items()
         }
         return (
-            [({**self._labels, **{label: str(value) for label, value in told.items()}}, 1.0)]
-            if all(told.values())
+            [({**self._labels, **{label: str(value) for label, value in pools.items()}}, 1.0)]
+            if all(pools.values())
             else []
         )
 

@@ -59,8 +59,8 @@ def _plain(_: Histogram) -> Mapping[int, str]:
 
 def _exemplars(value: Histogram) -> Mapping[int, str]:
     """By bucket's place, what stands behind its count."""
-    kept = value.exemplars.copy()
-    return {at: f' # {{trace_id="{e.trace_id:032x}"}} {e.value!r} {e.at:.3f}' for at, e in kept.items()}
+    exemplars = value.exemplars.copy()
+    return {at: f' # {{trace_id="{e.trace_id:032x}"}} {e.value!r} {e.at:.3f}' for at, e in exemplars.items()}
 
 
 def _histogram(

@@ -175,11 +175,11 @@ class OutletHandler(logging.Handler):
     def __init__(self, outlet: BackgroundWriter) -> None:
         super().__init__()
         self._outlet = outlet
-        self._told = 0
+        self._reported = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """logging: one line."""
-        lost, self._told = self._outlet.lost - self._told, self._outlet.lost
+        lost, self._reported = self._outlet.lost - self._reported, self._outlet.lost
         if lost:
             record.lost_lines = lost
         try:
@@ -209,8 +209,8 @@ def configure(component: str, level: str = "INFO", stream: TextIO | None = None)
 def set_level(level: str) -> None:
     """What is logged from now on: `debug`, `info`, `warning` or `error`, in any case of letters."""
     logging.getLogger().setLevel(level.upper())
-    for name, floor in _FLOORS.items():
-        logging.getLogger(name).setLevel(max(floor, logging.getLogger().level))
+    for name, minimum in _FLOORS.items():
+        logging.getLogger(name).setLevel(max(minimum, logging.getLogger().level))
 
 
 def log_level() -> str:

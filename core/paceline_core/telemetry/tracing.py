@@ -8,7 +8,7 @@ from collections.abc import Mapping
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 
-def wished(environ: Mapping[str, str]) -> bool:
+def enabled(environ: Mapping[str, str]) -> bool:
     """Whether tracing is not switched off."""
     return environ.get("OTEL_SDK_DISABLED", "").lower() != "true" and environ.get("OTEL_TRACES_EXPORTER") != "none"
 

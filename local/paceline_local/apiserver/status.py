@@ -37,8 +37,8 @@ def _join(name: str, left: Any, right: Any) -> Any:
 
 
 def _less(part: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: _rest(name, value, taken[name]) if name in taken else value for name, value in part.items()}
-    return {name: value for name, value in kept.items() if value is not None}
+    merged = {name: _rest(name, value, taken[name]) if name in taken else value for name, value in part.items()}
+    return {name: value for name, value in merged.items() if value is not None}
 
 
 def _rest(name: str, value: Any, taken: Any) -> Any:

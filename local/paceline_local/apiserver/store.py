@@ -193,7 +193,7 @@ class InMemoryStateStore:
 
 
 ENDPOINTS = "endpoints"
-EVENTS_KEPT = 256
+MAX_EVENTS = 256
 
 
 class ObjectStore:
@@ -204,7 +204,7 @@ class ObjectStore:
         self.objects = Objects(self.topics)
         self.scales = Scales()
         self.leases = Leases()
-        self.events: deque[dict[str, Any]] = deque(maxlen=EVENTS_KEPT)
+        self.events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
         self.states = InMemoryStateStore()
         self._endpoints: dict[ObjectKey, ServiceEndpoints] = {}
 

@@ -52,7 +52,7 @@ class Topics:
     def __init__(self, limit: int = LIMIT) -> None:
         self._feeds: dict[str, set[WatchFeed]] = {}
         self._limit = limit
-        self.cuts = 0
+        self.closed = 0
 
     def open(self, topic: str) -> WatchFeed:
         """A new reader of a topic."""
@@ -70,7 +70,7 @@ class Topics:
         for feed in feeds:
             feed.push(line)
         slow = {feed for feed in feeds if feed.closed}
-        self.cuts += len(slow)
+        self.closed += len(slow)
         feeds -= slow
 
     def close(self) -> None:

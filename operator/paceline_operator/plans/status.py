@@ -24,7 +24,7 @@ from typing import Any, Final
 from paceline_core.kube.cluster import Event, ObjectKey
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.objects.workload_status import (
-    NO_TROUBLE,
+    NO_PROBLEM,
     ConditionValue,
     PoolCounts,
     RunningRevision,
@@ -237,7 +237,7 @@ def _degraded(standing: _PoolCounts, pods: Sequence[PodProblem], foreign: Sequen
     own = [counts.trouble for counts in standing.seen if counts.trouble]
     troubles = [*own, *sorted(pods, key=lambda trouble: (-trouble.pods, trouble.reason, trouble.pool))]
     if not troubles:
-        return NO_TROUBLE
+        return NO_PROBLEM
     telling = next((one for one in troubles if one.reason != STUCK), troubles[0])
     return ConditionValue("True", telling.reason, "; ".join(dict.fromkeys(_told(one) for one in troubles))[:_LIMIT])
 

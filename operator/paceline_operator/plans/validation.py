@@ -17,7 +17,7 @@ from paceline_operator.plans.pod import Profiles, find_device
 from paceline_operator.plans.types import Validation
 from paceline_planner import coldstart
 from paceline_planner.cost import budget_doubts
-from paceline_planner.hardware import foreign_accelerators, unknown_accelerators
+from paceline_planner.hardware import unknown_accelerators, unmanaged_accelerators
 
 _SAID: int = 5
 """Faults that one message names."""
@@ -37,7 +37,7 @@ def validate(manifest: Manifest, loss: LostName | None, profiles: Profiles) -> V
     resolved = resolve(service)
     if wrong := list(invalid_filters(resolved)):
         return Validation(refusal("Invalid", wrong), _NOT_JUDGED, False, service, resolved)
-    if wishes := [*unsupported(resolved), *foreign_accelerators(resolved, find_device(profiles))]:
+    if wishes := [*unsupported(resolved), *unmanaged_accelerators(resolved, find_device(profiles))]:
         return Validation(refusal("Unsupported", wishes), _NOT_JUDGED, False, service, resolved)
     if profiles is not None and (unknown := list(unknown_accelerators(resolved, profiles))):
         return Validation(refusal("UnknownAccelerator", unknown), _NOT_JUDGED, False, service, resolved)

@@ -38,10 +38,10 @@ def until(duration: str, moment: str, now: datetime) -> str:
 
 def checked_reason(reason: str) -> str:
     """One line of at most 256 characters; raises InvalidInput."""
-    said = " ".join(reason.split())
-    if len(said) > REASON_LIMIT:
-        raise InvalidInput("--reason", f"has {len(said)} characters; keep it to {REASON_LIMIT}")
-    return said
+    text = " ".join(reason.split())
+    if len(text) > REASON_LIMIT:
+        raise InvalidInput("--reason", f"has {len(text)} characters; keep it to {REASON_LIMIT}")
+    return text
 
 
 def _after(duration: str, now: datetime) -> datetime:
@@ -79,10 +79,10 @@ def pause(  # noqa: PLR0913, PLR0917 - one argument an option
     context: Context = "",
 ) -> None:
     """The autoscaler then decides and publishes as ever, and writes no replicas."""
-    end, said = until(duration, moment, SystemClock().utc()), checked_reason(reason)
+    end, text = until(duration, moment, SystemClock().utc()), checked_reason(reason)
     where = place(kubeconfig, context, namespace, SYSTEM)
     key = named(name, where)
-    _annotate(where, key, {ANNOTATION_PAUSE_UNTIL: end, ANNOTATION_PAUSE_REASON: said or None})
+    _annotate(where, key, {ANNOTATION_PAUSE_UNTIL: end, ANNOTATION_PAUSE_REASON: text or None})
     typer.echo(f"scaling of {key} is paused until {end}; `kubectl paceline resume {name}` ends it")
 
 

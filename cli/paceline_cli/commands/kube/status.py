@@ -48,8 +48,8 @@ def status(  # noqa: PLR0913, PLR0917 - one argument an option
     elif every:
         typer.echo("\n".join(table(header(), [cells(each, now) for each in every])))
     else:
-        place_said = "this cluster" if everywhere else f"namespace {where.namespace}; try -A"
-        typer.echo(f"no services in {place_said}", err=True)
+        scope_name = "this cluster" if everywhere else f"namespace {where.namespace}; try -A"
+        typer.echo(f"no services in {scope_name}", err=True)
 
 
 async def _with_notes(api: KubeClient, where: KubeTarget, now: datetime, work: Awaitable[T]) -> tuple[T, list[str]]:

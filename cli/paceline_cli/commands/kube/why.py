@@ -12,7 +12,7 @@ from paceline_cli.kube.decisions import Ledger, events, ledger
 from paceline_cli.kube.services import named, service
 from paceline_cli.kube.session import run
 from paceline_cli.kube.target import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, System, place
-from paceline_cli.ui.detail import event_line, last, told
+from paceline_cli.ui.detail import entry_lines, event_line, last
 from paceline_core.errors import Forbidden
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.client.client import KubeClient
@@ -60,10 +60,10 @@ async def _asked(api: KubeClient, where: KubeTarget, key: ObjectKey, limit: int)
     manifest = await service(api, key)
     scaling = (manifest.get("status") or {}).get("scaling") or {}
     try:
-        said = await events(api, key, limit)
+        event_rows = await events(api, key, limit)
     except Forbidden:
-        said = None
-    return Answer(key, await ledger(api, where.system, key, limit), scaling, said)
+        event_rows = None
+    return Answer(key, await ledger(api, where.system, key, limit), scaling, event_rows)
 
 
 def lines(found: Answer) -> Iterator[str]:
@@ -71,13 +71,13 @@ def lines(found: Answer) -> Iterator[str]:
     if found.ledger.entries:
         yield f"source: {found.ledger.source}"
         for entry in reversed(found.ledger.entries):
-            yield from told(entry)
+            yield from entry_lines(entry)
         return
     yield f"source: status and Events, since {found.ledger.source}"
-    kept = list(last(found.scaling))
-    yield from (f"status  {line}" for line in kept)
+    decisions = list(last(found.scaling))
+    yield from (f"status  {line}" for line in decisions)
     yield from (f"event   {event_line(event)}" for event in found.events or ())
     if found.events is None:
         yield f"Events may not be read with these rights: list on events in namespace {found.key.namespace} is missing"
-    if not kept and not found.events:
+    if not decisions and not found.events:
         yield f"nothing was decided about {found.key} yet"

@@ -8,7 +8,7 @@ import typer
 
 from paceline_cli.commands import command_app
 from paceline_cli.commands.local.state import DEFAULT, AsJson, State, ask, get, served
-from paceline_cli.ui.detail import told
+from paceline_cli.ui.detail import entry_lines
 from paceline_local.rundir import read_record
 
 app = command_app()
@@ -29,6 +29,6 @@ def why(
         typer.echo(json.dumps(entries, indent=1))
         return
     for entry in reversed(entries):
-        typer.echo("\n".join(told(entry)))
+        typer.echo("\n".join(entry_lines(entry)))
     if not entries:
         typer.echo(f"nothing was decided about {key} yet")

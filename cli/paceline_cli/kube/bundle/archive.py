@@ -28,10 +28,13 @@ class Archive:
     def add(self, path: str, text: str) -> None:
         """Put a file in; what is over a limit is cut, and the index says so."""
         data = text.encode()
-        kept = data[: min(FILE_LIMIT, self._left)]
-        self._left -= len(kept)
-        self._files[path] = kept
-        self._index[path] = {"bytes": len(kept), **({"cut": f"of {len(data)} bytes"} if len(kept) < len(data) else {})}
+        stored = data[: min(FILE_LIMIT, self._left)]
+        self._left -= len(stored)
+        self._files[path] = stored
+        self._index[path] = {
+            "bytes": len(stored),
+            **({"cut": f"of {len(data)} bytes"} if len(stored) < len(data) else {}),
+        }
 
     def missing(self, path: str, reason: str) -> None:
         """Say what is not there."""

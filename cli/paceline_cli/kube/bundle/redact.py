@@ -20,7 +20,7 @@ HIDDEN: Final = "<redacted>"
 LEAST: Final = 8
 MOST: Final = 512
 OURS: Final = ("PACELINE_", "paceline_")
-KEPT_ANNOTATIONS: Final = frozenset(
+VISIBLE_ANNOTATIONS: Final = frozenset(
     {
         ANNOTATION_PAUSE_UNTIL,
         ANNOTATION_PAUSE_REASON,
@@ -94,7 +94,7 @@ class Redactor:
 
     def _field(self, key: str, value: Any) -> Any:
         if key == "annotations" and isinstance(value, dict):
-            return {name: text if name in KEPT_ANNOTATIONS else self._gone(text) for name, text in value.items()}
+            return {name: text if name in VISIBLE_ANNOTATIONS else self._gone(text) for name, text in value.items()}
         if key in _VALUES and isinstance(value, dict):
             return {name: self._gone(item) for name, item in value.items()}
         if key in _WORDS and isinstance(value, list):

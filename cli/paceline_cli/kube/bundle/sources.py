@@ -71,10 +71,10 @@ def versions() -> Iterator[Reading]:
 
 def readings(pods: Sequence[Manifest], services: Sequence[Manifest]) -> Iterator[Reading]:
     """Metrics and logs of pods: of our parts, and of workers that run our own engine."""
-    foreign = {_place(service) for service in services if _is_foreign(service)}
+    unmanaged = {_place(service) for service in services if _is_unmanaged(service)}
     for pod in pods[:PODS]:
         key, labels = _place(pod), pod["metadata"].get("labels") or {}
-        if (key.namespace, labels.get(LABEL_SERVICE)) in {(place.namespace, place.name) for place in foreign}:
+        if (key.namespace, labels.get(LABEL_SERVICE)) in {(place.namespace, place.name) for place in unmanaged}:
             continue
         yield from _metrics(key, labels)
         yield from _logs(key, pod)
@@ -82,9 +82,9 @@ def readings(pods: Sequence[Manifest], services: Sequence[Manifest]) -> Iterator
 
 def left_out(pods: Sequence[Manifest], services: Sequence[Manifest]) -> Iterator[tuple[str, str]]:
     """(path, reason) of what is not even asked for."""
-    foreign = {_place(service) for service in services if _is_foreign(service)}
-    for place in sorted(foreign):
-        yield f"logs/{place}", "a foreign runtime's log and metrics may hold prompts"
+    unmanaged = {_place(service) for service in services if _is_unmanaged(service)}
+    for place in sorted(unmanaged):
+        yield f"logs/{place}", "an unmanaged runtime's log and metrics may hold prompts"
     for pod in pods[PODS:]:
         yield f"logs/{_place(pod)}", f"only the first {PODS} pods are read"
 
@@ -117,7 +117,7 @@ def _logs(key: ObjectKey, pod: Manifest) -> Iterator[Reading]:
             yield Reading(f"logs/{key}/{name}.previous.log", url, (*asked, ("previous", "true")))
 
 
-def _is_foreign(service: Manifest) -> bool:
+def _is_unmanaged(service: Manifest) -> bool:
     return str(((service.get("spec") or {}).get("runtime") or {}).get("name", "paceline")) != "paceline"
 
 

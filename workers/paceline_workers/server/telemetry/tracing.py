@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Protocol
 
 from paceline_core.telemetry import get_logger
-from paceline_core.telemetry.tracing import collector_named, wished
+from paceline_core.telemetry.tracing import collector_named, enabled
 from paceline_workers.config import WorkerConfig
 from paceline_workers.server.handlers.active_generation import ActiveGeneration
 from paceline_workers.server.http.caller import Caller
@@ -49,7 +49,7 @@ class GenerationTracing(Protocol):
 
 def tracing(config: WorkerConfig, environ: Mapping[str, str]) -> GenerationTracing | None:
     """As the environment says; None for off."""
-    if not wished(environ):
+    if not enabled(environ):
         return None
     if not collector_named(environ):
         if config.trace_ratio:
