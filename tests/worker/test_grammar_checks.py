@@ -7,7 +7,7 @@ import pytest
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry.enums import GrammarCheck
 from paceline_workers.engine.sampling.grammar import LONGEST
-from paceline_workers.server.grammar.checks import KEPT, RUNNING, SHARE, WAITING, GrammarChecks
+from paceline_workers.server.grammar.checks import MAX_CACHED, RUNNING, SHARE, WAITING, GrammarChecks
 from paceline_workers.server.grammar.process import CheckResult
 
 Open = dict[str, asyncio.Future[tuple[CheckResult, str]]]
@@ -50,14 +50,14 @@ async def test_one_check_answers_all_who_ask_for_a_grammar_then_and_later() -> N
 
 async def test_verdicts_are_kept_up_to_a_number_and_the_oldest_is_asked_anew() -> None:
     bench = Bench()
-    for number in range(KEPT + 1):
+    for number in range(MAX_CACHED + 1):
         task = await bench.enter(f"regex:{number}")
         await bench.end(f"regex:{number}")
         assert await task == ""
     again = await bench.enter("regex:0")
     await bench.end("regex:0")
     assert await again == ""
-    assert len(bench.asked) == KEPT + 2
+    assert len(bench.asked) == MAX_CACHED + 2
 
 
 async def test_tenants_take_turns_and_none_has_more_than_one_check_at_a_time() -> None:

@@ -191,7 +191,7 @@ def test_a_prompt_is_cut_to_its_length_whatever_stands_around_it() -> None:
     for tokens in range(12):
         for around in (((), ()), ((0,), ()), ((0, 1), (9,))):
             for side in ("left", "right"):
-                assert len(Truncation(tokens, side).cut(ids, *around)) == min(tokens, 10)
+                assert len(Truncation(tokens, side).truncate(ids, *around)) == min(tokens, 10)
 
 
 async def test_cache_salt_parts_pages_within_a_tenant(model: ServedModel) -> None:

@@ -41,15 +41,15 @@ def test_a_long_step_is_no_hang_but_an_endless_one_is() -> None:
 
 
 def test_a_process_is_at_work_while_it_uses_a_share_of_a_core() -> None:
-    work = CpuActivity(at=100.0, told_at=100.0)
+    work = CpuActivity(at=100.0, reported_at=100.0)
     for now, seconds in ((101.0, 0.5), (102.0, 0.52), (103.0, 0.525), (104.0, 0.525)):
-        work.tell(seconds, now)
+        work.report(seconds, now)
     assert work.at == 102.0
 
 
 def test_what_nobody_knows_of_a_process_is_nothing_against_it() -> None:
-    work = CpuActivity(at=100.0, told_at=100.0)
-    work.tell(None, 150.0)
+    work = CpuActivity(at=100.0, reported_at=100.0)
+    work.report(None, 150.0)
     assert work.at == 150.0
 
 

@@ -104,7 +104,7 @@ def test_reasoning_that_does_not_end_is_reasoning_and_can_be_left_untold() -> No
     pieces, output = output_of([0, 1, 2, 3])
     assert "".join(piece.reasoning for piece in pieces) == "so stop it</"
     assert ("".join(piece.text for piece in pieces), output.reasoning_tokens) == ("", 4)
-    hidden, counted = output_of([0, 1, 2, 3], tell_reasoning=False)
+    hidden, counted = output_of([0, 1, 2, 3], include_reasoning=False)
     assert ({piece.reasoning for piece in hidden}, counted.reasoning_tokens) == ({""}, 4)
 
 

@@ -9,7 +9,7 @@ from tests.worker.conftest import TEXT
 
 from paceline_workers import demo
 from paceline_workers.server.text.segment_cache import LEAST, PARTS, SegmentCache
-from paceline_workers.server.text.tokenizer import CUT_CHARACTERS, Tokenizer
+from paceline_workers.server.text.tokenizer import SPLIT_CHARACTERS, Tokenizer
 
 SYSTEM = "You keep the promise of a service, and say what it costs. " * 10
 CHAT = "<|system|>\n{}<|end|>\n<|user|>\n{}<|end|>\n<|assistant|>\n"
@@ -47,7 +47,7 @@ def test_special_tokens_that_begin_alike_are_cut_as_the_tokenizer_does(parts: li
 
 def test_a_long_segment_is_known_the_next_time_and_a_short_one_is_not() -> None:
     segments = SegmentCache(inner(), exact=True)
-    for part in segments.cut(CHAT.format(SYSTEM, "hello")):
+    for part in segments.split(CHAT.format(SYSTEM, "hello")):
         segments.keep("a", part, [1, 2])
     assert list(segments.known("a", f"\n{SYSTEM}") or ()) == [1, 2]
     assert segments.known("a", "\nhello") is None
@@ -55,9 +55,9 @@ def test_a_long_segment_is_known_the_next_time_and_a_short_one_is_not() -> None:
 
 def test_a_text_of_too_many_parts_stays_whole_and_has_the_same_ids() -> None:
     segments = SegmentCache(inner(), exact=True)
-    assert len(segments.cut("<|end|>a" * (PARTS // 2 - 1))) == PARTS - 2
+    assert len(segments.split("<|end|>a" * (PARTS // 2 - 1))) == PARTS - 2
     many = "<|end|>a" * PARTS
-    assert segments.cut(many) == [many]
+    assert segments.split(many) == [many]
     assert asyncio.run(CACHING.encode_chat(many, "")) == CACHING.encode_now(many, special=False)
 
 
@@ -86,14 +86,14 @@ def test_the_least_recently_used_go_first() -> None:
 
 def test_a_tokenizer_that_looks_over_its_special_tokens_is_left_whole(byte_fallback: Tokenizer) -> None:
     whole = CHAT.format(SYSTEM, "hello")
-    assert SegmentCache(inner(), exact=False).cut(whole) == [whole]
+    assert SegmentCache(inner(), exact=False).split(whole) == [whole]
     words = inner()
     words.add_special_tokens([tokenizers.AddedToken("<w>", single_word=True)])
-    assert SegmentCache(words, exact=True).cut(whole) == [whole]
+    assert SegmentCache(words, exact=True).split(whole) == [whole]
     text = "the cats " * LEAST
     assert asyncio.run(byte_fallback.encode_chat(text, "")) == byte_fallback.encode_now(text, special=False)
 
 
 async def test_a_text_too_long_to_search_is_encoded_whole(tokenizer: Tokenizer) -> None:
-    text = TEXT * (CUT_CHARACTERS // len(TEXT) + 1)
+    text = TEXT * (SPLIT_CHARACTERS // len(TEXT) + 1)
     assert await tokenizer.encode_chat(text, "") == await tokenizer.encode(text, special=False)

@@ -119,11 +119,11 @@ async def test_a_schema_as_text_that_is_too_long_is_not_parsed(tokenizer: Tokeni
 
 def test_a_named_function_forces_its_arguments() -> None:
     named = {"type": "function", "function": {"name": "add"}}
-    assert chat(tools=[ADD, NOW], tool_choice=named).wished == (f"json_schema:{TEXT}", "tools")
+    assert chat(tools=[ADD, NOW], tool_choice=named).requested == (f"json_schema:{TEXT}", "tools")
 
 
 def test_any_function_forces_a_list_of_calls() -> None:
-    text, _ = chat(tools=[ADD, NOW], tool_choice="required").wished
+    text, _ = chat(tools=[ADD, NOW], tool_choice="required").requested
     schema = json.loads(text.removeprefix("json_schema:"))
     calls = [call["properties"] for call in schema["items"]["anyOf"]]
     assert calls == [
@@ -135,7 +135,7 @@ def test_any_function_forces_a_list_of_calls() -> None:
 
 
 def test_one_call_alone_can_be_forced() -> None:
-    text, _ = chat(tools=[ADD], tool_choice="required", parallel_tool_calls=False).wished
+    text, _ = chat(tools=[ADD], tool_choice="required", parallel_tool_calls=False).requested
     assert json.loads(text.removeprefix("json_schema:"))["maxItems"] == 1
 
 
@@ -148,5 +148,5 @@ def test_a_function_that_is_not_there_cannot_be_forced(choice: Any) -> None:
 
 def test_a_call_that_must_come_stands_above_a_format() -> None:
     asked = chat(tools=[ADD], tool_choice="required", response_format={"type": "json_object"})
-    assert asked.wished[1] == "tools"
-    assert chat(tools=[ADD], response_format={"type": "json_object"}).wished == ("json", "response_format")
+    assert asked.requested[1] == "tools"
+    assert chat(tools=[ADD], response_format={"type": "json_object"}).requested == ("json", "response_format")

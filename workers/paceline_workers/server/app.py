@@ -43,8 +43,8 @@ def create_app(worker: WorkerServer) -> App:
     app.routes.append(Route("/internal/load", LoadRoute(worker.board, worker.parts.write_limit_s), methods=["GET"]))
     evacuate = EvacuateRoute(worker.parts.streams, worker.parts.bodies, worker.parts.write_limit_s)
     app.routes.append(Route("/internal/evacuate", evacuate, methods=["POST"]))
-    for path, tell in TOKENS.items():
-        app.routes.append(Route(path, TokenRoute(worker.parts, tell), methods=["POST"]))
+    for path, answer in TOKENS.items():
+        app.routes.append(Route(path, TokenRoute(worker.parts, answer), methods=["POST"]))
     _add_models(app, worker)
     if not worker.probes_apart:
         _add_probes(app, worker)
@@ -103,7 +103,7 @@ def _add_probes(app: FastAPI, worker: WorkerServer) -> None:
 
 
 def _add_models(app: FastAPI, worker: WorkerServer) -> None:
-    def told(name: str) -> dict[str, object]:
+    def model_card(name: str) -> dict[str, object]:
         started = worker.parts.engine.started
         length = started.max_model_len if started else None
         root = worker.parts.model.names[0]
@@ -113,13 +113,13 @@ def _add_models(app: FastAPI, worker: WorkerServer) -> None:
     @app.get("/v1/models")
     async def list_models() -> dict[str, object]:
         """All names this worker answers to, and how many tokens it takes (null until it is loaded)."""
-        return {"object": "list", "data": [told(name) for name in worker.parts.model.names]}
+        return {"object": "list", "data": [model_card(name) for name in worker.parts.model.names]}
 
     @app.get("/v1/models/{name:path}")
     async def get_model(name: str) -> dict[str, object]:
         """One of them."""
         worker.parts.model.known(name)
-        return told(name)
+        return model_card(name)
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
@@ -146,5 +146,5 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 def _reply(error: Exception, path: str = "") -> Response:
-    said = error_response(error, path)
-    return Response(said.body, said.status, said.headers)
+    response = error_response(error, path)
+    return Response(response.body, response.status, response.headers)

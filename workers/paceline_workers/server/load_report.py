@@ -77,7 +77,7 @@ class PrefixReader:
 
     def __init__(self, board: PrefixLog) -> None:
         self._board = board
-        self._told: dict[str, None] = {}
+        self._sent: dict[str, None] = {}
         self._version = -1
 
     @property
@@ -89,10 +89,10 @@ class PrefixReader:
         """What it has to be told next; it counts as told."""
         if not self.behind:
             return PrefixDelta()
-        added, evicted = _missing(self._board.keys, self._told), _missing(self._told, self._board.keys)
+        added, evicted = _missing(self._board.keys, self._sent), _missing(self._sent, self._board.keys)
         for key in evicted:
-            del self._told[key]
-        self._told.update(dict.fromkeys(added))
+            del self._sent[key]
+        self._sent.update(dict.fromkeys(added))
         if len(added) < LINE and len(evicted) < LINE:
             self._version = self._board.version
         return PrefixDelta(added=added, evicted=evicted)

@@ -34,7 +34,7 @@ from paceline_workers.server.trial_runs import TrialRuns
 OPEN_PER_SLOT, OPEN_LEAST, OPEN_MOST = 8, 256, 4096
 """Requests that may be open: some for each slot, within bounds that memory and the engine's queue can carry."""
 
-CUT_S = 2.0
+ABORT_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class WorkerServer:
         self.gate.drain()
         self.board.drain()
         if not await self.gate.gone(self.drain_timeout_s):
-            await self.cut()
+            await self.abort()
         self.board.close()
 
     async def warm_checks(self) -> None:
@@ -78,10 +78,10 @@ class WorkerServer:
         await self.link.close()
         self.parts.model.tokenizer.close()
 
-    async def cut(self) -> None:
+    async def abort(self) -> None:
         """End every request now: gateways have the streams that have begun from others, who else reads one an error."""
         self.parts.engine.fail_all(Moved(MoveReason.DRAIN, "This worker ended before the answer was complete."))
-        await self.gate.gone(CUT_S)
+        await self.gate.gone(ABORT_TIMEOUT_S)
 
 
 def _warm(config: WorkerConfig, tokenizer: Tokenizer, template: ChatTemplate | None) -> WarmPrefixes:

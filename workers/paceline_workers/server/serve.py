@@ -138,7 +138,7 @@ def _drain_on_signal(worker: WorkerServer, http: QuietServer) -> Iterator[None]:
     def on_signal() -> None:
         if len(tasks) < 2:
             _log.info("ending now" if tasks else "draining", extra={"open": worker.gate.open})
-            tasks.append(loop.create_task(end(worker.cut() if tasks else worker.drain())))
+            tasks.append(loop.create_task(end(worker.abort() if tasks else worker.drain())))
 
     for number in SIGNALS:
         loop.add_signal_handler(number, on_signal)

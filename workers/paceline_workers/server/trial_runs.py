@@ -45,14 +45,14 @@ class TrialRuns:
     @contextlib.contextmanager
     def entered(self, suspect: str) -> Iterator[TrialRun]:
         """For the length of the block this request runs; `suspect` is its header. Raises RequestError `no_capacity`."""
-        told = _NAME.fullmatch(suspect)
-        if told is None:
+        match = _NAME.fullmatch(suspect)
+        if match is None:
             yield TrialRun(0, lambda: None)
             return
         if self._open is not None:
             message = "A request that a worker may have died of is on trial here, and one is enough; retry."
             raise RequestError(Code.NO_CAPACITY, message, retry_after=RETRY_S, headers={SUSPECT: "busy"})
-        trial = self._open = TrialRun(int(told[2]), lambda: self._clear(trial, told[1]))
+        trial = self._open = TrialRun(int(match[2]), lambda: self._clear(trial, match[1]))
         try:
             yield trial
         finally:

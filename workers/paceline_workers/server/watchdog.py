@@ -23,13 +23,13 @@ class CpuActivity:
 
     at: float
     seconds: float = 0.0
-    told_at: float = 0.0
+    reported_at: float = 0.0
 
-    def tell(self, seconds: float | None, now: float) -> None:
+    def report(self, seconds: float | None, now: float) -> None:
         """None is not known, and takes nobody for idle."""
-        if seconds is None or seconds - self.seconds >= SHARE * (now - self.told_at):
+        if seconds is None or seconds - self.seconds >= SHARE * (now - self.reported_at):
             self.at = now
-        self.seconds, self.told_at = seconds or 0.0, now
+        self.seconds, self.reported_at = seconds or 0.0, now
 
 
 def hung(now: float, heard_at: float, worked_at: float, busy_since: float | None, limit: float) -> bool:

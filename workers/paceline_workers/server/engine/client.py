@@ -201,10 +201,10 @@ class EngineClient:
     async def _watch(self, handle: EngineHandle) -> None:
         """Kill `handle` when it hangs, at work or while loading."""
         begin = self._clock.monotonic()
-        self._work = CpuActivity(begin, told_at=begin)
+        self._work = CpuActivity(begin, reported_at=begin)
         while self.alive and (self.state is not EngineState.LOADING or self._clock.monotonic() - begin < LOAD_LIMIT_S):
             await self._clock.sleep(min(self._watchdog_s / 4, 1.0))
-            self._work.tell(handle.cpu_seconds(), self._clock.monotonic())
+            self._work.report(handle.cpu_seconds(), self._clock.monotonic())
         _log.error("the engine hangs and is killed", extra={"pid": handle.pid, "silence_s": self.silence})
         handle.kill()
         self._lose()  # now: a process that the kernel holds may take long to die

@@ -2,8 +2,8 @@
 
 RUNNING checks run at a time, at most one of them for each tenant, and tenants take turns: a tenant whose grammars use
 all the time of a check delays its own requests alone. WAITING checks wait, at most SHARE of them for each tenant; the
-rest are refused. Requests with the same grammar share one check. The last KEPT verdicts are cached, so a grammar that
-is too costly is checked once.
+rest are refused. Requests with the same grammar share one check. The last MAX_CACHED verdicts are cached, so a grammar
+that is too costly is checked once.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ RUNNING = 2
 WAITING = 64
 SHARE = 16
 """Waiting checks of one tenant."""
-KEPT = 256
+MAX_CACHED = 256
 RETRY_AFTER_S = 1.0
 _REASONS = {
     CheckResult.TIME: f"reading it takes more than {CPU_S:g} s of a CPU; ask for less of it",
@@ -43,9 +43,9 @@ async def checked_here(text: str, tenant: str) -> str:  # noqa: ARG001 - the for
 class GrammarChecks:
     """`ask` runs one check. `tell` gets the end of each. `waiting`: the number of checks that wait now."""
 
-    def __init__(self, ask: Ask, tell: Tell) -> None:
+    def __init__(self, ask: Ask, count: Tell) -> None:
         self._ask = ask
-        self._tell = tell
+        self._count = count
         self._known: OrderedDict[bytes, str] = OrderedDict()
         self._open: dict[bytes, asyncio.Future[str]] = {}
         self._lines: dict[str, deque[tuple[bytes, str]]] = {}
@@ -79,7 +79,7 @@ class GrammarChecks:
     def _enter(self, key: bytes, text: str, tenant: str) -> None:
         line = self._lines.get(tenant, ())
         if self.waiting >= WAITING or len(line) >= SHARE:
-            self._tell(GrammarCheck.FULL)
+            self._count(GrammarCheck.FULL)
             words = f"{self.waiting} grammars wait to be checked, {len(line)} of them yours; try again shortly."
             raise RequestError(Code.QUEUE_FULL, words, retry_after=RETRY_AFTER_S)
         self._open[key] = asyncio.get_running_loop().create_future()
@@ -113,13 +113,13 @@ class GrammarChecks:
 
     def _end(self, future: asyncio.Future[str], key: bytes, answer: CheckResult, reason: str) -> None:
         reason = _REASONS.get(answer, reason)
-        self._tell(_ENDS.get(answer, GrammarCheck.REFUSED if reason else GrammarCheck.ACCEPTED))
+        self._count(_ENDS.get(answer, GrammarCheck.REFUSED if reason else GrammarCheck.ACCEPTED))
         if answer is CheckResult.FAILED:
             words = "The process that checks grammars has ended; try again shortly."
             future.set_exception(RequestError(Code.NO_CAPACITY, words, retry_after=RETRY_AFTER_S))
             future.exception()  # it is known here, also if nobody waits any more
             return
         self._known[key] = reason
-        if len(self._known) > KEPT:
+        if len(self._known) > MAX_CACHED:
             self._known.popitem(last=False)
         future.set_result(reason)

@@ -86,11 +86,11 @@ class _CheckProcesses:
         self._check = check
         self._bounds = bounds
         self._running: dict[int, socket.socket] = {}
-        self._ends, self._tell = os.pipe()
-        for descriptor in (self._ends, self._tell):
+        self._ends, self._signal_end = os.pipe()
+        for descriptor in (self._ends, self._signal_end):
             os.set_blocking(descriptor, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._tell, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._signal_end, warn_on_full_buffer=False)
 
     def serve(self) -> None:
         """Until EOF."""

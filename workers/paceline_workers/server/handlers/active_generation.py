@@ -92,7 +92,7 @@ def ended(job: GenerationJob) -> Pieces:
     return [
         (index, Piece("", choice.output.tokens, [], choice.finish, []))
         for index, choice in enumerate(job.choices)
-        if choice.finish and not choice.told
+        if choice.finish and not choice.sent
     ]
 
 

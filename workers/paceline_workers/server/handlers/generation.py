@@ -86,24 +86,26 @@ async def _stream(
 
 
 async def _whole(run: ActiveGeneration, exchange: RequestExchange, trial: TrialRun) -> None:
-    told: list[list[Piece]] = [[] for _ in run.job.choices]
+    pieces_by_choice: list[list[Piece]] = [[] for _ in run.job.choices]
     while not run.finished:
         pieces = await run.pieces()
         trial.brought(_tokens(pieces))
         for index, piece in pieces:
-            told[index].append(piece)
-    body = await written(run.job.whole, told, chain.from_iterable(told), long=run.job.long)
+            pieces_by_choice[index].append(piece)
+    body = await written(run.job.whole, pieces_by_choice, chain.from_iterable(pieces_by_choice), long=run.job.long)
     timing = {"server-timing": phases.server_timing(run.spent())} if exchange.caller.trusted else {}
     await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json", **timing}, body)
 
 
-async def written(write: Callable[[P], bytes], told: P, pieces: Iterable[Piece], *, long: bool = False) -> bytes:
-    """What `write` makes of `told`, which holds `pieces`.
+async def written(
+    write: Callable[[P], bytes], pieces_by_choice: P, pieces: Iterable[Piece], *, long: bool = False
+) -> bytes:
+    """What `write` makes of `pieces_by_choice`, which holds `pieces`.
 
     In a thread where the scores of a prompt (`long`) or of an answer make it long, so that others get turns.
     """
     long = long or sum(1 + len(candidates) for piece in pieces for _, candidates in piece.logprobs) > INLINE
-    return await asyncio.to_thread(write, told) if long else write(told)
+    return await asyncio.to_thread(write, pieces_by_choice) if long else write(pieces_by_choice)
 
 
 def _tokens(pieces: Pieces) -> int:

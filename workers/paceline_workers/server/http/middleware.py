@@ -56,7 +56,7 @@ class CallerMiddleware:
 
     def _refusal(self, scope: Scope, known: Caller) -> RequestError | None:
         if scope.get("method") not in _READS or scope["type"] == "websocket":
-            words = _foreign(dict(scope["headers"]), anonymous=self._anonymous)
+            words = _unauthorized(dict(scope["headers"]), anonymous=self._anonymous)
             if words:
                 return RequestError(Code.INVALID_REQUEST, words, param="origin")
         if self._anonymous or known.gateway:
@@ -75,7 +75,7 @@ def _with_body(scope: Scope) -> RequestError | None:
     return None
 
 
-def _foreign(headers: Mapping[bytes, bytes], *, anonymous: bool) -> str:
+def _unauthorized(headers: Mapping[bytes, bytes], *, anonymous: bool) -> str:
     """Why a browser's page may not ask; empty for its own site's, and for other clients, which name no origin."""
     origin, host = headers.get(b"origin", b""), headers.get(b"host", b"")
     if not origin:

@@ -69,10 +69,10 @@ class SocketRoute:
 
 async def refuse(error: RequestError, receive: Receive, send: Send) -> None:
     """Answer a handshake with an error object, and wait for a moment until the connection has ended."""
-    said = error_response(error)
-    headers = [(name.encode(), value.encode()) for name, value in said.headers.items()]
-    await send({"type": "websocket.http.response.start", "status": said.status, "headers": headers})
-    await send({"type": "websocket.http.response.body", "body": said.body})
+    response = error_response(error)
+    headers = [(name.encode(), value.encode()) for name, value in response.headers.items()]
+    await send({"type": "websocket.http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": response.body})
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LINGER_S):
             for _ in range(2):  # uvicorn tells that it closes, then that it has closed; before that it complains

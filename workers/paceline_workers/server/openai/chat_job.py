@@ -23,7 +23,7 @@ from paceline_workers.server.openai.token_ids import WithTokenIds
 from paceline_workers.server.text.reasoning import ReasoningMarkers, after_reasoning
 from paceline_workers.server.tools.grammar import alternative
 
-Told = Callable[[ResponseShape, str, int, int], WritingShape]
+Opening = Callable[[ResponseShape, str, int, int], WritingShape]
 """What writes the answer of another route: from a chat's shape, the answer's id and time, the prompt's tokens."""
 
 
@@ -35,7 +35,7 @@ class AnswerFormat:
     """
 
     kind: ObjectKind = CHAT
-    told: Told | None = None
+    opening: Opening | None = None
     prompt: str = "messages"
 
 
@@ -65,9 +65,9 @@ async def chat(
 
     def shape(index: int, _scores: Sequence[PromptLogprob]) -> ResponseShape:
         made: ResponseShape = ToolShape(index, token_bytes, tools, identity) if tools else ChatShape(index, token_bytes)
-        if form.told is not None:
+        if form.opening is not None:
             created = resume.created if resume else int(model.clock.utc().timestamp())
-            own.append(form.told(made, identity, created, len(ids)))
+            own.append(form.opening(made, identity, created, len(ids)))
             return own[0]
         made = Echo(made, request.echoed) if request.echoed else made
         return WithTokenIds(made) if request.return_token_ids else made
@@ -81,7 +81,7 @@ async def chat(
         text if request.return_prompt_text else UNSET,
         alternative=_followed_as(model, request, tools, reasoning),
         reasoning=reasoning,
-        tell_reasoning=request.include_reasoning,
+        include_reasoning=request.include_reasoning,
         identity=identity,
         own=own,
     )
@@ -119,4 +119,4 @@ async def _chat_prompt(model: ServedModel, request: ChatRequest, asked: JobInput
         ids = await tokenizer.encode(text, special=True)
     else:
         ids = await tokenizer.encode_chat(text, request.salt(asked.caller.tenant))
-    return text, how.cut(ids, tokenizer, text=True)
+    return text, how.truncate(ids, tokenizer, text=True)

@@ -102,8 +102,8 @@ class AssistantMessage(Struct, frozen=True):
     def of(cls, pieces: Sequence[Piece], content: str, calls: list[ChatToolCall]) -> "AssistantMessage":
         """Its content is null if there is none, but reasoning or calls are."""
         thought = "".join(piece.reasoning for piece in pieces) or UNSET
-        told = content or (None if calls or thought else "")
-        return cls("assistant", told, None, calls or UNSET, thought, thought)
+        shown = content or (None if calls or thought else "")
+        return cls("assistant", shown, None, calls or UNSET, thought, thought)
 
 
 class ChatChoice(Struct, frozen=True):
@@ -186,7 +186,7 @@ class ToolShape:
         self._parser = CallParser(tools.form, tools.names)
         self._left = tools.most
         self._calls = 0
-        self._untold: list[Piece] = []
+        self._unsent: list[Piece] = []
 
     def opening(self) -> list[Any]:
         """The role, before any content."""
@@ -194,7 +194,7 @@ class ToolShape:
 
     def chunks(self, piece: Piece) -> list[Any]:
         """A chunk for the reasoning, each content and each call; and the finish reason."""
-        self._untold.append(piece)
+        self._unsent.append(piece)
         chunks: list[Any] = []
         if piece.reasoning:
             chunks.append(ChatChunk(self._index, Delta.thought(piece.reasoning), self._logprobs()))
@@ -214,10 +214,10 @@ class ToolShape:
         """The message in one."""
         parts = self._parts("".join(piece.text for piece in pieces), pieces[-1].finish)
         found = [part for part in parts if isinstance(part, Call)]
-        calls = [self._call(part, place, told=False) for place, part in enumerate(found)]
+        calls = [self._call(part, place, indexed=False) for place, part in enumerate(found)]
         content = "".join(part for part in parts if isinstance(part, str))
         message = AssistantMessage.of(pieces, content, calls)
-        self._untold, self._calls = list(pieces), len(calls)
+        self._unsent, self._calls = list(pieces), len(calls)
         return ChatChoice(self._index, message, self._logprobs(), self._reason(pieces[-1].finish))
 
     def _parts(self, text: str, finish: str) -> list[Part]:
@@ -234,17 +234,17 @@ class ToolShape:
         self._calls += 1
         return Delta(tool_calls=[self._call(part, self._calls - 1)])
 
-    def _call(self, call: Call, place: int, *, told: bool = True) -> ChatToolCall:
+    def _call(self, call: Call, place: int, *, indexed: bool = True) -> ChatToolCall:
         digest = blake2b(f"{self._identity}/{place}".encode(), digest_size=24).digest()
         identity = call.id or self._form.call_id("".join(_LETTERS[byte % len(_LETTERS)] for byte in digest))
-        return ChatToolCall(identity, ChatToolFunction(call.name, call.arguments), place if told else UNSET)
+        return ChatToolCall(identity, ChatToolFunction(call.name, call.arguments), place if indexed else UNSET)
 
     def _reason(self, finish: str) -> str:
         return "tool_calls" if self._calls and finish == "stop" else finish
 
     def _logprobs(self) -> ChatLogprobs | None:
-        told, self._untold = self._untold, []
-        return None if self._token_bytes is None or not told else chat_logprobs(told, self._token_bytes)
+        unsent, self._unsent = self._unsent, []
+        return None if self._token_bytes is None or not unsent else chat_logprobs(unsent, self._token_bytes)
 
 
 class Echo:

@@ -28,16 +28,16 @@ class Truncation:
     tokens: int
     side: Literal["left", "right"] = "left"
 
-    def cut(self, ids: Sequence[int], before: Sequence[int] = (), behind: Sequence[int] = ()) -> list[int]:
+    def truncate(self, ids: Sequence[int], before: Sequence[int] = (), behind: Sequence[int] = ()) -> list[int]:
         """What is left of a prompt; the special tokens around it stay while there is room for more than them."""
         if len(ids) <= self.tokens:
             return list(ids)
         if self.tokens <= len(before) + len(behind):
-            return self._kept(ids, self.tokens)
+            return self._slice(ids, self.tokens)
         text = ids[len(before) : len(ids) - len(behind)]
-        return [*before, *self._kept(text, self.tokens - len(before) - len(behind)), *behind]
+        return [*before, *self._slice(text, self.tokens - len(before) - len(behind)), *behind]
 
-    def _kept(self, ids: Sequence[int], count: int) -> list[int]:
+    def _slice(self, ids: Sequence[int], count: int) -> list[int]:
         return list(ids[len(ids) - count :] if self.side == "left" else ids[:count])
 
 
@@ -77,10 +77,10 @@ def refuse_uncountable(text: str, context: int, param: str) -> None:
         raise RequestError(Code.INVALID_REQUEST, words, param=param)
 
 
-def _no_room(prompt: int, told: str, context: int, param: str) -> RequestError:
+def _no_room(prompt: int, detail: str, context: int, param: str) -> RequestError:
     rest = ", and one at least must remain for the output" if prompt == context else ""
     return _too_long(
-        f"This model's maximum context length is {context} tokens. However, your {param} resulted in {told} "
+        f"This model's maximum context length is {context} tokens. However, your {param} resulted in {detail} "
         f"tokens{rest}. Please reduce the length of the {param}.", param
     )  # fmt: skip
 
@@ -124,14 +124,14 @@ class Encoding:
         elif isinstance(one, str):
             refuse_uncountable(one, context, name)
 
-    def cut(self, ids: list[int], tokenizer: Tokenizer, *, text: bool) -> list[int]:
+    def truncate(self, ids: list[int], tokenizer: Tokenizer, *, text: bool) -> list[int]:
         """The ids that are kept; who sends ids has put special tokens among them, or not."""
         if self.truncation is None and not (text and self.text_tokens):
             return ids
         around = tokenizer.around if text and self.special else ()
         if text and self.text_tokens:
-            ids = Truncation(self.text_tokens + sum(map(len, around)), "right").cut(ids, *around)
-        return ids if self.truncation is None else self.truncation.cut(ids, *around)
+            ids = Truncation(self.text_tokens + sum(map(len, around)), "right").truncate(ids, *around)
+        return ids if self.truncation is None else self.truncation.truncate(ids, *around)
 
 
 async def ids_of(
@@ -146,7 +146,7 @@ async def ids_of(
     async with contextlib.aclosing(tokenizer.encode_each(texts, special=how.special)) as encoded:
         for one, name in zip(given, names, strict=True):
             text = isinstance(one, str)
-            ids = how.cut(await anext(encoded) if isinstance(one, str) else one, tokenizer, text=text)
+            ids = how.truncate(await anext(encoded) if isinstance(one, str) else one, tokenizer, text=text)
             room(len(ids), None if how.output else 0, None, context, name)
             _check(ids, tokenizer.size, name)
             all_ids.append(ids)

@@ -86,9 +86,11 @@ class GenerationJob:
     def whole(self, pieces: Sequence[Sequence[Piece]]) -> bytes:
         """The body of an answer that is not streamed, from all pieces of each choice."""
         starts = range(0, len(self.choices), self.each)
-        return self.writer.body([told for start in starts for told in self._told(start, pieces)], self.usage())
+        return self.writer.body(
+            [choice for start in starts for choice in self._choices_from(start, pieces)], self.usage()
+        )
 
-    def _told(self, start: int, pieces: Sequence[Sequence[Piece]]) -> list[object]:
+    def _choices_from(self, start: int, pieces: Sequence[Sequence[Piece]]) -> list[object]:
         """The told choices of the prompt whose candidates begin at `start`."""
         end = start + self.each
         best = pieces[start:end] if self.best == self.each else best_candidates(pieces[start:end], self.best)
@@ -117,7 +119,7 @@ class Wanted:
     grammar: str = ""
     alternative: Callable[[str], str] | None = None
     reasoning: ReasoningMarkers | None = None
-    tell_reasoning: bool = True
+    include_reasoning: bool = True
     identity: str = ""
     own: list[WritingShape] = field(default_factory=list)
     """The shape that writes the answer, once it is made, if the route has such a one."""
@@ -215,7 +217,7 @@ def _chat_scores(model: ServedModel, request: GenerateRequest, first: Choice) ->
     if request.prompt_logprobs is None:
         return None
     scores, names = first.output.prompt_logprobs, token_bytes_of(model, request)
-    return PromptScores(first.submit.prompt, scores, request.prompt_logprobs, names).told
+    return PromptScores(first.submit.prompt, scores, request.prompt_logprobs, names).by_id
 
 
 def _check(model: ServedModel, request: GenerateRequest, wanted: Wanted, resume: Resume | None) -> None:
@@ -248,9 +250,9 @@ def _submits(
         own = name if len(wanted.prompts) == 1 else f"{name}-{place}"
         submit = _submit(request, asked.caller, own, prompt, how)
         keys = asked.caller.prefix if len(wanted.prompts) == 1 else None
-        told = keys.tokens(len(prompt.ids)) if keys else []
+        keys_of_prompt = keys.tokens(len(prompt.ids)) if keys else []
         unsalted = 0 if request.cache_salt else model.warm.unsalted(prompt.ids)
-        yield prompt, structs.replace(submit, prefix_keys=told, unsalted=unsalted)
+        yield prompt, structs.replace(submit, prefix_keys=keys_of_prompt, unsalted=unsalted)
 
 
 def _submit(request: GenerateRequest, caller: Caller, name: str, prompt: Prompt, how: Sampling) -> Submit:
@@ -318,7 +320,7 @@ def _choices(
                 filters=model.filters() if model.filters else None,
                 reasoning=wanted.reasoning,
                 reasoning_filters=model.filters() if model.filters else None,
-                tell_reasoning=wanted.tell_reasoning,
+                include_reasoning=wanted.include_reasoning,
             )
             first = output if first is None or request.stream else first
             yield Choice(one, output, prompt.shape(place * request.n + one.choice, first.prompt_logprobs))

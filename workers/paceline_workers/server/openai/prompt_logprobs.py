@@ -53,7 +53,7 @@ class PromptScores:
         for token, (own, _, best) in zip(self.ids[1:], self.scores, strict=True):
             yield token, (own, best[: self.top])
 
-    def told(self) -> list[dict[str, PromptCandidate] | None]:
+    def by_id(self) -> list[dict[str, PromptCandidate] | None]:
         """By token id, as vLLM writes them down: the prompt's own token first, then the likeliest ones."""
         scored = zip(self.ids[1:], self.scores, strict=True)
         return [None, *(self._candidates(token, score) for token, score in scored)]
@@ -90,4 +90,4 @@ class WithPromptLogprobs:
 
     def whole(self, pieces: Sequence[Piece]) -> Any:
         """The choice with them."""
-        return structs.replace(self._shape.whole(pieces), prompt_logprobs=self._prompt.told())
+        return structs.replace(self._shape.whole(pieces), prompt_logprobs=self._prompt.by_id())

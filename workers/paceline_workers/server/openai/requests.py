@@ -17,7 +17,7 @@ from paceline_workers.server.openai.fields import FieldRoute, refuse_unsupported
 from paceline_workers.server.openai.inputs import MESSAGES_LIMIT, ChatMessage, Input, inputs, is_ids
 from paceline_workers.server.openai.prompt_fields import CacheFields
 from paceline_workers.server.openai.prompt_logprobs import MOST
-from paceline_workers.server.openai.structured import wished
+from paceline_workers.server.openai.structured import requested
 from paceline_workers.server.openai.tools import CALLS_LIMIT
 from paceline_workers.server.openai.validation import Body, invalid, refusal, unreadable
 from paceline_workers.server.tools.grammar import schema_of
@@ -135,11 +135,11 @@ class GenerateRequest(CacheFields):
     guided_grammar: Any = None
 
     @property
-    def wished(self) -> tuple[str, str]:
+    def requested(self) -> tuple[str, str]:
         """The grammar of structured output and the field that asks for it; both "" for none. Raises RequestError."""
         kinds = ("json", "regex", "choice", "grammar")
         guided = {kind: value for kind in kinds if (value := getattr(self, f"guided_{kind}")) is not None}
-        return wished(self.response_format, self.structured_outputs, guided)
+        return requested(self.response_format, self.structured_outputs, guided)
 
     @property
     def limit(self) -> int | None:
@@ -190,7 +190,7 @@ class GenerateRequest(CacheFields):
                 "`use_beam_search` has nothing to find where `max_tokens` is 0; send 1 or more.", "max_tokens"
             )
         changed = [name for name, value in _SCORES.items() if getattr(self, name) != value]
-        if field := self.wished[1] or self.scored[0] or "".join(changed[:1]):
+        if field := self.requested[1] or self.scored[0] or "".join(changed[:1]):
             raise invalid(f"`{field}` cannot be followed together with `use_beam_search`; send one.", field)
 
 
@@ -227,10 +227,10 @@ class ChatRequest(GenerateRequest, ChatFields):
             message.check_at(f"messages[{index}]")
 
     @property
-    def wished(self) -> tuple[str, str]:
+    def requested(self) -> tuple[str, str]:
         """The same; what forces a call stands above it, since then there is no answer. Raises RequestError."""
         if self.forced is None:
-            return super().wished
+            return super().requested
         return f"json_schema:{json.dumps(schema_of(self.forced, self.schemas, self.most_calls))}", "tools"
 
     @property

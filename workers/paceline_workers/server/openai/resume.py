@@ -68,7 +68,7 @@ async def _resumed(choice: Choice, so_far: ResumedChoice, started: Started, *, e
         choice,
         submit=_going_on(choice.submit, ids, opened=opened),
         finish=choice.output.stopped or finish,
-        told=so_far.ended,
+        sent=so_far.ended,
         opened=opened,
     )
 

@@ -84,7 +84,7 @@ async def followed(
 
     Raises RequestError.
     """
-    text, field = ("", "") if request.use_beam_search else request.wished
+    text, field = ("", "") if request.use_beam_search else request.requested
     if text and not started.grammars:
         raise invalid(f"This worker cannot follow a grammar, which `{field}` needs; leave it out.", field)
     try:
@@ -107,7 +107,7 @@ class Choice:
     output: TextOutput
     shape: ResponseShape
     finish: str = ""
-    told: bool = False
+    sent: bool = False
     opened: bool = False
 
 

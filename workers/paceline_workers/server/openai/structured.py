@@ -14,14 +14,14 @@ from paceline_workers.server.openai.validation import invalid
 CHOICES_LIMIT = 256
 
 
-def wished(response_format: Any, structured: Any, guided: Mapping[str, Any]) -> tuple[str, str]:
+def requested(response_format: Any, structured: Any, guided: Mapping[str, Any]) -> tuple[str, str]:
     """The grammar that the fields ask for and the field's name; both "" if none does. Raises RequestError."""
-    wishes = [
+    constraints = [
         *([(_format(response_format), "response_format")] if response_format is not None else []),
         *([(_structured(structured), "structured_outputs")] if structured is not None else []),
         *((_kind(kind, value, f"guided_{kind}"), f"guided_{kind}") for kind, value in guided.items()),
     ]
-    named = [(text, field) for text, field in wishes if text]
+    named = [(text, field) for text, field in constraints if text]
     if len(named) > 1:
         raise invalid(f"`{named[1][1]}` and `{named[0][1]}` cannot be followed both; send one.", named[1][1])
     return named[0] if named else ("", "")
@@ -42,12 +42,12 @@ def _format(value: Any) -> str:
 
 
 def _structured(value: Any) -> str:
-    wishes = {kind: wish for kind, wish in value.items() if wish is not None} if isinstance(value, dict) else {}
-    spaces = _spaces(wishes.pop("whitespace_pattern", None), wishes.pop("disable_any_whitespace", False))
-    if len(wishes) != 1 or not wishes.keys() <= _KINDS.keys():
+    constraints = {kind: of for kind, of in value.items() if of is not None} if isinstance(value, dict) else {}
+    spaces = _spaces(constraints.pop("whitespace_pattern", None), constraints.pop("disable_any_whitespace", False))
+    if len(constraints) != 1 or not constraints.keys() <= _KINDS.keys():
         raise invalid(f"`structured_outputs` must hold one of {', '.join(_KINDS)}.", "structured_outputs")
-    ((kind, wish),) = wishes.items()
-    return _spaced(_kind(kind, wish, f"structured_outputs.{kind}"), spaces)
+    ((kind, value_of),) = constraints.items()
+    return _spaced(_kind(kind, value_of, f"structured_outputs.{kind}"), spaces)
 
 
 def _spaces(pattern: Any, none: Any) -> Mapping[str, Any]:

@@ -40,7 +40,7 @@ class WithTokenIds:
         self._first = True
 
     def opening(self) -> list[Any]:
-        """No token is told yet."""
+        """No token is sent yet."""
         return [self._with(choice, []) for choice in self._shape.opening()]
 
     def chunks(self, piece: Piece) -> list[Any]:
@@ -53,7 +53,7 @@ class WithTokenIds:
         return chunks
 
     def skip(self, piece: Piece) -> None:
-        """These were told, and the prompt's."""
+        """These were sent, and the prompt's."""
         self._first = False
         self._shape.skip(piece)
 
@@ -62,11 +62,11 @@ class WithTokenIds:
         return self._with(self._shape.whole(pieces), [token for piece in pieces for token in piece.ids])
 
     def _with(self, choice: Any, ids: list[int]) -> Any:
-        told: dict[str, Any] = {"token_ids": ids}
+        ids_fields: dict[str, Any] = {"token_ids": ids}
         if self._first and self._prompt is not None:
-            told["prompt_token_ids"] = list(self._prompt)
+            ids_fields["prompt_token_ids"] = list(self._prompt)
         self._first = False
-        return structs.replace(choice, **told)
+        return structs.replace(choice, **ids_fields)
 
 
 _utf8 = codecs.getincrementaldecoder("utf-8")

@@ -81,9 +81,9 @@ Tell = Callable[[ServerDeps, bytes], Coroutine[Any, Any, Struct]]
 class TokenRoute:
     """One of the two routes as an ASGI application."""
 
-    def __init__(self, parts: ServerDeps, tell: Tell) -> None:
+    def __init__(self, parts: ServerDeps, answer: Tell) -> None:
         self._parts = parts
-        self._tell = tell
+        self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Raises RequestError."""
@@ -92,10 +92,10 @@ class TokenRoute:
         with parts.gate.entered():
             try:
                 body = await exchange.body()
-                told = await unless_gone(parts, exchange, body, self._tell(parts, body))
+                document = await unless_gone(parts, exchange, body, self._answer(parts, body))
             finally:
                 exchange.release()
-            await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json"}, json.encode(told))
+            await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json"}, json.encode(document))
 
 
 async def tokenize(parts: ServerDeps, body: bytes) -> Tokenized:

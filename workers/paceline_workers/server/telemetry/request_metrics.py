@@ -40,7 +40,7 @@ class RequestMetrics:
             if phase not in {Phase.ADMIT, Phase.NETWORK}
         }
         self._dropped = metrics.counter("paceline_trace_dropped_spans_total", *labels)
-        self._told_output = self._told_dropped = 0
+        self._counted_output = self._counted_dropped = 0
         self._meter = TokenMeter(
             metrics.histogram("paceline_worker_ttft_seconds", *labels),
             metrics.histogram("paceline_worker_itl_seconds", *labels),
@@ -72,12 +72,12 @@ class RequestMetrics:
 
     def settle(self) -> None:
         """Before a scrape: what is only added up while tokens flow."""
-        output, self._told_output = self._meter.output - self._told_output, self._meter.output
+        output, self._counted_output = self._meter.output - self._counted_output, self._meter.output
         self._tokens["output"].inc(output)
         if self._tracing is not None:
             dropped = self._tracing.dropped
-            self._dropped.inc(dropped - self._told_dropped)
-            self._told_dropped = dropped
+            self._dropped.inc(dropped - self._counted_dropped)
+            self._counted_dropped = dropped
 
     def close(self) -> None:
         """Send the spans that are queued, for a moment; blocks."""

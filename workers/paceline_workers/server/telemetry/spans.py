@@ -42,7 +42,7 @@ class GenerationSpanWriter:
 
     @classmethod
     def create(cls, config: WorkerConfig) -> Self:
-        """Export as OTEL_EXPORTER_OTLP_* says; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add to what is told."""
+        """Export as OTEL_EXPORTER_OTLP_* says; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add to the attributes."""
         queue = SpanQueue(OTLPSpanExporter())
         provider = TracerProvider(
             resource=resource(_own(config)),
@@ -108,7 +108,7 @@ def _operation(ended: FinishedGeneration) -> str:
 def _attributes(ended: FinishedGeneration) -> Mapping[str, AttributeValue]:
     job, watch = ended.run.job, ended.run.watch
     submit, usage = job.choices[0].submit, job.usage()
-    told: dict[str, AttributeValue] = {
+    attributes: dict[str, AttributeValue] = {
         "gen_ai.operation.name": _operation(ended),
         "gen_ai.provider.name": "paceline",
         "gen_ai.request.model": job.writer.model,
@@ -127,8 +127,8 @@ def _attributes(ended: FinishedGeneration) -> Mapping[str, AttributeValue]:
         "paceline.class": submit.request_class.value,
     }
     if watch.first is not None:
-        told["gen_ai.latency.time_to_first_token"] = watch.first - watch.came
-    return told | {name: ended.spent[phase] for name, phase in _LATENCIES.items()}
+        attributes["gen_ai.latency.time_to_first_token"] = watch.first - watch.came
+    return attributes | {name: ended.spent[phase] for name, phase in _LATENCIES.items()}
 
 
 def _nanoseconds(utc: datetime, ahead: float) -> int:

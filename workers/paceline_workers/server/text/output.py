@@ -109,7 +109,7 @@ class StopMatcher:
         self.matched = ""
 
     def feed(self, piece: str) -> str:
-        """What is certain to be told; after a match (`matched` names it) always nothing."""
+        """Text that certainly passes; after a match (`matched` names it) always nothing."""
         if self.matched:
             return ""
         self._held += piece
@@ -174,7 +174,7 @@ class TextOutput:
         filters: Filters | None = None,
         reasoning: ReasoningMarkers | None = None,
         reasoning_filters: Filters | None = None,
-        tell_reasoning: bool = True,
+        include_reasoning: bool = True,
     ) -> None:
         self._detokenizer = Detokenizer(decode, before)
         self._stops = StopMatcher(stops, included=include_stop)
@@ -185,7 +185,7 @@ class TextOutput:
         self._splitter = ReasoningSplitter(reasoning)
         self._reasoning_filters = reasoning_filters or Filters()
         self._reasoning = ""
-        self._tell_reasoning = tell_reasoning
+        self._include_reasoning = include_reasoning
         self.reasons = reasoning is not None
         self.reasoning_tokens = 0
         self._ids: list[int] = []
@@ -252,16 +252,16 @@ class TextOutput:
         return content
 
     def _think(self, text: str, *, last: bool) -> None:
-        told = self._reasoning_filters.feed(text, last=last)
-        self._reasoning += told if self._tell_reasoning else ""
+        passed = self._reasoning_filters.feed(text, last=last)
+        self._reasoning += passed if self._include_reasoning else ""
 
     def _rest(self) -> str:
         """What was held back, once no token follows."""
         rest = self._detokenizer.flush()
         if not self._splitter.outside:
-            (thought, said), (late, words) = self._splitter.feed(rest), self._splitter.flush()
+            (thought, spoken), (late, words) = self._splitter.feed(rest), self._splitter.flush()
             self._think(thought + late, last=True)
-            rest = said + words
+            rest = spoken + words
         return self._filters.feed(self._stops.feed(rest) + self._stops.flush(), last=True)
 
     def _finish(self, frame: Tokens) -> str:
@@ -282,7 +282,7 @@ class TextOutput:
 
 
 def gave_up(frame: Tokens) -> RequestError | None:
-    """What a client is told if the engine ended a sequence without an answer."""
+    """What a client receives if the engine ended a sequence without an answer."""
     match frame.finish:
         case "error":
             return RequestError(Code.ENGINE_FAILED, frame.error or "The engine failed on this request.")

@@ -132,7 +132,7 @@ def after_reasoning(answer: str, reasoning: ReasoningMarkers, special: Special) 
         "thought" if reasoning.begin is ReasoningStart.INSIDE else f"({spelled(reasoning.opening, special)} thought)?"
     )
     return "calls:" + "\n".join(
-        [f"start: {opens} told", _thought(reasoning.closing, special), f"told: {_told(answer)}"]
+        [f"start: {opens} told", _thought(reasoning.closing, special), f"told: {_answer_rule(answer)}"]
     )
 
 
@@ -142,7 +142,7 @@ def _thought(closing: str, special: Special) -> str:
     return f"thought: inner {spelled(closing, special)}\ninner: {_ANYTHING}"
 
 
-def _told(answer: str) -> str:
+def _answer_rule(answer: str) -> str:
     """What stands behind the name of the answer's rule, and the rules that it names."""
     if answer.startswith(_CALLS):
         return answer.removeprefix(_CALLS)

@@ -30,16 +30,16 @@ class SegmentCache:
         self._own = {token.content: [number] for number, token in added.items() if not token.normalized}
         usable = exact and self._own and not any(token.single_word for token in added.values())
         longest_first = sorted(self._own, key=len, reverse=True)
-        self._cut = re.compile(f"({'|'.join(map(re.escape, longest_first))})") if usable else None
+        self._pattern = re.compile(f"({'|'.join(map(re.escape, longest_first))})") if usable else None
         self._most = self._room = characters
         self._known: OrderedDict[tuple[str, str], array[int]] = OrderedDict()
 
-    def cut(self, text: str) -> list[str]:
+    def split(self, text: str) -> list[str]:
         """The segments of a text and the special tokens between them; put together they are the text.
 
         A text of more than PARTS stays whole: each is looked up on the loop.
         """
-        if self._cut is None or len(parts := self._cut.split(text, PARTS // 2)) > PARTS:
+        if self._pattern is None or len(parts := self._pattern.split(text, PARTS // 2)) > PARTS:
             return [text]
         return [part for part in parts if part]
 
@@ -48,11 +48,11 @@ class SegmentCache:
         if (ids := self._known.get((salt, part))) is not None:
             self._known.move_to_end((salt, part))
             return ids
-        return self._own.get(part) if self._cut else None
+        return self._own.get(part) if self._pattern else None
 
     def keep(self, salt: str, part: str, ids: Sequence[int]) -> None:
         """Remember a segment that was encoded."""
-        if self._cut is None or not LEAST <= len(part) <= self._most or (salt, part) in self._known:
+        if self._pattern is None or not LEAST <= len(part) <= self._most or (salt, part) in self._known:
             return
         self._known[salt, part] = array("i", ids)
         self._room -= len(part)

@@ -61,7 +61,7 @@ def _steps(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 INLINE_CHARACTERS = 4096
-CUT_CHARACTERS = 1 << 18
+SPLIT_CHARACTERS = 1 << 18
 """A text that is longer is not searched for segments: that happens on the loop, some 4 microseconds a thousand."""
 SLICE_CHARACTERS = 1 << 18
 """Texts of one request that a thread encodes in one go."""
@@ -111,9 +111,9 @@ class Tokenizer:
 
     async def encode_chat(self, text: str, salt: str) -> list[int]:
         """The same without added tokens; what `salt` had encoded before is not encoded again. Raises RequestError."""
-        if len(text) > CUT_CHARACTERS:
+        if len(text) > SPLIT_CHARACTERS:
             return await self.encode(text, special=False)
-        parts = [(part, self._segments.known(salt, part)) for part in self._segments.cut(text)]
+        parts = [(part, self._segments.known(salt, part)) for part in self._segments.split(text)]
         new = [part for part, ids in parts if ids is None]
         encoded = await self.encode_all(new, special=False)
         for part, ids in zip(new, encoded, strict=True):
@@ -177,9 +177,9 @@ class Tokenizer:
             return None
         return token if text.startswith("<") and text.endswith(">") else self.special(text)
 
-    def decoder(self, kept: Sequence[str]) -> Decode:
+    def decoder(self, visible: Sequence[str]) -> Decode:
         """`decode`, but the special tokens `kept` are not left out: each stands between the texts around it."""
-        left_out = self.special_ids - {self._inner.token_to_id(name) for name in kept}
+        left_out = self.special_ids - {self._inner.token_to_id(name) for name in visible}
         if left_out == self.special_ids:
             return self.decode
         return lambda ids: self.decode_all([token for token in ids if token not in left_out])

@@ -170,8 +170,8 @@ class CallParser:
 
     def _content(self, text: str) -> list[Part]:
         text = self._blank + text
-        told = text.rstrip()
-        self._blank = text[len(told) :]
-        if told:
+        content = text.rstrip()
+        self._blank = text[len(content) :]
+        if content:
             self._fresh = self._called = False
-        return [told] if told else []
+        return [content] if content else []

@@ -52,7 +52,7 @@ class MessageAnswer:
         return [event for chunk in self._shape.chunks(piece) for event in self._events(chunk)]
 
     def skip(self, piece: Piece) -> None:
-        """Take it in as if it were told."""
+        """Take it in as if it were sent."""
         self.chunks(piece)
 
     def whole(self, pieces: Sequence[Piece]) -> Any:
@@ -60,15 +60,15 @@ class MessageAnswer:
         for piece in pieces:
             self.chunks(piece)
 
-    def events(self, choices: list[Any], usage: Usage | UnsetType | None, *, opening: bool = False) -> list[bytes]:  # noqa: ARG002 - told at the end
+    def events(self, choices: list[Any], usage: Usage | UnsetType | None, *, opening: bool = False) -> list[bytes]:  # noqa: ARG002 - sent at the end
         """As they are."""
         return [_written(event) for event in choices]
 
     def ending(self, usage: Usage, *, asked: bool) -> bytes:  # noqa: ARG002 - a message always has it
         """Why it stopped, and its usage."""
-        told = self._message(_usage(usage))
-        delta = {"stop_reason": told["stop_reason"], "stop_sequence": told["stop_sequence"]}
-        last = {"type": "message_delta", "delta": delta, "usage": told["usage"]}
+        document = self._message(_usage(usage))
+        delta = {"stop_reason": document["stop_reason"], "stop_sequence": document["stop_sequence"]}
+        last = {"type": "message_delta", "delta": delta, "usage": document["usage"]}
         return _written(last) + _written({"type": "message_stop"})
 
     def body(self, choices: list[Any], usage: Usage) -> bytes:  # noqa: ARG002 - they have become blocks
@@ -142,11 +142,11 @@ class MessageAnswer:
 
 
 def _usage(usage: Usage) -> Event:
-    told: Event = {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens}
+    document: Event = {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens}
     details = usage.completion_tokens_details
     if not isinstance(details, UnsetType):
-        told["output_tokens_details"] = {"thinking_tokens": details.reasoning_tokens}
-    return told
+        document["output_tokens_details"] = {"thinking_tokens": details.reasoning_tokens}
+    return document
 
 
 def _written(event: Event) -> bytes:

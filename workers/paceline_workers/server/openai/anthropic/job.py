@@ -31,11 +31,11 @@ async def messages_job(model: ServedModel, asked: JobInput) -> GenerationJob:
     body, resume = split(asked.body, asked.caller.resume)
     request = parse(MessagesRequest, body)
 
-    def told(shape: ResponseShape, identity: str, created: int, prompt: int) -> WritingShape:
+    def message_answer(shape: ResponseShape, identity: str, created: int, prompt: int) -> WritingShape:
         return MessageAnswer(shape, identity, created, request.model, prompt)
 
     with renamed(NAMES):
-        return await chat(model, chat_of(request.chat(), body), asked, resume, AnswerFormat(MESSAGE, told))
+        return await chat(model, chat_of(request.chat(), body), asked, resume, AnswerFormat(MESSAGE, message_answer))
 
 
 class Counted(Struct, frozen=True):

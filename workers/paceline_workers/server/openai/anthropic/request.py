@@ -71,8 +71,8 @@ def _turns(message: dict[str, Any], where: str, names: dict[str, str]) -> list[T
                 function = {"name": name, "arguments": json.dumps(given, ensure_ascii=False)}
                 turn.setdefault("tool_calls", []).append({"id": identity, "type": "function", "function": function})
             case ("user", {"type": "tool_result", "tool_use_id": str(identity)}):
-                told = _within(identity, f"{at}.tool_use_id", IDENTITY)
-                own = {"role": "tool", "tool_call_id": told, "content": _result(block, at)}
+                text = _within(identity, f"{at}.tool_use_id", IDENTITY)
+                own = {"role": "tool", "tool_call_id": text, "content": _result(block, at)}
                 results.append(own | ({"name": names[identity]} if identity in names else {}))
             case _:
                 words = "text, of an assistant thinking and tool_use, of a user tool_result"
@@ -91,15 +91,15 @@ def _within(text: str, where: str, most: int) -> str:
 def _result(block: dict[str, Any], where: str) -> str:
     content = block.get("content")
     try:
-        told = "" if content is None else text_of(content)
+        text = "" if content is None else text_of(content)
     except ValueError as error:
         raise invalid(f"`{where}.content` {error}.", f"{where}.content") from None
     failed = block.get("is_error")
     if not (failed is None or isinstance(failed, bool)):
         raise invalid(f"`{where}.is_error` must be true or false.", f"{where}.is_error")
     if not failed:
-        return told
-    return f"Error: {told}" if told else "Error"
+        return text
+    return f"Error: {text}" if text else "Error"
 
 
 _SAME = ("model", "stream", "temperature", "top_p", "top_k", "max_tokens", "chat_template_kwargs")
@@ -136,7 +136,7 @@ class AnthropicToolChoice(Body):
 
 
 class ThinkingConfig(Body):
-    """Whether the model is to think, and whether that is told. How much of it is the model's own matter."""
+    """Whether the model is to think, and whether that is text. How much of it is the model's own matter."""
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: int = 0

@@ -31,12 +31,12 @@ class ResponseAnswer:
 
     kind = RESPONSE
 
-    def __init__(self, shape: ResponseShape, identity: str, created: int, told: Mapping[str, Any]) -> None:
+    def __init__(self, shape: ResponseShape, identity: str, created: int, request_fields: Mapping[str, Any]) -> None:
         self.id = identity
         self.created = created
-        self.model: str = told["model"]
+        self.model: str = request_fields["model"]
         self._shape = shape
-        self._told = told
+        self._request_fields = request_fields
         self._items: list[Event] = []
         self._open: Event | None = None
         self._texts: list[str] = []
@@ -89,7 +89,7 @@ class ResponseAnswer:
         reason = _REASONS.get(self._finish) if state == "incomplete" else None
         own = {"id": self.id, "object": "response", "created_at": self.created, "status": state}
         ended = {"incomplete_details": reason and {"reason": reason}, "output": list(self._items)}
-        return {**own, **self._told, **ended, "usage": usage and _usage(usage)}
+        return {**own, **self._request_fields, **ended, "usage": usage and _usage(usage)}
 
     def _events(self, chunk: ChatChunk) -> list[Event]:
         delta, events = chunk.delta, list[Event]()
@@ -116,8 +116,8 @@ class ResponseAnswer:
             return [*events, self._of("response.reasoning_text.delta", item, content_index=0, delta=text)]
         part["logprobs"] += scores
         self._scored = self._scored and not self._skipping
-        told = {"content_index": 0, "delta": text, "logprobs": list(scores)}
-        return [*events, self._of("response.output_text.delta", item, **told)]
+        delta_fields = {"content_index": 0, "delta": text, "logprobs": list(scores)}
+        return [*events, self._of("response.output_text.delta", item, **delta_fields)]
 
     def _begin(self, kind: str) -> list[Event]:
         if kind == "reasoning":

@@ -32,14 +32,14 @@ from paceline_workers.server.openai.resume import split
 from paceline_workers.server.openai.served_model import ServedModel
 from paceline_workers.server.openai.validation import refusal
 
-_KEPT = frozenset({"system", "developer"})
+_INSTRUCTION_ROLES = frozenset({"system", "developer"})
 _LONG = 64 << 10
 """Bytes of a body whose chat takes milliseconds to render."""
 
 
 def droppable(roles: Sequence[str]) -> list[list[int]]:
     """The places of the turns that may go, in groups that go together, the first to go first. Pure."""
-    places = [place for place, role in enumerate(roles) if role not in _KEPT]
+    places = [place for place, role in enumerate(roles) if role not in _INSTRUCTION_ROLES]
     last = max((place for place in places if roles[place] == "user"), default=-1)
     groups: list[list[int]] = []
     for place in places:
@@ -70,8 +70,8 @@ async def fitted(model: ServedModel, request: ChatRequest, asked: JobInput) -> t
             most = middle
         else:
             fewest = middle + 1
-    kept = request.model_copy(update={"messages": _without(request.messages, groups[:most])})
-    return kept, replace(asked, caller=replace(asked.caller, prefix=None))
+    shortened = request.model_copy(update={"messages": _without(request.messages, groups[:most])})
+    return shortened, replace(asked, caller=replace(asked.caller, prefix=None))
 
 
 def _without(messages: list[ChatMessage], groups: Sequence[Sequence[int]]) -> list[ChatMessage]:
@@ -112,8 +112,8 @@ async def responses_job(model: ServedModel, asked: JobInput) -> GenerationJob:
         if request.truncation == "auto":
             model.known(request.model)
             made, asked = await fitted(model, made, asked)
-        told = _told(request, asked.started.defaults)
-        return await chat(model, made, asked, resume, AnswerFormat(RESPONSE, partial(_answer, told), "input"))
+        fields = _echoed_fields(request, asked.started.defaults)
+        return await chat(model, made, asked, resume, AnswerFormat(RESPONSE, partial(_answer, fields), "input"))
 
 
 def chat_of(body: dict[str, Any], sent: bytes) -> ChatRequest:
@@ -151,11 +151,11 @@ def _named(path: str, names: Mapping[str, str], places: Callable[[], Sequence[st
     return names[field] + path.removeprefix(field) if field in names else path
 
 
-def _answer(told: Mapping[str, Any], shape: ResponseShape, identity: str, created: int, _prompt: int) -> WritingShape:
-    return ResponseAnswer(shape, identity, created, told)
+def _answer(fields: Mapping[str, Any], shape: ResponseShape, identity: str, created: int, _prompt: int) -> WritingShape:
+    return ResponseAnswer(shape, identity, created, fields)
 
 
-def _told(request: ResponsesRequest, defaults: Mapping[str, float]) -> dict[str, Any]:
+def _echoed_fields(request: ResponsesRequest, defaults: Mapping[str, float]) -> dict[str, Any]:
     """What a response repeats of its request. `defaults`: what the model's makers advise where it says nothing."""
     sent = request.model_fields_set
     return {
