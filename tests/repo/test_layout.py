@@ -1,5 +1,6 @@
 """The shape of the house: what the wheel holds, what may never exist, how large a room may be."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -14,6 +15,8 @@ SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = [Path(path) for path in SETTINGS["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
 SOURCES = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
 LARGEST_FILE = 400
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+_LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
 @pytest.mark.real
@@ -48,3 +51,9 @@ def test_every_component_is_typed_linted_and_layered() -> None:
 @every(SOURCES, lambda path: str(path.relative_to(ROOT)))
 def test_a_file_is_one_idea(source: Path) -> None:
     assert len(source.read_text().splitlines()) <= LARGEST_FILE
+
+
+@every(PAGES, lambda path: str(path.relative_to(ROOT)))
+def test_a_page_links_to_files_that_exist(page: Path) -> None:
+    links = [link for link in _LINK.findall(page.read_text()) if not link.startswith(("http", "mailto"))]
+    assert not [link for link in links if not (page.parent / link).exists()]
