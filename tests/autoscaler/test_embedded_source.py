@@ -1,13 +1,10 @@
 """Own scrapes give the same six answers as Prometheus."""
 
 import asyncio
-import math
 from dataclasses import dataclass, field
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from paceline_autoscaler.metrics_source import (
     Empty,
@@ -22,7 +19,7 @@ from paceline_autoscaler.metrics_source import (
     observed,
     verdicts,
 )
-from paceline_autoscaler.metrics_source.scraper import BODY_LIMIT, bucket_quantile, parse
+from paceline_autoscaler.metrics_source.scraper import BODY_LIMIT, parse
 from paceline_core.clock import ManualClock
 
 VERDICTS = verdicts("default", "chat", 60.0)
@@ -186,37 +183,6 @@ async def test_a_gateway_that_left_the_list_is_forgotten() -> None:
 def test_parsing_keeps_only_what_questions_read() -> None:
     found = dict(parse(counted(7) + timed(1, 2, 3) + "paceline_requests_total 9\n"))
     assert {name for name, _ in found} == {"paceline_slo_requests_total", "paceline_request_ttft_seconds_bucket"}
-
-
-@pytest.mark.parametrize(
-    ("buckets", "expected"),
-    [
-        ([(0.5, 50.0), (1.0, 100.0), (math.inf, 100.0)], 0.5),
-        ([(0.5, 0.0), (1.0, 100.0), (math.inf, 100.0)], 0.75),
-        ([(0.5, 10.0), (math.inf, 100.0)], 0.5),
-    ],
-)
-def test_the_median_of_buckets(buckets: list[tuple[float, float]], expected: float) -> None:
-    assert bucket_quantile(0.5, buckets) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("buckets", [[], [(0.5, 3.0)], [(math.inf, 3.0)], [(0.5, 0.0), (math.inf, 0.0)]])
-def test_buckets_that_say_nothing_give_nan(buckets: list[tuple[float, float]]) -> None:
-    assert math.isnan(bucket_quantile(0.5, buckets))
-
-
-counts = st.lists(st.integers(0, 50), min_size=2, max_size=8)
-
-
-@given(counts, st.floats(0.01, 0.99), st.floats(0.01, 0.99))
-def test_a_higher_quantile_is_never_lower(steps: list[int], one: float, two: float) -> None:
-    total, buckets = 0.0, []
-    for index, step in enumerate(steps):
-        total += step
-        buckets.append((float(index + 1), total))
-    buckets.append((math.inf, total))
-    low, high = (bucket_quantile(q, buckets) for q in sorted((one, two)))
-    assert math.isnan(low) or low <= high
 
 
 async def test_run_scrapes_until_it_is_cancelled() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_cli.bench.stats import Spread, percentile, quantile_at_most, spread
+from paceline_cli.bench.stats import Spread, percentile, spread
 
 numbers = st.lists(st.floats(0, 1e6), min_size=1, max_size=50)
 
@@ -29,13 +29,3 @@ def test_a_spread_states_its_count() -> None:
     assert spread([]) == Spread(0)
     some = spread([3.0, 1.0, 2.0])
     assert (some.n, some.mean, some.p50, some.max) == (3, 2.0, 2.0, 3.0)
-
-
-def test_a_bucketed_quantile_is_bounded_by_its_buckets_upper_edge() -> None:
-    buckets = {0.01: 980.0, 0.05: 990.0, 0.1: 999.0, math.inf: 1000.0}
-    assert quantile_at_most(buckets, 0.98) == 0.01
-    assert quantile_at_most(buckets, 0.99) == 0.05
-    assert quantile_at_most(buckets, 0.995) == 0.1
-    assert quantile_at_most(buckets, 0.9999) == math.inf
-    assert quantile_at_most({0.01: 0.0, math.inf: 0.0}, 0.99) is None
-    assert quantile_at_most({}, 0.99) is None

@@ -37,6 +37,7 @@ from paceline_autoscaler.metrics_source.base import (
     series,
 )
 from paceline_core.clock import Clock
+from paceline_core.telemetry.quantile import bucket_quantile
 
 Labels = tuple[tuple[str, str], ...]
 Series = tuple[str, Labels]
@@ -102,23 +103,6 @@ def _quantiles(question: HistogramQuantile, buckets: Mapping[Labels, float]) -> 
         edge = float(dict(labels)["le"])
         groups.setdefault(tuple(item for item in labels if item[0] != "le"), []).append((edge, count))
     return [MetricSample(dict(group), bucket_quantile(question.quantile, edges)) for group, edges in groups.items()]
-
-
-def bucket_quantile(quantile: float, buckets: list[tuple[float, float]]) -> float:
-    """Prometheus's `histogram_quantile`: linear within a bucket, NaN without observations, never past the last edge.
-
-    `buckets` are (upper edge, cumulative count) in any order.
-    """
-    edges = sorted(buckets)
-    if not edges or not math.isinf(edges[-1][0]) or edges[-1][1] <= 0:
-        return math.nan
-    rank = quantile * edges[-1][1]
-    index = next(index for index, (_, count) in enumerate(edges) if count >= rank)
-    if math.isinf(edges[index][0]):
-        return edges[-2][0] if len(edges) > 1 else math.nan
-    lower, below = edges[index - 1] if index else (0.0, 0.0)
-    upper, count = edges[index]
-    return lower + (upper - lower) * (rank - below) / (count - below) if count > below else upper
 
 
 BODY_LIMIT = 8 << 20

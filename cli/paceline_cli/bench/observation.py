@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline_autoscaler.output.decision_log import DecisionEntry, read, replay
-from paceline_cli.bench.stats import quantile_at_most
 from paceline_core.errors import InvalidInput
+from paceline_core.telemetry.quantile import bucket_quantile_bound
 
 LATENESS_LIMIT = 0.05
 Buckets = Mapping[float, float]
@@ -110,7 +110,7 @@ class LatenessTally:
             base = self._base.get(worker, {})
             for edge, count in buckets.items():
                 total[edge] = total.get(edge, 0.0) + count - base.get(edge, 0.0)
-        return Emulation(int(max(total.values(), default=0)), quantile_at_most(total, 0.99))
+        return Emulation(int(max(total.values(), default=0)), bucket_quantile_bound(0.99, total.items()))
 
 
 def host_use(cores: int, shares: Sequence[float]) -> HostUse | None:

@@ -1,11 +1,11 @@
-"""Pure arithmetic over numbers: percentiles with their counts, and histogram buckets.
+"""Exact percentiles of samples, with their counts. Pure.
 
 A percentile is interpolated linearly between the two closest ranks (rank q * (n - 1), numpy's default), and never
 stands without its n.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 METHOD = "linear interpolation between closest ranks, rank q * (n - 1)"
@@ -38,11 +38,3 @@ def spread(values: Sequence[float]) -> Spread:
     ordered = sorted(values)
     p50, p90, p95, p99 = (percentile(ordered, q) for q in (0.5, 0.9, 0.95, 0.99))
     return Spread(len(ordered), math.fsum(ordered) / len(ordered), p50, p90, p95, p99, ordered[-1])
-
-
-def quantile_at_most(buckets: Mapping[float, float], q: float) -> float | None:
-    """Upper bound of a quantile from cumulative bucket counts by upper edge (`inf` included); None without samples."""
-    total = max(buckets.values(), default=0.0)
-    if total == 0:
-        return None
-    return min(edge for edge, count in buckets.items() if count >= q * total - 1e-9)

@@ -10,9 +10,9 @@ from itertools import accumulate, groupby
 from math import inf, isnan
 from typing import Final
 
-from paceline_autoscaler.metrics_source.scraper import bucket_quantile
 from paceline_cli.ui.gateway_poll import GatewaySnapshot, Reading, UnreachableGateway
 from paceline_cli.ui.top_rows import ClassRow, Frame, TenantRow, Time, Use, WorkerRow
+from paceline_core.telemetry.quantile import bucket_quantile
 from paceline_gateway.admin.views import Amount, ClassView, HistogramView, WorkerView
 from paceline_gateway.routing.worker import PLACES
 
@@ -139,7 +139,7 @@ def quantile(wanted: float, histograms: Iterable[HistogramView]) -> float | None
         for bound, count in zip((*each.bounds, inf), each.counts, strict=True):
             counts[bound] = counts.get(bound, 0) + count
     edges = sorted(counts)
-    found = bucket_quantile(wanted, list(zip(edges, accumulate(counts[edge] for edge in edges), strict=True)))
+    found = bucket_quantile(wanted, zip(edges, accumulate(counts[edge] for edge in edges), strict=True))
     return None if isnan(found) else found
 
 
