@@ -18,8 +18,8 @@ from tests.cli.test_top_frame import cls, look, tenant, worker
 from paceline_cli.main import app, plugin
 from paceline_cli.ui.gateway_poll import PAGES, ROWS, GatewaySnapshot, Reading, UnreachableGateway
 from paceline_cli.ui.gateway_poll import look as ask
-from paceline_cli.ui.outputs import JsonTopOutput, PlainTopOutput, ScreenTopOutput
 from paceline_cli.ui.refresh import RefreshInterval, show, until_interrupted
+from paceline_cli.ui.top_outputs import JsonTopOutput, PlainTopOutput, ScreenTopOutput
 from paceline_cli.ui.top_rows import Frame
 from paceline_core.clock import ManualClock
 from paceline_core.errors import Forbidden, Unreachable

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from paceline_cli.ui.frame import frame, quantile
 from paceline_cli.ui.gateway_poll import GatewaySnapshot, UnreachableGateway
-from paceline_cli.ui.outputs import drawn, lines
 from paceline_cli.ui.refresh import History
 from paceline_cli.ui.tables import MOST, short
+from paceline_cli.ui.top_outputs import drawn, lines
 from paceline_cli.ui.top_rows import Frame
 from paceline_gateway.admin.views import HistogramView, Queues, Services, Tenants, Workers
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from paceline_cli.ui.outputs import JsonUpOutput
+from paceline_cli.ui.up_outputs import JsonUpOutput
 from paceline_cli.up.check import ChatTarget
 from paceline_cli.up.options import UpOptions
 from paceline_cli.up.session import Session

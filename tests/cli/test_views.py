@@ -7,9 +7,9 @@ from typing import Any
 from rich.console import Console
 
 from paceline_cli.ui.detail import detail
-from paceline_cli.ui.outputs import JsonUpOutput, PlainUpOutput, choose, curl
 from paceline_cli.ui.rows import row
 from paceline_cli.ui.screen import changed, legend, line, screen
+from paceline_cli.ui.up_outputs import JsonUpOutput, PlainUpOutput, curl, up_output
 from paceline_cli.up.check import ChatAnswer, ChatTarget
 
 LOGS = Path("/state/run/logs")
@@ -182,5 +182,5 @@ def test_the_curl_is_ready_to_paste() -> None:
 
 
 def test_output_without_a_terminal_is_plain() -> None:
-    assert isinstance(choose(as_json=False, terminal=False), PlainUpOutput)
-    assert isinstance(choose(as_json=True, terminal=True), JsonUpOutput)
+    assert isinstance(up_output(as_json=False, terminal=False), PlainUpOutput)
+    assert isinstance(up_output(as_json=True, terminal=True), JsonUpOutput)

@@ -15,7 +15,7 @@ import typer
 
 from paceline_cli.ui.frame import frame
 from paceline_cli.ui.gateway_poll import GatewaySnapshot, Reading, UnreachableGateway
-from paceline_cli.ui.outputs import TopOutput
+from paceline_cli.ui.top_outputs import TopOutput
 from paceline_cli.ui.top_rows import Frame
 from paceline_core.clock import Clock
 from paceline_core.errors import Forbidden, Unreachable

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from paceline_cli.ui.outputs import UpOutput
+from paceline_cli.ui.up_outputs import UpOutput
 from paceline_cli.up.check import ChatTarget
 from paceline_cli.up.options import UpOptions
 from paceline_cli.up.session import Session, interrupts

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from paceline_cli.ui.outputs import UpOutput
+from paceline_cli.ui.up_outputs import UpOutput
 from paceline_cli.up.check import ChatTarget, ask
 from paceline_cli.up.options import UpOptions
 from paceline_core.clock import Clock

@@ -9,8 +9,8 @@ from paceline_cli.kube.services import service as found
 from paceline_cli.kube.session import run
 from paceline_cli.kube.target import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, System, place
 from paceline_cli.ui.gateway_poll import Reading
-from paceline_cli.ui.outputs import TopOutput, chosen
 from paceline_cli.ui.refresh import INTERVAL_S, Interval, Once, OneService, RefreshInterval, show, until_interrupted
+from paceline_cli.ui.top_outputs import TopOutput, top_output
 from paceline_core.clock import SystemClock
 from paceline_core.kube.client.client import KubeClient
 
@@ -30,7 +30,7 @@ def top(  # noqa: PLR0913, PLR0917 - one argument an option
 ) -> None:
     """All services of the cluster unless one is named; several gateways are one picture."""
     where = place(kubeconfig, context, namespace, system)
-    output = chosen(as_json=as_json, once=once, terminal=sys.stdout.isatty())
+    output = top_output(as_json=as_json, once=once, terminal=sys.stdout.isatty())
     with until_interrupted(output):
         run(where, lambda api: _watch(api, where, service, RefreshInterval(interval, once), output))
 

@@ -9,8 +9,8 @@ import httpx
 from paceline_cli.commands import command_app
 from paceline_cli.commands.local.state import DEFAULT, LIMIT_S, AsJson, State, ask, served
 from paceline_cli.ui.gateway_poll import Fetch, Reading, look
-from paceline_cli.ui.outputs import TopOutput, chosen
 from paceline_cli.ui.refresh import INTERVAL_S, Interval, Once, OneService, RefreshInterval, show, until_interrupted
+from paceline_cli.ui.top_outputs import TopOutput, top_output
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Unreachable
 from paceline_local.component_configs import GATEWAY
@@ -30,7 +30,7 @@ def top(
     """Asks the gateway of the run in `state`."""
     url = read_record(state).gateway
     key = served(ask(state, "GET", "/run"), service) if service else ""
-    output = chosen(as_json=as_json, once=once, terminal=sys.stdout.isatty())
+    output = top_output(as_json=as_json, once=once, terminal=sys.stdout.isatty())
     with until_interrupted(output):
         asyncio.run(_watch(url, key, RefreshInterval(interval, once), output))
 

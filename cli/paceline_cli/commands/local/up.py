@@ -10,7 +10,7 @@ import typer
 
 from paceline_cli.commands import command_app
 from paceline_cli.commands.local.state import DEFAULT, AsJson, State
-from paceline_cli.ui.outputs import choose
+from paceline_cli.ui.up_outputs import up_output
 from paceline_cli.up.options import DEFAULT_PORT, UpOptions, parse_duration, parse_origins
 from paceline_cli.up.run import up as run_up
 from paceline_core.config import LEVEL_VARIABLE
@@ -42,4 +42,4 @@ def up(  # noqa: PLR0913, PLR0917 - one argument an option
     level = os.environ.get(LEVEL_VARIABLE, "INFO")
     origins = parse_origins(cors_origin or ())
     options = UpOptions(tuple(files), state.absolute(), port, parse_duration(duration), check, level, origins)
-    asyncio.run(run_up(options, choose(as_json=as_json, terminal=sys.stdout.isatty())))
+    asyncio.run(run_up(options, up_output(as_json=as_json, terminal=sys.stdout.isatty())))
