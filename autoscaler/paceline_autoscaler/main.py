@@ -3,12 +3,11 @@
 Exit status: 0 after a signal, 2 when the configuration or the port is wrong, 1 on anything else; one line says why.
 """
 
-import paceline_core.process  # noqa: F401 - for its effect, before the seconds of imports
+import paceline_core.early_sigterm  # noqa: F401 - for its effect, before the seconds of imports
 
 # isort: split
 import asyncio
 import os
-import signal
 import socket
 import sys
 
@@ -17,12 +16,10 @@ from paceline_autoscaler.process import AutoscalerDeps, serve
 from paceline_core.auth import FileSigner, Signer
 from paceline_core.clock import SystemClock
 from paceline_core.config import LEVEL_VARIABLE, from_environment
-from paceline_core.errors import InvalidInput, PacelineError
+from paceline_core.errors import PacelineError
 from paceline_core.kube.connect import connect
-from paceline_core.process import bind
+from paceline_core.process import bind, explain_failure, on_signals
 from paceline_core.telemetry import configure
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def main() -> int:
@@ -34,8 +31,7 @@ def main() -> int:
         with bind(config.listen) as listening:
             asyncio.run(_run(config, signer, listening))
     except PacelineError as error:
-        sys.stderr.write(f"paceline autoscaler: {error}\n")
-        return 2 if isinstance(error, InvalidInput) else 1
+        return explain_failure("autoscaler", error)
     return 0
 
 
@@ -43,8 +39,7 @@ async def _run(config: AutoscalerConfig, signer: Signer, listening: socket.socke
     clock = SystemClock()
     cluster = await connect(config.cluster, config.namespace, clock, workers="pods")
     stop = asyncio.Event()
-    for number in SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    on_signals(stop.set)
     try:
         await serve(config, AutoscalerDeps(cluster, clock, signer), listening, stop)
     finally:

@@ -1,40 +1,28 @@
-"""The HTTP servers beside a process's own work (health, metrics, admin): uvicorn, told to keep out of everything else.
+"""What every component's process shares: signals, a listening port, the admin HTTP server, ends of tasks.
 
-A server ends when it is asked to. uvicorn's own looks ten times a second whether it was, and then waits a tenth of a
-second even where no connection is open. Idle connections are closed at once; answers under way have until
-`timeout_graceful_shutdown` and are then cancelled. Known hole: a connection whose accept comes in the same turn of the
-loop as the end is closed with the process.
+Only component shells import this: it needs uvicorn, which comes with each component's extra.
 
-Imported by the shells alone: it needs uvicorn, which comes with each component's extra.
-
-Take a port, or say in one line why not and what to do.
-
-SIGTERM from a process's first moment; imported for its effect, first of all, by every part's `main`.
-
-The kernel drops a signal without a handler for the first process of a PID namespace, which is what a container's
-program is. Until the real handlers are in place, seconds of imports later, an order to stop would be lost and the
-container would be killed only after its whole grace. So here the process ends at once, with the status that a shell
-shows for SIGTERM anywhere else: 143, for it served nothing and drained nothing. `add_signal_handler` replaces this.
-Known hole: the interpreter's own start, some hundredths of a second, comes before any handler.
-
-Idioms of asyncio, written once: end tasks and wait for their end; wait for whichever comes first.
+The admin server (health, metrics, admin) ends as soon as it is asked to; uvicorn's own polls ten times a second, and
+then waits a tenth of a second even where no connection is open. Idle connections are closed at once; answers under way
+have until `timeout_graceful_shutdown` and are then cancelled. Known hole: a connection whose accept comes in the same
+turn of the loop as the end is closed with the process.
 """
 
 import asyncio
 import contextlib
 import errno
-import os
 import signal
 import socket
-from collections.abc import Coroutine, Iterator
-from typing import Any, NoReturn
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 import uvicorn
 
 from paceline_core.admin.http_protocol import BoundedHttpProtocol
 from paceline_core.admin.middleware import AllowedHostsMiddleware, BodyLimitMiddleware
 from paceline_core.config import Listen
-from paceline_core.errors import InvalidInput
+from paceline_core.errors import InvalidInput, PacelineError
 from paceline_core.telemetry import get_logger
 
 BACKLOG = 1024
@@ -140,16 +128,27 @@ def admin_server(app: Any) -> QuietServer:
     )
 
 
-STATUS = 128 + signal.SIGTERM
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def _end(*_: object) -> NoReturn:
-    """No cleaning up: nothing has begun, and half-imported modules must not run."""
-    os._exit(STATUS)
+def on_signals(handler: Callable[[], object]) -> None:
+    """Call `handler` on every SIGTERM and SIGINT from now on; needs a running loop."""
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, handler)
 
 
-if os.getpid() == 1:
-    signal.signal(signal.SIGTERM, _end)
+def remove_signals() -> None:
+    """Undo `on_signals`."""
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.remove_signal_handler(number)
+
+
+def explain_failure(component: str, error: PacelineError) -> int:
+    """Write why the process ends to standard error, in one line; its exit status: 2 for wrong input, else 1."""
+    sys.stderr.write(f"paceline {component}: {error}\n")
+    return 2 if isinstance(error, InvalidInput) else 1
 
 
 async def cancel(*tasks: "asyncio.Task[Any]") -> None:

@@ -3,13 +3,12 @@
 Exit status: 0 after a drain, 2 when the configuration or a port is wrong, 1 on anything else; one line says why.
 """
 
-import paceline_core.process  # noqa: F401 - for its effect, before the seconds of imports
+import paceline_core.early_sigterm  # noqa: F401 - for its effect, before the seconds of imports
 
 # isort: split
 import asyncio
 import gc
 import os
-import signal
 import sys
 from collections.abc import Sequence
 
@@ -17,8 +16,9 @@ import uvloop
 
 from paceline_core.clock import SystemClock
 from paceline_core.config import LEVEL_VARIABLE, from_environment
-from paceline_core.errors import InvalidInput, PacelineError
+from paceline_core.errors import PacelineError
 from paceline_core.kube.connect import connect
+from paceline_core.process import explain_failure, on_signals
 from paceline_core.telemetry import BackgroundWriter, configure, get_logger
 from paceline_gateway.config import GatewayConfig
 from paceline_gateway.process import GatewayProcess, ListenSockets
@@ -26,7 +26,6 @@ from paceline_gateway.telemetry.metrics import LogSinks
 from paceline_gateway.telemetry.trace import tracing
 
 _log = get_logger(__name__)
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def main() -> int:
@@ -39,8 +38,7 @@ def main() -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(config, ports, lines))
     except PacelineError as error:
-        sys.stderr.write(f"paceline gateway: {error}\n")
-        return 2 if isinstance(error, InvalidInput) else 1
+        return explain_failure("gateway", error)
     except Exception:  # noqa: BLE001 - the process ends here: one line in the log's form, no trace for its user
         _log.exception("the gateway failed")
         return 1
@@ -52,9 +50,7 @@ async def _run(config: GatewayConfig, ports: ListenSockets, lines: BackgroundWri
     outlets = LogSinks(lines, tracing(config.name, clock, os.environ))
     cluster = await connect(config.cluster, config.namespace, clock, "slices", config.key_namespace)
     stop, cut = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in SIGNALS:
-        loop.add_signal_handler(number, _set_next, (stop, cut))
+    on_signals(lambda: _set_next((stop, cut)))
     try:
         await GatewayProcess(config, cluster, clock, ports, outlets).run(stop, cut)
     finally:

@@ -3,13 +3,12 @@
 Exit status: 0 after a signal, 2 when the configuration or the port is wrong, 1 on anything else; one line says why.
 """
 
-import paceline_core.process  # noqa: F401 - for its effect, before the seconds of imports
+import paceline_core.early_sigterm  # noqa: F401 - for its effect, before the seconds of imports
 
 # isort: split
 import asyncio
 import gc
 import os
-import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -18,15 +17,14 @@ import uvloop
 
 from paceline_core.clock import SystemClock
 from paceline_core.config import LEVEL_VARIABLE, from_environment
-from paceline_core.errors import InvalidInput, PacelineError
+from paceline_core.errors import PacelineError
 from paceline_core.kube.client.client import KubeClient
-from paceline_core.process import bind
+from paceline_core.process import bind, explain_failure, on_signals
 from paceline_core.telemetry import configure, get_logger
 from paceline_operator.config import OperatorConfig
 from paceline_operator.manager import OperatorDeps, serve
 
 _log = get_logger(__name__)
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def main(wrap: Callable[[KubeClient], KubeClient] = lambda api: api) -> int:
@@ -39,8 +37,7 @@ def main(wrap: Callable[[KubeClient], KubeClient] = lambda api: api) -> int:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(_run(OperatorDeps(config, SystemClock(), wrap), listening))
     except PacelineError as error:
-        sys.stderr.write(f"paceline operator: {error}\n")
-        return 2 if isinstance(error, InvalidInput) else 1
+        return explain_failure("operator", error)
     except Exception:  # noqa: BLE001 - the process ends here: one line in the log's form, no trace for its user
         _log.exception("the operator failed")
         return 1
@@ -55,13 +52,8 @@ def _calm_collector() -> None:
 
 async def _run(site: OperatorDeps, listening: socket.socket) -> None:
     stop = asyncio.Event()
-
-    def take_signals() -> None:
-        for number in SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-
-    take_signals()
-    await serve(site, listening, stop, take_signals)
+    on_signals(stop.set)
+    await serve(site, listening, stop, lambda: on_signals(stop.set))
 
 
 if __name__ == "__main__":

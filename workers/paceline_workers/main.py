@@ -4,7 +4,7 @@ Exit status: 0 after a drain, 2 when configuration, port or model folder are wro
 machine has not, 1 when the engine cannot serve for another reason; the reason is then the last line on standard error.
 """
 
-import paceline_core.process  # noqa: F401 - for its effect, before the seconds of imports
+import paceline_core.early_sigterm  # noqa: F401 - for its effect, before the seconds of imports
 
 # isort: split
 import argparse
@@ -15,7 +15,8 @@ from collections.abc import Sequence
 import uvloop
 
 from paceline_core.config import LEVEL_VARIABLE, from_environment
-from paceline_core.errors import InvalidInput, PacelineError
+from paceline_core.errors import PacelineError
+from paceline_core.process import explain_failure
 from paceline_core.telemetry import configure
 from paceline_workers.config import WorkerConfig
 from paceline_workers.server.serve import serve, take_ports
@@ -31,8 +32,7 @@ def main(engine_argv: Sequence[str] = ENGINE) -> int:
         with take_ports(config) as sockets:
             uvloop.run(serve(config, sockets, engine_argv))
     except PacelineError as error:
-        sys.stderr.write(f"paceline worker: {error}\n")
-        return 2 if isinstance(error, InvalidInput) else 1
+        return explain_failure("worker", error)
     return 0
 
 

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import gc
 import os
-import signal
 import socket
 from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import uvicorn
 
 from paceline_core.admin.http_protocol import BoundedHttpProtocol
 from paceline_core.clock import SystemClock
-from paceline_core.process import BACKLOG, QuietServer, admin_server, bind, cancel
+from paceline_core.process import BACKLOG, QuietServer, admin_server, bind, cancel, on_signals, remove_signals
 from paceline_core.telemetry import get_logger
 from paceline_workers.config import WorkerConfig
 from paceline_workers.messages import Heartbeat, Started
@@ -33,7 +32,6 @@ from paceline_workers.server.telemetry.tracing import tracing
 _log = get_logger(__name__)
 KEEP_ALIVE_S = 75
 CLOSE_S = 3
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +138,10 @@ def _drain_on_signal(worker: WorkerServer, http: QuietServer) -> Iterator[None]:
             _log.info("ending now" if tasks else "draining", extra={"open": worker.gate.open})
             tasks.append(loop.create_task(end(worker.abort() if tasks else worker.drain())))
 
-    for number in SIGNALS:
-        loop.add_signal_handler(number, on_signal)
+    on_signals(on_signal)
     try:
         yield
     finally:
-        for number in SIGNALS:
-            loop.remove_signal_handler(number)
+        remove_signals()
         for task in tasks:
             task.cancel()

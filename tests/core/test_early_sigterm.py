@@ -12,13 +12,13 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from paceline_core.process import STATUS
+from paceline_core.early_sigterm import STATUS
 
 T = TypeVar("T")
 LIMIT_S = 30.0
 ALONE = ("unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc")
 PARTS = ("autoscaler", "gateway", "operator", "workers")
-MOMENTS = ("paceline_core.process", "asyncio", "pydantic", "paceline_core.telemetry")
+MOMENTS = ("paceline_core.early_sigterm", "asyncio", "pydantic", "paceline_core.telemetry")
 
 
 class Starting:
