@@ -89,7 +89,7 @@ def _about(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Say the latency you promise; paceline keeps it at the least GPU cost."""
+    """Serve models at the latency you promise, at the least GPU cost."""
     if debug:
         os.environ[LEVEL_VARIABLE] = "DEBUG"
 

@@ -2,8 +2,7 @@
 
 Until the first readiness the startup limit alone can fail it; afterwards a readiness miss takes it out of the endpoints
 and a liveness miss restarts it. A probe has failed when it missed for `failures` periods.
-
-The HTTP side of a probe: one GET, 200 or not.
+A probe is one GET, answered with 200 or not.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from paceline_core.launch import Probe, WorkerLaunch
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What is known of one started process; times in seconds of a monotonic clock."""
+    """The probe history of one started process; times in seconds of a monotonic clock."""
 
     born: float
     started: bool = False
@@ -50,7 +49,7 @@ def patience(probe: Probe) -> float:
 
 
 class Prober(Protocol):
-    """Asks a process how it is."""
+    """Probes a process."""
 
     async def ask(self, host: str, port: int, probe: Probe) -> bool:
         """Whether the probe's path answered 200 within its limit."""

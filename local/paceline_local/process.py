@@ -1,4 +1,4 @@
-"""Child processes: each in a process group of its own, ended with the supervisor, kept running with back-off.
+"""Child processes: each in a process group of its own, ended with the supervisor, restarted with back-off.
 
 The group keeps the terminal's Ctrl-C with the supervisor, and holds the child and its own children, so that they are
 swept when the child has ended. All are in the supervisor's session: where Linux shares processor time between sessions
@@ -6,9 +6,8 @@ first (`sched_autogroup_enabled`), a busy child in a session of its own would ta
 Linux the kernel kills the child if the supervisor is killed; elsewhere a supervisor that dies by SIGKILL leaves its
 children running (known hole).
 
-How long a process that ended stays down: half a second, doubling to thirty, forgotten after a healthy minute.
-
-A process of the control plane (gateway, autoscaler, Prometheus): supervised, with one URL that says it is ready.
+A process that ended stays down for half a second, doubling to thirty, forgotten after a healthy minute. A component of
+the control plane (gateway, autoscaler, Prometheus) is a supervised process with one URL that reports its readiness.
 """
 
 import asyncio
@@ -205,7 +204,7 @@ ENDS_TOLERATED = 2
 
 @dataclass(frozen=True, slots=True)
 class ComponentSpec:
-    """What to run, where it says that it is ready, and how long it may take to leave (seconds)."""
+    """What to run, where it reports readiness, and its grace for ending (seconds)."""
 
     name: str
     argv: tuple[str, ...]
@@ -216,7 +215,7 @@ class ComponentSpec:
 
 
 class Component:
-    """One of them, from start to stop. `tell` is given its name and a sentence when it ends by itself."""
+    """One component from start to stop. `on_event` gets its name and a sentence when it ends by itself."""
 
     def __init__(self, spec: ComponentSpec, site: RunContext, on_event: Callable[[str, str], None]) -> None:
         self.spec = spec
@@ -232,7 +231,7 @@ class Component:
     def state(self) -> str:
         """`down`; `starting` from a process's start until it first says that it is ready; then `running`.
 
-        Told to leave it is `draining`, and in the end `stopped`.
+        Once `stop` is called it is `draining`, and in the end `stopped`.
         """
         if self._leaving:
             return "draining" if self._process.child else "stopped"
@@ -285,9 +284,9 @@ class Component:
 
 
 def failure(name: str, what: str, log: Path, refusal: str = "") -> Unreachable:
-    """The end of its log, then one last line that says it all: the program's own last words where it had any.
+    """The end of its log, then one last line with the cause: the program's own last words where it had any.
 
-    `refusal`: why there was no program.
+    `refusal`: why it could not be started.
     """
     if words := refusal or unwritable(log) or last_words(log):
         return Unreachable(f"{name} {what}: {words}; its log is {log}")

@@ -44,10 +44,9 @@ class Launches(Protocol):
 
 
 class ReplicaManager:
-    """Every worker of every service. `publish` is told all endpoints with each pass.
+    """Every worker of every service. `publish` gets all endpoints with each pass.
 
-    `left_logs`: of how many workers that have left the logs stay. `accepted`: of each service, whether it was judged to
-    be valid.
+    `left_logs`: how many logs of ended workers are kept. `accepted`: whether each service is valid.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
@@ -104,7 +103,7 @@ class ReplicaManager:
             worker.kill()
 
     async def wait_ready(self) -> dict[ObjectKey, Unreachable]:
-        """Return when each service has a ready worker or is given up: those that are, and why."""
+        """Return when each service has a ready worker or is given up: the ones given up, and why."""
         began = self._site.clock.monotonic()
         while True:
             late = self._site.clock.monotonic() - began

@@ -1,8 +1,7 @@
 """One replica: a supervised process made from a WorkerLaunch, probed as the kubelet probes a pod.
 
-A process that ends comes back in place, under its name; port and files are prepared anew for each start.
-
-The process adapter of `paceline_core.launch`: a binding with paths and ports on this machine for each worker.
+A process that ends is restarted under its name; port and files are prepared anew for each start. `Launcher` is the
+process adapter of `paceline_core.launch`: it binds each worker to paths and ports on this machine.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ WORDS = 300
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """How a worker speaks to its fleet: what to launch, that something changed, what to tell the user."""
+    """What a worker calls: for its launch, after a change, with an event for the user."""
 
     launch: Callable[[ScaleTarget, str], WorkerLaunch]
     changed: Callable[[], None]
@@ -78,7 +77,7 @@ class WorkerProcess:
 
     @property
     def failing(self) -> bool:
-        """Whether it keeps ending, or ended for a reason that no other start mends; until it is ready again."""
+        """Whether it keeps ending, or ended for a reason that no restart repairs; until it is ready again."""
         if self._health and self._health.started:
             return False
         return self._hopeless or self._process.backoff.exits > 1
@@ -150,7 +149,7 @@ class WorkerProcess:
 
     def _on_process(self) -> None:
         running = self._process.child is not None
-        if not running:  # a port that somebody else took is another one at the next start
+        if not running:  # a port taken by another process is replaced at the next start
             self._hopeless = self._process.last_exit == WRONG and self._ports_are_free()
             self._unwritable = "" if self.draining else unwritable(self.log)
         self._health = Health(self._site.clock.monotonic()) if running else None
@@ -185,7 +184,7 @@ class WorkerProcess:
 
 
 class Launcher:
-    """Builds launches; a worker keeps its ports from start to start unless somebody else took it meanwhile."""
+    """Builds launches; a worker keeps its ports from start to start unless another process took one meanwhile."""
 
     def __init__(self, site: RunContext, services: Mapping[ObjectKey, ResolvedService], trust: Path) -> None:
         self._site = site

@@ -47,14 +47,16 @@ class Findings:
         return replace(self, faults=(*self.faults, *doubts), notes=self.lacking)
 
 
-@app.command(help="Check manifests; print every fault; exit 1 if there is one.")
+@app.command(help="Validate manifests; print every error; exit 1 if there is one.")
 def lint(
     files: Annotated[
         list[Path] | None, typer.Argument(help="YAML files of InferenceServices, Tenants, ...; - reads standard input.")
     ] = None,
-    more: Annotated[list[Path] | None, typer.Option("--file", "-f", metavar="FILE", help="One of them.")] = None,
+    more: Annotated[
+        list[Path] | None, typer.Option("--file", "-f", metavar="FILE", help="YAML file to check; may be repeated.")
+    ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Fail on manifest_warnings too, but for what this machine lacks.")
+        bool, typer.Option("--strict", help="Fail on warnings too, except on what this machine lacks.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -20,20 +20,26 @@ from paceline_core.objects.fields import FIXES, LABEL_PATTERN
 SYSTEM: Final = "paceline-system"
 
 Kubeconfig = Annotated[
-    str, typer.Option("--kubeconfig", envvar="KUBECONFIG", metavar="FILE", help="Default: ~/.kube/config.")
+    str,
+    typer.Option(
+        "--kubeconfig", envvar="KUBECONFIG", metavar="FILE", help="Path of the kubeconfig. Default: ~/.kube/config."
+    ),
 ]
 Context = Annotated[str, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig to use.")]
 Namespace = Annotated[
-    str, typer.Option("--namespace", "-n", metavar="NS", help="Default: the context's namespace, else default.")
+    str, typer.Option("--namespace", "-n", metavar="NS", help="Namespace. Default: the context's, else default.")
 ]
 System = Annotated[
-    str, typer.Option("--system-namespace", metavar="NS", help="Where paceline itself is installed.", show_default=True)
+    str,
+    typer.Option(
+        "--system-namespace", metavar="NS", help="Namespace that paceline is installed in.", show_default=True
+    ),
 ]
 
 Keys = Annotated[
     str,
     typer.Option(
-        "--key-namespace", metavar="NS", help="Where tenants' keys are. Default: paceline's, and -tenant-keys."
+        "--key-namespace", metavar="NS", help="Namespace of tenants' keys. Default: paceline's plus -tenant-keys."
     ),
 ]
 

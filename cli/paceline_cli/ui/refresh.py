@@ -23,9 +23,13 @@ from paceline_core.errors import Forbidden, Unreachable
 WINDOW_S: Final = 30.0
 Read = Callable[[], Awaitable[Reading]]
 
-OneService = Annotated[str, typer.Option("--service", metavar="NAME", help="Name, or namespace/name; default: all.")]
-Once = Annotated[bool, typer.Option("--once", help="Show one picture and leave; for scripts.")]
-Interval = Annotated[float, typer.Option("--interval", min=0.2, max=60, metavar="SECONDS", help="Between two looks.")]
+OneService = Annotated[
+    str, typer.Option("--service", metavar="NAME", help="Service (name or namespace/name). Default: all.")
+]
+Once = Annotated[bool, typer.Option("--once", help="Print one snapshot and exit; for scripts.")]
+Interval = Annotated[
+    float, typer.Option("--interval", min=0.2, max=60, metavar="SECONDS", help="Seconds between two refreshes.")
+]
 INTERVAL_S: Final = 2.0
 
 

@@ -15,7 +15,7 @@ class Format(enum.StrEnum):
     YAML = "yaml"
 
 
-Output = Annotated[Format | None, typer.Option("--output", "-o", help="For programs; default: text for people.")]
+Output = Annotated[Format | None, typer.Option("--output", "-o", help="Machine-readable format. Default: text.")]
 
 
 def written(document: Any, form: Format) -> str:

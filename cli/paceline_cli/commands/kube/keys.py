@@ -27,7 +27,7 @@ PREFIX: Final = "paceline-key-"
 app = command_app("Make, list and revoke tenants' API keys.")
 
 
-@app.command(help="Make a key for a tenant and print it; it is shown this once.")
+@app.command(help="Make a key for a tenant and print it; it is shown only once.")
 def create(  # noqa: PLR0913, PLR0917 - one argument an option
     tenant: TenantName,
     output: Output = None,
@@ -66,9 +66,9 @@ def list_keys(
     typer.echo("\n".join(table(("ID", "TENANT", "CREATED"), [tuple(row.values()) for row in rows])))
 
 
-@app.command(help="Revoke a key; the gateways refuse it as soon as they see it go.")
+@app.command(help="Revoke a key; gateways refuse it once they observe the change.")
 def revoke(
-    identity: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")],
+    identity: Annotated[str, typer.Argument(metavar="ID", help="Id of the key, from `list`.")],
     system: System = SYSTEM,
     key_namespace: Keys = "",
     kubeconfig: Kubeconfig = "",

@@ -68,12 +68,12 @@ resume_app = command_app()
 Name = Annotated[str, typer.Argument(help="Name, or namespace/name.")]
 
 
-@pause_app.command(help="Keep NAME's replicas as they are until a time.")
+@pause_app.command(help="Stop scaling NAME until the given time.")
 def pause(  # noqa: PLR0913, PLR0917 - one argument an option
     name: Name,
-    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="Like 30m, 2h or 3d.")] = "",
-    moment: Annotated[str, typer.Option("--until", metavar="TIME", help="Like 2026-01-31T18:00:00Z.")] = "",
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="For those who wonder why.")] = "",
+    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long, e.g. 30m, 2h or 3d.")] = "",
+    moment: Annotated[str, typer.Option("--until", metavar="TIME", help="Until when, e.g. 2026-01-31T18:00:00Z.")] = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, shown in the status.")] = "",
     namespace: Namespace = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
@@ -86,7 +86,7 @@ def pause(  # noqa: PLR0913, PLR0917 - one argument an option
     typer.echo(f"scaling of {key} is paused until {end}; `kubectl paceline resume {name}` ends it")
 
 
-@resume_app.command(help="Let NAME be scaled again.")
+@resume_app.command(help="Resume scaling NAME.")
 def resume(name: Name, namespace: Namespace = "", kubeconfig: Kubeconfig = "", context: Context = "") -> None:
     """Remove the annotations, also those that something else wrote."""
     where = place(kubeconfig, context, namespace, SYSTEM)

@@ -22,10 +22,10 @@ app = command_app()
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name, or namespace/name; default: all.")]
 
 
-@app.command(help="Show services, or everything about one.")
+@app.command(help="Show services, or one in detail.")
 def status(  # noqa: PLR0913, PLR0917 - one argument an option
     name: Name = "",
-    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Those of every namespace.")] = False,
+    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Services of all namespaces.")] = False,
     output: Output = None,
     namespace: Namespace = "",
     system: System = SYSTEM,

@@ -24,9 +24,13 @@ app = command_app()
     "support-bundle", help="Collect objects, Events, logs and metrics for support; no Secrets, keys, prompts or values."
 )
 def support_bundle(  # noqa: PLR0913, PLR0917 - one argument an option
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="A .tar.gz.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Archive to write (.tar.gz).")
+    ] = None,
     within: Annotated[float, typer.Option("--within", min=1, max=600, metavar="SECONDS", help="Time limit.")] = 60,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", metavar="NS", help="Default: every one.")] = "",
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", metavar="NS", help="Namespace to collect. Default: all.")
+    ] = "",
     system: System = SYSTEM,
     kubeconfig: Kubeconfig = "",
     context: Context = "",

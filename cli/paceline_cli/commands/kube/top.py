@@ -17,7 +17,7 @@ from paceline_core.kube.client.client import KubeClient
 app = command_app()
 
 
-@app.command(help="Show what the gateways see, live: services, tenants, workers.")
+@app.command(help="Show services, tenants and workers live, as the gateways report them.")
 def top(  # noqa: PLR0913, PLR0917 - one argument an option
     service: OneService = "",
     once: Once = False,

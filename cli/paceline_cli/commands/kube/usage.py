@@ -14,7 +14,7 @@ from paceline_core.kube.cluster import Manifest
 app = command_app()
 
 
-@app.command(help="Print what each tenant used in a month; statuses hold this month and the last.")
+@app.command(help="Print what each tenant used in a month; only this month and the last are kept.")
 def usage(  # noqa: PLR0913, PLR0917 - one argument an option
     month: Month = "",
     form: Written = Form.CSV,

@@ -33,7 +33,7 @@ class Answer:
 @app.command(help="Explain the last decisions about NAME, oldest first.")
 def why(  # noqa: PLR0913, PLR0917 - one argument an option
     name: Annotated[str, typer.Argument(help="Name, or namespace/name.")],
-    limit: Annotated[int, typer.Option("--limit", min=1, max=512, help="How many.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=512, help="Number of decisions.")] = 10,
     output: Output = None,
     namespace: Namespace = "",
     system: System = SYSTEM,

@@ -45,7 +45,7 @@ def likely(tenant: str, there: Sequence[str]) -> str:
 app = command_app("Make, list and revoke tenants' API keys.")
 
 
-@app.command(help="Make a key for a tenant and print it; it is shown this once.")
+@app.command(help="Make a key for a tenant and print it; it is shown only once.")
 def create(tenant: TenantName, state: State = DEFAULT, as_json: AsJson = False) -> None:
     """The key's text goes to standard output alone. While nothing runs, any tenant may be one of the next run."""
     _expect(state, checked(tenant))
@@ -75,7 +75,7 @@ def list_keys(state: State = DEFAULT, as_json: AsJson = False) -> None:
         typer.echo(line)
 
 
-@app.command(help="Revoke a key; requests with it are refused from now on; streams that have begun go on.")
+@app.command(help="Revoke a key; new requests are refused, open streams finish.")
 def revoke(
     identity: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")], state: State = DEFAULT
 ) -> None:

@@ -19,7 +19,7 @@ from paceline_local.rundir import read_record
 app = command_app()
 
 
-@app.command(help="Show what the gateway sees, live: services, tenants, workers.")
+@app.command(help="Show services, tenants and workers live, as the gateway reports them.")
 def top(
     service: OneService = "",
     once: Once = False,

@@ -26,10 +26,11 @@ def up(  # noqa: PLR0913, PLR0917 - one argument an option
     ],
     check: Annotated[bool, typer.Option("--check", help="Start, send one chat, print its speed, stop.")] = False,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="The API's; 0: any.")
+        int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="Port of the API (0 = random).")
     ] = DEFAULT_PORT,
     duration: Annotated[
-        str | None, typer.Option("--duration", metavar="TIME", help="Stop so long after all is ready, like 90s.")
+        str | None,
+        typer.Option("--duration", metavar="TIME", help="Stop this long after everything is ready, e.g. 90s."),
     ] = None,
     cors_origin: Annotated[
         list[str] | None,
@@ -38,7 +39,7 @@ def up(  # noqa: PLR0913, PLR0917 - one argument an option
     state: State = DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Start everything, say how to use it, show how it is, stop everything."""
+    """Start everything, print how to use it, show its state, stop everything."""
     level = os.environ.get(LEVEL_VARIABLE, "INFO")
     origins = parse_origins(cors_origin or ())
     options = UpOptions(tuple(files), state.absolute(), port, parse_duration(duration), check, level, origins)

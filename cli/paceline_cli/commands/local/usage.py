@@ -25,14 +25,14 @@ class Form(enum.StrEnum):
     JSON = "json"
 
 
-Month = Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="UTC; default: this month.")]
-Written = Annotated[Form, typer.Option("--format", help="How rows are written.")]
-OneTenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Default: all.")]
+Month = Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="Month in UTC. Default: this month.")]
+Written = Annotated[Form, typer.Option("--format", help="Output format.")]
+OneTenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Tenant to print. Default: all.")]
 
 app = command_app()
 
 
-@app.command(help="Print what each tenant used in a month; statuses hold this month and the last.")
+@app.command(help="Print what each tenant used in a month; only this month and the last are kept.")
 def usage(month: Month = "", form: Written = Form.CSV, tenant: OneTenant = "", state: State = DEFAULT) -> None:
     """Asks the supervisor of the run in `state`."""
     chosen = checked_month(month)
@@ -50,7 +50,7 @@ def exported(tenants: Iterable[Manifest], month: str, form: Form, tenant: str) -
     """The rows as text; raises NotFound for a tenant that is not there, and for a month that nobody kept."""
     rows, this = usage_rows(tenants, month), month_of(SystemClock().utc())
     if month not in {this, before(this)} and not any(row["written"] for row in rows):
-        raise NotFound(f"nothing is kept of {month}; statuses hold this month and the last, {this} and {before(this)}")
+        raise NotFound(f"nothing is kept of {month}; only this month and the last are kept, {this} and {before(this)}")
     if tenant:
         names = [row["tenant"] for row in rows]
         rows = [row for row in rows if row["tenant"] == checked(tenant)]

@@ -17,7 +17,7 @@ app = command_app()
 @app.command(help="Explain the last decisions about SERVICE, oldest first.")
 def why(
     service: Annotated[str, typer.Argument(help="Name, or namespace/name.")],
-    limit: Annotated[int, typer.Option("--limit", min=1, max=512, help="How many.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=512, help="Number of decisions.")] = 10,
     state: State = DEFAULT,
     as_json: AsJson = False,
 ) -> None:
