@@ -73,7 +73,7 @@ def test_one_tenant_alone_or_one_that_is_not_there() -> None:
 
 
 def test_a_month_that_nobody_kept_is_not_told_as_one_without_use() -> None:
-    with pytest.raises(NotFound, match="nothing is kept of 2019-01; statuses hold this month and the last, 20"):
+    with pytest.raises(NotFound, match="nothing is kept of 2019-01; only this month and the last are kept, 20"):
         exported(TENANTS, "2019-01", Form.CSV, "")
     this = month_of(SystemClock().utc())
     assert [row["requests"] for row in json.loads(exported(TENANTS[2:], this, Form.JSON, ""))] == [0]
