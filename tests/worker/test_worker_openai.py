@@ -163,7 +163,8 @@ def test_a_beam_search_tells_its_best_answers_and_counts_them_alone(client: Open
     assert [choice.text for choice in alone.choices] == [answer.choices[0].text]
     greedy = client.completions.create(**asked, temperature=0, extra_body={"ignore_eos": True})
     assert greedy.choices[0].logprobs
-    assert scores[0] >= sum(greedy.choices[0].logprobs.token_logprobs or [])
+    rounding = 1e-5  # the two run in other batches, whose products add up in another order
+    assert scores[0] >= sum(greedy.choices[0].logprobs.token_logprobs or []) - rounding
 
 
 def test_penalties_and_bias_change_the_answer_as_they_say(client: OpenAI) -> None:
