@@ -218,7 +218,9 @@ async def _serve(pipe: Connection, signing_key: bytes) -> None:
 
 
 def _phases(stand: Stand, worker: str) -> dict[str, int]:
-    return Counter(_phase(call.life) for call in stand.calls if call.life.waiting or call.life.worker == worker)
+    return Counter(
+        _phase(call.machine) for call in stand.calls if call.machine.waiting or call.machine.worker == worker
+    )
 
 
 def _phase(life: RequestMachine) -> str:

@@ -193,7 +193,7 @@ async def _serve(pipe: Connection, signing_key: bytes, endpoints: list[Endpoint]
 
 async def _read(stand: Stand, log: io.StringIO) -> list[Answered]:
     """All lines, once nothing is open any more."""
-    await until(lambda: not stand.process.floor.open)
+    await until(lambda: not stand.process.requests.open)
     await asyncio.sleep(1.0)  # lines are handed over a few times a second
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
     log.seek(0)

@@ -155,11 +155,11 @@ async def _run(count: int, *, redis: bool) -> tuple[Crowd, float]:
                 await stand.ready()
             crowd = Crowd(stands, await _tenants(stands, limits(count)), random.Random(1))
             await crowd.ask(count)
-            crowd.lent = sum(stand.process.floor.quotas.lent for stand in stands)
+            crowd.lent = sum(stand.process.requests.quotas.lent for stand in stands)
             await _limit(stands, [{"concurrency": 1000, "outputTokensPerMinute": 10**9}] * 2)
             worker.script = lambda _: Script(delay_s=PATIENT_S)
             await crowd.abort(count)
-            await until(lambda: all(stand.process.floor.open == 0 for stand in stands))
+            await until(lambda: all(stand.process.requests.open == 0 for stand in stands))
             crowd.reached = sum(seen.closed.is_set() for seen in worker.seen)
             await worker.stop()
             return crowd, sum(_left(stand) for stand in stands)
@@ -167,7 +167,7 @@ async def _run(count: int, *, redis: bool) -> tuple[Crowd, float]:
 
 def _left(stand: Stand) -> float:
     """Amounts that are still set aside, and those that are unaccounted for."""
-    totals = stand.process.floor.quotas.totals
+    totals = stand.process.requests.quotas.totals
     lost = (totals.reserved[k] - totals.settled[k] - totals.refunded[k] - totals.open[k] for k in range(SIZE))
     return sum(map(abs, totals.open)) + sum(map(abs, lost))
 
@@ -187,8 +187,8 @@ async def _gateways(folder: Path, *, redis: bool) -> AsyncIterator[list[Stand]]:
                     gateway(own, quota=quota, cluster=cluster, signing_key=signing_key, name=f"g{number}")
                 )
             )
-        await until(lambda: all(not s.process.floor.quotas.away for s in stands))
-        await until(lambda: all(s.process.floor.quotas.gateways == GATEWAYS for s in stands))
+        await until(lambda: all(not s.process.requests.quotas.away for s in stands))
+        await until(lambda: all(s.process.requests.quotas.gateways == GATEWAYS for s in stands))
         yield stands
 
 
@@ -200,7 +200,7 @@ async def _tenants(stands: Sequence[Stand], limits: Sequence[dict[str, int]]) ->
         stands[0].cluster.put(secret)
         keys.append(key)
     await _limit(stands, limits)
-    await until(lambda: all(len(stand.process.floor.picture.keys) >= TENANTS for stand in stands))
+    await until(lambda: all(len(stand.process.registry.snapshot.keys) >= TENANTS for stand in stands))
     return keys
 
 
@@ -210,7 +210,7 @@ async def _limit(stands: Sequence[Stand], limits: Sequence[dict[str, int]]) -> N
     concurrency = [limits[number % 2].get("concurrency") for number in range(TENANTS)]
 
     def known(stand: Stand) -> bool:
-        tenants = stand.process.floor.picture.tenants
+        tenants = stand.process.registry.snapshot.tenants
         names = [f"tenant-{number}" for number in range(TENANTS)]
         return all(name in tenants for name in names) and [tenants[name].concurrency for name in names] == concurrency
 

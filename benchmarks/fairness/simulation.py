@@ -55,7 +55,7 @@ class FairFront(Front):
     def dispatch(self, now: float) -> list[Job]:
         """Everybody who can go."""
         gone = []
-        for ticket, worker in self.dispatcher.assign(now):
+        for ticket, worker in self.dispatcher.dispatch(now):
             job = self._jobs.pop(ticket.id)
             job.worker, job.gateway = worker, self
             self.story.waits[job.tenant].append((now, now - job.at))
@@ -75,7 +75,7 @@ class FairFront(Front):
     def ended(self, job: Job, now: float) -> None:
         """Its last token came."""
         ticket, output = self._tickets.pop(job.number), OUTPUT_WEIGHT * job.call.output
-        self.dispatcher.free(ticket, now, suspect=False)
+        self.dispatcher.release(ticket, now, suspect=False)
         self.dispatcher.settle(ticket, _uncached(job) + output)
         self.story.service[job.tenant].append((now, output))
 

@@ -1,6 +1,6 @@
 """Who pays for a request: reserves a monthly budget before it, prices and charges what it used after it.
 
-A thin joint between the floor and the pure ledger; never waits, so that a request depends on no API server.
+A thin joint between the requests and the pure ledger; never waits, so that a request depends on no API server.
 """
 
 from collections.abc import Sequence
@@ -45,16 +45,16 @@ class Billing:
         self,
         request: int,
         tenant: ResolvedTenant,
-        desk: ServiceState,
+        service: ServiceState,
         need: QuotaUsage,
         most: QuotaUsage,
-        picture: ConfigSnapshot,
+        snapshot: ConfigSnapshot,
         gateways: int,
     ) -> RequestError | None:
         """Set aside what a request may use of its tenant's month, or say why there is too little left."""
         if not tenant.budgeted and tenant.input_tokens_per_minute is tenant.output_tokens_per_minute is None:
             return None
-        replica = None if tenant.monthly_dollars is None else self._any_replica(desk, picture)
+        replica = None if tenant.monthly_dollars is None else self._any_replica(service, snapshot)
         expected, at_most = (_spent([(replica, use.output_tokens)], use, 0) for use in (need, most))
         return cost.reserve(self.ledger, self.exposure, request, tenant, expected, at_most, gateways)
 
@@ -71,19 +71,21 @@ class Billing:
         self,
         record: RequestRecord,
         use: QuotaUsage,
-        desk: ServiceState,
+        service: ServiceState,
         name: RequestClass,
-        picture: ConfigSnapshot,
+        snapshot: ConfigSnapshot,
         earlier: Earlier = (),
     ) -> None:
         """A request has used so much, at the worker that ended it and at those that its stream has lost before."""
         if not use.requests:
             return
-        parts = [(self._priced_at(desk, worker, picture), min(output, use.output_tokens)) for worker, output in earlier]
-        parts.append((self._priced_at(desk, desk.fleet.get(record.worker), picture), use.output_tokens))
+        parts = [
+            (self._priced_at(service, worker, snapshot), min(output, use.output_tokens)) for worker, output in earlier
+        ]
+        parts.append((self._priced_at(service, service.fleet.get(record.worker), snapshot), use.output_tokens))
         spent = _spent(parts, use, record.meter.cached)
         self.ledger.charged(record.tenant, spent, self._clock.monotonic())
-        self._series.charged(desk.key, name, record.tenant, spent)
+        self._series.charged(service.key, name, record.tenant, spent)
 
     def on_tenants(self, event: Listed[Tenant] | Upserted[Tenant]) -> None:
         """What the API server has of tenants."""
@@ -103,40 +105,42 @@ class Billing:
         """A service is gone."""
         self._series.forget(service)
 
-    def show(self, picture: ConfigSnapshot) -> None:
+    def show(self, snapshot: ConfigSnapshot) -> None:
         """Bring the gauges up to date, for a scrape."""
         oldest = max((age for _, age in self.ledger.holds(self._clock.monotonic())), default=0.0)
-        self._series.show(picture.tenants.values(), self.ledger.used, oldest)
+        self._series.show(snapshot.tenants.values(), self.ledger.used, oldest)
 
     def _seen(self, tenant: Tenant) -> None:
         entries = read_usage(tenant.status.usage)
         self.ledger.seen(tenant.name, StoredUsage(tenant.metadata.resource_version, entries))
 
-    def _priced_at(self, desk: ServiceState, worker: Worker | None, picture: ConfigSnapshot) -> PricedReplica | None:
+    def _priced_at(
+        self, service: ServiceState, worker: Worker | None, snapshot: ConfigSnapshot
+    ) -> PricedReplica | None:
         """Where a request ran; if that is not known any more, at any worker's price."""
-        replica = None if worker is None else self._replica(desk.service, worker, picture)
-        return replica or self._any_replica(desk, picture)
+        replica = None if worker is None else self._replica(service.spec, worker, snapshot)
+        return replica or self._any_replica(service, snapshot)
 
-    def _any_replica(self, desk: ServiceState, picture: ConfigSnapshot) -> PricedReplica | None:
+    def _any_replica(self, service: ServiceState, snapshot: ConfigSnapshot) -> PricedReplica | None:
         """Where a request would run if it ran now, as far as that is known beforehand."""
-        worker = next((worker for worker in desk.fleet if worker.report is not None), None)
-        return None if worker is None else self._replica(desk.service, worker, picture)
+        worker = next((worker for worker in service.fleet if worker.report is not None), None)
+        return None if worker is None else self._replica(service.spec, worker, snapshot)
 
-    def _replica(self, service: ResolvedService, worker: Worker, picture: ConfigSnapshot) -> PricedReplica | None:
+    def _replica(self, service: ResolvedService, worker: Worker, snapshot: ConfigSnapshot) -> PricedReplica | None:
         """None while the worker has not said how fast it is, or its price is unknown."""
-        report, price = worker.report, self._price(service, worker.endpoint.pool, picture)
+        report, price = worker.report, self._price(service, worker.endpoint.pool, snapshot)
         if report is None or price is None:
             return None
         return PricedReplica(report.step_time, report.slots, service.engine.step_tokens, price)
 
-    def _price(self, service: ResolvedService, name: str, picture: ConfigSnapshot) -> Decimal | None:
-        """A replica's price in this pool; looked up once a picture."""
-        if picture is not self._priced:
-            self._priced, self._prices = picture, {}
+    def _price(self, service: ResolvedService, name: str, snapshot: ConfigSnapshot) -> Decimal | None:
+        """A replica's price in this pool; looked up once a snapshot."""
+        if snapshot is not self._priced:
+            self._priced, self._prices = snapshot, {}
         key = (service.key, name)
         if key not in self._prices:
             pool = next((pool for pool in service.pools if pool.name == name), None)
-            self._prices[key] = None if pool is None else pool_price(service, pool, picture.accelerators.get)
+            self._prices[key] = None if pool is None else pool_price(service, pool, snapshot.accelerators.get)
         return self._prices[key]
 
 

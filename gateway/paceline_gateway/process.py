@@ -32,6 +32,8 @@ from paceline_gateway.quota_store.factory import QuotaDeps, counters
 from paceline_gateway.routing.policies import ShortestTTFT
 from paceline_gateway.services.cluster_watch import ClusterWatcher
 from paceline_gateway.services.load_reports import LoadReportStreams
+from paceline_gateway.services.registry import ServiceRegistry
+from paceline_gateway.services.worker_deaths import WorkerDeaths
 from paceline_gateway.telemetry.access_log import AccessLog
 from paceline_gateway.telemetry.metrics import LogSinks, ProcessMetrics
 from paceline_gateway.usage_writer import UsageWriter
@@ -77,49 +79,46 @@ class GatewayProcess:
         admin = ports.admin.getsockname()[:2]
         counts = counters(config, QuotaDeps(cluster, signer, clock, metrics, admin))
         self._pump = counts.pump
-        loads.listener = floor = RequestManager(
-            GatewayDeps(
-                config.limits,
-                clock,
-                signer,
-                metrics,
-                access,
-                loads.follow,
-                partial(ShortestTTFT, config.limits.lookahead_s),
-                counts.quotas,
-                config.name,
-                outlets.spans,
-            )
+        self.registry = loads.listener = ServiceRegistry(
+            config.limits,
+            clock.monotonic,
+            metrics,
+            loads.follow,
+            partial(ShortestTTFT, config.limits.lookahead_s),
+            WorkerDeaths(config.name),
         )
-        self.floor = floor
+        self.requests = requests = RequestManager(
+            self.registry,
+            GatewayDeps(config.limits, clock, signer, metrics, access, counts.quotas, config.name, outlets.spans),
+        )
         self._config = config
         self._clock = clock
         self._ports = ports
         self._loads = loads
         cors = CorsPolicy(frozenset(config.cors_origins))
-        self._gateway = PublicApi(floor, access, cors=cors)
+        self._gateway = PublicApi(requests, access, cors=cors)
         self.server = Server(self._gateway, config.limits, clock, cors=cors)
         self._series = ProcessMetrics(metrics, self.server, outlets)
         self._watcher = ClusterWatcher(
             cluster,
             Namespaces(config.namespace, keys=config.key_namespace),
-            floor.on_picture,
-            floor.on_workers,
+            self.registry.on_snapshot,
+            self.registry.on_workers,
             metrics,
         )
-        self._watcher.on_tenants = floor.billing.on_tenants
-        self._checkpoint = UsageWriter(floor.billing.ledger, cluster, config.namespace, clock)
+        self._watcher.on_tenants = requests.billing.on_tenants
+        self._checkpoint = UsageWriter(requests.billing.ledger, cluster, config.namespace, clock)
         trust = TrustBundle(config.trust_bundle, GATEWAY_AUDIENCE, clock)
         self._leaving, self._levels = DrainState(), LogLevelOverride()
-        control = AdminControl(self._leaving, self._levels, clock, lambda: floor.open, lambda: self.server.busy)
-        seen = AdminDeps(floor, metrics, clock, config.name, trust, self._unready, control, counts.peers)
+        control = AdminControl(self._leaving, self._levels, clock, lambda: requests.open, lambda: self.server.busy)
+        seen = AdminDeps(requests, metrics, clock, config.name, trust, self._unready, control, counts.peers)
         self._http = admin_server(create_admin(seen))
 
     async def run(self, stop: asyncio.Event, cut: asyncio.Event) -> None:
         """Serve until `stop`, then drain until done, the grace period's end, or `cut`. Raises what broke a watch."""
         self._watcher.start()
         if self._pump is not None:
-            self._pump.start(self.floor.quotas, SharedFairness(self.floor.lines))
+            self._pump.start(self.requests.quotas, SharedFairness(self.registry.queues))
         self._checkpoint.start()
         await self.server.start(self._ports.public)
         serving = asyncio.create_task(self._http.serve([self._ports.admin]))
@@ -136,7 +135,7 @@ class GatewayProcess:
             await self._drain(cut)
         finally:
             sweeping.cancel()
-            self.floor.bell.close()
+            self.registry.changes.close()
             self._http.should_exit = True
             await self._close()
             await asyncio.gather(serving, sweeping, return_exceptions=True)
@@ -148,23 +147,23 @@ class GatewayProcess:
         await first(self._clock.sleep(lame_duck_s), cut.wait())
         self.server.drain()
         self._leaving.enter(DrainStage.DRAINING, self._clock.monotonic() + drain_s)
-        _log.info("draining", extra={"open": self.floor.open})
+        _log.info("draining", extra={"open": self.requests.open})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
                 await first(self._emptied(), cut.wait())
         self._leaving.enter(DrainStage.CUTTING)
-        self.floor.cut()
+        self.requests.abort()
         _log.info("drained")
 
     async def _emptied(self) -> None:
-        while self.floor.open or self.server.busy:
+        while self.requests.open or self.server.busy:
             await self._clock.sleep(POLL_S)
 
     async def _sweep(self) -> None:
         while True:
             await self._clock.sleep(SWEEP_S)
             self.server.sweep()
-            self.floor.sweep()
+            self.requests.sweep()
             self._levels.sweep(self._clock.monotonic())
             self._series.show()
 
@@ -172,10 +171,10 @@ class GatewayProcess:
         await self._checkpoint.close()
         await self._watcher.close()
         if self._pump is not None:
-            await self._pump.close(self.floor.quotas)
+            await self._pump.close(self.requests.quotas)
         await self._loads.close()
         await self.server.close()
-        await self.floor.pool.close()
+        await self.requests.pool.close()
         await asyncio.to_thread(self._outlets.spans.close)
 
     def _unready(self) -> str:

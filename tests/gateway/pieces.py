@@ -38,7 +38,7 @@ def report(name: str = "w0", **changes: Any) -> LoadReport:
     return LoadReport(**(fields | changes))
 
 
-def picture(*manifests: Manifest) -> ConfigSnapshot:
+def snapshot(*manifests: Manifest) -> ConfigSnapshot:
     """The directory of these objects."""
     by_kind: dict[str, list[Manifest]] = {}
     for manifest in manifests:

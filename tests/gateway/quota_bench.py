@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from tests.gateway.manifests import tenant
-from tests.gateway.pieces import picture
+from tests.gateway.pieces import snapshot
 
 from paceline_core.errors import RequestError
 from paceline_core.objects.resolved import ResolvedTenant
@@ -16,7 +16,7 @@ ONE = QuotaUsage(1, 100, 50)
 
 def limited(name: str = "team", on_store_failure: str = "open", **limits: int) -> ResolvedTenant:
     """A tenant with these limits."""
-    return picture(tenant(name, limits=limits, onStoreFailure=on_store_failure)).tenants[name]
+    return snapshot(tenant(name, limits=limits, onStoreFailure=on_store_failure)).tenants[name]
 
 
 def asked(quotas: QuotaManager, who: ResolvedTenant, use: QuotaUsage, now: float) -> Reservation | RequestError:

@@ -78,5 +78,5 @@ def replicas(
 def holder(stand: Stand, workers: Sequence[Replica]) -> Replica:
     """Who answers the only request."""
     (call,) = stand.calls
-    (found,) = [worker for worker in workers if worker.name == call.life.worker]
+    (found,) = [worker for worker in workers if worker.name == call.machine.worker]
     return found

@@ -49,7 +49,7 @@ class Stand:
     @property
     def calls(self) -> list[ActiveRequest]:
         """Requests under way."""
-        return list(self.process.floor._calls.values())
+        return list(self.process.requests._open.values())
 
     def work(self, *workers: WorkerDouble, service: str = SERVICE) -> None:
         """These are the service's workers now."""

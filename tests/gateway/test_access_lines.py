@@ -24,7 +24,7 @@ async def line_of(stand: Stand, stream: io.StringIO) -> dict[str, Any]:
     """The one line that there will be."""
 
     def written() -> bool:
-        stand.process.floor.sweep()
+        stand.process.requests.sweep()
         return bool(stream.getvalue())
 
     await until(written)
@@ -58,7 +58,7 @@ async def test_a_stream_that_is_left_has_the_input_that_is_charged(tmp_path: Pat
         async with stand.client.stream("POST", "/v1/chat/completions", json=STREAM) as answer:
             await anext(answer.aiter_bytes())
         line = await line_of(stand, stream)
-        charged = stand.process.floor.billing.ledger.used("team")
+        charged = stand.process.requests.billing.ledger.used("team")
     assert (line["outcome"], line["code"]) == ("cancelled", "client_closed")
     assert line["input"] == charged.input_tokens > 0
 

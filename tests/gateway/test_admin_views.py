@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.manifests import service, tenant
-from tests.gateway.pieces import endpoint, picture, report
+from tests.gateway.pieces import endpoint, report, snapshot
 from tests.gateway.quota_bench import granted
 
 from paceline_core.kube.cluster import Manifest
@@ -41,11 +41,11 @@ INTERACTIVE, BATCH, _ = RequestClass
 def sight(
     *objects: Manifest, quotas: QuotaManager | None = None, reservations: Sequence[Reservation] = ()
 ) -> AdminSnapshot:
-    shown = picture(*objects)
-    desks = {key: _desk(shown, key) for key in shown.services}
+    shown = snapshot(*objects)
+    services = {key: _desk(shown, key) for key in shown.services}
     ledger = UsageLedger("g0", NOVEMBER)
     counts = QuotaManager() if quotas is None else quotas
-    return AdminSnapshot("g0", NOW, "2026-11-15T00:00:00Z", desks, shown, counts, ledger, reservations)
+    return AdminSnapshot("g0", NOW, "2026-11-15T00:00:00Z", services, shown, counts, ledger, reservations)
 
 
 def _desk(shown: ConfigSnapshot, key: str) -> ServiceState:
@@ -53,10 +53,10 @@ def _desk(shown: ConfigSnapshot, key: str) -> ServiceState:
     return ServiceState(found, ServiceMetrics(Metrics("gateway"), found), HttpLimits(), ShortestTTFT(0.5))
 
 
-def wait(desk: ServiceState, number: int, who: str, since: float = NOW, name: RequestClass = INTERACTIVE) -> None:
-    desk.arrived(name, 30)
+def wait(state: ServiceState, number: int, who: str, since: float = NOW, name: RequestClass = INTERACTIVE) -> None:
+    state.arrived(name, 30)
     ticket = QueuedRequest(number, name, 30, 100, NOW + 20, tenant=who, expected_output=10)
-    desk.dispatcher.join(ticket, since)
+    state.dispatcher.join(ticket, since)
 
 
 def only(seen: AdminSnapshot) -> TenantView:
@@ -67,7 +67,7 @@ def only(seen: AdminSnapshot) -> TenantView:
 def test_a_tenants_limits_show_what_is_used_reserved_and_left() -> None:
     limits = {"requestsPerMinute": 60, "inputTokensPerMinute": 1200, "concurrency": 4}
     quotas, objects = QuotaManager(), tenant(limits=limits)
-    who = picture(objects).tenants["team"]
+    who = snapshot(objects).tenants["team"]
     done = granted(quotas, who, QuotaUsage(1, 100, 50), NOW)
     open_one = granted(quotas, who, QuotaUsage(1, 500, 50), NOW)
     quotas.settle(done, QuotaUsage(1, 100, 20), NOW)
@@ -88,7 +88,7 @@ def test_what_is_told_to_be_left_is_what_clients_are_told_and_never_more_than_th
     uses: list[tuple[int, float]], limit: int
 ) -> None:
     quotas, objects, now = QuotaManager(), tenant(limits={"requestsPerMinute": limit}), 0.0
-    who = picture(objects).tenants["team"]
+    who = snapshot(objects).tenants["team"]
     for requests, passed in uses:
         now += passed
         quotas.reserve(who, QuotaUsage(requests, 0, 0), now, lambda _: None)
@@ -119,14 +119,14 @@ def test_a_limit_of_nothing_never_comes_back() -> None:
 
 def test_a_changed_limit_is_shown_before_the_tenant_asks_again() -> None:
     quotas, old = QuotaManager(), tenant(limits={"requestsPerMinute": 60})
-    granted(quotas, picture(old).tenants["team"], QuotaUsage(1, 1, 1), NOW)
+    granted(quotas, snapshot(old).tenants["team"], QuotaUsage(1, 1, 1), NOW)
     view = only(sight(tenant(limits={"requestsPerMinute": 600}), quotas=quotas))
     assert (view.requests.limit, view.requests.used, view.requests.remaining) == (600, 1, 599)
 
 
 def test_a_month_is_told_with_its_budget_and_what_open_requests_may_use_of_it() -> None:
     seen = sight(tenant(limits={"monthly": {"tokens": 1000, "dollars": "2.5"}}))
-    who = seen.picture.tenants["team"]
+    who = seen.snapshot.tenants["team"]
     assert seen.ledger.reserve(1, who, UsageAmount(1, 30, 10, Decimal("0.001"))) is None
     seen.ledger.charged("team", UsageAmount(2, 100, 50, Decimal("0.25")), NOW)
     month = only(seen).month
@@ -137,7 +137,7 @@ def test_a_month_is_told_with_its_budget_and_what_open_requests_may_use_of_it() 
 
 def test_only_busy_tenants_are_told_when_asked_for() -> None:
     quotas, objects = QuotaManager(), [tenant(name, limits={"requestsPerMinute": 9}) for name in ("idle", "team")]
-    granted(quotas, picture(*objects).tenants["team"], QuotaUsage(1, 1, 1), NOW)
+    granted(quotas, snapshot(*objects).tenants["team"], QuotaUsage(1, 1, 1), NOW)
     page = tenants(sight(*objects, quotas=quotas), PageQuery(), busy=True)
     assert ([view.tenant for view in page.tenants], page.total, page.truncated) == (["team"], 1, False)
 
@@ -165,10 +165,10 @@ def test_an_answer_is_never_longer_than_asked_for() -> None:
 
 def test_a_line_tells_who_waits_since_when_and_what_is_each_ones_share() -> None:
     seen = sight(service(classes={"interactive": {"queueLimit": 30}}), tenant(weight=2), tenant("other"))
-    desk = seen.desks["default/chat"]
+    state = seen.services["default/chat"]
     for number in range(4):
-        wait(desk, number, "team", NOW - 3 + number)
-    wait(desk, 4, "other")
+        wait(state, number, "team", NOW - 3 + number)
+    wait(state, 4, "other")
     (queue,) = queues(seen, PageQuery()).queues
     line = queue.lines[0]
     assert (queue.waiting, queue.held, queue.size_bytes) == (5, 5, 500)
@@ -182,7 +182,7 @@ def test_a_line_tells_who_waits_since_when_and_what_is_each_ones_share() -> None
 def test_of_many_tenants_in_a_line_those_are_told_who_hold_most() -> None:
     seen = sight(service())
     for number in range(3 * TENANTS):
-        wait(seen.desks["default/chat"], number, f"t{number % (2 * TENANTS):02}")
+        wait(seen.services["default/chat"], number, f"t{number % (2 * TENANTS):02}")
     line = queues(seen, PageQuery()).queues[0].lines[0]
     assert (len(line.tenants), line.tenants_total, line.truncated) == (TENANTS, 2 * TENANTS, True)
     assert {who.waiting for who in line.tenants} == {2}
@@ -191,8 +191,8 @@ def test_of_many_tenants_in_a_line_those_are_told_who_hold_most() -> None:
 def test_the_waits_that_tenants_and_lines_tell_of_are_the_same_requests() -> None:
     seen = sight(service(), service("code"), tenant(), tenant("other"))
     for number, key in enumerate(["default/chat", "default/code", "default/chat"]):
-        wait(seen.desks[key], number, "team", name=BATCH if number else INTERACTIVE)
-    wait(seen.desks["default/code"], 9, "other")
+        wait(seen.services[key], number, "team", name=BATCH if number else INTERACTIVE)
+    wait(seen.services["default/code"], 9, "other")
     by_tenant = {view.tenant: view.queued for view in tenants(seen, PageQuery()).tenants}
     assert by_tenant == {"team": 3, "other": 1}
     assert sum(queue.waiting for queue in queues(seen, PageQuery()).queues) == 4
@@ -204,11 +204,11 @@ def shown(seen: AdminSnapshot, **asked: Any) -> Workers:
 
 def test_a_worker_is_told_by_its_word_and_by_what_went_there_since() -> None:
     seen = sight(service())
-    desk = seen.desks["default/chat"]
-    desk.fleet.update([endpoint("w0"), endpoint("w1", ready=False)])
-    desk.fleet.says("w0", report(running=2, waiting={INTERACTIVE: 1}, queued_tokens={BATCH: 40}), NOW - 1)
-    wait(desk, 0, "team")
-    assert len(desk.dispatcher.assign(NOW)) == 1
+    state = seen.services["default/chat"]
+    state.fleet.update([endpoint("w0"), endpoint("w1", ready=False)])
+    state.fleet.says("w0", report(running=2, waiting={INTERACTIVE: 1}, queued_tokens={BATCH: 40}), NOW - 1)
+    wait(state, 0, "team")
+    assert len(state.dispatcher.dispatch(NOW)) == 1
     known, fresh = shown(seen).workers
     assert (known.worker, known.state, known.slots, known.in_flight, known.taken) == ("w0", "ready", 4, 1, 1)
     assert (known.running, known.waiting, known.backlog_tokens) == (2, 1, 70)
@@ -220,10 +220,10 @@ def test_a_worker_is_told_by_its_word_and_by_what_went_there_since() -> None:
 
 def test_a_paused_workers_breaker_is_told_with_the_rest_of_its_pause() -> None:
     seen = sight(service())
-    desk = seen.desks["default/chat"]
-    desk.fleet.update([endpoint("w0")])
-    desk.fleet.says("w0", report(), NOW - 1)
-    (worker,) = desk.fleet
+    state = seen.services["default/chat"]
+    state.fleet.update([endpoint("w0")])
+    state.fleet.says("w0", report(), NOW - 1)
+    (worker,) = state.fleet
     worker.breaker.failed(1, NOW - 0.25)
     (view,) = shown(seen).workers
     assert (view.circuit, view.pause_s) == ("open", 0.75)
@@ -233,7 +233,7 @@ def test_a_paused_workers_breaker_is_told_with_the_rest_of_its_pause() -> None:
 
 def test_prefixes_are_counted_worker_by_worker_and_sum_up_to_the_whole() -> None:
     seen = sight(service())
-    fleet = seen.desks["default/chat"].fleet
+    fleet = seen.services["default/chat"].fleet
     fleet.update([endpoint("w0"), endpoint("w1")])
     fleet.prefixes.note("w0", ["a", "b"], NOW)
     fleet.prefixes.note("w1", ["a"], NOW)
@@ -244,8 +244,8 @@ def test_prefixes_are_counted_worker_by_worker_and_sum_up_to_the_whole() -> None
 
 def test_workers_are_paged_over_services_and_narrowed_to_one() -> None:
     seen = sight(service(), service("code"))
-    for desk in seen.desks.values():
-        desk.fleet.update([endpoint("w0"), endpoint("w1")])
+    for state in seen.services.values():
+        state.fleet.update([endpoint("w0"), endpoint("w1")])
     first = shown(seen, limit=3)
     assert ([f"{w.service} {w.worker}" for w in first.workers][-1], first.truncated) == ("default/code w0", True)
     rest = shown(seen, limit=3, after="default/code w0")
@@ -257,16 +257,16 @@ def test_workers_are_paged_over_services_and_narrowed_to_one() -> None:
 def test_a_service_tells_what_came_and_what_was_kept() -> None:
     promised = {"interactive": {"slo": {"ttft": {"p95": "500ms"}}}}
     seen = sight(service(classes=promised))
-    desk = seen.desks["default/chat"]
+    state = seen.services["default/chat"]
     terms = RequestTerms("default/chat", INTERACTIVE, True, 50, 60.0, 1)
     done = RequestRecord(
         Outcome.OK, 200, None, "team", terms, 0.0, 0.0, 0.0, 0.2, 1.0, 1, "w0", TokenUsage(prompt=50, output=5)
     )
     verdicts = [("ttft_p95", Verdict.GOOD)]
-    desk.arrived(INTERACTIVE, 30)
-    desk.ended(done, verdicts, INTERACTIVE, PromptSize(200))
-    desk.series.classes[INTERACTIVE].ended(done, verdicts)
-    wait(desk, 0, "team")
+    state.arrived(INTERACTIVE, 30)
+    state.ended(done, verdicts, INTERACTIVE, PromptSize(200))
+    state.series.classes[INTERACTIVE].ended(done, verdicts)
+    wait(state, 0, "team")
     (view,) = services(seen, PageQuery()).services
     cls = view.classes[0]
     assert (view.service, view.model, view.held, view.bytes_per_token) == ("default/chat", "chat", 1, 4.0)
@@ -278,10 +278,10 @@ def test_a_service_tells_what_came_and_what_was_kept() -> None:
 
 def test_every_view_is_json_that_reads_back_as_itself() -> None:
     seen = sight(service(), tenant(limits={"monthly": {"dollars": "1"}}))
-    desk = seen.desks["default/chat"]
-    desk.fleet.update([endpoint()])
-    desk.fleet.says("w0", report(), NOW)
-    wait(desk, 0, "team")
+    state = seen.services["default/chat"]
+    state.fleet.update([endpoint()])
+    state.fleet.says("w0", report(), NOW)
+    wait(state, 0, "team")
     for page in (tenants(seen, PageQuery()), queues(seen, PageQuery()), shown(seen), services(seen, PageQuery())):
         text = page.model_dump_json()
         assert type(page).model_validate_json(text) == page

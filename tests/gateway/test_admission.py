@@ -2,7 +2,7 @@ import json
 
 import pytest
 from tests.gateway.manifests import route, service, tenant
-from tests.gateway.pieces import picture
+from tests.gateway.pieces import snapshot
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry import RequestClass
@@ -10,7 +10,7 @@ from paceline_gateway.api.admission import AdmittedRequest, admit
 from paceline_gateway.http.message import Headers
 
 CHAT = service(served_name="llama", classes={"batch": {"maxTokens": 100}})
-SEEN = picture(CHAT, route("public", {"service": "chat"}), tenant())
+SEEN = snapshot(CHAT, route("public", {"service": "chat"}), tenant())
 TEAM = SEEN.tenants["team"]
 
 

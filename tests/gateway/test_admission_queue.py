@@ -37,25 +37,25 @@ def ticket(number: int, tenant: str = "a", cls: RequestClass = INTERACTIVE, size
 
 def crowded(*tenants: str, slots: int = 1) -> Dispatcher:
     """A worker that is taken, and one who waits for each letter."""
-    desk = dispatcher("w0", slots=slots)
+    queue = dispatcher("w0", slots=slots)
     for number in range(slots):
-        desk.join(ticket(-1 - number, "first"), NOW)
-    desk.assign(NOW)
+        queue.join(ticket(-1 - number, "first"), NOW)
+    queue.dispatch(NOW)
     for number, tenant in enumerate("".join(tenants)):
-        desk.join(ticket(number, tenant), NOW)
-    return desk
+        queue.join(ticket(number, tenant), NOW)
+    return queue
 
 
-def shed(desk: Dispatcher, tenant: str, limit: int, now: float = NOW) -> ShedDecision:
-    found = desk.shed(ticket(99, tenant), limit, now)
+def shed(queue: Dispatcher, tenant: str, limit: int, now: float = NOW) -> ShedDecision:
+    found = queue.shed(ticket(99, tenant), limit, now)
     assert found is not None
     return found
 
 
 def test_a_tenant_alone_may_fill_the_line() -> None:
-    desk = crowded("aaa")
-    assert desk.shed(ticket(99), 4, NOW) is None
-    full = shed(desk, "a", 3)
+    queue = crowded("aaa")
+    assert queue.shed(ticket(99), 4, NOW) is None
+    full = shed(queue, "a", 3)
     assert (full.ticket.id, full.reason, full.error.code) == (99, ShedReason.QUEUE_FULL, Code.QUEUE_FULL)
 
 
@@ -66,11 +66,11 @@ def test_one_beyond_his_share_of_a_full_line_is_refused_with_429() -> None:
 
 
 def test_one_below_his_share_takes_the_place_of_the_newest_of_the_largest() -> None:
-    desk = crowded("aaab")
-    full = shed(desk, "b", 4)
+    queue = crowded("aaab")
+    full = shed(queue, "b", 4)
     assert (full.ticket.id, full.reason, full.error.row.status) == (2, ShedReason.DISPLACED, 429)
-    desk.leave(full.ticket)
-    assert desk.shed(ticket(99, "b"), 4, NOW) is None
+    queue.withdraw(full.ticket)
+    assert queue.shed(ticket(99, "b"), 4, NOW) is None
 
 
 def test_a_full_line_of_equals_refuses_a_stranger_with_503() -> None:
@@ -79,55 +79,55 @@ def test_a_full_line_of_equals_refuses_a_stranger_with_503() -> None:
 
 
 def test_a_begun_stream_is_never_displaced() -> None:
-    desk = crowded("b")
+    queue = crowded("b")
     for number in range(10, 13):
         begun = ticket(number, "a")
         begun.resumed = True
-        desk.rejoin(begun, NOW + 60)
-    assert shed(desk, "c", 4).ticket.id == 99
+        queue.rejoin(begun, NOW + 60)
+    assert shed(queue, "c", 4).ticket.id == 99
 
 
 def test_bytes_are_shared_too() -> None:
-    desk = dispatcher(size=100)
+    queue = dispatcher(size=100)
     for number in range(2):
-        desk.join(ticket(number, "a", BATCH), NOW)
-    full = desk.shed(ticket(9, "b", size=50), 100, NOW)
+        queue.join(ticket(number, "a", BATCH), NOW)
+    full = queue.shed(ticket(9, "b", size=50), 100, NOW)
     assert full is not None
     assert (full.ticket.id, full.reason) == (1, ShedReason.DISPLACED)
-    desk.leave(full.ticket)
-    assert desk.shed(ticket(9, "b", size=50), 100, NOW) is None
+    queue.withdraw(full.ticket)
+    assert queue.shed(ticket(9, "b", size=50), 100, NOW) is None
 
 
 def test_held_requests_are_shared_too() -> None:
-    desk = dispatcher(held=3)
+    queue = dispatcher(held=3)
     for number in range(3):
-        desk.join(ticket(number, "a"), NOW)
-    alone = desk.shed(ticket(9, "a"), 100, NOW)
+        queue.join(ticket(number, "a"), NOW)
+    alone = queue.shed(ticket(9, "a"), 100, NOW)
     assert alone is not None
     assert (alone.reason, alone.error.code) == (ShedReason.NO_WORKER, Code.NO_CAPACITY)
-    other = desk.shed(ticket(9, "b", OFFLINE), 100, NOW)
+    other = queue.shed(ticket(9, "b", OFFLINE), 100, NOW)
     assert other is not None
     assert (other.ticket.id, other.error.row.status) == (2, 429)
 
 
-def served(desk: Dispatcher, seconds: float, each: float = 1.0) -> float:
+def served(queue: Dispatcher, seconds: float, each: float = 1.0) -> float:
     """A worker with one slot ends a request of 10 tokens every so often; the time then."""
     now, end, under_way = NOW, NOW + seconds, [ticket(-1)]
     while now < end:
         now += each
         for gone in under_way:
-            desk.free(gone, now, suspect=False)
-        under_way = [gone for gone, _ in desk.assign(now)]
+            queue.release(gone, now, suspect=False)
+        under_way = [gone for gone, _ in queue.dispatch(now)]
     return now
 
 
 def test_who_would_wait_beyond_its_deadline_is_refused_at_once_and_told_how_long() -> None:
-    desk = crowded("a" * 80)
-    now = served(desk, 20)
+    queue = crowded("a" * 80)
+    now = served(queue, 20)
     patient, hasty = ticket(200), ticket(201)
     patient.deadline, hasty.deadline = now + 50, now + 20
-    assert desk.shed(patient, 1000, now) is None
-    full = desk.shed(hasty, 1000, now)
+    assert queue.shed(patient, 1000, now) is None
+    full = queue.shed(hasty, 1000, now)
     assert full is not None
     assert (full.reason, full.error.row.status) == (ShedReason.DEADLINE_UNREACHABLE, 503)
     assert full.error.retry_after is not None
@@ -135,73 +135,73 @@ def test_who_would_wait_beyond_its_deadline_is_refused_at_once_and_told_how_long
 
 
 def test_a_quiet_tenant_is_not_told_the_wait_of_a_noisy_one() -> None:
-    desk = crowded("a" * 80)
-    now = served(desk, 20)
+    queue = crowded("a" * 80)
+    now = served(queue, 20)
     hasty = ticket(201, "quiet")
     hasty.deadline = now + 5
-    assert desk.shed(hasty, 1000, now) is None
+    assert queue.shed(hasty, 1000, now) is None
 
 
 def test_a_rate_that_is_not_known_yet_refuses_nobody() -> None:
-    desk = crowded("a" * 80)
-    now = served(desk, 5)
+    queue = crowded("a" * 80)
+    now = served(queue, 5)
     hasty = ticket(201)
     hasty.deadline = now + 1
-    assert desk.shed(hasty, 1000, now) is None
+    assert queue.shed(hasty, 1000, now) is None
 
 
 def test_batch_leaves_free_what_interactive_requests_needed_lately() -> None:
-    desk = dispatcher("w0", "w1", slots=8)
+    queue = dispatcher("w0", "w1", slots=8)
     lately = [ticket(number) for number in range(4)]
     for each in lately:
-        desk.join(each, NOW)
-    desk.assign(NOW)
+        queue.join(each, NOW)
+    queue.dispatch(NOW)
     for each in lately:
-        desk.free(each, NOW + 1, suspect=False)
+        queue.release(each, NOW + 1, suspect=False)
     for number in range(10, 40):
-        desk.join(ticket(number, "a", BATCH), NOW + 1)
-    assert len(desk.assign(NOW + 1)) == 12
+        queue.join(ticket(number, "a", BATCH), NOW + 1)
+    assert len(queue.dispatch(NOW + 1)) == 12
     for number in range(50, 60):
-        desk.join(ticket(number), NOW + 2)
-    assert [gone.request_class for gone, _ in desk.assign(NOW + 2)] == [INTERACTIVE] * 4
+        queue.join(ticket(number), NOW + 2)
+    assert [gone.request_class for gone, _ in queue.dispatch(NOW + 2)] == [INTERACTIVE] * 4
 
 
 def test_batch_may_fill_all_when_nobody_interactive_came_for_long() -> None:
-    desk = dispatcher("w0", slots=8)
+    queue = dispatcher("w0", slots=8)
     for number in range(10):
-        desk.join(ticket(number, "a", BATCH), NOW)
-    assert len(desk.assign(NOW)) == 8
+        queue.join(ticket(number, "a", BATCH), NOW)
+    assert len(queue.dispatch(NOW)) == 8
 
 
 def test_interactive_needs_never_take_more_than_half_of_a_worker_from_batch() -> None:
-    desk = dispatcher("w0", slots=8)
+    queue = dispatcher("w0", slots=8)
     many = [ticket(number) for number in range(50)]
     for each in many:
-        desk.join(each, NOW)
-    desk.assign(NOW)
+        queue.join(each, NOW)
+    queue.dispatch(NOW)
     for each in many:
-        desk.leave(each)
-        desk.free(each, NOW, suspect=False)
+        queue.withdraw(each)
+        queue.release(each, NOW, suspect=False)
     for number in range(100, 110):
-        desk.join(ticket(number, "a", BATCH), NOW)
-    assert len(desk.assign(NOW)) == 4
+        queue.join(ticket(number, "a", BATCH), NOW)
+    assert len(queue.dispatch(NOW)) == 4
 
 
 def overloaded(seconds: int) -> list[RequestClass]:
     """Two slots, two seconds each; all classes always have somebody waiting. Who went, in order."""
-    desk, went, number, under_way = dispatcher("w0", slots=2), list[RequestClass](), 0, list[QueuedRequest]()
+    queue, went, number, under_way = dispatcher("w0", slots=2), list[RequestClass](), 0, list[QueuedRequest]()
     for second in range(seconds):
         now = NOW + second
         for name in RequestClass:
-            while len(desk.lines[name]) < 20:
+            while len(queue.lines[name]) < 20:
                 number += 1
                 joining = ticket(number, "a", name)
                 joining.deadline = now + 10_000
-                desk.join(joining, now)
+                queue.join(joining, now)
         if second % 2 == 0:
             for gone in under_way:
-                desk.free(gone, now, suspect=False)
-            under_way = [gone for gone, _ in desk.assign(now)]
+                queue.release(gone, now, suspect=False)
+            under_way = [gone for gone, _ in queue.dispatch(now)]
             went += [gone.request_class for gone in under_way]
     return went
 
@@ -218,18 +218,18 @@ def test_sustained_interactive_overload_starves_no_class() -> None:
 
 
 def test_a_short_patience_starves_sooner() -> None:
-    desk = dispatcher("w0", slots=1)
+    queue = dispatcher("w0", slots=1)
     hasty = ticket(0, "a", BATCH)
     hasty.deadline = NOW + 10
     under_way = [ticket(1)]
-    desk.join(under_way[0], NOW)
-    desk.assign(NOW)
-    desk.join(hasty, NOW)
+    queue.join(under_way[0], NOW)
+    queue.dispatch(NOW)
+    queue.join(hasty, NOW)
     for second in range(1, 10):
-        desk.join(ticket(10 + second), NOW + second)
+        queue.join(ticket(10 + second), NOW + second)
         for gone in under_way:
-            desk.free(gone, NOW + second, suspect=False)
-        under_way = [gone for gone, _ in desk.assign(NOW + second)]
+            queue.release(gone, NOW + second, suspect=False)
+        under_way = [gone for gone, _ in queue.dispatch(NOW + second)]
         if under_way[0] is hasty:
             return
     raise AssertionError("it reached its deadline behind interactive requests that came later")
@@ -238,22 +238,22 @@ def test_a_short_patience_starves_sooner() -> None:
 @given(seed=st.integers(0, 2**32))
 def test_everybody_goes_or_expires_in_time(seed: int) -> None:
     """Random overload of all classes and tenants: nobody is given out late, nobody stands here after the deadline."""
-    dice, desk, under_way = random.Random(seed), dispatcher("w0", "w1", slots=2), list[tuple[float, QueuedRequest]]()
+    dice, queue, under_way = random.Random(seed), dispatcher("w0", "w1", slots=2), list[tuple[float, QueuedRequest]]()
     for step in range(300):
         now = NOW + step / 4
         joining = ticket(step, dice.choice("aaaabc"), dice.choice(list(RequestClass)))
         joining.deadline = now + dice.choice((1, 5, 60))
-        desk.join(joining, now)
+        queue.join(joining, now)
         for done in [entry for entry in under_way if entry[0] <= now]:
             under_way.remove(done)
-            desk.free(done[1], now, suspect=False)
-            desk.settle(done[1], dice.randint(1, 100))
-        for gone, _ in desk.assign(now):
+            queue.release(done[1], now, suspect=False)
+            queue.settle(done[1], dice.randint(1, 100))
+        for gone, _ in queue.dispatch(now):
             assert gone.deadline > now
             under_way.append((now + dice.choice((0.3, 2)), gone))
-        for late in desk.late:
-            desk.leave(late)
-        assert all(now < each.deadline for line in desk.lines.values() for each in line)
+        for late in queue.expired:
+            queue.withdraw(late)
+        assert all(now < each.deadline for line in queue.lines.values() for each in line)
 
 
 class Hall(RuleBasedStateMachine):
@@ -261,7 +261,7 @@ class Hall(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.desk = dispatcher("w0", "w1", slots=4, size=40 * 20)
+        self.service = dispatcher("w0", "w1", slots=4, size=40 * 20)
         self.now = NOW
         self.number = 0
         self.gone: dict[int, QueuedRequest] = {}
@@ -272,42 +272,42 @@ class Hall(RuleBasedStateMachine):
         new = ticket(self.number, tenant, cls, size)
         new.deadline = self.now + 20
         for _ in range(100):
-            found = self.desk.shed(new, LIMIT, self.now)
+            found = self.service.shed(new, LIMIT, self.now)
             if found is None:
-                self.desk.join(new, self.now)
+                self.service.join(new, self.now)
                 return
             if found.ticket is new:
                 return
             assert found.ticket.tenant != tenant
-            self.desk.leave(found.ticket)
+            self.service.withdraw(found.ticket)
         raise AssertionError("the door named somebody for ever")
 
     @rule()
     def assign(self) -> None:
-        assigned = [each for each, _ in self.desk.assign(self.now)]
+        assigned = [each for each, _ in self.service.dispatch(self.now)]
         self.gone |= {each.id: each for each in assigned}
         # room only shrinks meanwhile: whoever goes late could have gone first
         assert [each.resumed for each in assigned] == sorted((each.resumed for each in assigned), reverse=True)
         fresh = {each.request_class for each in assigned if not each.resumed}
-        assert not [name for name in fresh if self.desk.lines[name].resumed]
+        assert not [name for name in fresh if self.service.lines[name].resumed]
         self.nobody_waits_beside_room()
 
     def nobody_waits_beside_room(self) -> None:
-        for name, line in self.desk.lines.items():
+        for name, line in self.service.lines.items():
             if line.willing:
-                assert not self.desk.fleet.has_room(self.now, name)
+                assert not self.service.fleet.has_room(self.now, name)
                 return
 
     @precondition(lambda self: self.gone)
     @rule(data=st.data(), again=st.booleans(), resumed=st.booleans())
     def end(self, data: st.DataObject, again: bool, resumed: bool) -> None:
         each = self.gone.pop(data.draw(st.sampled_from(sorted(self.gone))))
-        self.desk.free(each, self.now, suspect=False)
+        self.service.release(each, self.now, suspect=False)
         if again:
             each.resumed |= resumed
-            self.desk.rejoin(each, self.now + 10)
+            self.service.rejoin(each, self.now + 10)
         else:
-            self.desk.settle(each, 20.0)
+            self.service.settle(each, 20.0)
 
     @rule(seconds=st.floats(0, 30))
     def wait(self, seconds: float) -> None:
@@ -315,20 +315,20 @@ class Hall(RuleBasedStateMachine):
 
     @invariant()
     def bounds_hold(self) -> None:
-        again = {name: sum(t.charged > 0 for t in line) for name, line in self.desk.lines.items()}
-        for name, line in self.desk.lines.items():
+        again = {name: sum(t.charged > 0 for t in line) for name, line in self.service.lines.items()}
+        for name, line in self.service.lines.items():
             assert len(line) - again[name] <= LIMIT
-        fresh = [t.size for line in self.desk.lines.values() for t in line if not t.charged]
+        fresh = [t.size for line in self.service.lines.values() for t in line if not t.charged]
         assert sum(fresh) <= 40 * 20
 
     @invariant()
     def all_are_counted_once(self) -> None:
-        waiting = [each for line in self.desk.lines.values() for each in line]
-        assert self.desk.waiting == len(waiting)
-        assert self.desk.size == sum(each.size for each in waiting)
-        assert sum(worker.in_flight for worker in self.desk.fleet) == len(self.gone)
+        waiting = [each for line in self.service.lines.values() for each in line]
+        assert self.service.waiting == len(waiting)
+        assert self.service.size == sum(each.size for each in waiting)
+        assert sum(worker.in_flight for worker in self.service.fleet) == len(self.gone)
         urgent = {each.id for each in self.gone.values() if each.request_class is INTERACTIVE}
-        assert set[int]().union(*(worker.urgent for worker in self.desk.fleet)) == urgent
+        assert set[int]().union(*(worker.urgent for worker in self.service.fleet)) == urgent
 
 
 TestHall = Hall.TestCase

@@ -111,7 +111,7 @@ async def test_streams_pass_event_by_event_over_tls_and_http2(
             assert not worker.seen[0].closed.is_set()
         await client.aclose()  # httpx resets no single stream
         await until(worker.seen[0].closed.is_set)
-        await until(lambda: stand.process.floor.open == 0)
+        await until(lambda: stand.process.requests.open == 0)
     assert await stand.metric("paceline_requests_total", outcome="cancelled") == 1
 
 

@@ -24,7 +24,7 @@ TOKENS = ("Time", " to", " first", " token")
 async def limited(stand: Stand) -> None:
     """Give the tenant limits, so that there is something to reserve."""
     stand.cluster.put(manifests.tenant(limits=LIMITS))
-    await until(lambda: bool(stand.process.floor.picture.tenants["team"].concurrency))
+    await until(lambda: bool(stand.process.registry.snapshot.tenants["team"].concurrency))
 
 
 PHASES: dict[str, Script] = {
@@ -60,7 +60,7 @@ async def test_a_worker_killed_at_each_phase_costs_nobody_anything(
 
 def _told(stand: Stand) -> int:
     (call,) = stand.calls
-    return call.life.meter.output
+    return call.machine.meter.output
 
 
 async def test_a_worker_killed_between_done_and_the_end_of_its_answer_is_not_missed(
@@ -83,7 +83,7 @@ async def test_a_worker_killed_while_requests_wait_for_it_leaves_them_in_the_lin
     stand.work(worker)
     await stand.ready()
     posts = [asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM)) for _ in range(4)]
-    await until(lambda: stand.process.floor.open == 4 and len(worker.seen) == 1)
+    await until(lambda: stand.process.requests.open == 4 and len(worker.seen) == 1)
     await worker.stop()
     stand.work(await make_worker("next"))
     assert [text_of(response) for response in await asyncio.gather(*posts)] == [WHOLE_TEXT] * 4
@@ -145,7 +145,7 @@ async def test_a_stream_whose_length_is_a_lie_has_a_defined_end(
     else:
         assert (response.status_code, response.json()["error"]["code"]) == (502, "upstream_error")
     await balanced(stand, {outcome: 1})
-    assert not any(stand.process.floor.pool._idle.values()), "a connection of which nobody knows what comes next"
+    assert not any(stand.process.requests.pool._idle.values()), "a connection of which nobody knows what comes next"
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -224,7 +224,7 @@ async def test_a_host_that_vanishes_without_a_word_costs_its_streams_a_silence(
         stand.work(worker)
         await stand.ready()
         posts = [asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM)) for _ in range(5)]
-        await until(lambda: sum(c.life.meter.output for c in stand.calls) == 10)
+        await until(lambda: sum(c.machine.meter.output for c in stand.calls) == 10)
         stand.work(worker, other)
         await stand.ready(2)
         hole.dropping = True
@@ -262,7 +262,7 @@ async def test_a_redis_killed_under_open_streams_gives_their_slots_back(
         worker = await make_worker()
         stand.cluster.put(manifests.tenant(limits={"concurrency": 8}))
         stand.work(worker)
-        await until(lambda: stand.process.floor.picture.tenants["team"].concurrency == 8)
+        await until(lambda: stand.process.registry.snapshot.tenants["team"].concurrency == 8)
         for round_ in range(2):
             go_on = asyncio.Event()
             worker.script = lambda _, event=go_on: Script(until=event)  # type: ignore[misc]
@@ -276,5 +276,5 @@ async def test_a_redis_killed_under_open_streams_gives_their_slots_back(
             assert [text_of(response) for response in await asyncio.gather(*posts)] == [WHOLE_TEXT] * 8
             if not round_:
                 await server.start()
-                await until(lambda: not stand.process.floor.quotas.away)
+                await until(lambda: not stand.process.requests.quotas.away)
         await balanced(stand, {"ok": 16, "quota": 2})

@@ -109,7 +109,7 @@ async def test_a_client_that_leaves_mid_stream_stops_the_worker(stand: Stand, ma
                 break
     await until(worker.seen[0].closed.is_set)
     await until(lambda: _cancelled(stand, 1))
-    assert stand.process.floor.open == 0
+    assert stand.process.requests.open == 0
 
 
 async def test_a_client_that_leaves_before_the_answer_stops_the_worker(stand: Stand, make_worker: MakeWorker) -> None:
@@ -153,7 +153,7 @@ async def test_a_tenant_over_its_limit_is_told_when_to_come_again(stand: Stand, 
     assert 1 <= int(answers[-1].headers["retry-after"]) <= 30
     assert await stand.metric("paceline_requests_total", outcome="quota") == 1
     assert await stand.metric("paceline_slo_requests_total", slo="availability", verdict="bad_failed") == 0
-    assert stand.process.floor.desks["default/chat"].tallies[RequestClass.INTERACTIVE].arrivals == 2
+    assert stand.process.registry.services["default/chat"].tallies[RequestClass.INTERACTIVE].arrivals == 2
 
 
 async def test_a_request_that_no_worker_could_answer_is_not_charged(stand: Stand, make_worker: MakeWorker) -> None:

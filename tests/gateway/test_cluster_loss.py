@@ -60,7 +60,7 @@ async def _until_unknown(stand: Stand) -> dict[str, dict[str, str]]:
 
 
 class Picture:
-    """A watcher over a cluster in memory, and the last picture it made."""
+    """A watcher over a cluster in memory, and the last snapshot it made."""
 
     def __init__(self) -> None:
         self.cluster = ClusterDouble()
@@ -78,48 +78,48 @@ class Picture:
 
 
 async def test_a_right_that_is_missing_is_named_until_it_comes_back(caplog: pytest.LogCaptureFixture) -> None:
-    picture = Picture()
-    board = picture.cluster.board("Secret")
+    snapshot = Picture()
+    board = snapshot.cluster.board("Secret")
     board.refusal = WatchLost('secrets is forbidden: User "gateway" cannot list resource "secrets"')
     with caplog.at_level(logging.INFO):
-        picture.watcher.start()
-        await until(lambda: picture.watcher.unlisted.startswith("Secret is not listed yet: secrets is forbidden"))
+        snapshot.watcher.start()
+        await until(lambda: snapshot.watcher.unlisted.startswith("Secret is not listed yet: secrets is forbidden"))
         for _ in range(20):
             board.tell(board.refusal)
         await asyncio.sleep(0)
         board.tell(Listed(()))
-        await until(lambda: picture.watcher.unlisted == "")
+        await until(lambda: snapshot.watcher.unlisted == "")
     told = [record for record in caplog.records if "the watch of Secret" in record.getMessage()]
     assert [record.levelno for record in told] == [logging.WARNING, logging.INFO]
-    await picture.watcher.close()
+    await snapshot.watcher.close()
 
 
 async def test_no_picture_comes_before_everything_is_listed() -> None:
-    picture = Picture()
-    board = picture.cluster.board("Secret")
+    snapshot = Picture()
+    board = snapshot.cluster.board("Secret")
     board.refusal = WatchLost("the API server hangs")
-    picture.cluster.put(manifests.tenant())
-    picture.watcher.start()
-    await until(lambda: picture.watcher.unlisted.count("is not listed yet") == 1)
-    picture.cluster.put(manifests.service())
+    snapshot.cluster.put(manifests.tenant())
+    snapshot.watcher.start()
+    await until(lambda: snapshot.watcher.unlisted.count("is not listed yet") == 1)
+    snapshot.cluster.put(manifests.service())
     await asyncio.sleep(0)
-    assert picture.directory is None
+    assert snapshot.directory is None
     board.tell(Listed(()))
-    await until(lambda: picture.directory is not None and "default/chat" in picture.directory.services)
-    await picture.watcher.close()
+    await until(lambda: snapshot.directory is not None and "default/chat" in snapshot.directory.services)
+    await snapshot.watcher.close()
 
 
 @pytest.mark.real
 async def test_a_gateway_that_knows_no_keys_yet_asks_to_come_again(stand: Stand) -> None:
-    known = stand.process.floor.picture
-    stand.process.floor.on_picture(NOTHING)
+    known = stand.process.registry.snapshot
+    stand.process.registry.on_snapshot(NOTHING)
     response = await stand.client.post("/v1/chat/completions", json=CHAT)
     assert (response.status_code, response.json()["error"]["code"]) == (503, "no_capacity")
     assert response.headers["retry-after"] == "1"
     assert response.headers["x-should-retry"] == "true"
     assert (await stand.client.get("/v1/models")).status_code == 503
     assert (await stand.client.get("/health")).status_code == 200
-    stand.process.floor.on_picture(known)
+    stand.process.registry.on_snapshot(known)
     assert (await stand.client.get("/v1/models")).status_code == 200
 
 
@@ -128,45 +128,47 @@ def test_before_the_first_lists_every_kind_is_missing() -> None:
 
 
 async def test_a_status_alone_makes_no_new_picture_and_tenants_are_told_before_it() -> None:
-    picture, told = Picture(), list[tuple[object, ConfigSnapshot | None]]()
-    picture.watcher.on_tenants = lambda event: told.append((event, picture.directory))
+    snapshot, told = Picture(), list[tuple[object, ConfigSnapshot | None]]()
+    snapshot.watcher.on_tenants = lambda event: told.append((event, snapshot.directory))
     tenant = manifests.tenant()
-    picture.cluster.put(tenant)
-    picture.watcher.start()
-    await until(lambda: picture.watcher.unlisted == "")
-    before = picture.directory
+    snapshot.cluster.put(tenant)
+    snapshot.watcher.start()
+    await until(lambda: snapshot.watcher.unlisted == "")
+    before = snapshot.directory
     usage = {"month": "2026-11", "gateways": [{"id": "other", "requests": 3}]}
-    picture.cluster.put({**tenant, "status": {"usage": usage}})
+    snapshot.cluster.put({**tenant, "status": {"usage": usage}})
     await until(lambda: isinstance(told[-1][0], Upserted))
-    assert picture.directory is before
-    picture.cluster.put(manifests.tenant(limits={"monthly": {"tokens": 5}}))
-    await until(lambda: picture.directory is not before)
+    assert snapshot.directory is before
+    snapshot.cluster.put(manifests.tenant(limits={"monthly": {"tokens": 5}}))
+    await until(lambda: snapshot.directory is not before)
     assert len(told) == 3
     assert told[-1][1] is before
-    await picture.watcher.close()
+    await snapshot.watcher.close()
 
 
 async def test_a_profile_replaces_the_built_in_accelerator_of_its_name() -> None:
-    picture = Picture()
+    snapshot = Picture()
     spec = {"memory": "80G", "bandwidth": "3350G", "teraflops": {"bf16": 989}, "dollarsPerHour": "9.99"}
     metadata = {"name": "h100"}
-    picture.cluster.put({"apiVersion": manifests.API, "kind": "AcceleratorProfile", "metadata": metadata, "spec": spec})
-    picture.watcher.start()
-    await until(lambda: picture.watcher.unlisted == "")
-    assert picture.directory is not None
-    assert picture.directory.accelerators["h100"].price == Decimal("9.99")
-    assert picture.directory.accelerators["l4"].price == Decimal("0.80")
-    await picture.watcher.close()
+    snapshot.cluster.put(
+        {"apiVersion": manifests.API, "kind": "AcceleratorProfile", "metadata": metadata, "spec": spec}
+    )
+    snapshot.watcher.start()
+    await until(lambda: snapshot.watcher.unlisted == "")
+    assert snapshot.directory is not None
+    assert snapshot.directory.accelerators["h100"].price == Decimal("9.99")
+    assert snapshot.directory.accelerators["l4"].price == Decimal("0.80")
+    await snapshot.watcher.close()
 
 
 async def test_who_stops_waiting_for_the_watches_does_not_stop_them() -> None:
     """A gateway that drains waits no longer, and still has to hear of workers and of its own statuses."""
-    picture = Picture()
-    picture.watcher.start()
-    await until(lambda: picture.watcher.unlisted == "")
-    waiting = asyncio.create_task(picture.watcher.wait())
+    snapshot = Picture()
+    snapshot.watcher.start()
+    await until(lambda: snapshot.watcher.unlisted == "")
+    waiting = asyncio.create_task(snapshot.watcher.wait())
     await asyncio.sleep(0)
     await cancel(waiting)
-    picture.cluster.put(manifests.tenant("late"))
-    await until(lambda: picture.directory is not None and "late" in picture.directory.tenants)
-    await picture.watcher.close()
+    snapshot.cluster.put(manifests.tenant("late"))
+    await until(lambda: snapshot.directory is not None and "late" in snapshot.directory.tenants)
+    await snapshot.watcher.close()

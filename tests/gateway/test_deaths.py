@@ -16,23 +16,23 @@ from paceline_core.telemetry import Metrics
 from paceline_core.wire import SUSPECT
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.upstream_connection import DisconnectReason
-from paceline_gateway.proxy.worker_deaths import MOST, WorkerDeaths
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.request.group_testing import PROOF, SuspectGroup
 from paceline_gateway.routing.policies import ShortestTTFT
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.services.service_state import ServiceState
+from paceline_gateway.services.worker_deaths import MOST, WorkerDeaths
 from paceline_gateway.telemetry.service_metrics import ServiceMetrics
 
 Later = list[Callable[[], None]]
 
 
-def desk() -> ServiceState:
+def service_state() -> ServiceState:
     service = resolve(read(InferenceService, manifests.service()))
     return ServiceState(service, ServiceMetrics(Metrics("gateway"), service), HttpLimits(), ShortestTTFT(0.5))
 
 
-DESK = desk()
+DESK = service_state()
 
 
 @dataclass(eq=False)

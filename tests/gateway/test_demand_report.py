@@ -1,11 +1,11 @@
-"""What a desk tells the autoscaler, and when."""
+"""What a service tells the autoscaler, and when."""
 
 from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.manifests import service
-from tests.gateway.pieces import endpoint, picture, report
+from tests.gateway.pieces import endpoint, report, snapshot
 
 from paceline_core.registry import Outcome, RequestClass, Verdict
 from paceline_core.telemetry import Metrics
@@ -23,8 +23,8 @@ NOW = 100.0
 INTERACTIVE, BATCH, _ = RequestClass
 
 
-def desk() -> ServiceState:
-    chat = picture(service()).services["default/chat"]
+def service_state() -> ServiceState:
+    chat = snapshot(service()).services["default/chat"]
     return ServiceState(chat, ServiceMetrics(Metrics("gateway"), chat), HttpLimits(), ShortestTTFT(0.5))
 
 
@@ -35,14 +35,14 @@ def record(outcome: Outcome, output: int = 5) -> RequestRecord:
 
 
 def test_a_class_that_was_never_asked_for_is_left_out() -> None:
-    made = desk()
+    made = service_state()
     assert service_demand(made, NOW).classes == ()
     made.arrived(BATCH, 10)
     assert [cls.name for cls in service_demand(made, NOW).classes] == [BATCH]
 
 
 def test_waiting_requests_are_described() -> None:
-    made = desk()
+    made = service_state()
     for number, (tokens, deadline) in enumerate([(30, NOW + 60), (12, NOW + 20)]):
         made.arrived(INTERACTIVE, tokens)
         made.dispatcher.join(QueuedRequest(number, INTERACTIVE, tokens, 100, deadline), NOW - 3 + number)
@@ -52,19 +52,19 @@ def test_waiting_requests_are_described() -> None:
 
 
 def test_a_dispatched_request_is_in_flight_and_no_longer_held() -> None:
-    made = desk()
+    made = service_state()
     made.arrived(INTERACTIVE, 10)
     made.dispatcher.join(QueuedRequest(0, INTERACTIVE, 10, 100, NOW + 9), NOW)
     made.fleet.update([endpoint()])
     made.fleet.says("w0", report(), NOW)
-    made.dispatcher.assign(NOW)
+    made.dispatcher.dispatch(NOW)
     demand = service_demand(made, NOW)
     assert (demand.classes[0].in_flight, demand.classes[0].queued, demand.classes[0].held) == (1, 0, 0)
     assert demand.workers == 1
 
 
 def test_each_tenant_has_its_own_row() -> None:
-    made = desk()
+    made = service_state()
     for number, (tenant, deadline) in enumerate([("a", NOW + 60), ("b", NOW + 20), ("a", NOW + 40)]):
         made.arrived(INTERACTIVE, 10 + number, tenant)
         ticket = QueuedRequest(number, INTERACTIVE, 10 + number, 100, deadline, tenant=tenant)
@@ -90,7 +90,7 @@ ASKED = st.builds(Asked, st.integers(0, 2 * TENANTS).map(str), st.booleans(), st
 
 @given(st.lists(ASKED, max_size=120))
 def test_the_rows_of_a_class_are_bounded_and_add_up_to_it(story: list[Asked]) -> None:
-    made = desk()
+    made = service_state()
     for number, asked in enumerate(story):
         made.arrived(INTERACTIVE, 10, asked.tenant)
         if asked.outcome is not None:
@@ -109,7 +109,7 @@ def test_the_rows_of_a_class_are_bounded_and_add_up_to_it(story: list[Asked]) ->
 
 
 def test_only_answered_requests_are_completed() -> None:
-    made = desk()
+    made = service_state()
     for outcome in (Outcome.OK, Outcome.SHED, Outcome.CANCELLED):
         made.arrived(INTERACTIVE, 10, "team")
         verdicts = [("ttft_p95", Verdict.GOOD if outcome is Outcome.OK else Verdict.BAD_FAILED)]
@@ -119,7 +119,7 @@ def test_only_answered_requests_are_completed() -> None:
 
 
 def test_prompts_are_estimated_better_after_the_first_answer() -> None:
-    made = desk()
+    made = service_state()
     assert made.prompt_tokens(PromptSize(4000)) == 1000
     made.arrived(INTERACTIVE, 1000)
     answered = record(Outcome.OK)
@@ -128,7 +128,7 @@ def test_prompts_are_estimated_better_after_the_first_answer() -> None:
 
 
 def test_an_estimate_is_never_more_than_the_model_takes() -> None:
-    made = desk()
+    made = service_state()
     assert made.prompt_tokens(PromptSize(3_000_000)) == 750_000
     made.fleet.update([endpoint("w0")])
     made.fleet.says("w0", report("w0", max_model_len=0), NOW)
@@ -143,8 +143,8 @@ def test_an_estimate_is_never_more_than_the_model_takes() -> None:
 
 
 async def test_a_rung_bell_brings_a_line_at_once_and_a_closed_one_the_end() -> None:
-    bell, desks = ChangeNotifier(), [desk()]
-    lines = demand_lines("g0", "2026-01-01T00:00:00Z", lambda: desks, lambda: NOW, bell)
+    bell, services = ChangeNotifier(), [service_state()]
+    lines = demand_lines("g0", "2026-01-01T00:00:00Z", lambda: services, lambda: NOW, bell)
     first = decode(DemandReport, await anext(lines))
     assert bell.readers == 1
     bell.ring()

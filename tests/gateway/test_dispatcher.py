@@ -36,128 +36,128 @@ def order(assigned: list[tuple[QueuedRequest, Worker]]) -> list[int]:
 
 
 def test_first_come_first_served_within_a_class_and_urgency_between_them() -> None:
-    desk = dispatcher("w0", slots=8)
+    queue = dispatcher("w0", slots=8)
     for number, cls in enumerate([OFFLINE, BATCH, INTERACTIVE, BATCH, INTERACTIVE]):
-        desk.join(ticket(number, cls), NOW)
-    assert order(desk.assign(NOW)) == [2, 4, 1, 3, 0]
+        queue.join(ticket(number, cls), NOW)
+    assert order(queue.dispatch(NOW)) == [2, 4, 1, 3, 0]
 
 
 def test_no_more_go_than_there_are_slots() -> None:
-    desk = dispatcher("w0", "w1", slots=2)
+    queue = dispatcher("w0", "w1", slots=2)
     tickets = [ticket(number) for number in range(6)]
     for each in tickets:
-        desk.join(each, NOW)
-    assert len(desk.assign(NOW)) == 4
-    assert desk.assign(NOW) == []
-    desk.free(tickets[0], NOW, suspect=False)
-    assert order(desk.assign(NOW)) == [4]
-    assert desk.waiting == 1
+        queue.join(each, NOW)
+    assert len(queue.dispatch(NOW)) == 4
+    assert queue.dispatch(NOW) == []
+    queue.release(tickets[0], NOW, suspect=False)
+    assert order(queue.dispatch(NOW)) == [4]
+    assert queue.waiting == 1
 
 
 def test_a_worker_is_not_given_more_prompt_work_than_it_can_start_soon() -> None:
     # 1 ms per prompt token and half a second of lookahead: the third prompt of 300 tokens waits
-    desk = dispatcher("w0")
+    queue = dispatcher("w0")
     tickets = [ticket(number, tokens=300) for number in range(3)]
     for each in tickets:
-        desk.join(each, NOW)
-    assert order(desk.assign(NOW)) == [0, 1]
-    desk.began(tickets[0])
-    assert order(desk.assign(NOW)) == [2]
+        queue.join(each, NOW)
+    assert order(queue.dispatch(NOW)) == [0, 1]
+    queue.began(tickets[0])
+    assert order(queue.dispatch(NOW)) == [2]
 
 
 def test_a_prompt_longer_than_the_lookahead_still_goes_to_an_idle_worker() -> None:
-    desk = dispatcher("w0")
-    desk.join(ticket(0, tokens=100_000), NOW)
-    assert order(desk.assign(NOW)) == [0]
+    queue = dispatcher("w0")
+    queue.join(ticket(0, tokens=100_000), NOW)
+    assert order(queue.dispatch(NOW)) == [0]
 
 
 def test_a_worker_that_joins_takes_what_already_waits() -> None:
-    desk = dispatcher("w0", slots=1)
+    queue = dispatcher("w0", slots=1)
     for number in range(3):
-        desk.join(ticket(number), NOW)
-    desk.assign(NOW)
-    desk.fleet.update([endpoint("w0"), endpoint("w1")])
-    desk.fleet.says("w1", report("w1", slots=1), NOW)
-    ((moved, worker),) = desk.assign(NOW)
+        queue.join(ticket(number), NOW)
+    queue.dispatch(NOW)
+    queue.fleet.update([endpoint("w0"), endpoint("w1")])
+    queue.fleet.says("w1", report("w1", slots=1), NOW)
+    ((moved, worker),) = queue.dispatch(NOW)
     assert (moved.id, worker.name) == (1, "w1")
 
 
 def test_requests_are_held_while_no_worker_is_eligible() -> None:
-    desk = dispatcher()
-    desk.join(ticket(0), NOW)
-    assert desk.held(NOW) == 1
-    assert desk.assign(NOW) == []
-    desk.fleet.update([endpoint("w0")])
-    desk.fleet.says("w0", report("w0"), NOW)
-    assert desk.held(NOW) == 0
-    assert order(desk.assign(NOW)) == [0]
+    queue = dispatcher()
+    queue.join(ticket(0), NOW)
+    assert queue.held(NOW) == 1
+    assert queue.dispatch(NOW) == []
+    queue.fleet.update([endpoint("w0")])
+    queue.fleet.says("w0", report("w0"), NOW)
+    assert queue.held(NOW) == 0
+    assert order(queue.dispatch(NOW)) == [0]
 
 
 def test_a_full_class_refuses_and_says_when_to_come_again() -> None:
-    desk = dispatcher("w0", slots=1)
+    queue = dispatcher("w0", slots=1)
     for number in range(3):
-        desk.join(ticket(number), NOW)
-    desk.assign(NOW)
-    refusal = desk.refusal(INTERACTIVE, 40, 2, NOW)
+        queue.join(ticket(number), NOW)
+    queue.dispatch(NOW)
+    refusal = queue.refusal(INTERACTIVE, 40, 2, NOW)
     assert refusal is not None
     assert refusal.code is Code.QUEUE_FULL
     assert refusal.retry_after is not None
     assert SOONEST_S <= refusal.retry_after <= LATEST_S
-    assert desk.refusal(BATCH, 40, 2, NOW) is None
+    assert queue.refusal(BATCH, 40, 2, NOW) is None
 
 
 def test_a_queue_limit_of_zero_means_at_once_or_not_at_all() -> None:
-    desk = dispatcher("w0", slots=1)
-    assert desk.refusal(INTERACTIVE, 40, 0, NOW) is None
-    desk.join(ticket(0), NOW)
-    desk.assign(NOW)
-    assert desk.refusal(INTERACTIVE, 40, 0, NOW) is not None
+    queue = dispatcher("w0", slots=1)
+    assert queue.refusal(INTERACTIVE, 40, 0, NOW) is None
+    queue.join(ticket(0), NOW)
+    queue.dispatch(NOW)
+    assert queue.refusal(INTERACTIVE, 40, 0, NOW) is not None
 
 
 def test_held_requests_have_a_cap_of_their_own() -> None:
-    desk = dispatcher(held=2)
+    queue = dispatcher(held=2)
     for number in range(2):
-        assert desk.refusal(INTERACTIVE, 40, 100, NOW) is None
-        desk.join(ticket(number), NOW)
-    refusal = desk.refusal(INTERACTIVE, 40, 100, NOW)
+        assert queue.refusal(INTERACTIVE, 40, 100, NOW) is None
+        queue.join(ticket(number), NOW)
+    refusal = queue.refusal(INTERACTIVE, 40, 100, NOW)
     assert refusal is not None
     assert refusal.code is Code.NO_CAPACITY
     assert refusal.retry_after == UNKNOWN_S
 
 
 def test_bytes_of_waiting_bodies_are_capped() -> None:
-    desk = dispatcher(size=100)
-    desk.join(ticket(0, size=60), NOW)
-    assert desk.refusal(BATCH, 40, 100, NOW) is None
-    refusal = desk.refusal(BATCH, 41, 100, NOW)
+    queue = dispatcher(size=100)
+    queue.join(ticket(0, size=60), NOW)
+    assert queue.refusal(BATCH, 40, 100, NOW) is None
+    refusal = queue.refusal(BATCH, 41, 100, NOW)
     assert refusal is not None
     assert refusal.code is Code.QUEUE_FULL
 
 
 def test_who_lost_its_worker_goes_first_and_elsewhere() -> None:
-    desk = dispatcher("w0", "w1", slots=1)
+    queue = dispatcher("w0", "w1", slots=1)
     first, second, third = (ticket(number) for number in range(3))
     for each in (first, second, third):
-        desk.join(each, NOW)
-    placed = {each.id: worker.name for each, worker in desk.assign(NOW)}
-    desk.free(first, NOW, suspect=False)
-    desk.free(second, NOW, suspect=False)
-    desk.rejoin(first, NOW + 30)
-    assigned = desk.assign(NOW)
+        queue.join(each, NOW)
+    placed = {each.id: worker.name for each, worker in queue.dispatch(NOW)}
+    queue.release(first, NOW, suspect=False)
+    queue.release(second, NOW, suspect=False)
+    queue.rejoin(first, NOW + 30)
+    assigned = queue.dispatch(NOW)
     assert order(assigned) == [0, 2]
     assert assigned[0][1].name != placed[0]
 
 
 def test_the_only_worker_is_tried_again_after_it_failed_once() -> None:
-    desk = dispatcher("w0")
+    queue = dispatcher("w0")
     lost = ticket(0)
-    desk.join(lost, NOW)
-    desk.assign(NOW)
-    desk.free(lost, NOW, suspect=True)
-    desk.rejoin(lost, NOW + 30)
-    assert desk.assign(NOW) == []
-    assert desk.held(NOW) == 1
-    assert order(desk.assign(NOW + 1.5)) == [0]
+    queue.join(lost, NOW)
+    queue.dispatch(NOW)
+    queue.release(lost, NOW, suspect=True)
+    queue.rejoin(lost, NOW + 30)
+    assert queue.dispatch(NOW) == []
+    assert queue.held(NOW) == 1
+    assert order(queue.dispatch(NOW + 1.5)) == [0]
 
 
 def test_the_drain_rate_predicts_the_wait() -> None:
@@ -193,7 +193,7 @@ class Room(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.desk = dispatcher("w0", "w1", slots=3)
+        self.service = dispatcher("w0", "w1", slots=3)
         self.now = NOW
         self.number = 0
         self.joined: dict[int, QueuedRequest] = {}
@@ -203,40 +203,40 @@ class Room(RuleBasedStateMachine):
     def join(self, cls: RequestClass, tokens: int) -> None:
         self.number += 1
         new = ticket(self.number, cls, tokens)
-        if self.desk.refusal(cls, new.size, 5, self.now) is None:
-            self.desk.join(new, self.now)
+        if self.service.refusal(cls, new.size, 5, self.now) is None:
+            self.service.join(new, self.now)
             self.joined[new.id] = new
 
     @rule()
     def assign(self) -> None:
-        for each, _ in self.desk.assign(self.now):
+        for each, _ in self.service.dispatch(self.now):
             del self.joined[each.id]
             self.gone[each.id] = each
 
     @precondition(lambda self: self.joined)
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
-        self.desk.leave(self.joined.pop(data.draw(st.sampled_from(sorted(self.joined)))))
+        self.service.withdraw(self.joined.pop(data.draw(st.sampled_from(sorted(self.joined)))))
 
     @precondition(lambda self: self.gone)
     @rule(data=st.data(), suspect=st.booleans(), again=st.booleans())
     def free(self, data: st.DataObject, suspect: bool, again: bool) -> None:
         each = self.gone.pop(data.draw(st.sampled_from(sorted(self.gone))))
-        self.desk.free(each, self.now, suspect=suspect)
+        self.service.release(each, self.now, suspect=suspect)
         if again:
-            self.desk.rejoin(each, self.now + 30)
+            self.service.rejoin(each, self.now + 30)
             self.joined[each.id] = each
 
     @precondition(lambda self: self.gone)
     @rule(data=st.data())
     def begin(self, data: st.DataObject) -> None:
-        self.desk.began(self.gone[data.draw(st.sampled_from(sorted(self.gone)))])
+        self.service.began(self.gone[data.draw(st.sampled_from(sorted(self.gone)))])
 
     @rule(name=st.sampled_from(["w0", "w1"]), state=st.sampled_from(WorkerState), queued=st.integers(0, 3000))
     def say(self, name: str, state: WorkerState, queued: int) -> None:
         step = StepTime(base=0.01, prefill=0.001)
         line = report(name, slots=3, state=state, queued_tokens={INTERACTIVE: queued}, step_time=step)
-        self.desk.fleet.says(name, line, self.now)
+        self.service.fleet.says(name, line, self.now)
 
     @rule(seconds=st.floats(0, 5))
     def wait(self, seconds: float) -> None:
@@ -244,22 +244,22 @@ class Room(RuleBasedStateMachine):
 
     @invariant()
     def nobody_is_lost(self) -> None:
-        standing = {each.id for line in self.desk.lines.values() for each in line}
+        standing = {each.id for line in self.service.lines.values() for each in line}
         assert standing == set(self.joined)
-        assert self.desk.waiting == len(self.joined)
-        assert self.desk.size == sum(each.size for each in self.joined.values())
+        assert self.service.waiting == len(self.joined)
+        assert self.service.size == sum(each.size for each in self.joined.values())
 
     @invariant()
     def slots_are_kept(self) -> None:
-        flights = [worker.in_flight for worker in self.desk.fleet]
+        flights = [worker.in_flight for worker in self.service.fleet]
         assert sum(flights) == len(self.gone)
         assert all(0 <= flight <= 3 for flight in flights)
 
     @invariant()
     def sums_are_right(self) -> None:
-        for line in self.desk.lines.values():
+        for line in self.service.lines.values():
             assert line.prompt_tokens == sum(each.prompt_tokens for each in line)
-        for worker in self.desk.fleet:
+        for worker in self.service.fleet:
             assert sum(worker.unbegun_tokens) == sum(flight.tokens for flight in worker.unbegun.values())
 
 

@@ -32,10 +32,10 @@ async def two_services(stand: Stand, make_worker: MakeWorker, slots: int = 16, *
 
 async def queue(stand: Stand, **terms: Any) -> None:
     """Change the terms under which interactive requests of `chat` wait."""
-    desk = stand.process.floor.desks["default/chat"]
-    before = desk.service
+    service = stand.process.registry.services["default/chat"]
+    before = service.spec
     stand.cluster.put(manifests.service(classes={"interactive": terms}))
-    await until(lambda: desk.service is not before)
+    await until(lambda: service.spec is not before)
 
 
 async def ask(stand: Stand, **more: Any) -> int:
@@ -57,16 +57,16 @@ async def occupied(stand: Stand) -> AsyncIterator[None]:
 
 
 async def nothing_is_left(stand: Stand) -> None:
-    floor = stand.process.floor
-    await until(lambda: floor.open == 0)
-    totals = floor.quotas.totals
+    requests = stand.process.requests
+    await until(lambda: requests.open == 0)
+    totals = requests.quotas.totals
     assert not any(totals.open)
     assert totals.reserved == pytest.approx([a + b for a, b in zip(totals.settled, totals.refunded, strict=True)])
-    assert not floor._chained
-    for desk in floor.desks.values():
-        assert (desk.dispatcher.waiting, [tally.open for tally in desk.tallies.values()]) == (0, [0, 0, 0])
-        assert not [worker.name for worker in desk.fleet if worker.in_flight]
-        assert all(abs(line.accounts.spread) == 0 for line in desk.dispatcher.lines.values())
+    assert not requests._with_fallbacks
+    for service in stand.process.registry.services.values():
+        assert (service.dispatcher.waiting, [tally.open for tally in service.tallies.values()]) == (0, [0, 0, 0])
+        assert not [worker.name for worker in service.fleet if worker.in_flight]
+        assert all(abs(line.accounts.spread) == 0 for line in service.dispatcher.lines.values())
 
 
 def diverted(stand: Stand, reason: str) -> Any:
@@ -107,7 +107,7 @@ async def test_what_the_only_worker_of_a_service_fails_before_the_first_byte_is_
     assert (len(worker.seen), len(spare.seen)) == (1, 1)
     assert (json.loads(worker.seen[0].body)["model"], json.loads(spare.seen[0].body)["model"]) == ("chat", "spare")
     await nothing_is_left(stand)
-    assert stand.process.floor.quotas.totals.settled[:3] == [1, 7, 4]
+    assert stand.process.requests.quotas.totals.settled[:3] == [1, 7, 4]
     assert await diverted(stand, "error") == 1
     for name, ended in (("chat", 0), ("spare", 1)):
         assert await stand.metric("paceline_requests_total", pisvc=name) == ended
@@ -184,9 +184,9 @@ async def test_who_waits_for_a_service_without_workers_goes_to_the_one_that_has_
 ) -> None:
     stand.cluster.put(manifests.service("spare"))
     stand.cluster.put(manifests.route("public", {"service": "chat"}, fallback=["spare"]))
-    await until(lambda: "public" in stand.process.floor.picture.names)
+    await until(lambda: "public" in stand.process.registry.snapshot.names)
     asked = [asyncio.create_task(ask(stand)) for _ in range(3)]
-    await until(lambda: stand.process.floor.desks["default/chat"].dispatcher.waiting == 3)
+    await until(lambda: stand.process.registry.services["default/chat"].dispatcher.waiting == 3)
     spare = await make_worker("s0", service=SPARE)
     stand.work(spare, service=SPARE)
     assert await asyncio.gather(*asked) == [200] * 3
@@ -203,8 +203,8 @@ async def test_who_must_leave_the_queue_for_another_tenant_goes_on(stand: Stand,
     secret, key = manifests.key("other")
     stand.cluster.put(manifests.tenant("other"))
     stand.cluster.put(secret)
-    await until(lambda: len(stand.process.floor.picture.keys) == 2)
-    line = stand.process.floor.desks["default/chat"].dispatcher
+    await until(lambda: len(stand.process.registry.snapshot.keys) == 2)
+    line = stand.process.registry.services["default/chat"].dispatcher
     async with occupied(stand):
         asked = [asyncio.create_task(ask(stand)) for _ in range(2)]
         await until(lambda: line.waiting == 2)
@@ -226,7 +226,7 @@ async def test_requests_of_a_deleted_service_go_on(stand: Stand, make_worker: Ma
     await stand.ready()
     async with occupied(stand):
         asked = asyncio.create_task(ask(stand))
-        await until(lambda: stand.process.floor.desks["default/chat"].dispatcher.waiting == 1)
+        await until(lambda: stand.process.registry.services["default/chat"].dispatcher.waiting == 1)
         stand.cluster.drop("InferenceService", "default/chat")
         assert await asked == 200
     assert len(spare.seen) == 1
@@ -253,7 +253,7 @@ async def test_a_stream_that_has_begun_is_never_continued_by_another_model(
     stand.work(worker)
     await stand.ready()
     asked = asyncio.create_task(stand.client.post("/v1/chat/completions", json=ASKED))
-    await until(lambda: stand.process.floor.desks["default/chat"].dispatcher.waiting == 1)
+    await until(lambda: stand.process.registry.services["default/chat"].dispatcher.waiting == 1)
     worker.script = lambda _: Script()
     assert (await asked).text.endswith("data: [DONE]\n\n")
     assert spare.seen == []

@@ -32,12 +32,12 @@ async def test_an_embedding_uses_its_prompt_alone(stand: Stand, make_worker: Mak
     for _ in range(30):
         response = await stand.client.post("/v1/embeddings", json={"model": "chat", "input": "some text"})
         assert (response.status_code, response.json()) == (200, VECTOR)
-    desk = stand.process.floor.desks["default/chat"]
-    assert desk.prompt_tokens(PromptSize(len("some text")), "team") == 7
-    assert desk.outputs[RequestClass.INTERACTIVE].expected("team", None, 1) == PRIOR
-    assert stand.process.floor.quotas.totals.reserved[OUTPUT] == 0
+    service = stand.process.registry.services["default/chat"]
+    assert service.prompt_tokens(PromptSize(len("some text")), "team") == 7
+    assert service.outputs[RequestClass.INTERACTIVE].expected("team", None, 1) == PRIOR
+    assert stand.process.requests.quotas.totals.reserved[OUTPUT] == 0
     assert (await stand.client.post("/v1/chat/completions", json=CHAT)).status_code == 200
-    assert stand.process.floor.quotas.totals.reserved[OUTPUT] == PRIOR
+    assert stand.process.requests.quotas.totals.reserved[OUTPUT] == PRIOR
 
 
 async def test_a_rerank_reserves_what_its_texts_may_hold_and_is_refused_where_too_little_is_left(
@@ -55,5 +55,5 @@ async def test_a_rerank_reserves_what_its_texts_may_hold_and_is_refused_where_to
     assert worker.seen[-1].path == "/v1/rerank"
     second = await stand.client.post("/v1/rerank", json=asked | {"documents": ["d" * 170]})
     assert (second.status_code, second.json()["error"]["code"]) == (429, "rate_limit_exceeded")
-    assert stand.process.floor.quotas.totals.reserved[INPUT] == 30
-    assert stand.process.floor.quotas.totals.reserved[OUTPUT] == 0
+    assert stand.process.requests.quotas.totals.reserved[INPUT] == 30
+    assert stand.process.requests.quotas.totals.reserved[OUTPUT] == 0

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.every import cases
 from tests.gateway.manifests import route, service, tenant
-from tests.gateway.pieces import endpoint, picture, report
+from tests.gateway.pieces import endpoint, report, snapshot
 
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.registry import RequestClass
@@ -39,7 +39,7 @@ def test_a_chain_is_drawn_backends_then_overflow_then_failure_then_fallback_mode
         {"service": "over", "when": "overflow"},
         {"service": "b", "weight": 1},
     )
-    seen = picture(*SERVICES, route("m", *backends, fallback=["small", "unknown"]), tenant())
+    seen = snapshot(*SERVICES, route("m", *backends, fallback=["small", "unknown"]), tenant())
     rest = [("over", "overflow"), ("fail", "failure"), ("small", "fallback")]
     assert chain(seen) == [("a", "always"), ("b", "always"), *rest]
     assert chain(seen, draw=0.8) == [("b", "always"), ("a", "always"), *rest]
@@ -48,7 +48,7 @@ def test_a_chain_is_drawn_backends_then_overflow_then_failure_then_fallback_mode
 def test_fallback_models_are_asked_under_the_routes_own_attempts_and_no_circle_is_followed() -> None:
     one = route("m", {"service": "a"}, fallback=["n"], retry={"attempts": 4, "budget": 0.5})
     other = route("n", {"service": "b"}, fallback=["m"])
-    seen = picture(*SERVICES, one, other, tenant())
+    seen = snapshot(*SERVICES, one, other, tenant())
     assert chain(seen) == [("a", "always"), ("b", "fallback")]
     last = resolve_model("m", Requester(seen.tenants["team"], {}), seen, 0.0)[-1]
     assert (last.attempts, last.retry_share) == (4, 0.5)
@@ -56,7 +56,7 @@ def test_fallback_models_are_asked_under_the_routes_own_attempts_and_no_circle_i
 
 def test_what_the_tenant_may_not_use_is_in_no_chain() -> None:
     backends = ({"service": "a"}, {"service": "over", "when": "overflow"})
-    seen = picture(*SERVICES, route("m", *backends, fallback=["small"]), tenant(services=["default/a"]))
+    seen = snapshot(*SERVICES, route("m", *backends, fallback=["small"]), tenant(services=["default/a"]))
     assert chain(seen) == [("a", "always")]
 
 
@@ -116,14 +116,14 @@ def test_the_shares_of_all_destinations_fit_in_the_time_that_a_request_may_wait(
     assert waited == pytest.approx(hold_s)
 
 
-def desk(**classes: object) -> ServiceState:
-    seen = picture(service(classes={"interactive": {"slo": {"ttft": {"p95": "500ms"}}, **classes}}), tenant())
+def service_state(**classes: object) -> ServiceState:
+    seen = snapshot(service(classes={"interactive": {"slo": {"ttft": {"p95": "500ms"}}, **classes}}), tenant())
     chat: ResolvedService = seen.services["default/chat"]
     return ServiceState(chat, ServiceMetrics(Metrics("gateway"), chat), HttpLimits(), ShortestTTFT(0.5))
 
 
 def test_a_service_is_down_without_workers_crowded_when_late_and_full_when_it_refuses() -> None:
-    made = desk(queueLimit=1)
+    made = service_state(queueLimit=1)
     assert made.pressure(CLS, 40, PromptSize(40), NOW) is DOWN
     made.fleet.update([endpoint()])
     made.fleet.says("w0", report(slots=1), NOW)
@@ -160,13 +160,13 @@ def test_who_waits_longer_is_never_better_off(ttft_s: float, wait_s: float, more
 
 def busy(slots: int = 2) -> ServiceState:
     """A service whose worker has requests in all its slots, and a step of 10 ms."""
-    made = desk()
+    made = service_state()
     made.fleet.update([endpoint()])
     made.fleet.says("w0", report(slots=slots), NOW)
     made.fleet.says("w0", report(slots=slots), NOW + 10)  # all slots are open to it by now
     for number in range(slots):
         made.dispatcher.join(QueuedRequest(number, CLS, 10, 40, NOW + 60), NOW + 10)
-    assert len(made.dispatcher.assign(NOW + 10)) == slots
+    assert len(made.dispatcher.dispatch(NOW + 10)) == slots
     for number in range(slots):
         made.dispatcher.began(QueuedRequest(number, CLS, 10, 40, NOW + 60))
     return made
@@ -203,7 +203,7 @@ def test_a_wait_that_is_not_known_crowds_nothing() -> None:
 def test_a_free_slot_is_no_wait_however_long_answers_are() -> None:
     made = busy()
     learn(made, 4000)
-    made.dispatcher.free(QueuedRequest(0, CLS, 10, 40, NOW + 60), NOW + 10, suspect=False)
+    made.dispatcher.release(QueuedRequest(0, CLS, 10, 40, NOW + 60), NOW + 10, suspect=False)
     assert made.pressure(CLS, 40, PromptSize(40), NOW + 10) is OPEN
 
 
@@ -213,23 +213,23 @@ def test_a_line_that_moves_faster_than_the_answers_length_says_is_believed() -> 
     for number in range(100, 160):  # answers of a tenth of a second, for longer than the pace is remembered
         made.dispatcher.join(QueuedRequest(number, CLS, 10, 40, now + 60), now)
         for busy_one in list(made.dispatcher._in_flight)[:1]:
-            made.dispatcher.free(QueuedRequest(busy_one, CLS, 10, 40, now + 60), now, suspect=False)
+            made.dispatcher.release(QueuedRequest(busy_one, CLS, 10, 40, now + 60), now, suspect=False)
         made.fleet.says("w0", report(slots=2, running=2), now)
-        assert len(made.dispatcher.assign(now)) == 1
+        assert len(made.dispatcher.dispatch(now)) == 1
         made.dispatcher.began(QueuedRequest(number, CLS, 10, 40, now + 60))
         now += 0.2
     made.dispatcher.join(QueuedRequest(200, CLS, 10, 40, now + 60), now)
-    assert made.dispatcher.assign(now) == []
+    assert made.dispatcher.dispatch(now) == []
     assert made.pressure(CLS, 40, PromptSize(40), now) is OPEN
 
 
 def test_what_was_diverted_is_demand_for_the_service_that_was_asked() -> None:
-    made = desk()
+    made = service_state()
     made.diverted(CLS, PromptSize(400), FallbackReason.QUEUE_FULL)
     assert (made.tallies[CLS].arrivals, made.tallies[CLS].prompt_tokens) == (1, 100)
     assert made.tallies[CLS].open == 0
 
 
 def test_destinations_say_when_they_are_asked() -> None:
-    seen = picture(*SERVICES, tenant())
+    seen = snapshot(*SERVICES, tenant())
     assert Destination(seen.services["default/a"], "a").when == "always"

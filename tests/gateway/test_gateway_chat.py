@@ -138,10 +138,10 @@ async def test_a_public_name_is_exchanged_on_the_way(stand: Stand, make_worker: 
 async def test_of_a_renamed_body_one_copy_is_held(stand: Stand) -> None:
     stand.cluster.put(manifests.route("public", {"service": "chat"}))
     asking = asyncio.create_task(stand.client.post("/v1/completions", json={"model": "public", "prompt": "x"}))
-    await until(lambda: stand.process.floor.open == 1)
-    (call,) = stand.process.floor._calls.values()
+    await until(lambda: stand.process.requests.open == 1)
+    (call,) = stand.process.requests._open.values()
     assert call.admission is not None
-    assert call.request.body is call.admission.body
+    assert call.http.body is call.admission.body
     asking.cancel()
 
 

@@ -225,7 +225,7 @@ async def test_connections_have_a_cap(tmp_path: Any) -> None:
             assert await first.closed(), "it asked for nothing, so it made room"
         async with raw(stand) as asking:
             await asking.send(request(stand, CHAT))
-            await until(lambda: stand.process.floor.open == 1)
+            await until(lambda: stand.process.requests.open == 1)
             async with raw(stand) as third:
                 assert await third.code() == (503, "no_capacity")
                 assert await third.closed()
@@ -241,8 +241,8 @@ async def test_nothing_is_left_behind(stand: Stand, make_worker: MakeWorker) -> 
     async with raw(stand) as client:
         await client.send(request(stand, CHAT)[:-3])
         await until(lambda: stand.process.server.memory.used > 0)
-    floor, server = stand.process.floor, stand.process.server
-    await until(lambda: floor.open == 0 and server.busy == 0 and server.memory.used == 0)
+    requests, server = stand.process.requests, stand.process.server
+    await until(lambda: requests.open == 0 and server.busy == 0 and server.memory.used == 0)
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/models"])

@@ -45,9 +45,9 @@ class Deaf(WorkerDouble):
 
 async def _all_given_back(stand: Stand) -> None:
     """No connection, call, byte or reservation is left; idle connections to workers are for others to use."""
-    server, floor = stand.process.server, stand.process.floor
-    await until(lambda: not server._connections and not server.memory.used and not floor.open)
-    assert not any(floor.quotas.totals.open)
+    server, requests = stand.process.server, stand.process.requests
+    await until(lambda: not server._connections and not server.memory.used and not requests.open)
+    assert not any(requests.quotas.totals.open)
 
 
 async def test_both_legs_of_a_request_send_without_delay(stand: Stand, make_worker: MakeWorker) -> None:
@@ -55,7 +55,7 @@ async def test_both_legs_of_a_request_send_without_delay(stand: Stand, make_work
     async with raw(stand) as client:
         await client.send(request(stand, CHAT))
         assert (await client.answer())[0] == 200
-        upstreams = [u for kept in stand.process.floor.pool._idle.values() for u in kept]
+        upstreams = [u for kept in stand.process.requests.pool._idle.values() for u in kept]
         legs: list[Any] = [*stand.process.server._connections, *upstreams]
         assert len(legs) >= 2
         for leg in legs:
@@ -147,7 +147,7 @@ async def test_a_worker_that_does_not_read_an_upload_costs_one_body_and_a_limit(
         body = json.dumps(CHAT | {"user": "x" * 7_000_000}).encode()
         async with raw(stand) as client:
             sending = asyncio.create_task(client.send(request(stand, body)))
-            await until(lambda: stand.process.floor.open == 1)
+            await until(lambda: stand.process.requests.open == 1)
             assert stand.process.server.memory.used == len(body)
             assert await stand.metric("paceline_gateway_request_body_bytes") == len(body)
             assert await client.code() == (504, "upstream_timeout")
@@ -168,7 +168,7 @@ async def test_a_worker_that_lies_gets_its_client_a_defined_answer(
         status, _, body = await client.answer()
         assert (status, body) == (200, b"{}") if name == "longer than said" else status == 502
     await _all_given_back(stand)
-    assert not any(stand.process.floor.pool._idle.values()), "a connection of which nobody knows what comes next"
+    assert not any(stand.process.requests.pool._idle.values()), "a connection of which nobody knows what comes next"
 
 
 async def test_clients_that_leave_at_any_byte_leave_nothing_behind(stand: Stand, make_worker: MakeWorker) -> None:
@@ -187,7 +187,7 @@ async def test_clients_that_leave_at_any_byte_leave_nothing_behind(stand: Stand,
     for _ in range(10):
         await asyncio.gather(*(visit() for _ in range(20)))
     await _all_given_back(stand)
-    kept = sum(map(len, stand.process.floor.pool._idle.values()))
+    kept = sum(map(len, stand.process.requests.pool._idle.values()))
     await until(lambda: _descriptors() <= before + 2 * kept)
 
 

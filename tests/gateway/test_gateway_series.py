@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.gateway.manifests import service
-from tests.gateway.pieces import picture
+from tests.gateway.pieces import snapshot
 
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.registry import Outcome, RequestClass
@@ -14,7 +14,7 @@ from paceline_gateway.telemetry.metrics import NOBODY, OTHER, TenantSeries
 from paceline_gateway.telemetry.service_metrics import ServiceMetrics, forget
 
 SLO = {"interactive": {"slo": {"ttft": {"p95": "500ms", "p99": "1s"}, "tpot": {"p95": "50ms"}}, "availability": 0.99}}
-CHAT = picture(service(classes=SLO)).services["default/chat"]
+CHAT = snapshot(service(classes=SLO)).services["default/chat"]
 RECORD = RequestRecord(
     outcome=Outcome.OK, status=200, code=None, tenant="team",
     terms=RequestTerms("default/chat", RequestClass.INTERACTIVE, True, 10, 30.0, 2),
@@ -102,7 +102,7 @@ def test_a_changed_promise_keeps_the_counts() -> None:
     series = ServiceMetrics(metrics, CHAT)
     series.classes[RequestClass.INTERACTIVE].ended(RECORD, [])
     forget(metrics, "default", "chat", promises_only=True)
-    ServiceMetrics(metrics, picture(service()).services["default/chat"])
+    ServiceMetrics(metrics, snapshot(service()).services["default/chat"])
     shown = samples(metrics)
     assert (
         shown['paceline_requests_total{class="interactive",outcome="ok",pisvc="chat",pisvc_namespace="default"}'] == 1

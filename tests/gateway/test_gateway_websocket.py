@@ -75,9 +75,9 @@ def answering(**settings: Any) -> Callable[[Seen], Script]:
 
 
 async def left_nothing(stand: Stand) -> None:
-    server, floor = stand.process.server, stand.process.floor
-    await until(lambda: not server._connections and not server.memory.used and not floor.open)
-    assert not any(floor.quotas.totals.open)
+    server, requests = stand.process.server, stand.process.requests
+    await until(lambda: not server._connections and not server.memory.used and not requests.open)
+    assert not any(requests.quotas.totals.open)
 
 
 async def test_messages_are_requests_with_a_name_a_class_and_a_count_each(
@@ -152,7 +152,7 @@ async def test_a_revoked_key_stops_an_open_connection(stand: Stand, make_worker:
         assert await stream(chat)
         (secret,) = stand.cluster.board("Secret").items
         stand.cluster.drop("Secret", secret)
-        await until(lambda: not stand.process.floor.picture.keys)
+        await until(lambda: not stand.process.registry.snapshot.keys)
         await chat.send(json.dumps(CHAT))
         assert (await hear(chat))["error"]["code"] == "invalid_api_key"
 
@@ -160,7 +160,7 @@ async def test_a_revoked_key_stops_an_open_connection(stand: Stand, make_worker:
 async def test_quota_is_asked_for_by_each_message(stand: Stand, make_worker: MakeWorker) -> None:
     stand.work(await make_worker())
     stand.cluster.put(manifests.tenant(limits={"requestsPerMinute": 2}))
-    await until(lambda: stand.process.floor.picture.tenants["team"].requests_per_minute == 2)
+    await until(lambda: stand.process.registry.snapshot.tenants["team"].requests_per_minute == 2)
     async with dial(stand) as chat:
         assert await stream(chat)
         assert await stream(chat)

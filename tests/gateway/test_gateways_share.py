@@ -28,8 +28,8 @@ async def limit(*stands: Stand, requests: int, policy: str = "open") -> None:
         stand.cluster.put(manifests.tenant(limits={"requestsPerMinute": requests}, onStoreFailure=policy))
     await until(
         lambda: all(
-            stand.process.floor.picture.tenants["team"].requests_per_minute == requests
-            and stand.process.floor.picture.tenants["team"].on_store_failure == policy
+            stand.process.registry.snapshot.tenants["team"].requests_per_minute == requests
+            and stand.process.registry.snapshot.tenants["team"].on_store_failure == policy
             for stand in stands
         )
     )
@@ -61,7 +61,7 @@ async def test_two_gateways_have_one_limit_between_them(tmp_path: Path, make_wor
 
 def served(stand: Stand) -> float:
     """What a gateway knows that its tenant was served in interactive requests."""
-    line = stand.process.floor.desks["default/chat"].dispatcher.lines[RequestClass.INTERACTIVE]
+    line = stand.process.registry.services["default/chat"].dispatcher.lines[RequestClass.INTERACTIVE]
     return line.accounts.counter("team")
 
 
@@ -103,7 +103,7 @@ async def test_without_its_redis_a_gateway_follows_the_tenants_policy_and_says_s
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "quota_unavailable")
         assert answer.headers["retry-after"] == "1"
         await server.start()
-        await until(lambda: not stand.process.floor.quotas.away)
+        await until(lambda: not stand.process.requests.quotas.away)
         assert "x-paceline-quota" not in (await post(stand)).headers
 
 
@@ -115,16 +115,16 @@ async def test_who_leaves_while_it_waits_for_the_counters_is_dropped(tmp_path: P
         worker = await make_worker()
         stand.work(worker)
         await limit(stand, requests=100)
-        await until(lambda: stand.process.floor.quotas.gateways == 1)
+        await until(lambda: stand.process.requests.quotas.gateways == 1)
         assert server.process is not None
         server.process.send_signal(19)
         with pytest.raises(httpx.ReadTimeout):
             await stand.client.post("/v1/chat/completions", json=CHAT, timeout=httpx.Timeout(5, read=0.2))
-        await until(lambda: stand.process.floor.open == 0)
+        await until(lambda: stand.process.requests.open == 0)
         server.process.send_signal(18)
         assert (await post(stand)).status_code == 200
         assert len(worker.seen) == 1
-        assert stand.process.floor.quotas.totals.open[0] == 0
+        assert stand.process.requests.quotas.totals.open[0] == 0
 
 
 @pytest.mark.parametrize("url", ["redis://user:secret@host:6379", "http://host", "redis://"])

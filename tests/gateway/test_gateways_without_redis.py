@@ -26,11 +26,11 @@ async def pair(directory: Path, worker: MakeWorker) -> AsyncIterator[tuple[Stand
     for name in "ab":
         (directory / name).mkdir()
     async with gateway(directory / "a", quota=QUOTA) as left:
-        await until(lambda: LEASE in left.cluster.leases and not left.process.floor.quotas.away)
+        await until(lambda: LEASE in left.cluster.leases and not left.process.requests.quotas.away)
         async with gateway(directory / "b", quota=QUOTA, signing_key=left.signing_key, cluster=left.cluster) as right:
             made = await worker()
             left.work(made)
-            await until(lambda: not right.process.floor.quotas.away and right.process.floor.quotas.gateways == 2)
+            await until(lambda: not right.process.requests.quotas.away and right.process.requests.quotas.gateways == 2)
             right.key, right.client.headers["authorization"] = left.key, f"Bearer {left.key}"
             yield left, right
 
@@ -61,7 +61,7 @@ async def test_when_the_one_that_counts_stops_another_takes_over_and_knows_what_
         left.cut.set()
         await left.run
         await until(lambda: f":{right.admin.base_url.port}/" in right.cluster.leases.get(LEASE, ""))
-        await until(lambda: not right.process.floor.quotas.away)
+        await until(lambda: not right.process.requests.quotas.away)
         assert [(await post(right)).status_code for _ in range(3)] == [200, 200, 429]
 
 
@@ -69,7 +69,7 @@ async def test_while_nobody_counts_each_gateway_has_its_share(tmp_path: Path, ma
     async with pair(tmp_path, make_worker) as (left, right):
         await limit(right, requests=6)
         left.cluster.leases[LEASE] = "127.0.0.1:1/nobody"
-        await until(lambda: right.process.floor.quotas.away)
+        await until(lambda: right.process.requests.quotas.away)
         answers = [await post(right) for _ in range(4)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
         assert answers[0].headers["x-paceline-quota"] == "own-share"

@@ -26,14 +26,14 @@ INPUT, OUTPUT = 1, 2
 
 def charged(stand: Stand) -> tuple[int, int, int]:
     """Requests, input and output tokens that all that has ended was charged; once nothing is open."""
-    requests, prompt, output, _ = stand.process.floor.quotas.totals.settled
+    requests, prompt, output, _ = stand.process.requests.quotas.totals.settled
     return int(requests), int(prompt), int(output)
 
 
 async def ended(stand: Stand, count: int = 1) -> None:
     """So many requests have been settled, and nothing is open."""
-    quotas = stand.process.floor.quotas
-    await until(lambda: stand.process.floor.open == 0 and quotas.totals.settled[3] == count)
+    quotas = stand.process.requests.quotas
+    await until(lambda: stand.process.requests.open == 0 and quotas.totals.settled[3] == count)
 
 
 async def worker_of(stand: Stand, make_worker: MakeWorker, script: Callable[[Seen], Script]) -> WorkerDouble:
@@ -107,9 +107,9 @@ async def test_a_stream_closed_before_its_first_event_is_charged_the_estimate(
 async def test_a_request_closed_in_the_queue_is_charged_nothing(stand: Stand) -> None:
     await limit(stand, requestsPerMinute=100, outputTokensPerMinute=60_000)
     asked = asyncio.create_task(stand.client.post(PATH, json=LONG))
-    await until(lambda: stand.process.floor.open == 1)
+    await until(lambda: stand.process.requests.open == 1)
     asked.cancel()
-    await until(lambda: stand.process.floor.open == 0)
+    await until(lambda: stand.process.requests.open == 0)
     assert charged(stand) == (0, 0, 0)
 
 
@@ -119,8 +119,8 @@ async def test_a_whole_answer_given_up_is_charged_what_its_worker_has_made_meanw
     whole = {**LONG, "stream": False, "n": 2}
     worker = await worker_of(stand, make_worker, lambda _: Script(stall_after=0))
     worker.say(step_time=StepTime(base=1e-9, prefill=0.0))
-    desk = stand.process.floor.desks["default/chat"]
-    await until(lambda: all(0 < known.step_s < 1e-6 for known in desk.fleet))
+    service = stand.process.registry.services["default/chat"]
+    await until(lambda: all(0 < known.step_s < 1e-6 for known in service.fleet))
     asked = asyncio.create_task(stand.client.post(PATH, json=whole))
     await until(lambda: len(worker.seen) == 1)
     asked.cancel()

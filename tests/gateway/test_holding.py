@@ -44,7 +44,7 @@ async def test_the_first_worker_is_given_no_more_than_it_can_take(stand: Stand, 
 
     def script(_: object) -> Script:
         nonlocal most
-        most = max(most, int(stand.process.floor.desks["default/chat"].fleet.get("w0").in_flight))  # type: ignore[union-attr]
+        most = max(most, int(stand.process.registry.services["default/chat"].fleet.get("w0").in_flight))  # type: ignore[union-attr]
         return Script(delay_s=0.01)
 
     worker.script = script
@@ -78,7 +78,7 @@ async def test_a_request_behind_others_ends_with_504_after_its_limit(stand: Stan
 async def test_a_full_queue_answers_503_and_when_to_come_again(stand: Stand) -> None:
     waits(stand, queueLimit=2)
     posts = [asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM)) for _ in range(2)]
-    await until(lambda: stand.process.floor.open == 2)
+    await until(lambda: stand.process.requests.open == 2)
     response = await stand.client.post("/v1/chat/completions", json=STREAM)
     assert (response.status_code, response.json()["error"]["code"]) == (503, "queue_full")
     assert 1 <= int(response.headers["retry-after"]) <= 60
@@ -92,7 +92,7 @@ async def test_a_full_queue_answers_503_and_when_to_come_again(stand: Stand) -> 
 async def test_held_requests_have_a_cap(tmp_path: Any) -> None:
     async with gateway(tmp_path, {"held_requests": 1}) as stand:
         post = asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM))
-        await until(lambda: stand.process.floor.open == 1)
+        await until(lambda: stand.process.requests.open == 1)
         response = await stand.client.post("/v1/chat/completions", json=STREAM)
         assert (response.status_code, response.json()["error"]["code"]) == (503, "no_capacity")
         post.cancel()
@@ -103,7 +103,7 @@ async def test_urgent_requests_go_before_patient_ones(stand: Stand, make_worker:
     for cls in ("offline", "batch", "interactive"):
         headers = {"x-paceline-class": cls}
         posts.append(asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM, headers=headers)))
-        await until(lambda: stand.process.floor.open == len(posts))
+        await until(lambda: stand.process.requests.open == len(posts))
     worker = await make_worker(slots=1)
     stand.work(worker)
     assert {(await post).status_code for post in posts} == {200}
@@ -117,7 +117,7 @@ async def test_requests_wait_while_the_engine_restarts(stand: Stand, make_worker
     worker.say(state=WorkerState.FAILED)
     await stand.ready(0)
     post = asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM))
-    await until(lambda: stand.process.floor.open == 1)
+    await until(lambda: stand.process.requests.open == 1)
     assert worker.seen == []
     worker.say(state=WorkerState.READY)
     assert (await post).status_code == 200
@@ -125,7 +125,7 @@ async def test_requests_wait_while_the_engine_restarts(stand: Stand, make_worker
 
 async def test_requests_of_a_deleted_service_are_told_so(stand: Stand) -> None:
     post = asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM))
-    await until(lambda: stand.process.floor.open == 1)
+    await until(lambda: stand.process.requests.open == 1)
     stand.cluster.drop("InferenceService", "default/chat")
     response = await post
     assert (response.status_code, response.json()["error"]["code"]) == (503, "no_capacity")

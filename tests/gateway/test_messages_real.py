@@ -101,4 +101,4 @@ def _always(script: Script, _: Seen) -> Script:
 
 
 def _far(stand: Stand, worker: str) -> bool:
-    return any(call.life.worker == worker and call.life.meter.output > 1 for call in stand.calls)
+    return any(call.machine.worker == worker and call.machine.meter.output > 1 for call in stand.calls)

@@ -24,7 +24,7 @@ ENDLESS = tuple(f" t{number}" for number in range(20 * MANY))
 
 def held(stand: Stand, name: str) -> list[Any]:
     """The calls that a worker answers."""
-    return [call for call in stand.calls if call.life.worker == name]
+    return [call for call in stand.calls if call.machine.worker == name]
 
 
 async def test_a_scale_down_does_not_wait_for_the_longest_answer(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ async def test_a_scale_down_does_not_wait_for_the_longest_answer(tmp_path: Path)
             await other.serve([apart.endpoint])
             undisturbed = asyncio.gather(*(answer(other, body) for body in bodies))
             asked = [asyncio.create_task(answer(stand, body)) for body in bodies]
-            await until(lambda: any(call.life.meter.output >= 3 for call in held(stand, leaving.name)))
+            await until(lambda: any(call.machine.meter.output >= 3 for call in held(stand, leaving.name)))
             leaving.process.signal(signal.SIGTERM)
             assert await asyncio.to_thread(leaving.process.ended) == 0
             assert len(held(stand, staying.name)) == STREAMS, "the worker has ended before its streams did"
@@ -82,7 +82,7 @@ async def test_a_stream_moves_and_nothing_is_left_of_it(stand: Stand, make_worke
     assert text_of(await posted) == "".join(ENDLESS[: max(told, MANY)])
     assert await stand.metric("paceline_stream_resumed_total", reason="evacuate") == 1
     assert await stand.metric("paceline_retries_total") == 0
-    assert stand.process.floor.open == 0
+    assert stand.process.requests.open == 0
 
 
 STAYS = {

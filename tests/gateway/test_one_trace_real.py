@@ -58,7 +58,7 @@ async def test_gateway_and_worker_are_one_tree_also_across_a_resume(tmp_path: Pa
         async with traced(tmp_path, collector, signing_key=KEY) as stand:
             await stand.serve([worker.endpoint for worker in workers])
             asked = asyncio.create_task(stand.client.post(PATH, json=LONG, headers=SAMPLED))
-            await until(lambda: any(call.life.meter.output > 3 for call in stand.calls))
+            await until(lambda: any(call.machine.meter.output > 3 for call in stand.calls))
             assert await asyncio.to_thread(holder(stand, workers).evacuate) == 1
             assert (await asked).text.endswith("data: [DONE]\n\n")
         await until(lambda: [span.name for span in collector.spans].count("chat chat") == 3)
@@ -91,7 +91,7 @@ async def test_without_a_caller_the_services_ratio_decides(tmp_path: Path, make_
             stand.work(worker)
             await stand.client.post(PATH, json=CHAT)
             stand.cluster.put(manifests.service(telemetry={"tracing": {"sampleRatio": 1.0}}))
-            await until(lambda: stand.process.floor.picture.services["default/chat"].sample_ratio == 1.0)
+            await until(lambda: stand.process.registry.snapshot.services["default/chat"].sample_ratio == 1.0)
             await stand.client.post(PATH, json=CHAT)
             await stand.client.post(PATH, json=CHAT, headers={"traceparent": f"00-{TRACE}-{CALLER}-00"})
     (root,) = [span for span in collector.spans if not span.parent_id]

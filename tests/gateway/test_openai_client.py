@@ -73,7 +73,7 @@ async def test_a_rate_limit_is_waited_out_as_long_as_it_is_told(
     """Two seconds: by itself the client would come again after half a second, and be refused again."""
     stand.work(await make_worker())
     stand.cluster.put(manifests.tenant(limits={"requestsPerMinute": 30}))
-    await until(lambda: stand.process.floor.picture.tenants["team"].requests_per_minute == 30)
+    await until(lambda: stand.process.registry.snapshot.tenants["team"].requests_per_minute == 30)
     watched = Watched(stand, retries=1)
     while 429 not in watched.statuses:
         assert await (watched.stream() if streamed else watched.ask()) == TEXT
@@ -95,7 +95,7 @@ async def test_a_full_queue_is_retried_and_counted(stand: Stand, make_worker: Ma
     await watched.ask()  # something has gone, so that it is known how fast the line moves
     worker.script = lambda _: Script(until=go_on)
     others = [asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM)) for _ in range(2)]
-    await until(lambda: stand.process.floor.open == 2)
+    await until(lambda: stand.process.requests.open == 2)
     asked = asyncio.create_task(watched.stream() if streamed else watched.ask())
     await until(lambda: watched.statuses[1:] == [503])
     go_on.set()

@@ -32,7 +32,7 @@ def ticket(number: int, tenant: str, cls: RequestClass, tokens: int, output: int
 
 def stood(room: Dispatcher, who: QueuedRequest, now: float) -> Worker | None:
     room.join(who, now)
-    gone = room.assign(now)
+    gone = room.dispatch(now)
     return gone[0][1] if gone else None
 
 
@@ -62,7 +62,7 @@ def test_it_leaves_everything_as_if_it_had_stood_in_line(
         now += seconds
         if number % 3:
             for room, each in ((straight, one), (in_line, other)):
-                room.free(each, now, suspect=False)
+                room.release(each, now, suspect=False)
                 room.settle(each, tokens + 2.0)
 
 
@@ -74,7 +74,7 @@ def test_nobody_passes_those_who_wait() -> None:
     room = dispatcher(slots=1)
     for number in range(3):
         room.join(ticket(number, "a", RequestClass.BATCH, 10, 0, NOW), NOW)
-    assert len(room.assign(NOW)) == 2
+    assert len(room.dispatch(NOW)) == 2
     assert room.pass_by(ticket(3, "b", RequestClass.INTERACTIVE, 10, 0, NOW), NOW) is None
     assert room.waiting == 1
 
@@ -86,5 +86,5 @@ def test_nobody_passes_by_where_nobody_has_room() -> None:
     assert room.pass_by(second, NOW) is not None
     assert room.pass_by(third, NOW) is None
     room.join(third, NOW)
-    room.free(first, NOW, suspect=False)
-    assert [who.id for who, _ in room.assign(NOW)] == [2]
+    room.release(first, NOW, suspect=False)
+    assert [who.id for who, _ in room.dispatch(NOW)] == [2]

@@ -36,10 +36,10 @@ class Rig:
         """One request, and what happens while it is answered."""
         asked = asyncio.create_task(self.stand.client.post(PATH, json=body))
         if meanwhile is not None:
-            await until(lambda: any(call.life.meter.output > 3 for call in self.stand.calls))
+            await until(lambda: any(call.machine.meter.output > 3 for call in self.stand.calls))
             await meanwhile(self)
         await asked
-        await until(lambda: self.stand.process.floor.open == 0)
+        await until(lambda: self.stand.process.requests.open == 0)
 
     def holder(self) -> Replica:
         """Who answers the only request."""
@@ -47,7 +47,7 @@ class Rig:
 
     def last(self) -> dict[str, Any]:
         """What the log says of the last request."""
-        self.stand.process.floor.sweep()
+        self.stand.process.requests.sweep()
         found: dict[str, Any] = json.loads(self._log.getvalue().splitlines()[-1])
         return found
 
@@ -88,8 +88,8 @@ async def test_a_request_that_waited_in_vain_has_phases_too(tmp_path: Path) -> N
     async with gateway(tmp_path, outlets=LogSinks(BackgroundWriter(log))) as stand:
         rig = Rig(stand, [], log)
         stand.cluster.put(service(classes={"interactive": {"holdTimeout": "300ms"}}))
-        floor = stand.process.floor
-        await until(lambda: floor.desks["default/chat"].service.classes[RequestClass.INTERACTIVE].hold_timeout_s < 1)
+        registry = stand.process.registry
+        await until(lambda: registry.services["default/chat"].spec.classes[RequestClass.INTERACTIVE].hold_timeout_s < 1)
         await rig.ask(STREAM)
         line = rig.last()
         assert line["status"] == 504

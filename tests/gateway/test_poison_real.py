@@ -21,9 +21,9 @@ async def kill_whoever_computes_it(stand: Stand, workers: list[Replica], killed:
     """Looks at every turn of the gateway's own loop."""
     while True:
         for call in stand.calls:
-            if call.request_id == POISON and call.life.state is STREAMING and call.life.worker not in killed:
-                killed.append(call.life.worker)
-                next(worker for worker in workers if worker.name == call.life.worker).kill()
+            if call.request_id == POISON and call.machine.state is STREAMING and call.machine.worker not in killed:
+                killed.append(call.machine.worker)
+                next(worker for worker in workers if worker.name == call.machine.worker).kill()
         await asyncio.sleep(0)
 
 
@@ -36,7 +36,7 @@ async def test_two_real_workers_die_of_a_request_and_every_other_stream_is_whole
             killed: list[str] = []
             killer = asyncio.create_task(kill_whoever_computes_it(stand, workers, killed))
             asked = [asyncio.create_task(answer(stand, body)) for body in bodies]
-            await until(lambda: sum(call.life.begun for call in stand.calls) == INNOCENTS)
+            await until(lambda: sum(call.machine.begun for call in stand.calls) == INNOCENTS)
             headers = {"x-request-id": POISON.decode()}
             response = await stand.client.post("/v1/chat/completions", json=ask(99, **LONG), headers=headers)
             assert await asyncio.gather(*asked) == undisturbed
@@ -62,7 +62,7 @@ async def test_two_gateways_before_the_same_workers_refuse_the_poison_alone(tmp_
             killed: list[str] = []
             killer = asyncio.create_task(kill_whoever_computes_it(stand, workers, killed))
             asked = [asyncio.create_task(answer(each, body)) for body in bodies for each in (stand, other)]
-            await until(lambda: sum(call.life.begun for call in [*stand.calls, *other.calls]) == 2 * INNOCENTS)
+            await until(lambda: sum(call.machine.begun for call in [*stand.calls, *other.calls]) == 2 * INNOCENTS)
             headers = {"x-request-id": POISON.decode()}
             response = await stand.client.post("/v1/chat/completions", json=ask(99, **LONG), headers=headers)
             assert await asyncio.gather(*asked) == [text for text in undisturbed for _ in range(2)]

@@ -44,7 +44,7 @@ def killed_by_it(made: list[WorkerDouble]) -> list[Seen]:
 async def among_innocents(stand: Stand, body: dict[str, Any], count: int = 9) -> tuple[httpx.Response, list[str]]:
     """The answer to the poison, sent among streams; and their texts."""
     innocents = [asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM)) for _ in range(count)]
-    await until(lambda: sum(call.life.begun for call in stand.calls) == count)
+    await until(lambda: sum(call.machine.begun for call in stand.calls) == count)
     response = await stand.client.post("/v1/chat/completions", json=body, headers={"x-request-id": "the-poison"})
     return response, [text_of(each) for each in await asyncio.gather(*innocents)]
 
@@ -75,7 +75,7 @@ async def test_a_poison_request_kills_two_workers_is_refused_and_breaks_no_other
         error = events_of(response)[-1]["error"]
     assert (error["code"], error["type"]) == ("request_isolated", "server_error")
     assert await stand.metric("paceline_isolated_requests_total", tenant="team") == 1
-    assert stand.process.floor.open == 0
+    assert stand.process.requests.open == 0
 
 
 async def test_what_is_isolated_pays_its_prompt_and_the_autoscaler_hears_who_sent_it(
@@ -128,7 +128,7 @@ async def _evict(stand: Stand, worker: WorkerDouble) -> None:
 
 
 def _known(stand: Stand, name: str, what: str) -> bool:
-    worker = stand.process.floor.desks[SERVICE].fleet.get(name)
+    worker = stand.process.registry.services[SERVICE].fleet.get(name)
     return worker is not None and bool(getattr(worker, what))
 
 
@@ -144,7 +144,7 @@ async def test_drains_and_evictions_are_not_held_against_anybody(
     await stand.ready(1)
     asked = asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM))
     for worker, following in pairwise(made):
-        await until(lambda most=int(worker.name[1:]) + 1: [call.life.meter.output for call in stand.calls] == [most])  # type: ignore[misc]
+        await until(lambda most=int(worker.name[1:]) + 1: [call.machine.meter.output for call in stand.calls] == [most])  # type: ignore[misc]
         stand.work(worker, following)
         await until(lambda w=following: _known(stand, w.name, "connected"))  # type: ignore[misc]
         await leave(stand, worker)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.manifests import route, service, tenant
-from tests.gateway.pieces import picture
+from tests.gateway.pieces import snapshot
 
 from paceline_core.wire import PrefixKeys
 from paceline_core.wire.load import BLOCK, REACHES
@@ -172,7 +172,7 @@ def test_a_worker_reads_what_is_sent(size: int, name: str) -> None:
 
 def test_only_workers_of_our_own_are_sent_keys() -> None:
     foreign = service("far", runtime={"name": "vllm", "image": "vllm/vllm-openai:v0.11.0"})
-    seen = picture(service(), foreign, route("public", {"service": "far"}), tenant())
+    seen = snapshot(service(), foreign, route("public", {"service": "far"}), tenant())
     asked = {name: json.dumps(chat(LONG) | {"model": name}).encode() for name in ("chat", "public")}
     admitted = {name: admit(body, {}, seen.tenants["team"], seen, 0.5) for name, body in asked.items()}
     assert admitted["chat"].prefix == prefix_keys(chat(LONG), "team") is not None

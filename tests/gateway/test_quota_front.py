@@ -23,7 +23,8 @@ async def limit(stand: Stand, **limits: int) -> None:
     }
     await until(
         lambda: all(
-            getattr(stand.process.floor.picture.tenants["team"], names[name]) == value for name, value in limits.items()
+            getattr(stand.process.registry.snapshot.tenants["team"], names[name]) == value
+            for name, value in limits.items()
         )
     )
 
@@ -102,7 +103,7 @@ async def test_a_client_that_leaves_pays_for_what_was_made(stand: Stand, make_wo
     worker.script = lambda _: Script(tokens=("a",) * 50, stall_after=8)
     stand.work(worker)
     await limit(stand, outputTokensPerMinute=60)
-    quotas = stand.process.floor.quotas
+    quotas = stand.process.requests.quotas
     with pytest.raises(httpx.ReadTimeout):
         await stand.client.post(
             "/v1/chat/completions", json=STREAM | {"max_tokens": 50}, timeout=httpx.Timeout(5, read=0.3)
@@ -129,8 +130,8 @@ async def test_a_request_that_no_worker_served_costs_nothing(stand: Stand, make_
 async def test_a_tenant_without_quota_is_refused_before_its_body_is_parsed(
     stand: Stand, limits: dict[str, object]
 ) -> None:
-    before = stand.process.floor.picture
+    before = stand.process.registry.snapshot
     stand.cluster.put(manifests.tenant(limits=limits))
-    await until(lambda: stand.process.floor.picture is not before)
+    await until(lambda: stand.process.registry.snapshot is not before)
     response = await stand.client.post("/v1/chat/completions", content=b"[" * (1 << 20))
     assert (response.status_code, response.json()["error"]["code"]) == (429, "insufficient_quota")

@@ -18,18 +18,18 @@ WAITS = Timeouts(first_token_s=10.0, stream_idle_timeout_s=5.0, answer_s=60.0)
 FULL = RequestError(Code.QUEUE_FULL, "full", retry_after=3.0)
 
 
-def terms(*, stream: bool = True, attempts: int = 2, onward: bool = False) -> RequestTerms:
-    return RequestTerms("default/chat", RequestClass.INTERACTIVE, stream, 100, 30.0, attempts, onward=onward)
+def terms(*, stream: bool = True, attempts: int = 2, fallbacks: bool = False) -> RequestTerms:
+    return RequestTerms("default/chat", RequestClass.INTERACTIVE, stream, 100, 30.0, attempts, fallbacks=fallbacks)
 
 
 def life_in(
-    state: RequestState, *, stream: bool = True, attempts: int = 2, retries: int = 10, onward: bool = False
+    state: RequestState, *, stream: bool = True, attempts: int = 2, retries: int = 10, fallbacks: bool = False
 ) -> RequestMachine:
     """A life driven to a state by the events that lead there; times 0, 1, 2 ... on the way."""
     life = RequestMachine(0.0, WAITS)
     steps: list[e.Event] = [
         e.Authenticated("team"),
-        e.Admitted(terms(stream=stream, attempts=attempts, onward=onward), RetryBudget(0.0, floor=retries)),
+        e.Admitted(terms(stream=stream, attempts=attempts, fallbacks=fallbacks), RetryBudget(0.0, min_retries=retries)),
         e.Queued(),
         e.Assigned("w0"),
         e.Began(),
@@ -240,14 +240,14 @@ def test_who_waits_for_its_tenants_counters_waits_no_longer_than_the_queue_would
     assert record_of(actions).code is Code.HELD_TIMEOUT
 
 
-def diverted(*, hold_s: float = 30.0, retries: int = 10, onward: bool = False) -> e.Diverted:
+def diverted(*, hold_s: float = 30.0, retries: int = 10, fallbacks: bool = False) -> e.Diverted:
     """To a spare, whose retries are its own."""
-    spare = RequestTerms("default/spare", RequestClass.INTERACTIVE, True, 100, hold_s, 2, onward=onward)
-    return e.Diverted(spare, RetryBudget(0.0, floor=retries))
+    spare = RequestTerms("default/spare", RequestClass.INTERACTIVE, True, 100, hold_s, 2, fallbacks=fallbacks)
+    return e.Diverted(spare, RetryBudget(0.0, min_retries=retries))
 
 
 def test_a_request_that_waits_goes_on_to_another_destination_and_is_its_request() -> None:
-    life = life_in(RequestState.QUEUED, onward=True)
+    life = life_in(RequestState.QUEUED, fallbacks=True)
     assert life.on(diverted(), 10.0) == (e.Dequeue(), e.SwitchDestination(), e.Enqueue())
     assert life.on(e.Assigned("s0"), 11.0) == (e.Send("s0"),)
     life.on(e.Began(), 12.0)
@@ -260,14 +260,14 @@ def test_a_request_that_waits_goes_on_to_another_destination_and_is_its_request(
 
 
 def test_who_finds_no_room_to_wait_in_may_wait_elsewhere() -> None:
-    life = life_in(RequestState.ADMITTED, onward=True)
+    life = life_in(RequestState.ADMITTED, fallbacks=True)
     assert life.on(diverted(hold_s=5.0), 7.0) == (e.SwitchDestination(), e.Enqueue())
     assert (life.state, life.deadline) == (RequestState.QUEUED, 12.0)
 
 
 @pytest.mark.parametrize(("hold_s", "deadline"), [(5.0, 15.0), (100.0, 32.0)])
 def test_going_on_never_prolongs_the_wait(hold_s: float, deadline: float) -> None:
-    life = life_in(RequestState.QUEUED, onward=True)
+    life = life_in(RequestState.QUEUED, fallbacks=True)
     life.on(diverted(hold_s=hold_s), 10.0)
     assert life.deadline == deadline
 
@@ -283,7 +283,7 @@ def test_going_on_never_prolongs_the_wait(hold_s: float, deadline: float) -> Non
     ],
 )
 def test_nobody_else_takes_what_does_not_wait_for_its_first_byte(state: RequestState) -> None:
-    life = life_in(RequestState.STREAMING if state is RequestState.DONE else state, onward=True)
+    life = life_in(RequestState.STREAMING if state is RequestState.DONE else state, fallbacks=True)
     if state is RequestState.DONE:
         life.on(e.ClientGone(), 5.0)
     assert life.on(diverted(), 9.0) == ()
@@ -291,7 +291,7 @@ def test_nobody_else_takes_what_does_not_wait_for_its_first_byte(state: RequestS
 
 
 def test_a_stream_that_has_begun_is_for_its_own_service_alone() -> None:
-    life = life_in(RequestState.STREAMING, onward=True)
+    life = life_in(RequestState.STREAMING, fallbacks=True)
     actions = life.on(ON, 6.0)
     assert e.TryFallback not in kinds(actions)
     assert life.on(diverted(), 7.0) == ()
@@ -303,26 +303,26 @@ def test_a_stream_that_has_begun_is_for_its_own_service_alone() -> None:
 def test_after_a_failure_another_destination_is_looked_for_and_the_last_attempt_is_for_it(
     event: e.Event, attempts: int, last: bool
 ) -> None:
-    actions = life_in(RequestState.DISPATCHED, attempts=attempts, onward=True).on(event, 5.0)
+    actions = life_in(RequestState.DISPATCHED, attempts=attempts, fallbacks=True).on(event, 5.0)
     assert actions[-2:] == (e.Enqueue(again=True), e.TryFallback(last))
 
 
 def test_a_worker_that_takes_nothing_costs_no_attempt_and_its_service_is_asked_first() -> None:
-    actions = life_in(RequestState.DISPATCHED, attempts=1, retries=0, onward=True).on(e.Answered(503), 5.0)
+    actions = life_in(RequestState.DISPATCHED, attempts=1, retries=0, fallbacks=True).on(e.Answered(503), 5.0)
     assert actions[-2:] == (e.Enqueue(again=True), e.TryFallback(last=False))
 
 
 @pytest.mark.parametrize(("attempts", "retries"), [(1, 10), (3, 0)])
 def test_going_on_after_a_failure_is_a_retry_and_needs_what_retries_need(attempts: int, retries: int) -> None:
-    life = life_in(RequestState.DISPATCHED, attempts=attempts, retries=retries, onward=True)
+    life = life_in(RequestState.DISPATCHED, attempts=attempts, retries=retries, fallbacks=True)
     actions = life.on(e.Lost(), 5.0)
     assert (kinds(actions), error_of(actions).code) == ([e.ReleaseSlot, e.Fail, e.Settle], Code.UPSTREAM_ERROR)
 
 
 def test_attempts_are_those_of_the_request_wherever_they_were_made() -> None:
-    life = life_in(RequestState.DISPATCHED, attempts=2, onward=True)
+    life = life_in(RequestState.DISPATCHED, attempts=2, fallbacks=True)
     life.on(e.Lost(), 5.0)
-    life.on(diverted(onward=True), 5.0)
+    life.on(diverted(fallbacks=True), 5.0)
     life.on(e.Assigned("s0"), 6.0)
     record = record_of(life.on(e.Lost(), 7.0))
     assert (record.attempts, record.outcome) == (2, Outcome.UPSTREAM_ERROR)
@@ -347,20 +347,20 @@ EVENTS = st.one_of(
     st.builds(e.Expired, st.booleans(), CUTS),
     st.just(e.Refused(FULL)),
     st.builds(e.Admitted, st.builds(terms, stream=st.booleans()), st.builds(RetryBudget, st.just(0.2))),
-    st.builds(diverted, hold_s=st.sampled_from([1.0, 90.0]), onward=st.booleans()),
+    st.builds(diverted, hold_s=st.sampled_from([1.0, 90.0]), fallbacks=st.booleans()),
     st.just(e.Authenticated("team")),
 )
 ON = e.Lost(cut=None)
 LIKELY = st.one_of(
     EVENTS,
     st.sampled_from([e.Queued(), e.Assigned("w0"), e.Began(), e.Lost(), e.Answered(503), ON]),
-    st.builds(diverted, onward=st.just(True)),
+    st.builds(diverted, fallbacks=st.just(True)),
 )
 
 
 @given(st.lists(LIKELY, max_size=40))
 def test_whatever_happens_each_slot_is_freed_once_and_the_end_is_one(history: list[e.Event]) -> None:
-    life = life_in(RequestState.ADMITTED, onward=True)
+    life = life_in(RequestState.ADMITTED, fallbacks=True)
     holding: str | None = None
     settled = 0
     for now, event in enumerate(history, start=10):
@@ -383,7 +383,7 @@ def test_whatever_happens_each_slot_is_freed_once_and_the_end_is_one(history: li
 
 @given(st.lists(LIKELY, max_size=40))
 def test_every_request_that_ends_has_had_one_answer_unless_its_client_left(history: list[e.Event]) -> None:
-    life, answers = life_in(RequestState.ADMITTED, onward=True), 0
+    life, answers = life_in(RequestState.ADMITTED, fallbacks=True), 0
     for now, event in enumerate(history, start=10):
         for action in life.on(event, float(now)):
             answers += isinstance(action, e.SendResponse | e.Close | e.Fail)
@@ -394,7 +394,7 @@ def test_every_request_that_ends_has_had_one_answer_unless_its_client_left(histo
 
 @given(st.lists(LIKELY, max_size=40))
 def test_a_request_stands_in_the_queue_exactly_when_it_is_queued(history: list[e.Event]) -> None:
-    life, standing = life_in(RequestState.ADMITTED, onward=True), False
+    life, standing = life_in(RequestState.ADMITTED, fallbacks=True), False
     for now, event in enumerate(history, start=10):
         for action in life.on(event, float(now)):
             if isinstance(action, e.Enqueue):
@@ -409,7 +409,7 @@ def test_a_request_stands_in_the_queue_exactly_when_it_is_queued(history: list[e
 @given(st.lists(LIKELY, max_size=40))
 def test_a_request_moves_only_between_two_queues_and_before_its_first_byte(history: list[e.Event]) -> None:
     """Whatever is asked of a destination ends there: a request is never at two of them, and never at none."""
-    life = life_in(RequestState.ADMITTED, onward=True)
+    life = life_in(RequestState.ADMITTED, fallbacks=True)
     place, standing, moves = 0, -1, 0
     for now, event in enumerate(history, start=10):
         limit, waited = life.deadline, life.state is RequestState.QUEUED
@@ -436,7 +436,7 @@ def test_a_request_moves_only_between_two_queues_and_before_its_first_byte(histo
 
 @given(st.lists(LIKELY, max_size=40))
 def test_an_answer_begins_once_and_after_that_is_never_given_whole_or_begun_anew(history: list[e.Event]) -> None:
-    life, begun = life_in(RequestState.ADMITTED, onward=True), False
+    life, begun = life_in(RequestState.ADMITTED, fallbacks=True), False
     for now, event in enumerate(history, start=10):
         before = life.state
         actions = life.on(event, float(now))
@@ -449,7 +449,7 @@ def test_an_answer_begins_once_and_after_that_is_never_given_whole_or_begun_anew
 
 @given(st.lists(LIKELY, max_size=40))
 def test_the_phases_of_whatever_happened_sum_to_the_whole(history: list[e.Event]) -> None:
-    life = life_in(RequestState.ADMITTED, onward=True)
+    life = life_in(RequestState.ADMITTED, fallbacks=True)
     for now, event in enumerate(history, start=10):
         for action in life.on(event, float(now)):
             if isinstance(action, e.Settle) and action.record.sent is not None:

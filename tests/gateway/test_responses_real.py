@@ -101,4 +101,4 @@ async def test_a_stream_that_is_cut_ends_with_an_error_that_the_client_raises(
 
 
 def _far(stand: Stand, worker: str) -> bool:
-    return any(call.life.worker == worker and call.life.meter.output > 1 for call in stand.calls)
+    return any(call.machine.worker == worker and call.machine.meter.output > 1 for call in stand.calls)

@@ -72,8 +72,8 @@ async def test_workers_killed_at_any_phase_break_no_stream(tmp_path: Path) -> No
 
 def _far(stand: Stand, workers: list[Replica], told: int) -> bool:
     """Whether a stream of the worker that dies next has this many tokens."""
-    own = [call for call in stand.calls if call.life.worker == workers[-1].name]
-    return any(call.life.meter.output >= told for call in own)
+    own = [call for call in stand.calls if call.machine.worker == workers[-1].name]
+    return any(call.machine.meter.output >= told for call in own)
 
 
 async def test_streams_outlive_evacuation_drain_and_engine(tmp_path: Path) -> None:
@@ -145,4 +145,4 @@ async def test_a_real_models_stream_moves_back_and_forth_unchanged(
 
 
 def _over_or_at(asked: asyncio.Task[Any], stand: Stand, told: int) -> bool:
-    return asked.done() or any(call.life.meter.output >= told for call in stand.calls)
+    return asked.done() or any(call.machine.meter.output >= told for call in stand.calls)

@@ -75,9 +75,9 @@ async def test_a_resumed_prompt_teaches_and_counts_once(stand: Stand, make_worke
     counted = STREAM | {"stream_options": {"include_usage": True}}
     await stand.client.post("/v1/chat/completions", json=counted)
     assert any(request.resume for request in seen(*made))
-    desk = stand.process.floor.desks["default/chat"]
+    state = stand.process.registry.services["default/chat"]
     (prompt,) = {measure(json.loads(request.body), request.path) for request in seen(*made)}
-    assert len(desk.estimate) == 1
+    assert len(state.estimate) == 1
     (service,) = (await stand.admin.get("/v1/services")).json()["services"]
     assert sum(row["arrivals"] for row in service["classes"]) == 1
     assert sum(row["prompt_tokens"] for row in service["classes"]) == PromptEstimate().tokens(prompt)
@@ -143,7 +143,7 @@ async def test_a_stream_that_kills_whatever_it_meets_ends_with_an_error(stand: S
     assert len(seen(*made)) == 4
     assert await stand.metric("paceline_requests_total", outcome="stream_error") == 1
     assert await stand.metric("paceline_stream_aborted_total", reason="max_attempts") == 1
-    assert stand.process.floor.open == 0
+    assert stand.process.requests.open == 0
 
 
 REFUSALS = {
@@ -186,7 +186,7 @@ async def test_a_stream_waits_for_a_worker_only_so_long(tmp_path: Any, make_work
 async def _told(stand: Stand, worker: WorkerDouble) -> None:
     """Stop the worker once its tokens have passed."""
     (call,) = stand.calls
-    await until(lambda: call.life.meter.output == 3)
+    await until(lambda: call.machine.meter.output == 3)
     await worker.stop()
 
 
@@ -207,13 +207,13 @@ async def test_a_client_that_leaves_while_its_stream_looks_for_a_worker_is_forgo
         await stand.ready(0)
         await _told(stand, worker)
         await until(lambda: _resuming(stand))
-    await until(lambda: stand.process.floor.open == 0)
+    await until(lambda: stand.process.requests.open == 0)
     assert await stand.metric("paceline_requests_total", outcome="cancelled") == 1
     assert len(worker.seen) == 1
 
 
 def _resuming(stand: Stand) -> bool:
-    return any(call.life.waiting and call.life.begun for call in stand.calls)
+    return any(call.machine.waiting and call.machine.begun for call in stand.calls)
 
 
 async def test_a_client_that_leaves_the_second_life_of_its_stream_stops_the_worker(
@@ -235,7 +235,7 @@ async def test_no_stream_breaks_when_a_busy_worker_dies(stand: Stand, make_worke
     stand.work(dying, staying)
     await stand.ready(2)
     posts = [asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM)) for _ in range(30)]
-    await until(lambda: any(call.life.meter.output >= 2 for call in stand.calls))
+    await until(lambda: any(call.machine.meter.output >= 2 for call in stand.calls))
     assert dying.seen
     await dying.stop()
     assert [text_of(response) for response in await asyncio.gather(*posts)] == [TEXT] * 30

@@ -70,15 +70,15 @@ async def test_after_a_storm_nothing_is_left(stand: Stand, make_worker: MakeWork
 
 
 async def nothing_left(stand: Stand) -> None:
-    floor, server = stand.process.floor, stand.process.server
-    await until(lambda: floor.open == 0 and server.busy == 0 and server.memory.used == 0)
-    desk = floor.desks["default/chat"]
-    assert desk.dispatcher.waiting == 0
-    assert [worker.in_flight for worker in desk.fleet] == [0] * 4
-    assert [sum(worker.unbegun_tokens) for worker in desk.fleet] == [0] * 4
-    assert not any(tally.open for tally in desk.tallies.values())
+    requests, server = stand.process.requests, stand.process.server
+    await until(lambda: requests.open == 0 and server.busy == 0 and server.memory.used == 0)
+    service = stand.process.registry.services["default/chat"]
+    assert service.dispatcher.waiting == 0
+    assert [worker.in_flight for worker in service.fleet] == [0] * 4
+    assert [sum(worker.unbegun_tokens) for worker in service.fleet] == [0] * 4
+    assert not any(tally.open for tally in service.tallies.values())
     counted = [await stand.metric("paceline_requests_total", outcome=outcome) for outcome in Outcome]
-    assert sum(counted) == sum(tally.arrivals for tally in desk.tallies.values()) == REQUESTS
+    assert sum(counted) == sum(tally.arrivals for tally in service.tallies.values()) == REQUESTS
     judged = await stand.metric("paceline_slo_requests_total", slo="availability")
     uncounted = sum(
         [await stand.metric("paceline_requests_total", outcome=o) for o in ("cancelled", "client_error", "quota")]

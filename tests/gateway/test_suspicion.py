@@ -53,7 +53,7 @@ class Asking:
 
     ticket: QueuedRequest
     kills: Kills
-    life: RequestMachine
+    machine: RequestMachine
     attempts: int = 2
     here: int = 0
     record: RequestRecord | None = None
@@ -80,7 +80,7 @@ class World:
     ) -> None:
         self.now, self._length = 100.0, length
         self.fleet = WorkerPool(ShortestTTFT(0.5), silence_s=1e9, lookahead_s=1e9, prefix_bytes=1 << 20)
-        self.desk = Dispatcher(self.fleet, QueueLimits(held=1000, size=10**9))
+        self.queue = Dispatcher(self.fleet, QueueLimits(held=1000, size=10**9))
         self._slots, self._born, self._tick_s = slots, 0, tick_s
         self.names: list[str] = []
         for _ in range(workers):
@@ -88,14 +88,14 @@ class World:
         self.deaths = 0
         self.doubts = 0
         """Deaths that another one there may have caused as well, beside the first."""
-        budget = RetryBudget(0.0, floor=0)
+        budget = RetryBudget(0.0, min_retries=0)
         self.all = [self._ask(number, kind, attempts, budget) for number, kind in enumerate(kinds)]
         self._assign()
 
     def run(self, rng: random.Random, most: int = 100_000) -> None:
         """Let requests get on in any order until all are over."""
         for _ in range(most):
-            running = [each for each in self.all if each.life.state in AT_WORKER]
+            running = [each for each in self.all if each.machine.state in AT_WORKER]
             if not running:
                 assert all(each.over for each in self.all), "somebody waits beside workers that are free"
                 return
@@ -106,31 +106,31 @@ class World:
 
     def step(self, asking: Asking) -> None:
         """One token more, or the worker's death in place of it."""
-        if asking.kills(asking.life.meter.output, asking.here):
+        if asking.kills(asking.machine.meter.output, asking.here):
             self.kill(self.worker(asking))
             return
-        if asking.life.state is not asking.life.state.STREAMING:
+        if asking.machine.state is not asking.machine.state.STREAMING:
             self._do(asking, e.Began())
-            self.desk.began(asking.ticket)
+            self.queue.began(asking.ticket)
         asking.here += 1
-        asking.life.meter.output += 1
+        asking.machine.meter.output += 1
         if asking.ticket.suspect or asking.ticket.died_at:
-            self.desk.got_on(asking.ticket, asking.here, self.now)
-        if asking.life.meter.output == asking.length:
+            self.queue.got_on(asking.ticket, asking.here, self.now)
+        if asking.machine.meter.output == asking.length:
             self._do(asking, e.Finished())
         self._assign()
 
     def kill(self, worker: Worker) -> None:
         """It ends without a word, and another one comes."""
-        victims = [each for each in self.all if each.life.state in AT_WORKER and self.worker(each) is worker]
+        victims = [each for each in self.all if each.machine.state in AT_WORKER and self.worker(each) is worker]
         self.deaths += 1
         likely = worker.trials | worker.recurring
         self.doubts += bool(likely) and len(likely | worker.unbegun.keys() | worker.doubtful) > 1
-        self.desk.died(worker)
+        self.queue.died(worker)
         self.names.remove(worker.name)
         self._bear()
         for each in victims:
-            part = self.desk.part(each.ticket)
+            part = self.queue.part(each.ticket)
             assert part is not None
             each.deaths.append(part)
             self._do(each, e.Lost(cut=None, part=part))
@@ -142,9 +142,9 @@ class World:
         return found
 
     def _ask(self, number: int, kills: Kills, attempts: int, budget: RetryBudget) -> Asking:
-        life = RequestMachine(self.now, Timeouts(1e9, 1e9, 1e9, resume_s=1e9))
+        machine = RequestMachine(self.now, Timeouts(1e9, 1e9, 1e9, resume_s=1e9))
         ticket = QueuedRequest(number, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
-        asking = Asking(ticket, kills, life, length=self._length)
+        asking = Asking(ticket, kills, machine, length=self._length)
         terms = RequestTerms("default/chat", RequestClass.INTERACTIVE, True, 10, 1e9, attempts)
         for event in (e.Authenticated("team"), e.Admitted(terms, budget), e.Queued()):
             self._do(asking, event)
@@ -153,20 +153,20 @@ class World:
     _at: dict[int, Worker | None]
 
     def _do(self, asking: Asking, event: e.Event) -> None:
-        for action in asking.life.on(event, self.now):
+        for action in asking.machine.on(event, self.now):
             match action:
                 case e.Enqueue(again, resume):
                     asking.ticket.resumed = resume
                     if again:
-                        self.desk.rejoin(asking.ticket, 1e9)
+                        self.queue.rejoin(asking.ticket, 1e9)
                     else:
-                        self.desk.join(asking.ticket, self.now)
+                        self.queue.join(asking.ticket, self.now)
                 case e.Send():
                     asking.here = 0
                 case e.Accuse(part):
                     asking.ticket.accuse(part, asking.here, self.now)
                 case e.ReleaseSlot(_, suspect):
-                    self.desk.free(asking.ticket, self.now, suspect=suspect)
+                    self.queue.release(asking.ticket, self.now, suspect=suspect)
                 case e.Settle(record):
                     asking.record = record
 
@@ -174,7 +174,7 @@ class World:
         if not hasattr(self, "all"):
             return
         self._at = getattr(self, "_at", {})
-        for ticket, worker in self.desk.assign(self.now):
+        for ticket, worker in self.queue.dispatch(self.now):
             self._at[ticket.id] = worker
             self._do(self.all[ticket.id], e.Assigned(worker.name))
 
@@ -188,7 +188,7 @@ class World:
             worker.ready_since = self.now - 1e3
 
     def _trials_are_alone(self) -> None:
-        on_trial = [each for each in self.all if each.ticket.suspect and each.life.state in AT_WORKER]
+        on_trial = [each for each in self.all if each.ticket.suspect and each.machine.state in AT_WORKER]
         workers = [self.worker(each).name for each in on_trial]
         late = any(self.now >= each.ticket.sure_until for each in on_trial)
         assert late or len(workers) == len(set(workers))
@@ -275,10 +275,10 @@ def test_a_worker_that_dies_of_itself_costs_nobody_anything(
 ) -> None:
     world, rng = World([never] * innocents, workers=workers, slots=slots), random.Random(seed)
     for _ in range(after):
-        running = [each for each in world.all if each.life.state in AT_WORKER]
+        running = [each for each in world.all if each.machine.state in AT_WORKER]
         if running:
             world.step(rng.choice(running))
-    if running := [each for each in world.all if each.life.state in AT_WORKER]:
+    if running := [each for each in world.all if each.machine.state in AT_WORKER]:
         world.kill(world.worker(rng.choice(running)))
     world.run(rng)
     assert all(each.record is not None and each.record.outcome is Outcome.OK for each in world.all)
@@ -357,17 +357,17 @@ def test_new_requests_keep_off_a_trial() -> None:
     world.kill(world.worker(world.all[0]))
     tried = world.worker(world.all[0])
     new = [QueuedRequest(number, RequestClass.INTERACTIVE, 10, 40, deadline=1e9) for number in range(10, 14)]
-    assert [world.desk.pass_by(ticket, world.now) is tried for ticket in new] == [False] * 4
+    assert [world.queue.pass_by(ticket, world.now) is tried for ticket in new] == [False] * 4
 
 
 def test_suspects_wait_beside_the_line_and_hold_it_up_for_a_moment_only() -> None:
     world = World([never] * (GROUP + 2), workers=1, slots=128)
     world.kill(world.worker(world.all[0]))
-    assert [each.life.waiting for each in world.all] == [False, *[True] * (GROUP + 1)]
+    assert [each.machine.waiting for each in world.all] == [False, *[True] * (GROUP + 1)]
     fresh = QueuedRequest(99, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
-    world.desk.join(fresh, world.now)
-    assert world.desk.assign(world.now) == []
-    gone = [ticket.id for ticket, _ in world.desk.assign(world.now + PATIENCE_S)]
+    world.queue.join(fresh, world.now)
+    assert world.queue.dispatch(world.now) == []
+    gone = [ticket.id for ticket, _ in world.queue.dispatch(world.now + PATIENCE_S)]
     assert gone == [*range(1, GROUP), 99]
 
 
@@ -376,11 +376,11 @@ def test_a_worker_under_load_is_cleared_for_a_trial_and_if_it_stays_busy_the_tri
     suspect = QueuedRequest(
         9, RequestClass.INTERACTIVE, 10, 40, deadline=1e9, suspect=True, sure_until=world.now + PATIENCE_S
     )
-    world.desk.rejoin(suspect, 1e9)
+    world.queue.rejoin(suspect, 1e9)
     fresh = QueuedRequest(10, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
-    world.desk.join(fresh, world.now)
-    assert world.desk.assign(world.now) == []
-    assert [ticket.id for ticket, _ in world.desk.assign(world.now + PATIENCE_S)] == [9, 10]
+    world.queue.join(fresh, world.now)
+    assert world.queue.dispatch(world.now) == []
+    assert [ticket.id for ticket, _ in world.queue.dispatch(world.now + PATIENCE_S)] == [9, 10]
 
 
 def test_the_one_on_trial_is_blamed_and_without_a_trial_everybody_is_suspected() -> None:

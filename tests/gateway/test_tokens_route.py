@@ -8,7 +8,7 @@ from tests.every import cases
 from tests.gateway import manifests
 from tests.gateway.conftest import MakeWorker
 from tests.gateway.manifests import route, service, tenant
-from tests.gateway.pieces import picture
+from tests.gateway.pieces import snapshot
 from tests.gateway.replicas import EMULATED, replicas
 from tests.gateway.stand import Stand, gateway, until
 from tests.gateway.test_quota_front import limit
@@ -45,8 +45,8 @@ async def test_it_is_a_request_of_the_tenant_and_uses_no_tokens(
     seen = worker.seen[0]
     assert (seen.path, json.loads(seen.body)) == (path, ASKED[path])
     assert {"x-paceline-internal-token", "x-paceline-tenant", "x-request-id"} <= seen.headers.keys()
-    await until(lambda: stand.process.floor.open == 0)
-    totals = stand.process.floor.quotas.totals
+    await until(lambda: stand.process.requests.open == 0)
+    totals = stand.process.requests.quotas.totals
     assert (totals.reserved[:3], totals.settled[:3]) == ([2, 0, 0], [2, 0, 0])
     assert await stand.metric("paceline_requests_total", pisvc="chat", outcome="ok") == 2
     assert await stand.metric("paceline_usage_requests_total", tenant="team") == 2
@@ -117,7 +117,7 @@ async def test_no_other_model_of_a_route_stands_in_for_it(stand: Stand, make_wor
 @cases("path", ASKED)
 @cases("runtime", ["ollama", "llamacpp", "tgi", "trtllm", "lmdeploy"])
 def test_a_runtime_that_has_none_is_named(path: str, runtime: str) -> None:
-    seen = picture(service("theirs", runtime={"name": runtime}), route("public", {"service": "theirs"}), tenant())
+    seen = snapshot(service("theirs", runtime={"name": runtime}), route("public", {"service": "theirs"}), tenant())
     with pytest.raises(RequestError, match=f"served by {runtime}, which has no {path}") as refused:
         admit_tokens(b'{"model": "public"}', {}, seen.tenants["team"], seen, 0.0, path=path)
     assert (refused.value.code, refused.value.row.status) == (Code.ROUTE_NOT_FOUND, 404)
@@ -126,7 +126,7 @@ def test_a_runtime_that_has_none_is_named(path: str, runtime: str) -> None:
 @pytest.mark.parametrize("runtime", ["paceline", "vllm", "sglang", "custom"])
 def test_what_does_not_belong_to_it_is_not_looked_at(runtime: str) -> None:
     own = {"name": runtime} | ({"image": "x", "args": []} if runtime == "custom" else {})
-    seen = picture(service("theirs", runtime=own), tenant())
+    seen = snapshot(service("theirs", runtime=own), tenant())
     body = json.dumps({"model": "theirs", "stream": True, "prompt": "a" * 4000}).encode()
     admission = admit_tokens(body, {}, seen.tenants["team"], seen, 0.0, path="/tokenize")
     assert (admission.stream, admission.prefix, admission.counts) == (False, None, True)

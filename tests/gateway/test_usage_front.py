@@ -29,9 +29,9 @@ async def budget(stand: Stand, **monthly: Any) -> None:
     """Change the tenant's budget, and wait until the gateway has it."""
     known = stand.cluster.board("Tenant").items[TEAM]
     spec = manifests.tenant(limits={"monthly": monthly})["spec"]
-    before = stand.process.floor.picture
+    before = stand.process.registry.snapshot
     stand.cluster.put({**known, "spec": spec})
-    await until(lambda: stand.process.floor.picture is not before)
+    await until(lambda: stand.process.registry.snapshot is not before)
 
 
 def entries(stand: Stand) -> dict[str, dict[str, Any]]:
@@ -42,17 +42,17 @@ def entries(stand: Stand) -> dict[str, dict[str, Any]]:
 
 def name(stand: Stand) -> str:
     """The gateway's."""
-    return stand.process.floor.billing.ledger.gateway
+    return stand.process.requests.billing.ledger.gateway
 
 
 def used(stand: Stand) -> int:
     """Tokens that the gateway knows of."""
-    return stand.process.floor.billing.ledger.used("team").tokens
+    return stand.process.requests.billing.ledger.used("team").tokens
 
 
 async def ended(stand: Stand) -> None:
     """A client has its answer a moment before the gateway has counted it."""
-    await until(lambda: stand.process.floor.open == 0)
+    await until(lambda: stand.process.requests.open == 0)
 
 
 async def test_concurrent_requests_cannot_pass_a_monthly_budget_together(stand: Stand, make_worker: MakeWorker) -> None:
@@ -83,8 +83,8 @@ async def test_short_answers_let_no_flood_of_long_ones_past_a_monthly_budget(
     await ended(stand)
     long = USAGE | {"max_tokens": 1000}
     posts = [asyncio.create_task(stand.client.post("/v1/chat/completions", json=long)) for _ in range(60)]
-    await until(lambda: stand.process.floor.open + sum(post.done() for post in posts) == 60)
-    let_in, before = stand.process.floor.open, used(stand)
+    await until(lambda: stand.process.requests.open + sum(post.done() for post in posts) == 60)
+    let_in, before = stand.process.requests.open, used(stand)
     goes_on.set()
     answers = await asyncio.gather(*posts)
     assert [answer.status_code for answer in answers].count(200) == let_in
@@ -97,7 +97,7 @@ async def test_what_an_answer_has_for_certain_is_reserved_times_its_choices(
 ) -> None:
     worker = await make_worker()
     stand.work(worker)
-    totals = stand.process.floor.quotas.totals
+    totals = stand.process.requests.quotas.totals
     reserved = []
     for more in ({"min_tokens": 700, "n": 3}, {"ignore_eos": True, "n": 2}):
         before = totals.reserved[2]
@@ -123,8 +123,8 @@ async def test_short_answers_let_no_flood_past_a_limit_per_minute(stand: Stand, 
         asyncio.create_task(stand.client.post("/v1/chat/completions", json=USAGE | {"max_tokens": 1000}))
         for _ in range(60)
     ]
-    await until(lambda: stand.process.floor.open + sum(post.done() for post in posts) == 60)
-    let_in = stand.process.floor.open
+    await until(lambda: stand.process.requests.open + sum(post.done() for post in posts) == 60)
+    let_in = stand.process.requests.open
     goes_on.set()
     await asyncio.gather(*posts)
     assert 3 < let_in <= 15, (
@@ -145,8 +145,8 @@ async def test_prompts_that_taught_to_be_cheap_let_no_flood_past_a_limit_of_inpu
     await limit(stand, inputTokensPerMinute=2800)
     worker.script = lambda _: Script(tokens=("a",), until=goes_on)
     posts = [asyncio.create_task(stand.client.post("/v1/chat/completions", json=asked)) for _ in range(20)]
-    await until(lambda: stand.process.floor.open + sum(post.done() for post in posts) == 20)
-    let_in = stand.process.floor.open
+    await until(lambda: stand.process.requests.open + sum(post.done() for post in posts) == 20)
+    let_in = stand.process.requests.open
     goes_on.set()
     await asyncio.gather(*posts)
     assert 2 < let_in <= 2 + (2800 - 2 * 255) // 505
@@ -193,11 +193,11 @@ async def test_a_stream_that_went_on_elsewhere_is_paid_at_each_workers_own_price
         worker.say(step_time=step)
     stand.work(made[0])
     asked = asyncio.create_task(stand.client.post("/v1/chat/completions", json=USAGE))
-    await until(lambda: bool(made[0].seen) and stand.process.floor.desks["default/chat"].dispatcher.waiting == 1)
+    await until(lambda: bool(made[0].seen) and stand.process.registry.services["default/chat"].dispatcher.waiting == 1)
     stand.work(made[1])
     usage = json.loads((await asked).text.split("\n\n")[-3].removeprefix("data: "))["usage"]
     await ended(stand)
-    engine = stand.process.floor.picture.services["default/chat"].engine
+    engine = stand.process.registry.snapshot.services["default/chat"].engine
     fast, slow = (PricedReplica(step, 16, engine.step_tokens, CATALOGUE["cpu"].price or Decimal(0)) for step in steps)
     dollars = cost_of([(fast, 3), (slow, 7)], prompt=usage["prompt_tokens"], cached=0)
     assert 0 < dollars < slow.cost(prompt=usage["prompt_tokens"], cached=0, output=7)
@@ -208,7 +208,7 @@ async def test_what_others_used_counts_and_is_read_at_the_start(stand: Stand, ma
     stand.work(await make_worker())
     await budget(stand, tokens=100_000)
     tenant = stand.cluster.board("Tenant").items[TEAM]
-    month = stand.process.floor.billing.ledger.month
+    month = stand.process.requests.billing.ledger.month
     theirs = {"id": "other", "requests": 9, "inputTokens": 50_000, "outputTokens": 50_000, "dollars": "1.5"}
     stand.cluster.put({**tenant, "status": {"usage": {"month": month, "gateways": [theirs]}}})
     await until(lambda: used(stand) == 100_000)
@@ -258,8 +258,8 @@ async def test_an_api_server_that_is_away_blocks_nothing_and_hears_of_it_later(
     cluster.before_write = away  # type: ignore[method-assign]
     await stand.client.post("/v1/chat/completions", json=CHAT)
     await ended(stand)
-    floor = stand.process.floor
-    eager = UsageWriter(floor.billing.ledger, cluster, manifests.NAMESPACE, SystemClock(), every_s=0.0)
+    requests = stand.process.requests
+    eager = UsageWriter(requests.billing.ledger, cluster, manifests.NAMESPACE, SystemClock(), every_s=0.0)
     eager.start()
     await asyncio.wait_for(asked.wait(), 20)
     assert (await stand.client.post("/v1/chat/completions", json=CHAT)).status_code == 200

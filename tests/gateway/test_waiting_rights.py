@@ -68,9 +68,9 @@ async def test_who_may_not_any_more_is_told_at_once(
 
 async def test_who_still_may_waits_on(stand: Stand, make_worker: MakeWorker) -> None:
     post = await waiting(stand)
-    before = stand.process.floor.picture
+    before = stand.process.registry.snapshot
     nothing_of_it(stand)
-    await until(lambda: stand.process.floor.picture is not before)
+    await until(lambda: stand.process.registry.snapshot is not before)
     stand.work(await make_worker())
     assert (await post).status_code == 200
 
@@ -83,8 +83,8 @@ async def test_a_stream_that_has_begun_goes_on_without_its_key(stand: Stand, mak
     async with stand.client.stream("POST", "/v1/chat/completions", json=STREAM) as response:
         lines = response.aiter_lines()
         assert (await anext(lines)).startswith("data: ")
-        before = stand.process.floor.picture
+        before = stand.process.registry.snapshot
         no_key(stand)
-        await until(lambda: stand.process.floor.picture is not before)
+        await until(lambda: stand.process.registry.snapshot is not before)
         rest = [line async for line in lines if line]
     assert rest[-1] == "data: [DONE]"

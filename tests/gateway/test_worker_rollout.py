@@ -13,10 +13,10 @@ from tests.gateway.stand import STREAM, Stand, plain_client, until
 from tests.gateway.worker_double import REFUSAL, Script, WorkerDouble
 
 from paceline_core.wire import WorkerState
-from paceline_gateway.request.attempts import FLOOR
+from paceline_gateway.request.attempts import MIN_RETRIES
 
 pytestmark = pytest.mark.real
-CROWD = FLOOR + 50
+CROWD = MIN_RETRIES + 50
 SLOW = Script(delay_s=0.02)
 
 

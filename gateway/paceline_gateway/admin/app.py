@@ -29,7 +29,7 @@ from paceline_gateway.services.demand_report import SUBSCRIBERS, demand_lines
 class AdminDeps:
     """What the admin port shows. `unready` gives the reason why the gateway is not ready, or an empty string."""
 
-    floor: RequestManager
+    requests: RequestManager
     metrics: Metrics
     clock: Clock
     name: str
@@ -48,10 +48,10 @@ def create_admin(seen: AdminDeps) -> FastAPI:
         openapi_url="/v1/openapi.json",
         exception_handlers={RequestError: _refused, HTTPException: _no_route, RequestValidationError: _invalid},
     )
-    floor = seen.floor
+    requests = seen.requests
     _add_probes(app, seen.unready)
     _add_demand(app, seen)
-    add_views(app, floor, seen.name, seen.clock)
+    add_views(app, requests, seen.name, seen.clock)
     add_control(app, seen.control, seen.trust)
     if seen.peers is not None:
         add_quota(app, seen.peers, seen.trust)
@@ -59,7 +59,7 @@ def create_admin(seen: AdminDeps) -> FastAPI:
     @app.get("/metrics")
     async def scrape(request: Request) -> Response:
         """For Prometheus."""
-        floor.show()
+        requests.show()
         body, content_type = seen.metrics.exposition(request.headers.get("accept", ""))
         return Response(body, media_type=content_type)
 
@@ -80,15 +80,15 @@ def _add_probes(app: FastAPI, unready: Callable[[], str]) -> None:
 
 
 def _add_demand(app: FastAPI, seen: AdminDeps) -> None:
-    floor, clock, started = seen.floor, seen.clock, rfc3339(seen.clock.utc())
+    registry, clock, started = seen.requests.registry, seen.clock, rfc3339(seen.clock.utc())
 
     @app.get("/internal/demand")
     async def demand(request: Request) -> StreamingResponse:
         """Lines of DemandReport for a bearer of the autoscaler's internal token."""
         require(request, seen.trust, "autoscaler", "the autoscaler")
-        if floor.bell.readers >= SUBSCRIBERS:
+        if registry.changes.readers >= SUBSCRIBERS:
             raise RequestError(Code.NO_CAPACITY, f"{SUBSCRIBERS} readers are here already.", retry_after=5.0)
-        lines = demand_lines(seen.name, started, floor.desks.values, clock.monotonic, floor.bell)
+        lines = demand_lines(seen.name, started, registry.services.values, clock.monotonic, registry.changes)
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
 

@@ -47,33 +47,33 @@ TENANTS = 20
 
 def queues(sight: AdminSnapshot, asked: PageQuery) -> Queues:
     """A page of services."""
-    part = paginate(asked.desks(sight), lambda desk: desk.key, asked)
+    part = paginate(asked.services(sight), lambda service: service.key, asked)
     return Queues(
         gateway=sight.gateway,
         time=sight.time,
         total=part.total,
         truncated=part.truncated,
-        queues=tuple(_queue(sight, desk) for desk in part.items),
+        queues=tuple(_queue(sight, service) for service in part.items),
     )
 
 
-def _queue(sight: AdminSnapshot, desk: ServiceState) -> Queue:
-    room = desk.dispatcher
+def _queue(sight: AdminSnapshot, service: ServiceState) -> Queue:
+    room = service.dispatcher
     return Queue(
-        service=desk.key,
+        service=service.key,
         waiting=room.waiting,
         held=room.held(sight.now),
         held_limit=room.caps.held,
         size_bytes=room.size,
         size_limit=room.caps.size,
-        kept_slots=desk.fleet.kept,
-        lines=tuple(_line(sight, desk, name, line) for name, line in room.lines.items()),
+        kept_slots=service.fleet.kept,
+        lines=tuple(_line(sight, service, name, line) for name, line in room.lines.items()),
     )
 
 
-def _line(sight: AdminSnapshot, desk: ServiceState, name: RequestClass, line: FairQueue) -> Line:
+def _line(sight: AdminSnapshot, service: ServiceState, name: RequestClass, line: FairQueue) -> Line:
     now, deadline = sight.now, line.nearest_deadline
-    wait, limit = desk.dispatcher.wait_s(name, now), desk.service.classes[name].queue_limit
+    wait, limit = service.dispatcher.wait_s(name, now), service.spec.classes[name].queue_limit
     holders = sorted(line.shares.items(), key=lambda holder: (-holder[1], holder[0]))
     return Line(
         name=name,
@@ -84,7 +84,7 @@ def _line(sight: AdminSnapshot, desk: ServiceState, name: RequestClass, line: Fa
         eldest_s=0.0 if line.oldest is None else round(max(now - line.oldest, 0.0), 3),
         deadline_s=None if deadline is None else round(deadline - now, 3),
         wait_s=None if wait is None else round(wait, 3),
-        in_flight=desk.tallies[name].open - len(line),
+        in_flight=service.tallies[name].open - len(line),
         tenants_total=len(holders),
         truncated=len(holders) > TENANTS,
         tenants=tuple(_holder(sight, line, tenant, limit) for tenant, _ in holders[:TENANTS]),
@@ -92,7 +92,7 @@ def _line(sight: AdminSnapshot, desk: ServiceState, name: RequestClass, line: Fa
 
 
 def _holder(sight: AdminSnapshot, line: FairQueue, tenant: str, limit: int) -> LineTenant:
-    known = sight.picture.tenants.get(tenant)
+    known = sight.snapshot.tenants.get(tenant)
     return LineTenant(
         tenant=tenant,
         waiting=line.shares.of(tenant),
@@ -104,32 +104,32 @@ def _holder(sight: AdminSnapshot, line: FairQueue, tenant: str, limit: int) -> L
 
 def services(sight: AdminSnapshot, asked: PageQuery) -> Services:
     """A page of services."""
-    part = paginate(asked.desks(sight), lambda desk: desk.key, asked)
+    part = paginate(asked.services(sight), lambda service: service.key, asked)
     return Services(
         gateway=sight.gateway,
         time=sight.time,
         total=part.total,
         truncated=part.truncated,
-        services=tuple(_service(sight, desk) for desk in part.items),
+        services=tuple(_service(sight, service) for service in part.items),
     )
 
 
-def _service(sight: AdminSnapshot, desk: ServiceState) -> ServiceView:
+def _service(sight: AdminSnapshot, service: ServiceState) -> ServiceView:
     return ServiceView(
-        service=desk.key,
-        model=desk.service.model.served_name,
-        emulated=desk.service.emulated,
-        held=desk.dispatcher.held(sight.now),
-        workers=dict(desk.fleet.standings(sight.now)),
-        bytes_per_token=round(desk.estimate.bytes_per_token, 3),
-        classes=tuple(_class(sight, desk, name) for name in RequestClass),
+        service=service.key,
+        model=service.spec.model.served_name,
+        emulated=service.spec.emulated,
+        held=service.dispatcher.held(sight.now),
+        workers=dict(service.fleet.standings(sight.now)),
+        bytes_per_token=round(service.estimate.bytes_per_token, 3),
+        classes=tuple(_class(sight, service, name) for name in RequestClass),
     )
 
 
-def _class(sight: AdminSnapshot, desk: ServiceState, name: RequestClass) -> ClassView:
-    tally, waiting = desk.tallies[name], len(desk.dispatcher.lines[name])
-    ttft, tpot = desk.series.classes[name].times
-    targets = desk.service.classes[name].targets
+def _class(sight: AdminSnapshot, service: ServiceState, name: RequestClass) -> ClassView:
+    tally, waiting = service.tallies[name], len(service.dispatcher.lines[name])
+    ttft, tpot = service.series.classes[name].times
+    targets = service.spec.classes[name].targets
     return ClassView(
         name=name,
         promises=tuple(SloTargetView(metric=t.metric, quantile=t.quantile, seconds=t.seconds) for t in targets),
@@ -139,7 +139,7 @@ def _class(sight: AdminSnapshot, desk: ServiceState, name: RequestClass) -> Clas
         bad=tally.bad,
         prompt_tokens=tally.prompt_tokens,
         output_tokens=tally.output_tokens,
-        streaming_tokens=sight.streaming.get((desk.key, name), 0),
+        streaming_tokens=sight.streaming.get((service.key, name), 0),
         queued=waiting,
         in_flight=tally.open - waiting,
         ttft=_times(ttft),
@@ -158,10 +158,10 @@ _NAMES = ("requests", "input_tokens", "output_tokens", "concurrency")
 
 def tenants(sight: AdminSnapshot, asked: PageQuery, *, busy: bool = False) -> Tenants:
     """A page of all tenants by name; `busy`: only those who have used something that is not refilled yet."""
-    quotas, every = sight.quotas, sight.picture.tenants
+    quotas, every = sight.quotas, sight.snapshot.tenants
     names = [name for name in quotas.busy if name in every] if busy else every.keys()
     part = paginate(names, str, asked)
-    waiting, reserved = _queued(sight.desks.values()), _reserved(sight.reservations, set(part.items))
+    waiting, reserved = _queued(sight.services.values()), _reserved(sight.reservations, set(part.items))
     return Tenants(
         gateway=sight.gateway,
         time=sight.time,
@@ -173,11 +173,11 @@ def tenants(sight: AdminSnapshot, asked: PageQuery, *, busy: bool = False) -> Te
     )
 
 
-def _queued(desks: Iterable[ServiceState]) -> Counter[str]:
+def _queued(services: Iterable[ServiceState]) -> Counter[str]:
     """How many of each tenant's requests stand in lines."""
     found: Counter[str] = Counter()
-    for desk in desks:
-        for line in desk.dispatcher.lines.values():
+    for service in services:
+        for line in service.dispatcher.lines.values():
             for tenant, waiting in line.shares.items():
                 found[tenant] += waiting
     return found
@@ -257,27 +257,27 @@ def _month(sight: AdminSnapshot, tenant: ResolvedTenant) -> Month:
 
 def workers(sight: AdminSnapshot, asked: PageQuery) -> Workers:
     """A page of workers, by service and name: `after` is both, with a space between."""
-    every = ((desk, worker) for desk in asked.desks(sight) for worker in desk.fleet)
+    every = ((service, worker) for service in asked.services(sight) for worker in service.fleet)
     part = paginate(every, lambda pair: f"{pair[0].key} {pair[1].name}", asked)
     return Workers(
         gateway=sight.gateway,
         time=sight.time,
         total=part.total,
         truncated=part.truncated,
-        workers=tuple(_worker(sight, desk, worker) for desk, worker in part.items),
+        workers=tuple(_worker(sight, service, worker) for service, worker in part.items),
     )
 
 
-def _worker(sight: AdminSnapshot, desk: ServiceState, worker: Worker) -> WorkerView:
+def _worker(sight: AdminSnapshot, service: ServiceState, worker: Worker) -> WorkerView:
     now, report, endpoint = sight.now, worker.report, worker.endpoint
     return WorkerView(
-        service=desk.key,
+        service=service.key,
         worker=worker.name,
         pool=endpoint.pool,
         revision=endpoint.revision,
         track=endpoint.track,
         address="{}:{}".format(*worker.address),
-        state=desk.fleet.standing(worker, now),
+        state=service.fleet.standing(worker, now),
         reported=report.state if report else None,
         emulated=bool(report and report.emulated),
         slots=report.slots if report else None,
@@ -294,6 +294,6 @@ def _worker(sight: AdminSnapshot, desk: ServiceState, worker: Worker) -> WorkerV
         kv_total=worker.kv_total,
         circuit=worker.breaker.state(now),
         pause_s=round(max(worker.breaker.until - now, 0.0), 3),
-        prefix_bytes=desk.fleet.prefixes.bytes_of(worker.name),
+        prefix_bytes=service.fleet.prefixes.bytes_of(worker.name),
         heard_s_ago=round(now - worker.heard, 3) if report else None,
     )

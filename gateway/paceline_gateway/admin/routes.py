@@ -46,11 +46,11 @@ class ServicesQuery(_List):
         return PageQuery(self.limit, self.after, self.service)
 
 
-def add_views(app: FastAPI, floor: RequestManager, name: str, clock: Clock) -> None:
+def add_views(app: FastAPI, requests: RequestManager, name: str, clock: Clock) -> None:
     """Add the routes."""
 
     def sight() -> AdminSnapshot:
-        return see(floor, name, clock)
+        return see(requests, name, clock)
 
     @app.get("/v1/tenants", response_model=Tenants)
     async def all_tenants(query: Annotated[TenantsQuery, Query()]) -> Response:
@@ -73,28 +73,28 @@ def add_views(app: FastAPI, floor: RequestManager, name: str, clock: Clock) -> N
         return _json(services(sight(), query.asked))
 
 
-def see(floor: RequestManager, name: str, clock: Clock) -> AdminSnapshot:
+def see(requests: RequestManager, name: str, clock: Clock) -> AdminSnapshot:
     """A gateway at this moment."""
     return AdminSnapshot(
         gateway=name,
         now=clock.monotonic(),
         time=rfc3339(clock.utc()),
-        desks=floor.desks,
-        picture=floor.picture,
-        quotas=floor.quotas,
-        ledger=floor.billing.ledger,
-        reservations=floor.reservations,
-        streaming=_streaming(floor.calls),
+        services=requests.registry.services,
+        snapshot=requests.registry.snapshot,
+        quotas=requests.quotas,
+        ledger=requests.billing.ledger,
+        reservations=requests.reservations,
+        streaming=_streaming(requests.requests),
     )
 
 
-def _streaming(calls: Iterable[ActiveRequest]) -> dict[tuple[str, RequestClass], int]:
+def _streaming(requests: Iterable[ActiveRequest]) -> dict[tuple[str, RequestClass], int]:
     """Output tokens so far, by service and class."""
     found: dict[tuple[str, RequestClass], int] = {}
-    for call in calls:
-        if call.desk is not None and call.ticket is not None:
-            place = (call.desk.key, call.ticket.request_class)
-            found[place] = found.get(place, 0) + call.life.meter.output
+    for request in requests:
+        if request.service is not None and request.ticket is not None:
+            place = (request.service.key, request.ticket.request_class)
+            found[place] = found.get(place, 0) + request.machine.meter.output
     return found
 
 

@@ -29,8 +29,8 @@ class AdminSnapshot:
     gateway: str
     now: float
     time: str
-    desks: Mapping[str, ServiceState]
-    picture: ConfigSnapshot
+    services: Mapping[str, ServiceState]
+    snapshot: ConfigSnapshot
     quotas: QuotaManager
     ledger: UsageLedger
     reservations: Iterable[Reservation]
@@ -45,9 +45,9 @@ class PageQuery:
     after: str = ""
     service: str = ""
 
-    def desks(self, sight: AdminSnapshot) -> list[ServiceState]:
+    def services(self, sight: AdminSnapshot) -> list[ServiceState]:
         """The services that are asked for."""
-        return [desk for key, desk in sight.desks.items() if self.service in ("", key)]
+        return [service for key, service in sight.services.items() if self.service in ("", key)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """From a request's head and body to the terms it is served under, or the reason why not. Pure.
 
-API key -> tenant, tenant -> class. Pure, over the directory's picture.
+API key -> tenant, tenant -> class. Pure, over the directory's snapshot.
 
 A key is proved by one SHA-256 against its record. A head that repeats on its connection is not proved again before the
-picture changes (`Head.judged`), so a revoked key is refused at once. Which part of a key was wrong is not told.
+snapshot changes (`Head.judged`), so a revoked key is refused at once. Which part of a key was wrong is not told.
 
 The refusal of a request whose tenant has as many answers under way as it may.
 """
@@ -29,13 +29,13 @@ _CHALLENGE = {"www-authenticate": "Bearer"}
 _WRONG = "The API key is not valid; check it, or ask for a new one."
 
 
-def authenticate(headers: Mapping[bytes, bytes], picture: ConfigSnapshot) -> ResolvedTenant:
+def authenticate(headers: Mapping[bytes, bytes], snapshot: ConfigSnapshot) -> ResolvedTenant:
     """The tenant whose key this is. Raises RequestError `invalid_api_key`."""
     key = _bearer(headers)
     if key is None:
         raise RequestError(Code.INVALID_API_KEY, _MISSING, headers=_CHALLENGE)
-    record = picture.keys.get(key_id(key) or "")
-    tenant = picture.tenants.get(record.tenant) if record is not None else None
+    record = snapshot.keys.get(key_id(key) or "")
+    tenant = snapshot.tenants.get(record.tenant) if record is not None else None
     if record is None or tenant is None or not verify(key, record):
         raise RequestError(Code.INVALID_API_KEY, _WRONG, headers=_CHALLENGE)
     return tenant
@@ -58,12 +58,12 @@ def choose_class(headers: Mapping[bytes, bytes], tenant: ResolvedTenant) -> Requ
     return _open(RequestClass(name), tenant)
 
 
-def reauthorize(headers: Mapping[bytes, bytes], name: RequestClass, service: str, picture: ConfigSnapshot) -> None:
+def reauthorize(headers: Mapping[bytes, bytes], name: RequestClass, service: str, snapshot: ConfigSnapshot) -> None:
     """Whether one who waits for this service in this class still may, keys and tenants having changed since.
 
     Raises RequestError.
     """
-    tenant = authenticate(headers, picture)
+    tenant = authenticate(headers, snapshot)
     _open(name, tenant)
     if not tenant.allows(service):
         raise RequestError(Code.MODEL_NOT_FOUND, "The model is not open to you any more.", param="model")
@@ -87,9 +87,9 @@ def _open(name: RequestClass, tenant: ResolvedTenant) -> RequestClass:
 class AdmittedRequest(NamedTuple):
     """`body` is what goes to the worker: the client's own bytes, but for a model name that the worker does not know.
 
-    `max_tokens` is what was asked for, else the class's limit. `ours`: the workers are of our own runtime, so a stream
-    that loses one can go on at another. `prefix` names the prompt's beginnings for them; None for others, and for short
-    prompts.
+    `max_tokens` is what was asked for, else the class's limit. `native`: the workers run
+    paceline's own runtime, so a stream that loses one can resume at another. `prefix` names the prompt's prefixes for
+    them; None for other runtimes and short prompts.
     """
 
     destination: Destination
@@ -99,8 +99,8 @@ class AdmittedRequest(NamedTuple):
     body: bytes
     prefix: PrefixKeys | None = None
     choices: int = 1
-    ours: bool = False
-    onward: tuple[Destination, ...] = ()
+    native: bool = False
+    fallbacks: tuple[Destination, ...] = ()
     """Where it may go if nobody answers it there."""
     prompt: PromptSize = PromptSize()
     min_tokens: int = 0
@@ -125,7 +125,7 @@ def admit(  # noqa: PLR0913 - all that a judgement rests on
     body: bytes,
     headers: Headers,
     tenant: ResolvedTenant,
-    picture: ConfigSnapshot,
+    snapshot: ConfigSnapshot,
     draw: float,
     *,
     path: str = "",
@@ -134,7 +134,7 @@ def admit(  # noqa: PLR0913 - all that a judgement rests on
     """Judge a request of this tenant to this path. Raises RequestError naming the field."""
     asked = parse(body, path)
     request_class = choose_class(headers, tenant)
-    chain = resolve_model(asked.model, Requester(tenant, headers), picture, draw)
+    chain = resolve_model(asked.model, Requester(tenant, headers), snapshot, draw)
     prompt = measure(asked.data, path)
     place = 0 if len(chain) == 1 else choose(chain, request_class, len(body), prompt)
     return _under(asked, body, request_class, tenant, chain[place:], prompt)
@@ -144,7 +144,9 @@ def readmit(
     body: bytes, tenant: ResolvedTenant, admission: AdmittedRequest, place: int, *, path: str = ""
 ) -> AdmittedRequest:
     """Judge an admitted request anew, for a later destination of its chain. Raises RequestError."""
-    return _under(parse(body, path), body, admission.request_class, tenant, admission.onward[place:], admission.prompt)
+    return _under(
+        parse(body, path), body, admission.request_class, tenant, admission.fallbacks[place:], admission.prompt
+    )
 
 
 def _under(  # noqa: PLR0913, PLR0917 - as above
@@ -166,8 +168,8 @@ def _under(  # noqa: PLR0913, PLR0917 - as above
         raise RequestError(Code.INVALID_REQUEST, message, param=asked.limit_field)
     if destination.model != asked.model:
         body = rename_model(body, asked.model, destination.model)
-    ours = destination.service.runtime.name == "paceline"
-    prefix = prefix_keys(asked.data, tenant.name) if ours else None
+    native = destination.service.runtime.name == "paceline"
+    prefix = prefix_keys(asked.data, tenant.name) if native else None
     return AdmittedRequest(
         destination=destination,
         request_class=request_class,
@@ -176,22 +178,22 @@ def _under(  # noqa: PLR0913, PLR0917 - as above
         body=body,
         prefix=prefix,
         choices=asked.choices,
-        ours=ours,
-        onward=chain[1:],
+        native=native,
+        fallbacks=chain[1:],
         prompt=size,
         min_tokens=min(asked.min_tokens, asked.max_tokens or limit),
     )
 
 
 def admit_tokens(  # noqa: PLR0913 - as above
-    body: bytes, headers: Headers, tenant: ResolvedTenant, picture: ConfigSnapshot, draw: float, *, path: str
+    body: bytes, headers: Headers, tenant: ResolvedTenant, snapshot: ConfigSnapshot, draw: float, *, path: str
 ) -> AdmittedRequest:
     """Judge a request that counts or spells tokens: none but the model it names can answer. Raises RequestError."""
-    admission = admit(body, headers, tenant, picture, draw, path=path)
+    admission = admit(body, headers, tenant, snapshot, draw, path=path)
     runtime = admission.destination.service.runtime.name
     if runtime not in _TOKENIZERS:
         raise RequestError(Code.ROUTE_NOT_FOUND, f"The model is served by {runtime}, which has no {path} like vLLM's.")
-    return admission._replace(stream=False, prefix=None, onward=(), counts=True)
+    return admission._replace(stream=False, prefix=None, fallbacks=(), counts=True)
 
 
 def too_many_in_flight(request: HttpRequest) -> RejectedRequest:

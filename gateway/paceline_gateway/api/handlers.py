@@ -1,6 +1,6 @@
-"""The public port's application: who asks, what for, and on to the floor. Returns at once; answers come later.
+"""The public port's application. Its way is authenticate, admit, reserve, enqueue; then `ServiceRegistry.dispatch`.
 
-`GET /v1/models` and `GET /v1/models/{name}`: what the caller may use, in OpenAI's form and vLLM's.
+Each step returns at once; the tenant's reservation and the answer may come later.
 """
 
 import random
@@ -18,7 +18,8 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
 from paceline_core.registry.enums import FallbackReason
 from paceline_core.telemetry import get_logger
-from paceline_gateway.api.admission import AdmittedRequest, admit, admit_tokens, authenticate, sent_key_id
+from paceline_gateway.api import admission as admissions
+from paceline_gateway.api.admission import AdmittedRequest, admit_tokens, sent_key_id
 from paceline_gateway.api.routes import (
     MODELS_PREFIX,
     Route,
@@ -34,45 +35,19 @@ from paceline_gateway.http.message import Head, HttpRequest
 from paceline_gateway.http.request_reader import RejectedRequest
 from paceline_gateway.http.response import ResponseWriter, json_fields, request_id_field
 from paceline_gateway.proxy.active_request import ActiveRequest
-from paceline_gateway.proxy.request_manager import RETRY_S, RequestManager
-from paceline_gateway.queueing.queued_request import QueuedRequest
+from paceline_gateway.proxy.request_context import Placement
+from paceline_gateway.proxy.request_manager import RequestManager
 from paceline_gateway.quota.types import QuotaUsage, Reservation
 from paceline_gateway.request import events as e
 from paceline_gateway.routing.config_snapshot import NOTHING, ConfigSnapshot
 from paceline_gateway.routing.model_lookup import Requester, resolve_model, usable_names
-from paceline_gateway.services.service_state import ServiceState
+from paceline_gateway.services.registry import RETRY_S
 from paceline_gateway.telemetry.access_log import AccessLog
-
-Context = Callable[[str], int]
-"""How many tokens the workers of a service take, by its key; 0 where none has said it yet."""
-
-
-def listing(head: Head, picture: ConfigSnapshot, context: Context) -> bytes:
-    """The body of either answer. Raises RequestError `model_not_found`."""
-    if head.tenant is None:
-        raise RequestError(Code.INTERNAL_ERROR, "The request came in without a tenant.")
-    asker = Requester(head.tenant, head.headers)
-    if head.path.startswith(MODELS_PREFIX):
-        name = unquote(head.path.removeprefix(MODELS_PREFIX))
-        found = resolve_model(name, asker, picture, 0.0)[0]
-        return orjson.dumps(_model(name, found.service, picture, context))
-    names = usable_names(asker, picture)
-    models = [_model(name, service, picture, context) for name, service in names.items()]
-    return orjson.dumps({"object": "list", "data": models})
-
-
-def _model(name: str, service: ResolvedService, picture: ConfigSnapshot, context: Context) -> dict[str, Any]:
-    created = picture.created.get(service.key, "")
-    seconds = int(datetime.fromisoformat(created).timestamp()) if created else 0
-    length = context(service.key) or service.engine.max_model_len
-    own = {"id": name, "object": "model", "created": seconds, "owned_by": service.namespace}
-    return own | {"max_model_len": length}
-
 
 _log = get_logger(__name__)
 _READ_ONLY = frozenset({Route.MODELS, Route.HEALTH, Route.VERSION})
 CHEAP_BYTES = 16 << 10
-"""A body up to this is parsed before its tenant's limits are looked at: that costs no more than to look."""
+"""A body up to this is parsed before its tenant's limits are checked: parsing costs no more than the check."""
 _VERSION = orjson.dumps({"version": __version__})
 _ANSWERED_BY_WORKERS = frozenset({Route.GENERATE, Route.TOKENS})
 
@@ -82,21 +57,21 @@ class PublicApi:
 
     def __init__(
         self,
-        floor: RequestManager,
+        requests: RequestManager,
         access: AccessLog,
         draw: Callable[[], float] = random.random,
         cors: CorsPolicy = NO_CORS,
     ) -> None:
-        self._floor = floor
+        self._requests = requests
+        self._registry = requests.registry
         self._access = access
         self._draw = draw
         self._cors = cors
-        self._tickets = count()
+        self._numbers = count()
 
     def gate(self, head: Head) -> RequestError | None:
-        """Judge a request by its head: route, method, key. One that is like another is judged once a picture."""
-        picture = self._floor.picture
-        if head.judged == self._floor.pictures:
+        """Check a request by its head: route, method, key. A head that repeats is checked once for each snapshot."""
+        if head.judged == self._registry.version:
             return None
         try:
             if head.upgrade:
@@ -106,26 +81,19 @@ class PublicApi:
             if route in _READ_ONLY or preflight:
                 check_bodiless(head)
             if route is not Route.HEALTH and not preflight:
-                head.tenant = self._authenticate(head, picture)
+                head.tenant = self.authenticate(head)
             check_coding(head.headers)
-            head.judged = self._floor.pictures
+            head.judged = self._registry.version
         except RequestError as error:
             return error
         return None
 
-    def _authenticate(self, head: Head, picture: ConfigSnapshot) -> ResolvedTenant:
-        if picture is NOTHING:
+    def authenticate(self, head: Head) -> ResolvedTenant:
+        """The tenant whose key the request bears. Raises RequestError."""
+        if self._registry.snapshot is NOTHING:
             message = "This gateway has just started and has not been told of keys and models yet; retry."
             raise RequestError(Code.NO_CAPACITY, message, retry_after=RETRY_S)
-        return authenticate(head.headers, picture)
-
-    def turn_away(self, _: Head) -> RequestError:
-        """What a latecomer hears."""
-        return RequestError(Code.DRAINING, "This gateway is shutting down; retry.", retry_after=RETRY_S)
-
-    def standing(self, head: Head) -> bytes:
-        """Header lines that say where its tenant stands, such as for a WebSocket's handshake."""
-        return b"" if head.tenant is None else self._floor.quotas.fields(head.tenant, self._floor.now())
+        return admissions.authenticate(head.headers, self._registry.snapshot)
 
     def handle(self, request: HttpRequest, reply: ResponseWriter) -> None:
         """Take a whole request."""
@@ -139,7 +107,7 @@ class PublicApi:
             if route in _ANSWERED_BY_WORKERS:
                 self._generate(request, reply, request_id, counts=route is Route.TOKENS)
             elif route is Route.MODELS:
-                reply.whole(200, json_fields(request_id), listing(request.head, self._floor.picture, self._context))
+                reply.whole(200, json_fields(request_id), listing(request.head, self._registry.snapshot, self._context))
             elif route is Route.VERSION:
                 reply.whole(200, json_fields(request_id), _VERSION)
             else:
@@ -147,133 +115,141 @@ class PublicApi:
         except RequestError as error:
             reply.fail(error, request_id_field(request_id))
 
-    def _context(self, service: str) -> int:
-        """Tokens that a service's workers take; 0 until one has said it."""
-        desk = self._floor.desks.get(service)
-        return 0 if desk is None else desk.fleet.context
+    def _generate(self, http: HttpRequest, reply: ResponseWriter, request_id: bytes, *, counts: bool) -> None:
+        tenant = http.head.tenant
+        if tenant is None:
+            raise RequestError(Code.INVALID_API_KEY, "No API key was sent.")
+        request = ActiveRequest(self._requests.context, http, reply, request_id)
+        request.on(e.Authenticated(tenant.name))
+        _answering(request, self._accept, request, tenant, counts)
+
+    def _accept(self, request: ActiveRequest, tenant: ResolvedTenant, counts: bool) -> None:
+        self.reserve(request, self.admit(request, tenant, counts=counts), tenant)
+
+    def admit(self, request: ActiveRequest, tenant: ResolvedTenant, *, counts: bool) -> AdmittedRequest:
+        """The terms of what is asked for: model, destination, class, tokens. Raises RequestError."""
+        head, body, draw, snapshot = request.http.head, request.http.body, self._draw(), self._registry.snapshot
+        if len(body) > CHEAP_BYTES:
+            self._check_exhausted(request, tenant, counts)
+        if counts:
+            admission = admit_tokens(body, head.headers, tenant, snapshot, draw, path=head.path)
+        else:
+            choose = self._registry.choose
+            admission = admissions.admit(body, head.headers, tenant, snapshot, draw, path=head.path, choose=choose)
+        if admission.body is not body:  # only one of the two is held
+            request.http = request.http._replace(body=admission.body)
+        return admission
+
+    def reserve(self, request: ActiveRequest, admission: AdmittedRequest, tenant: ResolvedTenant) -> None:
+        """Reserve the expected use of the tenant's month and limits; `_reserved` gets the result, now or later."""
+        spec, name, requests = admission.destination.service, admission.request_class, self._requests
+        service, now = self._registry.services[spec.key], requests.now()
+        writing = writes(request.http.head.path)
+        deadline = now + spec.classes[name].hold_timeout_s
+        ticket = service.ticket(next(self._numbers), tenant, admission, deadline, writes=writing)
+        requests.add(request, Placement(service, admission, ticket))
+        gateways, exposed = requests.quotas.gateways, requests.billing.exposure.of(tenant.name)
+        need, most = service.expected_usage(ticket, admission, tenant, exposed, gateways, writes=writing)
+        refusal = requests.billing.reserve(ticket.id, tenant, service, need, most, self._registry.snapshot, gateways)
+        if refusal is not None:
+            self._reserved(request, refusal)
+            return
+        request.pending = requests.quotas.reserve(tenant, need, now, partial(self._reserved, request))
+
+    def _reserved(self, request: ActiveRequest, result: Reservation | RequestError) -> None:
+        request.pending = None
+        if isinstance(result, Reservation):
+            request.quota_fields = result.fields
+            _answering(request, self.enqueue, request, result)
+            return
+        request.quota_fields = self.standing(request.http.head)
+        request.on(e.Refused(result))
+
+    def enqueue(self, request: ActiveRequest, reservation: Reservation) -> None:
+        """Let the request into its service's queue, where another may have to go. Raises RequestError if it is full."""
+        request.reservation = reservation
+        service, ticket = request.service, request.ticket
+        if service is None or ticket is None:
+            return
+        service.arrived(ticket.request_class, ticket.prompt_tokens, ticket.tenant)
+        while (shed := service.shed(ticket, self._requests.now())) is not None:
+            if shed.ticket is ticket:
+                if self._requests.fall_back(request, FallbackReason.QUEUE_FULL):
+                    return
+                raise shed.error
+            self._requests.displace(shed)
+        request.on(e.Queued())
+
+    def turn_away(self, _: Head) -> RequestError:
+        """The answer to new work while the gateway drains."""
+        return RequestError(Code.DRAINING, "This gateway is shutting down; retry.", retry_after=RETRY_S)
+
+    def standing(self, head: Head) -> bytes:
+        """Header lines with a tenant's limits and what remains of them, such as for a WebSocket's handshake."""
+        requests = self._requests
+        return b"" if head.tenant is None else requests.quotas.fields(head.tenant, requests.now())
 
     def refuse(self, refusal: RejectedRequest, reply: ResponseWriter) -> None:
         """Answer a request that was refused while it was read."""
         head = refusal.head
         request_id = _new_id() if head is None else _request_id(head)
-        self._floor.tenants.refused(refusal.error.row.outcome)
+        self._requests.tenants.refused(refusal.error.row.outcome)
         if head is None:
             self._access.refused(refusal.error, request_id, "")
         else:
             self._access.refused(refusal.error, request_id, head.path, sent_key_id(head.headers))
         reply.fail(refusal.error, request_id_field(request_id))
 
-    def _generate(self, request: HttpRequest, reply: ResponseWriter, request_id: bytes, *, counts: bool) -> None:
-        tenant = request.head.tenant
-        if tenant is None:
-            raise RequestError(Code.INVALID_API_KEY, "No API key was sent.")
-        call = ActiveRequest(self._floor, request, reply, request_id)
-        call.on(e.Authenticated(tenant.name))
-        _answering(call, self._admit, call, tenant, counts)
-
-    def _admit(self, call: ActiveRequest, tenant: ResolvedTenant, counts: bool) -> None:
-        """Learn what is asked for. Raises RequestError."""
-        floor, head, body, draw = self._floor, call.request.head, call.request.body, self._draw()
-        if len(body) > CHEAP_BYTES:
-            self._check_left(call, tenant, counts)
-        if counts:
-            admission = admit_tokens(body, head.headers, tenant, floor.picture, draw, path=head.path)
-        else:
-            admission = admit(body, head.headers, tenant, floor.picture, draw, path=head.path, choose=floor.choose)
-        if admission.body is not body:  # only one of the two is held
-            call.request = call.request._replace(body=admission.body)
-        self._reserve(call, admission, tenant)
-
-    def _check_left(self, call: ActiveRequest, tenant: ResolvedTenant, counts: bool) -> None:
-        """Whether a tenant may ask anything at all, before its body is parsed. Raises RequestError."""
-        floor, tokens = self._floor, not counts
-        least = QuotaUsage(1, tokens, tokens and writes(call.request.head.path))
-        refusal = floor.billing.exhausted(tenant, least) or floor.quotas.exhausted(tenant, least, floor.now())
+    def _check_exhausted(self, request: ActiveRequest, tenant: ResolvedTenant, counts: bool) -> None:
+        """Refuse a tenant that may ask nothing at all before its body is parsed. Raises RequestError."""
+        requests, tokens = self._requests, not counts
+        least = QuotaUsage(1, tokens, tokens and writes(request.http.head.path))
+        refusal = requests.billing.exhausted(tenant, least) or requests.quotas.exhausted(tenant, least, requests.now())
         if refusal is not None:
-            call.quota_fields = self.standing(call.request.head)
+            request.quota_fields = self.standing(request.http.head)
             raise refusal
 
-    def _reserve(self, call: ActiveRequest, admission: AdmittedRequest, tenant: ResolvedTenant) -> None:
-        """Ask for the tenant's leave; it may come later."""
-        service, name, floor = admission.destination.service, admission.request_class, self._floor
-        desk, now, writing = floor.desks[service.key], floor.now(), writes(call.request.head.path)
-        deadline = now + service.classes[name].hold_timeout_s
-        ticket = desk.ticket(next(self._tickets), tenant, admission, deadline, writes=writing)
-        call.admitted(desk, admission, ticket)
-        floor.open_call(call)
-        need, most = self._needs(desk, ticket, admission, tenant, writing)
-        gateways = floor.quotas.gateways
-        refusal = floor.billing.reserve(ticket.id, tenant, desk, need, most, floor.picture, gateways)
-        if refusal is not None:
-            self._reserved(call, refusal)
-            return
-        call.waiter = floor.quotas.reserve(tenant, need, now, partial(self._reserved, call))
-
-    def _needs(
-        self,
-        desk: ServiceState,
-        ticket: QueuedRequest,
-        admission: AdmittedRequest,
-        tenant: ResolvedTenant,
-        writing: bool,
-    ) -> tuple[QuotaUsage, QuotaUsage]:
-        """The expected use of a request, and the most that it may use."""
-        if admission.counts:
-            return QuotaUsage(1), QuotaUsage(1)
-        gateways, exposed = self._floor.quotas.gateways, self._floor.billing.exposure.of(tenant.name)
-        prompt = ticket.prompt_tokens
-        if _crowded(exposed.input_tokens * gateways, tenant.input_tokens_per_minute):
-            prompt = max(prompt, desk.prompt_tokens(admission.prompt))
-        most = max(prompt, desk.most_prompt_tokens(admission.prompt))
-        if not writing:
-            return QuotaUsage(1, prompt), QuotaUsage(1, most)
-        output = desk.outputs[ticket.request_class].expected(
-            tenant.name,
-            admission.max_tokens,
-            admission.choices,
-            least=admission.min_tokens,
-            crowded=_crowded(exposed.output_tokens * gateways, tenant.output_tokens_per_minute),
-        )
-        return QuotaUsage(1, prompt, output), QuotaUsage(1, most, admission.max_tokens * admission.choices)
-
-    def _reserved(self, call: ActiveRequest, result: Reservation | RequestError) -> None:
-        """The tenant's leave, or why there is none."""
-        call.waiter = None
-        if isinstance(result, Reservation):
-            call.quota_fields = result.fields
-            _answering(call, self._queue, call, result)
-            return
-        call.quota_fields = self.standing(call.request.head)
-        call.on(e.Refused(result))
-
-    def _queue(self, call: ActiveRequest, reservation: Reservation) -> None:
-        """Stand in line. Raises RequestError when it is full."""
-        self._floor.arrived(call, reservation)
-        if call.desk is None or call.ticket is None:
-            return
-        while (shed := call.desk.shed(call.ticket, self._floor.now())) is not None:
-            if shed.ticket is call.ticket:
-                if self._floor.divert(call, FallbackReason.QUEUE_FULL):
-                    return
-                raise shed.error
-            self._floor.displaced(shed)
-        call.on(e.Queued())
+    def _context(self, key: str) -> int:
+        """Tokens that a service's workers take; 0 until one has reported it."""
+        service = self._registry.services.get(key)
+        return 0 if service is None else service.fleet.context
 
 
-def _crowded(exposed: float, limit: int | None) -> bool:
-    """Whether open requests may pass what they have reserved by more than a minute's limit."""
-    return limit is not None and exposed > limit
+Context = Callable[[str], int]
+"""Tokens that the workers of a service take, by its key; 0 until one has reported it."""
 
 
-def _answering(call: ActiveRequest, step: Callable[..., None], *given: Any) -> None:
-    """Take a step; whatever goes wrong in it, the call ends with an answer."""
+def listing(head: Head, snapshot: ConfigSnapshot, context: Context) -> bytes:
+    """The body of `GET /v1/models` and of `GET /v1/models/{name}`. Raises RequestError `model_not_found`."""
+    if head.tenant is None:
+        raise RequestError(Code.INTERNAL_ERROR, "The request came in without a tenant.")
+    requester = Requester(head.tenant, head.headers)
+    if head.path.startswith(MODELS_PREFIX):
+        name = unquote(head.path.removeprefix(MODELS_PREFIX))
+        found = resolve_model(name, requester, snapshot, 0.0)[0]
+        return orjson.dumps(_model(name, found.service, snapshot, context))
+    names = usable_names(requester, snapshot)
+    models = [_model(name, service, snapshot, context) for name, service in names.items()]
+    return orjson.dumps({"object": "list", "data": models})
+
+
+def _model(name: str, service: ResolvedService, snapshot: ConfigSnapshot, context: Context) -> dict[str, Any]:
+    created = snapshot.created.get(service.key, "")
+    seconds = int(datetime.fromisoformat(created).timestamp()) if created else 0
+    length = context(service.key) or service.engine.max_model_len
+    own = {"id": name, "object": "model", "created": seconds, "owned_by": service.namespace}
+    return own | {"max_model_len": length}
+
+
+def _answering(request: ActiveRequest, step: Callable[..., None], *given: Any) -> None:
+    """Take a step; whatever fails in it, the request ends with an answer."""
     try:
         step(*given)
     except RequestError as error:
-        call.on(e.Refused(error))
-    except Exception:  # noqa: BLE001 - the last boundary: a fault of ours must still end with an answer
-        _log.exception("a request failed", extra={"request_id": call.request_id.decode("latin-1")})
-        call.on(e.Refused(RequestError(Code.INTERNAL_ERROR, "The gateway failed on this request.")))
+        request.on(e.Refused(error))
+    except Exception:  # noqa: BLE001 - the last boundary: a fault here must still end with an answer
+        _log.exception("a request failed", extra={"request_id": request.request_id.decode("latin-1")})
+        request.on(e.Refused(RequestError(Code.INTERNAL_ERROR, "The gateway failed on this request.")))
 
 
 def _request_id(head: Head) -> bytes:

@@ -1,6 +1,7 @@
-"""One request between its client and its worker: feeds the life machine, carries out what it says, moves bytes.
+"""One request between its client and its worker: feeds the request machine, executes its actions, moves bytes.
 
-After the first content a stream's bytes go on packet by packet; the machine hears of the first and the last only.
+It speaks one way: it calls the functions of its `RequestContext` and acts on what they return. After the first content
+a stream's bytes are forwarded packet by packet; the machine hears of the first and the last only.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,17 +11,15 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.telemetry import Histogram
 from paceline_core.wire import VOCABULARY
 from paceline_gateway.api.admission import AdmittedRequest
-from paceline_gateway.api.request_terms import request_terms
 from paceline_gateway.http.connection_pool import UpstreamExchange
 from paceline_gateway.http.message import Headers, HttpRequest
 from paceline_gateway.http.response import ResponseWriter, passed_on, request_id_field
 from paceline_gateway.http.upstream_connection import DisconnectReason
-from paceline_gateway.proxy.request_context import RequestContext
+from paceline_gateway.proxy.request_context import Placement, RequestContext
 from paceline_gateway.proxy.resume import NO_STREAM, ResumeState
 from paceline_gateway.proxy.upstream_request import UpstreamRequest
-from paceline_gateway.proxy.worker_deaths import DeathVerdict
 from paceline_gateway.queueing.queued_request import QueuedRequest
-from paceline_gateway.quota.types import PendingReservation, Reservation, used_by_failed, used_by_refused
+from paceline_gateway.quota.types import PendingReservation, QuotaUsage, Reservation, used_by_failed, used_by_refused
 from paceline_gateway.request import events as e
 from paceline_gateway.request.group_testing import PROOF, SuspectGroup
 from paceline_gateway.request.machine import RequestMachine
@@ -28,6 +27,7 @@ from paceline_gateway.request.sse_scanner import SseScanner, read_code, read_ser
 from paceline_gateway.request.types import DISPATCHED, STREAMING
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.services.service_state import ServiceState
+from paceline_gateway.services.worker_deaths import DeathVerdict
 from paceline_gateway.telemetry.trace import Trace
 
 _VOCABULARY = VOCABULARY.encode()
@@ -38,92 +38,107 @@ class ActiveRequest:
     """One request from its last byte to its answer's last byte. Receives the worker's response."""
 
     __slots__ = (
-        "_brought", "_collected", "_exchange", "_fields", "_front", "_gaps", "_last", "_lost", "_next",
-        "_outbound", "_paused", "_scan", "_size", "_status", "_stream", "_worker", "admission", "continuation",
-        "desk", "life", "quota_fields", "reply", "request", "request_id", "reservation", "ticket", "trace", "waiter",
+        "_collected", "_context", "_exchange", "_fields", "_itl", "_last", "_lost", "_next", "_paused", "_progress",
+        "_scan", "_size", "_status", "_stream", "_upstream", "_worker", "admission", "http", "machine", "pending",
+        "quota_fields", "reply", "request_id", "reservation", "resume", "service", "ticket", "trace",
     )  # fmt: skip
 
-    def __init__(self, front: RequestContext, request: HttpRequest, reply: ResponseWriter, request_id: bytes) -> None:
-        self._front = front
+    def __init__(self, context: RequestContext, http: HttpRequest, reply: ResponseWriter, request_id: bytes) -> None:
+        self._context = context
         self._exchange: UpstreamExchange | None = None
         self._worker: Worker | None = None
-        self._outbound: UpstreamRequest | None = None
-        self._gaps: Histogram | None = None
-        self._last, self._brought = 0.0, 0
+        self._upstream: UpstreamRequest | None = None
+        self._itl: Histogram | None = None
+        self._last, self._progress = 0.0, 0
         self._lost: Worker | None = None
-        self._next: tuple[ServiceState, AdmittedRequest, QueuedRequest] | None = None
+        self._next: Placement | None = None
         self._paused = False
-        self.request, self.request_id, self.reply = request, request_id, reply
-        self.life = RequestMachine(request.received, front.waits)
-        self.continuation = ResumeState(0, 0)
-        self.desk: ServiceState | None = None
+        self.http, self.request_id, self.reply = http, request_id, reply
+        self.machine = RequestMachine(http.received, context.timeouts)
+        self.resume = ResumeState(0, 0)
+        self.service: ServiceState | None = None
         self.admission: AdmittedRequest | None = None
         self.ticket: QueuedRequest | None = None
         self.trace: Trace | None = None
         self.reservation: Reservation | None = None
-        self.waiter: PendingReservation | None = None
+        self.pending: PendingReservation | None = None
         self.quota_fields = b""
         reply.on_gone, reply.on_pressure = lambda stalled: self.on(e.ClientGone(stalled)), self._pressure
 
     @property
     def earlier(self) -> Sequence[tuple[Worker, int]]:
         """Workers that its stream has lost, each with the output tokens there were by then."""
-        return self.continuation.earlier
+        return self.resume.earlier
 
-    def admitted(self, desk: ServiceState, admission: AdmittedRequest, ticket: QueuedRequest) -> None:
-        """It is known what it asks for, and of whom."""
-        self._belong(desk, admission, ticket)
-        budget = desk.budget(admission.destination.retry_share)
-        self.on(e.Admitted(request_terms(desk, admission, ticket), budget))
+    def admitted(self, placement: Placement) -> None:
+        """It is known what it asks for, and of which service."""
+        self._place(placement)
+        service, admission, ticket = placement
+        self.on(e.Admitted(service.terms(admission, ticket), service.budget(admission.destination.retry_share)))
 
-    def diverted(self, desk: ServiceState, admission: AdmittedRequest, ticket: QueuedRequest) -> None:
+    def diverted(self, placement: Placement) -> None:
         """Another destination of its route takes it."""
-        self._next = (desk, admission, ticket)
+        self._next = placement
+        service, admission, ticket = placement
         if self.ticket is not None:
             ticket.take_suspicion(self.ticket)
-        budget = desk.budget(admission.destination.retry_share)
-        self.on(e.Diverted(request_terms(desk, admission, ticket), budget))
+        self.on(e.Diverted(service.terms(admission, ticket), service.budget(admission.destination.retry_share)))
 
     def assigned(self, worker: Worker) -> None:
         """The queue chose a worker."""
         self._worker = worker
         self.on(e.Assigned(worker.name))
 
-    def count_gaps(self) -> None:
-        """From now on, where its class counts them now: those between its tokens."""
-        if self.desk is not None and self.ticket is not None:
-            self._gaps = self.desk.series.classes[self.ticket.request_class].itl
+    def measure_itl(self) -> None:
+        """Observe the gaps between tokens in the histogram that its class has now."""
+        if self.service is not None and self.ticket is not None:
+            self._itl = self.service.series.classes[self.ticket.request_class].itl
 
     def on(self, event: e.Event) -> None:
-        """Something happened: tell the machine, do what it says."""
-        now, desk = self._front.now(), self.desk
-        moved = False
-        for action in self.life.on(event, now):
-            moved = self._doings[type(action)](self, action, now) or moved
-        if moved and desk is not None:
-            self._front.moved(desk)
-            if self.desk is not None and self.desk is not desk:
-                self._front.moved(self.desk)
+        """Pass an event to the machine and execute its actions."""
+        now, service = self._context.now(), self.service
+        changed = False
+        for action in self.machine.on(event, now):
+            changed = self._executors[type(action)](self, action, now) or changed
+        if changed and service is not None:
+            self._context.dispatch(service)
+            if self.service is not None and self.service is not service:
+                self._context.dispatch(self.service)
+
+    def send(self, _: e.Send, now: float) -> bool:
+        """Send the request to its worker."""
+        worker, context = self._worker, self._context
+        if worker is not None and self._upstream is not None and self.service is not None:
+            self._reset()
+            resume = self.resume.message if self.machine.begun else b""
+            trace = b"" if self.trace is None else self.trace.sent(worker.name, now, resumed=self.machine.begun)
+            own = trace + context.deaths.introduction(self.ticket, now)
+            token = context.internal_token(self.service.key)
+            message = self._upstream.message(worker, token, self._deadline_ms(), resume, own)
+            self._exchange = context.pool.send(worker.address, message, self)
+            if self._paused:
+                self._exchange.pause(True)
+        return False
 
     def head(self, status: int, headers: Headers) -> None:
         """The worker's status and headers."""
-        if status == 401:  # it does not believe this gateway, which no client can mend
-            self._do_drop(e.AbortUpstream(), 0.0)
+        if status == 401:  # the worker rejects this gateway's token, which no client can repair
+            self._abort(e.AbortUpstream(), 0.0)
             self.lost(DisconnectReason.INVALID)
             return
         self._status, self._stream = status, headers.get(b"content-type", b"").startswith(b"text/event-stream")
-        quota = self.quota_fields if status < 400 else self._front.refunded(self, used_by_refused(status))
+        quota = self.quota_fields if status < 400 else self._refunded(used_by_refused(status))
         self._fields = request_id_field(self.request_id) + quota + passed_on(headers)
         if _DRAINING in headers and self._worker is not None:
             self._worker.drains = True
         if b"server-timing" in headers:
-            read_server_timing(headers[b"server-timing"], self.life.meter)
-        if not self.life.begun:
-            self.continuation.vocabulary = headers.get(_VOCABULARY, b"")
-        no_rest, said = status == 200 and self.life.begun and not self._stream, DeathVerdict()
-        if self.desk is not None and self._worker is not None:
-            said = self._front.deaths.head(self.desk, self._worker, self, headers, self._front.now())
-        self.on(e.Answered(NO_STREAM if no_rest else status, *said))
+            read_server_timing(headers[b"server-timing"], self.machine.meter)
+        if not self.machine.begun:
+            self.resume.vocabulary = headers.get(_VOCABULARY, b"")
+        no_rest, verdict = status == 200 and self.machine.begun and not self._stream, DeathVerdict()
+        if self.service is not None and self._worker is not None:
+            verdict = self._context.deaths.head(self.service, self._worker, self, headers, self._context.now())
+        self.on(e.Answered(NO_STREAM if no_rest else status, *verdict))
 
     def data(self, data: bytes) -> None:
         """A piece of the worker's answer."""
@@ -134,202 +149,194 @@ class ActiveRequest:
         out = scan.feed(data)
         if scan.failed:
             self.on(e.AttemptFailed(scan.error))
-            if self._scan is not scan or self.life.waiting:
+            if self._scan is not scan or self.machine.waiting:
                 return  # another worker tries
         if scan.done and self._exchange is not None and self._exchange.complete:
             self.reply.hold()
-        if self.life.state is STREAMING:
-            self._forward(out)
+        if self.machine.state is STREAMING:
+            self.forward(out)
         elif out and scan.began:
             self._begin(out)
+
+    def forward(self, out: bytes) -> None:
+        """Pass a packet of the stream on to the client."""
+        self.machine.heard = now = self._context.now()
+        fresh = self._scan.fresh
+        if fresh and self._itl is not None:
+            self._itl.observe_many((now - self._last) / fresh, fresh)
+            self._last = now
+        self.reply.more(out)
+        self._made_progress(fresh)
 
     def end(self) -> None:
         """The worker's answer is complete."""
         self._exchange = None
         if not self._stream:
             whole = b"".join(self._collected)
-            read_usage(whole, self.life.meter)
+            read_usage(whole, self.machine.meter)
             self.on(e.Finished(read_code(whole) if self._status >= 400 else None))
         elif self._scan.done or self._scan.failed:
-            self._finish_stream()
+            self.finish()
         else:
             self._broke_off(DisconnectReason.CLOSED)
 
-    def lost(self, loss: DisconnectReason) -> None:
-        """The worker's answer broke off."""
-        self._exchange = None
-        if self._stream and self._scan.done:
-            self._finish_stream()
-        else:
-            self._broke_off(loss)
-
-    def resolve_loss(self, worker: Worker, loss: DisconnectReason, part: SuspectGroup | None) -> None:
-        """Why its answer broke off is known."""
-        if worker is self._lost:
-            self._lost = None
-            self.on(self.continuation.lost(loss, self._scan.moved, part, begun=self.life.begun))
-
-    def expired(self, *, held: bool) -> None:
-        """The limit of what it waits for has passed; `held`: there is no worker."""
-        if self.life.state is not STREAMING:
-            self.on(e.Expired(held=held))
-        elif self._scan.done:
-            self._do_drop(e.AbortUpstream(), 0.0)
-            self._finish_stream()
-        else:
-            self.on(e.Expired(held=held, cut=self.continuation.cut()))
-
-    def _belong(self, desk: ServiceState, admission: AdmittedRequest, ticket: QueuedRequest) -> None:
-        self.desk, self.admission, self.ticket = desk, admission, ticket
-        self.continuation = ResumeState(self._front.limits.resume_bytes, ticket.prompt_tokens)
-        self.count_gaps()
-        promise, told = desk.service.classes[admission.request_class].tpot_s, b""
-        if self.trace is None:
-            traceparent = self.request.head.headers.get(b"traceparent", b"")
-            self.trace, told = self._front.tracing.begin(traceparent, desk.service.sample_ratio)
-        self._outbound = UpstreamRequest(self.request.head, self.request_id, admission, promise, told)
-
-    def _broke_off(self, loss: DisconnectReason) -> None:
-        self._lost = self._worker
-        if self._worker is not None and self.desk is not None:
-            self._front.deaths.lost(self.desk, self._worker, self, loss, self._scan.moved)
-
-    def _finish_stream(self) -> None:
+    def finish(self) -> None:
+        """End the stream as the worker ended it."""
         rest = self._scan.finish()
-        if self.life.state is DISPATCHED:
+        if self.machine.state is DISPATCHED:
             self._begin(rest)
         elif rest:
             self.reply.more(rest)
         self.on(e.Finished())
 
-    def _begin(self, first: bytes) -> None:
-        again = self.life.begun
-        self.on(e.Began())
-        if self.desk is not None and self.ticket is not None:
-            self.desk.dispatcher.began(self.ticket)
-            self._front.moved(self.desk)
-        if again:
-            self._forward(first)
+    def lost(self, loss: DisconnectReason) -> None:
+        """The worker's answer broke off."""
+        self._exchange = None
+        if self._stream and self._scan.done:
+            self.finish()
         else:
-            self._last = self._front.now()
-            self.reply.begin(self._status, self._fields, first)
-            self._got_on(self._scan.fresh)
+            self._broke_off(loss)
 
-    def _forward(self, out: bytes) -> None:
-        self.life.heard = now = self._front.now()
-        fresh = self._scan.fresh
-        if fresh and self._gaps is not None:
-            self._gaps.observe_many((now - self._last) / fresh, fresh)
-            self._last = now
-        self.reply.more(out)
-        self._got_on(fresh)
+    def resolve_loss(self, worker: Worker, loss: DisconnectReason, part: SuspectGroup | None) -> None:
+        """The cause of the broken answer is known."""
+        if worker is self._lost:
+            self._lost = None
+            self.on(self.resume.lost(loss, self._scan.moved, part, begun=self.machine.begun))
+
+    def expired(self, *, held: bool) -> None:
+        """The deadline of its state has passed; `held`: there is no worker."""
+        if self.machine.state is not STREAMING:
+            self.on(e.Expired(held=held))
+        elif self._scan.done:
+            self._abort(e.AbortUpstream(), 0.0)
+            self.finish()
+        else:
+            self.on(e.Expired(held=held, cut=self.resume.cut()))
 
     def cleared(self) -> None:
-        """Its worker says that it has got on."""
-        self._got_on(max(PROOF - self._brought, 0))
+        """Its worker reports progress on it."""
+        self._made_progress(max(PROOF - self._progress, 0))
 
-    def _got_on(self, tokens: int) -> None:
-        ticket, desk = self.ticket, self.desk
-        self._brought += tokens
-        if ticket is None or desk is None or not (ticket.suspect or ticket.died_at):
+    def _place(self, placement: Placement) -> None:
+        self.service, self.admission, self.ticket = service, admission, ticket = placement
+        self.resume = ResumeState(self._context.limits.resume_bytes, ticket.prompt_tokens)
+        self.measure_itl()
+        tpot_s, trace = service.spec.classes[admission.request_class].tpot_s, b""
+        if self.trace is None:
+            traceparent = self.http.head.headers.get(b"traceparent", b"")
+            self.trace, trace = self._context.tracing.begin(traceparent, service.spec.sample_ratio)
+        self._upstream = UpstreamRequest(self.http.head, self.request_id, admission, tpot_s, trace)
+
+    def _begin(self, first: bytes) -> None:
+        again = self.machine.begun
+        self.on(e.Began())
+        if self.service is not None and self.ticket is not None:
+            self.service.dispatcher.began(self.ticket)
+            self._context.dispatch(self.service)
+        if again:
+            self.forward(first)
+        else:
+            self._last = self._context.now()
+            self.reply.begin(self._status, self._fields, first)
+            self._made_progress(self._scan.fresh)
+
+    def _made_progress(self, tokens: int) -> None:
+        ticket, service = self.ticket, self.service
+        self._progress += tokens
+        if ticket is None or service is None or not (ticket.suspect or ticket.died_at):
             return
-        if desk.dispatcher.got_on(ticket, self._brought, self._front.now()):
-            self._front.moved(desk)
+        if service.dispatcher.got_on(ticket, self._progress, self._context.now()):
+            self._context.dispatch(service)
 
     def _collect(self, data: bytes) -> None:
         self._collected.append(data)
         self._size += len(data)
-        if self._size > self._front.limits.answer_bytes:
-            message = f"The worker's answer is over the limit of {self._front.limits.answer_bytes} bytes; stream it."
+        limit = self._context.limits.answer_bytes
+        if self._size > limit:
+            message = f"The worker's answer is over the limit of {limit} bytes; stream it."
             self.on(e.Refused(RequestError(Code.UPSTREAM_ERROR, message)))
 
-    def _do_enqueue(self, action: e.Enqueue, now: float) -> bool:
+    def _broke_off(self, loss: DisconnectReason) -> None:
+        self._lost = self._worker
+        if self._worker is not None and self.service is not None:
+            self._context.deaths.lost(self.service, self._worker, self, loss, self._scan.moved)
+
+    def _enqueue(self, action: e.Enqueue, now: float) -> bool:
         if self.trace is not None:
             self.trace.waiting(now)
-        if self.desk is None or self.ticket is None:
+        if self.service is None or self.ticket is None:
             return False
-        dispatcher, self.ticket.deadline = self.desk.dispatcher, self.life.deadline
         if action.resume and self._worker is not None:
-            self.continuation.carry(self.ticket, self.life.meter.output, self.desk.fleet, self._worker)
-        if action.again:
-            dispatcher.rejoin(self.ticket, self.life.deadline)
-        elif (worker := dispatcher.pass_by(self.ticket, now)) is not None:
+            self.resume.carry(self.ticket, self.machine.meter.output, self.service.fleet, self._worker)
+        worker = self.service.dispatcher.enqueue(self.ticket, self.machine.deadline, now, again=action.again)
+        if worker is not None:
             self.assigned(worker)
-            return False
-        else:
-            dispatcher.join(self.ticket, now)
-        return True
+        return worker is None
 
-    def _do_withdraw(self, _: e.Dequeue, _now: float) -> bool:
-        if self.desk is not None and self.ticket is not None:
-            self.desk.dispatcher.leave(self.ticket)
+    def _withdraw(self, _: e.Dequeue, _now: float) -> bool:
+        if self.service is not None and self.ticket is not None:
+            self.service.dispatcher.withdraw(self.ticket)
         return False
 
-    def _do_seek(self, action: e.TryFallback, _now: float) -> bool:
-        self._front.seek(self, last=action.last)
+    def _fall_back(self, action: e.TryFallback, _now: float) -> bool:
+        placement = self._context.fall_back(self, action.last)
+        if placement is not None:
+            self.diverted(placement)
         return False
 
-    def _do_move(self, _: e.SwitchDestination, _now: float) -> bool:
+    def _switch(self, _: e.SwitchDestination, _now: float) -> bool:
         if self._next is not None:
-            self._belong(*self._next)
+            self._place(self._next)
         return True
 
-    def _do_send(self, _: e.Send, now: float) -> bool:
-        worker = self._worker
-        if worker is not None and self._outbound is not None and self.desk is not None:
-            self._reset()
-            resume = self.continuation.message if self.life.begun else b""
-            trace = b"" if self.trace is None else self.trace.sent(worker.name, now, resumed=self.life.begun)
-            told = trace + self._front.deaths.introduction(self.ticket, now)
-            token = self._front.internal_token(self.desk.key)
-            message = self._outbound.message(worker, token, self._deadline_ms(), resume, told)
-            self._exchange = self._front.pool.send(worker.address, message, self)
-            if self._paused:
-                self._exchange.pause(True)
+    def _resumed(self, action: e.Resumed, _now: float) -> bool:
+        if self.service is not None:
+            self.service.series.resumed(action.reason, action.gap)
         return False
 
-    def _do_resumed(self, action: e.Resumed, _now: float) -> bool:
-        if self.desk is not None:
-            self.desk.series.resumed(action.reason, action.gap)
-        return False
-
-    def _do_drop(self, _: e.AbortUpstream, _now: float) -> bool:
+    def _abort(self, _: e.AbortUpstream, _now: float) -> bool:
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.abort()
         return False
 
-    def _do_free(self, action: e.ReleaseSlot, now: float) -> bool:
+    def _release(self, action: e.ReleaseSlot, now: float) -> bool:
         if self.trace is not None:
             self.trace.freed(now)
-        if self.desk is not None and self.ticket is not None:
+        if self.service is not None and self.ticket is not None:
             self._lost = None
-            self.desk.dispatcher.free(self.ticket, now, suspect=action.suspect)
+            self.service.dispatcher.release(self.ticket, now, suspect=action.suspect)
         return True
 
-    def _do_accuse(self, action: e.Accuse, now: float) -> bool:
+    def _accuse(self, action: e.Accuse, now: float) -> bool:
         if self.ticket is not None:
-            self.ticket.accuse(action.part, self._brought, now)
+            self.ticket.accuse(action.part, self._progress, now)
         return False
 
-    def _do_deliver(self, _: e.SendResponse, _now: float) -> bool:
+    def _respond(self, _: e.SendResponse, _now: float) -> bool:
         self.reply.whole(self._status, self._fields, b"".join(self._collected))
         return False
 
-    def _do_close(self, _: e.Close, _now: float) -> bool:
+    def _close(self, _: e.Close, _now: float) -> bool:
         self.reply.end()
         return False
 
-    def _do_fail(self, action: e.Fail, _now: float) -> bool:
-        quota = self.quota_fields
-        if self.reservation is not None:
-            quota = self._front.refunded(self, used_by_failed(action.error.code, self.reservation.use))
+    def _fail(self, action: e.Fail, _now: float) -> bool:
+        reservation = self.reservation
+        quota = (
+            self.quota_fields
+            if reservation is None
+            else self._refunded(used_by_failed(action.error.code, reservation.use))
+        )
         self.reply.fail(action.error, request_id_field(self.request_id) + quota)
         return False
 
-    def _do_settle(self, action: e.Settle, _now: float) -> bool:
-        self._front.ended(self, action.record)
+    def _settle(self, action: e.Settle, _now: float) -> bool:
+        self._context.settle(self, action.record)
         return False
+
+    def _refunded(self, used: QuotaUsage) -> bytes:
+        return b"" if self.reservation is None else self._context.refunded(self.reservation, used)
 
     def _pressure(self, paused: bool) -> None:
         self._paused = paused
@@ -338,23 +345,23 @@ class ActiveRequest:
 
     def _reset(self) -> None:
         """Nothing of an earlier attempt counts for the next one, unless the client has it."""
-        if not self.life.begun:
-            self.life.meter.output = 0
-            if self.admission is not None and self.admission.ours and self.admission.stream:
-                self.continuation.restart()
-        self._scan = SseScanner(self.life.meter, self.continuation.told, resumed=self.life.begun)
-        self._stream, self._brought, self._status = False, 0, 200
+        if not self.machine.begun:
+            self.machine.meter.output = 0
+            if self.admission is not None and self.admission.native and self.admission.stream:
+                self.resume.restart()
+        self._scan = SseScanner(self.machine.meter, self.resume.journal, resumed=self.machine.begun)
+        self._stream, self._progress, self._status = False, 0, 200
         self._fields, self._size = b"", 0
         self._collected: list[bytes] = []
 
     def _deadline_ms(self) -> int:
-        waits, limit = self._front.waits, self.life.deadline - self._front.now()
-        return max(1, round(min(limit, waits.first_token_s) * 1000))
+        first_token_s, limit = self._context.timeouts.first_token_s, self.machine.deadline - self._context.now()
+        return max(1, round(min(limit, first_token_s) * 1000))
 
-    _doings: ClassVar[dict[type[e.Action], Callable[[Any, Any, float], bool]]] = {
-        e.Enqueue: _do_enqueue, e.Dequeue: _do_withdraw, e.TryFallback: _do_seek, e.SwitchDestination: _do_move,
-        e.Send: _do_send, e.Resumed: _do_resumed, e.AbortUpstream: _do_drop, e.ReleaseSlot: _do_free,
-        e.Accuse: _do_accuse, e.SendResponse: _do_deliver, e.Close: _do_close, e.Fail: _do_fail,
-        e.Settle: _do_settle,
+    _executors: ClassVar[dict[type[e.Action], Callable[[Any, Any, float], bool]]] = {
+        e.Enqueue: _enqueue, e.Dequeue: _withdraw, e.TryFallback: _fall_back, e.SwitchDestination: _switch,
+        e.Send: send, e.Resumed: _resumed, e.AbortUpstream: _abort, e.ReleaseSlot: _release,
+        e.Accuse: _accuse, e.SendResponse: _respond, e.Close: _close, e.Fail: _fail,
+        e.Settle: _settle,
     }  # fmt: skip
-    """How each action is carried out; True if the queue should be looked at afterwards."""
+    """How each action is executed; True if the queue changed and is dispatched afterwards."""

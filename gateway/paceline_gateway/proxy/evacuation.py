@@ -57,13 +57,13 @@ class Evacuator:
         self._moves: dict[str, EvacuationPlanner] = {}
         self._asked: list[tuple[EvacuationRequest, UpstreamExchange]] = []
 
-    def sweep(self, desks: Iterable[ServiceState], calls: Iterable[ActiveRequest], now: float) -> None:
-        """Ask where it is time; call it a few times a second."""
+    def sweep(self, services: Iterable[ServiceState], requests: Iterable[ActiveRequest], now: float) -> None:
+        """Ask where it is time; request it a few times a second."""
         self._forget(now)
-        for desk in desks:
-            moves = self._moves.setdefault(desk.key, EvacuationPlanner(self._lookahead_s))
-            if leaving := moves.leaving(desk.fleet, now):
-                self._move(desk, moves, leaving, calls, now)
+        for service in services:
+            moves = self._moves.setdefault(service.key, EvacuationPlanner(self._lookahead_s))
+            if leaving := moves.leaving(service.fleet, now):
+                self._move(service, moves, leaving, requests, now)
 
     def closed(self, service: str) -> None:
         """A service is gone."""
@@ -71,31 +71,37 @@ class Evacuator:
 
     def _move(
         self,
-        desk: ServiceState,
+        service: ServiceState,
         moves: EvacuationPlanner,
         leaving: Iterable[Worker],
-        calls: Iterable[ActiveRequest],
+        requests: Iterable[ActiveRequest],
         now: float,
     ) -> None:
         workers = {worker.name: worker for worker in leaving}
         streams: dict[Worker, dict[MovableStream, ActiveRequest]] = {worker: {} for worker in workers.values()}
-        for call in calls:
-            if call.desk is desk and call.life.worker in workers and (stream := _stream(call)) is not None:
-                streams[workers[call.life.worker]][stream] = call
-        waiting = {name: len(line) for name, line in desk.dispatcher.lines.items()}
-        due = moves.due(desk.fleet, {worker: list(own) for worker, own in streams.items()}, waiting, now)
+        for request in requests:
+            if (
+                request.service is service
+                and request.machine.worker in workers
+                and (stream := _stream(request)) is not None
+            ):
+                streams[workers[request.machine.worker]][stream] = request
+        waiting = {name: len(line) for name, line in service.dispatcher.lines.items()}
+        due = moves.due(service.fleet, {worker: list(own) for worker, own in streams.items()}, waiting, now)
         for worker, tickets in due.items():
-            chosen = [call for stream, call in streams[worker].items() if stream.ticket in tickets and _movable(call)]
-            self._ask(desk, worker, chosen, now)
+            chosen = [
+                request for stream, request in streams[worker].items() if stream.ticket in tickets and _movable(request)
+            ]
+            self._ask(service, worker, chosen, now)
 
-    def _ask(self, desk: ServiceState, worker: Worker, calls: Iterable[ActiveRequest], now: float) -> None:
-        names = [call.request_id.decode("latin-1") for call in calls]
+    def _ask(self, service: ServiceState, worker: Worker, requests: Iterable[ActiveRequest], now: float) -> None:
+        names = [request.request_id.decode("latin-1") for request in requests]
         if not names:
             return
         body, (host, port) = encode(Evacuate(requests=names)), worker.address
         head = (
             f"POST /internal/evacuate HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: {len(body)}\r\n"
-            f"content-type: application/json\r\nx-paceline-internal-token: {self._internal_token(desk.key)}\r\n\r\n"
+            f"content-type: application/json\r\nx-paceline-internal-token: {self._internal_token(service.key)}\r\n\r\n"
         )
         asked = EvacuationRequest(worker.name, len(names), now)
         self._asked.append((asked, self._pool.send(worker.address, [head.encode(), body], asked)))
@@ -108,14 +114,14 @@ class Evacuator:
         self._asked = [entry for entry in self._asked if not entry[0].over]
 
 
-def _stream(call: ActiveRequest) -> MovableStream | None:
+def _stream(request: ActiveRequest) -> MovableStream | None:
     """What could move of it; None if no other worker could go on with it."""
-    told, ticket = call.continuation.told, call.ticket
-    if ticket is None or told is None or told.cut is not None or call.life.state not in AT_WORKER:
+    journal, ticket = request.resume.journal, request.ticket
+    if ticket is None or journal is None or journal.cut is not None or request.machine.state not in AT_WORKER:
         return None
-    return MovableStream(ticket.id, ticket.request_class, call.continuation.tokens(call.life.meter.output))
+    return MovableStream(ticket.id, ticket.request_class, request.resume.tokens(request.machine.meter.output))
 
 
-def _movable(call: ActiveRequest) -> bool:
+def _movable(request: ActiveRequest) -> bool:
     """The same, looked at closely: what is kept of it is read."""
-    return not call.life.begun or call.continuation.cut() is None
+    return not request.machine.begun or request.resume.cut() is None

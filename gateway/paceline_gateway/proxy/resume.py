@@ -3,7 +3,7 @@
 Invariant: the lines are exactly the comments whose events were passed on, in order. Above `limit` bytes, and after
 anything that contradicts itself, nothing is kept and the stream cannot be resumed.
 
-What it takes to go on with a call's stream at another worker: what was told, and how a loss looks to the machine.
+What it takes to go on with a request's stream at another worker: what was told, and how a loss looks to the machine.
 """
 
 import re
@@ -130,25 +130,25 @@ _MOVED = {
 
 
 class ResumeState:
-    """One call's. `told` is None while its stream could not be resumed anyway; `message` is what a resumption sends.
+    """One request's. `journal` is None while its stream could not be resumed anyway; `message` is a resumption's body.
 
     `vocabulary`: what the stream's ids mean, as the worker said that began it. `earlier`: the workers that were lost,
     each with the output tokens there were by then.
     """
 
-    __slots__ = ("_limit", "_prompt_tokens", "earlier", "message", "told", "vocabulary")
+    __slots__ = ("_limit", "_prompt_tokens", "earlier", "journal", "message", "vocabulary")
 
     def __init__(self, limit: int, prompt_tokens: int) -> None:
         self._limit = limit
         self._prompt_tokens = prompt_tokens
-        self.told: StreamJournal | None = None
+        self.journal: StreamJournal | None = None
         self.message = b""
         self.vocabulary = b""
         self.earlier: list[tuple[Worker, int]] = []
 
     def restart(self) -> None:
         """Nothing of it has reached the client."""
-        self.told = StreamJournal(self._limit)
+        self.journal = StreamJournal(self._limit)
 
     def tokens(self, output: int) -> int:
         """What another worker would have to compute to go on, after so many output tokens."""
@@ -156,12 +156,12 @@ class ResumeState:
 
     def cut(self) -> AbortReason | None:
         """What keeps the stream from going on elsewhere; None if nothing does, and then `message` is how."""
-        if self.told is None:
+        if self.journal is None:
             return AbortReason.UNSUPPORTED_RUNTIME
-        resume = self.told.resume()
+        resume = self.journal.resume()
         if resume is not None:
             self.message = encode(resume.model_copy(update={"vocabulary": self.vocabulary.decode("latin-1")}))
-        return self.told.cut
+        return self.journal.cut
 
     def lost(
         self, loss: DisconnectReason, moved: ResumeReason | None, part: SuspectGroup | None, *, begun: bool

@@ -34,7 +34,7 @@ class UpstreamRequest:
         self._path = head.path
         same = _standing(admission.request_class, tenant, tpot_s)
         own = ""
-        if admission.ours:
+        if admission.native:
             own = f"{SEED}: {random.getrandbits(31)}\r\nx-paceline-max-tokens: {admission.max_tokens}\r\n"
         if admission.prefix is not None:
             own += f"{PREFIX}: {admission.prefix.header()}\r\n"

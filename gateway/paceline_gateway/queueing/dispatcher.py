@@ -72,8 +72,8 @@ class Dispatcher:
         return self._sizes.total
 
     @property
-    def late(self) -> list[QueuedRequest]:
-        """Those who wait past their deadline and have to be told."""
+    def expired(self) -> list[QueuedRequest]:
+        """Requests that wait past their deadline; they leave once told so."""
         return [ticket for line in self.lines.values() for ticket in line.late]
 
     def held(self, now: float) -> int:
@@ -108,6 +108,49 @@ class Dispatcher:
             return choose_victim(ticket, full, lines, self._after(name, now))
         return misses_deadline(ticket, self.lines[name], self._served[name], now)
 
+    def enqueue(self, ticket: QueuedRequest, deadline: float, now: float, *, again: bool = False) -> Worker | None:
+        """Wait for a worker until `deadline`; the worker if the request goes to one at once.
+
+        `again`: its worker failed it, so it waits before the others.
+        """
+        ticket.deadline = deadline
+        if again:
+            self.rejoin(ticket, deadline)
+            return None
+        worker = self.pass_by(ticket, now)
+        if worker is None:
+            self.join(ticket, now)
+        return worker
+
+    def withdraw(self, ticket: QueuedRequest) -> None:
+        """Wait no longer."""
+        if self.lines[ticket.request_class].leave(ticket):
+            self._left(ticket)
+
+    def dispatch(self, now: float) -> list[tuple[QueuedRequest, Worker]]:
+        """Every request that can go now, in order, each with a worker whose slot is already taken."""
+        self.fleet.kept = self._peak.value(now)
+        for line in self.lines.values():
+            line.expire(now)
+            if (suspect := line.suspect) is not None and now < suspect.sure_until:
+                self.fleet.make_way(suspect.sure_until, now)
+        assigned: list[tuple[QueuedRequest, Worker]] = []
+        while self._numbers.total and (gone := self._next(now)) is not None:
+            assigned.append(gone)
+        return assigned
+
+    def release(self, ticket: QueuedRequest, now: float, *, suspect: bool) -> None:
+        """Give its worker's slot back; `suspect`: the worker failed it."""
+        worker = self._in_flight.pop(ticket.id, None)
+        self._parts.pop(ticket.id, None)
+        if worker is not None:
+            _end_trial(worker, ticket)
+            worker.doubtful.discard(ticket.id)
+            worker.recurring.discard(ticket.id)
+            self._urgent -= ticket.request_class is URGENT
+            worker.give(ticket.id, now, failed=suspect)
+            ticket.avoid |= {worker.name}
+
     def pass_by(self, ticket: QueuedRequest, now: float) -> Worker | None:
         """Go at once, without standing in line, while nobody waits and a worker has room; None if it must `join`."""
         if self._numbers.total:
@@ -133,23 +176,6 @@ class Dispatcher:
         """Wait again, before the others: its worker failed it."""
         ticket.deadline = deadline
         self._join(ticket, front=True)
-
-    def leave(self, ticket: QueuedRequest) -> None:
-        """Wait no longer."""
-        if self.lines[ticket.request_class].leave(ticket):
-            self._left(ticket)
-
-    def assign(self, now: float) -> list[tuple[QueuedRequest, Worker]]:
-        """Everybody who can go now, in order, each with a worker whose slot is already taken."""
-        self.fleet.kept = self._peak.value(now)
-        for line in self.lines.values():
-            line.expire(now)
-            if (suspect := line.suspect) is not None and now < suspect.sure_until:
-                self.fleet.make_way(suspect.sure_until, now)
-        assigned: list[tuple[QueuedRequest, Worker]] = []
-        while self._numbers.total and (gone := self._next(now)) is not None:
-            assigned.append(gone)
-        return assigned
 
     def began(self, ticket: QueuedRequest) -> None:
         """Its first token came."""
@@ -187,18 +213,6 @@ class Dispatcher:
             if tokens < PROOF:
                 worker.doubtful.add(ticket.id)
         return True
-
-    def free(self, ticket: QueuedRequest, now: float, *, suspect: bool) -> None:
-        """It ended at its worker."""
-        worker = self._in_flight.pop(ticket.id, None)
-        self._parts.pop(ticket.id, None)
-        if worker is not None:
-            _end_trial(worker, ticket)
-            worker.doubtful.discard(ticket.id)
-            worker.recurring.discard(ticket.id)
-            self._urgent -= ticket.request_class is URGENT
-            worker.give(ticket.id, now, failed=suspect)
-            ticket.avoid |= {worker.name}
 
     def settle(self, ticket: QueuedRequest, used: float) -> None:
         """It is over and used so many tokens, output twice: its tenant's account is put right."""

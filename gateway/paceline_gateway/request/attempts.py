@@ -6,8 +6,8 @@ that: each stream was accepted once already.
 
 How many dispatches of a service may be repeated: a share of its requests, so that retries cannot feed an overload.
 
-A sliding window of ten seconds in one-second steps. `floor` retries are always allowed in a window, or a service with
-little traffic could not survive the death of one worker.
+A sliding window of ten seconds in one-second steps. It always allows `min_retries`, or a service with little traffic
+could not survive the death of one worker.
 """
 
 from collections import deque
@@ -16,15 +16,15 @@ from paceline_core.registry.enums import AbortReason, ResumeReason
 from paceline_gateway.request.types import WorkerPhases
 
 WINDOW_S = 10
-FLOOR = 100
+MIN_RETRIES = 100
 
 
 class RetryBudget:
     """Counts requests and retries by the second."""
 
-    def __init__(self, share: float, floor: int = FLOOR) -> None:
+    def __init__(self, share: float, min_retries: int = MIN_RETRIES) -> None:
         self._share = share
-        self._floor = floor
+        self._min_retries = min_retries
         self._seconds: deque[list[int]] = deque()  # [second, requests, retries]
 
     def request(self, now: float) -> None:
@@ -36,7 +36,7 @@ class RetryBudget:
         second = self._second(now)
         requests = sum(entry[1] for entry in self._seconds)
         retries = sum(entry[2] for entry in self._seconds)
-        allowed = retries + 1 <= max(self._floor, self._share * requests)
+        allowed = retries + 1 <= max(self._min_retries, self._share * requests)
         second[2] += allowed
         return allowed
 

@@ -172,7 +172,7 @@ class RequestMachine:
             lost = e.Lost(harmless=harmless, suspect=harmless and not event.busy, cut=None)
             return self._lost_begun(lost, now, e.AbortUpstream()) if event.status != 200 else ()
         self._status = event.status
-        if harmless or event.status in (500, 502) or (event.status == 429 and self._terms and self._terms.onward):
+        if harmless or event.status in (500, 502) or (event.status == 429 and self._terms and self._terms.fallbacks):
             lost = e.Lost(harmless=harmless, suspect=harmless and not event.busy)
             return self._retry(lost, now, e.AbortUpstream()) or ()
         return ()
@@ -292,7 +292,7 @@ class RequestMachine:
         # A worker that did nothing must not prolong the wait, one that died has used up time that was not a wait.
         self._limit = (self._queued or now) + self._terms.hold_s if lost.harmless else now + self._terms.hold_s
         last = not lost.harmless and self._attempts - self._spared + 1 >= self._terms.attempts
-        seek = (e.TryFallback(last),) if self._terms.onward else ()
+        seek = (e.TryFallback(last),) if self._terms.fallbacks else ()
         return (*first, e.ReleaseSlot(self._worker, suspect=lost.suspect), e.Enqueue(again=True), *seek)
 
     def _end(self, error: RequestError, now: float) -> Actions:

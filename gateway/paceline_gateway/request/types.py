@@ -46,7 +46,7 @@ class WorkerPhases(NamedTuple):
 class RequestTerms(NamedTuple):
     """What a request was admitted under. Times in seconds, `hold_s` for waiting in the gateway.
 
-    `promised`: its class's promises are about it. `onward`: its route has further destinations.
+    `promised`: its class's promises are about it. `fallbacks`: its route has further destinations.
     """
 
     service: str
@@ -56,7 +56,7 @@ class RequestTerms(NamedTuple):
     hold_s: float
     attempts: int
     promised: bool = True
-    onward: bool = False
+    fallbacks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

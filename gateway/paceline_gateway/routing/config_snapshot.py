@@ -1,4 +1,4 @@
-"""The immutable picture of all objects that the gateway decides by; a new one is made whenever an object changes."""
+"""The immutable snapshot of all objects that the gateway decides by; a new one is made whenever an object changes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

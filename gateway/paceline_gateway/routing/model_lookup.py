@@ -55,14 +55,14 @@ Lead = Callable[[ResolvedRoute, Requester, ConfigSnapshot, float], tuple[Destina
 """Where a route leads."""
 
 
-def resolve_model(name: str, asker: Requester, picture: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
+def resolve_model(name: str, asker: Requester, snapshot: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
     """Where a request for this model goes, and where it may go if that fails; at least one. Raises RequestError.
 
     `draw` in [0, 1) chooses among weighted backends.
     """
-    if found := _named(name, asker, picture, draw, fall_back=True):
+    if found := _named(name, asker, snapshot, draw, fall_back=True):
         return found
-    if any(isinstance(one, ResolvedRoute) and _outside(one) for one in _owners(name, asker, picture)):
+    if any(isinstance(one, ResolvedRoute) and _outside(one) for one in _owners(name, asker, snapshot)):
         message = f"The model `{name}` is answered by outside endpoints, which this version does not forward to."
         raise RequestError(Code.MODEL_NOT_FOUND, message, param="model")
     raise RequestError(
@@ -72,48 +72,48 @@ def resolve_model(name: str, asker: Requester, picture: ConfigSnapshot, draw: fl
     )
 
 
-def usable_names(asker: Requester, picture: ConfigSnapshot) -> dict[str, ResolvedService]:
+def usable_names(asker: Requester, snapshot: ConfigSnapshot) -> dict[str, ResolvedService]:
     """Every name that `resolve_model` would take from this caller with these headers, one per service or route."""
     names: dict[str, ResolvedService] = {}
-    for key, service in picture.services.items():
+    for key, service in snapshot.services.items():
         if asker.tenant.allows(key):
-            best = next(n for n in (*short_names(service), key) if _means(n, service, asker, picture))
+            best = next(n for n in (*short_names(service), key) if _means(n, service, asker, snapshot))
             names[best] = service
-    for name, claimants in picture.names.items():
+    for name, claimants in snapshot.names.items():
         public = name not in names and any(isinstance(one, ResolvedRoute) for one in claimants)
-        if public and (found := _named(name, asker, picture, 0.0, fall_back=True)):
+        if public and (found := _named(name, asker, snapshot, 0.0, fall_back=True)):
             names[name] = found[0].service
     return names
 
 
-def _means(name: str, service: ResolvedService, asker: Requester, picture: ConfigSnapshot) -> bool:
-    if name in picture.services:
+def _means(name: str, service: ResolvedService, asker: Requester, snapshot: ConfigSnapshot) -> bool:
+    if name in snapshot.services:
         return name == service.key
-    for one in _owners(name, asker, picture):
+    for one in _owners(name, asker, snapshot):
         if isinstance(one, ResolvedService):
             return one is service
-        if isinstance(one, ResolvedRoute) and _chain(one, asker, picture, 0.0):
+        if isinstance(one, ResolvedRoute) and _chain(one, asker, snapshot, 0.0):
             return False
     return False
 
 
 def _named(
-    name: str, asker: Requester, picture: ConfigSnapshot, draw: float, *, fall_back: bool
+    name: str, asker: Requester, snapshot: ConfigSnapshot, draw: float, *, fall_back: bool
 ) -> tuple[Destination, ...]:
-    if (service := picture.services.get(name)) is not None:
+    if (service := snapshot.services.get(name)) is not None:
         return (Destination(service, name),) if asker.tenant.allows(service.key) else ()
     lead: Lead = _chain if fall_back else _by_route
-    for one in _owners(name, asker, picture):
+    for one in _owners(name, asker, snapshot):
         if isinstance(one, ResolvedService):
-            return (Destination(one, _accepted_name(one, name, picture)),)
-        if isinstance(one, ResolvedRoute) and (found := lead(one, asker, picture, draw)):
+            return (Destination(one, _accepted_name(one, name, snapshot)),)
+        if isinstance(one, ResolvedRoute) and (found := lead(one, asker, snapshot, draw)):
             return found
     return ()
 
 
-def _owners(name: str, asker: Requester, picture: ConfigSnapshot) -> list[Claimant]:
+def _owners(name: str, asker: Requester, snapshot: ConfigSnapshot) -> list[Claimant]:
     """Claimants that may answer, in order: those of the oldest one's namespace that exist for the caller."""
-    known = [one for one in picture.names.get(name, ()) if _exists(one, asker)]
+    known = [one for one in snapshot.names.get(name, ()) if _exists(one, asker)]
     own = [one for one in known if one.namespace == known[0].namespace]
     return sorted(own, key=lambda one: isinstance(one, ResolvedService))
 
@@ -132,16 +132,16 @@ def _behind(route: ResolvedRoute) -> list[str]:
     return [f"{route.namespace}/{name}" for name in named or [route.name]]
 
 
-def _chain(route: ResolvedRoute, asker: Requester, picture: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
+def _chain(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
     """Its backends, and its fallbacks, which are all there is when no backend exists."""
-    return (*_by_route(route, asker, picture, draw), *_fallbacks(route, asker, picture, draw))
+    return (*_by_route(route, asker, snapshot, draw), *_fallbacks(route, asker, snapshot, draw))
 
 
-def _by_route(route: ResolvedRoute, asker: Requester, picture: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
+def _by_route(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
     found = []
     for when in get_args(BackendWhen):
-        for chosen in _drawn_first(_choices(route, asker, picture, when), draw):
-            model = chosen.backend.model or _accepted_name(chosen.service, route.model, picture)
+        for chosen in _drawn_first(_choices(route, asker, snapshot, when), draw):
+            model = chosen.backend.model or _accepted_name(chosen.service, route.model, snapshot)
             found.append(Destination(chosen.service, model, route.attempts, route.retry_budget, when))
     return tuple(found)
 
@@ -150,19 +150,19 @@ def _outside(route: ResolvedRoute) -> bool:
     return all(backend.url is not None for backend, _ in route.backends)
 
 
-def _fallbacks(route: ResolvedRoute, asker: Requester, picture: ConfigSnapshot, draw: float) -> list[Destination]:
+def _fallbacks(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, draw: float) -> list[Destination]:
     """The models it names, under its own attempts and budget. Theirs are not followed: no chain goes in a circle."""
     return [
         found[0]._replace(attempts=route.attempts, retry_share=route.retry_budget, when="fallback")
         for name in route.fallback
-        if (found := _named(name, asker, picture, draw, fall_back=False))
+        if (found := _named(name, asker, snapshot, draw, fall_back=False))
     ]
 
 
-def _choices(route: ResolvedRoute, asker: Requester, picture: ConfigSnapshot, when: BackendWhen) -> list[_Choice]:
+def _choices(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, when: BackendWhen) -> list[_Choice]:
     found = []
     for backend, weight in route.backends:
-        service = picture.services.get(f"{route.namespace}/{backend.service}") if backend.service else None
+        service = snapshot.services.get(f"{route.namespace}/{backend.service}") if backend.service else None
         if service is not None and weight > 0 and backend.when == when and asker.tenant.allows(service.key):
             found.append(_Choice(backend, weight, service))
     return found
@@ -178,9 +178,9 @@ def _drawn_first(choices: list[_Choice], draw: float) -> list[_Choice]:
     return choices
 
 
-def _accepted_name(service: ResolvedService, name: str, picture: ConfigSnapshot) -> str:
+def _accepted_name(service: ResolvedService, name: str, snapshot: ConfigSnapshot) -> str:
     """The asked name if every worker knows it, else the service's served name, or its full name during a rename."""
-    if service.key in picture.renamed:
+    if service.key in snapshot.renamed:
         return service.key
     return name if name in (service.model.served_name, service.key) else service.model.served_name
 

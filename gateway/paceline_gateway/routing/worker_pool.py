@@ -101,7 +101,7 @@ class WorkerPool:
         return self._workers.get(name)
 
     def update(self, endpoints: Iterable[Endpoint]) -> None:
-        """Replace the picture of who exists; what is known of those who stay is kept.
+        """Replace the snapshot of who exists; what is known of those who stay is kept.
 
         A name that comes back under another address is another worker.
         """

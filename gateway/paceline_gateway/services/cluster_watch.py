@@ -1,6 +1,6 @@
-"""The cluster's objects and endpoints, as the immutable picture that requests are judged by.
+"""The cluster's objects and endpoints, as the immutable snapshot that requests are judged by.
 
-One task per watch; each event replaces the picture, so a request sees either the old one or the new one, whole. The
+One task per watch; each event replaces the snapshot, so a request sees either the old one or the new one, whole. The
 first one comes when everything has been listed: half of it would refuse good keys. A lost watch changes nothing: what
 is known goes on being true until the next list says otherwise, however long that takes. An object that cannot be read
 is left out and named in the log, though its names stay its own; the others stay.
@@ -45,22 +45,22 @@ _log = get_logger(__name__)
 
 
 class ClusterWatcher:
-    """Keeps the picture. `on_picture` gets each new one, `on_workers` a service's endpoints, `on_tenants` honoured
-    Tenants with their statuses, before the picture that has them.
+    """Keeps the snapshot. `on_snapshot` gets each new one, `on_workers` a service's endpoints, `on_tenants` honoured
+    Tenants with their statuses, before the snapshot that has them.
     """
 
     def __init__(
         self,
         cluster: Cluster,
         namespaces: Namespaces,
-        on_picture: Callable[[ConfigSnapshot], None],
+        on_snapshot: Callable[[ConfigSnapshot], None],
         on_workers: Callable[[str, tuple[Endpoint, ...]], None],
         metrics: Metrics,
     ) -> None:
         self._cluster = cluster
         self._namespace = namespaces.own
         self._key_namespace = namespaces.keys
-        self._on_picture = on_picture
+        self._on_snapshot = on_snapshot
         self._on_workers = on_workers
         self._services: ResourceStore[ObjectKey, InferenceService | Unread] = ResourceStore()
         self._routes: ResourceStore[ObjectKey, InferenceRoute | Unread] = ResourceStore()
@@ -86,7 +86,7 @@ class ClusterWatcher:
         self._tasks.append(asyncio.create_task(self._watch_endpoints(self._cluster.watch_endpoints())))
 
     async def wait(self) -> None:
-        """Return never; raise what a watch raised: a picture that no longer follows the cluster must not be used."""
+        """Return never; raise what a watch raised: a snapshot that no longer follows the cluster must not be used."""
         await ended(*self._tasks)  # a gateway that drains still needs the watches: nobody cancels them by waiting
 
     async def close(self) -> None:
@@ -127,7 +127,7 @@ class ClusterWatcher:
             if kind == TENANT:
                 self._tell_tenants(event)
             if (matters or isinstance(event, Listed)) and self._listed.issuperset(self._stores):
-                self._on_picture(self._picture())
+                self._on_snapshot(self._snapshot())
 
     def _tell_tenants(self, event: WatchEvent[Manifest]) -> None:
         match event:
@@ -145,7 +145,7 @@ class ClusterWatcher:
             for change in self._workers.apply(event, lambda item: str(item.service), lambda item: item.endpoints):
                 self._on_workers(change.key, change.after or ())
 
-    def _picture(self) -> ConfigSnapshot:
+    def _snapshot(self) -> ConfigSnapshot:
         shelves = (self._services.values(), self._routes.values(), self._tenants.values(), self._keys.values())
         return directory(*shelves, self._namespace, self._accelerators.values())
 

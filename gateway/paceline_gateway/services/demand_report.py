@@ -71,16 +71,16 @@ class _Queue:
 _NOBODY = _Queue()
 
 
-def service_demand(desk: ServiceState, now: float) -> ServiceDemand:
+def service_demand(service: ServiceState, now: float) -> ServiceDemand:
     """One service's line of the report: a row for each class and tenant that ever asked. All rows of a class are it."""
-    held = desk.dispatcher.held(now) > 0
-    rows = tuple(row for name in desk.tallies for row in _class_demand(desk, name, now, held=held))
-    connected = sum(worker.connected for worker in desk.fleet)
-    return ServiceDemand(service=desk.key, classes=rows, workers=connected, isolated=tuple(desk.isolated))
+    held = service.dispatcher.held(now) > 0
+    rows = tuple(row for name in service.tallies for row in _class_demand(service, name, now, held=held))
+    connected = sum(worker.connected for worker in service.fleet)
+    return ServiceDemand(service=service.key, classes=rows, workers=connected, isolated=tuple(service.isolated))
 
 
-def _class_demand(desk: ServiceState, name: RequestClass, now: float, *, held: bool) -> Iterator[ClassDemand]:
-    tallies, line = desk.tenants[name], desk.dispatcher.lines[name]
+def _class_demand(service: ServiceState, name: RequestClass, now: float, *, held: bool) -> Iterator[ClassDemand]:
+    tallies, line = service.tenants[name], service.dispatcher.lines[name]
     queues = _queues(line, tallies)
     for tenant, tally in tallies.items():
         queue = queues.get(tenant, _NOBODY)
@@ -115,7 +115,7 @@ def _queues(line: FairQueue, tenants: Container[str]) -> dict[str, _Queue]:
 async def demand_lines(
     gateway: str,
     started: str,
-    desks: Callable[[], Iterable[ServiceState]],
+    states: Callable[[], Iterable[ServiceState]],
     now: Callable[[], float],
     bell: ChangeNotifier,
 ) -> AsyncIterator[bytes]:
@@ -123,7 +123,7 @@ async def demand_lines(
     with bell.reader() as rung:
         seq = 0
         while not bell.closed:
-            services = tuple(service_demand(desk, now()) for desk in desks())
+            services = tuple(service_demand(service, now()) for service in states())
             yield encode(DemandReport(seq=seq, gateway=gateway, started=started, services=services))
             seq += 1
             with contextlib.suppress(TimeoutError):

@@ -18,7 +18,7 @@ from paceline_gateway.request.attempts import RetryBudget
 from paceline_gateway.request.body import MAX_INT64, PromptEstimate
 from paceline_gateway.request.prompt_size import PromptSize
 from paceline_gateway.request.slo import Verdicts
-from paceline_gateway.request.types import RequestRecord
+from paceline_gateway.request.types import RequestRecord, RequestTerms
 from paceline_gateway.routing.circuit_breaker import BreakerState
 from paceline_gateway.routing.fallback_chain import DestinationLoad, overloaded
 from paceline_gateway.routing.policies import RoutingPolicy, RoutingRequest
@@ -26,6 +26,7 @@ from paceline_gateway.routing.worker import WorkerHealth
 from paceline_gateway.routing.worker_pool import WorkerPool
 from paceline_gateway.telemetry.metrics import OTHER
 from paceline_gateway.telemetry.service_metrics import ServiceMetrics
+from paceline_gateway.usage.types import UsageAmount
 
 _OK, _GOOD = Outcome.OK, Verdict.GOOD
 ISOLATED = 16
@@ -72,7 +73,7 @@ class ServiceState:
         self, service: ResolvedService, series: ServiceMetrics, limits: HttpLimits, policy: RoutingPolicy
     ) -> None:
         self.key = service.key
-        self.service = service
+        self.spec = service
         self.series = series
         fleet = WorkerPool(
             policy,
@@ -111,13 +112,44 @@ class ServiceState:
     def _within_context(self, prompt: PromptSize, tokens: int) -> int:
         return min(tokens, self.fleet.context * prompt.prompts) if self.fleet.context else tokens
 
+    def expected_usage(  # noqa: PLR0913 - what a reservation rests on
+        self,
+        ticket: QueuedRequest,
+        admission: AdmittedRequest,
+        tenant: ResolvedTenant,
+        exposed: UsageAmount,
+        gateways: int,
+        *,
+        writes: bool,
+    ) -> tuple[QuotaUsage, QuotaUsage]:
+        """The expected use of a request, and the most that it may use.
+
+        `exposed`: what the tenant's open requests here may use beyond their reservations.
+        """
+        if admission.counts:
+            return QuotaUsage(1), QuotaUsage(1)
+        prompt = ticket.prompt_tokens
+        if _overexposed(exposed.input_tokens * gateways, tenant.input_tokens_per_minute):
+            prompt = max(prompt, self.prompt_tokens(admission.prompt))
+        most = max(prompt, self.most_prompt_tokens(admission.prompt))
+        if not writes:
+            return QuotaUsage(1, prompt), QuotaUsage(1, most)
+        output = self.outputs[ticket.request_class].expected(
+            tenant.name,
+            admission.max_tokens,
+            admission.choices,
+            least=admission.min_tokens,
+            crowded=_overexposed(exposed.output_tokens * gateways, tenant.output_tokens_per_minute),
+        )
+        return QuotaUsage(1, prompt, output), QuotaUsage(1, most, admission.max_tokens * admission.choices)
+
     def budget(self, share: float) -> RetryBudget:
         """The retry budget for requests that came under this share."""
         return self._budgets.setdefault(share, RetryBudget(share))
 
     def pressure(self, name: RequestClass, size: int, prompt: PromptSize, now: float) -> DestinationLoad:
         """How it would take one more request."""
-        terms = self.service.classes[name]
+        terms = self.spec.classes[name]
         if not self.fleet.eligible(now):
             return DestinationLoad.UNAVAILABLE
         if self.dispatcher.refusal(name, size, terms.queue_limit, now) is not None:
@@ -173,13 +205,26 @@ class ServiceState:
             prompt_bytes=0 if prefix is None else prefix.size,
         )
 
+    def terms(self, admission: AdmittedRequest, ticket: QueuedRequest) -> RequestTerms:
+        """The terms under which the request machine runs one of its requests."""
+        return RequestTerms(
+            service=self.key,
+            request_class=admission.request_class,
+            stream=admission.stream,
+            prompt_tokens=ticket.prompt_tokens,
+            hold_s=self.spec.classes[admission.request_class].hold_timeout_s,
+            attempts=admission.destination.attempts,
+            promised=not admission.counts,
+            fallbacks=bool(admission.fallbacks),
+        )
+
     def takes(self, ticket: QueuedRequest, now: float) -> bool:
         """Whether it may wait here without anybody's having to go."""
-        return self.dispatcher.shed(ticket, self.service.classes[ticket.request_class].queue_limit, now) is None
+        return self.dispatcher.shed(ticket, self.spec.classes[ticket.request_class].queue_limit, now) is None
 
     def shed(self, ticket: QueuedRequest, now: float) -> ShedDecision | None:
         """Who must go so that this one may wait, if anybody must; counted as gone."""
-        shed = self.dispatcher.shed(ticket, self.service.classes[ticket.request_class].queue_limit, now)
+        shed = self.dispatcher.shed(ticket, self.spec.classes[ticket.request_class].queue_limit, now)
         if shed is not None:
             self.series.classes[shed.ticket.request_class].shed[shed.reason].inc()
         return shed
@@ -236,3 +281,8 @@ class ServiceState:
         self.series.kept.set(self.fleet.kept)
         for name, line in self.dispatcher.lines.items():
             self.series.classes[name].show(line, self.dispatcher.turns.promoted.pop(name, 0), now)
+
+
+def _overexposed(exposed: float, limit: int | None) -> bool:
+    """Whether open requests may pass what they have reserved by more than a minute's limit."""
+    return limit is not None and exposed > limit

@@ -1,7 +1,7 @@
 """Answers that broke off: did the worker die, or only the connection?
 
 A worker's process that ends closes all its connections at once, its load stream's too, and refuses new ones; one that
-lives keeps its load stream. So a call whose answer broke off waits for its worker's word before it goes on: at most
+lives keeps its load stream. So a request whose answer broke off waits for its worker's word before it goes on: at most
 STANDS_S while the load stream stands, UNKNOWN_S while it does not. What is not known by then is no death. A worker that
 drains is not suspected at all, and a host that vanishes refuses nothing.
 
@@ -12,18 +12,15 @@ is why a first death condemns nobody; a worker in whose place another process li
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import NamedTuple, Protocol, TypeVar
 
-from paceline_core.clock import rfc3339
-from paceline_core.registry.enums import RequestClass, ResumeReason
+from paceline_core.registry.enums import ResumeReason
 from paceline_core.telemetry import get_logger
-from paceline_core.wire import MOVED_HEADER, SUSPECT, Isolated, MoveReason
+from paceline_core.wire import MOVED_HEADER, SUSPECT, MoveReason
 from paceline_gateway.http.message import Headers
 from paceline_gateway.http.upstream_connection import DisconnectReason
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.request.group_testing import SuspectGroup, proof
-from paceline_gateway.request.types import RequestRecord
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.services.service_state import ServiceState
 
@@ -41,12 +38,12 @@ _DOUBTFUL = frozenset({DisconnectReason.CLOSED, DisconnectReason.STALE})
 
 
 class LostRequest(Protocol):
-    """A call that has lost its worker."""
+    """A request that has lost its worker."""
 
     ticket: QueuedRequest | None
 
     def resolve_loss(self, worker: Worker, loss: DisconnectReason, part: SuspectGroup | None) -> None:
-        """Go on: the worker's fate is known. `part`: the call's part in the worker's death, None if it lives."""
+        """Go on: the worker's fate is known. `part`: the request's part in the worker's death, None if it lives."""
         ...
 
 
@@ -54,14 +51,14 @@ C = TypeVar("C", bound=LostRequest)
 
 
 class DeathVerdict(NamedTuple):
-    """The call's part in the death of the worker's engine; whether the worker has a suspect and takes no second one."""
+    """The request's part in the death of the worker's engine; `busy`: the worker has a suspect and takes no second."""
 
     part: SuspectGroup | None = None
     busy: bool = False
 
 
 class WorkerDeaths:
-    """Lost answers of one gateway. `later` calls back after so many seconds."""
+    """Lost answers of one gateway. `later` requests back after so many seconds."""
 
     def __init__(self, gateway: str = "", later: Callable[[float, Callable[[], None]], object] | None = None) -> None:
         self._gateway = gateway
@@ -69,47 +66,54 @@ class WorkerDeaths:
         self._open: dict[Worker, dict[LostRequest, DisconnectReason]] = {}
 
     def lost(
-        self, desk: ServiceState, worker: Worker, call: LostRequest, loss: DisconnectReason, moved: ResumeReason | None
+        self,
+        service: ServiceState,
+        worker: Worker,
+        request: LostRequest,
+        loss: DisconnectReason,
+        moved: ResumeReason | None,
     ) -> None:
-        """A call's answer broke off, or the worker gave it up; it hears of it now or as soon as it is known why."""
+        """A request's answer broke off, or the worker gave it up; it hears of it now or as soon as it is known why."""
         if moved is ResumeReason.ENGINE:
-            call.resolve_loss(worker, loss, self.engine(desk, worker, call))
+            request.resolve_loss(worker, loss, self.engine(service, worker, request))
         elif moved is not None or worker.draining or loss not in _DOUBTFUL:
-            call.resolve_loss(worker, loss, None)
+            request.resolve_loss(worker, loss, None)
         elif worker.dead:
-            call.resolve_loss(worker, loss, _part(desk, call))
+            request.resolve_loss(worker, loss, _part(service, request))
         else:
-            self._open.setdefault(worker, {})[call] = loss
-            self._later(STANDS_S, lambda: self._stands(worker, call))
+            self._open.setdefault(worker, {})[request] = loss
+            self._later(STANDS_S, lambda: self._stands(worker, request))
 
-    def refused(self, desk: ServiceState, worker: Worker) -> None:
+    def refused(self, service: ServiceState, worker: Worker) -> None:
         """The worker's port refuses connections."""
         if worker.draining or worker.dead or worker.report is None:
             return
         worker.dead = True
-        _count(desk, worker)
-        for call, loss in self._taken(worker):
-            call.resolve_loss(worker, loss, _part(desk, call))
+        _count(service, worker)
+        for request, loss in self._taken(worker):
+            request.resolve_loss(worker, loss, _part(service, request))
 
     def heard(self, worker: Worker) -> None:
         """The worker lives: its load stream stands anew."""
-        for call, loss in self._taken(worker):
-            call.resolve_loss(worker, loss, None)
+        for request, loss in self._taken(worker):
+            request.resolve_loss(worker, loss, None)
 
-    def engine(self, desk: ServiceState, worker: Worker, call: LostRequest) -> SuspectGroup | None:
-        """The worker says that its engine died while it had this call: the call's part in it."""
+    def engine(self, service: ServiceState, worker: Worker, request: LostRequest) -> SuspectGroup | None:
+        """The worker says that its engine died while it had this request: the request's part in it."""
         if worker.draining:
             return None
-        if _part(desk, call) is None:
-            _count(desk, worker)
-        return _part(desk, call)
+        if _part(service, request) is None:
+            _count(service, worker)
+        return _part(service, request)
 
-    def head(self, desk: ServiceState, worker: Worker, call: LostRequest, headers: Headers, now: float) -> DeathVerdict:
+    def head(
+        self, service: ServiceState, worker: Worker, request: LostRequest, headers: Headers, now: float
+    ) -> DeathVerdict:
         """Read what a worker's answer says beside its status."""
         busy = _SUSPECT in headers
         if busy:
             worker.tries_until = now + BUSY_S
-        return DeathVerdict(self.engine(desk, worker, call) if headers.get(_MOVED) == _ENGINE else None, busy)
+        return DeathVerdict(self.engine(service, worker, request) if headers.get(_MOVED) == _ENGINE else None, busy)
 
     def introduction(self, ticket: QueuedRequest | None, now: float) -> bytes:
         """A header line for the worker that gets a suspect, while certainty comes first."""
@@ -118,47 +122,39 @@ class WorkerDeaths:
         tokens = min(proof(sure=True, past=ticket.past), MOST)
         return f"{SUSPECT}: {self._gateway}/{ticket.id}.{ticket.accused};{tokens}\r\n".encode()
 
-    def cleared(self, names: Iterable[str], calls: Mapping[int, C]) -> Iterator[C]:
+    def cleared(self, names: Iterable[str], requests: Mapping[int, C]) -> Iterator[C]:
         """Of the suspects that a worker says have got on, those of this gateway that have not been accused anew."""
         for gateway, _, name in (name.rpartition("/") for name in names):
             ticket, _, accused = name.partition(".")
-            call = calls.get(int(ticket)) if gateway == self._gateway and _NUMBER.fullmatch(ticket) else None
-            if call is not None and call.ticket is not None and str(call.ticket.accused) == accused:
-                yield call
+            request = requests.get(int(ticket)) if gateway == self._gateway and _NUMBER.fullmatch(ticket) else None
+            if request is not None and request.ticket is not None and str(request.ticket.accused) == accused:
+                yield request
 
-    def _stands(self, worker: Worker, call: LostRequest) -> None:
+    def _stands(self, worker: Worker, request: LostRequest) -> None:
         if worker.connected:
-            self._settle(worker, call)
+            self._settle(worker, request)
         else:
-            self._later(UNKNOWN_S, lambda: self._settle(worker, call))
+            self._later(UNKNOWN_S, lambda: self._settle(worker, request))
 
-    def _settle(self, worker: Worker, call: LostRequest) -> None:
-        calls = self._open.get(worker, {})
-        loss = calls.pop(call, None)
-        if not calls:
+    def _settle(self, worker: Worker, request: LostRequest) -> None:
+        requests = self._open.get(worker, {})
+        loss = requests.pop(request, None)
+        if not requests:
             self._open.pop(worker, None)
         if loss is not None:
-            call.resolve_loss(worker, loss, None)
+            request.resolve_loss(worker, loss, None)
 
     def _taken(self, worker: Worker) -> Iterator[tuple[LostRequest, DisconnectReason]]:
         yield from self._open.pop(worker, {}).items()
 
 
-def isolated(desk: ServiceState, name: RequestClass, record: RequestRecord, request_id: bytes, at: datetime) -> None:
-    """Tell of a request that workers died of: a log line, a metric, and with the demand an Event."""
-    told = Isolated(tenant=record.tenant, request=request_id.decode("latin-1"), worker=record.worker, at=rfc3339(at))
-    desk.isolate(name, told)
-    extra = {"service": desk.key, "tenant": told.tenant, "request_id": told.request, "worker": told.worker}
-    _log.warning("a request is isolated: two workers died of it", extra=extra)
+def _count(service: ServiceState, worker: Worker) -> None:
+    if service.dispatcher.died(worker):
+        service.series.deaths.inc()
 
 
-def _count(desk: ServiceState, worker: Worker) -> None:
-    if desk.dispatcher.died(worker):
-        desk.series.deaths.inc()
-
-
-def _part(desk: ServiceState, call: LostRequest) -> SuspectGroup | None:
-    return None if call.ticket is None else desk.dispatcher.part(call.ticket)
+def _part(service: ServiceState, request: LostRequest) -> SuspectGroup | None:
+    return None if request.ticket is None else service.dispatcher.part(request.ticket)
 
 
 def _call_later(seconds: float, then: Callable[[], None]) -> object:

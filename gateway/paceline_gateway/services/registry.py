@@ -1,0 +1,225 @@
+"""The services that this gateway knows, and the dispatch of what waits for them.
+
+Invariant: whatever frees or adds room at a worker ends in `dispatch`, so no request waits beside an idle worker.
+`RequestListener` is how the registry reports to the open requests; it never reads them.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from paceline_core.errors import Code, RequestError
+from paceline_core.kube import Endpoint
+from paceline_core.registry.enums import FallbackReason, RequestClass
+from paceline_core.telemetry import Metrics
+from paceline_core.wire import LoadReport
+from paceline_gateway.config import HttpLimits
+from paceline_gateway.queueing.fair_queue import FairQueue
+from paceline_gateway.queueing.queued_request import QueuedRequest
+from paceline_gateway.request.prompt_size import PromptSize
+from paceline_gateway.routing.config_snapshot import NOTHING, ConfigSnapshot
+from paceline_gateway.routing.fallback_chain import DestinationLoad, When, choose
+from paceline_gateway.routing.model_lookup import Destination
+from paceline_gateway.routing.policies import RoutingPolicy
+from paceline_gateway.routing.worker import Worker
+from paceline_gateway.services.demand_report import ChangeNotifier
+from paceline_gateway.services.service_state import ServiceState
+from paceline_gateway.services.worker_deaths import WorkerDeaths
+from paceline_gateway.telemetry.service_metrics import ServiceMetrics, forget
+
+RETRY_S = 1.0
+
+
+class RequestListener(Protocol):
+    """The open requests, as the services report to them."""
+
+    def on_assigned(self, ticket: QueuedRequest, worker: Worker) -> None:
+        """A worker has room for a request that waits."""
+        ...
+
+    def on_expired(self, ticket: QueuedRequest) -> None:
+        """A request waits past its deadline."""
+        ...
+
+    def on_cleared(self, suspects: Iterable[str]) -> None:
+        """A worker reports that these suspects have made progress."""
+        ...
+
+    def on_classes_changed(self) -> None:
+        """A service's classes or SLOs changed."""
+        ...
+
+    def on_deleted(self, service: ServiceState, error: RequestError) -> None:
+        """A service is gone."""
+        ...
+
+    def on_config_changed(self) -> None:
+        """Keys, tenants, routes or services changed."""
+        ...
+
+
+class ServiceRegistry:
+    """`follow` opens and closes the load streams of a service's workers; `policy` makes a service's routing policy."""
+
+    listener: RequestListener
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what a registry works with
+        self,
+        limits: HttpLimits,
+        now: Callable[[], float],
+        metrics: Metrics,
+        follow: Callable[[str, tuple[Endpoint, ...]], None],
+        policy: Callable[[], RoutingPolicy],
+        deaths: WorkerDeaths,
+    ) -> None:
+        self.services: dict[str, ServiceState] = {}
+        self.snapshot: ConfigSnapshot = NOTHING
+        self.version = 0
+        """Counts the snapshots, so that one can be named without keeping it."""
+        self.changes = ChangeNotifier()
+        self.deaths = deaths
+        self._limits = limits
+        self._now = now
+        self._metrics = metrics
+        self._follow = follow
+        self._policy = policy
+        self._endpoints: dict[str, tuple[Endpoint, ...]] = {}
+        self._dispatching: set[str] = set()
+        self._again: set[str] = set()
+        self._held: set[str] = set()
+
+    def dispatch(self, service: ServiceState) -> None:
+        """Send waiting requests to workers with room, and end those past their deadline.
+
+        A dispatch asked for meanwhile makes another round here; it does not nest.
+        """
+        key = service.key
+        if not service.dispatcher.waiting:
+            self._held.discard(key)
+            return
+        if key in self._dispatching:
+            self._again.add(key)
+            return
+        self._dispatching.add(key)
+        try:
+            self._dispatch(service, key)
+        finally:
+            self._dispatching.discard(key)
+        self._note_held(service)
+
+    def _dispatch(self, service: ServiceState, key: str) -> None:
+        while True:
+            self._again.discard(key)
+            for ticket, worker in service.dispatcher.dispatch(self._now()):
+                self.listener.on_assigned(ticket, worker)
+            for ticket in service.dispatcher.expired:
+                self.listener.on_expired(ticket)
+            if key not in self._again:
+                return
+
+    def choose(self, chain: Sequence[Destination], name: RequestClass, size: int, prompt: PromptSize) -> int:
+        """The place of the destination that takes a request; a diverted request is demand for the first one too."""
+        loads = self.loads(chain[:1], name, size, prompt)
+        if loads[0][1] is DestinationLoad.OPEN:
+            return 0
+        loads += self.loads(chain[1:], name, size, prompt)
+        place = choose(loads)
+        if place:
+            self.services[chain[0].service.key].diverted(name, prompt, FallbackReason(loads[0][1].name.lower()))
+        return place
+
+    def loads(
+        self, chain: Sequence[Destination], name: RequestClass, size: int, prompt: PromptSize
+    ) -> list[tuple[When, DestinationLoad]]:
+        """How each destination would take one more request; a deleted service is down."""
+        now = self._now()
+        found = ((destination.when, self.services.get(destination.service.key)) for destination in chain)
+        return [
+            (when, DestinationLoad.UNAVAILABLE if service is None else service.pressure(name, size, prompt, now))
+            for when, service in found
+        ]
+
+    def queues(self) -> dict[str, FairQueue]:
+        """Every queue, by service and class."""
+        return {
+            f"{key} {name}": queue
+            for key, service in self.services.items()
+            for name, queue in service.dispatcher.lines.items()
+        }
+
+    def on_snapshot(self, snapshot: ConfigSnapshot) -> None:
+        """The cluster's objects changed: add, update and delete services."""
+        self.snapshot = snapshot
+        self.version += 1
+        for key in self.services.keys() - snapshot.services.keys():
+            self._delete(key)
+        for key, spec in snapshot.services.items():
+            service = self.services.get(key)
+            if service is None:
+                series = ServiceMetrics(self._metrics, spec)
+                self.services[key] = ServiceState(spec, series, self._limits, self._policy())
+                self.on_workers(key, self._endpoints.get(key, ()))
+            elif service.spec != spec:
+                if service.spec.classes != spec.classes:
+                    forget(self._metrics, spec.namespace, spec.name, promises_only=True)
+                    service.series = ServiceMetrics(self._metrics, spec)
+                    self.listener.on_classes_changed()
+                service.spec = spec
+        self.listener.on_config_changed()
+
+    def on_workers(self, key: str, endpoints: tuple[Endpoint, ...]) -> None:
+        """A service's workers changed."""
+        if endpoints:
+            self._endpoints[key] = endpoints
+        else:
+            self._endpoints.pop(key, None)
+        service = self.services.get(key)
+        if service is not None:
+            self._follow(key, endpoints)
+            service.fleet.update(endpoints)
+            self.dispatch(service)
+
+    def on_report(self, key: str, worker: str, report: LoadReport) -> None:
+        """A worker reported its load."""
+        service = self.services.get(key)
+        if service is not None:
+            known = service.fleet.get(worker)
+            reconnected = known is not None and not known.connected
+            service.fleet.says(worker, report, self._now())
+            if reconnected and known is not None:
+                self.deaths.heard(known)
+            if report.cleared:
+                self.listener.on_cleared(report.cleared)
+            self.dispatch(service)
+
+    def on_cut(self, key: str, worker: str, *, refused: bool = False) -> None:
+        """A worker's load stream broke; `refused`: its port refuses connections."""
+        service = self.services.get(key)
+        if service is not None:
+            service.fleet.cut(worker)
+            if refused and (known := service.fleet.get(worker)) is not None:
+                self.deaths.refused(service, known)
+            self._note_held(service)
+
+    def show(self, now: float) -> None:
+        """Update the gauges for a scrape."""
+        for service in self.services.values():
+            service.show(now)
+        self._metrics.gauge("paceline_demand_subscribers").set(self.changes.readers)
+
+    def _delete(self, key: str) -> None:
+        service = self.services.pop(key)
+        self._held.discard(key)
+        self._follow(key, ())
+        self.listener.on_deleted(
+            service, RequestError(Code.NO_CAPACITY, "The model's service was deleted.", retry_after=RETRY_S)
+        )
+        forget(self._metrics, service.spec.namespace, service.spec.name)
+
+    def _note_held(self, service: ServiceState) -> None:
+        """Report demand at once when requests begin to wait for a first worker."""
+        key, held = service.key, service.dispatcher.held(self._now()) > 0
+        if held and key not in self._held:
+            self._held.add(key)
+            self.changes.ring()
+        elif not held:
+            self._held.discard(key)
