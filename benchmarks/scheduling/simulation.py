@@ -9,6 +9,7 @@ from benchmarks.scheduling.traces import Call
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_planner import hardware, memory, shapes, steptime
+from paceline_planner.step_clock import FittedClock
 from paceline_planner.steptime import Caps
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.scheduling import (
@@ -100,12 +101,7 @@ class Machine:
 
     def seconds(self, plan: StepPlan) -> float:
         """What a step takes."""
-        return self.model.seconds(
-            prefill_tokens=plan.prefill_tokens,
-            sequences=plan.decode_tokens,
-            kv_tokens=plan.kv_tokens,
-            context=plan.context,
-        )
+        return FittedClock(self.model).seconds(plan.work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +157,7 @@ def simulate(calls: Sequence[Call], machine: Machine, way: Way, rate: float) -> 
         if plan.chunks:
             now += machine.seconds(plan)
             core.commit(plan, [_draw(chunk.request, lengths) for chunk in plan.chunks if chunk.samples], now)
-            prefilled += plan.prefill_tokens
+            prefilled += plan.work.prefill_tokens
         else:
             coming = calls[len(requests)].at / rate if len(requests) < len(calls) else now
             now = max(coming, now) if plan.wake is None else min(max(coming, now), plan.wake)

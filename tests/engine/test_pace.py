@@ -38,7 +38,7 @@ def test_beside_a_decode_a_chunk_ends_where_the_promise_would_break() -> None:
     plan = run.step()
     assert [chunk.request.id for chunk in plan.chunks] == ["old", "new"]
     spent = MODEL.seconds(
-        prefill_tokens=plan.prefill_tokens, sequences=1, kv_tokens=plan.kv_tokens, context=plan.context
+        prefill_tokens=plan.work.prefill_tokens, sequences=1, kv_tokens=plan.work.kv_tokens, context=plan.work.context
     )
     assert spent <= 0.040 < spent + cost.seconds(MODEL, plan.chunks[1].count, 1)
 
@@ -73,7 +73,7 @@ def test_a_promise_that_came_with_a_request_and_the_engines_own_are_both_kept(ow
     run.core.submit(request("new", [7] * 90, arrival=run.now))
     plan = run.step()
     spent = MODEL.seconds(
-        prefill_tokens=plan.prefill_tokens, sequences=1, kv_tokens=plan.kv_tokens, context=plan.context
+        prefill_tokens=plan.work.prefill_tokens, sequences=1, kv_tokens=plan.work.kv_tokens, context=plan.work.context
     )
     promise = own if engine is None else min(own, engine)
     assert spent <= promise < spent + cost.seconds(MODEL, plan.chunks[1].count, 1)
@@ -86,7 +86,7 @@ def test_steps_that_take_up_to_the_margin_longer_than_predicted_keep_the_promise
     run.core.submit(request("new", [7] * 90, arrival=run.now))
     plan = run.step()
     spent = MODEL.seconds(
-        prefill_tokens=plan.prefill_tokens, sequences=1, kv_tokens=plan.kv_tokens, context=plan.context
+        prefill_tokens=plan.work.prefill_tokens, sequences=1, kv_tokens=plan.work.kv_tokens, context=plan.work.context
     )
     assert 1.25 * spent <= 0.040 < 1.25 * (spent + cost.seconds(MODEL, plan.chunks[1].count, 1))
 

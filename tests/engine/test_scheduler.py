@@ -53,8 +53,8 @@ def test_the_numbers_of_a_plan_count_its_tokens() -> None:
     old.tokens.append(7)
     new = request("b", PROMPT)
     plan = StepPlan((Chunk(old, 4, 1, True), Chunk(new, 4, 6, True)))
-    assert (plan.prefill_tokens, plan.decode_tokens, plan.kv_tokens) == (6, 1, 5)
-    assert plan.context == sum(range(5, 11)) / 6
+    assert (plan.work.prefill_tokens, plan.work.sequences, plan.work.kv_tokens) == (6, 1, 5)
+    assert plan.work.context == sum(range(5, 11)) / 6
 
 
 def test_slots_never_exceed_the_budget_so_that_every_running_request_moves() -> None:

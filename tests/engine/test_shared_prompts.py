@@ -17,7 +17,7 @@ class Counting(Shadow):
     computed = 0
 
     def execute(self, plan: StepPlan, tables: list[list[int]] | None = None) -> list[SampledToken]:
-        self.computed += plan.prefill_tokens
+        self.computed += plan.work.prefill_tokens
         return super().execute(plan, tables)
 
     def submit(self, count: int, prompt: list[int], max_tokens: int = 6, group: str = "g", **fields: Any) -> None:

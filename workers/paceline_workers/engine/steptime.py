@@ -9,6 +9,8 @@ other, which is a change of the machine. Known hole: terms that always move toge
 from math import sqrt
 
 from paceline_core.wire import StepTime
+from paceline_planner.step_clock import FittedClock
+from paceline_planner.steptime import StepWork
 from paceline_workers.messages import StepStats
 
 FORGET = 0.998
@@ -49,6 +51,10 @@ class StepTimeFit:
         return StepTime(
             base=base, prefill=prefill, sequence=sequence, kv=kv, context=context, observations=self._observations
         )
+
+    def seconds(self, work: StepWork) -> float:
+        """As a `StepClock`."""
+        return FittedClock(self.model).seconds(work)
 
     def observe(self, stats: StepStats) -> None:
         """Learn from one step, unless it is an outlier."""

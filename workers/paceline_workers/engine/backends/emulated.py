@@ -1,7 +1,7 @@
 """A backend without weights: real plans and pages, words for tokens, steps padded to the planner's time.
 
 A token depends on (seed, choice, position, the tokens just before it), so a stream resumed on another worker goes on
-with the same words. A step ends at `since` plus the planner's seconds, host work included; how much later it really
+with the same words. A step ends at `since` plus its clock's seconds, host work included; how much later it really
 ended is its lateness, and a run in which that exceeds 5 % of a step is void. Known hole: nothing ever stops by itself.
 """
 
@@ -21,6 +21,7 @@ from paceline_planner import coldstart, hardware, memory, shapes, steptime
 from paceline_planner.coldstart import Stage
 from paceline_planner.hardware import Dtype
 from paceline_planner.shapes import ModelShape
+from paceline_planner.step_clock import RooflineClock, StepClock
 from paceline_planner.steptime import Caps
 from paceline_workers import demo
 from paceline_workers.config import EmulateConfig, EngineConfig
@@ -106,11 +107,10 @@ class _Flight:
 
 @dataclass(frozen=True, slots=True)
 class EmulatedBackend:
-    """One emulated replica: a shape on an accelerator."""
+    """One emulated replica, whose steps take what `clock` predicts."""
 
     facts: BackendInfo
-    shape: ModelShape
-    device: hardware.Accelerator
+    clock: StepClock
     vocabulary: Vocabulary
     timer: Timer
     _flights: deque[_Flight] = field(default_factory=deque)
@@ -125,12 +125,12 @@ class EmulatedBackend:
         facts = _facts(engine, shape, device, vocabulary.size, stages)
         for stage in stages:
             pause(stage.seconds)
-        return cls(facts, shape, device, vocabulary, timer)
+        return cls(facts, RooflineClock(shape, device), vocabulary, timer)
 
     def launch(self, plan: StepPlan, since: float) -> None:
-        """It takes the planner's time, from when the step in flight is over."""
+        """It takes the clock's time, from when the step in flight is over."""
         begin = self._flights[-1].end if self._flights else since
-        seconds = self._seconds(plan) + self._copying(plan)
+        seconds = self.clock.seconds(plan.work) + self._copying(plan)
         self._flights.append(_Flight(plan, seconds, begin + seconds))
 
     def collect(self, alive: Alive = unheard) -> StepResult:
@@ -143,10 +143,6 @@ class EmulatedBackend:
         self.timer.until(flight.end)
         scores = [self.vocabulary.scores(chunk) for chunk in flight.plan.chunks if chunk.scored]
         return StepResult(samples, max(self.timer.now() - flight.end, 0.0), flight.seconds, scores)
-
-    def _seconds(self, plan: StepPlan) -> float:
-        work = steptime.StepWork(plan.prefill_tokens, plan.context, plan.decode_tokens, plan.kv_tokens)
-        return steptime.step_seconds(self.shape, self.device, work)
 
     def _copying(self, plan: StepPlan) -> float:
         """Pages over the host's link; a copy within the device is lost in the step."""

@@ -1,7 +1,7 @@
 """Where a request waits for pages that lie on disk, before it is queued: no step ever waits for a file.
 
-It waits until they have been read, and never longer than computing them would have taken. Beyond GUESTS nobody is
-asked to wait; whoever does not wait, or has waited in vain, computes what is missing.
+It waits until they have been read, and never longer than computing them would have taken. Beyond MAX_WAITING
+no request waits; one that does not wait, or has waited in vain, computes what is missing.
 """
 
 from collections.abc import Iterable
@@ -14,8 +14,8 @@ from paceline_workers.engine.kv_cache.offload import Copy, CopyKind, digest_of
 from paceline_workers.engine.scheduling import Request, SchedulerLimits
 from paceline_workers.engine.scheduling.validation import invalid
 
-GUESTS = 64
-GLANCE = 0.001
+MAX_WAITING = 64
+POLL_S = 0.001
 """Seconds between two looks at what has arrived."""
 
 
@@ -27,7 +27,7 @@ class Files(Protocol):
     read_seconds: float
 
     def fetch(self, digests: Iterable[bytes]) -> set[bytes]:
-        """Begin to read; returns those that will be told by `arrived`."""
+        """Begin to read; returns those that `arrived` will report."""
         ...
 
     def arrived(self) -> list[tuple[bytes, bool]]:
@@ -35,7 +35,7 @@ class Files(Protocol):
         ...
 
     def discard(self, digest: bytes) -> None:
-        """Nobody will take it."""
+        """It is not needed."""
         ...
 
 
@@ -47,44 +47,44 @@ class _PendingRequest:
 
 
 class DiskPrefetchQueue:
-    """All who wait; nobody, if there are no files."""
+    """All requests that wait for files."""
 
     def __init__(self, memory: KVCacheManager, files: Files | None, limits: SchedulerLimits) -> None:
         self._memory = memory
         self._files = files
         self._limits = limits
-        self._guests: list[_PendingRequest] = []
+        self._waiting: list[_PendingRequest] = []
 
     def __len__(self) -> int:
-        return len(self._guests)
+        return len(self._waiting)
 
     @property
-    def glance(self) -> float:
-        """Seconds until somebody should look again."""
-        return GLANCE if self._guests else inf
+    def poll_interval(self) -> float:
+        """Seconds until the next look at the files; `inf` while none waits."""
+        return POLL_S if self._waiting else inf
 
     def enter(self, request: Request, now: float) -> bool:
         """Whether it waits here; if not, it can be queued at once."""
-        if self._files is None or len(self._guests) >= GUESTS or invalid(request, self._limits):
+        if self._files is None or len(self._waiting) >= MAX_WAITING or invalid(request, self._limits):
             return False
         self._memory.offload.read_seconds = self._files.read_seconds
         lacking = self._files.fetch(self._memory.lacking(request))
         if lacking:
             seconds = len(lacking) * self._memory.page_tokens * self._memory.offload.prefill_seconds
-            self._guests.append(_PendingRequest(request, lacking, now + seconds))
+            self._waiting.append(_PendingRequest(request, lacking, now + seconds))
         return bool(lacking)
 
     def leave(self, now: float) -> list[Request]:
-        """Those who have waited long enough, in the order in which they came."""
+        """Requests that have waited long enough, in order of arrival."""
         for digest, good in self._files.arrived() if self._files else ():
             self._settle(digest, good=good)
-        ready = [guest for guest in self._guests if not guest.lacking or now >= guest.until]
-        self._guests = [guest for guest in self._guests if guest not in ready]
-        return [guest.request for guest in ready]
+        ready = [pending for pending in self._waiting if not pending.lacking or now >= pending.until]
+        self._waiting = [pending for pending in self._waiting if pending not in ready]
+        return [pending.request for pending in ready]
 
     def abort(self, request_id: str) -> None:
-        """Nobody waits for it any more."""
-        self._guests = [guest for guest in self._guests if guest.request.id != request_id]
+        """Forget a request."""
+        self._waiting = [pending for pending in self._waiting if pending.request.id != request_id]
 
     def lost(self, copies: Iterable[Copy]) -> None:
         """These were not made: what they should have taken is of no use."""
@@ -95,5 +95,5 @@ class DiskPrefetchQueue:
     def _settle(self, digest: bytes, *, good: bool) -> None:
         if not self._memory.offload.arrived(digest, good=good) and good and self._files is not None:
             self._files.discard(digest)
-        for guest in self._guests:
-            guest.lacking.discard(digest)
+        for pending in self._waiting:
+            pending.lacking.discard(digest)

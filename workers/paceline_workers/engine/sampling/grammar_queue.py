@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from paceline_workers.engine.scheduling import Rejection, Request
 from paceline_workers.messages import Submit
 
-GUESTS = 256
-GLANCE = 0.001
+MAX_WAITING = 256
+POLL_S = 0.001
 """Seconds between two looks at what has been compiled."""
 
 
@@ -41,52 +41,54 @@ class PendingGrammar:
 
 
 class GrammarCompileQueue:
-    """All who wait; nobody, if nothing can be compiled."""
+    """All requests that wait for a compiler."""
 
     def __init__(self, compiler: Compiler | None) -> None:
         self._compiler = compiler
-        self._guests: deque[PendingGrammar] = deque()
+        self._waiting: deque[PendingGrammar] = deque()
         self._refused: list[PendingGrammar] = []
 
     def __len__(self) -> int:
-        return len(self._guests)
+        return len(self._waiting)
 
     @property
-    def glance(self) -> float:
-        """Seconds until somebody should look again."""
-        return GLANCE if self._guests or self._refused else inf
+    def poll_interval(self) -> float:
+        """Seconds until the next look at the compiler; `inf` while none waits."""
+        return POLL_S if self._waiting or self._refused else inf
 
     def enter(self, request: Request, submit: Submit) -> bool:
         """Whether it waits here; if not, it can be queued at once."""
         text = request.sampling.grammar
         if not text or self._compiler is None or self._compiler.ready(text):
             return False
-        if len(self._guests) >= GUESTS:
-            refusal = Rejection(f"{GUESTS} requests wait for grammars to be compiled; try again shortly", "queue_full")
+        if len(self._waiting) >= MAX_WAITING:
+            refusal = Rejection(
+                f"{MAX_WAITING} requests wait for grammars to be compiled; try again shortly", "queue_full"
+            )
             self._refused.append(PendingGrammar(request, submit, refusal))
         else:
-            self._guests.append(PendingGrammar(request, submit))
-            self._compiler.prepare(self._guests[0].request.sampling.grammar)
+            self._waiting.append(PendingGrammar(request, submit))
+            self._compiler.prepare(self._waiting[0].request.sampling.grammar)
         return True
 
     def leave(self, now: float) -> list[PendingGrammar]:
-        """Those who need not wait any longer, in the order in which they came."""
+        """Requests that need not wait any longer, in order of arrival."""
         gone, self._refused = self._refused, []
-        while self._guests and (future := self._prepare(self._guests[0])).done():
-            guest = self._guests.popleft()
-            gone.append(PendingGrammar(guest.request, guest.submit, _refusal(future)))
-        late = [guest for guest in self._guests if _late(guest.request, now)]
-        for guest in late:
-            self._guests.remove(guest)
+        while self._waiting and (future := self._prepare(self._waiting[0])).done():
+            pending = self._waiting.popleft()
+            gone.append(PendingGrammar(pending.request, pending.submit, _refusal(future)))
+        late = [pending for pending in self._waiting if _late(pending.request, now)]
+        for pending in late:
+            self._waiting.remove(pending)
         return gone + late
 
     def abort(self, request_id: str) -> None:
-        """Nobody waits for it any more."""
-        self._guests = deque(guest for guest in self._guests if guest.request.id != request_id)
+        """Forget a request."""
+        self._waiting = deque(pending for pending in self._waiting if pending.request.id != request_id)
 
-    def _prepare(self, guest: PendingGrammar) -> Future[Any]:
+    def _prepare(self, pending: PendingGrammar) -> Future[Any]:
         assert self._compiler is not None
-        return self._compiler.prepare(guest.request.sampling.grammar)
+        return self._compiler.prepare(pending.request.sampling.grammar)
 
 
 def _late(request: Request, now: float) -> bool:

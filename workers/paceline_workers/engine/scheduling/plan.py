@@ -7,6 +7,7 @@ from functools import cached_property
 import msgspec
 
 from paceline_core.registry.enums import RequestClass
+from paceline_planner.steptime import StepWork
 from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWindow
 from paceline_workers.engine.kv_cache.offload import Copy
 from paceline_workers.engine.scheduling.request import Request, RequestStatus
@@ -89,29 +90,12 @@ class StepPlan:
         """The requests that have not ended or been preempted since."""
         return [chunk.request for chunk in self.chunks if chunk.request.state is RequestStatus.RUNNING]
 
-    @property
-    def prefill_tokens(self) -> int:
-        """Tokens of prompts, and of recomputed outputs."""
-        return self._work[0]
-
-    @property
-    def decode_tokens(self) -> int:
-        """Requests that move on by one token."""
-        return self._work[1]
-
-    @property
-    def kv_tokens(self) -> int:
-        """Keys and values that decodes read: of each one's context the visible part."""
-        return self._work[2]
-
-    @property
-    def context(self) -> float:
-        """Mean number of tokens that a prefill token attends to, itself included; with a window, a little too many."""
-        return self._work[3] / max(self._work[0], 1)
-
     @cached_property
-    def _work(self) -> tuple[int, int, int, float]:
-        """The three counts above and the prefill tokens' pairs: read several times a step, counted once."""
+    def work(self) -> StepWork:
+        """What the step computes; of each context that a decode reads the visible part.
+
+        With a window `context` is a little too large.
+        """
         prefill, pairs = 0, 0.0
         reads: list[int] = []
         for chunk in self.chunks:
@@ -120,7 +104,7 @@ class StepPlan:
             else:
                 prefill += chunk.count
                 pairs += chunk.count * self.attention_window.visible(chunk.start + (chunk.count + 1) / 2)
-        return prefill, len(reads), self.attention_window.total(reads), pairs
+        return StepWork(prefill, pairs / max(prefill, 1), len(reads), self.attention_window.total(reads))
 
 
 class SampledToken(msgspec.Struct, frozen=True, gc=False):

@@ -8,7 +8,7 @@ import pytest
 from tests.engine.peer import Peer, submit
 from tests.engine.test_engine_loop import Bench
 
-from paceline_workers.engine.sampling.grammar_queue import GUESTS, GrammarCompileQueue
+from paceline_workers.engine.sampling.grammar_queue import MAX_WAITING, GrammarCompileQueue
 from paceline_workers.engine.scheduling import Rejection
 from paceline_workers.engine.scheduling.beams import request_of
 from paceline_workers.messages import Abort, Sampling, Submit
@@ -47,12 +47,12 @@ def bench(ends: Ends, press: Press) -> Bench:
     return Bench(ends, grammars=press)
 
 
-def enter(hall: GrammarCompileQueue, entry: Submit) -> bool:
-    return hall.enter(request_of(entry, (), 0.0, 99), entry)
+def enter(queue: GrammarCompileQueue, entry: Submit) -> bool:
+    return queue.enter(request_of(entry, (), 0.0, 99), entry)
 
 
-def left(hall: GrammarCompileQueue, now: float = 0.0) -> list[tuple[str, str]]:
-    return [(guest.submit.id, guest.refusal.message if guest.refusal else "") for guest in hall.leave(now)]
+def left(queue: GrammarCompileQueue, now: float = 0.0) -> list[tuple[str, str]]:
+    return [(pending.submit.id, pending.refusal.message if pending.refusal else "") for pending in queue.leave(now)]
 
 
 def test_others_go_on_while_a_grammar_is_compiled(bench: Bench, press: Press) -> None:
@@ -109,33 +109,33 @@ def test_a_request_whose_deadline_passes_meanwhile_ends_then(bench: Bench) -> No
 
 
 def test_grammars_are_compiled_one_after_the_other_in_their_order(press: Press) -> None:
-    hall = GrammarCompileQueue(press)
-    assert [enter(hall, asking(name, f"regex:{name}")) for name in "abc"] == [True] * 3
-    assert enter(hall, asking("again", "regex:a"))
+    queue = GrammarCompileQueue(press)
+    assert [enter(queue, asking(name, f"regex:{name}")) for name in "abc"] == [True] * 3
+    assert enter(queue, asking("again", "regex:a"))
     assert press.asked == ["regex:a"]
-    assert left(hall) == []
+    assert left(queue) == []
     press.futures["regex:a"].set_result(None)
-    assert left(hall) == [("a", "")]
+    assert left(queue) == [("a", "")]
     assert press.asked == ["regex:a", "regex:b"]
-    assert not enter(hall, asking("third", "regex:a"))
+    assert not enter(queue, asking("third", "regex:a"))
     for text in ("regex:b", "regex:c"):
         press.prepare(text).set_result(None)
-    assert left(hall) == [("b", ""), ("c", ""), ("again", "")]
-    assert len(hall) == 0
+    assert left(queue) == [("b", ""), ("c", ""), ("again", "")]
+    assert len(queue) == 0
 
 
 def test_nobody_waits_who_needs_no_grammar(press: Press) -> None:
     assert not enter(GrammarCompileQueue(press), submit("plain", [1], 4))
-    assert GrammarCompileQueue(press).glance > 1.0
+    assert GrammarCompileQueue(press).poll_interval > 1.0
     assert press.asked == []
 
 
-def test_beyond_so_many_guests_a_request_is_refused(press: Press) -> None:
-    hall = GrammarCompileQueue(press)
-    for number in range(GUESTS + 1):
-        assert enter(hall, asking(f"r{number}", f"regex:a{number}"))
-    assert len(hall) == GUESTS
-    assert hall.glance < 1.0
-    (guest,) = hall.leave(0.0)
-    words = f"{GUESTS} requests wait for grammars to be compiled; try again shortly"
-    assert (guest.request.id, guest.refusal) == (f"r{GUESTS}", Rejection(words, "queue_full"))
+def test_beyond_so_many_waiting_a_request_is_refused(press: Press) -> None:
+    queue = GrammarCompileQueue(press)
+    for number in range(MAX_WAITING + 1):
+        assert enter(queue, asking(f"r{number}", f"regex:a{number}"))
+    assert len(queue) == MAX_WAITING
+    assert queue.poll_interval < 1.0
+    (pending,) = queue.leave(0.0)
+    words = f"{MAX_WAITING} requests wait for grammars to be compiled; try again shortly"
+    assert (pending.request.id, pending.refusal) == (f"r{MAX_WAITING}", Rejection(words, "queue_full"))

@@ -19,7 +19,7 @@ from paceline_workers.engine import sizing
 from paceline_workers.engine.channel import Channel
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.kv_cache.offload import CopyKind
-from paceline_workers.engine.kv_cache.prefetch import GUESTS, DiskPrefetchQueue
+from paceline_workers.engine.kv_cache.prefetch import MAX_WAITING, DiskPrefetchQueue
 from paceline_workers.engine.kv_cache.tiers import DiskIndex
 from paceline_workers.engine.loop import EngineLoop
 from paceline_workers.engine.page_files import PageFiles, file_bytes
@@ -53,8 +53,8 @@ class Shelf:
         self.discarded.append(digest)
 
 
-class Hall:
-    """A lobby before a memory that knows the first pages of LONG on disk."""
+class Prefetch:
+    """A prefetch queue before a memory that knows the first pages of LONG on disk."""
 
     def __init__(self, pages: int = 4, host: int = 8) -> None:
         owner = request("probe", LONG)
@@ -64,85 +64,85 @@ class Hall:
         self.memory = KVCacheManager(8, PAGE, host_pages=host, disk=DiskIndex(100, self.digests))
         self.memory.offload.prefill_seconds = 1.0
         self.shelf = Shelf()
-        self.lobby = DiskPrefetchQueue(self.memory, self.shelf, LIMITS)
+        self.prefetch = DiskPrefetchQueue(self.memory, self.shelf, LIMITS)
 
 
 def test_a_request_waits_until_all_its_pages_are_read_and_then_finds_them() -> None:
-    hall, guest = Hall(), request("a", LONG)
-    assert hall.lobby.enter(guest, 0.0)
-    assert hall.shelf.asked == hall.digests
-    hall.shelf.done = [(digest, True) for digest in hall.digests[:3]]
-    assert hall.lobby.leave(0.0) == []
-    assert len(hall.lobby) == 1
-    hall.shelf.done = [(hall.digests[3], True)]
-    assert hall.lobby.leave(0.0) == [guest]
-    assert len(hall.lobby) == 0
-    assert hall.memory.uncached(guest) == PAGE
-    hall.memory.place(guest)
-    assert [copy.kind for copy in hall.memory.copies()] == [CopyKind.LOAD] * 4 + [CopyKind.IN] * 4
-    assert hall.memory.offload.disk_in == 4
+    queue, pending = Prefetch(), request("a", LONG)
+    assert queue.prefetch.enter(pending, 0.0)
+    assert queue.shelf.asked == queue.digests
+    queue.shelf.done = [(digest, True) for digest in queue.digests[:3]]
+    assert queue.prefetch.leave(0.0) == []
+    assert len(queue.prefetch) == 1
+    queue.shelf.done = [(queue.digests[3], True)]
+    assert queue.prefetch.leave(0.0) == [pending]
+    assert len(queue.prefetch) == 0
+    assert queue.memory.uncached(pending) == PAGE
+    queue.memory.place(pending)
+    assert [copy.kind for copy in queue.memory.copies()] == [CopyKind.LOAD] * 4 + [CopyKind.IN] * 4
+    assert queue.memory.offload.disk_in == 4
 
 
 def test_it_waits_no_longer_than_computing_would_have_taken() -> None:
-    hall, guest = Hall(), request("a", LONG)
-    hall.lobby.enter(guest, 10.0)
-    assert hall.lobby.glance < 1.0
-    assert hall.lobby.leave(10.0 + 4 * PAGE - 0.1) == []
-    assert hall.lobby.leave(10.0 + 4 * PAGE) == [guest]
-    assert hall.memory.uncached(guest) == len(LONG)
+    queue, pending = Prefetch(), request("a", LONG)
+    queue.prefetch.enter(pending, 10.0)
+    assert queue.prefetch.poll_interval < 1.0
+    assert queue.prefetch.leave(10.0 + 4 * PAGE - 0.1) == []
+    assert queue.prefetch.leave(10.0 + 4 * PAGE) == [pending]
+    assert queue.memory.uncached(pending) == len(LONG)
 
 
 def test_a_file_that_was_no_good_is_forgotten_and_its_page_computed() -> None:
-    hall, guest = Hall(), request("a", LONG)
-    hall.lobby.enter(guest, 0.0)
-    hall.shelf.done = [(digest, place != 1) for place, digest in enumerate(hall.digests)]
-    assert hall.lobby.leave(0.0) == [guest]
-    assert hall.memory.uncached(guest) == 4 * PAGE
-    assert hall.memory.offload.disk_used == 3
-    assert not hall.lobby.enter(request("b", LONG), 0.0)
+    queue, pending = Prefetch(), request("a", LONG)
+    queue.prefetch.enter(pending, 0.0)
+    queue.shelf.done = [(digest, place != 1) for place, digest in enumerate(queue.digests)]
+    assert queue.prefetch.leave(0.0) == [pending]
+    assert queue.memory.uncached(pending) == 4 * PAGE
+    assert queue.memory.offload.disk_used == 3
+    assert not queue.prefetch.enter(request("b", LONG), 0.0)
 
 
 def test_nobody_waits_for_what_is_cheaper_to_compute_or_is_not_there() -> None:
-    hall = Hall()
-    assert not hall.lobby.enter(request("other", [7] * 20), 0.0)
-    hall.shelf.read_seconds = PAGE * 1.0
-    assert not hall.lobby.enter(request("a", LONG), 0.0)
-    assert not DiskPrefetchQueue(hall.memory, None, LIMITS).enter(request("a", LONG), 0.0)
+    queue = Prefetch()
+    assert not queue.prefetch.enter(request("other", [7] * 20), 0.0)
+    queue.shelf.read_seconds = PAGE * 1.0
+    assert not queue.prefetch.enter(request("a", LONG), 0.0)
+    assert not DiskPrefetchQueue(queue.memory, None, LIMITS).enter(request("a", LONG), 0.0)
 
 
 def test_nobody_waits_for_more_than_host_memory_holds() -> None:
-    hall = Hall(host=2)
-    assert hall.lobby.enter(request("a", LONG), 0.0)
-    assert hall.shelf.asked == hall.digests[:2]
+    queue = Prefetch(host=2)
+    assert queue.prefetch.enter(request("a", LONG), 0.0)
+    assert queue.shelf.asked == queue.digests[:2]
 
 
 def test_a_malformed_request_and_one_too_many_do_not_wait() -> None:
-    hall = Hall()
-    assert not hall.lobby.enter(request("a", [*LONG, 2**40]), 0.0)
-    for number in range(GUESTS):
-        assert hall.lobby.enter(request(f"r{number}", LONG), 0.0)
-    assert not hall.lobby.enter(request("late", LONG), 0.0)
+    queue = Prefetch()
+    assert not queue.prefetch.enter(request("a", [*LONG, 2**40]), 0.0)
+    for number in range(MAX_WAITING):
+        assert queue.prefetch.enter(request(f"r{number}", LONG), 0.0)
+    assert not queue.prefetch.enter(request("late", LONG), 0.0)
 
 
-def test_an_aborted_guest_is_not_queued_any_more() -> None:
-    hall = Hall()
+def test_an_aborted_pending_is_not_queued_any_more() -> None:
+    queue = Prefetch()
     for name in "ab":
-        hall.lobby.enter(request(name, LONG), 0.0)
-    hall.lobby.abort("a")
-    assert [guest.id for guest in hall.lobby.leave(1000.0)] == ["b"]
+        queue.prefetch.enter(request(name, LONG), 0.0)
+    queue.prefetch.abort("a")
+    assert [pending.id for pending in queue.prefetch.leave(1000.0)] == ["b"]
 
 
 def test_what_a_failed_step_should_have_taken_is_given_up() -> None:
-    hall = Hall()
-    hall.lobby.enter(request("a", LONG), 0.0)
-    hall.shelf.done = [(digest, True) for digest in hall.digests]
-    hall.lobby.leave(0.0)
-    copies = hall.memory.copies()
-    hall.lobby.lost(copies)
-    hall.memory.invalidate(copies)
-    assert hall.shelf.discarded == hall.digests
-    assert hall.memory.uncached(request("b", LONG)) == len(LONG)
-    assert hall.memory.offload.host_used == 0
+    queue = Prefetch()
+    queue.prefetch.enter(request("a", LONG), 0.0)
+    queue.shelf.done = [(digest, True) for digest in queue.digests]
+    queue.prefetch.leave(0.0)
+    copies = queue.memory.copies()
+    queue.prefetch.lost(copies)
+    queue.memory.invalidate(copies)
+    assert queue.shelf.discarded == queue.digests
+    assert queue.memory.uncached(request("b", LONG)) == len(LONG)
+    assert queue.memory.offload.host_used == 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,202 @@
+"""One engine's cycle as a state machine on a given clock: plan, launch, collect, commit, and when to plan again.
+
+The engine's loop executes it with a backend; a simulation executes it with a `StepClock` and no process. A round is
+
+    step = cycle.plan(now)              None: nothing to compute
+    cycle.launched(step)                once it is on its way, else cycle.fail(step, now)
+    done = cycle.collect()              None: the step in flight may stay there
+    cycle.commit(done, result, now)     returns the clients' frames; if it could not be computed, `fail`, and `retract`
+                                        until no step is in flight
+    cycle.finish(now)                   sets `wake`: the next round begins then, or as soon as requests come
+
+Where a backend computes beside the host (`ahead`), one step stays in flight: the next is planned while it computes, and
+results are committed one step late. It is planned as late as the step-time fit and the host's own pace allow, since a
+request that comes after that waits one step longer.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+
+from paceline_workers.engine.backends.base import BackendInfo, StepResult
+from paceline_workers.engine.kv_cache.manager import KVCacheManager
+from paceline_workers.engine.kv_cache.tiers import DiskIndex
+from paceline_workers.engine.scheduling import Request, Scheduler, StepPlan
+from paceline_workers.engine.steptime import StepTimeFit
+from paceline_workers.messages import Heartbeat, StepStats, Tokens
+
+FAILED = "The engine failed while computing this request."
+_RECENT_STEPS = 1024
+_HEADROOM = 0.1
+"""Of a step's predicted seconds: how far it may be over early."""
+_HOST_DECAY = 0.9
+"""Share of their past maximum that the host's seconds a step keep at each step."""
+
+
+@dataclass(slots=True)
+class PlannedStep:
+    """A step with something to compute; it begins at `since`, or when the one before it is collected."""
+
+    plan: StepPlan
+    since: float
+
+
+class StepCycle:
+    """The scheduler, the steps in flight, and the step-time fit that both feed."""
+
+    def __init__(self, scheduler: Scheduler, fit: StepTimeFit, *, ahead: bool, now: float) -> None:
+        self.scheduler = scheduler
+        self.memory = scheduler.memory
+        self.fit = fit
+        self.wake = now
+        self._ahead = ahead
+        self._in_flight: deque[PlannedStep] = deque()
+        self._plan = StepPlan()
+        self._launched = False
+        self._collected = False
+        self._ended: float | None = None
+        self._host = 0.0
+        self._recent: deque[StepStats] = deque(maxlen=_RECENT_STEPS)
+
+    @classmethod
+    def of(cls, info: BackendInfo, *, prefix_cache: bool, now: float) -> "StepCycle":
+        """The cycle of an engine with this backend."""
+        memory = KVCacheManager(
+            info.pages,
+            info.limits.page_tokens,
+            prefix_cache=prefix_cache,
+            host_pages=info.host_pages,
+            copy_seconds=info.page_copy_s,
+            attention_window=info.attention_window,
+            ahead=info.limits.step_tokens,
+            disk=DiskIndex(info.disk.limit, info.disk.known) if info.disk else None,
+        )
+        memory.offload.prefill_seconds = info.prior.prefill
+        scheduler = Scheduler(memory, info.limits)
+        scheduler.learn(info.prior)
+        return cls(scheduler, StepTimeFit(info.prior), ahead=info.ahead, now=now)
+
+    # --- one round
+
+    def due(self, now: float) -> bool:
+        """Whether a round may begin; with a step in flight, not before `wake`."""
+        return not self._in_flight or now >= self.wake
+
+    def plan(self, now: float, *, stalled: bool = False) -> PlannedStep | None:
+        """Begin a round: the step to launch, if any. `stalled`: nothing new may be computed."""
+        self._plan = StepPlan() if stalled else self.scheduler.step(now)
+        self._launched = self._collected = False
+        return PlannedStep(self._plan, now if self._ended is None else self._ended) if self._plan.chunks else None
+
+    def launched(self, step: PlannedStep) -> None:
+        """The step is on its way."""
+        self._in_flight.append(step)
+        self._launched = True
+
+    def host_took(self, seconds: float) -> None:
+        """The host's seconds to plan and launch a step."""
+        self._host = max(seconds, self._host * _HOST_DECAY)
+
+    def collect(self) -> PlannedStep | None:
+        """The step to wait for in this round; None while the one just launched may stay in flight alone."""
+        if not self._in_flight or (self._launched and self._ahead and len(self._in_flight) == 1):
+            return None
+        self._collected = True
+        return self._in_flight.popleft()
+
+    def commit(self, step: PlannedStep, result: StepResult, now: float) -> list[Tokens]:
+        """Apply a step's results; returns the clients' frames."""
+        self._ended = now
+        for other in self._in_flight:
+            other.since = now
+        frames = self.scheduler.commit(step.plan, result.samples, now, result.scores)
+        self._observe(step.plan, result.seconds or now - step.since, result.lateness)
+        return frames
+
+    def fail(self, step: PlannedStep, now: float) -> list[Tokens]:
+        """End the requests of a step that raised; returns the clients' frames."""
+        return self.scheduler.fail(step.plan, FAILED, now)
+
+    def retract(self) -> PlannedStep | None:
+        """Take back a step launched after one that raised; None when no more is in flight."""
+        if not self._in_flight:
+            return None
+        step = self._in_flight.popleft()
+        self.scheduler.retract(step.plan)
+        return step
+
+    def finish(self, now: float) -> None:
+        """End a round: set when the next one must begin."""
+        if self._in_flight:
+            self.wake = self._in_flight[0].since + self._head_start(self._in_flight[0].plan)
+        elif self._collected or self._plan.chunks:
+            self.wake = now
+        else:
+            self._ended = None
+            self.wake = inf if self._plan.wake is None else self._plan.wake
+
+    def _head_start(self, plan: StepPlan) -> float:
+        """Seconds into a step at which the next one should be planned, to be laid out when this one is over."""
+        return self.fit.seconds(plan.work) * (1 - _HEADROOM) - 2 * self._host
+
+    def _observe(self, plan: StepPlan, seconds: float, lateness: float) -> None:
+        work = plan.work
+        stats = StepStats(
+            seconds=seconds,
+            prefill_tokens=work.prefill_tokens,
+            decode_tokens=work.sequences,
+            sequences=len(plan.chunks),
+            kv_tokens=work.kv_tokens,
+            lateness=lateness,
+            window=plan.window,
+            context=work.context,
+        )
+        self.fit.observe(stats)
+        self._recent.append(stats)
+
+    # --- reports
+
+    def heartbeat(self, now: float, loading: int = 0) -> Heartbeat:
+        """The numbers since the last one; the scheduler plans with the fitted step time from here on."""
+        core, memory, model = self.scheduler, self.memory, self.fit.model
+        memory.offload.prefill_seconds = model.prefill
+        core.learn(model, self.fit.error)
+        added, evicted = memory.key_changes()
+        recent = list(self._recent)
+        self._recent.clear()
+        return Heartbeat(
+            steps=core.counters.steps,
+            running=len(core.running),
+            waiting=core.waiting.counts(),
+            queued_tokens=core.queued_tokens(),
+            oldest_wait=core.oldest_wait(now),
+            pages_free=memory.free,
+            pages_cached=memory.cached,
+            preemptions=core.counters.preemptions,
+            evicted_pages=memory.evicted,
+            lookup_tokens=core.counters.lookup_tokens,
+            hit_tokens=core.counters.hit_tokens,
+            step_time=[model.base, model.prefill, model.sequence, model.kv, model.context, float(model.observations)],
+            recent=recent,
+            evicted_idle_s=memory.idle_seconds,
+            host_pages=memory.offload.host_used,
+            pages_out=memory.offload.pages_out,
+            pages_in=memory.offload.pages_in,
+            loading=loading,
+            disk_pages=memory.offload.disk_used,
+            disk_pages_out=memory.offload.disk_out,
+            disk_pages_in=memory.offload.disk_in,
+            restored_tokens=memory.offload.restored_tokens,
+            recomputed_tokens=core.counters.recomputed_tokens,
+            slack_tokens=_slack_tokens(core.running, memory),
+            shed_by=dict(core.counters.shed_by),
+            debt_pages=core.admission.debt(core.running),
+            prefix_added=added,
+            prefix_evicted=evicted,
+        )
+
+
+def _slack_tokens(running: Iterable[Request], memory: KVCacheManager) -> int:
+    """Tokens that would still fit into the pages that requests hold."""
+    return sum(max(memory.covered(request) - request.wanted, 0) for request in running)
