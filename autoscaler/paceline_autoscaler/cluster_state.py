@@ -24,7 +24,7 @@ _log = get_logger(__name__)
 
 @dataclass(slots=True)
 class ClusterView:
-    """The last word of each watch; `lost`: what is broken, and why: what it said ages. `goals`: what services wish.
+    """The last word of each watch; `lost`: what is broken, and why: what it said ages. `specs`: what services specify.
 
     `uids` has every service that is there, those that are not understood too.
     """
@@ -32,7 +32,7 @@ class ClusterView:
     services: ResourceStore[ObjectKey, InferenceService] = field(default_factory=ResourceStore)
     profiles: ResourceStore[str, Accelerator] = field(default_factory=ResourceStore)
     workers: ResourceStore[ObjectKey, ServiceEndpoints] = field(default_factory=ResourceStore)
-    goals: dict[ObjectKey, ScalingSpec] = field(default_factory=dict)
+    specs: dict[ObjectKey, ScalingSpec] = field(default_factory=dict)
     uids: ResourceStore[ObjectKey, str] = field(default_factory=ResourceStore)
     lost: dict[MissingSignal, str] = field(
         default_factory=lambda: {MissingSignal.OBJECTS: _UNLISTED, MissingSignal.ENDPOINTS: _UNLISTED}
@@ -69,13 +69,13 @@ class ClusterView:
         self._note(MissingSignal.OBJECTS, event)
         self.uids.apply(event, namespaced_key, lambda manifest: str(manifest["metadata"].get("uid", "")))
         for change in self.services.apply(event, namespaced_key, self._service):
-            self._update_goal(change.key)
+            self._update_spec(change.key)
 
     def on_profile(self, event: WatchEvent[Manifest]) -> None:
         """Take one event of the watch on AcceleratorProfiles."""
         if self.profiles.apply(event, _profile_name, self._profile):
             for key in self.services:
-                self._update_goal(key)
+                self._update_spec(key)
 
     def on_workers(self, event: WatchEvent[ServiceEndpoints]) -> None:
         """Take one event of the watch on workers."""
@@ -90,11 +90,11 @@ class ClusterView:
                 self.lost.pop(gap, None)
                 self.unlisted.discard(gap)
 
-    def _update_goal(self, key: ObjectKey) -> None:
+    def _update_spec(self, key: ObjectKey) -> None:
         if key in self.services:
-            self.goals[key] = scaling_spec(resolve(self.services[key]), self._accelerator)
+            self.specs[key] = scaling_spec(resolve(self.services[key]), self._accelerator)
         else:
-            self.goals.pop(key, None)
+            self.specs.pop(key, None)
 
     def _accelerator(self, name: str) -> Accelerator | None:
         return self.profiles.get(name) or built_in(name)

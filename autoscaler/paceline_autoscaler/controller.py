@@ -1,9 +1,9 @@
-"""The loop: watch, look, decide, act; once an interval, and at once when somebody is held at zero. A thin shell.
+"""The loop: once an interval, and at once when a request is held at zero, observe, decide and act on every service.
 
-Nothing here decides. A pass reads the last word of every signal and waits for none of them; only the scales are asked
-for, because a decision must know what it changes. One autoscaler at a time holds the lease; the others watch and
-listen, so that they can take over with their pictures full and the learned state stored. A watch that is lost leaves
-what it told in force: it may still raise replicas, and removes none until it is back.
+A thin shell around the pure `decide`. A pass reads the latest value of every signal and waits for none of them; only
+the scales are requested, because a decision must know what it changes. One autoscaler at a time holds the lease; the
+others watch and listen, so that they take over with complete signals and the stored state. What a lost watch reported
+stays in force: it may still raise replicas, and removes none until the watch is back.
 """
 
 import asyncio
@@ -12,8 +12,9 @@ from typing import TypeVar
 
 from paceline_autoscaler.cluster_state import ClusterView, follow
 from paceline_autoscaler.model.observation import SignalSnapshot, observe
-from paceline_autoscaler.output import status
-from paceline_autoscaler.output.worker_events import EndedWorkers, event
+from paceline_autoscaler.output.metrics import forget, record_age
+from paceline_autoscaler.output.worker_events import EndedWorkers, isolation_event
+from paceline_autoscaler.policies import decide
 from paceline_autoscaler.service_scaler import ScalerDeps, ServiceScaler
 from paceline_autoscaler.signals import GatewayDemand, WorkerLoads
 from paceline_autoscaler.signals.attainment import AttainmentPoller
@@ -30,12 +31,12 @@ WORKERS = "Pod"
 LEASE = "paceline-autoscaler"
 LEASE_TTL_S = 15.0
 RENEW_S = 5.0
-LEAST_PAUSE_S = 0.1
+MIN_PAUSE_S = 0.1
 SWEEP_S = 600.0
-UNMADE_PAUSE_S = 0.5
-UNMADE_S = 10.0
-"""How long after its first pass a service without Deployments is looked at again so soon."""
-SWEEP_AGAIN_S = 10.0
+NOT_CREATED_PAUSE_S = 0.5
+NOT_CREATED_S = 10.0
+"""How long after its first pass a service without Deployments is passed over at the shorter interval."""
+SWEEP_RETRY_S = 10.0
 _AT_ONCE = 16
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -43,41 +44,41 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Everything that is heard and measured. `bell` is rung when a request is held or a service is new."""
+    """All inputs. `wake` is set when a request is held or a service is new: the next pass begins at once."""
 
     gateways: GatewayDemand
     workers: WorkerLoads
-    measures: AttainmentPoller
-    bell: asyncio.Event
+    attainment: AttainmentPoller
+    wake: asyncio.Event
     ended: EndedWorkers = field(default_factory=EndedWorkers)
 
 
 class Autoscaler:
     """One process's autoscaler: `run` until cancelled, then `close`; `step` is one pass. `name` holds the lease."""
 
-    def __init__(self, name: str, cluster: Cluster, senses: Signals, desk: ScalerDeps, interval_s: float) -> None:
+    def __init__(self, name: str, cluster: Cluster, signals: Signals, deps: ScalerDeps, interval_s: float) -> None:
         self._cluster = cluster
-        self._candidate = LeaderElector(cluster, LEASE, name, LEASE_TTL_S, desk.clock)
-        self._complaints = FaultLog(_log)
-        self._senses = senses
-        self._desk = desk
+        self._candidate = LeaderElector(cluster, LEASE, name, LEASE_TTL_S, deps.clock)
+        self._faults = FaultLog(_log)
+        self._signals = signals
+        self._deps = deps
         self._interval_s = interval_s
-        self._world = ClusterView()
-        self._subjects: dict[ObjectKey, ServiceScaler] = {}
+        self._cluster_view = ClusterView()
+        self._scalers: dict[ObjectKey, ServiceScaler] = {}
         self._gate = asyncio.Semaphore(_AT_ONCE)
-        self._unmade: dict[ObjectKey, float] = {}
+        self._not_created: dict[ObjectKey, float] = {}
         self._swept_at: float | None = None
-        self.passed_at = desk.clock.monotonic()
+        self.passed_at = deps.clock.monotonic()
 
     @property
     def ready(self) -> bool:
         """Whether services and workers are known, be it from before a watch was lost."""
-        return self._world.known
+        return self._cluster_view.known
 
     @property
     def world(self) -> ClusterView:
-        """What the cluster holds."""
-        return self._world
+        """What the watches reported."""
+        return self._cluster_view
 
     async def run(self) -> None:
         """Watch, listen, measure and pass, until cancelled."""
@@ -85,178 +86,181 @@ class Autoscaler:
             group.create_task(follow(self._cluster.watch(INFERENCE_SERVICE), self.on_service))
             group.create_task(follow(self._cluster.watch(ACCELERATOR_PROFILE), self.on_profile))
             group.create_task(follow(self._cluster.watch_endpoints(), self.on_workers))
-            group.create_task(self._senses.gateways.run())
-            group.create_task(self._senses.measures.run(self._world.goals.values))
+            group.create_task(self._signals.gateways.run())
+            group.create_task(self._signals.attainment.run(self._cluster_view.specs.values))
             group.create_task(self._passes())
 
     async def close(self) -> None:
-        """Store what was learned, give the lease back, close the streams."""
-        for subject in self._subjects.values():
+        """Store the learned states, give the lease back, close the streams."""
+        for scaler in self._scalers.values():
             if self._candidate.leads:
-                await subject.remember(at_once=True)
+                await scaler.save_state(at_once=True)
         await self._candidate.resign()
-        await self._senses.gateways.close()
-        await self._senses.workers.close()
+        await self._signals.gateways.close()
+        await self._signals.workers.close()
 
     async def step(self) -> None:
         """One pass over all services."""
-        began = self._desk.clock.monotonic()
-        if not self._world.known or not await self._may_write():
-            self._senses.gateways.isolations.take()
-            self._senses.ended.take()
-            self._drop(list(self._subjects) if self._candidate.elsewhere else [])
+        began = self._deps.clock.monotonic()
+        if not self._cluster_view.known or not await self._may_write():
+            self._signals.gateways.isolations.take()
+            self._signals.ended.take()
+            self._drop(list(self._scalers) if self._candidate.elsewhere else [])
             self._swept_at, self.passed_at = None, began
             return
-        for service, told in self._senses.gateways.isolations.take():
-            await self._cluster.event(event(service, told))
-        for ended in self._senses.ended.take():
+        for service, isolated in self._signals.gateways.isolations.take():
+            await self._cluster.event(isolation_event(service, isolated))
+        for ended in self._signals.ended.take():
             await self._cluster.event(ended)
-        goals = dict(self._world.goals)
-        gone = [key for key in self._subjects if not self._still(key)]
+        specs = dict(self._cluster_view.specs)
+        gone = [key for key in self._scalers if not self._still(key)]
         self._drop(gone)
         await self._sweep(began, now=bool(gone))
-        results = await asyncio.gather(*(self._pass(key, goal) for key, goal in goals.items()), return_exceptions=True)
+        results = await asyncio.gather(*(self._pass(key, spec) for key, spec in specs.items()), return_exceptions=True)
         whole = True
-        for key, result in zip(goals, results, strict=True):
+        for key, result in zip(specs, results, strict=True):
             if isinstance(result, BaseException):
                 whole = False
                 self._report(key, result)
         self._finish(began, whole=whole)
 
     def on_workers(self, event: WatchEvent[ServiceEndpoints]) -> None:
-        """Take one event of the watch on workers, and follow who is there."""
+        """Take one event of the watch on workers, and follow their load streams."""
         self._note(WORKERS, event)
-        self._senses.ended.on_workers(event, self._world.workers)
-        self._world.on_workers(event)
-        self._senses.workers.follow(self._world.workers.values())
+        self._signals.ended.on_workers(event, self._cluster_view.workers)
+        self._cluster_view.on_workers(event)
+        self._signals.workers.follow(self._cluster_view.workers.values())
 
     def on_service(self, event: WatchEvent[Manifest]) -> None:
         """Take one event of the watch on services."""
-        known = len(self._world.uids)
+        known = len(self._cluster_view.uids)
         self._note(INFERENCE_SERVICE, event)
-        self._world.on_service(event)
-        if len(self._world.uids) > known:
-            self._senses.bell.set()  # a new one gets its status at once
+        self._cluster_view.on_service(event)
+        if len(self._cluster_view.uids) > known:
+            self._signals.wake.set()  # a new one gets its status at once
 
     def on_profile(self, event: WatchEvent[Manifest]) -> None:
         """Take one event of the watch on profiles."""
         self._note(ACCELERATOR_PROFILE, event)
-        self._world.on_profile(event)
+        self._cluster_view.on_profile(event)
 
     async def _may_write(self) -> bool:
         """Take or keep the lease, when it is time to."""
         if not self._candidate.renewed_within(RENEW_S):
             await self._candidate.renew()
-            self._desk.metrics.gauge("paceline_autoscaler_watch_synced", "Lease").set(self._candidate.answered)
+            self._deps.metrics.gauge("paceline_autoscaler_watch_synced", "Lease").set(self._candidate.answered)
         return self._candidate.leads
 
     def _note(self, kind: str, event: WatchEvent[T]) -> None:
-        """Keep account of what is current; a fault that lasts is told once."""
-        gauge = self._desk.metrics.gauge("paceline_autoscaler_watch_synced", kind)
+        """Record which watches are in sync; a fault that lasts is logged once."""
+        gauge = self._deps.metrics.gauge("paceline_autoscaler_watch_synced", kind)
         match event:
             case WatchLost(reason):
-                self._complaints.begin(f"the watch of {kind} is lost; what is known goes on", reason)
+                self._faults.begin(f"the watch of {kind} is lost; what is known goes on", reason)
                 gauge.set(0)
             case Listed():
-                self._complaints.end(f"the watch of {kind} is lost; what is known goes on")
+                self._faults.end(f"the watch of {kind} is lost; what is known goes on")
                 gauge.set(1)
 
     async def _passes(self) -> None:
         while True:
-            self._senses.bell.clear()
+            self._signals.wake.clear()
             await self.step()
             await self._pause()
 
     async def _pause(self) -> None:
-        """An interval, or until the bell rings; always a little, so that a bell that rings on cannot spin the loop."""
-        await self._desk.clock.sleep(LEAST_PAUSE_S)
-        await first(self._desk.clock.sleep(max(self.pause_s() - LEAST_PAUSE_S, 0.0)), self._senses.bell.wait())
+        """An interval, or until `wake` is set; at least MIN_PAUSE_S, so that a stuck event cannot spin it."""
+        await self._deps.clock.sleep(MIN_PAUSE_S)
+        await first(self._deps.clock.sleep(max(self.pause_s() - MIN_PAUSE_S, 0.0)), self._signals.wake.wait())
 
     def pause_s(self) -> float:
-        """Seconds until the next pass; fewer while Deployments of a new service are about to be made."""
-        now = self._desk.clock.monotonic()
-        self._unmade = {key: since for key, since in self._unmade.items() if key in self._world.goals}
-        soon = any(now - since < UNMADE_S for since in self._unmade.values())
-        return min(self._interval_s, UNMADE_PAUSE_S) if soon else self._interval_s
+        """Seconds until the next pass; fewer while Deployments of a new service are about to be created."""
+        now = self._deps.clock.monotonic()
+        self._not_created = {key: since for key, since in self._not_created.items() if key in self._cluster_view.specs}
+        soon = any(now - since < NOT_CREATED_S for since in self._not_created.values())
+        return min(self._interval_s, NOT_CREATED_PAUSE_S) if soon else self._interval_s
 
-    async def _pass(self, key: ObjectKey, goal: ScalingSpec) -> None:
+    async def _pass(self, key: ObjectKey, spec: ScalingSpec) -> None:
         async with self._gate:
             try:
-                subject = self._subject(key)
-                await subject.recall()
-                scales = await self._desk.actuator.scales(goal)
-                self._unmade.pop(key, None)
+                scaler = self._scaler(key)
+                await scaler.load_state()
+                scales = await self._deps.writer.scales(spec)
+                self._not_created.pop(key, None)
             except NotFound:
-                self._unmade.setdefault(key, self._desk.clock.monotonic())
-                return  # the Deployments are not made yet
+                self._not_created.setdefault(key, self._deps.clock.monotonic())
+                return  # the Deployments are not created yet
             except Forbidden as error:
-                await self._refused(key, error)
+                await self._report_forbidden(key, error)
                 raise
             if not self._candidate.leads:
                 return
-            seen = observe(self._desk.now(), goal, self._sightings(subject, goal, scales))
-            decision = await subject.decide(seen, scales)
-            self._complaints.end(_failed(key))
+            observation = observe(self._deps.now(), spec, self._snapshot(scaler, spec, scales))
+            decision, state = decide(observation, scaler.state)
+            await scaler.execute(observation, decision, state, scales)
+            self._faults.end(_failed(key))
             if self._candidate.leads:
-                quantiles = dict(self._senses.measures.quantiles(goal.service))
-                await subject.say(self._world.services[key], seen, decision, quantiles, self._world.lost)
+                quantiles = dict(self._signals.attainment.quantiles(spec.service))
+                await scaler.report(
+                    self._cluster_view.services[key], observation, decision, quantiles, self._cluster_view.lost
+                )
             if self._candidate.leads:
-                await subject.remember()
+                await scaler.save_state()
 
-    async def _refused(self, key: ObjectKey, error: Forbidden) -> None:
-        """What a decision needs may not be read; the object's status can still say so."""
-        if key in self._subjects and self._candidate.leads:
-            await self._subjects[key].say_refused(self._world.services[key], str(error))
+    async def _report_forbidden(self, key: ObjectKey, error: Forbidden) -> None:
+        """A right to read what a decision needs is missing; the object's status still reports that."""
+        if key in self._scalers and self._candidate.leads:
+            await self._scalers[key].report_forbidden(self._cluster_view.services[key], str(error))
 
-    def _sightings(self, subject: ServiceScaler, goal: ScalingSpec, scales: dict[str, Scale]) -> SignalSnapshot:
-        key, senses, metrics = subject.key, self._senses, self._desk.metrics
-        status.age(metrics, key, "gateways", senses.gateways.age_s())
-        status.age(metrics, key, "attainment", senses.measures.age_s(goal.service))
+    def _snapshot(self, scaler: ServiceScaler, spec: ScalingSpec, scales: dict[str, Scale]) -> SignalSnapshot:
+        key, signals, metrics = scaler.key, self._signals, self._deps.metrics
+        record_age(metrics, key, "gateways", signals.gateways.age_s())
+        record_age(metrics, key, "attainment", signals.attainment.age_s(spec.service))
         return SignalSnapshot(
-            demand=senses.gateways.demand(goal.service),
+            demand=signals.gateways.demand(spec.service),
             scales=scales,
-            endpoints=self._world.endpoints(key),
-            endpoints_lost=self._world.workers_lost,
-            objects_lost=self._world.services_lost,
-            loads=senses.workers.loads(goal.service),
-            attainment=senses.measures.attainment(goal.service),
-            state_unread=bool(subject.unread),
+            endpoints=self._cluster_view.endpoints(key),
+            endpoints_lost=self._cluster_view.workers_lost,
+            objects_lost=self._cluster_view.services_lost,
+            loads=signals.workers.loads(spec.service),
+            attainment=signals.attainment.attainment(spec.service),
+            state_unread=bool(scaler.unread),
         )
 
-    def _subject(self, key: ObjectKey) -> ServiceScaler:
-        if key not in self._subjects:
-            self._subjects[key] = ServiceScaler(key, self._world.services[key].metadata.uid, self._desk)
-        return self._subjects[key]
+    def _scaler(self, key: ObjectKey) -> ServiceScaler:
+        if key not in self._scalers:
+            self._scalers[key] = ServiceScaler(key, self._cluster_view.services[key].metadata.uid, self._deps)
+        return self._scalers[key]
 
     def _still(self, key: ObjectKey) -> bool:
-        service = self._world.services.get(key)
-        return service is not None and service.metadata.uid == self._subjects[key].uid
+        service = self._cluster_view.services.get(key)
+        return service is not None and service.metadata.uid == self._scalers[key].uid
 
     async def _sweep(self, at: float, *, now: bool) -> None:
-        """Forget services that are gone: when one went, now and then those that went unseen, soon what failed."""
+        """Delete the states of services that are gone: at once, every SWEEP_S for missed ones, soon after a failure."""
         due = now or self._swept_at is None or at - self._swept_at >= SWEEP_S
-        alive = self._world.alive
+        alive = self._cluster_view.alive
         if due and alive is not None:
-            whole = await self._desk.actuator.forget_gone(alive)
-            self._swept_at = at if whole else at - SWEEP_S + SWEEP_AGAIN_S
+            whole = await self._deps.writer.forget_gone(alive)
+            self._swept_at = at if whole else at - SWEEP_S + SWEEP_RETRY_S
 
     def _drop(self, keys: list[ObjectKey]) -> None:
         for key in keys:
-            del self._subjects[key]
-            self._complaints.end(_failed(key))
-            self._desk.ledger.forget(str(key))
-            status.forget(self._desk.metrics, key)
+            del self._scalers[key]
+            self._faults.end(_failed(key))
+            self._deps.log.forget(str(key))
+            forget(self._deps.metrics, key)
 
     def _report(self, key: ObjectKey, error: BaseException) -> None:
-        """One service's failure is its own; whoever wrote it, the others are scaled on."""
+        """One service's failure, whatever its cause, does not stop the others."""
         if not isinstance(error, Exception):
             raise error
-        self._desk.metrics.counter("paceline_autoscaler_actuation_errors_total", key.namespace, key.name).inc()
-        if self._complaints.begin(_failed(key), f"{type(error).__name__}: {error}"):
+        self._deps.metrics.counter("paceline_autoscaler_actuation_errors_total", key.namespace, key.name).inc()
+        if self._faults.begin(_failed(key), f"{type(error).__name__}: {error}"):
             _log.debug("why", exc_info=error)
 
     def _finish(self, began: float, *, whole: bool) -> None:
-        clock, metrics = self._desk.clock, self._desk.metrics
+        clock, metrics = self._deps.clock, self._deps.metrics
         self.passed_at = clock.monotonic()
         metrics.histogram("paceline_autoscaler_reconcile_seconds").observe(self.passed_at - began)
         if whole:

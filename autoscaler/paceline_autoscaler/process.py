@@ -20,7 +20,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from paceline_autoscaler.config import AutoscalerConfig
 from paceline_autoscaler.controller import Autoscaler, Signals
 from paceline_autoscaler.metrics_source import MetricsSource, PrometheusSource, ScrapeSource
-from paceline_autoscaler.output.decision_log import KEPT, DecisionLog, entry_json
+from paceline_autoscaler.output.decision_log import MAX_ENTRIES, DecisionLog, entry_json
 from paceline_autoscaler.output.scale_writer import ScaleWriter
 from paceline_autoscaler.output.worker_events import EndedWorkers
 from paceline_autoscaler.service_scaler import ScalerDeps
@@ -37,13 +37,13 @@ from paceline_core.telemetry import Metrics, get_logger
 STUCK_S = 60.0
 
 
-def make_app(autoscaler: Autoscaler, desk: ScalerDeps) -> FastAPI:
+def make_app(autoscaler: Autoscaler, deps: ScalerDeps) -> FastAPI:
     """`/healthz`: passes go on; `/readyz`: services and workers are known; `/debug/decisions`: newest first."""
     app = FastAPI(openapi_url=None)
 
     @app.get("/healthz")
     async def healthz() -> Response:
-        idle = desk.clock.monotonic() - autoscaler.passed_at
+        idle = deps.clock.monotonic() - autoscaler.passed_at
         alive = idle < STUCK_S
         return PlainTextResponse("ok" if alive else f"no pass for {idle:.0f} s", 200 if alive else 503)
 
@@ -54,15 +54,15 @@ def make_app(autoscaler: Autoscaler, desk: ScalerDeps) -> FastAPI:
 
     @app.get("/metrics")
     async def metrics(request: Request) -> Response:
-        body, content_type = desk.metrics.exposition(request.headers.get("accept", ""))
+        body, content_type = deps.metrics.exposition(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
     @app.get("/debug/decisions")
     async def decisions(
         service: Annotated[str | None, Query(max_length=320)] = None,
-        limit: Annotated[int, Query(ge=1, le=KEPT)] = 50,
+        limit: Annotated[int, Query(ge=1, le=MAX_ENTRIES)] = 50,
     ) -> Response:
-        lines = b",".join(entry_json(entry) for entry in desk.ledger.recent(service, limit))
+        lines = b",".join(entry_json(entry) for entry in deps.log.recent(service, limit))
         return Response(b"[" + lines + b"]", media_type="application/json")
 
     app.add_exception_handler(404, _not_found)
@@ -89,8 +89,8 @@ class AutoscalerDeps:
 
 async def serve(config: AutoscalerConfig, site: AutoscalerDeps, listening: socket.socket, stop: asyncio.Event) -> None:
     """Scale and answer until `stop`. Raises what broke the loop."""
-    async with assembled(config, site) as (autoscaler, desk):
-        http = admin_server(make_app(autoscaler, desk))
+    async with assembled(config, site) as (autoscaler, deps):
+        http = admin_server(make_app(autoscaler, deps))
         _log.info("listening", extra={"address": ":".join(map(str, listening.getsockname()[:2]))})
         try:
             await first(autoscaler.run(), http.serve([listening]), stop.wait())
@@ -100,26 +100,28 @@ async def serve(config: AutoscalerConfig, site: AutoscalerDeps, listening: socke
 
 @contextlib.asynccontextmanager
 async def assembled(config: AutoscalerConfig, site: AutoscalerDeps) -> AsyncIterator[tuple[Autoscaler, ScalerDeps]]:
-    """The autoscaler and its desk; clients are closed at the end."""
-    metrics, bell = Metrics("autoscaler"), asyncio.Event()
-    desk = ScalerDeps(
+    """The autoscaler and its deps; clients are closed at the end."""
+    metrics, wake = Metrics("autoscaler"), asyncio.Event()
+    deps = ScalerDeps(
         ScaleWriter(site.cluster, metrics), DecisionLog(config.ledger), metrics, site.clock, unix_clock(site.clock)
     )
     timeout = httpx.Timeout(SCRAPE_LIMIT_S)
     async with stream_client(LOAD_SILENCE_S) as streams, httpx.AsyncClient(timeout=timeout, trust_env=False) as scrapes:
         link = StreamClient(streams, site.signer, site.clock)
-        gateways = GatewayDemand(config.gateways, link, desk.now, bell.set)
+        gateways = GatewayDemand(config.gateways, link, deps.now, wake.set)
         source = _source(config, scrapes, gateways, site.clock)
-        measures = AttainmentPoller(source, site.clock, metrics, max(config.interval_s, MEASURE_S))
+        attainment = AttainmentPoller(source, site.clock, metrics, max(config.interval_s, MEASURE_S))
         ended = EndedWorkers()
-        senses = Signals(gateways, WorkerLoads(link, ended.on_load), measures, bell, ended)
-        yield Autoscaler(config.name, site.cluster, senses, desk, config.interval_s), desk
+        signals = Signals(gateways, WorkerLoads(link, ended.on_load), attainment, wake, ended)
+        yield Autoscaler(config.name, site.cluster, signals, deps, config.interval_s), deps
 
 
 def _source(config: AutoscalerConfig, http: httpx.AsyncClient, gateways: GatewayDemand, clock: Clock) -> MetricsSource:
-    told = config.prometheus
-    if told is not None:
-        _log.info("attainment is read from Prometheus", extra={"url": told.url})
-        return PrometheusSource(told.url, deadline_s=told.deadline_s, stale_after_s=told.stale_after_s)
+    prometheus = config.prometheus
+    if prometheus is not None:
+        _log.info("attainment is read from Prometheus", extra={"url": prometheus.url})
+        return PrometheusSource(
+            prometheus.url, deadline_s=prometheus.deadline_s, stale_after_s=prometheus.stale_after_s
+        )
     _log.info("no Prometheus is configured; attainment is read from own scrapes of the gateways")
     return ScrapeSource(http, lambda: [f"http://{host}/metrics" for host in gateways.hosts], clock)

@@ -1,18 +1,24 @@
-"""One service under the autoscaler's care: a pass over it, and what is said of it between passes.
+"""Scale one service: execute its decisions, keep what it learned, report its status.
 
-What an earlier process learned is read first. While the API server does not give it (a missing right, no answer), the
-passes go on with what they learn themselves, nothing is scaled down, and nothing is stored over it.
+The state that an earlier process stored is loaded first. While the API server does not give it (a missing right, no
+answer), passes go on with what they learn themselves, nothing is scaled down, and nothing is stored over it.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from paceline_autoscaler.model.history import joined
-from paceline_autoscaler.output import status
+from paceline_autoscaler.model.history import merge_states
 from paceline_autoscaler.output.decision_log import DecisionLog, same_kind
+from paceline_autoscaler.output.metrics import record
 from paceline_autoscaler.output.scale_writer import ScaleWriter
-from paceline_autoscaler.output.status import Status, StatusInput, Turned, refusal, refused_status, status_of
-from paceline_autoscaler.policies import decide
+from paceline_autoscaler.output.status import (
+    Status,
+    StatusInput,
+    Transitions,
+    forbidden_message,
+    forbidden_status,
+    status_of,
+)
 from paceline_autoscaler.types import Decision, LearnedState, MissingSignal, Now, Observation, SloTarget
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Forbidden, PacelineError
@@ -21,18 +27,18 @@ from paceline_core.objects import InferenceService
 from paceline_core.registry.enums import Direction, ScaleLimit
 from paceline_core.telemetry import Metrics
 
-STATUS_PACE_S = 5.0
+STATUS_INTERVAL_S = 5.0
 STATUS_REPEAT_S = 60.0
-STATE_PACE_S = 30.0
-STATE_AGAIN_S = 10.0
+STATE_INTERVAL_S = 30.0
+STATE_RETRY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class ScalerDeps:
-    """What every subject works with."""
+    """The dependencies of every service's scaler."""
 
-    actuator: ScaleWriter
-    ledger: DecisionLog
+    writer: ScaleWriter
+    log: DecisionLog
     metrics: Metrics
     clock: Clock
     now: Now
@@ -41,126 +47,134 @@ class ScalerDeps:
 class ServiceScaler:
     """Holds the state that decisions carry over; `uid` tells a new object of the same name from this one."""
 
-    def __init__(self, key: ObjectKey, uid: str, desk: ScalerDeps) -> None:
+    def __init__(self, key: ObjectKey, uid: str, deps: ScalerDeps) -> None:
         self.key = key
         self.uid = uid
         self.state = LearnedState()
-        self.unread = "not asked for yet"
+        self.unread = "not read yet"
         """Why the stored state is not known; empty once it is."""
-        self._desk = desk
+        self._deps = deps
         self._standing: Decision | None = None
         self._since = ""
         self._supply: tuple[tuple[int, int], ...] = ()
-        self._said: Status | None = None
-        self._said_at = 0.0
-        self._stored_at = desk.clock.monotonic()
+        self._written: Status | None = None
+        self._written_at = 0.0
+        self._stored_at = deps.clock.monotonic()
         self._passed_at: float | None = None
-        self._refused = ""
-        self._refusal_told = ""
-        self._recalled_at: float | None = None
+        self._forbidden = ""
+        self._forbidden_reported = ""
+        self._loaded_at: float | None = None
 
-    async def recall(self) -> None:
-        """Read what was stored before, until it was read once; what failed is tried again soon."""
-        now = self._desk.clock.monotonic()
-        if not self.unread or (self._recalled_at is not None and now - self._recalled_at < STATE_AGAIN_S):
+    async def load_state(self) -> None:
+        """Load the stored state, until it was read once; a failure is retried soon."""
+        now = self._deps.clock.monotonic()
+        if not self.unread or (self._loaded_at is not None and now - self._loaded_at < STATE_RETRY_S):
             return
-        self._recalled_at = now
+        self._loaded_at = now
         try:
-            stored = await self._desk.actuator.recall(ServiceRef(self.key, self.uid))
+            stored = await self._deps.writer.load_state(ServiceRef(self.key, self.uid))
         except PacelineError as error:
             self.unread = str(error)
         else:
-            self.state, self.unread = joined(stored, self.state), ""
+            self.state, self.unread = merge_states(stored, self.state), ""
 
-    async def decide(self, seen: Observation, scales: dict[str, Scale]) -> Decision:
-        """Decide, write it down, carry it out."""
-        decision, state = decide(seen, self.state)
-        self._desk.ledger.add(self.state, seen, decision)
+    async def execute(
+        self, observation: Observation, decision: Decision, state: LearnedState, scales: dict[str, Scale]
+    ) -> None:
+        """Log a decision, then write the replicas it orders; `state` is what it leaves to remember."""
+        self._deps.log.add(self.state, observation, decision)
         self.state = state
-        self._count(seen, decision)
-        await self._act(decision, scales)
-        if seen.supply != self._supply:
-            self._standing, self._supply = decision, seen.supply
-        return decision
+        self._record(observation, decision)
+        await self._scale(decision, scales)
+        if observation.supply != self._supply:
+            self._standing, self._supply = decision, observation.supply
 
-    async def say(
+    async def report(
         self,
         service: InferenceService,
-        seen: Observation,
+        observation: Observation,
         decision: Decision,
         quantiles: dict[SloTarget, float],
         lost: Mapping[MissingSignal, str],
     ) -> None:
-        """Bring the object's status up to date, if it is worth a write."""
+        """Write the object's status where it is worth a write."""
         if self._standing is None:
             return
-        now, turned, generation = self._desk.clock.monotonic(), self._turned(service), service.metadata.generation
-        starting = dict(self.state.starting)
-        why = {**lost, MissingSignal.STATE: self.unread}
-        standing = StatusInput(self._since, self._standing, decision, seen, quantiles, starting, why, self._refused)
-        if not self._due(status_of(standing, turned, generation, self._time()), now):
+        now, generation = self._deps.clock.monotonic(), service.metadata.generation
+        transitions, why = self._transitions(service), {**lost, MissingSignal.STATE: self.unread}
+        status_input = StatusInput(
+            since=self._since,
+            decision=self._standing,
+            latest=decision,
+            observation=observation,
+            quantiles=quantiles,
+            starting=dict(self.state.starting),
+            lost=why,
+            forbidden=self._forbidden,
+        )
+        if not self._due(status_of(status_input, transitions, generation, self._time()), now):
             return
         self._standing = decision
-        said = status_of(replace(standing, decision=decision), turned, generation, self._time())
-        if await self._desk.actuator.say(self.key, said):
-            self._said, self._said_at = said, now
+        status = status_of(replace(status_input, decision=decision), transitions, generation, self._time())
+        if await self._deps.writer.write_status(self.key, status):
+            self._written, self._written_at = status, now
 
-    async def say_refused(self, service: InferenceService, words: str) -> None:
-        """A right is missing without which nothing can be decided: say so beside what stands there already."""
-        said = refused_status(service.status, words, service.metadata.generation, self._time())
-        told = {row.type: (row.reason, row.message) for row in service.status.conditions}
-        if told.get("ScalingActive") == ("Forbidden", refusal(words)) or self._refusal_told == words:
+    async def report_forbidden(self, service: InferenceService, error: str) -> None:
+        """Add to the written status that a right is missing without which nothing can be decided."""
+        status = forbidden_status(service.status, error, service.metadata.generation, self._time())
+        written = {row.type: (row.reason, row.message) for row in service.status.conditions}
+        if written.get("ScalingActive") == ("Forbidden", forbidden_message(error)) or self._forbidden_reported == error:
             return
-        if await self._desk.actuator.say(self.key, said):
-            self._refusal_told, self._said = words, None
+        if await self._deps.writer.write_status(self.key, status):
+            self._forbidden_reported, self._written = error, None
 
-    async def remember(self, *, at_once: bool = False) -> None:
-        """Store what was learned, now and then; what could not be stored is tried again sooner."""
+    async def save_state(self, *, at_once: bool = False) -> None:
+        """Store the learned state now and then; a failure is retried sooner."""
         if self.unread:
             return
-        now = self._desk.clock.monotonic()
-        if at_once or now - self._stored_at >= STATE_PACE_S:
-            stored = await self._desk.actuator.remember(ServiceRef(self.key, self.uid), self.state)
-            self._stored_at = now if stored else now - STATE_PACE_S + STATE_AGAIN_S
+        now = self._deps.clock.monotonic()
+        if at_once or now - self._stored_at >= STATE_INTERVAL_S:
+            stored = await self._deps.writer.save_state(ServiceRef(self.key, self.uid), self.state)
+            self._stored_at = now if stored else now - STATE_INTERVAL_S + STATE_RETRY_S
 
-    async def _act(self, decision: Decision, scales: dict[str, Scale]) -> None:
+    async def _scale(self, decision: Decision, scales: dict[str, Scale]) -> None:
         before = self._standing
-        fault = await self._desk.actuator.scale(self.key, decision, scales)
-        self._refused = str(fault) if isinstance(fault, Forbidden) else ""
-        self._refusal_told = ""
+        error = await self._deps.writer.scale(self.key, decision, scales)
+        self._forbidden = str(error) if isinstance(error, Forbidden) else ""
+        self._forbidden_reported = ""
         if before is None or not same_kind(before, decision):
             self._standing, self._since = decision, self._time()
-            if decision.direction is not Direction.HOLD and fault is None:
-                await self._desk.actuator.tell(self.key, decision)
+            if decision.direction is not Direction.HOLD and error is None:
+                await self._deps.writer.emit_event(self.key, decision)
             if decision.limit is not (ScaleLimit.NONE if before is None else before.limit):
-                await self._desk.actuator.warn_of_limit(self.key, decision)
+                await self._deps.writer.warn_of_limit(self.key, decision)
 
-    def _count(self, seen: Observation, decision: Decision) -> None:
-        now = self._desk.clock.monotonic()
+    def _record(self, observation: Observation, decision: Decision) -> None:
+        now = self._deps.clock.monotonic()
         elapsed = 0.0 if self._passed_at is None else now - self._passed_at
         self._passed_at = now
-        status.record(self._desk.metrics, self.key, seen, decision, elapsed)
+        record(self._deps.metrics, self.key, observation, decision, elapsed)
 
-    def _due(self, said: Status, now: float) -> bool:
-        if self._said is None or now - self._said_at >= STATUS_REPEAT_S:
+    def _due(self, status: Status, now: float) -> bool:
+        if self._written is None or now - self._written_at >= STATUS_REPEAT_S:
             return True
         urgent = ("scaling", "conditions")
-        if any(_stable(said[part]) != _stable(self._said[part]) for part in urgent):
+        if any(_stable(status[part]) != _stable(self._written[part]) for part in urgent):
             return True
-        return said != self._said and now - self._said_at >= STATUS_PACE_S
+        return status != self._written and now - self._written_at >= STATUS_INTERVAL_S
 
-    def _turned(self, service: InferenceService) -> Turned:
-        """What we said last, since the watch may not have told it back yet; at first what an earlier one said."""
-        if self._said is None:
+    def _transitions(self, service: InferenceService) -> Transitions:
+        """From our last write, since the watch may not have returned it yet; at first from the object."""
+        if self._written is None:
             return {old.type: (old.status, old.last_transition_time) for old in service.status.conditions}
-        return {row["type"]: (row["status"], row["lastTransitionTime"]) for row in self._said["conditions"]}
+        return {row["type"]: (row["status"], row["lastTransitionTime"]) for row in self._written["conditions"]}
 
     def _time(self) -> str:
-        return rfc3339(self._desk.clock.utc())
+        return rfc3339(self._deps.clock.utc())
 
 
 def _stable(part: object) -> object:
-    """What of the status must be told at once: not the measured numbers, which move with every pass."""
+    """The part without the measured numbers, which move with every pass and are not worth a write at once."""
     if isinstance(part, dict):
         return {name: value for name, value in part.items() if name not in ("promise", "burn")}
     return part

@@ -1,13 +1,11 @@
-"""The nouns of scaling: what is promised, what is seen, what is remembered, what is decided. Plain data, no behaviour.
+"""The data of scaling: specification, observation, learned state, decision. Plain data, no behaviour.
 
-One time runs through all of them: `now`, Unix seconds of a clock that never goes back (the monotonic clock, anchored to
-the wall once at start), so that a State survives its process. Work is in replica-seconds: what one replica does in one
-second; its rate is in replica-seconds per second, so a rate of 2.4 keeps 2.4 replicas busy.
+Field names of `Observation`, `LearnedState`, `Decision` and their parts are stored, in ConfigMaps and decision logs.
 
-One time for everything that is remembered: Unix seconds that never go back within a process.
-
-The wall clock is read once, the monotonic clock from then on; so a step of the wall clock moves no window, and a State
-written by one process means the same to the next, up to the difference of their clocks.
+All times are `now`: Unix seconds of a clock that never goes back. The wall clock is read once at start, the monotonic
+clock from then on; so a step of the wall clock moves no window, and a state stored by one process means the same to the
+next, up to the difference of their clocks. Work is in replica-seconds: what one replica does in one second; its rate is
+in replica-seconds per second, so a rate of 2.4 keeps 2.4 replicas busy.
 """
 
 from collections.abc import Callable
@@ -25,7 +23,7 @@ PolicyName = Literal["slo", "advise", "queue", "concurrency", "kv", "fixed", "ex
 
 @dataclass(frozen=True, slots=True)
 class SloTarget:
-    """One promise: `quantile` (0.95) of a class's requests stay below `seconds`; `name` is its metric label."""
+    """One target: `quantile` (0.95) of a class's requests stay below `seconds`; `name` is its metric label."""
 
     cls: RequestClass
     metric: str
@@ -52,9 +50,9 @@ class PoolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ScalingSpec:
-    """What the user wishes of one service, in numbers.
+    """The user's configuration of one service, in numbers.
 
-    `pause_until` is the annotation's text; `foreign` names a Deployment that is not ours to describe.
+    `pause_until` is the annotation's text; `foreign` names a Deployment that paceline does not manage.
     """
 
     service: str
@@ -74,7 +72,7 @@ class ScalingSpec:
 
 @dataclass(frozen=True, slots=True)
 class RateWindow:
-    """What arrived in the last `seconds`."""
+    """Arrivals of the last `seconds`."""
 
     seconds: float
     arrivals: float
@@ -97,7 +95,7 @@ class ClassSignals:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What clients want, as told by `heard` of `expected` gateways."""
+    """Demand of clients, as reported by `heard` of `expected` gateways."""
 
     expected: int
     heard: int
@@ -115,7 +113,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLoad:
-    """A ready worker's own fresh word. `queued_tokens` are prompt tokens not yet computed, `kv_used` is 0 to 1."""
+    """A ready worker's last report. `queued_tokens` are prompt tokens not yet computed, `kv_used` is 0 to 1."""
 
     worker: str
     slots: int
@@ -129,7 +127,7 @@ class WorkerLoad:
 
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
-    """One pool as it is: what was ordered, who is there, and how the ready ones are."""
+    """One pool: the replicas ordered, those that exist, and the load of the ready ones."""
 
     name: str
     desired: int
@@ -158,9 +156,9 @@ class SloCounts:
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """The metrics source's word on the promise. `verdicts` is empty unless `result` is VALUE.
+    """SLO attainment as the metrics source answers it. `verdicts` is empty unless `result` is VALUE.
 
-    `source` names it by its address; `cause`: why it told no value.
+    `source` is its address; `cause`: why there is no value.
     """
 
     result: QueryResult
@@ -172,9 +170,9 @@ class Attainment:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Everything a decision may look at. `endpoints_lost`, `objects_lost`: who exists, what is wished is of earlier.
+    """Everything a decision may depend on. `endpoints_lost`, `objects_lost`: workers, services are stale.
 
-    `state_unread`: what an earlier autoscaler learned is stored and cannot be read.
+    `state_unread`: the state that an earlier autoscaler stored cannot be read.
     """
 
     now: float
@@ -191,9 +189,14 @@ class Observation:
         """Ready and ordered replicas of each pool."""
         return tuple((pool.ready, pool.desired) for pool in self.pools)
 
+    @property
+    def present(self) -> dict[str, int]:
+        """Replicas that cost something, by pool: starting and draining ones too."""
+        return {pool.name: len(pool.replicas) for pool in self.pools}
+
 
 class MissingSignal(StrEnum):
-    """A part of the picture that is missing. While there is one, nothing is removed."""
+    """A signal that is absent, incomplete or stale. While there is one, nothing is removed."""
 
     GATEWAYS = "gateways"
     ENDPOINTS = "endpoints"
@@ -223,9 +226,9 @@ class DemandPeak:
 
 @dataclass(frozen=True, slots=True)
 class DemandHistory:
-    """What is remembered of the pools of one role, in the units of its cheapest pool.
+    """Past demand of the pools of one role, in the units of its cheapest pool.
 
-    `complete_since`: from when on every gateway was heard; `supply_since`: since when `ready` has not changed;
+    `complete_since`: from when on every gateway reported; `supply_since`: since when `ready` has not changed;
     `derate` (0 to 1]: how much of the usable capacity attainment has shown to be real.
     """
 
@@ -240,11 +243,11 @@ class DemandHistory:
 
 @dataclass(frozen=True, slots=True)
 class LearnedState:
-    """What one service's decisions carry over, small enough for a ConfigMap.
+    """State that one service's decisions carry over, small enough for a ConfigMap.
 
-    `starts_s` and `drains_s`: how long the last starts and drains took. `starting` and `draining`: who is at it, since
-    when. `started`: who has been ready, so that a restart is not taken for a long start. `at`: when this was brought up
-    to date.
+    `starts_s` and `drains_s`: how long the last starts and drains took. `starting` and `draining`: replicas in that
+    state, since when. `started`: replicas that have been ready, so that a restart is not taken for a long start. `at`:
+    time of the last update.
     """
 
     policy: str = ""
@@ -274,7 +277,7 @@ class SignalValues:
 
 @dataclass(frozen=True, slots=True)
 class PoolDecision:
-    """`current` was ordered, `wish` is what the policy wants, `replicas` is what shall be ordered now."""
+    """`current` was ordered, `wish` is what policy and limits want, `replicas` is what is ordered now."""
 
     name: str
     current: int
@@ -284,7 +287,7 @@ class PoolDecision:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do and why: one sentence with numbers, the limit that bound it, and what was rejected."""
+    """Replicas to order and why: one sentence with numbers, the limit that binds, and what was rejected."""
 
     pools: tuple[PoolDecision, ...]
     direction: Direction
@@ -305,6 +308,6 @@ Now = Callable[[], float]
 
 
 def unix_clock(clock: Clock) -> Now:
-    """`now()` in Unix seconds, anchored here."""
+    """A clock in Unix seconds that never goes back: the wall clock now, advanced by the monotonic clock."""
     offset = clock.utc().timestamp() - clock.monotonic()
     return lambda: offset + clock.monotonic()

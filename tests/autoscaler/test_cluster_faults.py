@@ -8,9 +8,9 @@ from tests.autoscaler.fake_cluster import FakeCluster
 from tests.autoscaler.test_scaling_goals import manifest
 from tests.autoscaler.test_scaling_loop import CHAT, KEY, PLACE, POOL, SLO, Rig, exported
 
-from paceline_autoscaler.controller import LEASE, LEASE_TTL_S, SWEEP_AGAIN_S
+from paceline_autoscaler.controller import LEASE, LEASE_TTL_S, SWEEP_RETRY_S
 from paceline_autoscaler.output.scale_writer import state_json
-from paceline_autoscaler.service_scaler import STATE_AGAIN_S
+from paceline_autoscaler.service_scaler import STATE_RETRY_S
 from paceline_autoscaler.types import LearnedState
 from paceline_core.clock import rfc3339
 from paceline_core.errors import ApiError, Forbidden, PacelineError, Unauthorized, Unreachable
@@ -111,7 +111,7 @@ async def test_states_that_may_not_be_deleted_are_told_once_and_deleted_later(
     assert [line for line in warnings(caplog) if "gone are not deleted" in str(line)] == warnings(caplog)
     assert len(warnings(caplog)) == 1
     rig.cluster.broken.clear()
-    rig.clock.advance(SWEEP_AGAIN_S)
+    rig.clock.advance(SWEEP_RETRY_S)
     await rig.seconds(5, ready=1)
     assert gone not in rig.cluster.states
 
@@ -138,7 +138,7 @@ async def test_while_objects_cannot_be_watched_replicas_are_added_and_none_remov
     await rig.seconds(90, ready=3)
     assert rig.cluster.scales[POOL].replicas == 3
     message = condition(rig, "MetricsFresh")[2]
-    assert "The objects are not current (inferenceservices is forbidden)" in message
+    assert "The objects are stale (inferenceservices is forbidden)" in message
     await rig.seconds(10, ready=3, requests=4 * BUSY)
     assert rig.cluster.scales[POOL].replicas > 3
 
@@ -273,7 +273,7 @@ async def test_learned_state_that_may_not_be_stored_is_stored_soon_after_it_may(
     await rig.seconds(40, ready=1, requests=BUSY)
     assert rig.cluster.states == {}
     rig.cluster.broken.clear()
-    await rig.seconds(int(STATE_AGAIN_S) + 2, ready=1, requests=BUSY)
+    await rig.seconds(int(STATE_RETRY_S) + 2, ready=1, requests=BUSY)
     assert rig.cluster.states
 
 
@@ -300,7 +300,7 @@ async def test_stored_state_that_cannot_be_read_is_kept_and_holds_scale_downs_un
     assert len(warnings(caplog)) == 1
     assert exported(rig, 'paceline_autoscaler_actuation_errors_total{pisvc="chat",pisvc_namespace="default"}')
     rig.cluster.broken.clear()
-    await rig.seconds(int(STATE_AGAIN_S), ready=3)
+    await rig.seconds(int(STATE_RETRY_S), ready=3)
     assert condition(rig, "MetricsFresh")[0] == "True"
     await rig.autoscaler.close()
     assert "333.0" in rig.cluster.states[CHAT]["state"]

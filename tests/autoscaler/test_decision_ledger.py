@@ -106,9 +106,9 @@ def test_a_service_that_comes_back_is_news() -> None:
 
 def test_memory_is_bounded() -> None:
     ledger = DecisionLog()
-    for second in range(module.KEPT + 20):
+    for second in range(module.MAX_ENTRIES + 20):
         keep(ledger, observation(now=NOW + 100 * second))
-    assert len(ledger.recent(limit=10_000)) == module.KEPT
+    assert len(ledger.recent(limit=10_000)) == module.MAX_ENTRIES
 
 
 def test_a_full_file_is_put_aside_and_one_before_it_is_kept(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_restarted_ledger_still_knows_the_newest_entries(burst: Path) -> None:
     with burst.open("ab") as file:
         file.write(b"half a li")
     heir = DecisionLog(burst)
-    assert heir.recent(limit=module.KEPT) == written[::-1]
+    assert heir.recent(limit=module.MAX_ENTRIES) == written[::-1]
     entry = keep(heir, observation(now=written[-1].observation.now + 1))
     assert entry is not None
     assert (entry.kind, entry.held) == ("change", 0)

@@ -36,7 +36,7 @@ def test_a_worker_that_drains_and_goes_is_no_event() -> None:
 
 
 def test_a_pod_that_vanishes_without_being_told_to_end_is_lost_unless_it_never_ran() -> None:
-    said = "Worker chat-main-1 of pool main is lost (its pod was removed without being told to end)."
+    said = "Worker chat-main-1 of pool main is lost (its pod was removed without an order to end)."
     assert told((WORKER,), ()) == [("Warning", "WorkerLost", said)]
     assert told((replace(WORKER, host=""),), ()) == []
 

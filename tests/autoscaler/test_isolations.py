@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from tests.autoscaler.talkers import demand_report, eventually
 from tests.autoscaler.test_scaling_loop import Rig
 
-from paceline_autoscaler.output.worker_events import FRESH_S, GATEWAYS, WAITING, IsolationEvents, event
+from paceline_autoscaler.output.worker_events import FRESH_S, GATEWAYS, WAITING, IsolationEvents, isolation_event
 from paceline_core.clock import rfc3339
 from paceline_core.wire import DemandReport, Isolated, ServiceDemand
 
@@ -56,13 +56,13 @@ def test_gateways_that_come_and_go_are_not_remembered_for_ever() -> None:
     for number in range(2 * GATEWAYS):
         book.on(line(gateway=f"g{number}"), NOW)
         book.on(line(gateway="first"), NOW)
-    assert len(book._heard) == GATEWAYS
+    assert len(book._reported) == GATEWAYS
     assert book.on(line(told("old", FRESH_S + 1), gateway="first"), NOW)
     assert not book.on(line(told("old", FRESH_S + 1), gateway="g0"), NOW)
 
 
 def test_the_event_names_tenant_request_and_worker() -> None:
-    said = event("default/chat", told("r1"))
+    said = isolation_event("default/chat", told("r1"))
     assert (said.kind, str(said.key), said.type, said.reason) == (
         "InferenceService", "default/chat", "Warning", "RequestIsolated",
     )  # fmt: skip

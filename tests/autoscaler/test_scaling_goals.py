@@ -95,14 +95,14 @@ def test_scaling_rollout_and_pause_are_carried_over() -> None:
 def test_a_list_replaces_what_was_known_and_changes_amend_it() -> None:
     world = ClusterView()
     world.on_service(Listed((manifest(),)))
-    assert set(world.goals) == {KEY}
+    assert set(world.specs) == {KEY}
     world.on_service(Upserted(manifest(scaling={"policy": "fixed"})))
-    assert world.goals[KEY].policy == "fixed"
+    assert world.specs[KEY].policy == "fixed"
     world.on_service(Deleted(manifest()))
-    assert world.goals == {}
+    assert world.specs == {}
     world.on_service(Upserted(manifest()))
     world.on_service(Listed(()))
-    assert world.goals == {}
+    assert world.specs == {}
 
 
 def test_a_broken_watch_keeps_the_picture_and_says_that_it_ages() -> None:
@@ -113,7 +113,7 @@ def test_a_broken_watch_keeps_the_picture_and_says_that_it_ages() -> None:
     assert (world.known, world.lost) == (True, {})
     world.on_workers(WatchLost("the server closed the watch"))
     assert world.workers_lost
-    assert (world.known, set(world.goals)) == (True, {KEY})
+    assert (world.known, set(world.specs)) == (True, {KEY})
     assert world.lost == {MissingSignal.ENDPOINTS: "the server closed the watch"}
     world.on_workers(Listed(()))
     assert (world.known, world.lost) == (True, {})
@@ -130,13 +130,13 @@ def test_an_object_that_is_not_understood_leaves_the_last_form_in_force() -> Non
     world = ClusterView()
     world.on_service(Listed((manifest(),)))
     world.on_service(Upserted(manifest(pools="nonsense")))
-    assert world.goals[KEY].pools[0].max == 4
+    assert world.specs[KEY].pools[0].max == 4
 
 
 def test_a_profile_sets_the_price_of_its_accelerator() -> None:
     world = ClusterView()
     world.on_service(Listed((manifest(),)))
     world.on_profile(Listed((profile("h100", "1.25"), profile("broken", "a lot"))))
-    assert world.goals[KEY].pools[0].dollars_per_hour == 1.25
+    assert world.specs[KEY].pools[0].dollars_per_hour == 1.25
     world.on_profile(Deleted(profile("h100", "1.25")))
-    assert world.goals[KEY].pools[0].dollars_per_hour == 3.93
+    assert world.specs[KEY].pools[0].dollars_per_hour == 3.93

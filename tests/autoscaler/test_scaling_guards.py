@@ -61,7 +61,7 @@ def test_nothing_is_removed_while_a_part_is_missing(gap: MissingSignal) -> None:
     assert (decision.direction, decision.gaps) == (Direction.HOLD, (gap,))
     if gap is not MissingSignal.GATEWAYS:
         assert decision.reason is ScaleReason.MISSING_DATA
-        assert "else 4→3" in decision.sentence
+        assert "otherwise 4→3" in decision.sentence
 
 
 @pytest.mark.parametrize("gap", list(MissingSignal))
@@ -288,7 +288,7 @@ def test_a_wake_without_a_waiting_request_speaks_of_none_that_waits() -> None:
     asleep = observation(goal=SLEEPY, demand=demand(0.5), pools=(PoolStatus("main", 0),))
     decision = decided(asleep)
     assert decision.reason is ScaleReason.SCALE_FROM_ZERO
-    assert decision.sentence == "0→1: requests arrive, and nothing runs"
+    assert decision.sentence == "0→1: requests arrive, no replica runs"
 
 
 def test_a_sleeping_service_sleeps_on() -> None:

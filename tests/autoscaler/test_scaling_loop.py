@@ -10,7 +10,7 @@ from tests.autoscaler.fake_cluster import FakeCluster
 from tests.autoscaler.talkers import Talker, Talkers, demand_report, eventually, load_report
 from tests.autoscaler.test_scaling_goals import manifest
 
-from paceline_autoscaler.controller import LEASE, LEASE_TTL_S, UNMADE_PAUSE_S, UNMADE_S, Autoscaler, Signals
+from paceline_autoscaler.controller import LEASE, LEASE_TTL_S, NOT_CREATED_PAUSE_S, NOT_CREATED_S, Autoscaler, Signals
 from paceline_autoscaler.metrics_source import Increase, MetricSample, Query, QueryAnswer, Value
 from paceline_autoscaler.output.decision_log import DecisionLog, read, replay
 from paceline_autoscaler.output.scale_writer import ScaleWriter
@@ -69,7 +69,7 @@ class Rig:
         self.metrics = Metrics("autoscaler")
         self.bell = asyncio.Event()
         now = unix_clock(self.clock)
-        self.desk = ScalerDeps(
+        self.deps = ScalerDeps(
             ScaleWriter(self.cluster, self.metrics), DecisionLog(ledger), self.metrics, self.clock, now
         )
         link = self.talkers.link()
@@ -77,7 +77,7 @@ class Rig:
         self.workers = WorkerLoads(link)
         self.measures = AttainmentPoller(Kept(), self.clock, self.metrics, 5.0)
         senses = Signals(self.gateways, self.workers, self.measures, self.bell)
-        self.autoscaler = Autoscaler(name, self.cluster, senses, self.desk, 5.0)
+        self.autoscaler = Autoscaler(name, self.cluster, senses, self.deps, 5.0)
         self.arrivals = 0
 
     async def _resolve(self, host: str, port: int) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ class Rig:
         """So many seconds alike, with a pass and a round of questions after each."""
         for _ in range(count):
             await self.hear(ready, requests)
-            await self.measures.round(self.autoscaler.world.goals.values())
+            await self.measures.round(self.autoscaler.world.specs.values())
             await self.autoscaler.step()
 
 
@@ -169,7 +169,7 @@ async def test_a_cluster_that_does_not_answer_is_asked_again_and_counted(rig: Ri
     await rig.start()
     rig.cluster.broken["get_scale"] = Unreachable("no route")
     await rig.seconds(2, ready=1, requests=25)
-    assert rig.desk.ledger.recent() == []
+    assert rig.deps.log.recent() == []
     assert exported(rig, 'paceline_autoscaler_actuation_errors_total{pisvc="chat",pisvc_namespace="default"} 2.0')
     rig.cluster.broken.clear()
     await rig.seconds(3, ready=1, requests=25)
@@ -187,7 +187,7 @@ async def test_a_pool_that_is_not_made_yet_is_waited_for(rig: Rig) -> None:
     await rig.start()
     rig.cluster.scales.clear()
     await rig.seconds(2, ready=1, requests=25)
-    assert rig.desk.ledger.recent() == []
+    assert rig.deps.log.recent() == []
     assert not exported(rig, "paceline_autoscaler_actuation_errors_total{")
 
 
@@ -249,7 +249,7 @@ async def test_learned_state_that_cannot_be_read_starts_anew(rig: Rig, stored: d
     rig.cluster.states[CHAT] = stored
     await rig.start()
     await rig.seconds(1, ready=1)
-    assert rig.desk.ledger.recent()
+    assert rig.deps.log.recent()
 
 
 GONE = ServiceRef(ObjectKey("default", "gone"), "u1")
@@ -301,13 +301,13 @@ async def test_one_that_does_not_lead_deletes_no_state(rig: Rig) -> None:
 async def test_an_object_made_anew_under_the_same_name_is_another_service(rig: Rig) -> None:
     await rig.start(ready=3)
     await rig.seconds(3, ready=3)
-    (before,) = rig.desk.ledger.recent()
+    (before,) = rig.deps.log.recent()
     rig.cluster.states.clear()
     anew = manifest(classes=SLO)
     anew["metadata"]["uid"] = "another"
     rig.autoscaler.world.on_service(Listed((anew,)))
     await rig.seconds(1, ready=3)
-    after = rig.desk.ledger.recent()[0]
+    after = rig.deps.log.recent()[0]
     assert after.kind == "change"
     assert after.state == before.state
 
@@ -381,7 +381,7 @@ async def test_an_outage_is_told_while_it_lasts(rig: Rig) -> None:
     await rig.see(0)
     await rig.seconds(1, ready=0)
     assert "0 ready" in rig.cluster.statuses[-1][1]["scaling"]["decision"]
-    told = [(entry.observation.pools[0].ready, entry.decision.reason) for entry in rig.desk.ledger.recent()]
+    told = [(entry.observation.pools[0].ready, entry.decision.reason) for entry in rig.deps.log.recent()]
     assert told == [(0, "steady"), (1, "steady")]
 
 
@@ -444,7 +444,7 @@ async def test_a_held_request_is_answered_before_the_interval_is_over() -> None:
     for seconds in (0.1, 5.0):
         clock.advance(seconds)
         await turns()
-    assert rig.desk.ledger.recent()
+    assert rig.deps.log.recent()
     assert rig.cluster.written == []
     gateway.say(demand_report(held=1, queued=1))
     await eventually(rig.bell.is_set)
@@ -470,7 +470,7 @@ async def test_a_new_service_is_passed_at_once_and_again_soon_until_its_deployme
     assert rig.bell.is_set()
     await rig.autoscaler.step()
     assert rig.cluster.statuses == []
-    assert rig.autoscaler.pause_s() == UNMADE_PAUSE_S
+    assert rig.autoscaler.pause_s() == NOT_CREATED_PAUSE_S
     rig.cluster.move(POOL, 1)
     await rig.autoscaler.step()
     _, status = rig.cluster.statuses[-1]
@@ -483,7 +483,7 @@ async def test_a_service_that_never_gets_deployments_does_not_keep_the_loop_busy
     rig.autoscaler.on_workers(Listed(()))
     rig.autoscaler.on_service(Listed((manifest(classes=SLO),)))
     await rig.autoscaler.step()
-    rig.clock.advance(UNMADE_S)
+    rig.clock.advance(NOT_CREATED_S)
     assert rig.autoscaler.pause_s() == 5.0
 
 

@@ -9,9 +9,9 @@ from tests.autoscaler.factories import NOW, demand, goal, load, observation, poo
 from paceline_autoscaler.model.history import (
     DemandSample,
     drain_s,
-    joined,
+    history_of,
     learn,
-    memory_of,
+    merge_states,
     peak,
     record_demand,
     start_s,
@@ -115,7 +115,7 @@ def test_the_largest_state_fits_its_config_map() -> None:
     for step in range(100):
         moment = observation(now=NOW + 2 * step, goal=goal(pools=pools), demand=demand(9.0 - step / 11.3), pools=views)
         _, state = decide(replace(moment), state)
-    assert len(memory_of(state, "both").peaks) > 25
+    assert len(history_of(state, "both").peaks) > 25
     assert len(state_json(state)) <= STATE_LIMIT
 
 
@@ -128,13 +128,13 @@ def test_a_state_that_is_read_late_is_joined_with_what_was_learned_meanwhile() -
         "slo", (9.0,), starting=(("a", NOW), ("gone", NOW)), output_tokens=70.0, memories=(old,), at=NOW
     )
     since = LearnedState("slo", (5.0,), starting=(("a", NOW + 40), ("b", NOW + 50)), memories=(new,), at=NOW + 60)
-    both = joined(stored, since)
+    both = merge_states(stored, since)
     assert (both.starts_s, both.starting) == ((9.0, 5.0), (("a", NOW), ("b", NOW + 50)))
     assert (both.output_tokens, both.at) == (70.0, NOW + 60)
-    memory = memory_of(both, "both")
+    memory = history_of(both, "both")
     assert memory.peaks == (DemandPeak(NOW, 9.0), DemandPeak(NOW + 60, 3.0))
     assert (memory.complete_since, memory.ready) == (NOW + 50, 2)
     assert 0.6 < memory.derate < 0.61
-    assert joined(stored, LearnedState()) == stored
-    assert joined(LearnedState(), since) == since
-    assert memory_of(joined(replace(stored, policy="queue"), since), "both") == new
+    assert merge_states(stored, LearnedState()) == stored
+    assert merge_states(LearnedState(), since) == since
+    assert history_of(merge_states(replace(stored, policy="queue"), since), "both") == new

@@ -18,7 +18,7 @@ from tests.autoscaler.factories import (
     view,
 )
 
-from paceline_autoscaler.output.status import StatusInput, Turned, rounded, status_of
+from paceline_autoscaler.output.status import StatusInput, Transitions, rounded, status_of
 from paceline_autoscaler.policies import decide
 from paceline_autoscaler.types import Decision, Observation, ScalingSpec, SloTarget
 from paceline_core.objects.status import ServiceStatus
@@ -28,7 +28,7 @@ SINCE, NOW_TEXT = "2027-01-15T07:00:00Z", "2027-01-15T08:00:00Z"
 TTFT = SloTarget(INTERACTIVE, "ttft", 0.95, 0.5)
 
 
-def told(seen: Observation, turned: Turned | None = None, **changes: Any) -> dict[str, Any]:
+def told(seen: Observation, turned: Transitions | None = None, **changes: Any) -> dict[str, Any]:
     decision: Decision = decide(seen, seasoned(seen, 60))[0]
     standing = StatusInput(SINCE, decision, decision, seen, {TTFT: 0.4219}, {})
     return status_of(replace(standing, **changes), turned or {}, 7, NOW_TEXT)
@@ -56,7 +56,7 @@ def test_a_service_that_keeps_its_promise() -> None:
         "pools": [{"name": "main", "desired": 1}],
         "promise": "ttft p95 420ms/500ms",
         "burn": 0.0,
-        "decision": "holds 1: demand 0.50 replica-s/s fits 0.80; 1 ready",
+        "decision": "holds 1: demand 0.50 replica-s/s fits capacity 0.80; 1 ready",
         "reason": "steady",
         "limit": "none",
         "time": SINCE,
@@ -174,18 +174,20 @@ def test_conditions_tell_what_is_so_now_and_not_the_decision_that_stands() -> No
     standing = decide(before, seasoned(before, 60))[0]
     status = told(observation(goal=goal(pause_until="tomorrow")), decision=standing)
     for kind in ("Paused", "ScalingActive"):
-        assert message(status, kind).startswith("Annotation paceline.dev/pause-until is 'tomorrow', which is no time")
+        assert message(status, kind).startswith(
+            "Annotation paceline.dev/pause-until is 'tomorrow', which is not a time"
+        )
     before = observation(goal=goal(pools=(pool(max=1),)), demand=demand(3.0))
     standing = decide(before, seasoned(before, 60))[0]
     status = told(observation(goal=goal(pools=(pool(max=2),)), demand=demand(3.0)), decision=standing)
-    assert message(status, "ScalingLimited") == "Max of main is 2; more would be wanted."
+    assert message(status, "ScalingLimited") == "Max of main is 2; more replicas are wanted."
 
 
 @pytest.mark.parametrize(
     ("wish", "rate", "words"),
     [
-        (goal(pools=(pool(min=2),)), 0.5, "Min of main is 2; fewer would be wanted."),
-        (goal(budget_gpus=2), 3.0, "The budget is 2 GPUs, which pays for fewer replicas than are wanted."),
+        (goal(pools=(pool(min=2),)), 0.5, "Min of main is 2; fewer replicas are wanted."),
+        (goal(budget_gpus=2), 3.0, "The budget is 2 GPUs, which pays for fewer replicas than wanted."),
     ],
 )
 def test_a_limit_is_told_by_its_own_numbers(wish: ScalingSpec, rate: float, words: str) -> None:
@@ -205,10 +207,10 @@ def test_a_limit_is_told_by_its_own_numbers(wish: ScalingSpec, rate: float, word
     ],
 )
 def test_every_message_begins_with_a_capital_and_ends_with_a_full_stop(seen: Observation) -> None:
-    for row in told(seen, starting={"starting-0": NOW - 900}, refused="")["conditions"]:
+    for row in told(seen, starting={"starting-0": NOW - 900}, forbidden="")["conditions"]:
         assert row["message"][0].isupper(), row
         assert row["message"].endswith("."), row
-    refusal = told(seen, refused="scales may not be read.")
+    refusal = told(seen, forbidden="scales may not be read.")
     assert message(refusal, "ScalingActive") == "The API server refuses: scales may not be read."
 
 

@@ -9,8 +9,8 @@ import pytest
 from tests.operator_shell.fake_api import FakeApi
 from tests.operator_shell.rig import Rig, service
 
-from paceline_autoscaler.controller import SWEEP_AGAIN_S
-from paceline_autoscaler.service_scaler import STATE_AGAIN_S
+from paceline_autoscaler.controller import SWEEP_RETRY_S
+from paceline_autoscaler.service_scaler import STATE_RETRY_S
 from paceline_core.clock import ManualClock
 from paceline_core.errors import Forbidden, PacelineError, Unauthorized
 from paceline_core.kube import ObjectKey, WatchLost
@@ -72,8 +72,8 @@ def test_no_pause_after_a_refusal_is_longer_than_ten_seconds() -> None:
         "accelerators": ASK_AGAIN_S,
         "events": GAP_S,
         "tenants' usage": AGAIN_S,
-        "learned state": STATE_AGAIN_S,
-        "states that are left over": SWEEP_AGAIN_S,
+        "learned state": STATE_RETRY_S,
+        "states that are left over": SWEEP_RETRY_S,
     }
     assert {name: pause for name, pause in longest.items() if pause > LIMIT_S} == {}
     assert BACKOFF_S[-1] / 2 >= RENEW_GAP_S  # whoever waited the longest step reads the credentials again

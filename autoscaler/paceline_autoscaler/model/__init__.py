@@ -1,1 +1,1 @@
-"""What the policy decides on: the observation, the work it implies and the capacity of a replica. Pure."""
+"""Observation, the work it implies, the capacity of a replica, and what is learned from both. Pure."""

@@ -2,7 +2,7 @@
 
 A request costs replica-seconds: its prompt tokens at the prefill price (a share of each step's base included, a step
 holding at most `step_tokens`), and its output tokens at the price of one token in a step of the largest batch that
-keeps the TPOT promise and fits slots and KV pages. Holes: prefix-cache hits count as work, prompts count at their mean
+keeps the TPOT target and fits slots and KV pages. Holes: prefix-cache hits count as work, prompts count at their mean
 length (the context term grows with the square), and a prefill-bound replica decodes in smaller batches than assumed;
 all three are within what utilisation leaves free, and attainment corrects what is not.
 """
@@ -68,7 +68,7 @@ def price(speed: PoolSpeed, mix: TokenMix, tpot_s: float | None, step_tokens: in
 
 
 def feasible_batch(speed: PoolSpeed, mix: TokenMix, tpot_s: float | None) -> int:
-    """Most sequences that decode together within the TPOT promise, the slots and the KV pages; at least one."""
+    """Most sequences that decode together within the TPOT target, the slots and the KV pages; at least one."""
     fitting = min(speed.slots, int(speed.kv_tokens / max(held_tokens(mix), 1.0)))
     step = speed.step_time
     each = step.sequence + step.kv * held_tokens(mix)
@@ -83,7 +83,7 @@ def held_tokens(mix: TokenMix) -> float:
 
 
 def usable(replicas: int) -> float:
-    """Share of a pool's capacity that can be used before waits break the promise: 0.8 of 1, 0.9 of 4, 0.95 of 16 on.
+    """Share of a pool's capacity that can be used before waits break the SLO: 0.8 of 1, 0.9 of 4, 0.95 of 16 on.
 
     Large pools smooth arrivals better (square-root staffing); between the points the share is linear in log N.
     """
@@ -93,10 +93,10 @@ def usable(replicas: int) -> float:
 
 
 def work_rate(classes: Iterable[ClassSignals], unit: TokenCost, learned_output: float | None) -> float:
-    """Replica-seconds per second that clients bring: the highest rate of any window that is surely there.
+    """Replica-seconds per second that clients bring: the highest significant rate of any window.
 
-    A short window sees a step early and noise always: of fewer than 30 s only what exceeds two standard deviations of
-    its Poisson count is believed.
+    A short window sees a step early and noise always: a window under 30 s is reduced by two standard deviations of its
+    Poisson count.
     """
     windows: dict[int, tuple[float, float, float]] = {}
     for cls in classes:
@@ -105,10 +105,10 @@ def work_rate(classes: Iterable[ClassSignals], unit: TokenCost, learned_output: 
             work, arrivals, _ = windows.get(index, (0.0, 0.0, 0.0))
             more = unit.of(flow.arrivals, flow.prompt_tokens, output)
             windows[index] = (work + more, arrivals + flow.arrivals, flow.seconds)
-    return max((_believed(*window) for window in windows.values()), default=0.0)
+    return max((_significant_rate(*window) for window in windows.values()), default=0.0)
 
 
-def _believed(work: float, arrivals: float, seconds: float) -> float:
+def _significant_rate(work: float, arrivals: float, seconds: float) -> float:
     if seconds >= _SURE_AFTER_S or arrivals == 0:
         return work / max(seconds, 1.0)
     return work / max(seconds, 1.0) * max(1 - _SURENESS / sqrt(arrivals), 0.0)

@@ -1,9 +1,8 @@
-"""From an observation to a picture: tokens become work, pools of one role are put together, gaps are named. Pure.
+"""Estimate work from an observation: tokens become replica-seconds, pools of one role form a group. Pure.
 
-An observation made sense of: work instead of tokens, pools of one role together, what is missing named. Pure.
-
-Everything in a Group is in units of its reference pool, the one that does a request at the least cost: a replica of a
-pool that needs `ratio` times as long for the same request counts 1/ratio.
+All numbers of a `RoleEstimate` are in units of its reference pool, which serves a request at the least cost: a replica
+of a pool that needs `ratio` times as long for the same request counts 1/ratio. Signals that are missing are named, so
+that no later step takes silence for zero.
 """
 
 import re
@@ -27,30 +26,34 @@ from paceline_autoscaler.types import (
 from paceline_core.registry.enums import QueryResult, ReplicaState
 
 MIN_CLEAR_S = 10.0
+_QUANTILE = re.compile(r"_p([1-9][0-9])$")
+_OVERDUE_SHARE = 0.25
+_MIN_JUDGED = 10
+_TOLERATED_WAIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class PoolEstimate:
-    """One pool. `ratio` of its replica-seconds do what one of the reference pool does; `etas` (s) of who is pending."""
+    """One pool. `ratio` of its replica-seconds do what one of the reference pool does; `etas`: s until pending ones."""
 
-    goal: PoolSpec
-    view: PoolStatus
+    spec: PoolSpec
+    status: PoolStatus
     ratio: float
     etas: tuple[float, ...]
 
     @property
     def ready(self) -> int:
         """Replicas that take requests and are still ordered."""
-        return min(self.view.ready, self.view.desired)
+        return min(self.status.ready, self.status.desired)
 
 
 @dataclass(frozen=True, slots=True)
 class RoleEstimate:
-    """The pools of one role, cheapest first. `known`: some replica has told how fast it is."""
+    """The pools of one role, cheapest first. `speed_known`: a replica has reported its step time."""
 
     role: Role
-    columns: tuple[PoolEstimate, ...]
-    known: bool
+    pools: tuple[PoolEstimate, ...]
+    speed_known: bool
     demand: float
     backlog: float
     burn: float | None
@@ -58,35 +61,35 @@ class RoleEstimate:
     @property
     def desired(self) -> int:
         """Replicas ordered."""
-        return sum(column.view.desired for column in self.columns)
+        return sum(pool.status.desired for pool in self.pools)
 
     @property
     def ready(self) -> int:
         """Replicas that take requests and are still ordered."""
-        return sum(column.ready for column in self.columns)
+        return sum(pool.ready for pool in self.pools)
 
     @property
     def pending(self) -> tuple[float, ...]:
-        """Seconds until each ordered replica comes, soonest first."""
-        return tuple(sorted(chain.from_iterable(column.etas for column in self.columns)))
+        """Seconds until each ordered replica is ready, soonest first."""
+        return tuple(sorted(chain.from_iterable(pool.etas for pool in self.pools)))
 
     def capacity(self, counts: Mapping[str, int], derate: float) -> float:
-        """Work rate that these many replicas can take on while keeping the promise."""
+        """Work rate that these many replicas can take on within the SLO."""
         share = usable(sum(counts.values())) * derate
-        return share * sum(counts[column.goal.name] / column.ratio for column in self.columns)
+        return share * sum(counts[pool.spec.name] / pool.ratio for pool in self.pools)
 
     def counts(self) -> dict[str, int]:
         """Replicas ordered, by pool."""
-        return {column.goal.name: column.view.desired for column in self.columns}
+        return {pool.spec.name: pool.status.desired for pool in self.pools}
 
 
 @dataclass(frozen=True, slots=True)
 class WorkEstimate:
-    """What policies look at. `backlogged`: more waits than the promise allows; `idle_s`: how long nobody has asked."""
+    """The input of policies. `backlogged`: more waits than the SLO allows; `idle_s`: time since the last request."""
 
     observation: Observation
     groups: tuple[RoleEstimate, ...]
-    gaps: tuple[MissingSignal, ...]
+    missing: tuple[MissingSignal, ...]
     backlogged: bool
     idle_s: float
     burn: float | None
@@ -94,18 +97,18 @@ class WorkEstimate:
     drain_s: float
 
     @property
-    def goal(self) -> ScalingSpec:
-        """What the user wishes."""
+    def spec(self) -> ScalingSpec:
+        """The user's configuration of the service."""
         return self.observation.goal
 
     @property
     def ordered(self) -> dict[str, int]:
         """Replicas ordered, by pool."""
-        return {view.name: view.desired for view in self.observation.pools}
+        return {pool.name: pool.desired for pool in self.observation.pools}
 
     @property
     def horizon_s(self) -> float:
-        """How far ahead capacity is compared with work: until what is ordered now has arrived and caught up."""
+        """How far ahead capacity is compared with work: until replicas ordered now have started and caught up."""
         return self.start_s + self.clear_s
 
     @property
@@ -115,105 +118,104 @@ class WorkEstimate:
 
     @property
     def round_trip_s(self) -> float:
-        """What a scale-down commits to: draining, and starting again if it was wrong."""
+        """Time that a scale-down commits to: draining, and starting again if it was wrong."""
         return self.start_s + self.drain_s
 
 
-def clear_s(lead: float) -> float:
-    """Catching up faster than in two starts would take replicas that are needless before they have paid for theirs."""
-    return max(2 * lead, MIN_CLEAR_S)
+def clear_s(start: float) -> float:
+    """Two starts: catching up faster would take replicas that are needless before they have paid for their start."""
+    return max(2 * start, MIN_CLEAR_S)
 
 
-_QUANTILE = re.compile(r"_p([1-9][0-9])$")
-_OVERDUE_SHARE = 0.25
-_JUDGED_ENOUGH = 10
-_TOLERATED_WAIT_S = 1.0
-
-
-def estimate(seen: Observation, known: LearnedState) -> WorkEstimate:
-    """Make sense of an observation with what is known."""
-    lead = start_s(seen.goal, known)
-    roles = dict.fromkeys(pool.role for pool in seen.goal.pools)
-    groups = tuple(_group(seen, known, role, lead) for role in roles)
+def estimate(observation: Observation, state: LearnedState) -> WorkEstimate:
+    """Estimate the work behind an observation, with what was learned before."""
+    start = start_s(observation.goal, state)
+    roles = dict.fromkeys(pool.role for pool in observation.goal.pools)
+    groups = tuple(_role_estimate(observation, state, role, start) for role in roles)
     return WorkEstimate(
-        observation=seen,
+        observation=observation,
         groups=groups,
-        gaps=gaps_of(seen),
-        backlogged=_backlogged(seen, groups),
-        idle_s=0.0 if known.idle_since is None else seen.now - known.idle_since,
-        burn=worst_burn(seen, None),
-        start_s=lead,
-        drain_s=drain_s(seen.goal, known),
+        missing=missing_signals(observation),
+        backlogged=_backlogged(observation, groups),
+        idle_s=0.0 if state.idle_since is None else observation.now - state.idle_since,
+        burn=worst_burn(observation, None),
+        start_s=start,
+        drain_s=drain_s(observation.goal, state),
     )
 
 
-def gaps_of(seen: Observation) -> tuple[MissingSignal, ...]:
-    """What is missing from the picture."""
-    silent = any(len(pool.loads) < pool.ready for pool in seen.pools)
+def missing_signals(observation: Observation) -> tuple[MissingSignal, ...]:
+    """Signals that are absent, incomplete or stale."""
     found = {
-        MissingSignal.GATEWAYS: seen.demand.heard < max(seen.demand.expected, 1),
-        MissingSignal.ENDPOINTS: seen.endpoints_lost,
-        MissingSignal.LOAD: silent,
-        MissingSignal.OBJECTS: seen.objects_lost,
-        MissingSignal.ATTAINMENT: _unknown_attainment(seen),
-        MissingSignal.STATE: seen.state_unread,
+        MissingSignal.GATEWAYS: observation.demand.heard < max(observation.demand.expected, 1),
+        MissingSignal.ENDPOINTS: observation.endpoints_lost,
+        MissingSignal.LOAD: any(len(pool.loads) < pool.ready for pool in observation.pools),
+        MissingSignal.OBJECTS: observation.objects_lost,
+        MissingSignal.ATTAINMENT: _attainment_missing(observation),
+        MissingSignal.STATE: observation.state_unread,
     }
-    return tuple(gap for gap, missing in found.items() if missing)
+    return tuple(signal for signal, missing in found.items() if missing)
 
 
-def worst_burn(seen: Observation, role: Role | None) -> float | None:
+def worst_burn(observation: Observation, role: Role | None) -> float | None:
     """The fastest-burning budget among the targets that pools of this role answer for; None when nothing was judged."""
-    if seen.attainment is None or seen.attainment.result is not QueryResult.VALUE:
+    attainment = observation.attainment
+    if attainment is None or attainment.result is not QueryResult.VALUE:
         return None
-    burns = [burn_of(verdicts) for verdicts in seen.attainment.verdicts if _concerns(verdicts.slo, role)]
+    burns = [burn_of(counts) for counts in attainment.verdicts if _concerns(counts.slo, role)]
     return max((burn for burn in burns if burn is not None), default=None)
 
 
-def burn_of(verdicts: SloCounts) -> float | None:
+def burn_of(counts: SloCounts) -> float | None:
     """Share of misses over the share allowed; None for too few requests, or a target that is not a latency quantile."""
-    judged = verdicts.good + verdicts.bad
-    quantile = _QUANTILE.search(verdicts.slo)
-    if quantile is None or judged < _JUDGED_ENOUGH:
+    judged = counts.good + counts.bad
+    quantile = _QUANTILE.search(counts.slo)
+    if quantile is None or judged < _MIN_JUDGED:
         return None
-    return verdicts.bad / judged / (1 - int(quantile[1]) / 100)
+    return counts.bad / judged / (1 - int(quantile[1]) / 100)
 
 
-def _unknown_attainment(seen: Observation) -> bool:
-    """Empty and NaN are explained where every gateway says that nobody asked: there was nothing to judge."""
-    if not seen.goal.targets:
+def _attainment_missing(observation: Observation) -> bool:
+    """Empty and NaN are explained where every gateway reports no requests: there was nothing to judge."""
+    attainment, classes = observation.attainment, observation.demand.classes
+    if not observation.goal.targets:
         return False
-    if seen.attainment is None:
+    if attainment is None:
         return True
-    if seen.attainment.result in {QueryResult.EMPTY, QueryResult.NAN}:
-        return any(cls.in_flight or cls.queued or any(f.arrivals for f in cls.flows) for cls in seen.demand.classes)
-    return seen.attainment.result is not QueryResult.VALUE
+    if attainment.result in {QueryResult.EMPTY, QueryResult.NAN}:
+        return any(cls.in_flight or cls.queued or any(flow.arrivals for flow in cls.flows) for cls in classes)
+    return attainment.result is not QueryResult.VALUE
 
 
 def _concerns(slo: str, role: Role | None) -> bool:
     return role not in ("prefill", "decode") or slo.startswith("e2e") or slo.startswith("ttft") == (role == "prefill")
 
 
-def _group(seen: Observation, known: LearnedState, role: Role, lead: float) -> RoleEstimate:
-    mix = mix_of(seen.demand.classes, known.output_tokens)
-    goals = [pool for pool in seen.goal.pools if pool.role == role]
-    prices = _prices(seen.goal, goals, known, mix, role)
-    costs = {pool.name: prices[pool.name].of(1, mix.prompt_tokens, mix.output_tokens) for pool in goals}
-    goals.sort(key=lambda pool: (pool.dollars_per_hour * costs[pool.name], costs[pool.name], pool.name))
-    first = goals[0].name
-    views = {view.name: view for view in seen.pools}
-    columns = tuple(
+def _role_estimate(observation: Observation, state: LearnedState, role: Role, start: float) -> RoleEstimate:
+    classes = observation.demand.classes
+    mix = mix_of(classes, state.output_tokens)
+    specs = [pool for pool in observation.goal.pools if pool.role == role]
+    prices = _prices(observation.goal, specs, state, mix, role)
+    costs = {pool.name: prices[pool.name].of(1, mix.prompt_tokens, mix.output_tokens) for pool in specs}
+    specs.sort(key=lambda pool: (pool.dollars_per_hour * costs[pool.name], costs[pool.name], pool.name))
+    reference = specs[0].name
+    statuses = {status.name: status for status in observation.pools}
+    pools = tuple(
         PoolEstimate(
-            pool, views[pool.name], _ratio(costs[pool.name], costs[first]), _etas(views[pool.name], seen, known, lead)
+            spec=spec,
+            status=statuses[spec.name],
+            ratio=_ratio(costs[spec.name], costs[reference]),
+            etas=_etas(statuses[spec.name], observation.now, state, start),
         )
-        for pool in goals
+        for spec in specs
     )
     return RoleEstimate(
         role=role,
-        columns=columns,
-        known=not prices.keys().isdisjoint(speed.pool for speed in known.speeds),
-        demand=work_rate(seen.demand.classes, prices[first], known.output_tokens),
-        backlog=_backlog(seen, columns, prices, known, lead + clear_s(lead)),
-        burn=worst_burn(seen, role),
+        pools=pools,
+        speed_known=not prices.keys().isdisjoint(speed.pool for speed in state.speeds),
+        demand=work_rate(classes, prices[reference], state.output_tokens),
+        backlog=_backlog(observation, pools, prices, state, start + clear_s(start)),
+        burn=worst_burn(observation, role),
     )
 
 
@@ -222,41 +224,45 @@ def _ratio(cost: float, reference: float) -> float:
 
 
 def _prices(
-    goal: ScalingSpec, pools: list[PoolSpec], known: LearnedState, mix: TokenMix, role: Role
+    spec: ScalingSpec, pools: list[PoolSpec], state: LearnedState, mix: TokenMix, role: Role
 ) -> dict[str, TokenCost]:
-    """A pool that nobody has measured is taken to be like one that somebody has."""
-    tpot = min((target.seconds for target in goal.targets if target.metric == "tpot"), default=None)
-    found = {speed.pool: price(speed, mix, tpot, goal.step_tokens, role) for speed in known.speeds}
+    """A pool without a measured speed is taken to be like one that has it."""
+    tpot = min((target.seconds for target in spec.targets if target.metric == "tpot"), default=None)
+    found = {speed.pool: price(speed, mix, tpot, spec.step_tokens, role) for speed in state.speeds}
     default = next((found[pool.name] for pool in pools if pool.name in found), TokenCost(0.0, 0.0))
     return {pool.name: found.get(pool.name, default) for pool in pools}
 
 
-def _etas(view: PoolStatus, seen: Observation, known: LearnedState, lead: float) -> tuple[float, ...]:
-    """One that is overdue is still coming: it is never ordered twice, but it is not believed to be there at once."""
-    since = dict(known.starting)
-    starting = [replica for replica in view.replicas if replica.state is ReplicaState.STARTING]
-    ages = sorted((seen.now - since.get(replica.name, seen.now) for replica in starting), reverse=True)
-    pending = max(view.desired - view.ready, 0)
-    etas = [max(lead - age, _OVERDUE_SHARE * lead) for age in ages[:pending]]
-    return (*etas, *[lead] * (pending - len(etas)))
+def _etas(status: PoolStatus, now: float, state: LearnedState, start: float) -> tuple[float, ...]:
+    """An overdue replica is still pending: it is never ordered twice, but not expected to be ready at once either."""
+    since = dict(state.starting)
+    starting = [replica for replica in status.replicas if replica.state is ReplicaState.STARTING]
+    ages = sorted((now - since.get(replica.name, now) for replica in starting), reverse=True)
+    pending = max(status.desired - status.ready, 0)
+    etas = [max(start - age, _OVERDUE_SHARE * start) for age in ages[:pending]]
+    return (*etas, *[start] * (pending - len(etas)))
 
 
 def _backlog(
-    seen: Observation, columns: tuple[PoolEstimate, ...], prices: dict[str, TokenCost], known: LearnedState, soon: float
+    observation: Observation,
+    pools: tuple[PoolEstimate, ...],
+    prices: dict[str, TokenCost],
+    state: LearnedState,
+    horizon_s: float,
 ) -> float:
-    reference = prices[columns[0].goal.name]
+    reference, classes = prices[pools[0].spec.name], observation.demand.classes
     queued = 0.0
-    for cls in seen.demand.classes:
+    for cls in classes:
         waiting = max(cls.queued, cls.held)
-        work = reference.of(waiting, _queued_tokens(cls, waiting), output_of(cls, known.output_tokens))
-        queued += work * _urgency(cls, seen.goal, soon)
-    output = mix_of(seen.demand.classes, known.output_tokens).output_tokens
-    inside = sum(
-        prices[column.goal.name].of(load.waiting, load.queued_tokens, output) / column.ratio
-        for column in columns
-        for load in column.view.loads
+        work = reference.of(waiting, _queued_tokens(cls, waiting), output_of(cls, state.output_tokens))
+        queued += work * _urgency(cls, observation.goal, horizon_s)
+    output = mix_of(classes, state.output_tokens).output_tokens
+    in_workers = sum(
+        prices[pool.spec.name].of(load.waiting, load.queued_tokens, output) / pool.ratio
+        for pool in pools
+        for load in pool.status.loads
     )
-    return queued + inside
+    return queued + in_workers
 
 
 def _queued_tokens(cls: ClassSignals, waiting: int) -> float:
@@ -265,21 +271,21 @@ def _queued_tokens(cls: ClassSignals, waiting: int) -> float:
     return waiting * cls.flows[-1].prompt_tokens / cls.flows[-1].arrivals
 
 
-def _urgency(cls: ClassSignals, goal: ScalingSpec, soon: float) -> float:
-    """Work that has time is cleared only in part by then: time until the promise, else until the queue gives it up."""
-    promised = [target.seconds for target in goal.targets if target.cls is cls.name and target.metric == "ttft"]
-    slack = min(promised, default=cls.deadline_s)
-    return 1.0 if slack is None else min(1.0, soon / max(slack, 1e-9))
+def _urgency(cls: ClassSignals, spec: ScalingSpec, horizon_s: float) -> float:
+    """Share of queued work to clear within the horizon: slack is the TTFT target, else the queue's own deadline."""
+    targets = [target.seconds for target in spec.targets if target.cls is cls.name and target.metric == "ttft"]
+    slack = min(targets, default=cls.deadline_s)
+    return 1.0 if slack is None else min(1.0, horizon_s / max(slack, 1e-9))
 
 
-def _backlogged(seen: Observation, groups: tuple[RoleEstimate, ...]) -> bool:
+def _backlogged(observation: Observation, groups: tuple[RoleEstimate, ...]) -> bool:
     """More waits than the ready replicas do within the strictest TTFT; without a known speed, anything that waits."""
-    if any(cls.held for cls in seen.demand.classes):
+    classes = observation.demand.classes
+    if any(cls.held for cls in classes):
         return True
-    if not all(group.known for group in groups):
-        return any(cls.queued for cls in seen.demand.classes) or any(
-            load.waiting for p in seen.pools for load in p.loads
-        )
-    ttfts = [target.seconds for target in seen.goal.targets if target.metric == "ttft"]
+    if not all(group.speed_known for group in groups):
+        loads = (load for pool in observation.pools for load in pool.loads)
+        return any(cls.queued for cls in classes) or any(load.waiting for load in loads)
+    ttfts = [target.seconds for target in observation.goal.targets if target.metric == "ttft"]
     tolerated = min([_TOLERATED_WAIT_S, *ttfts])
     return any(group.backlog > max(group.ready, 1) * tolerated for group in groups)

@@ -1,10 +1,9 @@
-"""What is remembered between decisions: how long starts and drains take, past peaks of demand, how fast replicas are.
+"""Learn between decisions: how long starts and drains take, past peaks of demand, how fast replicas are. Pure.
 
-Pure functions from what is seen and what was known to what is known now. Everything has a fixed size, so the whole
-state fits a ConfigMap, and nothing here acts: it only makes the next decision better informed. What follows a time in
-which nobody looked (a restart, an API server that is gone) counts as seen from then on: a peak may have been missed.
-Hole: of more than 40
-replicas in one state the rest is not followed, so their starts teach nothing and a restart passes for a long start.
+Everything has a fixed size, so the whole state fits a ConfigMap. After a gap between observations (a restart, an
+unreachable API server) conclusions that need continuous data are discarded: a peak may have been missed. Hole: of more
+than 40 replicas in one state the rest is not followed, so their starts teach nothing and a restart passes for a long
+start.
 """
 
 from collections.abc import Iterable
@@ -27,15 +26,15 @@ from paceline_core.registry.enums import ReplicaState
 
 DRAIN_PRIOR_S = 30.0
 DERATE_RECOVERY_S = 2 * 3600.0
-BLIND_S = 15.0
-_KEPT = 8
-_NAMES = 40
-_PEAKS = 32
+MAX_GAP_S = 15.0
+_MAX_SAMPLES = 8
+_MAX_NAMES = 40
+_MAX_PEAKS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class DemandSample:
-    """What one pass adds to a memory. `complete`: every gateway was heard."""
+    """What one pass adds to a history. `complete`: every gateway reported."""
 
     now: float
     rate: float
@@ -43,168 +42,169 @@ class DemandSample:
     complete: bool
 
 
-def learn(seen: Observation, known: LearnedState) -> LearnedState:
+def learn(observation: Observation, state: LearnedState) -> LearnedState:
     """Fold one observation into the state."""
-    if known.policy != seen.goal.policy:
-        known = replace(known, policy=seen.goal.policy, memories=())
-    if seen.now - known.at > BLIND_S:
-        known = _awoken(known)
-    if not seen.endpoints_lost:
-        known = _drains(seen, _starts(seen, known))
+    if state.policy != observation.goal.policy:
+        state = replace(state, policy=observation.goal.policy, memories=())
+    if observation.now - state.at > MAX_GAP_S:
+        state = _after_gap(state)
+    if not observation.endpoints_lost:
+        state = _drains(observation, _starts(observation, state))
     return replace(
-        known,
-        at=seen.now,
-        idle_since=_idle_since(seen, known),
-        output_tokens=_output_tokens(seen.demand.classes, known.output_tokens),
-        speeds=_speeds(seen, known),
+        state,
+        at=observation.now,
+        idle_since=_idle_since(observation, state),
+        output_tokens=_output_tokens(observation.demand.classes, state.output_tokens),
+        speeds=_speeds(observation, state),
     )
 
 
-def _awoken(known: LearnedState) -> LearnedState:
-    """Nobody looked for a while: what was concluded from looking all the time holds no more."""
-    memories = tuple(replace(memory, complete_since=None) for memory in known.memories)
-    return replace(known, idle_since=None, memories=memories)
+def _after_gap(state: LearnedState) -> LearnedState:
+    """After a gap in observation, discard conclusions that assume continuous data."""
+    memories = tuple(replace(history, complete_since=None) for history in state.memories)
+    return replace(state, idle_since=None, memories=memories)
 
 
-def start_s(goal: ScalingSpec, known: LearnedState) -> float:
-    """Seconds from ordering a replica to its first token: the upper quartile of what was seen, or the prior."""
-    return max(_upper_quartile(known.starts_s, goal.start_prior_s), 1.0)
+def start_s(spec: ScalingSpec, state: LearnedState) -> float:
+    """Seconds from ordering a replica until it is ready: the upper quartile of observed starts, or the prior."""
+    return max(_upper_quartile(state.starts_s, spec.start_prior_s), 1.0)
 
 
-def drain_s(goal: ScalingSpec, known: LearnedState) -> float:
-    """Seconds from the order to leave until a replica is gone; never more than it is allowed."""
-    return min(_upper_quartile(known.drains_s, DRAIN_PRIOR_S), goal.drain_limit_s)
+def drain_s(spec: ScalingSpec, state: LearnedState) -> float:
+    """Seconds that a drain takes: the upper quartile of observed drains, at most the limit."""
+    return min(_upper_quartile(state.drains_s, DRAIN_PRIOR_S), spec.drain_limit_s)
 
 
-def memory_of(known: LearnedState, role: Role) -> DemandHistory:
-    """What is remembered of the pools of a role."""
-    return next((memory for memory in known.memories if memory.role == role), DemandHistory(role))
+def history_of(state: LearnedState, role: Role) -> DemandHistory:
+    """The demand history of a role's pools."""
+    return next((history for history in state.memories if history.role == role), DemandHistory(role))
 
 
-def with_memory(known: LearnedState, memory: DemandHistory) -> LearnedState:
-    """The state with a role's memory replaced."""
-    others = tuple(other for other in known.memories if other.role != memory.role)
-    return replace(known, memories=(*others, memory))
+def with_history(state: LearnedState, history: DemandHistory) -> LearnedState:
+    """The state with one role's history replaced."""
+    others = tuple(other for other in state.memories if other.role != history.role)
+    return replace(state, memories=(*others, history))
 
 
-def record_demand(memory: DemandHistory, moment: DemandSample, window_s: float) -> DemandHistory:
-    """Fold one moment in: the peak of the window, since when it is complete, since when supply is what it is."""
-    now = moment.now
-    since = memory.complete_since if memory.complete_since is not None else now
+def record_demand(history: DemandHistory, sample: DemandSample, window_s: float) -> DemandHistory:
+    """Add a sample: the peak of the window, since when data is complete, since when supply is unchanged."""
+    now = sample.now
+    since = history.complete_since if history.complete_since is not None else now
     return replace(
-        memory,
-        peaks=_peaks(memory.peaks, now, moment.rate, window_s),
-        complete_since=since if moment.complete else None,
-        ready=moment.ready,
-        supply_since=memory.supply_since if memory.ready == moment.ready else now,
-        derate=_recovered(memory, now),
+        history,
+        peaks=_peaks(history.peaks, now, sample.rate, window_s),
+        complete_since=since if sample.complete else None,
+        ready=sample.ready,
+        supply_since=history.supply_since if history.ready == sample.ready else now,
+        derate=_recovered(history, now),
         derate_at=now,
     )
 
 
-def joined(stored: LearnedState, since: LearnedState) -> LearnedState:
-    """What an earlier process stored, and what was learned here until that could be read."""
-    if since == LearnedState():
+def merge_states(stored: LearnedState, recent: LearnedState) -> LearnedState:
+    """Merge the state that an earlier process stored with what was learned until it could be read."""
+    if recent == LearnedState():
         return stored
-    old = {memory.role: memory for memory in stored.memories} if stored.policy == since.policy else {}
+    old = {history.role: history for history in stored.memories} if stored.policy == recent.policy else {}
     return replace(
-        since,
-        starts_s=(*stored.starts_s, *since.starts_s)[-_KEPT:],
-        drains_s=(*stored.drains_s, *since.drains_s)[-_KEPT:],
-        starting=_earlier(stored.starting, since.starting),
-        started=tuple(dict.fromkeys((*stored.started, *since.started)))[:_NAMES],
-        draining=_earlier(stored.draining, since.draining),
-        output_tokens=stored.output_tokens if since.output_tokens is None else since.output_tokens,
-        speeds=tuple({speed.pool: speed for speed in (*stored.speeds, *since.speeds)}.values()),
-        memories=tuple(_joined(old.get(memory.role, memory), memory) for memory in since.memories),
+        recent,
+        starts_s=(*stored.starts_s, *recent.starts_s)[-_MAX_SAMPLES:],
+        drains_s=(*stored.drains_s, *recent.drains_s)[-_MAX_SAMPLES:],
+        starting=_earlier(stored.starting, recent.starting),
+        started=tuple(dict.fromkeys((*stored.started, *recent.started)))[:_MAX_NAMES],
+        draining=_earlier(stored.draining, recent.draining),
+        output_tokens=stored.output_tokens if recent.output_tokens is None else recent.output_tokens,
+        speeds=tuple({speed.pool: speed for speed in (*stored.speeds, *recent.speeds)}.values()),
+        memories=tuple(_merge_histories(old.get(history.role, history), history) for history in recent.memories),
     )
 
 
 def _earlier(
-    stored: tuple[tuple[str, float], ...], since: tuple[tuple[str, float], ...]
+    stored: tuple[tuple[str, float], ...], recent: tuple[tuple[str, float], ...]
 ) -> tuple[tuple[str, float], ...]:
-    """Who is at it now, each since the earlier of two times."""
+    """The replicas of now, each since the earlier of two times."""
     known = dict(stored)
-    return tuple((name, min(at, known.get(name, at))) for name, at in since)
+    return tuple((name, min(at, known.get(name, at))) for name, at in recent)
 
 
-def _joined(old: DemandHistory, new: DemandHistory) -> DemandHistory:
-    """The higher peaks that came before, and the more careful word on how fast replicas are."""
+def _merge_histories(old: DemandHistory, new: DemandHistory) -> DemandHistory:
+    """Keep the higher peaks that came before, and the lower derate."""
     newest = new.peaks[:1]
     before = tuple(peak for peak in old.peaks if all(peak.at < one.at and peak.rate > one.rate for one in newest))
     return replace(new, peaks=(*before, *new.peaks), derate=min(new.derate, _recovered(old, new.derate_at)))
 
 
-def _recovered(memory: DemandHistory, now: float) -> float:
+def _recovered(history: DemandHistory, now: float) -> float:
     """The derate, on its way back to 1."""
-    return 1 - (1 - memory.derate) * exp(-max(now - memory.derate_at, 0.0) / DERATE_RECOVERY_S)
+    return 1 - (1 - history.derate) * exp(-max(now - history.derate_at, 0.0) / DERATE_RECOVERY_S)
 
 
-def peak(memory: DemandHistory) -> float:
+def peak(history: DemandHistory) -> float:
     """The highest rate of the window."""
-    return max((peak.rate for peak in memory.peaks), default=0.0)
+    return max((peak.rate for peak in history.peaks), default=0.0)
 
 
-def covered_s(memory: DemandHistory, now: float) -> float:
-    """For how long the picture has been whole."""
-    return 0.0 if memory.complete_since is None else now - memory.complete_since
+def covered_s(history: DemandHistory, now: float) -> float:
+    """For how long every gateway has reported."""
+    return 0.0 if history.complete_since is None else now - history.complete_since
 
 
 def _peaks(peaks: tuple[DemandPeak, ...], now: float, rate: float, window_s: float) -> tuple[DemandPeak, ...]:
     """A sliding maximum: only what may still become the maximum is kept, at most one peak a bin, newest last."""
-    width = max(window_s / _PEAKS, 1e-3)
+    width = max(window_s / _MAX_PEAKS, 1e-3)
     at = (floor(now / width) + 1) * width
-    alive = [peak for peak in peaks if now - window_s <= peak.at <= at and peak.rate > rate]
-    if alive and alive[-1].at == at:
-        return tuple(alive)
-    return (*alive, DemandPeak(at, rate))
+    live = [peak for peak in peaks if now - window_s <= peak.at <= at and peak.rate > rate]
+    if live and live[-1].at == at:
+        return tuple(live)
+    return (*live, DemandPeak(at, rate))
 
 
-def _starts(seen: Observation, known: LearnedState) -> LearnedState:
-    replicas = [replica for pool in seen.pools for replica in pool.replicas]
-    before = dict(known.starting)
+def _starts(observation: Observation, state: LearnedState) -> LearnedState:
+    replicas, now = [replica for pool in observation.pools for replica in pool.replicas], observation.now
+    before = dict(state.starting)
     ready = _named(replicas, ReplicaState.READY)
-    took = [seen.now - before[name] for name in ready if name in before]
-    took += _unseen(replicas, known, start_s(seen.goal, known))
+    took = [now - before[name] for name in ready if name in before]
+    took += _starts_between_passes(replicas, state, start_s(observation.goal, state))
     starting = tuple(
-        (
-            replica.name,
-            before.get(replica.name, seen.now if replica.name in known.started else seen.now - replica.age_s),
-        )
+        (replica.name, before.get(replica.name, now if replica.name in state.started else now - replica.age_s))
         for replica in replicas
         if replica.state is ReplicaState.STARTING
     )
     present = {replica.name for replica in replicas}
-    started = tuple(name for name in dict.fromkeys((*known.started, *ready)) if name in present)
+    started = tuple(name for name in dict.fromkeys((*state.started, *ready)) if name in present)
     return replace(
-        known, starts_s=(*known.starts_s, *took)[-_KEPT:], starting=starting[:_NAMES], started=started[:_NAMES]
+        state,
+        starts_s=(*state.starts_s, *took)[-_MAX_SAMPLES:],
+        starting=starting[:_MAX_NAMES],
+        started=started[:_MAX_NAMES],
     )
 
 
-def _unseen(replicas: Iterable[Replica], known: LearnedState, usual_s: float) -> list[float]:
-    """Starts that fell between two passes: who is ready when first seen took no longer than its age."""
-    met = {*known.started, *(name for name, _ in known.starting)}
-    fresh = [replica for replica in replicas if replica.state is ReplicaState.READY and replica.name not in met]
+def _starts_between_passes(replicas: Iterable[Replica], state: LearnedState, usual_s: float) -> list[float]:
+    """A replica that is ready when first observed took no longer than its age to start."""
+    known = {*state.started, *(name for name, _ in state.starting)}
+    fresh = [replica for replica in replicas if replica.state is ReplicaState.READY and replica.name not in known]
     return [replica.age_s for replica in fresh if 0 < replica.age_s < usual_s]
 
 
-def _drains(seen: Observation, known: LearnedState) -> LearnedState:
-    replicas = [replica for pool in seen.pools for replica in pool.replicas]
-    before, leaving = dict(known.draining), _named(replicas, ReplicaState.DRAINING)
+def _drains(observation: Observation, state: LearnedState) -> LearnedState:
+    replicas = [replica for pool in observation.pools for replica in pool.replicas]
+    before, leaving = dict(state.draining), _named(replicas, ReplicaState.DRAINING)
     present = {replica.name for replica in replicas}
-    took = [seen.now - since for name, since in known.draining if name not in present]
-    draining = tuple((name, before.get(name, seen.now)) for name in leaving)
-    return replace(known, drains_s=(*known.drains_s, *took)[-_KEPT:], draining=draining[:_NAMES])
+    took = [observation.now - since for name, since in state.draining if name not in present]
+    draining = tuple((name, before.get(name, observation.now)) for name in leaving)
+    return replace(state, drains_s=(*state.drains_s, *took)[-_MAX_SAMPLES:], draining=draining[:_MAX_NAMES])
 
 
 def _named(replicas: Iterable[Replica], state: ReplicaState) -> list[str]:
     return [replica.name for replica in replicas if replica.state is state]
 
 
-def _idle_since(seen: Observation, known: LearnedState) -> float | None:
-    if seen.demand.heard < max(seen.demand.expected, 1) or any(_active(cls) for cls in seen.demand.classes):
+def _idle_since(observation: Observation, state: LearnedState) -> float | None:
+    demand = observation.demand
+    if demand.heard < max(demand.expected, 1) or any(_active(cls) for cls in demand.classes):
         return None
-    return known.idle_since if known.idle_since is not None else seen.now
+    return state.idle_since if state.idle_since is not None else observation.now
 
 
 def _active(cls: ClassSignals) -> bool:
@@ -212,15 +212,17 @@ def _active(cls: ClassSignals) -> bool:
 
 
 def _output_tokens(classes: Iterable[ClassSignals], known: float | None) -> float | None:
-    told = [(cls.output_tokens, max(cls.flows[-1].arrivals, 1e-9)) for cls in classes if cls.output_tokens is not None]
-    if not told:
+    samples = [
+        (cls.output_tokens, max(cls.flows[-1].arrivals, 1e-9)) for cls in classes if cls.output_tokens is not None
+    ]
+    if not samples:
         return known
-    return sum(tokens * weight for tokens, weight in told) / sum(weight for _, weight in told)
+    return sum(tokens * weight for tokens, weight in samples) / sum(weight for _, weight in samples)
 
 
-def _speeds(seen: Observation, known: LearnedState) -> tuple[PoolSpeed, ...]:
-    before = {speed.pool: speed for speed in known.speeds}
-    now = {pool.name: speed_of(pool.name, pool.loads) or before.get(pool.name) for pool in seen.pools}
+def _speeds(observation: Observation, state: LearnedState) -> tuple[PoolSpeed, ...]:
+    before = {speed.pool: speed for speed in state.speeds}
+    now = {pool.name: speed_of(pool.name, pool.loads) or before.get(pool.name) for pool in observation.pools}
     return tuple(speed for speed in now.values() if speed is not None)
 
 

@@ -1,7 +1,4 @@
-"""From an InferenceService, defaults filled in, to the goal that policies read. Pure.
-
-Put together what was heard, listed and measured: one Observation. Pure.
-"""
+"""Observe: a service's specification in numbers, and its signals put together as one `Observation`. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -43,7 +40,7 @@ def built_in(name: str) -> Accelerator | None:
 
 
 def scaling_spec(service: ResolvedService, find: Find = built_in) -> ScalingSpec:
-    """What a service wishes; `find` knows accelerators by name. An unknown price counts as nothing."""
+    """A resolved service in numbers; `find` knows accelerators by name. An unknown price counts as 0."""
     scaling = service.scaling
     return ScalingSpec(
         service=service.key,
@@ -63,7 +60,7 @@ def scaling_spec(service: ResolvedService, find: Find = built_in) -> ScalingSpec
 
 
 def start_prior_s(service: ResolvedService) -> float:
-    """How long a start is thought to take until one has been seen; what runs on CPUs is small and compiles nothing."""
+    """Seconds that the first start is expected to take; on CPUs models are small and compile nothing."""
     if service.engine.emulation:
         return service.engine.emulation.cold_start_s
     if all(pool.accelerator == "cpu" for pool in service.pools):
@@ -72,7 +69,7 @@ def start_prior_s(service: ResolvedService) -> float:
 
 
 def _pool_spec(pool: ResolvedPool, service: ResolvedService, find: Find) -> PoolSpec:
-    """GPUs and price are of what is emulated where it is emulated: the numbers are about that, not about the laptop."""
+    """An emulated pool has the GPUs and price of the accelerator it emulates, not of the machine it runs on."""
     gpus, price = replica_devices(service, pool), pool_price(service, pool, find)
     return PoolSpec(pool.name, pool.role, pool.min, pool.max, gpus, float(price or 0))
 
@@ -83,7 +80,7 @@ def _dollars(amount: Decimal | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class SignalSnapshot:
-    """The parts of an observation as they come. `scales` by pool, `loads` by worker."""
+    """The latest of every signal. `scales` by pool, `loads` by worker."""
 
     demand: Demand
     scales: Mapping[str, Scale]
@@ -95,15 +92,22 @@ class SignalSnapshot:
     state_unread: bool = False
 
 
-def observe(now: float, goal: ScalingSpec, seen: SignalSnapshot) -> Observation:
-    """One service at `now`. Canary workers are not counted: their number follows from the pool's by its share."""
-    stable = [endpoint for endpoint in seen.endpoints if endpoint.track == STABLE]
+def observe(now: float, spec: ScalingSpec, signals: SignalSnapshot) -> Observation:
+    """Observe one service at `now`; canary workers are not counted: their number follows from the pool's."""
+    stable = [endpoint for endpoint in signals.endpoints if endpoint.track == STABLE]
     pools = tuple(
-        _pool_status(name, scale, [endpoint for endpoint in stable if endpoint.pool == name], seen.loads, now)
-        for name, scale in seen.scales.items()
+        _pool_status(name, scale, [endpoint for endpoint in stable if endpoint.pool == name], signals.loads, now)
+        for name, scale in signals.scales.items()
     )
     return Observation(
-        now, goal, seen.demand, pools, seen.attainment, seen.endpoints_lost, seen.objects_lost, seen.state_unread
+        now=now,
+        goal=spec,
+        demand=signals.demand,
+        pools=pools,
+        attainment=signals.attainment,
+        endpoints_lost=signals.endpoints_lost,
+        objects_lost=signals.objects_lost,
+        state_unread=signals.state_unread,
     )
 
 

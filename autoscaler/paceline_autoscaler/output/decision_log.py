@@ -25,7 +25,7 @@ from paceline_core.telemetry import get_logger
 from paceline_core.units import counted
 
 KEYFRAME_S = 60.0
-KEPT = 512
+MAX_ENTRIES = 512
 FILE_LIMIT = 16 << 20
 TAIL_LIMIT = 4 << 20
 _log = get_logger(__name__)
@@ -72,7 +72,7 @@ class DecisionLog:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._entries: deque[DecisionEntry] = deque(tail(path) if path is not None else (), maxlen=KEPT)
+        self._entries: deque[DecisionEntry] = deque(tail(path) if path is not None else (), maxlen=MAX_ENTRIES)
         self._last: dict[str, _Last] = {}
 
     def add(self, state: LearnedState, observation: Observation, decision: Decision) -> DecisionEntry | None:
@@ -118,8 +118,8 @@ def same_kind(one: Decision, other: Decision) -> bool:
 
 def _kind(decision: Decision) -> tuple[object, ...]:
     replicas = tuple(pool.replicas for pool in decision.pools)
-    wishes = tuple(pool.wish for pool in decision.pools)
-    return decision.direction, decision.reason, decision.limit, decision.gaps, replicas, wishes
+    wanted = tuple(pool.wish for pool in decision.pools)
+    return decision.direction, decision.reason, decision.limit, decision.gaps, replicas, wanted
 
 
 def read(path: Path) -> Iterator[DecisionEntry]:
@@ -140,7 +140,7 @@ def tail(path: Path, limit: int = TAIL_LIMIT) -> list[DecisionEntry]:
     try:
         with path.open("rb") as file:
             file.seek(max(path.stat().st_size - limit, 0))
-            lines = file.read().splitlines()[-KEPT:]
+            lines = file.read().splitlines()[-MAX_ENTRIES:]
     except OSError:
         return []
     found = []

@@ -1,8 +1,8 @@
-"""The only hands: replicas, status, events and learned state, through the Cluster seam.
+"""Write replicas, status, events and learned state, through the Cluster seam.
 
-Writes are guarded by the version that the decision was taken with: a Conflict means that somebody else moved the pool,
-and the next pass looks again. Whom a scale-down takes is not decided here: the supervisor or Kubernetes drains a victim
-of its own choice, and the worker finishes its streams.
+A write is guarded by the version that the decision was made with: on a Conflict the pool was moved by another writer,
+and the next pass observes again. The victims of a scale-down are not chosen here: the supervisor or Kubernetes drains
+workers of its own choice, and each worker finishes its streams.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,7 +25,7 @@ _log = get_logger(__name__)
 
 
 class ScaleWriter:
-    """Reads scales, and carries decisions out."""
+    """The only writer of the autoscaler."""
 
     def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
         self._cluster = cluster
@@ -33,12 +33,12 @@ class ScaleWriter:
         self._complaints = FaultLog(_log)
 
     async def scales(self, goal: ScalingSpec) -> dict[str, Scale]:
-        """What is ordered in each pool. Raises Unreachable or NotFound."""
+        """The ordered replicas of each pool. Raises Unreachable or NotFound."""
         key = ObjectKey.parse(goal.service)
         return {pool.name: await self._cluster.get_scale(ScaleTarget(key, pool.name)) for pool in goal.pools}
 
     async def scale(self, key: ObjectKey, decision: Decision, scales: Mapping[str, Scale]) -> PacelineError | None:
-        """Order what was decided; why a pool could not be set, if so: the next pass has to try again."""
+        """Order the decided replicas; returns the last error, if any: the next pass tries again."""
         fault = None
         for pool in decision.pools:
             if pool.replicas == pool.current:
@@ -52,19 +52,18 @@ class ScaleWriter:
                 self._complaints.end(_unwritten(key, "scale"))
         return fault
 
-    async def tell(self, key: ObjectKey, decision: Decision) -> None:
-        """An event for a change."""
+    async def emit_event(self, key: ObjectKey, decision: Decision) -> None:
         reason = {Direction.UP: "ScaledUp", Direction.DOWN: "ScaledDown", Direction.HOLD: "ScalingHeld"}
         await self._cluster.event(
             Event(INFERENCE_SERVICE, key, "Normal", reason[decision.direction], decision.sentence)
         )
 
     async def warn_of_limit(self, key: ObjectKey, decision: Decision) -> None:
-        """An event for a limit that now binds."""
+        """Emit an event for a limit that now binds."""
         if decision.limit is not ScaleLimit.NONE:
             await self._cluster.event(Event(INFERENCE_SERVICE, key, "Warning", "ScalingLimited", decision.sentence))
 
-    async def say(self, key: ObjectKey, status: Mapping[str, Any]) -> bool:
+    async def write_status(self, key: ObjectKey, status: Mapping[str, Any]) -> bool:
         """Write the status; False when it could not be."""
         try:
             await self._cluster.patch_status(INFERENCE_SERVICE, key, status, MANAGER)
@@ -74,10 +73,10 @@ class ScaleWriter:
         self._complaints.end(_unwritten(key, "status"))
         return True
 
-    async def recall(self, service: ServiceRef) -> LearnedState:
-        """What was learned of a service before; nothing if nothing is stored, or nothing that this version understands.
+    async def load_state(self, service: ServiceRef) -> LearnedState:
+        """The learned state of a service; an empty one if none is stored, or none that this version understands.
 
-        Raises PacelineError when the API server does not say which.
+        Raises PacelineError when the API server gives no answer.
         """
         try:
             data = await self._cluster.get_state(service)
@@ -97,8 +96,8 @@ class ScaleWriter:
             )
             return LearnedState()
 
-    async def remember(self, service: ServiceRef, state: LearnedState) -> bool:
-        """Store what was learned; False when it could not be."""
+    async def save_state(self, service: ServiceRef, state: LearnedState) -> bool:
+        """Store the learned state; False when it could not be."""
         try:
             await self._cluster.put_state(service, {"state": state_json(state)})
         except PacelineError as error:
@@ -108,7 +107,7 @@ class ScaleWriter:
         return True
 
     async def forget_gone(self, alive: Collection[ServiceRef]) -> bool:
-        """Delete what was learned of services that are gone; whether nothing is left for the next time."""
+        """Delete the learned state of services that are gone; False when some may remain."""
         try:
             for service in await self._cluster.list_states():
                 if service not in alive:
@@ -122,7 +121,7 @@ class ScaleWriter:
 
     def _failed(self, key: ObjectKey, what: str, error: PacelineError) -> None:
         if isinstance(error, Conflict):
-            _log.info("somebody else was faster", extra={"service": str(key), "what": what, "reason": str(error)})
+            _log.info("another writer was faster", extra={"service": str(key), "what": what, "reason": str(error)})
             return
         self._count(key)
         self._complaints.begin(_unwritten(key, what), str(error))

@@ -1,19 +1,17 @@
-"""Workers and engines that ended, and pods that were lost, as Events. Pure.
+"""Events about workers and requests: ended workers and engines, lost pods, isolated requests. Pure.
 
-What the list of workers shows now is compared with what it showed before: more restarts, a disruption, a failed pod, or
-a worker that vanished without having been told to end. An engine's end is told by its worker's own load stream. Each
-end is told once; the recorder of Events counts those that repeat and bounds what is written about one service.
+The list of workers is compared with the one before: more restarts, a disruption, a failed pod, or a worker that
+vanished without an order to end. An engine's end comes from its worker's own load stream. Each end is reported once;
+the recorder of Events counts repeated ones and bounds what is written about one service.
 
 A deletion by force (`kubectl delete pod --force`) shows as terminating with no grace period at once, where a
 scale-down, a rollout or a plain deletion leaves the time to drain; a kubelet shortens that to nothing only at the end,
-so what counts is the first order to end. Holes: a pod that is forced while it drains, and a plain deletion by hand, are
-not told; nor is what ended while nobody led, or while the watch was lost.
+so the first order to end counts. Holes: a pod that is forced while it drains, and a plain deletion by hand, are not
+reported; nor is an end while there was no leader, or while the watch was lost.
 
-Requests that gateways have isolated, as Events: each once. Pure.
-
-A gateway says its last few in every line, so that a lost line loses none. What a line brings that its gateway's line
-before did not have is news; so is, of a gateway that is heard for the first time, what is younger than FRESH_S. Hole:
-an autoscaler that takes the lease over in between tells nothing of what its predecessor had heard and not told.
+A gateway repeats its last few isolated requests in every line, so that a lost line loses none. New is what the
+gateway's line before did not have; of a gateway seen for the first time, what is younger than FRESH_S. Hole: an
+autoscaler that takes over the lease reports nothing of what its predecessor received and had not reported.
 """
 
 from collections import deque
@@ -26,13 +24,13 @@ from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.wire import DemandReport, Isolated, LoadReport
 
 WAITING = 64
-"""Events not told yet, over all services; older ones are dropped."""
+"""Pending Events over all services; older ones are dropped."""
 GRACEFUL = ("EvictionByEvictionAPI", "PreemptionByScheduler")
 """Disruptions that let a worker finish its streams."""
 
 
 class EndedWorkers:
-    """Events that are to be written; `take` empties it."""
+    """Pending Events; `take` empties it."""
 
     def __init__(self) -> None:
         self._engines: dict[tuple[str, str], int] = {}
@@ -53,8 +51,8 @@ class EndedWorkers:
         """A line of a worker's load stream."""
         place, count = (service, worker), report.engine_restarts
         if count > self._engines.get(place, count):
-            said = f"The engine of worker {worker} ended and another one was started; see its log."
-            self._waiting.append(Event(INFERENCE_SERVICE, ObjectKey.parse(service), "Warning", "EngineEnded", said))
+            message = f"The engine of worker {worker} ended and another one was started; see its log."
+            self._waiting.append(Event(INFERENCE_SERVICE, ObjectKey.parse(service), "Warning", "EngineEnded", message))
         self._engines[place] = count
 
     def _compare(self, before: ServiceEndpoints | None, now: ServiceEndpoints) -> None:
@@ -65,7 +63,7 @@ class EndedWorkers:
             self._engines.pop((str(now.service), name), None)
 
     def take(self) -> list[Event]:
-        """Take the Events that wait."""
+        """Take the pending Events."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting
@@ -88,67 +86,66 @@ def _of_one(service: ObjectKey, old: Endpoint, new: Endpoint) -> Iterator[Event]
         yield _lost(service, new, "its pod was deleted by force, without time to finish its streams")
     if new.restarts > old.restarts:
         why = f" ({new.ended})" if new.ended else ""
-        said = f"Worker {new.name} of pool {new.pool} ended{why} and is started again; restart {new.restarts}."
-        yield Event(INFERENCE_SERVICE, service, "Warning", "WorkerEnded", said)
+        message = f"Worker {new.name} of pool {new.pool} ended{why} and is started again; restart {new.restarts}."
+        yield Event(INFERENCE_SERVICE, service, "Warning", "WorkerEnded", message)
     if new.disruption and not old.disruption:
         graceful = new.disruption.startswith(GRACEFUL)
-        said = f"Worker {new.name} of pool {new.pool} is taken away ({new.disruption})"
+        message = f"Worker {new.name} of pool {new.pool} is taken away ({new.disruption})"
         end = "; it finishes its streams." if graceful else "."
-        yield Event(INFERENCE_SERVICE, service, "Normal" if graceful else "Warning", "WorkerEvicted", f"{said}{end}")
+        yield Event(INFERENCE_SERVICE, service, "Normal" if graceful else "Warning", "WorkerEvicted", f"{message}{end}")
 
 
 def _why(failed: Endpoint | None) -> str:
-    return "its pod was removed without being told to end" if failed is None else failed.disruption or failed.ended
+    return "its pod was removed without an order to end" if failed is None else failed.disruption or failed.ended
 
 
 def _lost(service: ObjectKey, old: Endpoint, why: str) -> Event:
-    said = f"Worker {old.name} of pool {old.pool} is lost{f' ({why})' if why else ''}."
-    return Event(INFERENCE_SERVICE, service, "Warning", "WorkerLost", said)
+    message = f"Worker {old.name} of pool {old.pool} is lost{f' ({why})' if why else ''}."
+    return Event(INFERENCE_SERVICE, service, "Warning", "WorkerLost", message)
 
 
 FRESH_S = 60.0
-"""Not told yet, over all services; older ones are dropped."""
 GATEWAYS = 1024
-"""Remembered, replaced pods among them; the one that was heard least lately is forgotten first."""
-Told = tuple[str, Isolated]
+"""The most that are remembered, replaced pods among them; the one that reported least recently is forgotten first."""
+Isolation = tuple[str, Isolated]
 
 
 class IsolationEvents:
-    """Isolations by gateway; `waiting` are those that no Event tells of yet."""
+    """Isolations by gateway; `waiting` are those without an Event yet."""
 
     def __init__(self) -> None:
-        self._heard: dict[str, frozenset[Told]] = {}
-        self.waiting: deque[Told] = deque(maxlen=WAITING)
+        self._reported: dict[str, frozenset[Isolation]] = {}
+        self.waiting: deque[Isolation] = deque(maxlen=WAITING)
 
     def on(self, report: DemandReport, now: datetime) -> bool:
         """Take one line; whether it has news."""
-        told = frozenset((service.service, each) for service in report.services for each in service.isolated)
-        before = self._heard.pop(report.gateway, None)
-        news = [each for each in told if _fresh(each[1], now)] if before is None else told - before
-        self._heard[report.gateway] = told
-        if len(self._heard) > GATEWAYS:
-            del self._heard[next(iter(self._heard))]
+        reported = frozenset((service.service, each) for service in report.services for each in service.isolated)
+        before = self._reported.pop(report.gateway, None)
+        news = [each for each in reported if _fresh(each[1], now)] if before is None else reported - before
+        self._reported[report.gateway] = reported
+        if len(self._reported) > GATEWAYS:
+            del self._reported[next(iter(self._reported))]
         self.waiting.extend(sorted(news, key=lambda each: each[1].at))
         return bool(news)
 
-    def take(self) -> list[Told]:
-        """Take those that wait to be told."""
+    def take(self) -> list[Isolation]:
+        """Take those without an Event."""
         waiting = list(self.waiting)
         self.waiting.clear()
         return waiting
 
 
-def event(service: str, told: Isolated) -> Event:
+def isolation_event(service: str, isolated: Isolated) -> Event:
     """The Event of one isolation."""
-    who = f"Request {told.request} of tenant {told.tenant}"
-    message = f"{who} is isolated: two workers died of it, the last one {told.worker}."
-    extra = {"tenant": told.tenant, "request-id": told.request}
+    request = f"Request {isolated.request} of tenant {isolated.tenant}"
+    message = f"{request} is isolated: two workers died of it, the last one {isolated.worker}."
+    extra = {"tenant": isolated.tenant, "request-id": isolated.request}
     return Event(INFERENCE_SERVICE, ObjectKey.parse(service), "Warning", "RequestIsolated", message, extra)
 
 
-def _fresh(told: Isolated, now: datetime) -> bool:
+def _fresh(isolated: Isolated, now: datetime) -> bool:
     try:
-        at = datetime.fromisoformat(told.at)
+        at = datetime.fromisoformat(isolated.at)
     except ValueError:
         return False
     return at.tzinfo is not None and now - at <= timedelta(seconds=FRESH_S)

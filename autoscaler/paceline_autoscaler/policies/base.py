@@ -1,51 +1,52 @@
-"""What a policy says before the guards have their word."""
+"""The seam between policies and constraints: a recommendation, and what makes one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from paceline_autoscaler.model.estimate import WorkEstimate
-from paceline_autoscaler.types import Decision, LearnedState, Observation
-from paceline_core.registry.enums import ScaleReason
+from paceline_autoscaler.types import LearnedState
+from paceline_core.registry.enums import ScaleLimit, ScaleReason
+
+_PRECEDENCE = {
+    ScaleReason.DEMAND: 3,
+    ScaleReason.BACKLOG: 3,
+    ScaleReason.ATTAINMENT: 3,
+    ScaleReason.CONSOLIDATE: 2,
+    ScaleReason.COOLDOWN: 1,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
-    """Replicas wished per pool, bounds aside, and why. `body` is the sentence without the `2→4:` in front."""
+class Recommendation:
+    """Replicas per pool, and why. `body` is the sentence without the `2→4:` in front; `limit` is what binds so far.
 
-    wishes: Mapping[str, int]
+    A policy sets `rejected` and the `capacity` it reckons with; constraints change the rest.
+    """
+
+    counts: Mapping[str, int]
     reason: ScaleReason
     body: str
+    limit: ScaleLimit = ScaleLimit.NONE
     rejected: tuple[str, ...] = ()
     capacity: float = 0.0
 
+    @property
+    def total(self) -> int:
+        """Replicas over all pools."""
+        return sum(self.counts.values())
+
 
 class ScalingPolicy(Protocol):
-    """The seam: what the loop, the ledger's replay and the simulator call. Pure."""
+    """A policy's own rule. Learning, scale to zero and constraints are common to all. Pure."""
 
-    def decide(self, observation: Observation, state: LearnedState) -> tuple[Decision, LearnedState]:
-        """What to do, and what to remember."""
+    def recommend(self, work: WorkEstimate, state: LearnedState) -> tuple[Recommendation, LearnedState]:
+        """What this policy would do, and what to remember."""
         ...
 
 
-class ScalingRule(Protocol):
-    """A policy's own part, without what all policies share: learning, waking, idling, guards."""
-
-    def propose(self, picture: WorkEstimate, state: LearnedState) -> tuple[Proposal, LearnedState]:
-        """What this rule alone would do."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class RankedProposal:
-    """A proposal of one role's pools, ranked: a change goes before a hold when several are joined."""
-
-    proposal: Proposal
-    rank: int = field(default=0)
-
-
-def join(drafts: list[RankedProposal]) -> Proposal:
-    """All roles' wishes; the words of the highest rank."""
-    first = max(drafts, key=lambda draft: draft.rank).proposal
-    wishes = {name: count for draft in drafts for name, count in draft.proposal.wishes.items()}
-    return replace(first, wishes=wishes, capacity=min(draft.proposal.capacity for draft in drafts))
+def join(parts: list[Recommendation]) -> Recommendation:
+    """The counts of all roles; the words of the part that changes most: up before down before cooldown before hold."""
+    first = max(parts, key=lambda part: _PRECEDENCE.get(part.reason, 0))
+    counts = {name: count for part in parts for name, count in part.counts.items()}
+    return replace(first, counts=counts, capacity=min(part.capacity for part in parts))

@@ -1,28 +1,23 @@
-"""What no policy may override: nothing is removed on missing data or under a backlog, one drain at a time, the user's
-bounds and budget, a pause. Pure: a chain of guards, each handing on the ruling of the one before, changed or not.
+"""Constrain a recommendation to what is allowed, and make the decision of it. Pure.
 
-Only the user's own words (bounds, budget, `fixed`) remove capacity against the veto: they are orders, not conclusions.
+Each constraint takes the recommendation of the one before and returns it, changed or not: nothing is removed while a
+signal is missing, work is backlogged or a replica drains; then the user's bounds and budget; last a pause, `advise` or
+an external scaler. Bounds, budget and `fixed` may remove replicas all the same: they are the user's orders, not
+conclusions from signals.
 
-The annotation `paceline.dev/pause-until`: until that time nothing is scaled. Pure.
-
-A text that is no time pauses too, since a pause was meant, and the message says how to mend it; its example changes
-once an hour, so that the message may stand in a status.
-
-A rule made into a policy: learn, let the rule propose, wake or idle, then let the guards judge.
+A pause annotation that is not a time pauses too, since a pause was meant. The example in its message changes once an
+hour, so that the message may stand in a status.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from paceline_autoscaler.model.estimate import WorkEstimate, estimate
-from paceline_autoscaler.model.history import learn
-from paceline_autoscaler.policies.base import Proposal, ScalingRule
+from paceline_autoscaler.model.estimate import WorkEstimate
+from paceline_autoscaler.policies.base import Recommendation
 from paceline_autoscaler.types import (
     Decision,
-    LearnedState,
     MissingSignal,
-    Observation,
     PoolDecision,
     ScalingSpec,
     SignalValues,
@@ -30,9 +25,16 @@ from paceline_autoscaler.types import (
 from paceline_core.clock import rfc3339
 from paceline_core.objects.naming import ANNOTATION_PAUSE_UNTIL
 from paceline_core.registry.enums import Direction, ReplicaState, ScaleLimit, ScaleReason
-from paceline_core.units import counted
 
 HOUR_S = 3600
+_MISSING = {
+    MissingSignal.GATEWAYS: "not every gateway reports",
+    MissingSignal.ENDPOINTS: "the list of workers is stale",
+    MissingSignal.OBJECTS: "the objects are stale",
+    MissingSignal.LOAD: "not every ready replica reports its load",
+    MissingSignal.ATTAINMENT: "SLO attainment is not measured",
+    MissingSignal.STATE: "the learned state is not readable",
+}
 
 
 def why_paused(annotation: str | None, now: float) -> str | None:
@@ -42,8 +44,8 @@ def why_paused(annotation: str | None, now: float) -> str | None:
     until = _time(annotation)
     if until is None:
         example = rfc3339(datetime.fromtimestamp((now // HOUR_S + 1) * HOUR_S, UTC))
-        told = f"annotation {ANNOTATION_PAUSE_UNTIL} is {annotation[:40]!r}, which is no time"
-        return f"{told}; write it like {example} or remove it"
+        problem = f"annotation {ANNOTATION_PAUSE_UNTIL} is {annotation[:40]!r}, which is not a time"
+        return f"{problem}; write it like {example} or remove it"
     return f"paused until {rfc3339(until)}" if now < until.timestamp() else None
 
 
@@ -55,37 +57,11 @@ def _time(text: str) -> datetime | None:
     return moment if moment.tzinfo is not None else None
 
 
-_MISSING = {
-    MissingSignal.GATEWAYS: "not every gateway is heard",
-    MissingSignal.ENDPOINTS: "the list of workers is not current",
-    MissingSignal.OBJECTS: "the objects are not current",
-    MissingSignal.LOAD: "not every ready replica tells its load",
-    MissingSignal.ATTAINMENT: "the promise is not measured",
-    MissingSignal.STATE: "the learned state is not read",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Recommendation:
-    """Replicas per pool so far, and the words for it."""
-
-    counts: Mapping[str, int]
-    reason: ScaleReason
-    body: str
-    limit: ScaleLimit = ScaleLimit.NONE
-
-    @property
-    def total(self) -> int:
-        """Replicas over all pools."""
-        return sum(self.counts.values())
-
-
-def constrain(picture: WorkEstimate, proposal: Proposal) -> Decision:
-    """Every guard in turn, then the decision."""
-    wished = Recommendation(proposal.wishes, proposal.reason, proposal.body)
-    allowed = fit_budget(picture, clamp_to_bounds(picture, block_scale_down(picture, wished)))
-    final = hold_replicas(picture, allowed)
-    current = picture.ordered
+def constrain(work: WorkEstimate, recommendation: Recommendation) -> Decision:
+    """Apply every constraint in turn; what is left is the decision."""
+    allowed = fit_budget(work, clamp_to_bounds(work, block_scale_down(work, recommendation)))
+    final = hold_replicas(work, allowed)
+    current = work.ordered
     pools = tuple(
         PoolDecision(name, current[name], allowed.counts[name], final.counts[name]) for name in sorted(current)
     )
@@ -95,111 +71,113 @@ def constrain(picture: WorkEstimate, proposal: Proposal) -> Decision:
         reason=final.reason,
         limit=final.limit,
         sentence=f"{_move(sum(current.values()), final.total)}: {final.body}",
-        rejected=proposal.rejected,
-        gaps=picture.gaps,
-        reading=_reading(picture, proposal),
+        rejected=final.rejected,
+        gaps=work.missing,
+        reading=_signal_values(work, final.capacity),
     )
 
 
-def block_scale_down(picture: WorkEstimate, ruling: Recommendation) -> Recommendation:
-    """Keep what would be removed while the picture is incomplete, work is waiting, or a drain is under way."""
-    current = picture.ordered
-    kept = {name: max(count, current[name]) for name, count in ruling.counts.items()}
-    if kept == dict(ruling.counts) or picture.goal.policy == "fixed":
-        return ruling
-    else_ = f"else {_move(sum(current.values()), ruling.total)}: {ruling.body}"
-    if picture.gaps:
-        why = ", ".join(_MISSING[gap] for gap in picture.gaps)
-        return Recommendation(kept, ScaleReason.MISSING_DATA, f"{why}; {else_}")
-    if picture.backlogged:
-        return Recommendation(kept, ScaleReason.BACKLOG, f"requests are waiting; {else_}")
-    if _unsettled(picture):
-        return Recommendation(kept, ScaleReason.COOLDOWN, f"a replica is still leaving; {else_}")
-    return ruling
+def block_scale_down(work: WorkEstimate, wanted: Recommendation) -> Recommendation:
+    """Keep what would be removed while a signal is missing, work is backlogged, or a replica drains."""
+    current = work.ordered
+    counts = {name: max(count, current[name]) for name, count in wanted.counts.items()}
+    if counts == dict(wanted.counts) or work.spec.policy == "fixed":
+        return wanted
+    otherwise = f"otherwise {_move(sum(current.values()), wanted.total)}: {wanted.body}"
+    if work.missing:
+        why = ", ".join(_MISSING[signal] for signal in work.missing)
+        return replace(wanted, counts=counts, reason=ScaleReason.MISSING_DATA, body=f"{why}; {otherwise}")
+    if work.backlogged:
+        return replace(wanted, counts=counts, reason=ScaleReason.BACKLOG, body=f"requests are waiting; {otherwise}")
+    if _draining(work):
+        body = f"a replica is still draining; {otherwise}"
+        return replace(wanted, counts=counts, reason=ScaleReason.COOLDOWN, body=body)
+    return wanted
 
 
-def clamp_to_bounds(picture: WorkEstimate, ruling: Recommendation) -> Recommendation:
+def clamp_to_bounds(work: WorkEstimate, wanted: Recommendation) -> Recommendation:
     """Each pool's minimum and maximum."""
-    pools = picture.goal.pools
-    inside = {pool.name: min(max(ruling.counts[pool.name], pool.min), pool.max) for pool in pools}
-    cut = [pool for pool in pools if inside[pool.name] < ruling.counts[pool.name]]
-    raised = [pool for pool in pools if inside[pool.name] > ruling.counts[pool.name]]
-    if cut:
-        why = ", ".join(f"max of {pool.name} is {pool.max}" for pool in cut)
-        return _ordered(picture, ruling, inside, ScaleLimit.MAX, why)
+    pools = work.spec.pools
+    inside = {pool.name: min(max(wanted.counts[pool.name], pool.min), pool.max) for pool in pools}
+    capped = [pool for pool in pools if inside[pool.name] < wanted.counts[pool.name]]
+    raised = [pool for pool in pools if inside[pool.name] > wanted.counts[pool.name]]
+    if capped:
+        why = ", ".join(f"max of {pool.name} is {pool.max}" for pool in capped)
+        return _limited(work, wanted, inside, ScaleLimit.MAX, why)
     if raised:
         why = ", ".join(f"min of {pool.name} is {pool.min}" for pool in raised)
-        return _ordered(picture, ruling, inside, ScaleLimit.MIN, why)
-    return ruling
+        return _limited(work, wanted, inside, ScaleLimit.MIN, why)
+    return wanted
 
 
-def fit_budget(picture: WorkEstimate, ruling: Recommendation) -> Recommendation:
-    """As many of the replicas as the budget pays for; a pool's minimum is kept even where it cannot pay."""
-    paid = deal_replicas(picture.goal, ruling.counts)
-    if paid == dict(ruling.counts):
-        return ruling
-    return _ordered(picture, ruling, paid, ScaleLimit.BUDGET, budget_words(picture.goal))
+def fit_budget(work: WorkEstimate, wanted: Recommendation) -> Recommendation:
+    """As many of the replicas as the budget pays for; a pool keeps its minimum even beyond the budget."""
+    paid = deal_replicas(work.spec, wanted.counts)
+    if paid == dict(wanted.counts):
+        return wanted
+    return _limited(work, wanted, paid, ScaleLimit.BUDGET, budget_words(work.spec))
 
 
-def hold_replicas(picture: WorkEstimate, ruling: Recommendation) -> Recommendation:
-    """A pause, a Deployment that is not ours, another scaler, or advice alone: nothing is written."""
-    why = why_hold(picture.goal, picture.observation.now)
-    if why is None:
-        return ruling
-    current, (reason, told) = picture.ordered, why
-    counted = Recommendation(current, reason, told, ruling.limit)
-    if dict(ruling.counts) == current:
-        return counted
-    saving = cost_per_hour(picture.goal, current) - cost_per_hour(picture.goal, ruling.counts)
+def hold_replicas(work: WorkEstimate, wanted: Recommendation) -> Recommendation:
+    """Write nothing under a pause, for an unmanaged Deployment, an external scaler, or advice alone."""
+    hold = why_hold(work.spec, work.observation.now)
+    if hold is None:
+        return wanted
+    current, (reason, why) = work.ordered, hold
+    held = replace(wanted, counts=current, reason=reason, body=why)
+    if dict(wanted.counts) == current:
+        return held
+    saving = cost_per_hour(work.spec, current) - cost_per_hour(work.spec, wanted.counts)
     saved = f" and save ${saving:.2f} an hour" if saving > 0 else ""
-    return replace(counted, body=f"{told}; would go {_move(counted.total, ruling.total)}{saved}: {ruling.body}")
+    return replace(held, body=f"{why}; would go {_move(held.total, wanted.total)}{saved}: {wanted.body}")
 
 
-def why_hold(goal: ScalingSpec, now: float) -> tuple[ScaleReason, str] | None:
-    """Whose word it is that nothing is written, in words without measured numbers; None if nobody says so."""
-    if why := why_paused(goal.pause_until, now):
+def why_hold(spec: ScalingSpec, now: float) -> tuple[ScaleReason, str] | None:
+    """Why nothing is written, in words without measured numbers; None if nothing holds the service."""
+    if why := why_paused(spec.pause_until, now):
         return ScaleReason.PAUSED, why
-    if goal.foreign is not None:
+    if spec.foreign is not None:
         return (
             ScaleReason.EXTERNAL,
-            f"Deployment {goal.foreign} is not scaled: its replicas do not tell how fast they are",
+            f"Deployment {spec.foreign} is not scaled: its replicas report no step times",
         )
-    if goal.policy == "external":
+    if spec.policy == "external":
         return ScaleReason.EXTERNAL, "policy external leaves the Deployments to an HPA or KEDA"
-    if goal.policy == "advise":
+    if spec.policy == "advise":
         return ScaleReason.ADVISE, "policy advise writes nothing"
     return None
 
 
-def deal_replicas(goal: ScalingSpec, counts: Mapping[str, int]) -> dict[str, int]:
-    """Deal the wished replicas to the pools in turn, minima first, while the budget lasts."""
-    if goal.budget_gpus is None and goal.budget_dollars_per_hour is None:
+def deal_replicas(spec: ScalingSpec, counts: Mapping[str, int]) -> dict[str, int]:
+    """Deal the wanted replicas to the pools in turn, minima first, while the budget lasts."""
+    if spec.budget_gpus is None and spec.budget_dollars_per_hour is None:
         return dict(counts)
-    paid = {pool.name: min(pool.min, counts[pool.name]) for pool in goal.pools}
-    unserved = [pool.name for pool in goal.pools if paid[pool.name] < counts[pool.name]]
+    paid = {pool.name: min(pool.min, counts[pool.name]) for pool in spec.pools}
+    unserved = [pool.name for pool in spec.pools if paid[pool.name] < counts[pool.name]]
     while unserved:
         for name in list(unserved):
             more = {**paid, name: paid[name] + 1}
-            if paid[name] >= counts[name] or not _within(goal, more):
+            if paid[name] >= counts[name] or not _within(spec, more):
                 unserved.remove(name)
             else:
                 paid = more
     return paid
 
 
-def cost_per_hour(goal: ScalingSpec, counts: Mapping[str, int]) -> float:
+def cost_per_hour(spec: ScalingSpec, counts: Mapping[str, int]) -> float:
     """Dollars an hour of these many replicas."""
-    return sum(counts[pool.name] * pool.dollars_per_hour for pool in goal.pools)
+    return sum(counts[pool.name] * pool.dollars_per_hour for pool in spec.pools)
 
 
-def _ordered(
-    picture: WorkEstimate, ruling: Recommendation, counts: Mapping[str, int], limit: ScaleLimit, why: str
+def _limited(
+    work: WorkEstimate, wanted: Recommendation, counts: Mapping[str, int], limit: ScaleLimit, why: str
 ) -> Recommendation:
-    """The user's order; the reason stays the policy's where the order only shortens the policy's own move."""
-    current, total = sum(picture.ordered.values()), sum(counts.values())
-    wished = ruling.total - current
-    same_way = wished != 0 and wished * (total - current) >= 0
-    return Recommendation(counts, ruling.reason if same_way else ScaleReason.BOUNDS, f"{ruling.body}; {why}", limit)
+    """Apply a limit; the reason stays the policy's where the limit only shortens the policy's own move."""
+    current, total = sum(work.ordered.values()), sum(counts.values())
+    move = wanted.total - current
+    same_way = move != 0 and move * (total - current) >= 0
+    reason = wanted.reason if same_way else ScaleReason.BOUNDS
+    return replace(wanted, counts=counts, reason=reason, body=f"{wanted.body}; {why}", limit=limit)
 
 
 def _move(current: int, final: int) -> str:
@@ -212,78 +190,35 @@ def _direction(pools: tuple[PoolDecision, ...]) -> Direction:
     return Direction.DOWN if any(pool.replicas < pool.current for pool in pools) else Direction.HOLD
 
 
-def _reading(picture: WorkEstimate, proposal: Proposal) -> SignalValues:
+def _signal_values(work: WorkEstimate, capacity: float) -> SignalValues:
     return SignalValues(
-        demand=max((group.demand for group in picture.groups), default=0.0),
-        backlog=max((group.backlog for group in picture.groups), default=0.0),
-        capacity=proposal.capacity,
-        burn=picture.burn,
-        start_s=picture.start_s,
-        drain_s=picture.drain_s,
+        demand=max((group.demand for group in work.groups), default=0.0),
+        backlog=max((group.backlog for group in work.groups), default=0.0),
+        capacity=capacity,
+        burn=work.burn,
+        start_s=work.start_s,
+        drain_s=work.drain_s,
     )
 
 
-def _unsettled(picture: WorkEstimate) -> bool:
-    """Somebody is leaving, or more are there than ordered: the last scale-down has not been carried out yet."""
+def _draining(work: WorkEstimate) -> bool:
+    """Whether a replica drains, or more exist than are ordered: the last scale-down is not complete."""
     there = (ReplicaState.READY, ReplicaState.STARTING)
     return any(
-        view.count(ReplicaState.DRAINING) or sum(view.count(state) for state in there) > view.desired
-        for view in picture.observation.pools
+        pool.count(ReplicaState.DRAINING) or sum(pool.count(state) for state in there) > pool.desired
+        for pool in work.observation.pools
     )
 
 
-def _within(goal: ScalingSpec, counts: Mapping[str, int]) -> bool:
-    gpus = sum(counts[pool.name] * pool.gpus for pool in goal.pools)
-    if goal.budget_gpus is not None and gpus > goal.budget_gpus:
+def _within(spec: ScalingSpec, counts: Mapping[str, int]) -> bool:
+    gpus = sum(counts[pool.name] * pool.gpus for pool in spec.pools)
+    if spec.budget_gpus is not None and gpus > spec.budget_gpus:
         return False
-    return goal.budget_dollars_per_hour is None or cost_per_hour(goal, counts) <= goal.budget_dollars_per_hour + 1e-9
+    return spec.budget_dollars_per_hour is None or cost_per_hour(spec, counts) <= spec.budget_dollars_per_hour + 1e-9
 
 
-def budget_words(goal: ScalingSpec) -> str:
-    """What may be spent."""
-    gpus = [] if goal.budget_gpus is None else [f"{goal.budget_gpus} GPUs"]
-    money = [] if goal.budget_dollars_per_hour is None else [f"${goal.budget_dollars_per_hour:.2f} an hour"]
+def budget_words(spec: ScalingSpec) -> str:
+    """The budget in words."""
+    gpus = [] if spec.budget_gpus is None else [f"{spec.budget_gpus} GPUs"]
+    money = [] if spec.budget_dollars_per_hour is None else [f"${spec.budget_dollars_per_hour:.2f} an hour"]
     return f"the budget is {' and '.join(gpus + money)}"
-
-
-@dataclass(frozen=True, slots=True)
-class ConstrainedPolicy:
-    """The policy around a rule."""
-
-    rule: ScalingRule
-
-    def decide(self, observation: Observation, state: LearnedState) -> tuple[Decision, LearnedState]:
-        """What to do, and what to remember."""
-        state = learn(observation, state)
-        picture = estimate(observation, state)
-        proposal, state = self.rule.propose(picture, state)
-        return constrain(picture, _wake(picture, _idle(picture, proposal))), state
-
-
-def _idle(picture: WorkEstimate, proposal: Proposal) -> Proposal:
-    """Nobody has asked for as long as the user set: everything goes at once, for the last replica needs no rest."""
-    after = picture.goal.idle_after_s
-    if after is None or picture.idle_s < after or any(pool.min for pool in picture.goal.pools):
-        return proposal
-    body = f"nobody has asked for {picture.idle_s:.0f} s (scaleToZero.after is {after:.0f} s)"
-    return replace(proposal, wishes=dict.fromkeys(proposal.wishes, 0), reason=ScaleReason.SCALE_TO_ZERO, body=body)
-
-
-def _wake(picture: WorkEstimate, proposal: Proposal) -> Proposal:
-    """From zero there is one way: a request wakes one replica of each role, or as many as the rule wants."""
-    wishes = dict(proposal.wishes)
-    asleep = [group for group in picture.groups if group.desired == 0]
-    if not asleep or not _asked(picture):
-        return proposal
-    for group in asleep:
-        first = group.columns[0].goal.name
-        if not any(wishes[column.goal.name] for column in group.columns):
-            wishes[first] = 1
-    held = sum(max(cls.held, cls.queued) for cls in picture.observation.demand.classes)
-    body = f"{counted(held, 'request')} waiting for the first replica" if held else "requests arrive, and nothing runs"
-    return replace(proposal, wishes=wishes, reason=ScaleReason.SCALE_FROM_ZERO, body=body)
-
-
-def _asked(picture: WorkEstimate) -> bool:
-    classes = picture.observation.demand.classes
-    return any(cls.held or cls.queued or (cls.flows and cls.flows[0].arrivals > 0) for cls in classes)

@@ -1,0 +1,72 @@
+"""The pure spine of a decision: `estimate` → `recommend` → `constrain`, on the observation that the controller makes.
+
+All policies share learning, scale to and from zero, and the constraints; they differ in their rule. The decision log
+replays decisions with `decide`, and so can a simulator: the same input gives the same output, bit for bit.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from paceline_autoscaler.model.estimate import WorkEstimate, estimate
+from paceline_autoscaler.model.history import learn
+from paceline_autoscaler.policies.base import Recommendation, ScalingPolicy
+from paceline_autoscaler.policies.constraints import constrain
+from paceline_autoscaler.policies.slo import SloPolicy
+from paceline_autoscaler.policies.target_tracking import Fixed, TargetTracking, kv_pages, open_requests, waiting
+from paceline_autoscaler.types import Decision, LearnedState, Observation, PolicyName
+from paceline_core.registry.enums import ScaleReason
+from paceline_core.units import counted
+
+POLICIES: Mapping[PolicyName, ScalingPolicy] = {
+    "slo": SloPolicy(),
+    "advise": SloPolicy(),
+    "external": SloPolicy(),
+    "queue": TargetTracking("queue", waiting),
+    "concurrency": TargetTracking("concurrency", open_requests),
+    "kv": TargetTracking("kv", kv_pages),
+    "fixed": Fixed(),
+}
+
+
+def decide(observation: Observation, state: LearnedState) -> tuple[Decision, LearnedState]:
+    """Decide by the policy that the service names; returns the decision and what to remember."""
+    state = learn(observation, state)
+    work = estimate(observation, state)
+    recommendation, state = recommend(work, state)
+    return constrain(work, recommendation), state
+
+
+def recommend(work: WorkEstimate, state: LearnedState) -> tuple[Recommendation, LearnedState]:
+    """What the policy wants, with scale to and from zero, before any constraint."""
+    recommendation, state = POLICIES[work.spec.policy].recommend(work, state)
+    return _scale_from_zero(work, _scale_to_zero(work, recommendation)), state
+
+
+def _scale_to_zero(work: WorkEstimate, recommendation: Recommendation) -> Recommendation:
+    """After `scaleToZero.after` without a request all replicas go at once; no cooldown applies to the last one."""
+    after = work.spec.idle_after_s
+    if after is None or work.idle_s < after or any(pool.min for pool in work.spec.pools):
+        return recommendation
+    body = f"no request for {work.idle_s:.0f} s (scaleToZero.after is {after:.0f} s)"
+    return replace(
+        recommendation, counts=dict.fromkeys(recommendation.counts, 0), reason=ScaleReason.SCALE_TO_ZERO, body=body
+    )
+
+
+def _scale_from_zero(work: WorkEstimate, recommendation: Recommendation) -> Recommendation:
+    """A request starts one replica of each role at zero, or as many as the policy wants."""
+    counts = dict(recommendation.counts)
+    at_zero = [group for group in work.groups if group.desired == 0]
+    if not at_zero or not _requested(work):
+        return recommendation
+    for group in at_zero:
+        if not any(counts[pool.spec.name] for pool in group.pools):
+            counts[group.pools[0].spec.name] = 1
+    held = sum(max(cls.held, cls.queued) for cls in work.observation.demand.classes)
+    body = f"{counted(held, 'request')} waiting for the first replica" if held else "requests arrive, no replica runs"
+    return replace(recommendation, counts=counts, reason=ScaleReason.SCALE_FROM_ZERO, body=body)
+
+
+def _requested(work: WorkEstimate) -> bool:
+    classes = work.observation.demand.classes
+    return any(cls.held or cls.queued or (cls.flows and cls.flows[0].arrivals > 0) for cls in classes)
