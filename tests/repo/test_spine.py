@@ -19,6 +19,7 @@ REQUEST = [
     "finish",
     "settle",
 ]
+STEP = ["cycle", "waiting", "submit", "admission", "decode", "prefill", "step", "commit"]
 
 
 def section(title: str) -> str:
@@ -56,3 +57,7 @@ def test_every_step_of_the_architecture_links_to_a_function_that_exists() -> Non
 
 def test_a_requests_steps_are_linked_in_order() -> None:
     assert [step for step, _, _ in LINK.findall(section("A request's way"))] == REQUEST
+
+
+def test_an_engine_steps_parts_are_linked_in_order() -> None:
+    assert [step for step, _, _ in LINK.findall(section("A step's way"))] == STEP
