@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.engine.manual import ManualTimer
-from tests.engine.shadow import Hopeful, request
+from tests.engine.reference_scheduler import Hopeful, request
 
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine.backends.base import Backend

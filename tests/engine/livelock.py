@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from random import Random
 from time import perf_counter
 
-from tests.engine.shadow import Shadow, expected, request, scheduler
+from tests.engine.reference_scheduler import Shadow, expected, request, scheduler
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime

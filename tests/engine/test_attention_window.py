@@ -10,7 +10,7 @@ from tests.engine import reference
 from tests.engine.driver import Driver, load
 from tests.engine.greedy import OUR_ERROR, Tally, serve
 from tests.engine.reference import MODELS, VOCAB, Masked
-from tests.engine.shadow import Shadow, request, scheduler
+from tests.engine.reference_scheduler import Shadow, request, scheduler
 
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import EngineConfig

@@ -11,7 +11,7 @@ from tests.engine import reference
 from tests.engine.driver import Driver, load
 from tests.engine.greedy import OUR_ERROR
 from tests.engine.reference import VOCAB
-from tests.engine.shadow import request
+from tests.engine.reference_scheduler import request
 from tests.every import cases
 from torch import Tensor
 from torch.nn.functional import linear

@@ -3,7 +3,17 @@
 from typing import Any
 
 import pytest
-from tests.engine.shadow import PAGE, PROMPT, Shadow, beams, expected, request, scheduler, searched, started
+from tests.engine.reference_scheduler import (
+    PAGE,
+    PROMPT,
+    Shadow,
+    beams,
+    expected,
+    request,
+    scheduler,
+    searched,
+    started,
+)
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.kv_cache.attention_window import AttentionWindow

@@ -7,7 +7,7 @@ from tests.engine import reference
 from tests.engine.beam_reference import theirs
 from tests.engine.driver import Driver, load
 from tests.engine.reference import Reference
-from tests.engine.shadow import beams
+from tests.engine.reference_scheduler import beams
 
 from paceline_workers.engine.backends.cpu.backend import CpuBackend
 from paceline_workers.engine.scheduling.search import Search

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.engine.manual import ManualTimer
-from tests.engine.shadow import beams, request
+from tests.engine.reference_scheduler import beams, request
 from tests.every import cases
 
 from paceline_core.errors import InvalidInput

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.engine.manual import ManualTimer
 from tests.engine.peer import Peer, submit
-from tests.engine.shadow import next_token
+from tests.engine.reference_scheduler import next_token
 
 from paceline_core.errors import PacelineError
 from paceline_core.registry.enums import RequestClass

@@ -14,7 +14,7 @@ from tests.engine import reference
 from tests.engine.driver import Driver, load
 from tests.engine.greedy import MOST_EXCLUDED, OUR_ERROR, Tally, serve
 from tests.engine.reference import MODELS, VOCAB, Reference
-from tests.engine.shadow import request
+from tests.engine.reference_scheduler import request
 
 from paceline_workers import demo
 from paceline_workers.engine.backends.cpu.backend import CpuBackend

@@ -56,8 +56,8 @@ def test_rows_are_scored_as_on_the_host_however_many_there_are() -> None:
     logits = torch.randn(SCORED * 2 + 3, 50, generator=torch.Generator().manual_seed(1))
     chunks = [ScoredPrompt(0, [1] * (SCORED + 5), 3), ScoredPrompt(SCORED + 5, [49] * (SCORED - 2), 0)]
     rows = ScoreRows.of(chunks, device)
-    told = PromptScorer.of(rows, lambda part: logits[rows.rows[part]]).copied(device).told(chunks)
-    for chunk, entries in zip(chunks, told, strict=True):
+    found = PromptScorer.of(rows, lambda part: logits[rows.rows[part]]).copied(device).read(chunks)
+    for chunk, entries in zip(chunks, found, strict=True):
         for place, (own, rank, best) in enumerate(entries):
             wanted = prompt_logprob(logits[chunk.row + place].numpy(), chunk.following[place], chunk.top)
             assert (rank, [token for token, _ in best]) == (wanted[1], [token for token, _ in wanted[2]])

@@ -15,7 +15,7 @@ from tests.engine.gpu_lines import Lines
 from tests.engine.gpu_references import REFERENCES
 from tests.engine.greedy import Tally, serve
 from tests.engine.reference import VOCAB, Masked, Reference
-from tests.engine.shadow import beams, request
+from tests.engine.reference_scheduler import beams, request
 from torch.nn.functional import normalize
 
 from paceline_kernels.paging import Sequences
@@ -169,7 +169,7 @@ def test_a_grammar_is_followed_though_its_tokens_are_drawn_by_the_host(ahead: bo
         texts.append((run.text("free"), run.text("bound")))
     assert texts[0] == texts[1]
     assert len(texts[0][1]) > 2
-    assert device.sampler.kept == 0
+    assert device.sampler.retained == 0
 
 
 def test_who_has_ended_sees_nothing_in_the_step_that_was_launched_meanwhile(folder: Reference) -> None:

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 import pytest
 import torch
-from tests.engine.shadow import request
+from tests.engine.reference_scheduler import request
 from tests.every import cases
 
 from paceline_kernels.paged_prefill import Tiles
 from paceline_workers.engine.backends.gpu.device import HostDevice
 from paceline_workers.engine.backends.gpu.graphs import Graphs, buckets
 from paceline_workers.engine.backends.gpu.layout import Rows, fill
-from paceline_workers.engine.backends.gpu.step_inputs import NOBODY, Buffers, Staged, StepShape
+from paceline_workers.engine.backends.gpu.step_inputs import NO_ROW, Buffers, Staged, StepShape
 from paceline_workers.engine.backends.gpu.steps import SPANS
 from paceline_workers.engine.scheduling import Chunk, Request, StepPlan
 
@@ -47,7 +47,7 @@ def known(name: str, length: int, pages: list[int], dropped: int = 0) -> Request
 def staged(plan: StepPlan, buffers: Buffers, turn: int = 0) -> tuple[Rows, Staged]:
     rows = Rows.of(plan, Graphs(HostDevice(), 8, 10), 2)
     step = buffers.stage(rows.form, turn)
-    fill(step, rows, PAGE, lambda entry: NOBODY if entry.id == "host" else ord(entry.id[0]))
+    fill(step, rows, PAGE, lambda entry: NO_ROW if entry.id == "host" else ord(entry.id[0]))
     return rows, step
 
 
@@ -60,11 +60,11 @@ def test_single_tokens_fill_a_bucket_whose_other_rows_stand_for_nobody() -> None
     assert rows.form == StepShape.bucket(4, 10)
     assert fields.tokens.tolist() == [0, 40, 17, 0]
     assert fields.positions.tolist() == [5, 39, 16, 0]
-    assert fields.slots.tolist() == [7 * PAGE + 5, 9 * PAGE + 7, 5 * PAGE, NOBODY]
+    assert fields.slots.tolist() == [7 * PAGE + 5, 9 * PAGE + 7, 5 * PAGE, NO_ROW]
     assert (fields.lengths.tolist(), fields.dropped.tolist()) == ([6, 40, 17, 0], [0, 1, 0, 0])
-    assert (fields.seats.tolist(), fields.counts.tolist()) == ([97, 98, NOBODY, NOBODY], [6, 40, 17, 0])
+    assert (fields.sample_slots.tolist(), fields.counts.tolist()) == ([97, 98, NO_ROW, NO_ROW], [6, 40, 17, 0])
     assert fields.drawn.tolist() == [0, 1, 2, 3]
-    assert fields.sources.tolist() == [NOBODY] * 4
+    assert fields.sources.tolist() == [NO_ROW] * 4
     assert fields.table[1, :3].tolist() == [2, 9, 4]
     assert (rows.samples, rows.lacking) == ({one: 0, two: 1, three: 2}, {one: 0})
 
@@ -90,7 +90,7 @@ def test_chunks_of_several_tokens_stand_behind_single_ones_and_only_who_samples_
     assert (fields.lengths[0], fields.lengths[form.first :].tolist()) == (9, [18, 50, 4])
     assert (form.first, fields.table[form.first + 1, :4].tolist()) == (4, [2, 3, 4, 0])
     assert fields.drawn.tolist() == [0, 7, 11]
-    assert fields.seats.tolist() == [ord("s"), ord("c"), ord("x")]
+    assert fields.sample_slots.tolist() == [ord("s"), ord("c"), ord("x")]
     assert (list(rows.samples), rows.lacking) == ([single, cut, last], {last: 11})
     assert set(fields.tiles[:, 0].tolist()) == {0, 1, 2}
 

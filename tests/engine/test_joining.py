@@ -3,7 +3,7 @@
 from math import inf
 
 import pytest
-from tests.engine.shadow import PROMPT, Shadow, request, scheduler, shape
+from tests.engine.reference_scheduler import PROMPT, Shadow, request, scheduler, shape
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.scheduling.batch_window import STATIC_TIMEOUT_S

@@ -9,7 +9,7 @@ from tests.engine import reference
 from tests.engine.driver import Driver, load
 from tests.engine.greedy import OUR_ERROR
 from tests.engine.reference import VOCAB, Reference
-from tests.engine.shadow import request
+from tests.engine.reference_scheduler import request
 from tests.every import cases
 from torch import Tensor
 

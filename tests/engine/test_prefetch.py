@@ -11,7 +11,7 @@ from tests.engine import reference
 from tests.engine.driver import load
 from tests.engine.manual import ManualTimer
 from tests.engine.peer import Peer, submit
-from tests.engine.shadow import PAGE, VOCAB, request
+from tests.engine.reference_scheduler import PAGE, VOCAB, request
 
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import EngineConfig

@@ -1,7 +1,7 @@
 """A gateway's keys: told as cached once their pages are, and as gone when they are evicted."""
 
 import pytest
-from tests.engine.shadow import PAGE, Shadow, request, started
+from tests.engine.reference_scheduler import PAGE, Shadow, request, started
 
 from paceline_workers.engine.kv_cache.prefix_keys import CHANGES, PrefixKeyIndex
 

@@ -11,7 +11,7 @@ import torch
 from tests.engine import reference
 from tests.engine.driver import Driver, load
 from tests.engine.reference import VOCAB, Reference
-from tests.engine.shadow import request, scheduler
+from tests.engine.reference_scheduler import request, scheduler
 from torch import Tensor
 
 from paceline_workers.engine.backends.cpu.backend import CpuBackend

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import pytest
-from tests.engine.shadow import PAGE, Shadow, request, started
+from tests.engine.reference_scheduler import PAGE, Shadow, request, started
 from tests.every import cases
 
 from paceline_core.errors import InvalidInput

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.engine.driver import Driver, load
-from tests.engine.shadow import request
+from tests.engine.reference_scheduler import request
 from tests.every import cases
 
 from paceline_core.errors import InvalidInput
@@ -284,7 +284,7 @@ def test_company_changes_no_token_and_preemption_neither() -> None:
     for made in together:
         made.state = RequestStatus.DONE
     sampler(np.empty((0, VOCAB), dtype=np.float32), [])
-    assert sampler.kept == 0
+    assert sampler.retained == 0
 
 
 def test_only_so_many_grammars_stay_compiled() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from tests.engine.shadow import request
+from tests.engine.reference_scheduler import request
 from tests.kernels.sampled import Case, Rows, draw, expected
 from tests.kernels.wishes import cases, rows
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.engine import reference
 from tests.engine.driver import Driver, load
-from tests.engine.shadow import request
+from tests.engine.reference_scheduler import request
 
 from paceline_workers.engine.sampling import Sampler, sample
 from paceline_workers.engine.sampling.logits import Tally, add_bias, penalize
@@ -101,10 +101,10 @@ def test_a_sampler_forgets_whom_it_no_longer_serves() -> None:
     sampler = Sampler()
     ended, preempted, plain = (entry([1], [2], frequency=value) for value in (1.0, 1.0, 0.0))
     sampler(np.tile(ROW, (3, 1)), [ended, preempted, plain])
-    assert sampler.kept == 2
+    assert sampler.retained == 2
     ended.state, preempted.state = RequestStatus.DONE, RequestStatus.WAITING
     sampler(ROW[None], [plain])
-    assert sampler.kept == 0
+    assert sampler.retained == 0
 
 
 def test_greedy_text_with_a_repetition_penalty_is_that_of_transformers(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.shadow import request
+from tests.engine.reference_scheduler import request
 
 from paceline_workers import demo
 from paceline_workers.engine.backends.emulated import Vocabulary
@@ -104,10 +104,10 @@ def test_what_is_kept_of_a_list_goes_with_its_request() -> None:
     sampler, made = Sampler(), entry([0], [], allowed=[3])
     made.state = RequestStatus.RUNNING
     sampler(LOGITS, [made])
-    assert sampler.kept == 1
+    assert sampler.retained == 1
     made.state = RequestStatus.DONE
     sampler(LOGITS[:0], [])
-    assert sampler.kept == 0
+    assert sampler.retained == 0
 
 
 def test_a_gpu_leaves_such_a_request_to_the_hosts_sampler() -> None:

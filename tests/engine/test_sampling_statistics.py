@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.engine.shadow import request
+from tests.engine.reference_scheduler import request
 from tests.every import cases
 
 from paceline_workers.engine.sampling import Purpose, Sampler, noise, sample

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.engine.shadow import PAGE, PROMPT, VOCAB, Shadow, expected, request, scheduler, shape, started
+from tests.engine.reference_scheduler import PAGE, PROMPT, VOCAB, Shadow, expected, request, scheduler, shape, started
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.scheduling import Chunk, Rejection, RequestStatus, StepPlan, WeightedShares

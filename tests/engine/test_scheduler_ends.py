@@ -1,7 +1,7 @@
 """How requests leave the scheduler: done, aborted, failed, too late or refused; and how long they wait for company."""
 
 import pytest
-from tests.engine.shadow import PROMPT, VOCAB, Shadow, beams, expected, request, scheduler, shape, started
+from tests.engine.reference_scheduler import PROMPT, VOCAB, Shadow, beams, expected, request, scheduler, shape, started
 from tests.every import cases
 
 from paceline_core.registry.enums import RequestClass

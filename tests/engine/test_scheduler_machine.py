@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.engine.shadow import PAGE, Shadow, beams, next_token, request, scheduler, searched
+from tests.engine.reference_scheduler import PAGE, Shadow, beams, next_token, request, scheduler, searched
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.engine.shadow import PAGE, PROMPT, Shadow, expected, next_token, request, scheduler
+from tests.engine.reference_scheduler import PAGE, PROMPT, Shadow, expected, next_token, request, scheduler
 
 from paceline_workers.engine.scheduling import Request, SampledToken, StepPlan
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 from hypothesis import settings
-from tests.engine.shadow import VOCAB, Shadow, request, scheduler
+from tests.engine.reference_scheduler import VOCAB, Shadow, request, scheduler
 
 from paceline_core.registry.enums import RequestClass
 

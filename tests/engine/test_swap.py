@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.engine import reference
 from tests.engine.driver import Driver, load
-from tests.engine.shadow import request
+from tests.engine.reference_scheduler import request
 
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import EngineConfig

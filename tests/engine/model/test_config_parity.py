@@ -13,7 +13,7 @@ from tests.engine.driver import load
 from tests.engine.greedy import OUR_ERROR
 from tests.engine.model.folders import edit, refusal
 from tests.engine.reference import LINEAR, VOCAB, YARN, Reference
-from tests.engine.shadow import request
+from tests.engine.reference_scheduler import request
 from torch import Tensor
 
 from paceline_workers.engine.scheduling import Chunk, StepPlan

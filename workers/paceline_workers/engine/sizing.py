@@ -164,12 +164,12 @@ _CACHE = re.compile(r"^inactive_file (\d+)$", re.MULTILINE)
 
 
 def free_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """In bytes; None where nobody says."""
-    said = [_number(_AVAILABLE, proc / "meminfo", 1024)]
+    """In bytes; None where the system does not say."""
+    sizes = [_number(_AVAILABLE, proc / "meminfo", 1024)]
     if group := _GROUP.search(_text(proc / "self/cgroup")):
         own = cgroups / group[1]
-        said += [_left(folder) for folder in (own, *own.parents) if folder.is_relative_to(cgroups)]
-    return min((size for size in said if size is not None), default=None)
+        sizes += [_left(folder) for folder in (own, *own.parents) if folder.is_relative_to(cgroups)]
+    return min((size for size in sizes if size is not None), default=None)
 
 
 def _left(group: Path) -> int | None:

@@ -29,7 +29,7 @@ class PrefixKeyIndex:
         self._limit = limit
         self._digest: OrderedDict[str, bytes] = OrderedDict()
         self._keys: dict[bytes, set[str]] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._touched: dict[str, None] = {}
 
     def note(self, key: str, digest: bytes) -> None:
@@ -55,12 +55,12 @@ class PrefixKeyIndex:
             del self._touched[key]
             digest = self._digest.get(key)
             there = digest is not None and self._known(digest)
-            if there and key not in self._told:
+            if there and key not in self._reported:
                 added.append(key)
-            elif not there and key in self._told:
+            elif not there and key in self._reported:
                 evicted.append(key)
-        self._told.update(added)
-        self._told.difference_update(evicted)
+        self._reported.update(added)
+        self._reported.difference_update(evicted)
         return added, evicted
 
     def _forget(self, key: str) -> None:

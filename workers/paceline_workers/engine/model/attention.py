@@ -5,8 +5,8 @@ queries; single tokens through two products in float32, which the fused kernel t
 
 Layout [page, kv head, token, head_dim]: what a head sees of a sequence is gathered block by block, a block being one
 page's tokens of one head, and lies as products want it. What lies in a page behind the last token is old but finite,
-and masked. What single tokens attend to is kept from step to step (`kept`); chunks gather their whole context, at the
-speed of a plain copy. With `batch_invariant` both attend page by page, in float32 (`invariant`).
+and masked. What single tokens attend to stays from step to step (`GatherCache`); chunks gather their whole context,
+at the speed of a plain copy. With `batch_invariant` both attend page by page, in float32 (`invariant`).
 
 What single tokens attend to, gathered once and kept from one step to the next.
 
@@ -46,8 +46,8 @@ class Gathered:
 
     def grown(self, singles: Singles, keys: Tensor, values: Tensor) -> "Gathered":
         """The same memory with one more token a row [rows * kv heads, head_dim]."""
-        for kept, fresh in ((self.keys, keys), (self.values, values)):
-            kept.flatten(0, 1).index_copy_(0, singles.places, fresh)
+        for gathered, fresh in ((self.keys, keys), (self.values, values)):
+            gathered.flatten(0, 1).index_copy_(0, singles.places, fresh)
         return Gathered(singles, self.keys, self.values)
 
 
@@ -100,7 +100,7 @@ class PagedCache:
         # by layer, keys and values: views made once, since a step is short enough to notice each of them
         self._blocks = [[part.flatten(0, 1) for part in layer] for layer in self._pool]
         self._slots = [[part.flatten(0, 1) for part in layer] for layer in self._blocks]
-        self._kept = [GatherCache(ROOM // shape.layers) for _ in range(shape.layers)]
+        self._caches = [GatherCache(ROOM // shape.layers) for _ in range(shape.layers)]
         self._scale = shape.head_dim**-0.5
         self._files = files
         self._by_pages = invariant.Attention.of(page_tokens, shape.head_dim) if batch_invariant else None
@@ -108,8 +108,8 @@ class PagedCache:
     def copy(self, copies: Sequence[Copy]) -> None:
         """Move whole pages, one after another: a later copy may overwrite what an earlier one has read."""
         if any(copy.kind in _WRITES for copy in copies):
-            for kept in self._kept:
-                kept.forget()
+            for cache in self._caches:
+                cache.forget()
         for copy in copies:
             match copy.kind:
                 case CopyKind.DEVICE:
@@ -151,11 +151,11 @@ class PagedCache:
         for gathered in step:
             rows = gathered.singles.rows
             out.index_copy_(0, rows, self._singles(queries.index_select(0, rows), gathered))
-        self._kept[layer].keep(step)
+        self._caches[layer].keep(step)
         return out
 
     def _gathered(self, layer: int, singles: Singles) -> Gathered:
-        if before := self._kept[layer].before(singles):
+        if before := self._caches[layer].before(singles):
             fresh = [pool.index_select(0, singles.slots).float() for pool in self._slots[layer]]
             return before.grown(singles, *fresh)
         return Gathered(singles, *self._gather(layer, singles.blocks, torch.float32))

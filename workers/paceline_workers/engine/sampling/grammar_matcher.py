@@ -105,8 +105,8 @@ class Grammars:
         if matcher.compiled.seconds > RENEWAL_S:
             return matcher
         text = matcher.request.sampling.grammar
-        kept = self._compiled.get(text)
-        if kept is not None and kept.done() and kept.exception() is None and kept.result() is matcher.compiled:
+        future = self._compiled.get(text)
+        if future is not None and future.done() and future.exception() is None and future.result() is matcher.compiled:
             del self._compiled[text]
         fresh = self.matcher(matcher.request)
         fresh.renewed = True
@@ -224,7 +224,7 @@ def allowed_ids(sampling: Sampling, size: int) -> Ids | None:
 def forbid(row: NDArray[np.floating], request: Request, allowed: Ids | None) -> None:
     """Set what may not be drawn to minus infinity, in place."""
     if allowed is not None:
-        kept = row[allowed]
+        logits = row[allowed]
         row.fill(-np.inf)
-        row[allowed] = kept
+        row[allowed] = logits
     row[[token for token in request.bad_word_ends if 0 <= token < len(row)]] = -np.inf

@@ -139,9 +139,9 @@ def in_words(notes: str, schema: Schema) -> str:
         places = _listed(f"`{path}oneOf`" for path, node in nodes(schema) if "oneOf" in node)
         return f"no grammar can hold that just one alternative of {places} fits, where several may; send `anyOf`"
     if found := _WRONG.search(notes):
-        return f"`{_told(schema, found[2], found[3])}` must be {_KINDS.get(found[1], found[1])}, not {found[3]}"
+        return f"`{_path_of(schema, found[2], found[3])}` must be {_KINDS.get(found[1], found[1])}, not {found[3]}"
     if found := _SIZES.search(notes):
-        return f"`{_told(schema, found[1], found[2])}` ({found[2]}) must not be more than `{found[3]}` ({found[4]})"
+        return f"`{_path_of(schema, found[1], found[2])}` ({found[2]}) must not be more than `{found[3]}` ({found[4]})"
     words = ""
     if "integer range" in notes:
         words = _range(schema)
@@ -154,10 +154,10 @@ def _listed(places: Iterable[str]) -> str:
     return " or ".join(islice(places, _NAMED))
 
 
-def _told(schema: Schema, keyword: str, value: str) -> str:
+def _path_of(schema: Schema, keyword: str, value: str) -> str:
     having = [(path, node[keyword]) for path, node in nodes(schema) if keyword in node]
-    told = [path for path, has in having if json.dumps(has) == value]
-    return f"{next(iter(told or [path for path, _ in having]), '')}{keyword}"
+    matching = [path for path, has in having if json.dumps(has) == value]
+    return f"{next(iter(matching or [path for path, _ in having]), '')}{keyword}"
 
 
 def _range(schema: Schema) -> str:

@@ -34,20 +34,20 @@ def filtered(row: NDArray[np.floating], sampling: Sampling) -> Row:
     if 0 < sampling.top_k < len(row):
         row[row < np.partition(row, -sampling.top_k)[-sampling.top_k]] = -np.inf
     if sampling.top_p < 1.0:
-        _cut(row, sampling.top_p)
+        _top_p(row, sampling.top_p)
     return row
 
 
-def _cut(row: Row, top_p: float) -> None:
+def _top_p(row: Row, top_p: float) -> None:
     """Leave in `row` the smallest set of best tokens whose probabilities reach `top_p`; at least one."""
     able = np.flatnonzero(row > -np.inf)
     logits = row[able]
     shares = logits - logits.max()
     np.exp(shares, out=shares)
-    kept = able[_nucleus(logits, shares, top_p * shares.sum())]
-    left = row[kept]
+    chosen = able[_nucleus(logits, shares, top_p * shares.sum())]
+    left = row[chosen]
     row.fill(-np.inf)
-    row[kept] = left
+    row[chosen] = left
 
 
 def _nucleus(logits: Row, shares: Row, wanted: float) -> NDArray[np.intp]:

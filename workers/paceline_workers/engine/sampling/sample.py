@@ -74,7 +74,7 @@ class Sampler:
         self._allowed: dict[Request, Ids | None] = {}
 
     @property
-    def kept(self) -> int:
+    def retained(self) -> int:
         """Tallies, matchers and lists of allowed tokens kept for the next step."""
         return len(self._tallies) + len(self._matchers) + len(self._allowed)
 
@@ -123,8 +123,8 @@ class Sampler:
             return SampledToken(token, error=NONE_LEFT, refused=True)
         if words := fault(float(scores[token])):
             return SampledToken(token, error=words)
-        told = logprobs(row, token, sampling.logprobs) if sampling.logprobs >= 0 else None
-        return SampledToken(token, told, ended=mask is not None and self._matcher(request).ends(token))
+        found = logprobs(row, token, sampling.logprobs) if sampling.logprobs >= 0 else None
+        return SampledToken(token, found, ended=mask is not None and self._matcher(request).ends(token))
 
     def _adjusted(self, row: Logits, request: Request, mask: Mask | None) -> Logits | Row:
         sampling = request.sampling
@@ -167,10 +167,10 @@ class Sampler:
         return self._matchers[request]
 
 
-def _forget(kept: dict[Request, Tally] | dict[Request, Matcher] | dict[Request, Ids | None]) -> None:
+def _forget(states: dict[Request, Tally] | dict[Request, Matcher] | dict[Request, Ids | None]) -> None:
     """What belongs to requests that do not run any more."""
-    for request in [request for request in kept if request.state is not RequestStatus.RUNNING]:
-        del kept[request]
+    for request in [request for request in states if request.state is not RequestStatus.RUNNING]:
+        del states[request]
 
 
 def sample(logits: Logits, requests: Sequence[Request]) -> list[SampledToken]:

@@ -18,7 +18,7 @@ from paceline_workers.engine.scheduling.preemption import PreemptionPolicy, pree
 from paceline_workers.engine.scheduling.request import URGENCY, Request, RequestStatus, members
 from paceline_workers.engine.scheduling.running import RunningSet
 from paceline_workers.engine.scheduling.step_builder import StepBuilder
-from paceline_workers.engine.scheduling.waiting import lane, ratio, response_ratio
+from paceline_workers.engine.scheduling.waiting import bucket, ratio, response_ratio
 
 OLDEST_FIRST_EVERY = 8
 
@@ -78,9 +78,9 @@ class PrefillPhase:
         return request
 
     def _requeue(self, request: Request) -> bool:
-        """Refresh a waiting request; whether that changed its lane."""
+        """Refresh a waiting request; whether that changed its bucket."""
         self._costs.refresh(request)
-        if lane(request) == request.lane:
+        if bucket(request) == request.bucket:
             return False
         self._requests.waiting.remove(request)
         self._requests.waiting.add(request)

@@ -84,7 +84,7 @@ class Request:
     resumed_step: int = 0
     uncached: int = 0
     service: float = 1.0
-    lane: int = 0
+    bucket: int = 0
     shared: int = 0
     computed_before: int = 0
     expected: int = 0

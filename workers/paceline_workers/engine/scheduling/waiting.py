@@ -4,15 +4,15 @@ The ratio is wait over service, `service` being the predicted seconds to compute
 first, and waiting lifts every one. It leans to the short: every wait counts HEAD_START seconds more, so that new
 requests have an order too, and service counts to the power of SERVICE_POWER (1 is the textbook's ratio; larger powers
 approach shortest-first, which bounds no p99). Both were chosen on Azure's log to keep the p99 of first come, first
-served. Requests of about equal service (a quarter of an octave) share a lane, in which arrival is that order; so
-finding the head of a class costs one comparison a lane, however many wait. Preempted requests come before all new ones
-of their class, oldest first: their streams are open.
+served. Requests of about equal service (a quarter of an octave) share a bucket, in which arrival is that order; so
+finding the head of a class costs one comparison a bucket, however many wait. Preempted requests come before all new
+ones of their class, oldest first: their streams are open.
 
 Bound: the oldest request of a class is the head as soon as it and the oldest ones before it make up no more than
 OLDEST_SHARE of the service given; so one that needs S seconds with all older ones waits for at most S / OLDEST_SHARE
 seconds of service. Ratios alone would starve a long request while short ones arrive faster than they are served.
-A choice of a prompt that another request of its group is about to compute is parked behind it, in no lane.
-Known hole: a prefix cached since is noticed when a request heads its lane or `round_robin` reaches it, a few a step.
+A choice of a prompt that another request of its group is about to compute is parked behind it, in no bucket.
+Known hole: a prefix cached since is noticed when a request heads its bucket or `round_robin` reaches it, a few a step.
 """
 
 from bisect import insort
@@ -28,17 +28,17 @@ OLDEST_SHARE = 1 / 8
 HEAD_START = 0.1
 SERVICE_POWER = 1.25
 LOOKUPS = 2
-_PREEMPTED_LANE = -(1 << 30)
-_PARKED_LANE = _PREEMPTED_LANE - 1
-_LANES_PER_OCTAVE = 4
+_PREEMPTED_BUCKET = -(1 << 30)
+_PARKED_BUCKET = _PREEMPTED_BUCKET - 1
+_BUCKETS_PER_OCTAVE = 4
 _MIN_SERVICE = 1e-9
 
 
 class WaitingQueue:
-    """All waiting requests. Each stays in the lane that its service gave it when it was added."""
+    """All waiting requests. Each stays in the bucket that its service gave it when it was added."""
 
     def __init__(self) -> None:
-        self._lanes: dict[RequestClass, dict[int, deque[Request]]] = {name: {} for name in RequestClass}
+        self._buckets: dict[RequestClass, dict[int, deque[Request]]] = {name: {} for name in RequestClass}
         self._first: dict[str, Request] = {}
         self._parked: dict[str, list[Request]] = {}
         self._counts = dict.fromkeys(RequestClass, 0)
@@ -50,9 +50,9 @@ class WaitingQueue:
         return sum(self._counts.values())
 
     def add(self, request: Request) -> None:
-        """Queue by arrival in its lane."""
-        request.lane = lane(request)
-        queue = self._lanes[request.request_class].setdefault(request.lane, deque())
+        """Queue by arrival in its bucket."""
+        request.bucket = bucket(request)
+        queue = self._buckets[request.request_class].setdefault(request.bucket, deque())
         if queue and queue[-1].arrival > request.arrival:
             insort(queue, request, key=attrgetter("arrival"))
         else:
@@ -65,7 +65,7 @@ class WaitingQueue:
         if first is request or _prompt(first) != _prompt(request):
             self.add(request)
             return
-        request.lane = _PARKED_LANE
+        request.bucket = _PARKED_BUCKET
         self._parked.setdefault(request.group, []).append(request)
         self._counts[request.request_class] += 1
 
@@ -80,15 +80,15 @@ class WaitingQueue:
         return parked
 
     def remove(self, request: Request) -> None:
-        """Take out any; at once when it heads its lane."""
+        """Take out any; at once when it heads its bucket."""
         self._counts[request.request_class] -= 1
-        if request.lane == _PARKED_LANE:
+        if request.bucket == _PARKED_BUCKET:
             self._parked[request.group].remove(request)
             return
-        lanes = self._lanes[request.request_class]
-        lanes[request.lane].remove(request)
-        if not lanes[request.lane]:
-            del lanes[request.lane]
+        buckets = self._buckets[request.request_class]
+        buckets[request.bucket].remove(request)
+        if not buckets[request.bucket]:
+            del buckets[request.bucket]
 
     def admit(self, request: Request) -> None:
         """Take out the head of its class. Service of the oldest beyond their share is not held against the next."""
@@ -101,14 +101,14 @@ class WaitingQueue:
 
     def head(self, name: RequestClass, now: float) -> Request | None:
         """The next of a class."""
-        lanes = self._lanes[name]
-        if _PREEMPTED_LANE in lanes:
-            return lanes[_PREEMPTED_LANE][0]
+        buckets = self._buckets[name]
+        if _PREEMPTED_BUCKET in buckets:
+            return buckets[_PREEMPTED_BUCKET][0]
         oldest = self._oldest(name)
         if oldest and self._oldest_served[name] + oldest.service <= OLDEST_SHARE * self._served[name]:
             return oldest
         return max(
-            [queue[0] for queue in lanes.values()],
+            [queue[0] for queue in buckets.values()],
             key=lambda request: (response_ratio(request, now), -request.service),
             default=None,
         )
@@ -118,21 +118,21 @@ class WaitingQueue:
         for _ in range(min(count, len(self))):
             request = next(self._round, None)
             if request is None:
-                queues = [queue for lanes in self._lanes.values() for queue in lanes.values()]
+                queues = [queue for buckets in self._buckets.values() for queue in buckets.values()]
                 self._round = iter([request for queue in queues for request in queue])
-            elif request.state is RequestStatus.WAITING and request.lane != _PARKED_LANE:
+            elif request.state is RequestStatus.WAITING and request.bucket != _PARKED_BUCKET:
                 yield request
 
     def oldest(self) -> dict[RequestClass, Request]:
         """The oldest request of each class that has one."""
-        heads = {name: self._oldest(name) for name in self._lanes}
+        heads = {name: self._oldest(name) for name in self._buckets}
         return {name: head for name, head in heads.items() if head}
 
     def ahead(self, request: Request) -> int:
-        """Tokens to compute in the lanes of its class that hold nothing longer: at least these go before it."""
+        """Tokens to compute in the buckets of its class that hold nothing longer: at least these go before it."""
         limit = _octave(request.service)
-        lanes = self._lanes[request.request_class].items()
-        return sum(other.uncached for number, queue in lanes if number <= limit for other in queue)
+        buckets = self._buckets[request.request_class].items()
+        return sum(other.uncached for number, queue in buckets if number <= limit for other in queue)
 
     def counts(self) -> dict[RequestClass, int]:
         """Requests by class."""
@@ -141,12 +141,12 @@ class WaitingQueue:
     def tokens(self) -> dict[RequestClass, int]:
         """Tokens by class that have yet to be computed, less the prefix that was cached when they were looked up."""
         return {
-            name: sum(request.uncached for queue in lanes.values() for request in queue)
-            for name, lanes in self._lanes.items()
+            name: sum(request.uncached for queue in buckets.values() for request in queue)
+            for name, buckets in self._buckets.items()
         }
 
     def _oldest(self, name: RequestClass) -> Request | None:
-        return min([queue[0] for queue in self._lanes[name].values()], key=attrgetter("arrival"), default=None)
+        return min([queue[0] for queue in self._buckets[name].values()], key=attrgetter("arrival"), default=None)
 
 
 def response_ratio(request: Request, now: float) -> float:
@@ -159,9 +159,9 @@ def ratio(wait: float, service: float) -> float:
     return float((wait + HEAD_START) / service**SERVICE_POWER)
 
 
-def lane(request: Request) -> int:
-    """The quarter octave of its service, or the lane of preempted requests."""
-    return _PREEMPTED_LANE if request.preemptions else _octave(request.service)
+def bucket(request: Request) -> int:
+    """The quarter octave of its service, or the bucket of preempted requests."""
+    return _PREEMPTED_BUCKET if request.preemptions else _octave(request.service)
 
 
 def _prompt(request: Request) -> tuple[list[int], str, int]:
@@ -170,4 +170,4 @@ def _prompt(request: Request) -> tuple[list[int], str, int]:
 
 
 def _octave(service: float) -> int:
-    return floor(_LANES_PER_OCTAVE * log2(max(service, _MIN_SERVICE)))
+    return floor(_BUCKETS_PER_OCTAVE * log2(max(service, _MIN_SERVICE)))

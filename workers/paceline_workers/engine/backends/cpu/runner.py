@@ -95,11 +95,13 @@ class Runner:
     def _scores(self, states: Tensor, prompts: list[_Prompt]) -> list[list[PromptLogprob]]:
         """Of the rows of each prompt in turn."""
         wanted = [(token, prompt.top) for prompt in prompts for token in prompt.following]
-        told: list[PromptLogprob] = []
+        scores: list[PromptLogprob] = []
         for first in range(0, len(wanted), SCORED):
             logits = self._decoder.logits(states[first : first + SCORED]).numpy()
-            told += [prompt_logprob(row, *one) for row, one in zip(logits, wanted[first : first + SCORED], strict=True)]
-        rest = iter(told)
+            scores += [
+                prompt_logprob(row, *one) for row, one in zip(logits, wanted[first : first + SCORED], strict=True)
+            ]
+        rest = iter(scores)
         return [list(islice(rest, len(prompt.following))) for prompt in prompts]
 
     def _results(self, states: Tensor, embedded: list[int], scores: list[list[PromptLogprob]]) -> _Computed:

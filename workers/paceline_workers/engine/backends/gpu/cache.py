@@ -115,7 +115,7 @@ class GpuCache:
             self.hold(wave)
             across = [pair for pair in wave if max(pair) < pages]
             if across:
-                pairs = self._told(across)
+                pairs = self._on_device(across)
                 for pool in self._pools:
                     copy_blocks(pool, pairs)
             for group in _groups([(page, slot - pages) for page, slot in wave if slot >= pages]):
@@ -126,7 +126,7 @@ class GpuCache:
     def _out(self, pairs: Sequence[tuple[int, int]]) -> None:
         if self._left is not None:
             self._left.hold()
-        pages = self._told([page for page, _ in pairs])
+        pages = self._on_device([page for page, _ in pairs])
         for pool, staged in self._staged(self._leaving, len(pairs)):
             gather_pages(pool, pages, staged)
         gathered = self._device.mark()
@@ -147,7 +147,7 @@ class GpuCache:
             for row, slot in enumerate(slots):
                 self._arriving[row].copy_(self._host[slot], non_blocking=True)
             read = self._device.mark()
-            pages = self._told([page for page, _ in pairs])
+            pages = self._on_device([page for page, _ in pairs])
             before.hold()  # the pages are another's until then, what is staged is nobody's
             for pool, staged in self._staged(self._arriving, len(pairs)):
                 scatter_pages(pool, pages, staged)
@@ -164,10 +164,10 @@ class GpuCache:
             yield pool, part.view(count, pool.shape[0], *pool.shape[2:])
             begin = end
 
-    def _told(self, numbers: Sequence[int] | Sequence[tuple[int, int]]) -> Tensor:
+    def _on_device(self, numbers: Sequence[int] | Sequence[tuple[int, int]]) -> Tensor:
         """Numbers on the device, on their way there in the current line."""
-        told = torch.tensor(numbers)
-        pinned = self._device.pinned(told.shape, torch.int64).copy_(told)
+        host = torch.tensor(numbers)
+        pinned = self._device.pinned(host.shape, torch.int64).copy_(host)
         return pinned.to(self._device.where, non_blocking=True)
 
     def _exchange(self, copy: Copy) -> None:

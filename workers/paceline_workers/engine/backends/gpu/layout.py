@@ -13,7 +13,7 @@ from torch import Tensor
 from paceline_kernels.paged_prefill import Tiles
 from paceline_workers.engine.backends.gpu.graphs import Graphs
 from paceline_workers.engine.backends.gpu.prompt_logprobs import ScoredPrompt
-from paceline_workers.engine.backends.gpu.step_inputs import NOBODY, Staged, StepShape
+from paceline_workers.engine.backends.gpu.step_inputs import NO_ROW, Staged, StepShape
 from paceline_workers.engine.scheduling import Chunk, Request, StepPlan
 
 
@@ -84,7 +84,7 @@ def fill(staged: Staged, rows: Rows, page_tokens: int, seat: Callable[[Request],
         _singles(staged, chunks[:singles], page_tokens)
         _spans(staged, rows, page_tokens)
         drawing = tuple(chunk for chunk in chunks if chunk.samples)
-    fields.seats[: len(drawing)] = [seat(chunk.request) if chunk.samples else NOBODY for chunk in drawing]
+    fields.sample_slots[: len(drawing)] = [seat(chunk.request) if chunk.samples else NO_ROW for chunk in drawing]
     fields.counts[: len(drawing)] = [chunk.start + chunk.count for chunk in drawing]
 
 
@@ -109,7 +109,7 @@ def _singles(staged: Staged, chunks: Sequence[Chunk], page_tokens: int) -> None:
     positions = fields.positions[:count]
     positions[:] = starts
     fields.slots[:count] = np.array(pages) * page_tokens + positions % page_tokens
-    fields.sources[:count] = NOBODY
+    fields.sources[:count] = NO_ROW
 
 
 def _spans(staged: Staged, rows: Rows, page_tokens: int) -> None:
@@ -126,7 +126,7 @@ def _spans(staged: Staged, rows: Rows, page_tokens: int) -> None:
         fields.slots[begin:end] = pages * page_tokens + positions % page_tokens
         fields.starts[number] = end - rows.form.singles
         begin = end
-    fields.sources[rows.form.singles :] = NOBODY
+    fields.sources[rows.form.singles :] = NO_ROW
     ends = np.cumsum([chunk.count for chunk in rows.chunks]) - 1
     fields.drawn[:] = [end for chunk, end in zip(rows.chunks, ends, strict=True) if chunk.samples]
     assert rows.tiles is not None

@@ -72,7 +72,7 @@ class PromptScorer:
             )
         )
 
-    def told(self, chunks: Sequence[ScoredPrompt]) -> list[list[PromptLogprob]]:
+    def read(self, chunks: Sequence[ScoredPrompt]) -> list[list[PromptLogprob]]:
         """For each chunk what it asked for, best first and of equals the lowest id first."""
         entries = zip(self.own.tolist(), self.rank.tolist(), self.ids.tolist(), self.values.tolist(), strict=True)
         return [[_entry(*next(entries), chunk.top) for _ in chunk.following] for chunk in chunks]

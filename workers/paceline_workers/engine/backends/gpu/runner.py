@@ -29,7 +29,7 @@ from paceline_workers.engine.backends.gpu.device import DeviceEvent
 from paceline_workers.engine.backends.gpu.layout import Rows
 from paceline_workers.engine.backends.gpu.prompt_logprobs import PromptScorer
 from paceline_workers.engine.backends.gpu.sampler import SampleReader
-from paceline_workers.engine.backends.gpu.step_inputs import NOBODY, Staged
+from paceline_workers.engine.backends.gpu.step_inputs import NO_ROW, Staged
 from paceline_workers.engine.backends.gpu.steps import Steps
 from paceline_workers.engine.kv_cache.offload import Copy, CopyKind
 from paceline_workers.engine.sampling import Sampler
@@ -76,7 +76,7 @@ class GpuRunner:
         flight = self._laid_out(plan)
         self._cache.copy(plan.copies)
         self._cache.hold([chunk.request.pages for chunk in plan.chunks])
-        if self._told(flight):
+        if self._sources_known(flight):
             self._begin(flight)
         self._flights.append(flight)
 
@@ -98,7 +98,7 @@ class GpuRunner:
             if following.begin is None:
                 self._go_on(following, samples)
             self._flights.append(following)
-        scores = [] if flight.scores is None else flight.scores.told(flight.rows.scored)
+        scores = [] if flight.scores is None else flight.scores.read(flight.rows.scored)
         return StepResult(list(samples.values()), seconds=flight.begin.seconds_to(flight.end), scores=scores)
 
     @torch.inference_mode()
@@ -123,19 +123,19 @@ class GpuRunner:
 
     def _laid_out(self, plan: StepPlan) -> _Flight:
         rows, staged = self._steps.stage(plan, self._turn)
-        seats: list[int] = staged.fields.seats.tolist()
+        sample_slots: list[int] = staged.fields.sample_slots.tolist()
         seated: dict[Request, int] = {}
         others: dict[Request, int] = {}
         for request, row in rows.samples.items():
-            (others if seats[row] == NOBODY else seated)[request] = row
+            (others if sample_slots[row] == NO_ROW else seated)[request] = row
         return _Flight(rows, staged, seated, others, self._reads[staged.turn])
 
-    def _told(self, flight: _Flight) -> bool:
+    def _sources_known(self, flight: _Flight) -> bool:
         """Say where on the device the tokens will be that are still being drawn; False if some will not."""
         before = self._flights[-1].seated if self._flights else {}
         lacking = flight.rows.lacking
-        sources = [before.get(request, NOBODY) for request in lacking]
-        if NOBODY in sources:
+        sources = [before.get(request, NO_ROW) for request in lacking]
+        if NO_ROW in sources:
             return False
         flight.staged.fields.sources[list(lacking.values())] = sources
         return True
@@ -171,7 +171,7 @@ class GpuRunner:
     def _by_host(self, flight: _Flight) -> dict[Request, SampledToken]:
         found: dict[Request, SampledToken] = {}
         asked = [request for request in flight.others if not request.embed]
-        if asked or self._sampler.kept:  # what belongs to requests that do not run any more is dropped by any call
+        if asked or self._sampler.retained:  # what belongs to requests that do not run any more is dropped by any call
             logits = torch.empty((len(asked), self._steps.logits.shape[1]))
             for row, request in zip(logits, asked, strict=True):
                 row.copy_(flight.copied[request])

@@ -14,7 +14,7 @@ from paceline_kernels.sample.launch import Scratch
 from paceline_kernels.sample.state import SampleOutput, SamplerState, SamplingParams, fits
 from paceline_workers.engine.backends.gpu.decoder import Kernels
 from paceline_workers.engine.backends.gpu.device import Device
-from paceline_workers.engine.backends.gpu.step_inputs import NOBODY
+from paceline_workers.engine.backends.gpu.step_inputs import NO_ROW
 from paceline_workers.engine.sampling.sample import fault
 from paceline_workers.engine.scheduling import Request, SampledToken
 from paceline_workers.engine.scheduling.request import RequestStatus as Stage
@@ -46,21 +46,21 @@ class DeviceSampler:
         self._free += [places.pop(request)[0] for request in gone]
 
     def seat(self, request: Request) -> int:
-        """Its place in the state, NOBODY if the host must draw for it."""
+        """Its place in the state, NO_ROW if the host must draw for it."""
         if known := self._places.get(request):
             return known[0]
         asked = wanted(request)
         if asked is None:
-            return NOBODY
+            return NO_ROW
         place = self._free.pop()
-        cut = request.prompt_len
-        self._state.join(place, asked, request.tokens[:cut], request.tokens[cut:])
+        prompt_len = request.prompt_len
+        self._state.join(place, asked, request.tokens[:prompt_len], request.tokens[prompt_len:])
         self._places[request] = (place, request.preemptions)
         return place
 
-    def draw(self, logits: Tensor, seats: Tensor, counts: Tensor) -> None:
+    def draw(self, logits: Tensor, sample_slots: Tensor, counts: Tensor) -> None:
         """One token a row, into the first rows of `drawn`."""
-        self._kernels.sample(logits, seats, counts, self._state, self._scratch, _first(self.drawn, len(logits)))
+        self._kernels.sample(logits, sample_slots, counts, self._state, self._scratch, _first(self.drawn, len(logits)))
 
 
 def _first(drawn: SampleOutput, rows: int) -> SampleOutput:
@@ -104,10 +104,10 @@ class SampleReader:
         """What a row's request gets."""
         if words := fault(self._best[row]):
             return SampledToken(self._tokens[row], error=words)
-        told = self._told(row, request.sampling.logprobs) if request.sampling.logprobs >= 0 else None
-        return SampledToken(self._tokens[row], told)
+        logprobs = self._logprobs(row, request.sampling.logprobs) if request.sampling.logprobs >= 0 else None
+        return SampledToken(self._tokens[row], logprobs)
 
-    def _told(self, row: int, top: int) -> TokenLogprobs:
+    def _logprobs(self, row: int, top: int) -> TokenLogprobs:
         drawn = self._drawn
         ids, values = drawn.top_ids[row, :top].tolist(), drawn.top_logprobs[row, :top].tolist()
         best = [(token, value) for token, value in zip(ids, values, strict=True) if token >= 0]

@@ -23,7 +23,7 @@ from torch import Tensor
 from paceline_workers.engine.backends.gpu.device import Device, DeviceEvent
 
 Array = TypeVar("Array")
-NOBODY = -1
+NO_ROW = -1
 """The slot, the source and the seat of rows that have none."""
 _ALIGNED = 128
 
@@ -32,7 +32,7 @@ _ALIGNED = 128
 class StepInputs(Generic[Array]):
     """tokens, sources, positions, slots [rows] int64: `sources` names the row that draws a token in the step before.
 
-    Of the rows whose next token is wanted, [drawn]: `drawn` int64 which ones, `seats` int32 their places in the
+    Of the rows whose next token is wanted, [drawn]: `drawn` int64 which ones, `sample_slots` int32 their places in the
     sampler's state, `counts` int32 how many tokens their requests have by then. Of the sequences, singles first, then
     spans from `StepShape.first` on: `lengths`, `dropped` [places] int32 and `table` [places, pages] int32. starts
     [spans + 1] int32 and tiles [tiles, 2] int32: of chunks of several tokens.
@@ -43,7 +43,7 @@ class StepInputs(Generic[Array]):
     positions: Array
     slots: Array
     drawn: Array
-    seats: Array
+    sample_slots: Array
     counts: Array
     lengths: Array
     dropped: Array
@@ -95,7 +95,7 @@ class StepShape:
         rows, drawn, places = (self.rows,), (self.drawn,), (self.places,)
         wide = {"tokens": rows, "sources": rows, "positions": rows, "slots": rows, "drawn": drawn}
         narrow: dict[str, tuple[int, ...]] = {
-            "seats": drawn,
+            "sample_slots": drawn,
             "counts": drawn,
             "lengths": places,
             "dropped": places,
@@ -185,8 +185,8 @@ class Staged:
         fields.drawn[:] = np.arange(len(fields.drawn))
         for empty in (fields.tokens, fields.positions, fields.counts, fields.lengths, fields.dropped):
             empty[rows:] = 0
-        for none in (fields.slots, fields.sources, fields.seats):
-            none[rows:] = NOBODY
+        for none in (fields.slots, fields.sources, fields.sample_slots):
+            none[rows:] = NO_ROW
 
 
 def _multiple(size: int, of: int) -> int:

@@ -122,7 +122,7 @@ class Steps:
         self._decoder.states(step, self._cache.layers, out=states, passed=passed, scored=scored)
         if form.drawn:
             self._decoder.logits(states, out=logits)
-            self.drawing.draw(logits, fields.seats, fields.counts)
+            self.drawing.draw(logits, fields.sample_slots, fields.counts)
 
 
 def _sequences(fields: StepInputs[Tensor], places: slice) -> Sequences:

@@ -3,7 +3,7 @@
 from math import inf
 
 import pytest
-from tests.engine.shadow import PAGE, PROMPT, Shadow, expected, request, scheduler, shape
+from tests.engine.reference_scheduler import PAGE, PROMPT, Shadow, expected, request, scheduler, shape
 from tests.every import cases
 
 from paceline_core.registry.enums import RequestClass

@@ -3,12 +3,12 @@
 import pytest
 import torch
 from tests.engine.gpu_bench import KERNELS
-from tests.engine.shadow import PROMPT, beams, request
+from tests.engine.reference_scheduler import PROMPT, beams, request
 from tests.kernels.conftest import CUDA
 
 from paceline_workers.engine.backends.gpu.device import opened
 from paceline_workers.engine.backends.gpu.sampler import DeviceSampler, SampleReader
-from paceline_workers.engine.backends.gpu.step_inputs import NOBODY
+from paceline_workers.engine.backends.gpu.step_inputs import NO_ROW
 from paceline_workers.engine.scheduling import Request
 from paceline_workers.engine.scheduling.request import RequestStatus
 from paceline_workers.engine.scheduling.search import Search
@@ -75,7 +75,7 @@ def test_who_the_host_must_draw_for_has_no_place() -> None:
         running("biases", Sampling(bias=dict.fromkeys(range(5000), 1.0))),
         running("tops", Sampling(logprobs=50)),
     ]
-    assert [made.seat(entry) for entry in (vector, lead, *others)] == [NOBODY] * 5
+    assert [made.seat(entry) for entry in (vector, lead, *others)] == [NO_ROW] * 5
 
 
 def test_a_row_without_a_finite_logit_is_told_in_words() -> None:

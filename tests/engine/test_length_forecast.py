@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.shadow import PAGE, PROMPT, Shadow, request, scheduler
+from tests.engine.reference_scheduler import PAGE, PROMPT, Shadow, request, scheduler
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime

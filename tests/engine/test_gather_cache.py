@@ -6,7 +6,7 @@ from random import Random
 import pytest
 import torch
 from hypothesis import settings
-from tests.engine.shadow import request
+from tests.engine.reference_scheduler import request
 from tests.every import cases
 from torch import Tensor
 
