@@ -12,10 +12,9 @@ from typing import TypeVar
 
 from paceline_autoscaler.cluster_state import ClusterView, follow
 from paceline_autoscaler.model.observation import SignalSnapshot, observe
-from paceline_autoscaler.output.metrics import forget, record_age
 from paceline_autoscaler.output.worker_events import EndedWorkers, isolation_event
 from paceline_autoscaler.policies import decide
-from paceline_autoscaler.service_scaler import ScalerDeps, ServiceScaler
+from paceline_autoscaler.service_scaler import ScalerDeps, ServiceScaler, forget_metrics, record_age
 from paceline_autoscaler.signals import GatewayDemand, WorkerLoads
 from paceline_autoscaler.signals.attainment import AttainmentPoller
 from paceline_autoscaler.types import ScalingSpec
@@ -249,7 +248,7 @@ class Autoscaler:
             del self._scalers[key]
             self._faults.end(_failed(key))
             self._deps.log.forget(str(key))
-            forget(self._deps.metrics, key)
+            forget_metrics(self._deps.metrics, key)
 
     def _report(self, key: ObjectKey, error: BaseException) -> None:
         """One service's failure, whatever its cause, does not stop the others."""

@@ -11,8 +11,7 @@ import os
 import socket
 import sys
 
-from paceline_autoscaler.config import AutoscalerConfig
-from paceline_autoscaler.process import AutoscalerDeps, serve
+from paceline_autoscaler.process import AutoscalerConfig, AutoscalerDeps, serve
 from paceline_core.auth import FileSigner, Signer
 from paceline_core.clock import SystemClock
 from paceline_core.config import LEVEL_VARIABLE, from_environment

@@ -1,9 +1,7 @@
-"""One autoscaler process: its parts put together, its port, its end.
+"""One autoscaler process: its configuration, its parts, its port (health, metrics, decisions), its end.
 
-SIGTERM ends it at once: nothing it does needs draining. What was learned is stored and the lease given back, so that
-the next one starts where this one stopped.
-
-The autoscaler's own port: health, metrics, and the decisions with all that led to them.
+SIGTERM ends it at once: it has nothing to drain. It stores what it learned and gives the lease back, so that the next
+one starts where this one stopped. The configuration is not read again; only objects and the key change while it runs.
 """
 
 import asyncio
@@ -11,13 +9,14 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import httpx
 from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from pydantic import Field
 
-from paceline_autoscaler.config import AutoscalerConfig
 from paceline_autoscaler.controller import Autoscaler, Signals
 from paceline_autoscaler.metrics_source import MetricsSource, PrometheusSource, ScrapeSource
 from paceline_autoscaler.output.decision_log import MAX_ENTRIES, DecisionLog, entry_json
@@ -30,11 +29,49 @@ from paceline_autoscaler.signals.live import LOAD_SILENCE_S
 from paceline_autoscaler.types import unix_clock
 from paceline_core.auth import Signer
 from paceline_core.clock import Clock
+from paceline_core.config import Config, Listen
 from paceline_core.kube import Cluster
+from paceline_core.kube.connect import ClusterConfig
 from paceline_core.process import admin_server, first
 from paceline_core.telemetry import Metrics, get_logger
 
 STUCK_S = 60.0
+SCRAPE_LIMIT_S = 2.0
+MEASURE_S = 5.0
+_log = get_logger(__name__)
+
+
+class PrometheusConfig(Config):
+    """The Prometheus that scrapes the gateways. Times in seconds."""
+
+    url: str = Field(pattern=r"^https?://")
+    deadline_s: float = Field(default=2.0, gt=0)
+    """Longest wait for one answer."""
+    stale_after_s: float = Field(default=30.0, gt=0)
+    """An older newest sample is not believed; three scrape intervals are a good choice."""
+
+
+class AutoscalerConfig(Config):
+    """Everything the autoscaler needs to know."""
+
+    name: str = Field(default_factory=socket.gethostname, min_length=1)
+    """Who holds the lease; unique among autoscalers. Left out: the host's name, which in a pod is the pod's."""
+    listen: Listen = Listen(port=8090)
+    """Metrics, health and decisions."""
+    cluster: ClusterConfig = ClusterConfig()
+    """What plays the API server: the local supervisor's socket, a kubeconfig, or by default the pod's own cluster."""
+    namespace: str = "paceline-system"
+    """Where the lease is kept."""
+    signing_key: Path
+    """Private key of this autoscaler's internal tokens: a file of 32 raw bytes, read again when it changes."""
+    gateways: tuple[str, ...] = Field(min_length=1)
+    """Admin addresses `host:port` of the gateways; a DNS name stands for all of its addresses, looked up repeatedly."""
+    prometheus: PrometheusConfig | None = None
+    """Where attainment is read. None: own scrapes of the gateways."""
+    interval_s: float = Field(default=5.0, gt=0, le=10)
+    """Between two passes; a held request starts one at once."""
+    ledger: Path | None = None
+    """File of decisions, one JSON object a line. None: kept in memory alone."""
 
 
 def make_app(autoscaler: Autoscaler, deps: ScalerDeps) -> FastAPI:
@@ -71,11 +108,6 @@ def make_app(autoscaler: Autoscaler, deps: ScalerDeps) -> FastAPI:
 
 async def _not_found(_: Request, __: Exception) -> Response:
     return JSONResponse({"error": "no such route; there are /healthz, /readyz, /metrics, /debug/decisions"}, 404)
-
-
-SCRAPE_LIMIT_S = 2.0
-MEASURE_S = 5.0
-_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from paceline_autoscaler.model.history import merge_states
 from paceline_autoscaler.output.decision_log import DecisionLog, same_kind
-from paceline_autoscaler.output.metrics import record
 from paceline_autoscaler.output.scale_writer import ScaleWriter
 from paceline_autoscaler.output.status import (
     Status,
@@ -19,12 +18,15 @@ from paceline_autoscaler.output.status import (
     forbidden_status,
     status_of,
 )
+from paceline_autoscaler.policies.constraints import cost_per_hour
 from paceline_autoscaler.types import Decision, LearnedState, MissingSignal, Now, Observation, SloTarget
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Forbidden, PacelineError
 from paceline_core.kube import ObjectKey, Scale, ServiceRef
 from paceline_core.objects import InferenceService
-from paceline_core.registry.enums import Direction, ScaleLimit
+from paceline_core.registry import METRICS
+from paceline_core.registry.enums import Direction, ReplicaState, ScaleLimit
+from paceline_core.registry.metrics import SERVICE
 from paceline_core.telemetry import Metrics
 
 STATUS_INTERVAL_S = 5.0
@@ -153,7 +155,7 @@ class ServiceScaler:
         now = self._deps.clock.monotonic()
         elapsed = 0.0 if self._passed_at is None else now - self._passed_at
         self._passed_at = now
-        record(self._deps.metrics, self.key, observation, decision, elapsed)
+        _record(self._deps.metrics, self.key, observation, decision, elapsed)
 
     def _due(self, status: Status, now: float) -> bool:
         if self._written is None or now - self._written_at >= STATUS_REPEAT_S:
@@ -178,3 +180,41 @@ def _stable(part: object) -> object:
     if isinstance(part, dict):
         return {name: value for name, value in part.items() if name not in ("promise", "burn")}
     return part
+
+
+def _record(metrics: Metrics, key: ObjectKey, observation: Observation, decision: Decision, elapsed_s: float) -> None:
+    """Record replicas, signals, the decision, and the cost of the `elapsed_s` since the last pass."""
+    labels = (key.namespace, key.name)
+    metrics.counter("paceline_autoscaler_actuation_errors_total", *labels)  # from 0: a rate misses what begins at 1
+    for pool in observation.pools:
+        counts = {state: pool.count(state) for state in ReplicaState} | {ReplicaState.DESIRED: pool.desired}
+        for state, count in counts.items():
+            metrics.gauge("paceline_autoscaler_replicas", *labels, pool.name, state.value).set(count)
+    values = decision.reading
+    signals = {"demand": values.demand, "backlog": values.backlog, "capacity": values.capacity, "burn": values.burn}
+    for signal, value in signals.items():
+        if value is not None:
+            metrics.gauge("paceline_autoscaler_signal", *labels, signal).set(value)
+    metrics.counter(
+        "paceline_autoscaler_decisions_total", *labels, decision.direction.value, decision.reason.value
+    ).inc()
+    if decision.limit is not ScaleLimit.NONE:
+        metrics.counter("paceline_autoscaler_limited_total", *labels, decision.limit.value).inc()
+    dollars = cost_per_hour(observation.goal, observation.present) * elapsed_s / 3600
+    metrics.counter("paceline_cost_dollars_total", *labels).inc(max(dollars, 0.0))
+
+
+def record_age(metrics: Metrics, key: ObjectKey, signal: str, seconds: float | None) -> None:
+    """The age of a signal; one that never came has no age, and no series."""
+    series = ("paceline_autoscaler_signal_age_seconds", key.namespace, key.name, signal)
+    if seconds is None:
+        metrics.forget(*series)
+    else:
+        metrics.gauge(*series).set(seconds)
+
+
+def forget_metrics(metrics: Metrics, key: ObjectKey) -> None:
+    """Drop the series of a service that is gone."""
+    for row in METRICS.values():
+        if row.owner == "autoscaler" and row.labels[:2] == SERVICE:
+            metrics.forget(row.name, key.namespace, key.name)

@@ -1,4 +1,4 @@
-"""The data of scaling: specification, observation, learned state, decision. Plain data, no behaviour.
+"""The data of scaling: specification, observation, learned state, recommendation, decision. Plain data, no behaviour.
 
 Field names of `Observation`, `LearnedState`, `Decision` and their parts are stored, in ConfigMaps and decision logs.
 
@@ -8,7 +8,7 @@ next, up to the difference of their clocks. Work is in replica-seconds: what one
 in replica-seconds per second, so a rate of 2.4 keeps 2.4 replicas busy.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -261,6 +261,26 @@ class LearnedState:
     speeds: tuple[PoolSpeed, ...] = ()
     memories: tuple[DemandHistory, ...] = ()
     at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """Replicas per pool, and why. `body` is the sentence without the `2→4:` in front; `limit` is what binds so far.
+
+    A policy sets `rejected` and the `capacity` it reckons with; constraints change the rest.
+    """
+
+    counts: Mapping[str, int]
+    reason: ScaleReason
+    body: str
+    limit: ScaleLimit = ScaleLimit.NONE
+    rejected: tuple[str, ...] = ()
+    capacity: float = 0.0
+
+    @property
+    def total(self) -> int:
+        """Replicas over all pools."""
+        return sum(self.counts.values())
 
 
 @dataclass(frozen=True, slots=True)

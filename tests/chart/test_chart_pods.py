@@ -8,7 +8,7 @@ from tests.chart.rendering import FORMS, NAMESPACE, PARTS, Rendered, rendered, t
 from tests.chart.restricted import violations
 from tests.every import cases
 
-from paceline_autoscaler.config import AutoscalerConfig
+from paceline_autoscaler.process import AutoscalerConfig
 from paceline_core.config import parse
 from paceline_gateway.config import GatewayConfig
 from paceline_operator.config import OperatorConfig

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from paceline_autoscaler.config import AutoscalerConfig
+from paceline_autoscaler.process import AutoscalerConfig
 from paceline_core.auth import InvalidToken, TokenSigner, TokenVerifier
 from paceline_core.clock import ManualClock
 from paceline_core.config import load

@@ -20,6 +20,7 @@ REQUEST = [
     "settle",
 ]
 STEP = ["cycle", "waiting", "submit", "admission", "decode", "prefill", "step", "commit"]
+SCALING = ["observation", "decide", "estimate", "recommendation", "decision"]
 
 
 def section(title: str) -> str:
@@ -46,7 +47,7 @@ def test_a_symbol_that_does_not_exist_is_found() -> None:
 
 def test_every_step_of_the_architecture_links_to_a_function_that_exists() -> None:
     links = LINK.findall(ARCHITECTURE.read_text())
-    assert len(links) >= len(REQUEST)
+    assert len(links) >= len(REQUEST) + len(STEP) + len(SCALING)
     wrong = [
         f"{path}#{symbol}"
         for _, path, symbol in links
@@ -61,3 +62,7 @@ def test_a_requests_steps_are_linked_in_order() -> None:
 
 def test_an_engine_steps_parts_are_linked_in_order() -> None:
     assert [step for step, _, _ in LINK.findall(section("A step's way"))] == STEP
+
+
+def test_a_scale_ups_steps_are_linked_in_order() -> None:
+    assert [step for step, _, _ in LINK.findall(section("A metric's way to a replica"))] == SCALING

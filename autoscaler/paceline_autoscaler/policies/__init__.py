@@ -1,6 +1,5 @@
 """Policies by name, the constraints over them, and the decision that comes of both. Pure."""
 
-from paceline_autoscaler.policies.base import Recommendation, ScalingPolicy
-from paceline_autoscaler.policies.decision import POLICIES, decide, recommend
+from paceline_autoscaler.policies.decision import POLICIES, ScalingPolicy, decide, recommend
 
-__all__ = ["POLICIES", "Recommendation", "ScalingPolicy", "decide", "recommend"]
+__all__ = ["POLICIES", "ScalingPolicy", "decide", "recommend"]

@@ -14,11 +14,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from paceline_autoscaler.model.estimate import WorkEstimate
-from paceline_autoscaler.policies.base import Recommendation
 from paceline_autoscaler.types import (
     Decision,
     MissingSignal,
     PoolDecision,
+    Recommendation,
     ScalingSpec,
     SignalValues,
 )

@@ -6,17 +6,35 @@ replays decisions with `decide`, and so can a simulator: the same input gives th
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Protocol
 
-from paceline_autoscaler.model.estimate import WorkEstimate, estimate
+from paceline_autoscaler.model.estimate import RoleEstimate, WorkEstimate, estimate
 from paceline_autoscaler.model.history import learn
-from paceline_autoscaler.policies.base import Recommendation, ScalingPolicy
 from paceline_autoscaler.policies.constraints import constrain
 from paceline_autoscaler.policies.slo import SloPolicy
 from paceline_autoscaler.policies.target_tracking import Fixed, TargetTracking, kv_pages, open_requests, waiting
-from paceline_autoscaler.types import Decision, LearnedState, Observation, PolicyName
+from paceline_autoscaler.types import Decision, LearnedState, Observation, PolicyName, Recommendation
 from paceline_core.registry.enums import ScaleReason
 from paceline_core.units import counted
 
+
+class ScalingPolicy(Protocol):
+    """A policy's own rule for the pools of one role; learning, scale to zero and constraints are common to all."""
+
+    def recommend(
+        self, group: RoleEstimate, work: WorkEstimate, state: LearnedState
+    ) -> tuple[Recommendation, LearnedState]:
+        """What this policy would do, and what to remember."""
+        ...
+
+
+_PRECEDENCE = {
+    ScaleReason.DEMAND: 3,
+    ScaleReason.BACKLOG: 3,
+    ScaleReason.ATTAINMENT: 3,
+    ScaleReason.CONSOLIDATE: 2,
+    ScaleReason.COOLDOWN: 1,
+}
 POLICIES: Mapping[PolicyName, ScalingPolicy] = {
     "slo": SloPolicy(),
     "advise": SloPolicy(),
@@ -38,8 +56,18 @@ def decide(observation: Observation, state: LearnedState) -> tuple[Decision, Lea
 
 def recommend(work: WorkEstimate, state: LearnedState) -> tuple[Recommendation, LearnedState]:
     """What the policy wants, with scale to and from zero, before any constraint."""
-    recommendation, state = POLICIES[work.spec.policy].recommend(work, state)
-    return _scale_from_zero(work, _scale_to_zero(work, recommendation)), state
+    parts = []
+    for group in work.groups:
+        part, state = POLICIES[work.spec.policy].recommend(group, work, state)
+        parts.append(part)
+    return _scale_from_zero(work, _scale_to_zero(work, _join(parts))), state
+
+
+def _join(parts: list[Recommendation]) -> Recommendation:
+    """The counts of all roles; the words of the part that changes most: up before down before cooldown before hold."""
+    first = max(parts, key=lambda part: _PRECEDENCE.get(part.reason, 0))
+    counts = {name: count for part in parts for name, count in part.counts.items()}
+    return replace(first, counts=counts, capacity=min(part.capacity for part in parts))
 
 
 def _scale_to_zero(work: WorkEstimate, recommendation: Recommendation) -> Recommendation:

@@ -1,39 +1,88 @@
 """The policy `slo`: the least replicas whose work stays within the SLO, ordered ahead of need and released late.
 
 Up: at once and by as many as it takes, when demand and backlog over one start plus the time to catch up exceed what is
-ready and pending (`fluid_model`). Attainment adds one more when the error budget burns although supply has had the time
-to catch up and a whole window since, and is in real use; it remembers by how much the model overrates replicas
-(`derate`). Down: one, when the others hold the highest demand of a round trip (drain and start again) with a tenth to
-spare.
+ready and pending. Pending replicas count from their learned arrival on, so an order is never repeated because it has
+not arrived yet; new ones count from one start on. Attainment adds one more when the error budget burns although supply
+has had the time to catch up and a whole window since, and is in real use; `derate` remembers by how much the model
+overrates replicas. Down: one, when the others hold the highest demand of a round trip (drain and start again) with a
+tenth to spare.
 Holes: one scenario, not many, so a pool is as safe as its last round trip; a step that never happened before is met
 with what is ready and the backlog it leaves.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 
-from paceline_autoscaler.model.estimate import RoleEstimate, WorkEstimate
+from paceline_autoscaler.model.capacity import usable
+from paceline_autoscaler.model.estimate import PoolEstimate, RoleEstimate, WorkEstimate
 from paceline_autoscaler.model.history import DemandSample, covered_s, history_of, peak, record_demand, with_history
-from paceline_autoscaler.policies.base import Recommendation, join
-from paceline_autoscaler.policies.fluid_model import FluidModel, fluid_of
-from paceline_autoscaler.types import DemandHistory, LearnedState, MissingSignal
+from paceline_autoscaler.types import DemandHistory, LearnedState, MissingSignal, Recommendation
 from paceline_core.registry.enums import ScaleReason
 from paceline_core.units import counted
 
 SPARE = 1.1
 MIN_DERATE = 0.5
+UNBOUNDED = 100_000
+TOLERANCE = 0.1
 
 
 class SloPolicy:
     """Has no settings: it learns what it needs."""
 
-    def recommend(self, work: WorkEstimate, state: LearnedState) -> tuple[Recommendation, LearnedState]:
-        """Each role's pools by themselves, then joined."""
-        parts = []
-        for group in work.groups:
-            part, history = _recommend(group, work, _record(group, work, history_of(state, group.role)))
-            state = with_history(state, history)
-            parts.append(part)
-        return join(parts), state
+    def recommend(
+        self, group: RoleEstimate, work: WorkEstimate, state: LearnedState
+    ) -> tuple[Recommendation, LearnedState]:
+        recommendation, history = _recommend(group, work, _record(group, work, history_of(state, group.role)))
+        return recommendation, with_history(state, history)
+
+
+@dataclass(frozen=True, slots=True)
+class FluidModel:
+    """One role's pools over a horizon (s): work that comes and work that can be done, in the group's units."""
+
+    group: RoleEstimate
+    start_s: float
+    clear_s: float
+    derate: float
+
+    @property
+    def work(self) -> float:
+        """Replica-seconds to be done within the horizon."""
+        return self.group.backlog + self.group.demand * (self.start_s + self.clear_s)
+
+    def least(self) -> dict[str, int]:
+        """The least counts, none below what is ordered, that do the work; cheap pools are filled first.
+
+        The last pool is unbounded: the constraints cap what is beyond every maximum, and report it.
+        """
+        counts = self.group.counts()
+        for index, pool in enumerate(self.group.pools):
+            last = index == len(self.group.pools) - 1
+            top = UNBOUNDED if last else max(pool.spec.max, counts[pool.spec.name])
+            counts[pool.spec.name] = self._least(pool, counts, top)
+        return counts
+
+    def fits(self, counts: dict[str, int]) -> bool:
+        """Whether these counts do the work, a tenth of a replica forgiven."""
+        return self.supply(counts) + TOLERANCE * self.clear_s * self.derate >= self.work
+
+    def supply(self, counts: dict[str, int]) -> float:
+        """Replica-seconds that can be done within the horizon."""
+        share = usable(sum(counts.values())) * self.derate
+        return share * sum(self._seconds(pool, counts[pool.spec.name]) / pool.ratio for pool in self.group.pools)
+
+    def _seconds(self, pool: PoolEstimate, count: int) -> float:
+        """Work of `count` replicas; of fewer than are ordered, those leave first that would be ready last."""
+        horizon, surplus = self.start_s + self.clear_s, pool.status.desired - count
+        staying = sorted(pool.etas)[: max(len(pool.etas) - max(surplus, 0), 0)]
+        ready = pool.ready - max(surplus - len(pool.etas), 0)
+        return ready * horizon + sum(max(horizon - eta, 0.0) for eta in staying) + max(-surplus, 0) * self.clear_s
+
+    def _least(self, pool: PoolEstimate, counts: dict[str, int], top: int) -> int:
+        name = pool.spec.name
+        candidates = range(counts[name], top + 1)
+        index = bisect_left(candidates, True, key=lambda count: self.fits({**counts, name: count}))
+        return candidates[min(index, len(candidates) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +112,7 @@ def _record(group: RoleEstimate, work: WorkEstimate, history: DemandHistory) -> 
 
 
 def _recommend(group: RoleEstimate, work: WorkEstimate, history: DemandHistory) -> tuple[Recommendation, DemandHistory]:
-    ctx = _Context(group, work, history, fluid_of(group, work, history.derate))
+    ctx = _Context(group, work, history, FluidModel(group, work.start_s, work.clear_s, history.derate))
     if not group.speed_known:
         return _speed_unknown(ctx), history
     wanted = ctx.fluid.least()

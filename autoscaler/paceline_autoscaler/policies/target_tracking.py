@@ -13,8 +13,7 @@ from math import ceil
 
 from paceline_autoscaler.model.estimate import RoleEstimate, WorkEstimate
 from paceline_autoscaler.model.history import DemandSample, covered_s, history_of, peak, record_demand, with_history
-from paceline_autoscaler.policies.base import Recommendation, join
-from paceline_autoscaler.types import LearnedState, MissingSignal, WorkerLoad
+from paceline_autoscaler.types import LearnedState, MissingSignal, Recommendation, WorkerLoad
 from paceline_core.registry.enums import ScaleReason
 
 WINDOW_S = 300.0
@@ -33,17 +32,14 @@ class TargetTracking:
     name: str
     signal: Signal
 
-    def recommend(self, work: WorkEstimate, state: LearnedState) -> tuple[Recommendation, LearnedState]:
-        """Each role's pools by themselves, then joined."""
-        parts = []
-        for group in work.groups:
-            need = self.signal(group, work)
-            sample = DemandSample(work.observation.now, need, group.ready, MissingSignal.GATEWAYS not in work.missing)
-            history = record_demand(history_of(state, group.role), sample, WINDOW_S)
-            state = with_history(state, history)
-            whole_window = covered_s(history, sample.now) >= WINDOW_S
-            parts.append(self._recommend(group, need, peak(history) if whole_window else None))
-        return join(parts), state
+    def recommend(
+        self, group: RoleEstimate, work: WorkEstimate, state: LearnedState
+    ) -> tuple[Recommendation, LearnedState]:
+        need = self.signal(group, work)
+        sample = DemandSample(work.observation.now, need, group.ready, MissingSignal.GATEWAYS not in work.missing)
+        history = record_demand(history_of(state, group.role), sample, WINDOW_S)
+        highest = peak(history) if covered_s(history, sample.now) >= WINDOW_S else None
+        return self._recommend(group, need, highest), with_history(state, history)
 
     def _recommend(self, group: RoleEstimate, need: float, highest: float | None) -> Recommendation:
         words = f"{self.name} needs {need:.2f} replicas at the target"
@@ -99,9 +95,11 @@ def _loads(group: RoleEstimate) -> list[WorkerLoad]:
 class Fixed:
     """Keeps every pool at its minimum; remembers nothing."""
 
-    def recommend(self, work: WorkEstimate, state: LearnedState) -> tuple[Recommendation, LearnedState]:
-        """The minima."""
-        counts = {pool.name: pool.min for pool in work.spec.pools}
-        moved = any(pool.desired != counts[pool.name] for pool in work.observation.pools)
+    def recommend(
+        self, group: RoleEstimate, work: WorkEstimate, state: LearnedState
+    ) -> tuple[Recommendation, LearnedState]:
+        minima = {pool.name: pool.min for pool in work.spec.pools}
+        moved = any(pool.desired != minima[pool.name] for pool in work.observation.pools)
+        counts = {pool.spec.name: pool.spec.min for pool in group.pools}
         reason = ScaleReason.BOUNDS if moved else ScaleReason.STEADY
         return Recommendation(counts, reason, "policy fixed keeps each pool at its minimum"), state
