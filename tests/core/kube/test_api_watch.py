@@ -249,3 +249,15 @@ async def test_many_watches_lost_at_once_are_one_line_in_the_log(
     assert [record.getMessage() for record in caplog.records if "lost" in record.getMessage()] == [
         "a watch is lost; what it told ages until it is back"
     ]
+
+
+async def test_a_right_to_list_without_one_to_watch_is_named_once_until_a_stream_opens(
+    peer: Peer, api: KubeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    refused = status(403, 'configmaps is forbidden: cannot watch resource "configmaps"')
+    peer.answers += [listed(A)] * 4
+    peer.watches += [refused, refused, refused, stream(line("ADDED", B), hang=True)]
+    assert words(await seen(api, 8)) == ["Listed a", "WatchLost"] * 3 + ["Listed a", "Upserted b"]
+    messages = [record.getMessage() for record in caplog.records if "watch is" in record.getMessage()]
+    assert messages == ["a watch is lost; what it told ages until it is back", "a watch is back"]

@@ -2,17 +2,14 @@
 
 One round lists every namespace, yields one Listed of everything, then follows one stream for each namespace from its
 list's version. A stream that the server ends cleanly (every five minutes), or that is silent for long, goes on from the
-last version seen, over a new request: a server that is gone shows there. Any fault ends the whole round: Lost once,
-back-off, next round. An expired version (410, as a status or as an ERROR event) means only a new round, unless it comes
-twice in a row. Nothing is remembered from round to round, so nothing can drift.
-Invariant: between two Lost there is a Listed. Hole: with several namespaces the fault of one lists all of them again.
+last version received, over a new request: a server that is gone shows there. Any fault ends the whole round: WatchLost
+once, back-off, next round. An expired version (410, as a status or as an ERROR event) means only a new round, unless it
+comes twice in a row. Nothing is remembered from round to round, so nothing can drift.
+Invariant: between two WatchLost there is a Listed. Hole: with several namespaces the fault of one lists all again.
 
-When a watch last heard from the API server: what liveness is judged by.
-
-A refusal (401, 403) is an answer too: it ages what is known, and a new process would be refused as well. So `age` goes
-on through refusals, and `silence`, by which a process is restarted, does not.
-
-Lines out of chunks, each byte copied once: the body of a watch as it comes from the network.
+Liveness: a refusal (401, 403) is an answer too. It ages what is known, and a new process would be refused as well, so
+`age` grows through refusals and `silence`, by which a process is restarted, does not. A right to list without one to
+watch polls the kind at the longest back-off; the log names such an outage once, until a stream opens.
 """
 
 import asyncio
@@ -70,7 +67,7 @@ LINE_LIMIT: Final = 32 << 20
 
 
 class LineBuffer:
-    """`feed` chunks, get whole lines. Invariant: `held` holds at most one begun line of at most `limit` bytes."""
+    """Lines out of chunks, each byte copied once. Invariant: `_held` is at most one begun line of `limit` bytes."""
 
     def __init__(self, limit: int = LINE_LIMIT) -> None:
         self._limit = limit
@@ -119,17 +116,17 @@ class WatchOptions:
 
 
 async def watch_all(api: KubeClient, watched: WatchOptions, pulse: WatchLiveness | None = None) -> Events:
-    """Listed, then Changed and Gone; Lost once for each outage. Ends only when its reader closes it."""
-    resource, failures, lost = watched.resource, 0, False
-    pulse = pulse or WatchLiveness(resource.kind, api.clock)
+    """Listed, then Upserted and Deleted; WatchLost once for each outage. Ends only when its reader closes it."""
+    failures, lost, outage = 0, False, _OutageLog(api, watched.resource)
+    pulse = pulse or WatchLiveness(watched.resource.kind, api.clock)
     while True:
         listed: float | None = None
         fault: PacelineError = Unreachable("the watch ended")
         try:
-            async with aclosing(_round(api, watched, pulse)) as events:
+            async with aclosing(_round(api, watched, pulse, outage)) as events:
                 async for event in events:
                     if isinstance(event, Listed):
-                        listed, lost = api.clock.monotonic(), _back(api, resource, lost)
+                        listed, lost = api.clock.monotonic(), False
                     yield event
         except PacelineError as error:
             fault = error
@@ -139,13 +136,14 @@ async def watch_all(api: KubeClient, watched: WatchOptions, pulse: WatchLiveness
             failures = 0
         if not (_expired(fault) and failures == 0):
             if not lost:
-                lost = _gone_wrong(api, resource, fault)
+                lost = True
+                outage.begin(fault)
                 yield WatchLost(str(fault))
             await api.clock.sleep(_pause(failures, fault, api.jitter()))
         failures += 1
 
 
-async def _round(api: KubeClient, watched: WatchOptions, pulse: WatchLiveness) -> Events:
+async def _round(api: KubeClient, watched: WatchOptions, pulse: WatchLiveness, outage: "_OutageLog") -> Events:
     resource, namespaces, selector = watched.resource, watched.namespaces or ("",), watched.selector
     found = [await api.snapshot(resource, name, selector=selector, trim=watched.trim) for name in namespaces]
     pulse.stamp()
@@ -153,7 +151,7 @@ async def _round(api: KubeClient, watched: WatchOptions, pulse: WatchLiveness) -
     versions = [snapshot.version for snapshot in found]
     del found  # a list of thousands must not live as long as the watch
     streams = [
-        _follow(api, resource.collection(namespace), selector, version, pulse)
+        _follow(api, resource.collection(namespace), selector, version, pulse, outage)
         for namespace, version in zip(namespaces, versions, strict=True)
     ]
     async with aclosing(streams[0] if len(streams) == 1 else _merged(streams)) as events:
@@ -161,7 +159,9 @@ async def _round(api: KubeClient, watched: WatchOptions, pulse: WatchLiveness) -
             yield event
 
 
-async def _follow(api: KubeClient, path: str, selector: str, version: str, pulse: WatchLiveness) -> Events:
+async def _follow(  # noqa: PLR0913, PLR0917 - what it speaks of
+    api: KubeClient, path: str, selector: str, version: str, pulse: WatchLiveness, outage: "_OutageLog"
+) -> Events:
     params = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": f"{api.limits.watch:.0f}"}
     if selector:
         params["labelSelector"] = selector
@@ -169,6 +169,7 @@ async def _follow(api: KubeClient, path: str, selector: str, version: str, pulse
         began, brought, lines = api.clock.monotonic(), False, LineBuffer()
         async with api.stream(path, {**params, "resourceVersion": version}) as chunks:
             pulse.stamp()
+            outage.end()
             async for chunk in chunks:
                 pulse.stamp()
                 for line in lines.feed(chunk):
@@ -185,8 +186,8 @@ async def _follow(api: KubeClient, path: str, selector: str, version: str, pulse
 def _event(line: bytes, version: str) -> tuple[WatchEvent[Manifest] | None, str]:
     """One line and the version after it; raises what an ERROR event says, and Unreachable for what is no event."""
     try:
-        told = orjson.loads(line)
-        kind, item = told["type"], told["object"]
+        event = orjson.loads(line)
+        kind, item = event["type"], event["object"]
         if kind == "ERROR":
             raise error_event(item)
         version = item["metadata"]["resourceVersion"]
@@ -235,15 +236,23 @@ def _pause(failures: int, fault: PacelineError, jitter: float) -> float:
     return max(step, asked or 0.0)
 
 
-def _gone_wrong(api: KubeClient, resource: Resource, fault: PacelineError) -> bool:
-    left_out = api.sparse.admit("lost")
-    if left_out is not None:
-        fields = {"kind": resource.kind, "reason": str(fault), "left_out": left_out}
-        _log.warning("a watch is lost; what it told ages until it is back", extra=fields)
-    return True
+class _OutageLog:
+    """Logs the begin and the end of each outage once. Each kind has a right of its own, so every refusal is named."""
 
+    def __init__(self, api: KubeClient, resource: Resource) -> None:
+        self._api = api
+        self._kind = resource.kind
+        self._begun = False
 
-def _back(api: KubeClient, resource: Resource, lost: bool) -> bool:
-    if lost and (left_out := api.sparse.admit("back")) is not None:
-        _log.info("a watch is back", extra={"kind": resource.kind, "left_out": left_out})
-    return False
+    def begin(self, fault: PacelineError) -> None:
+        refused = isinstance(fault, Forbidden | Unauthorized)
+        left_out = self._api.sparse.admit(f"refused {self._kind}" if refused else "lost")
+        if not self._begun and left_out is not None:
+            fields = {"kind": self._kind, "reason": str(fault), "left_out": left_out}
+            _log.warning("a watch is lost; what it told ages until it is back", extra=fields)
+        self._begun = True
+
+    def end(self) -> None:
+        if self._begun and (left_out := self._api.sparse.admit("back")) is not None:
+            _log.info("a watch is back", extra={"kind": self._kind, "left_out": left_out})
+        self._begun = False
