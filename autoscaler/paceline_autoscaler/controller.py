@@ -57,7 +57,7 @@ class Autoscaler:
 
     def __init__(self, name: str, cluster: Cluster, signals: Signals, deps: ScalerDeps, interval_s: float) -> None:
         self._cluster = cluster
-        self._candidate = LeaderElector(cluster, LEASE, name, LEASE_TTL_S, deps.clock)
+        self._candidate = LeaderElector(cluster.leases, LEASE, name, LEASE_TTL_S, deps.clock)
         self._faults = FaultLog(_log)
         self._signals = signals
         self._deps = deps

@@ -30,6 +30,7 @@ class HealthInputs:
     metrics: Metrics
     clock: Clock
     ended: Callable[[], str]
+    leads: Callable[[], bool]
 
 
 def liveness_error(vitals: HealthInputs) -> str:
@@ -49,7 +50,7 @@ def liveness_error(vitals: HealthInputs) -> str:
 def readiness_error(vitals: HealthInputs) -> str:
     """What is not listed yet, with the right that it lacks, or nothing."""
     world = vitals.world
-    kinds = [f"{kind} ({world.blind[kind]})" if kind in world.blind else kind for kind in world.missing]
+    kinds = [f"{kind} ({world.forbidden[kind]})" if kind in world.forbidden else kind for kind in world.missing]
     return f"not listed yet: {', '.join(kinds)}" if kinds else ""
 
 
@@ -81,6 +82,7 @@ def _told(trouble: str) -> Response:
 
 def _measure(vitals: HealthInputs) -> None:
     now, backlog, metrics = vitals.clock.monotonic(), vitals.queue.backlog, vitals.metrics
+    metrics.gauge("paceline_operator_leader").set(vitals.leads())
     metrics.gauge("paceline_operator_queue_depth").set(backlog.depth)
     metrics.gauge("paceline_operator_queue_oldest_seconds").set(backlog.oldest_s(now))
     for pulse in vitals.pulses():

@@ -9,7 +9,6 @@ import paceline_core.early_sigterm  # noqa: F401 - for its effect, before the se
 import asyncio
 import gc
 import os
-import socket
 import sys
 from collections.abc import Callable
 
@@ -19,7 +18,7 @@ from paceline_core.clock import SystemClock
 from paceline_core.config import LEVEL_VARIABLE, from_environment
 from paceline_core.errors import PacelineError
 from paceline_core.kube.client.client import KubeClient
-from paceline_core.process import bind, explain_failure, on_signals
+from paceline_core.process import bind, explain_failure
 from paceline_core.telemetry import configure, get_logger
 from paceline_operator.config import OperatorConfig
 from paceline_operator.manager import OperatorDeps, serve
@@ -28,14 +27,14 @@ _log = get_logger(__name__)
 
 
 def main(wrap: Callable[[KubeClient], KubeClient] = lambda api: api) -> int:
-    """Run until a signal; the exit status. `wrap` stands between the operator and the API server, for tests."""
+    """Run until a signal; the exit status. `wrap` wraps the client of the API server, for tests."""
     configure("operator", os.environ.get(LEVEL_VARIABLE, "INFO"))
     try:
         config = from_environment(OperatorConfig)
         with bind(config.listen) as listening:
-            _calm_collector()
+            _collect_garbage_rarely()
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(_run(OperatorDeps(config, SystemClock(), wrap), listening))
+                runner.run(serve(OperatorDeps(config, SystemClock(), wrap), listening))
     except PacelineError as error:
         return explain_failure("operator", error)
     except Exception:  # noqa: BLE001 - the process ends here: one line in the log's form, no trace for its user
@@ -44,16 +43,10 @@ def main(wrap: Callable[[KubeClient], KubeClient] = lambda api: api) -> int:
     return 0
 
 
-def _calm_collector() -> None:
-    """What was imported lives for ever, and so do most of the objects that watches bring: walk neither often."""
+def _collect_garbage_rarely() -> None:
+    """Imported modules live for ever, and so do most of the objects that watches bring: walk neither often."""
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
-
-
-async def _run(site: OperatorDeps, listening: socket.socket) -> None:
-    stop = asyncio.Event()
-    on_signals(stop.set)
-    await serve(site, listening, stop, lambda: on_signals(stop.set))
 
 
 if __name__ == "__main__":

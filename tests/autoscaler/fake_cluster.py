@@ -1,13 +1,33 @@
 """An API server in memory: scales with versions, leases, statuses, events, states, watches that the test feeds."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from paceline_core.errors import Conflict, NotFound
 from paceline_core.kube import Event, ObjectKey, Scale, ScaleTarget, ServiceEndpoints, ServiceRef
 from paceline_core.kube.cluster import Manifest, WatchEvent
+
+
+class FakeLeases(dict[str, str]):
+    """Leases by name; each is taken for good, until it is released. `fail` raises where a call is to break."""
+
+    def __init__(self, fail: Callable[[str], None]) -> None:
+        super().__init__()
+        self._fail = fail
+
+    async def acquire(self, name: str, holder: str, ttl_s: float) -> bool:
+        self._fail("lease")
+        return self.setdefault(name, holder) == holder
+
+    async def holder(self, name: str) -> str:
+        return self.get(name, "")
+
+    async def release(self, name: str, holder: str) -> None:
+        self._fail("release")
+        if self.get(name) == holder:
+            del self[name]
 
 
 @dataclass
@@ -19,10 +39,13 @@ class FakeCluster:
     statuses: list[tuple[ObjectKey, dict[str, Any]]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     written: list[tuple[ScaleTarget, int]] = field(default_factory=list)
-    leases: dict[str, str] = field(default_factory=dict)
+    leases: FakeLeases = field(init=False)
     broken: dict[str, Exception] = field(default_factory=dict)
     objects: dict[str, asyncio.Queue[WatchEvent[Manifest]]] = field(default_factory=dict)
     workers: asyncio.Queue[WatchEvent[ServiceEndpoints]] = field(default_factory=asyncio.Queue)
+
+    def __post_init__(self) -> None:
+        self.leases = FakeLeases(self._break)
 
     def queue(self, kind: str) -> asyncio.Queue[WatchEvent[Manifest]]:
         return self.objects.setdefault(kind, asyncio.Queue())
@@ -75,18 +98,6 @@ class FakeCluster:
     async def delete_state(self, service: ServiceRef) -> None:
         self._break("delete_state")
         self.states.pop(service, None)
-
-    async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
-        self._break("lease")
-        return self.leases.setdefault(name, holder) == holder
-
-    async def lease_holder(self, name: str) -> str:
-        return self.leases.get(name, "")
-
-    async def release(self, name: str, holder: str) -> None:
-        self._break("release")
-        if self.leases.get(name) == holder:
-            del self.leases[name]
 
     async def event(self, event: Event) -> None:
         self.events.append(event)

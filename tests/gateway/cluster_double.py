@@ -23,6 +23,20 @@ from paceline_core.kube.cluster import Manifest, WatchEvent
 T = TypeVar("T")
 
 
+class LeaseDouble(dict[str, str]):
+    """Leases by name; each is taken for good, until it is released."""
+
+    async def acquire(self, name: str, holder: str, ttl_s: float) -> bool:
+        return self.setdefault(name, holder) == holder
+
+    async def holder(self, name: str) -> str:
+        return self.get(name, "")
+
+    async def release(self, name: str, holder: str) -> None:
+        if self.get(name) == holder:
+            del self[name]
+
+
 class Board(Generic[T]):
     """Items by key, and everybody who watches them. With a `refusal` a watch begins with that instead of a list."""
 
@@ -62,7 +76,7 @@ class ClusterDouble:
 
     def __init__(self) -> None:
         self.boards: dict[str, Board[Manifest]] = {}
-        self.leases: dict[str, str] = {}
+        self.leases = LeaseDouble()
         self.endpoints: Board[ServiceEndpoints] = Board()
         self._version = 0
 
@@ -136,19 +150,6 @@ class ClusterDouble:
     async def delete_state(self, service: ServiceRef) -> None:
         """Not the gateway's."""
         raise AssertionError(f"the gateway deleted the state of {service}")
-
-    async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
-        """Taken for good, until it is released."""
-        return self.leases.setdefault(name, holder) == holder
-
-    async def lease_holder(self, name: str) -> str:
-        """Who holds it."""
-        return self.leases.get(name, "")
-
-    async def release(self, name: str, holder: str) -> None:
-        """Free it."""
-        if self.leases.get(name) == holder:
-            del self.leases[name]
 
     async def event(self, event: Event) -> None:
         """Not the gateway's."""

@@ -6,19 +6,19 @@ from tests.operator_shell.fake_api import FakeApi
 
 from paceline_core.auth import jwk, jwk_set
 from paceline_core.clock import ManualClock
-from paceline_core.kube import Deleted, Event, Listed, ObjectKey
+from paceline_core.kube import Event, Listed, ObjectKey
 from paceline_core.kube.cluster import Manifest
+from paceline_core.kube.leader_election import LeaderElector
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.telemetry import Metrics
-from paceline_operator.controllers.hop_keys import KeyRotator, RotationConfig
 from paceline_operator.controllers.inferenceservice import ReconcilerDeps
 from paceline_operator.controllers.pod_diagnostics import PodDiagnostics
 from paceline_operator.controllers.reconciler import KEYS, Reconciler, Result
-from paceline_operator.leader_election import LeaderElection
+from paceline_operator.controllers.signing_keys import KeyRotator, RotationConfig
 from paceline_operator.plans.types import Settings
 from paceline_operator.state.child_cache import CHILD_KINDS, NAMESPACE, trimmed
 from paceline_operator.state.cluster_state import ClusterState
-from paceline_operator.state.object_cache import KINDS, seen
+from paceline_operator.state.object_cache import KINDS, trimmed_object
 from paceline_operator.state.workqueue import Priority, ReconcileKey, WorkQueue
 from paceline_operator.write.executor import PlanExecutor, WriteGate
 from paceline_operator.write.rate_limiter import WriteRateLimiter
@@ -33,8 +33,11 @@ class FreeLeases:
     def __init__(self) -> None:
         self.held = True
 
-    async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
+    async def acquire(self, name: str, holder: str, ttl_s: float) -> bool:
         return self.held
+
+    async def holder(self, name: str) -> str:
+        return ""
 
     async def release(self, name: str, holder: str) -> None:
         self.held = True
@@ -52,10 +55,10 @@ class Rig:
         self.queue = WorkQueue(self.clock)
         self.world = ClusterState(self.queue, ReconcileKey(KEYS, ObjectKey(HOME, KEYS)))
         self.leases = FreeLeases()
-        self.leadership = LeaderElection(self.leases, "rig", 15.0, self.clock, self.metrics)
+        self.leadership = LeaderElector(self.leases, "operator", "rig", 15.0, self.clock)
         self.budget = WriteRateLimiter(self.clock, rate, 1e6)
         self.hands = PlanExecutor(
-            api, self.world.cache, WriteGate(self.leadership, self.budget, self.metrics), self.clock
+            api, self.world.children, WriteGate(self.leadership, self.budget, self.metrics), self.clock
         )
         self.told: list[Event] = []
         keys = KeyRotator(api, self.hands, RotationConfig(HOME, 30.0, lambda: None), self.clock)
@@ -69,9 +72,8 @@ class Rig:
         """Lead, and list everything, as after a start."""
         await self.lead()
         for kind in KINDS:
-            found = [seen(found) for (place, _), found in self.api.objects.items() if place == kind]
-            self.world.on_objects(kind, found, self.api.version)
-            self.world.listed(kind)
+            found = [trimmed_object(found) for (place, _), found in self.api.objects.items() if place == kind]
+            self.world.on_event(kind, Listed(tuple(found)))
         for kind in CHILD_KINDS:
             await self.relist(kind)
         self._read = len(self.api.events)
@@ -81,24 +83,21 @@ class Rig:
 
     async def lead(self) -> None:
         """Take or renew the lease once."""
-        await self.leadership.attempt()
+        await self.leadership.renew()
 
     async def relist(self, kind: str) -> None:
         """What a watch's list does."""
         found = [trimmed(found) for (place, _), found in self.api.objects.items() if place == kind and _managed(found)]
-        for key in self.world.on_child(kind, Listed(tuple(found))):
-            self.world.wake(await self.hands.look(kind, key))
+        for key in self.world.on_event(kind, Listed(tuple(found))):
+            self.world.wake(await self.hands.observe(kind, key))
 
     def hear(self, limit: int | None = None) -> None:
         """Deliver the watch events of what happened since; `limit` of them."""
         until = len(self.api.events) if limit is None else self._read + limit
         for event in self.api.events[self._read : until]:
             manifest: Manifest = event.item  # type: ignore[union-attr]
-            gone = isinstance(event, Deleted)
-            if manifest["kind"] in KINDS:
-                self.world.on_object("DELETED" if gone else "MODIFIED", manifest)
-            elif manifest["kind"] in CHILD_KINDS and _managed(manifest):
-                self.world.on_child(manifest["kind"], event)
+            if manifest["kind"] in KINDS or (manifest["kind"] in CHILD_KINDS and _managed(manifest)):
+                self.world.on_event(manifest["kind"], event)
         self._read = until
 
     def skip(self) -> None:

@@ -5,7 +5,7 @@ from tests.operator_shell.fake_api import FOREIGN, FakeApi, LostAnswer
 from tests.operator_shell.rig import Rig, pool, service, shared_item
 
 from paceline_core.errors import ApiError, Conflict, Forbidden, NotFound, Unreachable
-from paceline_core.kube import ObjectKey, WatchLost
+from paceline_core.kube import ObjectKey, Upserted, WatchLost
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_operator.controllers.inferenceservice import CROWD
@@ -178,7 +178,7 @@ async def test_a_kind_that_may_not_be_watched_is_named_and_nothing_is_done_blind
     await rig.settle()
     api.remove(*MAIN)
     rig.skip()
-    rig.world.on_child(
+    rig.world.on_event(
         "Deployment", WatchLost('deployments.apps is forbidden: User "op" cannot watch resource "deployments"')
     )
     await rig.settle(5.0)
@@ -195,7 +195,7 @@ async def test_a_kind_that_may_not_be_watched_is_named_and_nothing_is_done_blind
 async def test_a_watch_lost_for_another_reason_stops_nobody() -> None:
     api = FakeApi()
     rig = await Rig(api).start()
-    rig.world.on_child("Deployment", WatchLost("the API server did not answer"))
+    rig.world.on_event("Deployment", WatchLost("the API server did not answer"))
     api.put(service())
     await rig.settle()
     assert MAIN in api.objects
@@ -267,7 +267,9 @@ async def test_an_object_that_breaks_its_plan_is_its_own_trouble() -> None:
     rig = await Rig(api).start()
     stored = api.objects[INFERENCE_SERVICE, ObjectKey("default", "bad")]
     stored["metadata"]["generation"] = "poison"
-    rig.world.on_object("MODIFIED", {**stored, "metadata": {**stored["metadata"], "resourceVersion": "9999"}})
+    rig.world.on_event(
+        INFERENCE_SERVICE, Upserted({**stored, "metadata": {**stored["metadata"], "resourceVersion": "9999"}})
+    )
     done = await rig.settle(30.0)
     assert ("Deployment", ObjectKey("default", "good-main")) in api.objects
     bad = [outcome for item, outcome in done if item.key.name == "bad"]

@@ -3,7 +3,7 @@ from typing import Any
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import INFERENCE_SERVICE
-from paceline_operator.state.object_cache import ObjectCache, seen
+from paceline_operator.state.object_cache import ObjectCache, trimmed_object
 from paceline_operator.state.workqueue import Priority, ReconcileKey
 
 CHAT = ReconcileKey(INFERENCE_SERVICE, ObjectKey("default", "chat"))
@@ -61,22 +61,36 @@ def test_an_object_that_goes_away_is_urgent_and_no_longer_given_out() -> None:
     assert objects.count(INFERENCE_SERVICE, "default") == 1
 
 
-def test_a_list_says_what_is_gone_but_not_of_what_came_after_it() -> None:
+def test_a_list_removes_what_it_lacks() -> None:
     objects = ObjectCache()
     objects.put(chat(5))
-    assert objects.listed(INFERENCE_SERVICE, [], version=4) == []
-    (gone,) = objects.listed(INFERENCE_SERVICE, [], version=9)
+    (gone,) = objects.listed(INFERENCE_SERVICE, [])
     assert (gone.item, gone.went) == (CHAT, True)
-
-
-def test_a_list_of_one_namespace_says_nothing_of_others() -> None:
-    objects = ObjectCache()
-    objects.put(chat(5))
-    assert objects.listed(INFERENCE_SERVICE, [], version=9, namespace="other") == []
-    assert objects.get(CHAT) is not None
+    assert objects.count(INFERENCE_SERVICE, "default") == 0
 
 
 def test_a_list_brings_what_was_missed() -> None:
     objects = ObjectCache()
-    (came,) = objects.listed(INFERENCE_SERVICE, [seen(chat(5))], version=9)
+    (came,) = objects.listed(INFERENCE_SERVICE, [trimmed_object(chat(5))])
     assert came.came
+
+
+def test_a_list_that_is_older_than_an_answer_keeps_the_answer() -> None:
+    objects = ObjectCache()
+    objects.put(chat(5))
+    objects.answered(chat(9))
+    assert objects.listed(INFERENCE_SERVICE, [trimmed_object(chat(7))]) == []
+    found = objects.get(CHAT)
+    assert found is not None
+    assert found["status"] == {"at": 9}
+
+
+def test_a_late_answer_brings_no_deleted_object_back() -> None:
+    objects = ObjectCache()
+    objects.put(chat(5))
+    objects.remove(chat(7))
+    assert objects.answered(chat(6)) is None
+    assert objects.get(CHAT) is None
+    objects.put(chat(8, uid="new"))
+    assert objects.answered(chat(9)) is None
+    assert objects.uid(CHAT) == "new"

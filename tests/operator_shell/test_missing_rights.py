@@ -88,7 +88,7 @@ async def test_a_registry_of_keys_that_somebody_deletes_is_looked_at_at_once() -
     await rig.settle()
     metadata = {"name": REGISTRY, "namespace": HOME, "uid": "1", "resourceVersion": "1", "labels": {}}
     gone = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-    rig.world.on_child("ConfigMap", Deleted(gone))
+    rig.world.on_event("ConfigMap", Deleted(gone))
     item = rig.queue.backlog.take(rig.clock.monotonic())
     assert item is not None
     assert item.kind == KEYS

@@ -1,7 +1,7 @@
 import httpx
 
 from paceline_core.clock import ManualClock
-from paceline_core.kube import ObjectKey, WatchLost
+from paceline_core.kube import Listed, ObjectKey, WatchLost
 from paceline_core.kube.client.watch import WatchLiveness
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.telemetry import Metrics
@@ -19,7 +19,14 @@ def vitals(clock: ManualClock, ended: str = "") -> HealthInputs:
     queue = WorkQueue(clock)
     pulse = WatchLiveness("Deployment", clock)
     return HealthInputs(
-        ClusterState(queue, ITEM), queue, lambda: [pulse], HealthConfig(), Metrics("operator"), clock, lambda: ended
+        ClusterState(queue, ITEM),
+        queue,
+        lambda: [pulse],
+        HealthConfig(),
+        Metrics("operator"),
+        clock,
+        lambda: ended,
+        lambda: True,
     )
 
 
@@ -45,7 +52,7 @@ def test_a_watch_that_is_refused_is_no_illness_since_a_new_process_would_be_refu
 
 
 def test_a_part_that_ended_turns_liveness_red() -> None:
-    assert liveness_error(vitals(ManualClock(), "kopf ended")) == "kopf ended"
+    assert liveness_error(vitals(ManualClock(), "watch Tenant ended")) == "watch Tenant ended"
 
 
 def test_a_long_queue_is_no_illness_while_all_workers_work() -> None:
@@ -60,22 +67,23 @@ def test_it_is_ready_when_everything_was_listed_once() -> None:
     seen = vitals(ManualClock())
     assert "Tenant" in readiness_error(seen)
     for kind in (*KINDS, *CHILD_KINDS):
-        seen.world.listed(kind)
+        seen.world.on_event(kind, Listed(()))
     assert readiness_error(seen) == ""
 
 
 def test_a_kind_that_may_not_be_listed_is_told_with_the_right_that_is_missing() -> None:
     seen = vitals(ManualClock())
     for kind in ("ConfigMap", "Service"):
-        seen.world.on_child(kind, WatchLost(f'x is forbidden: cannot list resource "{kind}"'))
+        seen.world.on_event(kind, WatchLost(f'x is forbidden: cannot list resource "{kind}"'))
     assert 'ConfigMap (x is forbidden: cannot list resource "ConfigMap"), Deployment' in readiness_error(seen)
     assert 'Service (x is forbidden: cannot list resource "Service")' in readiness_error(seen)
 
 
 async def test_the_port_tells_health_and_metrics() -> None:
-    transport = httpx.ASGITransport(make_app(vitals(ManualClock(), "kopf ended")))
+    transport = httpx.ASGITransport(make_app(vitals(ManualClock(), "watch Tenant ended")))
     async with httpx.AsyncClient(transport=transport, base_url="http://operator") as client:
         sick, metrics = await client.get("/healthz"), await client.get("/metrics")
-        assert (sick.status_code, sick.text) == (503, "kopf ended")
+        assert (sick.status_code, sick.text) == (503, "watch Tenant ended")
+        assert "paceline_operator_leader 1" in metrics.text
         assert 'paceline_operator_watch_age_seconds{kind="Deployment"}' in metrics.text
         assert (await client.get("/nothing")).status_code == 404

@@ -1,9 +1,6 @@
 """Rights that are taken away and come back: every pause ends soon, and what is missing for good costs little."""
 
-import itertools
-import logging
-import ssl
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from tests.operator_shell.fake_api import FakeApi
@@ -11,20 +8,16 @@ from tests.operator_shell.rig import Rig, service
 
 from paceline_autoscaler.controller import SWEEP_RETRY_S
 from paceline_autoscaler.service_scaler import STATE_RETRY_S
-from paceline_core.clock import ManualClock
-from paceline_core.errors import Forbidden, PacelineError, Unauthorized
+from paceline_core.errors import Forbidden, Unauthorized
 from paceline_core.kube import ObjectKey, WatchLost
 from paceline_core.kube.client.client import RENEW_GAP_S
-from paceline_core.kube.client.credentials import Credentials
 from paceline_core.kube.client.watch import BACKOFF_S, backoff_s
 from paceline_core.kube.events import GAP_S
 from paceline_core.kube.kubernetes import ASK_AGAIN_S
+from paceline_core.kube.leader_election import RETRY_S
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_gateway.usage_writer import AGAIN_S
-from paceline_operator import leader_election
 from paceline_operator.controllers import pod_diagnostics
-from paceline_operator.handlers import LOGIN_GAP_S, Backoffs, KopfLogin, Repeats, registry_of, settings
-from paceline_operator.state import informers
 from paceline_operator.state.child_cache import CHILD_KINDS
 from paceline_operator.state.workqueue import (
     LONGEST_PAUSE_S,
@@ -41,16 +34,6 @@ LOST = 'configmaps is forbidden: User "x" cannot watch resource "configmaps"'
 ITEMS = [ReconcileKey(INFERENCE_SERVICE, ObjectKey("default", f"s{number}")) for number in range(100)]
 
 
-class Token:
-    """Credentials of a plain HTTP server."""
-
-    tls: ssl.SSLContext | None = None
-    server, server_name, proxy, logins = "http://127.0.0.1:1", None, None, 0
-
-    async def renew(self) -> None:
-        self.logins += 1
-
-
 def forbidden(_: int, verb: str, kind: str) -> Exception | None:
     """No right to anything, in the API server's words."""
     return Forbidden(403, "Forbidden", f'{kind.lower()}s "it" is forbidden: User "x" cannot {verb} {kind}')
@@ -63,12 +46,9 @@ def unauthorized(*_: Any) -> Exception | None:
 def test_no_pause_after_a_refusal_is_longer_than_ten_seconds() -> None:
     longest = {
         "watches": backoff_s(1000, 1.0),
-        "kopf's watches": max(itertools.islice(Backoffs(lambda: 1.0), 1000)),
-        "kopf's logins": LOGIN_GAP_S,
-        "lists": max(informers.RETRY_S),
         "keys": REFUSED_PAUSE_S,
         "pods": pod_diagnostics.REFUSED_S,
-        "operator's lease": leader_election.RETRY_S,
+        "operator's lease": RETRY_S,
         "accelerators": ASK_AGAIN_S,
         "events": GAP_S,
         "tenants' usage": AGAIN_S,
@@ -77,39 +57,6 @@ def test_no_pause_after_a_refusal_is_longer_than_ten_seconds() -> None:
     }
     assert {name: pause for name, pause in longest.items() if pause > LIMIT_S} == {}
     assert BACKOFF_S[-1] / 2 >= RENEW_GAP_S  # whoever waited the longest step reads the credentials again
-
-
-def test_kopf_never_gives_a_request_up_and_its_tries_are_spread() -> None:
-    backoffs = settings().networking.error_backoffs
-    assert isinstance(backoffs, Backoffs)
-    assert not hasattr(backoffs, "__len__")
-    assert len({tuple(itertools.islice(backoffs, 3)) for _ in range(3)}) == 3
-    [login] = registry_of((), lambda *_: None, cast("Any", None))._activities.get_all_handlers()
-    assert login.backoff == LOGIN_GAP_S
-
-
-async def test_logins_after_refused_credentials_keep_a_gap() -> None:
-    clock, token = ManualClock(), Token()
-    session = KopfLogin(cast("Credentials", token), {}, lambda _: None, clock)
-    for number in range(4):
-        await (await session.login()).aiohttp_session.close()
-        assert clock.monotonic() == number * LOGIN_GAP_S
-    assert token.logins == 4
-
-
-def test_the_tries_of_a_refused_request_are_one_line_until_its_kind_is_answered() -> None:
-    repeats = Repeats()
-
-    def logged(attempt: int, plural: str) -> bool:
-        text = f"Request attempt #{attempt} failed; will retry: GET http://x/apis/y/{plural}?watch=true -> 403"
-        return bool(repeats.filter(logging.LogRecord("kopf", logging.ERROR, "", 0, text, None, None)))
-
-    assert [logged(attempt, "tenants") for attempt in range(1, 5)] == [True, False, False, False]
-    assert logged(1, "inferenceroutes")
-    repeats.forget("tenants")
-    assert [logged(attempt, plural) for attempt, plural in ((1, "tenants"), (2, "inferenceroutes"))] == [True, False]
-    assert sum(logged(1, f"kind{number}") for number in range(1000)) == 1000
-    assert len(repeats._said) <= Repeats.LIMIT
 
 
 def refused_all(backlog: PriorityQueue, until: float) -> int:
@@ -186,7 +133,7 @@ async def test_children_that_are_seen_again_end_the_pause_of_the_services_that_w
     api.put(service())
     rig = await Rig(api).start()
     await rig.settle()
-    rig.world.on_child("ConfigMap", WatchLost(LOST))
+    rig.world.on_event("ConfigMap", WatchLost(LOST))
     await rig.settle(600.0)
     before = rig.clock.monotonic()
     for kind in CHILD_KINDS:
@@ -202,7 +149,7 @@ async def test_a_right_that_comes_and_goes_is_no_quarrel_with_ourselves() -> Non
     rig = await Rig(api).start()
     await rig.settle()
     for _ in range(8):
-        rig.world.on_child("ConfigMap", WatchLost(LOST))
+        rig.world.on_event("ConfigMap", WatchLost(LOST))
         await rig.settle(1.0)
         assert degraded(api) == "True"
         await rig.relist("ConfigMap")
@@ -213,23 +160,3 @@ async def test_a_right_that_comes_and_goes_is_no_quarrel_with_ourselves() -> Non
 def degraded(api: FakeApi) -> str:
     conditions = api.objects[INFERENCE_SERVICE, ObjectKey("default", "chat")]["status"]["conditions"]
     return str(next(one["status"] for one in conditions if one["type"] == "Degraded"))
-
-
-async def test_lists_that_are_refused_are_tried_ever_more_rarely_and_told_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    clock, tried = ManualClock(), list[float]()
-
-    class Refusing:
-        async def snapshot(self, *_: Any, **__: Any) -> Any:
-            tried.append(clock.monotonic())
-            if len(tried) > 9:
-                raise RuntimeError("enough")
-            raise cast("PacelineError", forbidden(0, "list", "Tenant"))
-
-    seen = informers.Informers(cast("Any", Refusing()), cast("Any", None), cast("Any", None), clock, ())
-    with pytest.raises(RuntimeError, match="enough"):
-        await seen.audits()
-    gaps = [after - before for before, after in itertools.pairwise(tried)]
-    assert gaps == [1.0, 2.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0]
-    assert len([record for record in caplog.records if "fails" in record.getMessage()]) == 1

@@ -150,8 +150,29 @@ class Event:
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
+class LeaseApi(Protocol):
+    """Leases of one namespace. Every call raises Unreachable or Forbidden."""
+
+    async def acquire(self, name: str, holder: str, ttl_s: float) -> bool:
+        """Take or renew; False while it has another holder."""
+        ...
+
+    async def holder(self, name: str) -> str:
+        """The holder, or the last one; empty when there never was one."""
+        ...
+
+    async def release(self, name: str, holder: str) -> None:
+        """Give it back early; nothing happens when it is not ours."""
+        ...
+
+
 class Cluster(Protocol):
     """The seam. Every call has a time limit of its own and raises Unreachable, NotFound or Conflict."""
+
+    @property
+    def leases(self) -> LeaseApi:
+        """Leases in paceline's namespace."""
+        ...
 
     def watch(self, kind: str) -> AsyncIterator[WatchEvent[Manifest]]:
         """Objects of a kind (InferenceService, Tenant, InferenceRoute, AcceleratorProfile, Secret)."""
@@ -192,18 +213,6 @@ class Cluster(Protocol):
 
     async def delete_state(self, service: ServiceRef) -> None:
         """Remove what is stored for a service of this uid; nothing happens when there is nothing."""
-        ...
-
-    async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
-        """Take or renew; False while somebody else holds it."""
-        ...
-
-    async def lease_holder(self, name: str) -> str:
-        """Who holds a lease, or held it last; empty when nobody ever did."""
-        ...
-
-    async def release(self, name: str, holder: str) -> None:
-        """Give a lease back early; nothing happens when it is not ours."""
         ...
 
     async def event(self, event: Event) -> None:

@@ -62,7 +62,7 @@ class KubernetesCluster:
         self._namespaces = namespaces
         self._workers: Workers = workers
         self._clock = clock or SystemClock()
-        self._leases = LeaseClient(api, namespaces.own, self._clock)
+        self.leases = LeaseClient(api, namespaces.own, self._clock)
         self._events = EventRecorder(api, REPORTERS[workers], self._clock, self._uid)
         self._states = ConfigMapStateStore(api, namespaces, SCALER)
         self._uids: dict[ObjectKey, str] = {}
@@ -141,18 +141,6 @@ class KubernetesCluster:
     async def delete_state(self, service: ServiceRef) -> None:
         """Delete a service's ConfigMap."""
         await self._states.delete(service)
-
-    async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
-        """Take or renew a lease in paceline's namespace."""
-        return await self._leases.lease(name, holder, ttl_s)
-
-    async def lease_holder(self, name: str) -> str:
-        """Who holds a lease, or held it last."""
-        return await self._leases.holder(name)
-
-    async def release(self, name: str, holder: str) -> None:
-        """Give a lease back."""
-        await self._leases.release(name, holder)
 
     async def event(self, event: Event) -> None:
         """Note an event; it is written soon, aggregated."""

@@ -1,64 +1,59 @@
-"""Leases: one holder at a time, judged by our own monotonic clock and never by another one's wall clock.
+"""Leader election by a Lease: one holder at a time, judged by our own monotonic clock, never by another wall clock.
 
-A lease is taken when nobody holds it, when it is ours already, or when its record did not change for its whole duration
-since we first saw it in this form. Every write is guarded by the resourceVersion that was read, so of two that try at
-once one succeeds. A write that timed out but was carried out is found to be ours at the next try.
-Hole: a holder suspended past its duration does not know that it lost; the fence is the resourceVersion of its writes.
+A lease is taken when it is free, when it is ours already, or when its record did not change for its whole duration
+since we first observed it in this form. Every write is guarded by the resourceVersion that was read, so of two that try
+at once one succeeds. A write that timed out but was carried out is found to be ours at the next try.
 
-Who may write: the holder of a Lease, as long as it could renew in time.
-
-Known times only: a renewal counts from before its request is sent, so the server's copy is never older than ours. A
-lease that cannot be renewed is used for `USABLE` of its life; the rest is for a write that is under way to end before
-anybody else may begin. One that somebody else holds ends all writes at once.
-Known hole: what was sent in time and is longer than that on its way arrives beside the next leader's writes.
+A renewal counts from before its request is sent, so the server's copy is never older than ours. A lease that cannot be
+renewed is used for `USABLE` of its life; the rest is for a write that is under way to end before another holder may
+begin. A lease with another holder ends all writes at once.
+Holes: a holder suspended past its duration does not know that it lost (the fence is the resourceVersion of its writes);
+a write sent in time that is under way longer than that arrives beside the next leader's.
 """
 
+import asyncio
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from paceline_core.clock import Clock
 from paceline_core.errors import Conflict, NotFound, PacelineError
 from paceline_core.kube.client.resource import RESOURCES
-from paceline_core.kube.cluster import Manifest, ObjectKey
+from paceline_core.kube.cluster import LeaseApi, Manifest, ObjectKey
 from paceline_core.telemetry import FaultLog, get_logger
 
 if TYPE_CHECKING:
     from paceline_core.kube.client.client import KubeClient  # aiohttp, which local mode does without
 
 USABLE: Final = 2 / 3
+RENEWALS: Final = 5
+"""Renewals within a lease's life."""
+RETRY_S: Final = 2.0
 _FAULT = "the lease could not be renewed"
 _log = get_logger(__name__)
 
 
-class LeaseApi(Protocol):
-    """What is asked of the API server; a Cluster can, and so can Leases alone."""
-
-    async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
-        """Take or renew; False while somebody else holds it."""
-        ...
-
-    async def release(self, name: str, holder: str) -> None:
-        """Give it back."""
-        ...
+class NotLeading(Exception):
+    """This process may not write now."""
 
 
 class LeaderElector:
-    """`renew` the lease `name` again and again; `leads` says at any time whether to write. `holder` is unique."""
+    """`run` it, or `renew` again and again; `leads` tells at any time whether to write. `holder` is unique."""
 
     def __init__(self, api: LeaseApi, name: str, holder: str, ttl_s: float, clock: Clock) -> None:
         self.elsewhere = False
-        """Whether somebody else is known to hold it."""
+        """Whether it is known to have another holder."""
         self._api = api
         self._name = name
         self._holder = holder
         self._ttl_s = ttl_s
         self._clock = clock
-        self._complaints = FaultLog(_log)
+        self._faults = FaultLog(_log)
         self._renewed: float | None = None
-        self._told = False
+        self._logged = False
+        self._won = asyncio.Event()
 
     @property
     def leads(self) -> bool:
@@ -68,39 +63,59 @@ class LeaderElector:
     @property
     def answered(self) -> bool:
         """Whether the last try was answered, whatever the answer."""
-        return not self._complaints.standing
+        return not self._faults.standing
 
     def renewed_within(self, seconds: float) -> bool:
-        """Whether the lease is ours and was renewed so lately."""
+        """Whether the lease is ours and was renewed in the last `seconds`."""
         return self._renewed is not None and self._clock.monotonic() - self._renewed < seconds
+
+    def check(self) -> None:
+        """Raises NotLeading."""
+        if not self.leads:
+            raise NotLeading
+
+    async def wait(self) -> None:
+        """Return when the lease is ours."""
+        while not self.leads:
+            self._won.clear()
+            await self._won.wait()
+
+    async def run(self) -> None:
+        """Take it, renew it, try again, until cancelled."""
+        pause_s = self._ttl_s / RENEWALS
+        while True:
+            held = await self.renew()
+            await self._clock.sleep(pause_s if held else min(RETRY_S, pause_s))
 
     async def renew(self) -> bool:
         """Take or renew it once; whether the answer was that it is ours."""
         asked, held = self._clock.monotonic(), False
         try:
-            held = await self._api.lease(self._name, self._holder, self._ttl_s)
+            held = await self._api.acquire(self._name, self._holder, self._ttl_s)
         except PacelineError as error:
-            self._complaints.begin(_FAULT, str(error))
+            self._faults.begin(_FAULT, str(error))
         else:
-            self._complaints.end(_FAULT)
+            self._faults.end(_FAULT)
             self._renewed, self.elsewhere = asked if held else None, not held
-        self._tell()
+        if self.leads:
+            self._won.set()
+        self._log_change()
         return held
 
     async def resign(self) -> None:
-        """Give it back, so that the next one need not wait for its end."""
+        """Give it back, so that the next holder need not wait for its end."""
         if self._renewed is None:
             return
         self._renewed = None
         try:
             await self._api.release(self._name, self._holder)
         except PacelineError as error:
-            _log.info("the lease runs out by itself", extra={"reason": str(error)})
+            _log.info("the lease was not given back and runs out", extra={"reason": str(error)})
 
-    def _tell(self) -> None:
-        if self.leads is not self._told:
-            self._told = self.leads
-            _log.info("leading" if self._told else "standing by", extra={"holder": self._holder})
+    def _log_change(self) -> None:
+        if self.leads is not self._logged:
+            self._logged = self.leads
+            _log.info("leading" if self._logged else "standing by", extra={"holder": self._holder})
 
 
 LEASE: Final = RESOURCES["Lease"]
@@ -108,7 +123,7 @@ LEASE: Final = RESOURCES["Lease"]
 
 @dataclass(frozen=True, slots=True)
 class ObservedLease:
-    """A record of somebody else, and when (monotonic) we first saw it in this form."""
+    """Another holder's record, and when (monotonic) we first observed it in this form."""
 
     version: str
     since: float
@@ -116,7 +131,7 @@ class ObservedLease:
 
 @dataclass(frozen=True, slots=True)
 class DesiredLease:
-    """Who wants it, for how long, and the wall time that a write says."""
+    """The holder to be, for how long, and the wall time that a write records."""
 
     holder: str
     ttl_s: float
@@ -125,10 +140,10 @@ class DesiredLease:
 
 @dataclass(frozen=True, slots=True)
 class LeaseClaim:
-    """`spec` to write, or None to wait; `seen` to remember until the next try."""
+    """`spec` to write, or None to wait; `observed` to remember until the next try."""
 
     spec: Manifest | None
-    seen: ObservedLease | None
+    observed: ObservedLease | None
 
 
 class LeaseClient:
@@ -138,21 +153,21 @@ class LeaseClient:
         self._api = api
         self._namespace = namespace
         self._clock = clock
-        self._seen: dict[str, ObservedLease | None] = {}
+        self._observed: dict[str, ObservedLease | None] = {}
 
-    async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
-        """Take or renew; False while somebody else holds it. Raises Unreachable or Forbidden."""
-        key, wish = ObjectKey(self._namespace, name), DesiredLease(holder, ttl_s, self._clock.utc())
+    async def acquire(self, name: str, holder: str, ttl_s: float) -> bool:
+        """Take or renew; False while it has another holder. Raises Unreachable or Forbidden."""
+        key, desired = ObjectKey(self._namespace, name), DesiredLease(holder, ttl_s, self._clock.utc())
         try:
             found = await self._api.get(LEASE, key)
         except NotFound:
-            return await self._create(key, wish)
-        made = claim(found, wish, self._seen.get(name), self._clock.monotonic())
-        self._seen[name] = made.seen
+            return await self._create(key, desired)
+        made = claim(found, desired, self._observed.get(name), self._clock.monotonic())
+        self._observed[name] = made.observed
         return made.spec is not None and await self._write(found, made.spec)
 
     async def holder(self, name: str) -> str:
-        """Who holds it, or held it last; empty when nobody ever did. Raises Unreachable or Forbidden."""
+        """The holder, or the last one; empty when there never was one. Raises Unreachable or Forbidden."""
         try:
             found = await self._api.get(LEASE, ObjectKey(self._namespace, name))
         except NotFound:
@@ -169,8 +184,8 @@ class LeaseClient:
         if spec.get("holderIdentity") == holder:
             await self._write(found, {**spec, "holderIdentity": "", "leaseDurationSeconds": 1})
 
-    async def _create(self, key: ObjectKey, wish: DesiredLease) -> bool:
-        spec = _held({}, wish)
+    async def _create(self, key: ObjectKey, desired: DesiredLease) -> bool:
+        spec = _held({}, desired)
         body = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": {"name": key.name}, "spec": spec}
         try:
             await self._api.create(LEASE, key.namespace, body)
@@ -187,24 +202,24 @@ class LeaseClient:
         return True
 
 
-def claim(found: Manifest, wish: DesiredLease, seen: ObservedLease | None, now: float) -> LeaseClaim:
+def claim(found: Manifest, desired: DesiredLease, observed: ObservedLease | None, now: float) -> LeaseClaim:
     """What to do about a lease as it was read: pure."""
     spec: Mapping[str, Any] = found.get("spec") or {}
     version = found["metadata"]["resourceVersion"]
     other = spec.get("holderIdentity") or ""
-    if other in {"", wish.holder}:
-        return LeaseClaim(_held(spec, wish), None)
-    if seen is None or seen.version != version:
+    if other in {"", desired.holder}:
+        return LeaseClaim(_held(spec, desired), None)
+    if observed is None or observed.version != version:
         return LeaseClaim(None, ObservedLease(version, now))
-    if now - seen.since < float(spec.get("leaseDurationSeconds") or wish.ttl_s):
-        return LeaseClaim(None, seen)
-    return LeaseClaim(_held(spec, wish), None)
+    if now - observed.since < float(spec.get("leaseDurationSeconds") or desired.ttl_s):
+        return LeaseClaim(None, observed)
+    return LeaseClaim(_held(spec, desired), None)
 
 
-def _held(spec: Mapping[str, Any], wish: DesiredLease) -> Manifest:
-    moment = wish.utc.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    duration = max(1, math.ceil(wish.ttl_s))
-    renewed = {**spec, "holderIdentity": wish.holder, "leaseDurationSeconds": duration, "renewTime": moment}
-    if spec.get("holderIdentity") == wish.holder:
+def _held(spec: Mapping[str, Any], desired: DesiredLease) -> Manifest:
+    moment = desired.utc.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    duration = max(1, math.ceil(desired.ttl_s))
+    renewed = {**spec, "holderIdentity": desired.holder, "leaseDurationSeconds": duration, "renewTime": moment}
+    if spec.get("holderIdentity") == desired.holder:
         return renewed
     return {**renewed, "acquireTime": moment, "leaseTransitions": int(spec.get("leaseTransitions") or 0) + bool(spec)}

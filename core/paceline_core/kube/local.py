@@ -9,7 +9,7 @@ A watch line is {"type": "LISTED", "items": [...]}, {"type": "CHANGED" | "GONE",
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,6 +45,30 @@ _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _log = get_logger(__name__)
 
 
+class LocalLeases:
+    """The supervisor's leases; `call` sends one request."""
+
+    def __init__(self, call: Callable[..., Awaitable[Any]]) -> None:
+        self._call = call
+
+    async def acquire(self, name: str, holder: str, ttl_s: float) -> bool:
+        """Take or renew."""
+        try:
+            await self._call("PUT", f"/lease/{name}", {"holder": holder, "ttl": ttl_s})
+        except Conflict:
+            return False
+        return True
+
+    async def holder(self, name: str) -> str:
+        """The holder."""
+        found: Mapping[str, str] = await self._call("GET", f"/lease/{name}")
+        return found["holder"]
+
+    async def release(self, name: str, holder: str) -> None:
+        """Give it back."""
+        await self._call("DELETE", f"/lease/{name}", {"holder": holder})
+
+
 class LocalCluster:
     """A client of the supervisor's socket."""
 
@@ -52,6 +76,7 @@ class LocalCluster:
         self._socket = socket
         self._clock = clock or SystemClock()
         self._http = self._client(CALL_LIMIT_S)
+        self.leases = LocalLeases(self._call)
 
     async def close(self) -> None:
         """Close the connections of calls; watches close with their readers."""
@@ -101,23 +126,6 @@ class LocalCluster:
     async def delete_state(self, service: ServiceRef) -> None:
         """Remove what is stored for a service."""
         await self._call("DELETE", state_path(service))
-
-    async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
-        """Take or renew a lease."""
-        try:
-            await self._call("PUT", f"/lease/{name}", {"holder": holder, "ttl": ttl_s})
-        except Conflict:
-            return False
-        return True
-
-    async def lease_holder(self, name: str) -> str:
-        """Who holds a lease."""
-        found: Mapping[str, str] = await self._call("GET", f"/lease/{name}")
-        return found["holder"]
-
-    async def release(self, name: str, holder: str) -> None:
-        """Give a lease back."""
-        await self._call("DELETE", f"/lease/{name}", {"holder": holder})
 
     async def event(self, event: Event) -> None:
         """Post an event; a failure is logged, not raised."""

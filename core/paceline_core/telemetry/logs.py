@@ -132,10 +132,11 @@ def _descriptor(stream: TextIO) -> int | None:
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 _FORBIDDEN = frozenset({"prompt", "messages", "content", "authorization", "key", "secret", "token", "api_key"})
-_FLOORS = dict.fromkeys(("aiohttp", "asyncio", "httpcore", "urllib3", "uvicorn"), logging.INFO) | dict.fromkeys(
-    ("httpx", "kopf"), logging.WARNING
-)
-"""What others' loggers must at least be worth: httpx tells of each request at INFO, kopf of each event."""
+_FLOORS = dict.fromkeys(("aiohttp", "asyncio", "httpcore", "urllib3", "uvicorn"), logging.INFO) | {
+    "httpx": logging.WARNING,
+    "kopf": logging.ERROR,
+}
+"""The lowest levels of other libraries: httpx logs each request at INFO, kopf warns of its handlers' cancellation."""
 _KEY = re.compile(r"pl_[a-z2-7]{8}_[a-z2-7]{4,}")
 
 

@@ -100,7 +100,7 @@ class PeerStore:
         self._ways = ways
         self._now: Callable[[], float] = ways.clock.monotonic
         name = f"{address[0]}:{address[1]}/{holder}"
-        self._candidate = LeaderElector(ways.cluster, LEASE, name, LEASE_S, ways.clock)
+        self._candidate = LeaderElector(ways.cluster.leases, LEASE, name, LEASE_S, ways.clock)
         self._connections = Connections(ways.limits, self._now)
         self._owner: CounterServer | None = None
         self._address: Address | None = None
@@ -173,7 +173,7 @@ class PeerStore:
             await self._candidate.renew()
             if not self._candidate.leads:
                 with contextlib.suppress(PacelineError):  # who was known may still count; the candidate tells of it
-                    self._address = address_of(await self._ways.cluster.lease_holder(LEASE))
+                    self._address = address_of(await self._ways.cluster.leases.holder(LEASE))
             self._connections.sweep()
             await self._ways.clock.sleep(RENEW_S)
 

@@ -91,7 +91,7 @@ class ServiceReconciler:
     async def look(self, live: ObservedChild) -> None:
         """Ask for an object of somebody else, of which no watch tells. Raises Faulty when it may not be read."""
         try:
-            await self._tools.hands.look(live.kind, live.key)
+            await self._tools.hands.observe(live.kind, live.key)
         except Forbidden as error:
             raise ReconcileError(fault_of(error, f"read {live.kind} {live.key}")) from error
 
@@ -104,9 +104,9 @@ class ServiceReconciler:
                 return None
             if self._tools.hands.terminates(key.namespace):
                 return TERMINATING_S
-            if blind := next(iter(self._tools.world.blind.values()), ""):
-                told = f"{blind} (the operator's role lacks this right; nothing is changed)"
-                raise ReconcileError(ConditionFault("Forbidden", told, blind))
+            if forbidden := self._tools.world.children_forbidden:
+                message = f"{forbidden} (the operator's role lacks this right; nothing is changed)"
+                raise ReconcileError(ConditionFault("Forbidden", message, forbidden))
             view = await self._view(key, manifest)
             plan = await self._round(view, urgency)
             if not plan.actions:
@@ -173,7 +173,7 @@ class ServiceReconciler:
     async def _write(self, manifest: Manifest, status: Manifest, urgency: Priority) -> None:
         answer = await self._tools.hands.status(INFERENCE_SERVICE, manifest, status, urgency)
         if answer is not None:
-            self._tools.world.on_object(None, answer)
+            self._tools.world.on_answer(answer)
 
     async def _view(self, key: ObjectKey, manifest: Manifest) -> ReconcileInput:
         tools, now = self._tools, self._tools.clock.monotonic()
@@ -182,7 +182,7 @@ class ServiceReconciler:
             if not live.managed:
                 await self.look(live)
                 children = self._children(key, manifest)
-        shared = tools.world.cache.shared(key.namespace)
+        shared = tools.world.children.shared(key.namespace)
         if missing(shared, tools.settings):
             self.waiting.add(ReconcileKey(INFERENCE_SERVICE, key))
         uid, memo = self._memos.get(key, ("", None))
@@ -207,7 +207,7 @@ class ServiceReconciler:
         )
 
     def _children(self, key: ObjectKey, manifest: Manifest) -> dict[ObjectRef, ObservedChild]:
-        cache = self._tools.world.cache
+        cache = self._tools.world.children
         children = cache.group(ReconcileKey(INFERENCE_SERVICE, key))
         for place in _children_places(key, manifest):
             if place not in children and (live := cache.get(*place)) is not None:

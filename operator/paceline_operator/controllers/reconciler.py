@@ -11,12 +11,12 @@ from paceline_core.clock import rfc3339
 from paceline_core.errors import ApiError, PacelineError
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.cluster import Manifest
+from paceline_core.kube.leader_election import NotLeading
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_operator.controllers.conditions import ConditionFault, fault_of, missing_right
-from paceline_operator.controllers.hop_keys import KeyRotator
 from paceline_operator.controllers.inferenceservice import ROUNDS, ReconcileError, ReconcilerDeps, ServiceReconciler
-from paceline_operator.leader_election import NotLeading
+from paceline_operator.controllers.signing_keys import KeyRotator
 from paceline_operator.plans.namespace import plan_namespace
 from paceline_operator.plans.other_kinds import plan_profile, plan_route, plan_tenant
 from paceline_operator.plans.types import NamespaceView, ObservedChild
@@ -136,7 +136,7 @@ class Reconciler:
             self._tools.wake(item, Priority.STATUS)
 
     async def _shared(self, namespace: str) -> dict[str, ObservedChild]:
-        cache = self._tools.world.cache
+        cache = self._tools.world.children
         for live in cache.shared(namespace).values():
             if not live.managed:
                 await self._services.look(live)  # no watch tells when it goes
@@ -150,7 +150,7 @@ class Reconciler:
         if status is not None:
             answer = await self._tools.hands.status(item.kind, manifest, status, urgency)
             if answer is not None:
-                self._tools.world.on_object(None, answer)
+                self._tools.world.on_answer(answer)
         return None
 
     def _status(self, item: ReconcileKey, manifest: Manifest) -> Manifest | None:

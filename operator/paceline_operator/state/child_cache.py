@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.client.client import key_of
 from paceline_core.kube.cluster import Manifest
+from paceline_core.kube.store import ResourceStore, StoreChange
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.objects.naming import LABEL_SERVICE
 from paceline_operator.plans.labels import ACCOUNT, POLICY, TRUST
@@ -24,24 +25,24 @@ from paceline_operator.state.workqueue import Priority, ReconcileKey
 NAMESPACE = "Namespace"
 CHILD_KINDS = ("ServiceAccount", "ConfigMap", "NetworkPolicy", "Service", "PodDisruptionBudget", "Deployment")
 SHARED = (("ServiceAccount", ACCOUNT), ("ConfigMap", TRUST), ("NetworkPolicy", POLICY))
-_SIGHT = "sight"
-ENDED = 4096
+_ENTRY = "entry"
+MAX_DELETED = 4096
 """How many objects deleted by us are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedChild:
-    """A child as it was seen, its version, whose it is, and whether an answer to our own write told us."""
+    """A child as observed, the key that reconciles it, and whether it came as the answer to our own write."""
 
     live: ObservedChild
     version: int
     item: ReconcileKey
-    told_by_answer: bool = False
+    from_answer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Who is to look, and how urgently."""
+    """A key to reconcile, and how urgently."""
 
     item: ReconcileKey
     urgency: Priority
@@ -51,19 +52,15 @@ class ChildCache:
     """All children. Invariant: a place's version never goes back while its object lives."""
 
     def __init__(self) -> None:
-        self._kinds: dict[str, dict[ObjectKey, CachedChild]] = {kind: {} for kind in CHILD_KINDS}
+        self._stores: dict[str, ResourceStore[ObjectKey, CachedChild]] = {
+            kind: ResourceStore(lambda child: child.version) for kind in CHILD_KINDS
+        }
         self._groups: dict[ReconcileKey, dict[ObjectRef, ObservedChild]] = defaultdict(dict)
-        self._lost: set[str] = set()
-        self._ended: OrderedDict[str, None] = OrderedDict()
-
-    @property
-    def lost(self) -> frozenset[str]:
-        """Kinds whose watch is lost: what is known of them ages."""
-        return frozenset(self._lost)
+        self._deleted: OrderedDict[str, None] = OrderedDict()
 
     def get(self, kind: str, key: ObjectKey) -> ObservedChild | None:
-        """What stands at a place."""
-        known = self._kinds[kind].get(key)
+        """The child at a place."""
+        known = self._stores[kind].get(key)
         return known.live if known else None
 
     def group(self, item: ReconcileKey) -> dict[ObjectRef, ObservedChild]:
@@ -71,101 +68,86 @@ class ChildCache:
         return dict(self._groups.get(item, {}))
 
     def shared(self, namespace: str) -> dict[str, ObservedChild]:
-        """What stands where a namespace's services share things, by kind."""
+        """What is at the places where a namespace's services share things, by kind."""
         found = {kind: self.get(kind, ObjectKey(namespace, name)) for kind, name in SHARED}
         return {kind: live for kind, live in found.items() if live is not None}
 
     def groups(self) -> list[ReconcileKey]:
-        """Everybody who has children."""
+        """Every key that has children."""
         return list(self._groups)
 
     def put(self, manifest: Manifest, *, answer: bool = False) -> Requeue | None:
-        """Take a child as it was seen, or as our write was answered; who is to look at it."""
-        if self._known(manifest["kind"], key_of(manifest), version_of(manifest)):
+        """Take a child as a watch reported it, or as our write was answered; the key to reconcile."""
+        if self._stores[manifest["kind"]].knows(key_of(manifest), version_of(manifest)):
+            return None  # mostly the watch's echo of our own write
+        child = cached(manifest, from_answer=answer)
+        if child.live.uid in self._deleted and not answer:
             return None
-        return self._put(sight(manifest, answer=answer))
-
-    def _known(self, kind: str, key: ObjectKey, version: int) -> bool:
-        """Whether this, or something younger, was taken: mostly the watch's echo of our own write."""
-        known = self._kinds[kind].get(key)
-        return known is not None and version <= known.version
-
-    def _put(self, seen: CachedChild) -> Requeue | None:
-        live = seen.live
-        known = self._kinds[live.kind].get(live.key)
-        if live.uid in self._ended and not seen.told_by_answer:
-            return None
-        if known is not None and known.item != seen.item:
-            self._forget(known)
-        self._kinds[live.kind][live.key] = seen
-        self._groups[seen.item][live.place] = live
-        return _wake(seen.item, known.live if known else None, live)
+        return self._index(self._stores[child.live.kind].put(child.live.key, child))
 
     def remove(self, manifest: Manifest) -> Requeue | None:
-        """Take a child's end as it was seen."""
-        known = self._kinds[manifest["kind"]].get(key_of(manifest))
-        if known is None or known.version > version_of(manifest):
-            return None
-        return self._drop(known)
+        """Take a child's end as a watch reported it."""
+        return self._index(self._stores[manifest["kind"]].remove(key_of(manifest), version_of(manifest)))
 
     def absent(self, kind: str, key: ObjectKey) -> Requeue | None:
         """Take the answer that there is nothing at a place."""
-        known = self._kinds[kind].get(key)
-        return self._drop(known) if known else None
+        return self._index(self._stores[kind].remove(key))
 
-    def ended(self, kind: str, key: ObjectKey, uid: str) -> None:
-        """Take the answer that our delete was accepted: late news of that object are dropped."""
-        self._ended[uid] = None
-        if len(self._ended) > ENDED:
-            self._ended.popitem(last=False)
-        known = self._kinds[kind].get(key)
+    def deleted(self, kind: str, key: ObjectKey, uid: str) -> None:
+        """Take the answer that our delete was accepted: late events of that object are dropped."""
+        self._deleted[uid] = None
+        if len(self._deleted) > MAX_DELETED:
+            self._deleted.popitem(last=False)
+        known = self._stores[kind].get(key)
         if known is not None and known.live.uid == uid:
-            self._drop(known)
+            self._index(self._stores[kind].remove(key))
 
     def lose(self, kind: str) -> None:
-        """The watch of a kind broke."""
-        self._lost.add(kind)
-        self._kinds[kind] = {key: replace(known, told_by_answer=False) for key, known in self._kinds[kind].items()}
+        """The watch of a kind broke: from now on only answers to our own writes are newer than the next list."""
+        store = self._stores[kind]
+        store.update({key: replace(known, from_answer=False) for key, known in store.items()})
 
     def listed(self, kind: str, manifests: Iterable[Manifest]) -> tuple[list[Requeue], list[ObjectKey]]:
-        """Take a whole list of `trimmed` objects: who is to look, and the doubtful places."""
-        self._lost.discard(kind)
-        wakes, seen = [], set()
-        for manifest in manifests:
-            found: CachedChild = manifest[_SIGHT]
-            seen.add(found.live.key)
-            if not self._known(kind, found.live.key, found.version):
-                wakes.append(self._put(found))
-        missing = [known for key, known in self._kinds[kind].items() if key not in seen]
-        doubtful = [known.live.key for known in missing if known.told_by_answer]
-        wakes += [self._drop(known) for known in missing if not known.told_by_answer]
-        return [wake for wake in wakes if wake is not None], doubtful
+        """Take a whole list of `trimmed` objects: the keys to reconcile, and the doubtful places."""
+        store = self._stores[kind]
+        children: list[CachedChild] = [manifest[_ENTRY] for manifest in manifests]
+        entries = {child.live.key: child for child in children if child.live.uid not in self._deleted}
+        doubtful = [key for key, known in store.items() if key not in entries and known.from_answer]
+        changes = store.replace(entries, stays=lambda known: known.from_answer)
+        return [wake for change in changes if (wake := self._index(change))], doubtful
 
-    def _drop(self, known: CachedChild) -> Requeue:
-        del self._kinds[known.live.kind][known.live.key]
-        self._forget(known)
-        return Requeue(known.item, Priority.EDIT)
+    def _index(self, change: StoreChange[ObjectKey, CachedChild] | None) -> Requeue | None:
+        """Keep the groups; the key to reconcile."""
+        if change is None:
+            return None
+        before, after = change.before, change.after
+        if before is not None and (after is None or before.item != after.item):
+            self._leave_group(before)
+        if after is not None:
+            self._groups[after.item][after.live.place] = after.live
+            return _requeue(after.item, before.live if before else None, after.live)
+        return Requeue(before.item, Priority.EDIT) if before is not None else None
 
-    def _forget(self, known: CachedChild) -> None:
+    def _leave_group(self, known: CachedChild) -> None:
         group = self._groups[known.item]
         group.pop(known.live.place, None)
         if not group:
             del self._groups[known.item]
 
 
-def sight(manifest: Manifest, *, answer: bool = False) -> CachedChild:
+def cached(manifest: Manifest, *, from_answer: bool = False) -> CachedChild:
     """Digest a whole object."""
     live = observe_child(manifest)
     live = replace(live, content=exact(live.content))
-    return CachedChild(live, version_of(manifest), _whose(live, manifest), answer)
+    return CachedChild(live, version_of(manifest), _reconciled_by(live, manifest), from_answer)
 
 
 def trimmed(manifest: Manifest) -> Manifest:
     """What is kept of an object of a list while the list is read: a thousand whole ones would double the process."""
-    return {_SIGHT: sight(manifest)}
+    return {_ENTRY: cached(manifest)}
 
 
-def _whose(live: ObservedChild, manifest: Manifest) -> ReconcileKey:
+def _reconciled_by(live: ObservedChild, manifest: Manifest) -> ReconcileKey:
     """The service that owns it, or that its label names; else what its namespace's services share."""
     if live.owner is not None and live.owner.kind == INFERENCE_SERVICE:
         return ReconcileKey(INFERENCE_SERVICE, ObjectKey(live.key.namespace, live.owner.name))
@@ -177,7 +159,7 @@ def _whose(live: ObservedChild, manifest: Manifest) -> ReconcileKey:
     )
 
 
-def _wake(item: ReconcileKey, before: ObservedChild | None, after: ObservedChild) -> Requeue | None:
+def _requeue(item: ReconcileKey, before: ObservedChild | None, after: ObservedChild) -> Requeue | None:
     """A change of what we made is an edit; a change of scale comes first; counts are a status; the rest is noise."""
     if before is None or (before.uid, before.owner, before.fingerprint) != (after.uid, after.owner, after.fingerprint):
         return Requeue(item, Priority.EDIT)

@@ -4,8 +4,6 @@ Nothing is decided here. A service that comes or goes concerns its namespace (wh
 and, as a route does, whatever claims the same name; a profile concerns every service; a child concerns its owner.
 """
 
-from collections.abc import Iterable
-
 from paceline_core.kube import Deleted, Listed, ObjectKey, Upserted, WatchLost
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
@@ -15,7 +13,6 @@ from paceline_operator.state.child_cache import CHILD_KINDS, NAMESPACE, ChildCac
 from paceline_operator.state.object_cache import KINDS, Change, ObjectCache
 from paceline_operator.state.workqueue import Priority, ReconcileKey, WorkQueue
 
-DELETED = "DELETED"
 FORBIDDEN = " is forbidden"
 """What every refusal for a missing right says, after the resource."""
 
@@ -23,16 +20,16 @@ FORBIDDEN = " is forbidden"
 class ClusterState:
     """Objects, children, and the queue that their changes fill.
 
-    `blind`: kinds that may not be watched, and why. `unreadable`: kinds that this install leaves to others.
+    `forbidden`: kinds that may not be watched, and why. `unreadable`: kinds that this install does without.
     """
 
     def __init__(self, queue: WorkQueue, keys_item: ReconcileKey) -> None:
         self.objects = ObjectCache()
-        self.cache = ChildCache()
+        self.children = ChildCache()
         self.names = ModelNameIndex()
         self.keys_item = keys_item
-        self.blind: dict[str, str] = {}
-        self.unreadable: frozenset[str] = frozenset()
+        self.forbidden: dict[str, str] = {}
+        self.unreadable: set[str] = set()
         self._queue = queue
         self._missing = {*KINDS, *CHILD_KINDS}
 
@@ -42,54 +39,73 @@ class ClusterState:
         return not self._missing
 
     @property
+    def children_forbidden(self) -> str:
+        """Why children of some kind may not be watched; empty when all may."""
+        return next((self.forbidden[kind] for kind in CHILD_KINDS if kind in self.forbidden), "")
+
+    @property
     def missing(self) -> list[str]:
         """Kinds that were never listed."""
         return sorted(self._missing)
 
-    def on_object(self, event: str | None, manifest: Manifest) -> None:
-        """Take one of kopf's events; `event` is None for what a list held."""
-        change = self.objects.remove(manifest) if event == DELETED else self.objects.put(manifest)
-        if change is not None:
-            self._spread(change)
+    def on_event(self, kind: str, event: WatchEvent[Manifest]) -> list[ObjectKey]:
+        """Take one event of a watch; children to ask for, since a list cannot tell whether they are gone."""
+        match event:
+            case Listed():
+                self._missing.discard(kind)
+                self.unreadable.discard(kind)
+                if self.forbidden.pop(kind, None) and kind in CHILD_KINDS:
+                    self._all(INFERENCE_SERVICE, Priority.EDIT)  # ends the pause that followed the refusals
+            case WatchLost(reason) if FORBIDDEN in reason:
+                self.forbidden[kind] = reason
+                if kind in CHILD_KINDS:
+                    self._all(INFERENCE_SERVICE, Priority.RESYNC)
+        if kind in CHILD_KINDS:
+            return self._on_child(kind, event)
+        self._on_object(kind, event)
+        return []
 
-    def on_objects(self, kind: str, manifests: Iterable[Manifest], version: int, namespace: str = "") -> None:
-        """Take a whole list of one of the four kinds, of one namespace or of all."""
-        for change in self.objects.listed(kind, manifests, version, namespace):
-            self._spread(change)
+    def on_answer(self, manifest: Manifest) -> None:
+        """Take the answer to our own write of an object's status."""
+        self._spread(self.objects.answered(manifest))
 
-    def listed(self, kind: str) -> None:
-        """All of a kind was seen, or never will be."""
+    def leave_unread(self, kind: str) -> None:
+        """This install may not read a kind and does without it."""
+        self.unreadable.add(kind)
         self._missing.discard(kind)
 
-    def on_child(self, kind: str, event: WatchEvent[Manifest]) -> list[ObjectKey]:
-        """Take one event of a watch on children; places to ask for."""
+    def _on_object(self, kind: str, event: WatchEvent[Manifest]) -> None:
         match event:
             case Listed(items):
-                wakes, doubtful = self.cache.listed(kind, items)
-                self._missing.discard(kind)
-                if self.blind.pop(kind, None):
-                    self._all(INFERENCE_SERVICE, Priority.EDIT)  # ends the pause that followed the refusals
+                for change in self.objects.listed(kind, items):
+                    self._spread(change)
+            case Upserted(item):
+                self._spread(self.objects.put(item))
+            case Deleted(item):
+                self._spread(self.objects.remove(item))
+
+    def _on_child(self, kind: str, event: WatchEvent[Manifest]) -> list[ObjectKey]:
+        match event:
+            case Listed(items):
+                wakes, doubtful = self.children.listed(kind, items)
                 for wake in wakes:
                     self.wake(wake)
                 return doubtful
             case Upserted(item):
-                self.wake(self.cache.put(item))
+                self.wake(self.children.put(item))
                 self._wake_keys(kind, item)
             case Deleted(item):
-                self.wake(self.cache.remove(item))
+                self.wake(self.children.remove(item))
                 self._wake_keys(kind, item)
-            case WatchLost(reason):
-                self.cache.lose(kind)
-                if FORBIDDEN in reason:
-                    self.blind[kind] = reason
-                    self._all(INFERENCE_SERVICE, Priority.RESYNC)
+            case WatchLost():
+                self.children.lose(kind)
         return []
 
     def everything(self) -> list[ReconcileKey]:
         """Every key there is: objects, and namespaces in which something of ours stands or belongs."""
         items = [ReconcileKey(kind, key) for kind in KINDS for key in self.objects.keys(kind)]
         namespaces = {key.namespace for key in self.objects.keys(INFERENCE_SERVICE)}
-        shared = {item for item in self.cache.groups() if item.kind == NAMESPACE}
+        shared = {item for item in self.children.groups() if item.kind == NAMESPACE}
         return [*sorted(shared | {ReconcileKey(NAMESPACE, ObjectKey("", name)) for name in namespaces}), *items]
 
     def wake(self, wake: Requeue | None) -> None:
@@ -103,7 +119,9 @@ class ClusterState:
         if place == ("ConfigMap", REGISTRY, self.keys_item.key.namespace):
             self._queue.put(self.keys_item, Priority.EDIT)
 
-    def _spread(self, change: Change) -> None:
+    def _spread(self, change: Change | None) -> None:
+        if change is None:
+            return
         item = change.item
         if item.kind in {INFERENCE_SERVICE, INFERENCE_ROUTE}:
             self._contest(item)

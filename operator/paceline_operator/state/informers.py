@@ -1,104 +1,76 @@
-"""Where the world's news come from: watches of our own on children, and lists of our own of the four kinds.
+"""Where the cluster state's events come from: one list-and-watch for each kind, of objects and of children alike.
 
-Both are complete once before anybody plans, so that a restart acts on the whole picture. kopf watches the four kinds
-from then on; whenever it lists anew, and at every resync, a list of our own says what is gone.
+Each watch lists its kind, follows it, and lists it anew after every fault, so one relist repairs whatever was missed.
+A list keeps only what the caches need of each object: a thousand whole ones would double the process.
 """
 
-import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 from paceline_core.clock import Clock
-from paceline_core.errors import Forbidden, PacelineError
-from paceline_core.kube import ObjectKey
+from paceline_core.errors import PacelineError
+from paceline_core.kube import ObjectKey, WatchLost
 from paceline_core.kube.client.client import KubeClient
 from paceline_core.kube.client.resource import RESOURCES
 from paceline_core.kube.client.watch import WatchLiveness, WatchOptions, watch_all
+from paceline_core.kube.cluster import Manifest, Namespaces, WatchEvent
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE
-from paceline_core.telemetry import FaultLog, get_logger
+from paceline_core.telemetry import get_logger
 from paceline_operator.plans.labels import MANAGED_BY
-from paceline_operator.state.child_cache import trimmed
-from paceline_operator.state.cluster_state import ClusterState
-from paceline_operator.state.object_cache import KINDS, seen
+from paceline_operator.state.child_cache import CHILD_KINDS, trimmed
+from paceline_operator.state.cluster_state import FORBIDDEN, ClusterState
+from paceline_operator.state.object_cache import KINDS, trimmed_object
 from paceline_operator.write.executor import PlanExecutor
 
 SELECTOR = "=".join(MANAGED_BY)
-SETTLE_S = 1.0
-RETRY_S = (1.0, 2.0, 5.0)
-_FAILED = "the list of {} fails"
 _log = get_logger(__name__)
 
 
 class Informers:
-    """`children` and `objects` run until cancelled; `audit` asks for a list of a kind."""
+    """`watches` run until cancelled. Children are also watched in paceline's own namespace."""
 
     def __init__(
-        self, api: KubeClient, world: ClusterState, hands: PlanExecutor, clock: Clock, namespaces: tuple[str, ...]
+        self, api: KubeClient, state: ClusterState, executor: PlanExecutor, clock: Clock, namespaces: Namespaces
     ) -> None:
         self._api = api
-        self._world = world
-        self._hands = hands
-        self._clock = clock
+        self._state = state
+        self._executor = executor
         self._namespaces = namespaces
-        self._due: set[str] = set(KINDS)
-        self._asked = asyncio.Event()
-        self._asked.set()
-        self._complaints = FaultLog(_log)
-        self.unseen: frozenset[str] = frozenset()
+        self._liveness = {kind: WatchLiveness(kind, clock) for kind in (*KINDS, *CHILD_KINDS)}
 
-    def audit(self, kind: str) -> None:
-        """Let a kind be listed soon: somebody listed it who does not tell what is gone."""
-        if kind not in self.unseen:
-            self._due.add(kind)
-            self._asked.set()
+    @property
+    def liveness(self) -> list[WatchLiveness]:
+        """That of every watch whose kind may be read."""
+        return [one for kind, one in self._liveness.items() if kind not in self._state.unreadable]
 
-    async def children(self, kind: str, namespaces: tuple[str, ...], pulse: WatchLiveness) -> None:
-        """Follow the children of a kind."""
-        async for event in watch_all(self._api, WatchOptions(RESOURCES[kind], namespaces, SELECTOR, trimmed), pulse):
-            for key in self._world.on_child(kind, event):
-                await self._look(kind, key)
+    def watches(self) -> dict[str, Coroutine[Any, Any, None]]:
+        """A coroutine for each kind."""
+        return {kind: self._watch(self._options(kind)) for kind in self._liveness}
 
-    async def first(self) -> None:
-        """List the four kinds, however long it takes."""
-        failures = 0
-        while not await self._lists():
-            await self._clock.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
-            failures += 1
+    def _options(self, kind: str) -> WatchOptions:
+        resource, watched = RESOURCES[kind], self._namespaces.watched
+        if kind in CHILD_KINDS:
+            places = tuple(dict.fromkeys((*watched, self._namespaces.own))) if watched else ()
+            return WatchOptions(resource, places, SELECTOR, trimmed)
+        return WatchOptions(resource, watched if resource.namespaced else (), trim=trimmed_object)
 
-    async def audits(self) -> None:
-        """Carry out what `audit` asked for; what fails is tried again, at the pace of `first`."""
-        failures = 0
-        while True:
-            await self._asked.wait()
-            await self._clock.sleep(SETTLE_S if failures == 0 else RETRY_S[min(failures, len(RETRY_S)) - 1])
-            failures = 0 if await self._lists() else failures + 1
+    async def _watch(self, options: WatchOptions) -> None:
+        kind = options.resource.kind
+        async for event in watch_all(self._api, options, self._liveness[kind]):
+            self._leave_unread(kind, event)
+            for key in self._state.on_event(kind, event):
+                await self._observe(kind, key)
 
-    async def _lists(self) -> bool:
-        self._asked.clear()
-        for kind in sorted(self._due):
-            try:
-                await self._list(kind)
-            except PacelineError as error:
-                self._complaints.begin(_FAILED.format(kind), str(error))
-                self._asked.set()
-                return False
-            self._complaints.end(_FAILED.format(kind))
-            self._due.discard(kind)
-        return True
+    def _leave_unread(self, kind: str, event: WatchEvent[Manifest]) -> None:
+        """An install for some namespaces may lack the right to read the cluster's AcceleratorProfiles."""
+        if kind != ACCELERATOR_PROFILE or not self._namespaces.watched:
+            return
+        if isinstance(event, WatchLost) and FORBIDDEN in event.reason:
+            _log.info("AcceleratorProfiles may not be read; built-in ones are used", extra={"reason": event.reason})
+            self._state.leave_unread(kind)
 
-    async def _list(self, kind: str) -> None:
-        resource = RESOURCES[kind]
+    async def _observe(self, kind: str, key: ObjectKey) -> None:
         try:
-            for namespace in (self._namespaces if resource.namespaced else ()) or ("",):
-                found = await self._api.snapshot(resource, namespace, trim=seen)
-                self._world.on_objects(kind, found.items, int(found.version), namespace)
-        except Forbidden as error:
-            if kind != ACCELERATOR_PROFILE or not self._namespaces:
-                raise
-            _log.info("AcceleratorProfiles may not be read; the built-in ones are used", extra={"reason": str(error)})
-            self.unseen = self._world.unreadable = frozenset((ACCELERATOR_PROFILE,))
-        self._world.listed(kind)
-
-    async def _look(self, kind: str, key: ObjectKey) -> None:
-        try:
-            self._world.wake(await self._hands.look(kind, key))
+            self._state.wake(await self._executor.observe(kind, key))
         except PacelineError as error:
-            _log.warning("a doubtful child could not be asked for", extra={"kind": kind, "reason": str(error)})
+            _log.warning("a doubtful child could not be read", extra={"kind": kind, "reason": str(error)})

@@ -1,8 +1,8 @@
-"""The four kinds that people write, as last seen: each object as JSON bytes, by kind and place.
+"""The four kinds that people write, as last observed: each object as JSON bytes, by kind and place.
 
-Fed by kopf's events and by lists of our own (kopf tells nobody that its list is complete, nor what a relist no longer
-holds). Versions decide: what is older than what is known is dropped, and what a newer list lacks is gone. A change that
-leaves generation, labels, annotations and deletion alone is a status, ours or the autoscaler's, and wakes nobody.
+Fed by watches and by the answers to our own status writes. Versions decide: what is older than what is known is
+dropped. A change that leaves generation, labels, annotations and deletion alone is a status, ours or the autoscaler's,
+and reconciles nothing.
 """
 
 from collections import Counter
@@ -14,11 +14,12 @@ import orjson
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.client.client import key_of
 from paceline_core.kube.cluster import Manifest
+from paceline_core.kube.store import ResourceStore, StoreChange
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
 from paceline_operator.state.workqueue import Priority, ReconcileKey
 
 KINDS = (INFERENCE_SERVICE, TENANT, INFERENCE_ROUTE, ACCELERATOR_PROFILE)
-_SEEN = "seen"
+_ENTRY = "entry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class CachedObject:
     version: int
     uid: str
     essence: int
-    going: bool
+    deleting: bool
     data: bytes
 
     def manifest(self) -> Manifest:
@@ -51,80 +52,61 @@ class ObjectCache:
     """All objects of the four kinds. Invariant: an object's version never goes back."""
 
     def __init__(self) -> None:
-        self._kinds: dict[str, dict[ObjectKey, CachedObject]] = {kind: {} for kind in KINDS}
+        self._stores: dict[str, ResourceStore[ObjectKey, CachedObject]] = {
+            kind: ResourceStore(lambda cached: cached.version) for kind in KINDS
+        }
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def get(self, item: ReconcileKey) -> Manifest | None:
-        """The object, or None when there is none or it goes away."""
-        stored = self._kinds[item.kind].get(item.key)
-        return stored.manifest() if stored is not None and not stored.going else None
+        """The object, or None when there is none or it is being deleted."""
+        cached = self._stores[item.kind].get(item.key)
+        return cached.manifest() if cached is not None and not cached.deleting else None
 
     def uid(self, item: ReconcileKey) -> str:
         """The object's uid, or nothing."""
-        stored = self._kinds[item.kind].get(item.key)
-        return stored.uid if stored else ""
+        cached = self._stores[item.kind].get(item.key)
+        return cached.uid if cached else ""
 
     def keys(self, kind: str) -> list[ObjectKey]:
         """Where the kind's objects are."""
-        return list(self._kinds[kind])
-
-    def manifests(self, kind: str) -> Iterator[Manifest]:
-        """Every object of a kind that stays."""
-        return (stored.manifest() for stored in self._kinds[kind].values() if not stored.going)
+        return list(self._stores[kind])
 
     def count(self, kind: str, namespace: str) -> int:
-        """Objects of a kind in a namespace; those that go away still count."""
+        """Objects of a kind in a namespace; those that are being deleted still count."""
         return self._counts[kind, namespace]
 
     def put(self, manifest: Manifest) -> Change | None:
-        """Take an object as it was seen; what is to be done about it, if anything."""
-        item = _item(manifest)
-        return None if self._known(item, version_of(manifest)) else self._put(item, _stored(manifest))
+        """Take an object as a watch reported it; what changed, if anything that matters."""
+        kind, key = manifest["kind"], key_of(manifest)
+        if self._stores[kind].knows(key, version_of(manifest)):
+            return None  # mostly the watch's echo of our own status
+        return self._change(kind, self._stores[kind].put(key, _cached(manifest)))
 
-    def _known(self, item: ReconcileKey, version: int) -> bool:
-        """Whether this, or something younger, was taken: mostly the watch's echo of our own status."""
-        known = self._kinds[item.kind].get(item.key)
-        return known is not None and version <= known.version
-
-    def _put(self, item: ReconcileKey, new: CachedObject) -> Change | None:
-        known = self._kinds[item.kind].get(item.key)
-        self._kinds[item.kind][item.key] = new
-        self._counts[item.kind, item.key.namespace] += known is None
-        if new.going:
-            return Change(item, Priority.DELETE)
-        if known is None or known.uid != new.uid:
-            return Change(item, Priority.CREATE if known is None else Priority.EDIT, came=True)
-        return Change(item, Priority.EDIT) if known.essence != new.essence else None
+    def answered(self, manifest: Manifest) -> Change | None:
+        """Take the answer to our own write. It brings no object back whose end a watch reported meanwhile."""
+        item = ReconcileKey(manifest["kind"], key_of(manifest))
+        return self.put(manifest) if self.uid(item) == manifest["metadata"]["uid"] else None
 
     def remove(self, manifest: Manifest) -> Change | None:
-        """Take an object's end as it was seen."""
-        item, version = _item(manifest), version_of(manifest)
-        known = self._kinds[item.kind].get(item.key)
-        if known is None or known.version > version:
+        """Take an object's end as a watch reported it."""
+        kind = manifest["kind"]
+        return self._change(kind, self._stores[kind].remove(key_of(manifest), version_of(manifest)))
+
+    def listed(self, kind: str, manifests: Iterable[Manifest]) -> list[Change]:
+        """Take a whole list of `trimmed` objects."""
+        changes = self._stores[kind].replace(dict(manifest[_ENTRY] for manifest in manifests))
+        return [found for change in changes if (found := self._change(kind, change))]
+
+    def _change(self, kind: str, change: StoreChange[ObjectKey, CachedObject] | None) -> Change | None:
+        if change is None:
             return None
-        return self._drop(item)
-
-    def listed(self, kind: str, manifests: Iterable[Manifest], version: int, namespace: str = "") -> list[Change]:
-        """Take a whole list of `seen` objects, of one namespace or of all, that was complete at `version`."""
-        changes = []
-        found: set[ObjectKey] = set()
-        for manifest in manifests:
-            item, new = manifest[_SEEN]
-            found.add(item.key)
-            if not self._known(item, new.version):
-                changes.append(self._put(item, new))
-        absent = [
-            key
-            for key, known in self._kinds[kind].items()
-            if key not in found and known.version <= version and namespace in ("", key.namespace)
-        ]
-        changes += [self._drop(ReconcileKey(kind, key)) for key in absent]
-        return [change for change in changes if change is not None]
-
-    def _drop(self, item: ReconcileKey) -> Change:
-        del self._kinds[item.kind][item.key]
-        self._counts[item.kind, item.key.namespace] -= 1
-        return Change(item, Priority.DELETE, went=True)
+        item, before, after = ReconcileKey(kind, change.key), change.before, change.after
+        self._counts[kind, change.key.namespace] += (after is not None) - (before is not None)
+        if after is None or after.deleting:
+            return Change(item, Priority.DELETE, went=after is None)
+        if before is None or before.uid != after.uid:
+            return Change(item, Priority.CREATE if before is None else Priority.EDIT, came=True)
+        return Change(item, Priority.EDIT) if before.essence != after.essence else None
 
 
 class CacheView(Mapping[str, Manifest]):
@@ -147,9 +129,9 @@ class CacheView(Mapping[str, Manifest]):
         return len(self._objects.keys(self._kind))
 
 
-def seen(manifest: Manifest) -> Manifest:
+def trimmed_object(manifest: Manifest) -> Manifest:
     """What is kept of an object of a list while the list is read."""
-    return {_SEEN: (_item(manifest), _stored(manifest))}
+    return {_ENTRY: (key_of(manifest), _cached(manifest))}
 
 
 def version_of(manifest: Manifest) -> int:
@@ -162,11 +144,7 @@ def exact(data: bytes) -> bytes:
     return bytes(memoryview(data))
 
 
-def _item(manifest: Manifest) -> ReconcileKey:
-    return ReconcileKey(manifest["kind"], key_of(manifest))
-
-
-def _stored(manifest: Manifest) -> CachedObject:
+def _cached(manifest: Manifest) -> CachedObject:
     metadata = manifest["metadata"]
     kept = {name: value for name, value in metadata.items() if name != "managedFields"}
     essence = (metadata.get("generation"), metadata.get("labels") or {}, metadata.get("annotations") or {})

@@ -20,9 +20,9 @@ from paceline_core.kube.client.client import KubeClient
 from paceline_core.kube.client.resource import RESOURCES, Resource
 from paceline_core.kube.cluster import Manifest
 from paceline_core.kube.events import EventRecorder, UidOf
+from paceline_core.kube.leader_election import LeaderElector
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_operator.controllers.conditions import ConditionFault, fault_of
-from paceline_operator.leader_election import LeaderElection
 from paceline_operator.plans.types import MANAGER, REPLICAS_MANAGER, Action, Apply, Delete, HandOver
 from paceline_operator.state.child_cache import ChildCache, Requeue
 from paceline_operator.state.workqueue import Priority
@@ -58,7 +58,7 @@ class KubeApi(Protocol):
 class WriteGate:
     """What every write passes: may this process write, and is there budget for it."""
 
-    leadership: LeaderElection
+    leadership: LeaderElector
     budget: WriteRateLimiter
     metrics: Metrics
 
@@ -126,7 +126,7 @@ class PlanExecutor:
         told = self._terminating.get(namespace)
         return told is not None and self._clock.monotonic() - told < TERMINATING_S
 
-    async def look(self, kind: str, key: ObjectKey) -> Requeue | None:
+    async def observe(self, kind: str, key: ObjectKey) -> Requeue | None:
         """Ask what stands at a place, and let the cache know; who is to look at it, unless it is the caller."""
         try:
             return self._cache.put(await self._api.get(RESOURCES[kind], key), answer=True)
@@ -145,7 +145,7 @@ class PlanExecutor:
         except Conflict as error:
             kind, key = _place(action)
             _log.info("a conflict is looked into", extra={"kind": kind, "object": str(key), "reason": str(error)})
-            await self.look(kind, key)
+            await self.observe(kind, key)
 
     async def _apply(self, action: Apply, urgency: Priority) -> None:
         send = self.write if action.force else self.create
@@ -164,7 +164,7 @@ class PlanExecutor:
     async def _delete(self, action: Delete, urgency: Priority) -> None:
         kind, key = action.kind, action.key
         await self._sent("delete", kind, urgency, lambda: self._api.delete(RESOURCES[kind], key, action.uid))
-        self._cache.ended(kind, key, action.uid)
+        self._cache.deleted(kind, key, action.uid)
 
     async def _sent(self, verb: str, kind: str, urgency: Priority, request: Callable[[], Awaitable[T]]) -> T:
         await self._gates.passed(verb, kind, urgency)

@@ -220,33 +220,33 @@ async def test_the_longest_names_fit_and_states_of_namespaces_that_are_not_watch
 
 async def test_of_two_that_want_a_lease_one_has_it(api: KubeClient, place: str) -> None:
     leases = [LeaseClient(api, place, SystemClock()) for _ in "ab"]
-    taken = await asyncio.gather(*(leases[n].lease("l", "ab"[n], TTL_S) for n in range(2)))
+    taken = await asyncio.gather(*(leases[n].acquire("l", "ab"[n], TTL_S) for n in range(2)))
     assert sorted(taken) == [False, True]
     winner = taken.index(True)
-    assert await leases[winner].lease("l", "ab"[winner], TTL_S)
-    assert not await leases[1 - winner].lease("l", "ab"[1 - winner], TTL_S)
+    assert await leases[winner].acquire("l", "ab"[winner], TTL_S)
+    assert not await leases[1 - winner].acquire("l", "ab"[1 - winner], TTL_S)
     await leases[1 - winner].release("l", "ab"[1 - winner])
-    assert not await leases[1 - winner].lease("l", "ab"[1 - winner], TTL_S)
+    assert not await leases[1 - winner].acquire("l", "ab"[1 - winner], TTL_S)
     await leases[winner].release("l", "ab"[winner])
-    assert await leases[1 - winner].lease("l", "ab"[1 - winner], TTL_S)
+    assert await leases[1 - winner].acquire("l", "ab"[1 - winner], TTL_S)
     assert [await leases[0].holder(name) for name in ("l", "none")] == ["ab"[1 - winner], ""]
 
 
 async def test_a_suspended_holder_loses_its_lease_and_learns_it(api: KubeClient, place: str) -> None:
     clock = ManualClock()
     suspended, waiting = LeaseClient(api, place, clock), LeaseClient(api, place, clock)
-    assert await suspended.lease("l", "a", TTL_S)
+    assert await suspended.acquire("l", "a", TTL_S)
     clock.advance(3600)
-    assert not await waiting.lease("l", "b", TTL_S)
+    assert not await waiting.acquire("l", "b", TTL_S)
     clock.advance(TTL_S)
-    assert await waiting.lease("l", "b", TTL_S)
-    assert not await suspended.lease("l", "a", TTL_S)
+    assert await waiting.acquire("l", "b", TTL_S)
+    assert not await suspended.acquire("l", "a", TTL_S)
     found = await api.get(RESOURCES["Lease"], ObjectKey(place, "l"))
     assert found["spec"]["leaseTransitions"] == 1
 
 
 async def test_a_lease_that_was_never_made_is_released_in_peace(cluster: KubernetesCluster) -> None:
-    await cluster.release("absent", "a")
+    await cluster.leases.release("absent", "a")
 
 
 async def events(api: KubeClient, place: str) -> list[Manifest]:

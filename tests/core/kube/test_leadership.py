@@ -12,10 +12,10 @@ TTL_S = 15.0
 
 
 class Api:
-    """One lease, held by `holder`; `fault` answers every request while it is set, and an answer takes `slow_s`."""
+    """One lease, held by `holding`; `fault` answers every request while it is set, and an answer takes `slow_s`."""
 
     def __init__(self, clock: ManualClock) -> None:
-        self.holder, self.fault, self.slow_s = "", "", 0.0
+        self.holding, self.fault, self.slow_s = "", "", 0.0
         self.clock = clock
         self.candidate = LeaderElector(self, "lease", "us", TTL_S, clock)
 
@@ -24,15 +24,18 @@ class Api:
         if self.fault:
             raise Unreachable(self.fault)
 
-    async def lease(self, name: str, holder: str, ttl_s: float) -> bool:
+    async def acquire(self, name: str, holder: str, ttl_s: float) -> bool:
         self._answer()
-        self.holder = self.holder or holder
-        return self.holder == holder
+        self.holding = self.holding or holder
+        return self.holding == holder
+
+    async def holder(self, name: str) -> str:
+        return self.holding
 
     async def release(self, name: str, holder: str) -> None:
         assert not self.candidate.leads, "writes must end before somebody else may begin"
         self._answer()
-        self.holder = ""
+        self.holding = ""
 
 
 @pytest.fixture
@@ -61,11 +64,11 @@ async def test_a_renewal_counts_from_before_it_was_sent(api: Api) -> None:
 
 async def test_a_lease_that_somebody_else_holds_ends_all_writes_at_once(api: Api) -> None:
     await api.candidate.renew()
-    api.holder = "them"
+    api.holding = "them"
     assert not await api.candidate.renew()
     assert (api.candidate.leads, api.candidate.answered, api.candidate.elsewhere) == (False, True, True)
     await api.candidate.resign()
-    assert api.holder == "them"
+    assert api.holding == "them"
 
 
 async def test_a_lease_that_cannot_be_given_back_is_not_used_any_more(api: Api) -> None:

@@ -34,25 +34,27 @@ def test_ours_is_renewed_and_not_acquired_anew() -> None:
 def test_a_record_is_taken_over_only_after_its_whole_duration_unchanged_before_our_eyes() -> None:
     first = claim(record("them"), US, None, 100)
     assert first.spec is None
-    assert first.seen == ObservedLease("5", 100)
-    assert claim(record("them"), US, first.seen, 114.9).spec is None
-    taken = claim(record("them"), US, first.seen, 115)
+    assert first.observed == ObservedLease("5", 100)
+    assert claim(record("them"), US, first.observed, 114.9).spec is None
+    taken = claim(record("them"), US, first.observed, 115)
     assert taken.spec is not None
     assert taken.spec["leaseTransitions"] == 4
 
 
 def test_every_renewal_starts_the_wait_anew() -> None:
     first = claim(record("them", "5"), US, None, 0)
-    second = claim(record("them", "6"), US, first.seen, 14)
-    assert second.seen == ObservedLease("6", 14)
-    assert claim(record("them", "6"), US, second.seen, 20).spec is None
+    second = claim(record("them", "6"), US, first.observed, 14)
+    assert second.observed == ObservedLease("6", 14)
+    assert claim(record("them", "6"), US, second.observed, 20).spec is None
 
 
 @given(st.timedeltas(min_value=timedelta(days=-400), max_value=timedelta(days=400)), st.floats(0, 14.9))
 def test_wall_clocks_decide_nothing(skew: timedelta, later: float) -> None:
     theirs = (NOON + skew).isoformat()
     first = claim(record("them", renewTime=theirs), DesiredLease("us", 15, NOON - skew), None, 0)
-    assert claim(record("them", renewTime=theirs), DesiredLease("us", 15, NOON + skew), first.seen, later).spec is None
+    assert (
+        claim(record("them", renewTime=theirs), DesiredLease("us", 15, NOON + skew), first.observed, later).spec is None
+    )
 
 
 def test_a_lease_without_a_spec_is_free() -> None:
@@ -61,4 +63,4 @@ def test_a_lease_without_a_spec_is_free() -> None:
 
 def test_their_duration_counts_and_not_ours() -> None:
     first = claim(record("them", leaseDurationSeconds=60), US, None, 0)
-    assert claim(record("them", leaseDurationSeconds=60), US, first.seen, 59).spec is None
+    assert claim(record("them", leaseDurationSeconds=60), US, first.observed, 59).spec is None

@@ -163,19 +163,19 @@ async def test_a_state_comes_back_as_it_was_put_to_its_uid_alone_and_goes_when_i
 
 
 async def test_a_lease_excludes_others_until_it_is_released(cluster: LocalCluster) -> None:
-    assert await cluster.lease("autoscaler", "a", 30.0)
-    assert await cluster.lease("autoscaler", "a", 30.0)
-    assert not await cluster.lease("autoscaler", "b", 30.0)
-    await cluster.release("autoscaler", "a")
-    assert await cluster.lease("autoscaler", "b", 30.0)
+    assert await cluster.leases.acquire("autoscaler", "a", 30.0)
+    assert await cluster.leases.acquire("autoscaler", "a", 30.0)
+    assert not await cluster.leases.acquire("autoscaler", "b", 30.0)
+    await cluster.leases.release("autoscaler", "a")
+    assert await cluster.leases.acquire("autoscaler", "b", 30.0)
 
 
 async def test_who_holds_a_lease_can_be_asked(cluster: LocalCluster) -> None:
-    assert await cluster.lease_holder("quota") == ""
-    await cluster.lease("quota", "127.0.0.1:8081/g0", 30.0)
-    assert await cluster.lease_holder("quota") == "127.0.0.1:8081/g0"
-    await cluster.release("quota", "127.0.0.1:8081/g0")
-    assert await cluster.lease_holder("quota") == ""
+    assert await cluster.leases.holder("quota") == ""
+    await cluster.leases.acquire("quota", "127.0.0.1:8081/g0", 30.0)
+    assert await cluster.leases.holder("quota") == "127.0.0.1:8081/g0"
+    await cluster.leases.release("quota", "127.0.0.1:8081/g0")
+    assert await cluster.leases.holder("quota") == ""
 
 
 async def test_events_are_kept_with_their_time(cluster: LocalCluster, store: ObjectStore) -> None:
