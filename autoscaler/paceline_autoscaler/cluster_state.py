@@ -1,4 +1,4 @@
-"""What the cluster holds, as its watches tell: services, accelerators, workers. Level-triggered: a list replaces all.
+"""The cluster as its watches report it: services, accelerators, workers. Level-triggered: a list replaces all.
 
 A service that cannot be understood keeps its last form: an object that only a newer paceline understands must not make
 an older one forget that it is there.

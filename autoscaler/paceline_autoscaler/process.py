@@ -52,26 +52,26 @@ class PrometheusConfig(Config):
 
 
 class AutoscalerConfig(Config):
-    """Everything the autoscaler needs to know."""
+    """The autoscaler's configuration file."""
 
     name: str = Field(default_factory=socket.gethostname, min_length=1)
-    """Who holds the lease; unique among autoscalers. Left out: the host's name, which in a pod is the pod's."""
+    """The holder of the lease; unique among autoscalers. Left out: the host's name, which in a pod is the pod's."""
     listen: Listen = Listen(port=8090)
     """Metrics, health and decisions."""
     cluster: ClusterConfig = ClusterConfig()
-    """What plays the API server: the local supervisor's socket, a kubeconfig, or by default the pod's own cluster."""
+    """The API server: the local supervisor's socket, a kubeconfig, or by default the pod's own cluster."""
     namespace: str = "paceline-system"
-    """Where the lease is kept."""
+    """The lease's namespace."""
     signing_key: Path
     """Private key of this autoscaler's internal tokens: a file of 32 raw bytes, read again when it changes."""
     gateways: tuple[str, ...] = Field(min_length=1)
     """Admin addresses `host:port` of the gateways; a DNS name stands for all of its addresses, looked up repeatedly."""
     prometheus: PrometheusConfig | None = None
-    """Where attainment is read. None: own scrapes of the gateways."""
+    """The source of attainment. None: own scrapes of the gateways."""
     interval_s: float = Field(default=5.0, gt=0, le=10)
     """Between two passes; a held request starts one at once."""
     ledger: Path | None = None
-    """File of decisions, one JSON object a line. None: kept in memory alone."""
+    """File of decisions, one JSON object a line. None: in memory alone."""
 
 
 def make_app(autoscaler: Autoscaler, deps: ScalerDeps) -> FastAPI:
@@ -112,7 +112,7 @@ async def _not_found(_: Request, __: Exception) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class AutoscalerDeps:
-    """What comes from outside: the cluster, the time, who signs internal tokens."""
+    """Dependencies from outside; `signer` signs internal tokens."""
 
     cluster: Cluster
     clock: Clock

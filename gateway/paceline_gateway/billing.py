@@ -24,7 +24,7 @@ from paceline_gateway.usage.cost import BudgetExposure, Part, PricedReplica, cos
 from paceline_gateway.usage.ledger import UsageLedger
 from paceline_gateway.usage.status_entries import read_usage
 from paceline_gateway.usage.types import StoredUsage, UsageAmount
-from paceline_planner.cost import pool_price
+from paceline_planner.hardware import pool_price
 
 Earlier = Sequence[tuple[Worker, int]]
 """Workers that a stream has lost, each with the output tokens there were by then."""

@@ -4,18 +4,20 @@ Peaks are dense (no sparsity), bandwidths one direction, prices a typical on-dem
 AcceleratorProfile replaces any of them. What code reaches stands apart in `Efficiency`, one named factor each, so that
 a wrong prediction can be traced to one number. Known hole: clocks under a power cap are not modelled.
 
-Element types of weights, KV cache and arithmetic, under the names that manifests use.
+Also the element types of weights, KV cache and arithmetic, under the names that manifests use, and the price of a
+replica: money is decimal, a pool's price is its replicas' sum.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
+from typing import Final
 
 from paceline_core.errors import InvalidInput
 from paceline_core.objects.accelerator import AcceleratorSpec
 from paceline_core.objects.field_errors import FieldError, did_you_mean
-from paceline_core.objects.resolved import ResolvedService
+from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 from paceline_core.units import dollars, quantity
 
 
@@ -36,6 +38,7 @@ class Dtype(StrEnum):
 
 _SIZES = {Dtype.FP32: 4, Dtype.BF16: 2, Dtype.FP16: 2, Dtype.FP8: 1, Dtype.INT8: 1}
 
+_BUDGET_FIELD: Final = "spec.scaling.budget.dollarsPerHour"
 TERA = 1e12
 GIGA = 1e9
 _NVIDIA = "nvidia.com/gpu"
@@ -224,3 +227,42 @@ def from_profile(name: str, spec: AcceleratorSpec) -> Accelerator:
         watts=spec.watts,
         resource=spec.resource_name or _NVIDIA,
     )
+
+
+def replica_price(accelerator: Accelerator, gpus: int = 1) -> Decimal | None:
+    """US dollars an hour of one replica on `gpus` devices; None while the price of a device is unknown."""
+    return None if accelerator.price is None else accelerator.price * gpus
+
+
+def pool_price(
+    service: ResolvedService, pool: ResolvedPool, find: Callable[[str], Accelerator | None]
+) -> Decimal | None:
+    """The price of a pool's replica, or of the accelerator that it emulates; `find` knows accelerators by name."""
+    emulation = service.engine.emulation
+    device = find(emulation.accelerator if emulation else pool.accelerator)
+    return None if device is None else replica_price(device, max(replica_devices(service, pool), 1))
+
+
+def budget_doubts(service: ResolvedService, find: Callable[[str], Accelerator | None]) -> Iterator[FieldError]:
+    """Why a budget in dollars is probably a mistake: too small for the minima, or a pool's price is unknown."""
+    budget = service.scaling.budget_dollars_per_hour
+    if budget is None:
+        return
+    prices = {pool.name: pool_price(service, pool, find) for pool in service.pools}
+    known = [price for price in prices.values() if price is not None]
+    minimum = sum((pool.min * (prices[pool.name] or 0) for pool in service.pools), Decimal(0))
+    if budget < minimum:
+        message = f"{budget:f} is below the {minimum:f} that replicas.min of all pools costs; raise it, or lower min"
+        yield FieldError(_BUDGET_FIELD, message)
+    elif known and budget < min(known) and len(known) == len(prices):
+        yield FieldError(
+            _BUDGET_FIELD, f"{budget:f} is below the {min(known):f} of one replica; raise it, or remove it"
+        )
+    if unpriced := [name for name, price in prices.items() if price is None]:
+        message = f"the price of pool {', '.join(unpriced)} is unknown, so that it counts as nothing"
+        yield FieldError(_BUDGET_FIELD, f"{message}; write dollarsPerHour in its AcceleratorProfile")
+
+
+def replica_devices(service: ResolvedService, pool: ResolvedPool) -> int:
+    """GPUs of one replica: emulated ones where it is emulated."""
+    return pool.tensor * service.engine.pipeline if service.engine.emulation else pool.gpus

@@ -21,7 +21,7 @@ from paceline_autoscaler.metrics_source import (
     Value,
     cause_of,
 )
-from paceline_autoscaler.signals.attainment import WINDOW_S, AttainmentPoller, judged
+from paceline_autoscaler.signals.attainment import WINDOW_S, AttainmentPoller, slo_counts
 from paceline_autoscaler.types import Attainment, SloCounts
 from paceline_core.clock import ManualClock
 from paceline_core.registry.enums import QueryResult
@@ -139,7 +139,7 @@ def test_verdicts_are_summed_and_unknown_classes_left_out() -> None:
         MetricSample({"class": "vip", "slo": "ttft_p95", "verdict": "good"}, 9.0),
         MetricSample({"class": "interactive", "verdict": "good"}, 9.0),
     )
-    assert judged(Value(samples, 0.0)) == (SloCounts(INTERACTIVE, "ttft_p95", 7.5, 3.0),)
+    assert slo_counts(Value(samples, 0.0)) == (SloCounts(INTERACTIVE, "ttft_p95", 7.5, 3.0),)
 
 
 async def test_run_goes_on_asking_until_it_is_cancelled() -> None:

@@ -13,8 +13,18 @@ from paceline_core.errors import InvalidInput
 from paceline_core.objects import InferenceService, read, resolve
 from paceline_core.objects.accelerator import AcceleratorSpec, TeraflopsPerType
 from paceline_planner.coldstart import Stage, stages
-from paceline_planner.cost import pool_price, replica_price
-from paceline_planner.hardware import CATALOGUE, H100, H200, L4, Dtype, accelerator, by_device_name, from_profile
+from paceline_planner.hardware import (
+    CATALOGUE,
+    H100,
+    H200,
+    L4,
+    Dtype,
+    accelerator,
+    by_device_name,
+    from_profile,
+    pool_price,
+    replica_price,
+)
 from paceline_planner.shapes import LLAMA_3_1_8B, LLAMA_3_3_70B, ModelShape
 
 

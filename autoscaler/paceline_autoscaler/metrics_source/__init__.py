@@ -1,4 +1,4 @@
-"""Where the measured promise comes from: Prometheus, or our own scrapes; six answers either way."""
+"""Sources of SLO attainment: Prometheus, or the autoscaler's own scrapes; six answers either way."""
 
 from paceline_autoscaler.metrics_source.base import (
     Empty,

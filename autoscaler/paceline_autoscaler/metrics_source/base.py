@@ -1,11 +1,11 @@
-"""The six answers of a metrics source, and the seam behind which Prometheus and our own scrapes are one thing.
+"""The six answers of a metrics source, and the one interface of Prometheus and own scrapes.
 
 Empty, NaN, stale, partial and failed are different inputs: each has its own type here and its own reaction in the
 decision, so that no caller can take one for another or for a zero.
 
-What is asked of a metrics source. A question is data; each source has its own way to answer it.
+A question is data, which each source answers in its own way; `promql` gives the text for Prometheus.
 
-`promql` gives the text for Prometheus. The two sources agree except that PromQL's `increase` extrapolates to the edges
+The two sources agree except that PromQL's `increase` extrapolates to the edges
 of its window, which leaves shares and quantiles as they are and moves counts by at most one scrape interval's worth.
 """
 
@@ -181,8 +181,8 @@ def _short(words: str) -> str:
     return text if len(text) <= CAUSE_LIMIT else f"{text[: CAUSE_LIMIT - 1]}…"
 
 
-def judge(samples: Sequence[MetricSample], age_s: float | None, stale_after_s: float) -> QueryAnswer:
-    """Which of the answers these samples are; `age_s` None: the source has never seen the series."""
+def classify(samples: Sequence[MetricSample], age_s: float | None, stale_after_s: float) -> QueryAnswer:
+    """Which of the answers these samples are; `age_s` None: the source does not know the series."""
     if age_s is None:
         return Empty()
     if age_s > stale_after_s:

@@ -27,7 +27,7 @@ from paceline_autoscaler.metrics_source.base import (
     Partial,
     Query,
     QueryAnswer,
-    judge,
+    classify,
     promql,
     selector,
 )
@@ -40,7 +40,7 @@ _NO_RETRIES = Retry(0, read=False)
 
 
 class PrometheusSource:
-    """Asks one Prometheus. Samples older than `stale_after_s` are Stale; nobody waits longer than `deadline_s`."""
+    """Asks one Prometheus. Samples older than `stale_after_s` are Stale; no question waits longer than `deadline_s`."""
 
     def __init__(self, url: str, *, deadline_s: float = 2.0, stale_after_s: float = 30.0) -> None:
         self._url = url.rstrip("/")
@@ -87,7 +87,7 @@ class PrometheusSource:
                 answer = work()
             finally:
                 self._free.release()
-            with suppress(RuntimeError):  # the loop has closed meanwhile; nobody waits
+            with suppress(RuntimeError):  # the loop has closed meanwhile: no waiter is left
                 loop.call_soon_threadsafe(_settle, answered, answer)
 
         threading.Thread(target=run, name="prometheus", daemon=True).start()
@@ -117,7 +117,7 @@ class PrometheusSource:
             MetricSample(item["metric"], float(item["value"][1])) for item in result if _AGE not in item["metric"]
         ]
         ages = [float(item["value"][1]) for item in result if _AGE in item["metric"]]
-        return judge(samples, max(ages[0], 0.0) if ages else None, self._stale_after_s)
+        return classify(samples, max(ages[0], 0.0) if ages else None, self._stale_after_s)
 
 
 def _reason(error: requests.RequestException) -> str:

@@ -33,7 +33,7 @@ from paceline_autoscaler.metrics_source.base import (
     Query,
     QueryAnswer,
     Stale,
-    judge,
+    classify,
     series,
 )
 from paceline_core.clock import Clock
@@ -156,13 +156,13 @@ class ScrapeSource:
         if not ages:
             return Empty()
         if len(missing) == len(ages):
-            return self._blind(min(ages.values()))
+            return self._incomplete(min(ages.values()))
         if missing:
             return Partial(tuple(f"{url}: {self._faults.get(url, 'not scraped yet')}" for url in missing))
         samples = evaluate(question, self._histories.values(), now)
-        return judge(samples, max(ages.values()), self._stale_after_s)
+        return classify(samples, max(ages.values()), self._stale_after_s)
 
-    def _blind(self, age_s: float) -> QueryAnswer:
+    def _incomplete(self, age_s: float) -> QueryAnswer:
         if age_s < float("inf"):
             return Stale(age_s)
         return Error(ErrorKind.UNREACHABLE, "; ".join(f"{url}: {fault}" for url, fault in self._faults.items())[:200])

@@ -1,7 +1,7 @@
-"""What was decided and from what, so that every decision can be read and computed again.
+"""The log of decisions and their inputs, so that every decision can be read and computed again.
 
 An entry is whole: the state before, the observation, the decision. One is written when the decision changes in kind
-(direction, reason, limit, gaps, replicas) or in who is ready, and as a keyframe once a minute; holds in between are
+(direction, reason, limit, gaps, replicas) or in ready replicas, and as a keyframe once a minute; holds in between are
 folded into a count. So `replay` computes each written decision from its own line alone and must get the same bytes.
 Run as `python -m paceline_autoscaler.output.decision_log FILE` to read one and check it.
 """
@@ -65,7 +65,7 @@ class _Last:
 
 
 class DecisionLog:
-    """The last entries in memory, all in a file if there is one; the file before the current one is kept.
+    """The last entries in memory, all in a file if there is one; one older file is retained.
 
     What an earlier process wrote at the end of the file is remembered; what it wrote before a new file began is not.
     """
@@ -112,7 +112,7 @@ class DecisionLog:
 
 
 def same_kind(one: Decision, other: Decision) -> bool:
-    """Whether a reader would learn nothing new: a hold like the last one."""
+    """Whether two decisions differ in numbers and words alone."""
     return _kind(one) == _kind(other)
 
 
@@ -136,7 +136,7 @@ def read(path: Path) -> Iterator[DecisionEntry]:
 
 
 def tail(path: Path, limit: int = TAIL_LIMIT) -> list[DecisionEntry]:
-    """The entries in the last `limit` bytes of a file, oldest first; lines that are none are left out."""
+    """The entries in the last `limit` bytes of a file, oldest first; other lines are skipped."""
     try:
         with path.open("rb") as file:
             file.seek(max(path.stat().st_size - limit, 0))

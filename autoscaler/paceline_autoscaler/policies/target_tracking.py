@@ -1,7 +1,7 @@
 """Target tracking on one signal, as the HorizontalPodAutoscaler does it: replicas = ceil(total / target).
 
 Within a tenth of the target nothing moves; up at once; down to the highest need of five minutes. `queue` counts waiting
-requests, `concurrency` open ones, `kv` the used share of the KV pages. Known weakness, kept because it is that of an
+requests, `concurrency` open ones, `kv` the used share of the KV pages. Known weakness, and that of an
 HPA: a queue is an integral, so it grows on while replicas start, and more are ordered than are needed.
 
 `fixed`: every pool keeps its minimum.

@@ -1,4 +1,4 @@
-"""What is heard live: demand from gateways, load from workers."""
+"""Live signals: demand from gateways, load from workers."""
 
 from paceline_autoscaler.signals.live import GatewayDemand, WorkerLoads, resolve
 from paceline_core.wire.stream import StreamClient, stream_client

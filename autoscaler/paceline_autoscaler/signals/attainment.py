@@ -1,6 +1,6 @@
-"""The promise as the metrics source measures it, asked in the background, so that no decision waits for an answer.
+"""SLO attainment from the metrics source, polled in the background, so that no decision waits for an answer.
 
-Each round asks, for every service, how many requests met each target within the window and what the promised quantiles
+Each round asks, for every service, how many requests met each target within the window and what the target quantiles
 were. What a round left behind ages: after three missed rounds it is stale, whatever it said.
 """
 
@@ -53,17 +53,17 @@ class AttainmentPoller:
         self._rounds = dict(zip((goal.service for goal in wanted), found, strict=True))
 
     def attainment(self, service: str) -> Attainment | None:
-        """How many requests met their targets lately; None when nobody has been asked yet."""
+        """How many requests met their targets lately; None before the first answer."""
         found = self._rounds.get(service)
         if found is None:
             return None
         if self._clock.monotonic() - found.at > _ROUNDS * self._interval_s:
             return Attainment(QueryResult.STALE, WINDOW_S, (), self._source.address, "it was not asked lately")
-        rows = judged(found.answer) if isinstance(found.answer, Value) else ()
+        rows = slo_counts(found.answer) if isinstance(found.answer, Value) else ()
         return Attainment(found.answer.result, WINDOW_S, rows, self._source.address, cause_of(found.answer))
 
     def quantiles(self, service: str) -> Mapping[SloTarget, float]:
-        """What each promised quantile was, in seconds, where it is known."""
+        """Measured seconds of each target's quantile, where known."""
         found = self._rounds.get(service)
         return {} if found is None else found.quantiles
 
@@ -95,11 +95,11 @@ class AttainmentPoller:
             answer = await self._source.ask(question)
         self._metrics.counter("paceline_autoscaler_query_results_total", answer.result.value).inc()
         if answer.result in {QueryResult.PARTIAL, QueryResult.ERROR}:
-            _log.warning("the promise could not be measured", extra={"answer": repr(answer)[:300]})
+            _log.warning("SLO attainment could not be measured", extra={"answer": repr(answer)[:300]})
         return answer
 
 
-def judged(answer: Value) -> tuple[SloCounts, ...]:
+def slo_counts(answer: Value) -> tuple[SloCounts, ...]:
     """Good and bad by class and target; what carries an unknown class is left out."""
     counts: dict[tuple[RequestClass, str], list[float]] = {}
     for sample in answer.samples:

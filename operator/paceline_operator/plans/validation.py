@@ -16,8 +16,7 @@ from paceline_core.objects.workload_status import VALID, ConditionValue, named
 from paceline_operator.plans.pod import Profiles, find_device
 from paceline_operator.plans.types import Validation
 from paceline_planner import coldstart
-from paceline_planner.cost import budget_doubts
-from paceline_planner.hardware import unknown_accelerators, unmanaged_accelerators
+from paceline_planner.hardware import budget_doubts, unknown_accelerators, unmanaged_accelerators
 
 _SAID: int = 5
 """Faults that one message names."""
