@@ -34,7 +34,7 @@ def draw(made: DeviceSampler, entry: Request) -> int:
     logits[0, 3], logits[0, 4] = 2.0, 1.9
     where = made.drawn.tokens.device
     made.renew()
-    seats = torch.tensor([made.seat(entry)], dtype=torch.int32, device=where)
+    seats = torch.tensor([made.sample_slot(entry)], dtype=torch.int32, device=where)
     made.draw(logits.to(where), seats, torch.tensor([len(entry.tokens)], dtype=torch.int32, device=where))
     return SampleReader(made.drawn).sample(0, entry).token
 
@@ -56,13 +56,13 @@ def test_a_token_that_a_preemption_threw_away_is_drawn_again() -> None:
 def test_a_place_is_kept_while_a_request_runs_and_given_to_another_then() -> None:
     made = drawing(2)
     one, two, three = (running(name) for name in "abc")
-    places = [made.seat(one), made.seat(two)]
+    places = [made.sample_slot(one), made.sample_slot(two)]
     assert sorted(places) == [0, 1]
     made.renew()
-    assert [made.seat(one), made.seat(two)] == places
+    assert [made.sample_slot(one), made.sample_slot(two)] == places
     one.state = RequestStatus.DONE
     made.renew()
-    assert (made.seat(two), made.seat(three)) == (places[1], places[0])
+    assert (made.sample_slot(two), made.sample_slot(three)) == (places[1], places[0])
 
 
 def test_who_the_host_must_draw_for_has_no_place() -> None:
@@ -75,11 +75,11 @@ def test_who_the_host_must_draw_for_has_no_place() -> None:
         running("biases", Sampling(bias=dict.fromkeys(range(5000), 1.0))),
         running("tops", Sampling(logprobs=50)),
     ]
-    assert [made.seat(entry) for entry in (vector, lead, *others)] == [NO_ROW] * 5
+    assert [made.sample_slot(entry) for entry in (vector, lead, *others)] == [NO_ROW] * 5
 
 
 def test_a_row_without_a_finite_logit_is_told_in_words() -> None:
     made, entry = drawing(), running("a")
-    seats = torch.tensor([made.seat(entry)], dtype=torch.int32, device=made.drawn.tokens.device)
+    seats = torch.tensor([made.sample_slot(entry)], dtype=torch.int32, device=made.drawn.tokens.device)
     made.draw(torch.full((1, VOCAB), torch.nan, device=seats.device), seats, seats + 2)
     assert SampleReader(made.drawn).sample(0, entry).error == "The model computed nan where a number belongs."

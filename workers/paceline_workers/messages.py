@@ -47,11 +47,11 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
     `produced`: output ids of an earlier life of the stream; positions, limits and noise count them as if made here.
     `group` is the same for all choices of one prompt, "" where there is one choice.
     `embed`: no token is wanted but the vector of the prompt (`Tokens.vector`).
-    `beams`: the width of a beam search; 0 is none. The best are told whole at its end, each under its own id of
+    `beams`: the width of a beam search; 0 is none. The best are sent whole at its end, each under its own id of
     `answers`, whose first is `id` ([]: the best alone).
-    `unsalted`: so many tokens at the begin of the prompt are nobody's secret; `salt` parts only what follows them.
-    `prompt_logprobs`: so many candidates are told for each token of the prompt (`Tokens.prompt_logprobs`), for which
-    all of it is computed; -1: nothing. `max_tokens` 0: the sequence ends with its prompt.
+    `unsalted`: so many tokens at the begin of the prompt are public; `salt` parts only what follows them.
+    `prompt_logprobs`: so many candidates are reported for each token of the prompt (`Tokens.prompt_logprobs`), for
+    which all of it is computed; -1: nothing. `max_tokens` 0: the sequence ends with its prompt.
     """
 
     id: str
@@ -83,7 +83,7 @@ PromptLogprob = tuple[float, int, list[tuple[int, float]]]
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
-    """API -> engine: nobody reads this sequence any more; free what it holds."""
+    """API -> engine: this sequence is not read any more; free what it holds."""
 
     id: str
 

@@ -74,7 +74,7 @@ def _end_with_peer(descriptor: int) -> NoReturn:
 
 
 def run(channel: Channel, timer: Timer, load: Load) -> NoReturn:
-    """Load and serve; a reason not to is told to the API process before it is raised."""
+    """Load and serve; a failure is sent to the API process before it is raised."""
     try:
         settings = config.from_environment(WorkerConfig)
         backend = load(settings, timer, lambda seconds: pause(channel, timer, seconds))

@@ -21,7 +21,7 @@ _READ = 1 << 18
 
 
 class PeerGone(PacelineError):
-    """The API process said Shutdown, closed its end, speaks nonsense or does not read: nobody is left to serve."""
+    """The API process sent Shutdown, closed its end, sends malformed frames or does not read."""
 
 
 class Channel:

@@ -20,7 +20,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """As its driver tells of it; `capability` is NVIDIA's number for what it can do."""
+    """As its driver reports it; `capability` is NVIDIA's number for what it can do."""
 
     name: str
     capability: tuple[int, int]

@@ -1,6 +1,6 @@
-"""What every backend that computes does while it loads: time its stages, tell of memory it cannot have, name its pages.
+"""What every backend that computes does while it loads: time its stages, report memory it cannot have, name its pages.
 
-Known hole: what a driver or another library says of memory is told as it is, unless its words are known here.
+Known hole: what a driver or another library says of memory is passed on as it is, unless its words are known here.
 """
 
 import re
@@ -62,7 +62,7 @@ def _lacking(field: str, memory: str, words: str) -> InvalidInput:
 
 
 def _largest(engine: EngineConfig) -> str:
-    """What is made smaller first: what somebody has set, else the model."""
+    """What is made smaller first: what the user has set, else the model."""
     return "engine.host_bytes" if engine.host_bytes else _largest_on_device(engine)
 
 

@@ -4,10 +4,10 @@ A file is a header (magic, length and blake2b-128 of the rest) and a page's byte
 renamed into it; whatever is wrong with one when it is read makes it a miss, and it is removed. Its name is the page's
 digest, which names all tokens up to the page's end; the folder's name stands for all else that the bytes depend on
 (model, types, attention_window), so a later engine finds what an earlier one left. A lock keeps a folder to one engine;
-folders of others that nobody holds are removed, so that `limit` bounds what lies on disk.
+folders without an owner are removed, so that `limit` bounds what lies on disk.
 
-Nobody waits here: `save` gives up when too much is unwritten, and `fetch` answers through `arrived`.
-Only the owner may read them: keys and values tell their prompts.
+Nothing waits here: `save` gives up when too much is unwritten, and `fetch` answers through `arrived`.
+Only the owner may read them: keys and values reveal their prompts.
 Known holes: nothing is synced, so a power cut may cost files, never their truth. A disk that has become slower than
 computing is not tried again before the next start; one slow read does not make it so, since each counts at most double.
 """
@@ -94,7 +94,7 @@ class PageFiles:
         self._writer.submit(self._remove, digest)
 
     def fetch(self, digests: Iterable[bytes]) -> set[bytes]:
-        """Begin to read these; returns those that will be told by `arrived`, fewer if there is no room for more."""
+        """Begin to read these; returns those that `arrived` will report, fewer if there is no room for more."""
         begun = set()
         for digest in digests:
             if self._read.get(digest) is not None:
@@ -217,7 +217,7 @@ def _sum(data: bytes | bytearray) -> bytes:
 
 
 def _lock(folder: Path) -> int | None:
-    """A descriptor that holds the folder's lock, gone with this process; None if somebody else holds it."""
+    """A descriptor that holds the folder's lock, gone with this process; None if another process holds it."""
     descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -14,11 +14,11 @@ from paceline_workers.messages import PromptLogprob
 Pause = Callable[[float], None]
 """Wait that many seconds (0: only look) while loading; raises PeerGone as soon as the API process is gone."""
 Alive = Callable[[], None]
-"""Tell the API process that a step gets on; raises PeerGone."""
+"""Report to the API process that a step makes progress; raises PeerGone."""
 
 
 def unheard() -> None:
-    """For those whom nobody watches."""
+    """Without a watchdog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Backend(Protocol):
     def collect(self, alive: Alive = unheard) -> StepResult:
         """Wait for the oldest step in flight, whose requests know all tokens before the ones to draw now.
 
-        Whoever waits without using the CPU calls `alive` whenever it sees that the step gets on. What this raises
-        costs the same, and the step launched after it is dropped.
+        A backend that waits without using the CPU calls `alive` whenever it sees that the step gets on. What this
+        raises costs the same, and the step launched after it is dropped.
         """
         ...

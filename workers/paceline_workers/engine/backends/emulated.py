@@ -38,7 +38,7 @@ _MEMORY = 4
 HOST_LINK = 50e9
 """Bytes a second between host and device: an assumption, four fifths of what PCIe 5.0 x16 carries one way."""
 _SIGN_S = 1.0
-"""How often a step that lasts says that it does."""
+"""How often a long step reports progress."""
 
 
 @dataclass(frozen=True, slots=True)

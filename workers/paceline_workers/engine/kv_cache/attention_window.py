@@ -68,7 +68,7 @@ class AttentionWindow:
         return best
 
     def narrowed(self, window: int, sinks: int) -> "AttentionWindow":
-        """No further back than `window`; the sinks show nothing to those who see less already."""
+        """No further back than `window`; the sinks show nothing to tokens that see less already."""
         return self if self.window is not None and self.window <= window else AttentionWindow(window, sinks)
 
 

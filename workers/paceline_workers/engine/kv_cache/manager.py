@@ -11,7 +11,7 @@ needed: a prefix counts as known if all is known that the token behind it sees. 
 preemption, all is computed again from the first token on, under the same window, which gives the same keys and values.
 
 Invariant: a page is written only while it has one reference and no digest. A fork shares all pages, the partial last
-one too; whoever writes to that first gets a copy of its own (`grow`). Copies stand in one list in the order in which
+one too; the first to write to that gets a copy of its own (`grow`). Copies stand in one list in the order in which
 they must be made, which is the order of the decisions, so a page or a slot may be reused within a step.
 Known hole: a step's copies must be executed, or `invalidate`ed, before the next decision that could read their targets.
 """
@@ -89,12 +89,12 @@ class KVCacheManager:
 
     @property
     def cached(self) -> int:
-        """Pages that nobody holds but whose content is known."""
+        """Pages that no request holds but whose content is known."""
         return self._pool.cached
 
     @property
     def held(self) -> int:
-        """Pages that somebody refers to."""
+        """Pages that requests refer to."""
         return self._pool.held
 
     @property
@@ -104,7 +104,7 @@ class KVCacheManager:
 
     @property
     def idle_seconds(self) -> float:
-        """Sum over the evicted pages of the time since somebody held them."""
+        """Sum over the evicted pages of the time since a request held them."""
         return self._pool.idle_seconds
 
     @property
@@ -124,7 +124,7 @@ class KVCacheManager:
     # --- what a request would cost
 
     def fits_alone(self, tokens: int) -> bool:
-        """That many tokens fit when nobody else runs."""
+        """That many tokens fit when nothing else runs."""
         pages = self._pages(tokens)
         return (pages if self.min_pages is None else min(pages, self.min_pages)) <= self.total
 
@@ -158,7 +158,7 @@ class KVCacheManager:
     def place(self, owner: PageHolder) -> int:
         """Pages for all its tokens, known ones first; sets the table and `computed`. `cost` must be available.
 
-        Returns how many of them somebody else holds too. With a window: pages for as much as it may hold at once.
+        Returns how many of them another request holds too. With a window: pages for as much as it may hold at once.
         """
         hit = self._known(owner)
         shared, count = self._shared(hit), self._placed(owner, hit)
@@ -196,7 +196,7 @@ class KVCacheManager:
             self._split(owner, place)
         if missing > 0:
             owner.pages += self._pool.take(missing)
-        owner.forked = False  # what it writes from here on, nobody else refers to
+        owner.forked = False  # no other request refers to what it writes from here on
         owner.room = self.covered(owner)
         return True
 
@@ -224,7 +224,7 @@ class KVCacheManager:
         self._drop(owner, self.attention_window.dropped(end, size) - owner.dropped)
 
     def note(self, owner: PageHolder, keys: Iterable[tuple[str, int]]) -> None:
-        """A gateway's keys for the first so many of its tokens; what becomes of them is told by `key_changes`."""
+        """A gateway's keys for the first so many of its tokens; `key_changes` reports what becomes of them."""
         if self.prefix_cache:
             prefix_keys.extend(owner.digests, owner.salt, owner.tokens, self.page_tokens, owner.unsalted)
             for key, tokens in keys:
@@ -290,7 +290,7 @@ class KVCacheManager:
         self.offload.check()
 
     def writable(self, page: int) -> bool:
-        """Nobody else can read it: one reference and no digest."""
+        """No other request can read it: one reference and no digest."""
         return self._pool.writable(page)
 
     def _pages(self, tokens: int) -> int:

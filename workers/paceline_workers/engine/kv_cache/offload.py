@@ -42,7 +42,7 @@ class Copy:
 
 
 class Offload:
-    """Both tiers; `touch` is told of every digest that may have come or gone.
+    """Both tiers; `touch` is called with every digest that may have come or gone.
 
     `copy_seconds` brings one page of `page_tokens` back from host memory. `prefill_seconds` (of one token, by the
     step-time model) and `read_seconds` (of one page, from disk) are the caller's to keep up to date.

@@ -1,4 +1,4 @@
-"""The KV pool's bookkeeping: who holds which page, which pages hold a reusable prefix, which are free to take.
+"""The KV pool's bookkeeping: held pages, pages with a reusable prefix, and free ones.
 
 A page is held (references > 0), cached (unreferenced, content named by a digest) or free (unreferenced, unnamed). The
 last two stand in one intrusive doubly linked list in the order they will be taken: free ones first and last in, first
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 Evicting = Callable[[int, bytes], None]
-"""Told of a page and its digest just before the page is given to somebody who will overwrite it."""
+"""Called with a page and its digest just before the page is overwritten."""
 
 
 class PagePool:
@@ -48,7 +48,7 @@ class PagePool:
 
     @property
     def held(self) -> int:
-        """Pages that somebody refers to."""
+        """Pages that requests refer to."""
         return self._held
 
     def take(self, count: int) -> list[int]:
@@ -85,7 +85,7 @@ class PagePool:
         return self._page.get(digest)
 
     def writable(self, page: int) -> bool:
-        """One reference and no digest: nobody else can read it."""
+        """One reference and no digest: no other request can read it."""
         return self._references[page] == 1 and self._digest[page] is None
 
     def forget(self, page: int) -> bytes | None:
@@ -102,7 +102,7 @@ class PagePool:
         return digest
 
     def shared(self, page: int) -> bool:
-        """Somebody refers to it already: sharing it takes nothing from what is available."""
+        """A request refers to it already: sharing it takes nothing from what is available."""
         return self._references[page] > 0
 
     def publish(self, page: int, digest: bytes) -> int:
@@ -188,7 +188,8 @@ class PagePool:
 class PageHolder(Protocol):
     """What holds pages: tokens, how many of them are computed, and the block table, which lacks `dropped` pages.
 
-    `forked`: somebody may refer to the page that it writes next. `room`: up to so many tokens it need not `grow`.
+    `forked`: another request may refer to the page that it writes next. `room`: up to so many tokens it need not
+    `grow`.
     """
 
     tokens: list[int]

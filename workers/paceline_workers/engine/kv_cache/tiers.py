@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 Leaving = Callable[[bytes, int], None]
-"""Told of a digest and its slot just before the slot is given to another one."""
+"""Called with a digest and its slot just before the slot is given to another one."""
 
 
 class HostStore:

@@ -2,7 +2,7 @@
 
 Rows follow the plan's chunks. Chunks of one token ("singles": decodes, and prompts with one token left) attend
 together, padded in groups whose longest context is at most twice the shortest; longer chunks attend one by one.
-A page holds a block for each kv head, so block tables are told as numbers of blocks, head by head: page * heads + head.
+A page holds a block for each kv head, so block tables hold numbers of blocks, head by head: page * heads + head.
 Layers that see only a window of the context, and perhaps its first tokens, have a layout of their own: pages that are
 wholly no longer visible are not read, and need not be in the block table any more.
 """

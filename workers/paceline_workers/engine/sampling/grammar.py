@@ -36,7 +36,7 @@ WAYS = 512
 0.4 s, at 512 a few ms, and a language of 256 alternatives still fits."""
 STATES = 1 << 15
 """Of a grammar's lexer, which is built while texts are read: some 25 MB, and up to `matching.COMPILED` are kept. At the
-library's 250,000 one expression takes 200 MB. All who follow a grammar share them."""
+library's 250,000 one expression takes 200 MB. All requests with a grammar share them."""
 FUEL, STEP_FUEL, STEP_ITEMS = 200_000, 100_000, 20_000
 """Of the library, in its own units: to build a lexer, and to make one mask. 20 to 40 ms, and 10 ms, on one core; at its
 own 1,000,000, 200,000 and 50,000 `(a{1000}){1000}` takes 0.7 s and 200 MB."""

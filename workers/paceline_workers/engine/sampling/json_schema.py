@@ -9,7 +9,7 @@ Known hole: of `propertyNames`, only names that are listed, match one expression
 What the grammar library says of a schema, in the schema's own words. Pure.
 
 The library names a keyword without its place, and its own types and options. What is not known here passes as it is.
-Known hole: of several that have a keyword, the first one whose value is told, or else the first one, is named.
+Known hole: of several that have a keyword, the first one whose value is reported, or else the first one, is named.
 """
 
 import json

@@ -3,7 +3,7 @@
 1. the best token, if the request is greedy and changes no logit: no copy of the row is made
 2. bias and penalties (`penalties`); only what the request's own lists leave (`permitted`); until `min_tokens` are
    produced, nothing that would end the request; only what the grammar allows (`matching`)
-3. temperature, min-p, top-k, top-p (`filters`) and a draw with seeded noise (`noise`)
+3. temperature, min-p, top-k, top-p and a draw with seeded noise (`logits`)
 A beam gets its best tokens by the model's own distribution instead of a draw. Rows never see each other, so a request
 draws the same in every batch, and logits that are no numbers, or a grammar that is none, fail their own request alone.
 What is kept between steps belongs to a request and can be made again from its tokens; it is dropped when the request
@@ -28,8 +28,17 @@ from paceline_workers.engine.sampling.grammar_matcher import (
     forbid,
     restricted,
 )
-from paceline_workers.engine.sampling.logits import Tally, add_bias, filtered, penalize, penalized
-from paceline_workers.engine.sampling.noise import Purpose, Row, bits, draw
+from paceline_workers.engine.sampling.logits import (
+    Purpose,
+    Row,
+    Tally,
+    add_bias,
+    bits,
+    draw,
+    filtered,
+    penalize,
+    penalized,
+)
 from paceline_workers.engine.scheduling import Request, RequestStatus, SampledToken
 from paceline_workers.engine.scheduling.search import TokenLogprobs
 from paceline_workers.messages import PromptLogprob, Sampling

@@ -57,7 +57,7 @@ class LinearFactory:
         return cls(wanted if packable() else "plain", batch_invariant)
 
     def linear(self, weight: Tensor, bias: Tensor | None = None, *, shared: bool = False) -> Linear:
-        """A layer of this weight; `shared`: somebody else needs it plain anyway."""
+        """A layer of this weight; `shared`: another layer needs it plain anyway."""
         made = self._linear(weight, bias, shared=shared)
         if not self.batch_invariant:
             return made

@@ -1,5 +1,5 @@
 """Loading onto a GPU: a model folder becomes weights there, the largest step is run to see what room it leaves for
-pages, and every kernel is compiled and every graph recorded before anybody is told that the engine is ready.
+pages, and every kernel is compiled and every graph recorded before the engine reports that it is ready.
 
 What a load needs of a machine (compiler, cache, sizes that kernels take) is asked before anything is read.
 """

@@ -148,7 +148,7 @@ class GpuCache:
                 self._arriving[row].copy_(self._host[slot], non_blocking=True)
             read = self._device.mark()
             pages = self._on_device([page for page, _ in pairs])
-            before.hold()  # the pages are another's until then, what is staged is nobody's
+            before.hold()  # the pages are another's until then, what is staged belongs to no request
             for pool, staged in self._staged(self._arriving, len(pairs)):
                 scatter_pages(pool, pages, staged)
             mark = self._device.mark()

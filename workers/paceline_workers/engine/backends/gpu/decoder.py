@@ -2,7 +2,7 @@
 
 The sum that runs through the layers is float32; products are torch's (cuBLAS) in the weights' type. Each kernel gets
 the memory that it writes, the same for all layers; a step can be recorded into a graph, where it is the graph's own.
-Rows that stand for nobody (`buffers`) are computed like all others, and attend to nothing and write nowhere.
+Padding rows (`step_inputs`) are computed like all others, and attend to nothing and write nowhere.
 
 The kernels that a step is made of, as one argument: a test passes their references, which need no interpreter.
 """

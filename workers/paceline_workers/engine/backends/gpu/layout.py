@@ -11,9 +11,8 @@ import numpy as np
 from torch import Tensor
 
 from paceline_kernels.paged_prefill import Tiles
-from paceline_workers.engine.backends.gpu.graphs import Graphs
 from paceline_workers.engine.backends.gpu.prompt_logprobs import ScoredPrompt
-from paceline_workers.engine.backends.gpu.step_inputs import NO_ROW, Staged, StepShape
+from paceline_workers.engine.backends.gpu.step_inputs import NO_ROW, Graphs, Staged, StepShape
 from paceline_workers.engine.scheduling import Chunk, Request, StepPlan
 
 
@@ -22,9 +21,9 @@ class Rows:
     """A plan by rows: `samples` are the rows of `StepInputs.drawn` in which the plan's sampling chunks stand, in its
     order.
 
-    `lacking`: rows whose token is still being drawn, and for whom. `scored`: chunks that tell how likely a prompt's
-    tokens were, in the plan's order. `tiles` of the chunks of several tokens, which are
-    told what `Tiles` says beside its list.
+    `lacking`: rows whose token is still being drawn, and of which request. `scored`: chunks that report how likely a
+    prompt's tokens were, in the plan's order. `tiles` of the chunks of several tokens, which are
+    given what `Tiles` says beside its list.
     """
 
     form: StepShape
@@ -73,8 +72,8 @@ def _scored(plan: StepPlan, chunks: Sequence[Chunk], ends: Sequence[int]) -> tup
     )
 
 
-def fill(staged: Staged, rows: Rows, page_tokens: int, seat: Callable[[Request], int]) -> None:
-    """All that the host knows of the step; `seat` gives the place of a request in the sampler's state."""
+def fill(staged: Staged, rows: Rows, page_tokens: int, sample_slot: Callable[[Request], int]) -> None:
+    """All that the host knows of the step; `sample_slot` gives the place of a request in the sampler's state."""
     fields, chunks, singles = staged.fields, rows.chunks, rows.form.singles
     if not rows.form.spans:
         staged.pad(len(chunks))
@@ -84,7 +83,7 @@ def fill(staged: Staged, rows: Rows, page_tokens: int, seat: Callable[[Request],
         _singles(staged, chunks[:singles], page_tokens)
         _spans(staged, rows, page_tokens)
         drawing = tuple(chunk for chunk in chunks if chunk.samples)
-    fields.sample_slots[: len(drawing)] = [seat(chunk.request) if chunk.samples else NO_ROW for chunk in drawing]
+    fields.sample_slots[: len(drawing)] = [sample_slot(chunk.request) if chunk.samples else NO_ROW for chunk in drawing]
     fields.counts[: len(drawing)] = [chunk.start + chunk.count for chunk in drawing]
 
 

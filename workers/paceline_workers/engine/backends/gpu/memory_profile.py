@@ -1,6 +1,6 @@
 """What a GPU is asked to hold: shapes and types that kernels take, and the room that a step leaves for pages.
 
-Pages get USABLE of the device less what is in use once the weights are loaded, whoever uses it, and less the most that
+Pages get USABLE of the device less what is in use once the weights are loaded, by any process, and less the most that
 the largest step takes, measured by running one. The rest is for recorded graphs, compiled kernels and fragments.
 Known hole: an attention that needed more for longer contexts would be measured short; ours works in fixed buffers.
 """
@@ -33,7 +33,7 @@ _DEAREST = Sampling(temperature=1.0, top_p=0.9, top_k=50, min_p=0.01, logprobs=2
 
 @dataclass(frozen=True, slots=True)
 class FreeMemory:
-    """Bytes of a device: all it has, and those that nobody uses."""
+    """Bytes of a device: all it has, and those that are free."""
 
     total: int
     free: int
@@ -55,7 +55,7 @@ class CudaMemory:
     """Of the current CUDA device, by torch's own books and the driver's."""
 
     def left(self) -> FreeMemory:
-        """As the driver tells, with what torch only keeps for later given back."""
+        """As the driver reports, with what torch only keeps for later given back."""
         gc.collect()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()

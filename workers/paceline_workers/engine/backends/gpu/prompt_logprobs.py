@@ -1,7 +1,7 @@
 """How likely a prompt's tokens were, computed on the device from the rows before them.
 
 Logits are held for SCORED rows at a time, in float32; what comes to the host is a few numbers a row. Known hole: of
-candidates that are equally likely at the border of the last place, any one may be told.
+candidates that are equally likely at the border of the last place, any one may be reported.
 """
 
 from collections.abc import Callable, Sequence

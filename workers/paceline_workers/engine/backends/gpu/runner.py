@@ -6,7 +6,7 @@ without waiting for anything; whom such a token ends sees nothing in it. Only wh
 known.
 
 Each step in flight has a staging buffer and a place for its results of its own: there are two of both.
-The host sleeps while it waits for a step; one with long chunks tells by its layers that it gets on, so that a kernel
+The host sleeps while it waits for a step; one with long chunks reports progress by its layers, so that a kernel
 that hangs is noticed as soon as anything else that does (`server.pulse`).
 Known holes: launches behind a kernel that hangs, more than the driver's queue takes, spin and pass for work. A wait for
 a slot whose file is read or written, in `launch`, gives no sign of life. A step with chunks of several tokens is

@@ -38,14 +38,14 @@ class DeviceSampler:
         self._places: dict[Request, tuple[int, int]] = {}
 
     def renew(self) -> None:
-        """Who does not run any more, or was preempted meanwhile, gives up its place."""
+        """A request that does not run any more, or was preempted meanwhile, gives up its place."""
         runs, places = Stage.RUNNING, self._places
         gone = [
             request for request, (_, life) in places.items() if request.state is not runs or request.preemptions != life
         ]
         self._free += [places.pop(request)[0] for request in gone]
 
-    def seat(self, request: Request) -> int:
+    def sample_slot(self, request: Request) -> int:
         """Its place in the state, NO_ROW if the host must draw for it."""
         if known := self._places.get(request):
             return known[0]

@@ -1,15 +1,18 @@
-"""What a step is told, in one piece of memory on the device, and two on the host from which it is copied at once.
+"""The inputs of a step, in one piece of memory on the device, and two on the host from which it is copied at once.
 
 A step's sizes (`StepShape`) say where each of its fields lies, so those of one bucket always lie at the same addresses
 and a recorded graph finds them there. The host fills one staging buffer while the other one is on its way; each is
-filled anew only behind its last copy. Which of the two is the runner's to say, who knows what is in flight.
+filled anew only behind its last copy. The runner chooses which of the two, since it knows what is in flight.
 
-Rows that pad a bucket have no place in any page (slot -1), see nothing (length 0) and draw nothing (seat -1).
+Rows that pad a bucket have no place in any page (slot -1), see nothing (length 0) and draw nothing (sample slot -1).
 A block table is written row by row where it differs from what the staging buffer holds already, since most requests go
 on in the row and the pages that they had two steps before.
+
+Steps of single tokens are recorded as graphs by size; any other step runs as it comes. One takes the smallest bucket
+that holds it. Larger buckets are recorded first, so that the smaller ones find room in the memory that those have left.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from math import prod
@@ -24,8 +27,10 @@ from paceline_workers.engine.backends.gpu.device import Device, DeviceEvent
 
 Array = TypeVar("Array")
 NO_ROW = -1
-"""The slot, the source and the seat of rows that have none."""
+"""The slot, the source and the sample slot of rows that have none."""
 _ALIGNED = 128
+_STRIDE = 32
+"""Above so many, buckets are its multiples: products of a few rows more then cost hardly more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +185,7 @@ class Staged:
                 known[row] = pages.copy()
 
     def pad(self, rows: int) -> None:
-        """Behind the first `rows` of a bucket stands nobody."""
+        """Rows behind the first `rows` of a bucket are padding."""
         fields = self.fields
         fields.drawn[:] = np.arange(len(fields.drawn))
         for empty in (fields.tokens, fields.positions, fields.counts, fields.lengths, fields.dropped):
@@ -199,3 +204,31 @@ def _view(memory: Tensor, dtype: torch.dtype, shape: tuple[int, ...], begin: int
 
 def _arrays(tensors: StepInputs[Tensor]) -> StepInputs[NDArray[Any]]:
     return StepInputs(**{entry.name: getattr(tensors, entry.name).numpy() for entry in fields(StepInputs)})
+
+
+def buckets(most: int) -> tuple[int, ...]:
+    """1, 2, 4 and so on up to _STRIDE, then its multiples, the last one being `most`."""
+    powers = [1 << power for power in range(_STRIDE.bit_length())]
+    sizes = [*powers, *range(2 * _STRIDE, most, _STRIDE)]
+    return (*(size for size in sizes if size < most), most)
+
+
+class Graphs:
+    """The recorded steps of one runner, for at most `most` single tokens with `pages` pages each."""
+
+    def __init__(self, device: Device, most: int, pages: int) -> None:
+        self.forms = tuple(StepShape.bucket(size, pages) for size in buckets(most))
+        self._device = device
+        self._recorded: dict[StepShape, Callable[[], None]] = {}
+
+    def form(self, singles: int) -> StepShape:
+        """The smallest bucket that holds so many."""
+        return next(form for form in self.forms if form.singles >= singles)
+
+    def record(self, form: StepShape, compute: Callable[[], None]) -> None:
+        """`compute` is what a step of this form does; it has been run."""
+        self._recorded[form] = self._device.record(compute)
+
+    def run(self, form: StepShape, compute: Callable[[], None]) -> None:
+        """As it was recorded, else as it is."""
+        self._recorded.get(form, compute)()

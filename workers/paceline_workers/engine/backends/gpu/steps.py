@@ -16,12 +16,11 @@ from paceline_kernels.paging import Sequences
 from paceline_workers.engine.backends.gpu.cache import GpuCache
 from paceline_workers.engine.backends.gpu.decoder import GpuDecoder, Spans, Step
 from paceline_workers.engine.backends.gpu.device import DeviceEvent
-from paceline_workers.engine.backends.gpu.graphs import Graphs
 from paceline_workers.engine.backends.gpu.layout import Rows, fill
 from paceline_workers.engine.backends.gpu.prompt_logprobs import PromptScorer
 from paceline_workers.engine.backends.gpu.prompt_logprobs import ScoreRows as ScoredRows
 from paceline_workers.engine.backends.gpu.sampler import DeviceSampler
-from paceline_workers.engine.backends.gpu.step_inputs import Buffers, Staged, StepInputs, StepShape
+from paceline_workers.engine.backends.gpu.step_inputs import Buffers, Graphs, Staged, StepInputs, StepShape
 from paceline_workers.engine.scheduling import Chunk, Request, SchedulerLimits, StepPlan
 from paceline_workers.messages import Sampling
 
@@ -52,7 +51,7 @@ class Steps:
         rows = Rows.of(plan, self._graphs, self._group)
         staged = self._buffers.stage(rows.form, turn)
         self.drawing.renew()
-        fill(staged, rows, self._cache.page_tokens, self.drawing.seat)
+        fill(staged, rows, self._cache.page_tokens, self.drawing.sample_slot)
         return rows, staged
 
     def run(self, rows: Rows, staged: Staged) -> list[DeviceEvent]:
@@ -111,7 +110,7 @@ class Steps:
         fields = self._buffers.inputs(form)
         drawn, sources = self.drawing.drawn, fields.sources
         tokens = torch.where(sources < 0, fields.tokens, drawn.tokens[sources])
-        # who has just ended is still in this step: its row sees nothing, instead of all its context once more
+        # a request that has just ended is still in this step: its row sees nothing, instead of its whole context
         fields.lengths[: form.singles].masked_fill_(drawn.stopped[sources[: form.singles]], 0)
         spans = None
         if tiles is not None:

@@ -29,7 +29,7 @@ HEADERS = headers(sysconfig.get_default_scheme())
 
 
 def allocate(environ: MutableMapping[str, str]) -> None:
-    """Choose how torch takes memory of a GPU, unless somebody has; before torch is imported.
+    """Choose how torch takes memory of a GPU, unless it is set already; before torch is imported.
 
     A step with long chunks takes tensors of sizes that no step before it took. In segments that cannot grow each such
     size leaves a hole of its own, until the share that pages leave is full of them and a step has to wait until all are
