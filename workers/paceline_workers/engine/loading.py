@@ -35,7 +35,6 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time one."""
         begin = self._timer.now()
         yield
         self.seconds[name] = self._timer.now() - begin

@@ -90,7 +90,6 @@ class StepCycle:
         return PlannedStep(self._plan, now if self._ended is None else self._ended) if self._plan.chunks else None
 
     def launched(self, step: PlannedStep) -> None:
-        """The step is on its way."""
         self._in_flight.append(step)
         self._launched = True
 

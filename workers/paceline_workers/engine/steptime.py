@@ -53,7 +53,6 @@ class StepTimeFit:
         )
 
     def seconds(self, work: StepWork) -> float:
-        """As a `StepClock`."""
         return FittedClock(self.model).seconds(work)
 
     def observe(self, stats: StepStats) -> None:

@@ -33,7 +33,6 @@ class SystemTimer:
         return time.monotonic()
 
     def until(self, target: float) -> None:
-        """Sleep, then poll."""
         rest = target - time.monotonic()
         if rest > SPIN:
             time.sleep(rest - SPIN)

@@ -52,7 +52,6 @@ class AttentionWindow:
         return tokens if self.window is None else min(tokens, self.window + self.sinks)
 
     def total(self, tokens: Sequence[int]) -> int:
-        """What all of them see together."""
         return sum(tokens) if self.window is None else sum(int(self.visible(count)) for count in tokens)
 
     def hit(self, known: Iterable[bool], size: int) -> int:

@@ -74,7 +74,6 @@ class KVCacheManager:
 
     @property
     def total(self) -> int:
-        """Pages of the device."""
         return self._pool.total
 
     @property
@@ -94,7 +93,6 @@ class KVCacheManager:
 
     @property
     def held(self) -> int:
-        """Pages that requests refer to."""
         return self._pool.held
 
     @property

@@ -107,7 +107,6 @@ class Offload:
         return self._host is not None and digest in self._host and self.restores
 
     def far(self, digest: bytes) -> bool:
-        """It has a file."""
         return self._disk is not None and digest in self._disk
 
     # --- between device and host memory

@@ -48,7 +48,6 @@ class PagePool:
 
     @property
     def held(self) -> int:
-        """Pages that requests refer to."""
         return self._held
 
     def take(self, count: int) -> list[int]:

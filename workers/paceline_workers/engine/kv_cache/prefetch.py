@@ -83,7 +83,6 @@ class DiskPrefetchQueue:
         return [pending.request for pending in ready]
 
     def abort(self, request_id: str) -> None:
-        """Forget a request."""
         self._waiting = [pending for pending in self._waiting if pending.request.id != request_id]
 
     def lost(self, copies: Iterable[Copy]) -> None:

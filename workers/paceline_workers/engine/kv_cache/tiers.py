@@ -116,7 +116,6 @@ class DiskIndex:
         return new, oldest
 
     def use(self, digest: bytes) -> None:
-        """Its file was read."""
         if digest in self._digests:
             del self._digests[digest]
             self._digests[digest] = None

@@ -59,7 +59,6 @@ class Weights:
         self._files.close()
 
     def has(self, name: str) -> bool:
-        """Whether any file holds it."""
         return name in self._tensors
 
     def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:

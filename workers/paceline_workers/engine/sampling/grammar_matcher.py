@@ -88,7 +88,6 @@ class Grammars:
         return compiled
 
     def ready(self, text: str) -> bool:
-        """It is compiled."""
         compiled = self._compiled.get(text)
         return compiled is not None and compiled.done() and compiled.exception() is None
 
@@ -127,7 +126,6 @@ class Grammars:
 
     @property
     def compiled(self) -> int:
-        """Grammars kept compiled."""
         return len(self._compiled)
 
     @cached_property

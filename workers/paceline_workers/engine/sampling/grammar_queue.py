@@ -83,7 +83,6 @@ class GrammarCompileQueue:
         return gone + late
 
     def abort(self, request_id: str) -> None:
-        """Forget a request."""
         self._waiting = deque(pending for pending in self._waiting if pending.request.id != request_id)
 
     def _prepare(self, pending: PendingGrammar) -> Future[Any]:

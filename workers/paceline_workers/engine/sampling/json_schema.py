@@ -78,7 +78,6 @@ def _inner(key: str, inner: Any, change: Callable[[Schema], Schema]) -> Any:
 
 
 def _read(node: Schema, root: Schema) -> Schema:
-    """One level."""
     read = dict(node)
     if isinstance(written := read.get("format"), str) and written not in FORMATS:
         del read["format"]

@@ -110,7 +110,6 @@ def add_bias(row: NDArray[np.float64], bias: dict[int, float]) -> None:
 
 
 def penalize(row: NDArray[np.float64], tally: Tally, sampling: Sampling) -> None:
-    """In place."""
     ids, counts = tally.counts()
     logits = row[ids]
     if sampling.repetition != 1.0:

@@ -80,7 +80,6 @@ class Admission:
         return self._peak(self._joining(request, cost), running) <= self._memory.total
 
     def joined(self, request: Request) -> None:
-        """It runs now."""
         if self._loads is not None:
             insort(self._loads, self._load(request, request.own_pages), key=_shortness)
 

@@ -50,7 +50,6 @@ class BatchWindow:
 
 
 def none_open(opens: Mapping[RequestClass, float], now: float) -> bool:
-    """No class may begin yet."""
     return min(opens.values(), default=inf) > now
 
 
@@ -65,7 +64,6 @@ class BatchState:
 
     @property
     def waiting(self) -> int:
-        """Requests of all classes."""
         return sum(self.counts.values())
 
 

@@ -37,7 +37,6 @@ class Deadlines:
             heapq.heappush(self._heap, (self._due(request), next(self._order), request))
 
     def next(self) -> float | None:
-        """When the next one may be due."""
         while self._heap and not self._open(self._heap[0][2]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

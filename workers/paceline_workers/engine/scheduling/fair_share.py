@@ -57,7 +57,6 @@ class WeightedShares:
         return sorted((name for name in RequestClass if name in busy), key=self._times.__getitem__)
 
     def charge(self, name: RequestClass, tokens: int) -> None:
-        """Advance the class's virtual time."""
         self._times[name] += tokens / self._weights[name]
 
     def yields(self, holder: RequestClass, claimant: RequestClass) -> bool:

@@ -30,7 +30,6 @@ class Lengths:
         self._sorted: list[int] = []
 
     def add(self, length: int) -> None:
-        """One more has finished."""
         self._recent.append(length)
         insort(self._sorted, length)
         if len(self._recent) > WINDOW:
@@ -56,7 +55,6 @@ class Forecast:
         self._lengths = {name: Lengths() for name in RequestClass}
 
     def observe(self, request: Request) -> None:
-        """A request has finished by itself."""
         self._lengths[request.request_class].add(request.produced)
 
     def remaining(self, request: Request) -> int:
@@ -64,7 +62,6 @@ class Forecast:
         return self.all_remaining((request,))[0]
 
     def all_remaining(self, requests: Iterable[Request]) -> list[int]:
-        """The same of each."""
         return [
             request.expected - produced
             if (produced := len(request.tokens) - request.prompt_len) < request.review

@@ -44,7 +44,6 @@ class SchedulerLimits:
         return min(self.max_seqs, self.step_tokens)
 
     def pages(self, tokens: int) -> int:
-        """Pages that hold `tokens` tokens."""
         return -(-tokens // self.page_tokens)
 
 
@@ -141,5 +140,4 @@ class Counters:
     shed_by: dict[str, int] = field(default_factory=dict)
 
     def shed(self, reason: str) -> None:
-        """Count one more."""
         self.shed_by[reason] = self.shed_by.get(reason, 0) + 1

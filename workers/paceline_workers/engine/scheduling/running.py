@@ -39,7 +39,6 @@ class RunningSet:
         return [request for request in self.running if request.beams is None or request.beams.lead is request]
 
     def enqueue(self, request: Request) -> None:
-        """A new request waits."""
         self.known[request.id] = request
         self.waiting.add_new(request)
 

@@ -100,7 +100,6 @@ class WaitingQueue:
         self.remove(request)
 
     def head(self, name: RequestClass, now: float) -> Request | None:
-        """The next of a class."""
         buckets = self._buckets[name]
         if _PREEMPTED_BUCKET in buckets:
             return buckets[_PREEMPTED_BUCKET][0]
@@ -135,7 +134,6 @@ class WaitingQueue:
         return sum(other.uncached for number, queue in buckets if number <= limit for other in queue)
 
     def counts(self) -> dict[RequestClass, int]:
-        """Requests by class."""
         return dict(self._counts)
 
     def tokens(self) -> dict[RequestClass, int]:

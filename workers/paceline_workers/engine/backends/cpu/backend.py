@@ -104,7 +104,6 @@ class CpuBackend:
         return cls(facts, model, cache, Runner(model, cache, Sampler(grammars)))
 
     def launch(self, plan: StepPlan, since: float) -> None:  # noqa: ARG002 - only emulation keeps to a time
-        """The copies and one forward pass."""
         self.runner.launch(plan, self.facts.limits.page_tokens)
 
     def collect(self, alive: Alive = unheard) -> StepResult:  # noqa: ARG002 - it has used the CPU all the time

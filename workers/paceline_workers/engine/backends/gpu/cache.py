@@ -84,7 +84,6 @@ class GpuCache:
 
     @property
     def page_tokens(self) -> int:
-        """Tokens in a page."""
         return self.data.shape[4]
 
     def copy(self, copies: Sequence[Copy]) -> None:

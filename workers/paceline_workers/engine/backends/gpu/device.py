@@ -79,7 +79,6 @@ class Device(Protocol):
 
 
 def opened(device: torch.device) -> Device:
-    """The seam of this device."""
     return CudaDevice(device) if device.type == "cuda" else HostDevice()
 
 
@@ -115,19 +114,15 @@ class HostDevice:
         return torch.empty(list(size), dtype=dtype)
 
     def lock(self, memory: Tensor) -> Tensor:
-        """As it is."""
         return memory
 
     def mark(self) -> DeviceEvent:
-        """It is over."""
         return _DoneEvent()
 
     def beside(self, way: Way) -> AbstractContextManager[None]:  # noqa: ARG002 - there is nothing beside it
-        """At once."""
         return nullcontext()
 
     def record(self, compute: Callable[[], None]) -> Callable[[], None]:
-        """The same."""
         return compute
 
     def finish(self) -> None:
@@ -180,22 +175,18 @@ class CudaDevice:
         return memory
 
     def mark(self) -> DeviceEvent:
-        """An event."""
         event = torch.cuda.Event(enable_timing=True, blocking=True)  # type: ignore[no-untyped-call]
         event.record()
         return _Event(event)
 
     def beside(self, way: Way) -> AbstractContextManager[None]:
-        """Each way has a stream."""
         return torch.cuda.stream(self._sides[way])
 
     def record(self, compute: Callable[[], None]) -> Callable[[], None]:
-        """A CUDA graph."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._graphs):
             compute()
         return graph.replay
 
     def finish(self) -> None:
-        """All streams."""
         torch.cuda.synchronize(self.where)

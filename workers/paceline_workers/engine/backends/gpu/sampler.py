@@ -64,7 +64,6 @@ class DeviceSampler:
 
 
 def _first(drawn: SampleOutput, rows: int) -> SampleOutput:
-    """So many of its rows."""
     parts = {entry.name: getattr(drawn, entry.name)[:rows] for entry in fields(SampleOutput) if entry.name != "packed"}
     return SampleOutput(packed=drawn.packed, **parts)
 

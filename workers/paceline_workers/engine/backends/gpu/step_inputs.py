@@ -91,7 +91,6 @@ class StepShape:
 
     @property
     def places(self) -> int:
-        """Of sequences."""
         return self.first + self.spans
 
     @cached_property
@@ -117,7 +116,6 @@ class StepShape:
 
     @cached_property
     def size(self) -> int:
-        """Bytes."""
         dtype, shape, begin = self.layout["table"]
         return begin + prod(shape) * dtype.itemsize
 
