@@ -41,7 +41,7 @@ class ClusterView:
 
     @property
     def known(self) -> bool:
-        """Whether services and workers have been listed, be it long ago."""
+        """Whether services and workers have ever been listed."""
         return not self.unlisted
 
     @property
@@ -51,34 +51,28 @@ class ClusterView:
 
     @property
     def services_lost(self) -> bool:
-        """Whether the services are as of an earlier moment."""
         return MissingSignal.OBJECTS in self.lost
 
     @property
     def workers_lost(self) -> bool:
-        """Whether the workers are as of an earlier moment."""
         return MissingSignal.ENDPOINTS in self.lost
 
     def endpoints(self, key: ObjectKey) -> tuple[Endpoint, ...]:
-        """A service's workers."""
         found = self.workers.get(key)
         return () if found is None else found.endpoints
 
     def on_service(self, event: WatchEvent[Manifest]) -> None:
-        """Take one event of the watch on InferenceServices."""
         self._note(MissingSignal.OBJECTS, event)
         self.uids.apply(event, namespaced_key, lambda manifest: str(manifest["metadata"].get("uid", "")))
         for change in self.services.apply(event, namespaced_key, self._service):
             self._update_spec(change.key)
 
     def on_profile(self, event: WatchEvent[Manifest]) -> None:
-        """Take one event of the watch on AcceleratorProfiles."""
         if self.profiles.apply(event, _profile_name, self._profile):
             for key in self.services:
                 self._update_spec(key)
 
     def on_workers(self, event: WatchEvent[ServiceEndpoints]) -> None:
-        """Take one event of the watch on workers."""
         self._note(MissingSignal.ENDPOINTS, event)
         self.workers.apply(event, lambda item: item.service, lambda item: item)
 
@@ -118,7 +112,6 @@ class ClusterView:
 
 
 async def follow(events: AsyncIterator[WatchEvent[T]], take: Callable[[WatchEvent[T]], None]) -> None:
-    """Hand every event of a watch on, until cancelled."""
     async for event in events:
         take(event)
 

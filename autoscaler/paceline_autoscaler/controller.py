@@ -71,12 +71,11 @@ class Autoscaler:
 
     @property
     def ready(self) -> bool:
-        """Whether services and workers are known, be it from before a watch was lost."""
+        """Whether services and workers are known, also while a watch is lost."""
         return self._cluster_view.known
 
     @property
     def world(self) -> ClusterView:
-        """What the watches reported."""
         return self._cluster_view
 
     async def run(self) -> None:
@@ -99,7 +98,6 @@ class Autoscaler:
         await self._signals.workers.close()
 
     async def step(self) -> None:
-        """One pass over all services."""
         began = self._deps.clock.monotonic()
         if not self._cluster_view.known or not await self._may_write():
             self._signals.gateways.isolations.take()
@@ -131,7 +129,6 @@ class Autoscaler:
         self._signals.workers.follow(self._cluster_view.workers.values())
 
     def on_service(self, event: WatchEvent[Manifest]) -> None:
-        """Take one event of the watch on services."""
         known = len(self._cluster_view.uids)
         self._note(INFERENCE_SERVICE, event)
         self._cluster_view.on_service(event)
@@ -139,12 +136,10 @@ class Autoscaler:
             self._signals.wake.set()  # a new one gets its status at once
 
     def on_profile(self, event: WatchEvent[Manifest]) -> None:
-        """Take one event of the watch on profiles."""
         self._note(ACCELERATOR_PROFILE, event)
         self._cluster_view.on_profile(event)
 
     async def _may_write(self) -> bool:
-        """Take or keep the lease, when it is time to."""
         if not self._candidate.renewed_within(RENEW_S):
             await self._candidate.renew()
             self._deps.metrics.gauge("paceline_autoscaler_watch_synced", "Lease").set(self._candidate.answered)
@@ -155,10 +150,10 @@ class Autoscaler:
         gauge = self._deps.metrics.gauge("paceline_autoscaler_watch_synced", kind)
         match event:
             case WatchLost(reason):
-                self._faults.begin(f"the watch of {kind} is lost; what is known goes on", reason)
+                self._faults.begin(f"the watch of {kind} is lost; the last known state stays in force", reason)
                 gauge.set(0)
             case Listed():
-                self._faults.end(f"the watch of {kind} is lost; what is known goes on")
+                self._faults.end(f"the watch of {kind} is lost; the last known state stays in force")
                 gauge.set(1)
 
     async def _passes(self) -> None:

@@ -132,7 +132,7 @@ async def serve(config: AutoscalerConfig, site: AutoscalerDeps, listening: socke
 
 @contextlib.asynccontextmanager
 async def assembled(config: AutoscalerConfig, site: AutoscalerDeps) -> AsyncIterator[tuple[Autoscaler, ScalerDeps]]:
-    """The autoscaler and its deps; clients are closed at the end."""
+    """The autoscaler and its dependencies; clients are closed at the end."""
     metrics, wake = Metrics("autoscaler"), asyncio.Event()
     deps = ScalerDeps(
         ScaleWriter(site.cluster, metrics), DecisionLog(config.ledger), metrics, site.clock, unix_clock(site.clock)

@@ -214,7 +214,6 @@ def record_age(metrics: Metrics, key: ObjectKey, signal: str, seconds: float | N
 
 
 def forget_metrics(metrics: Metrics, key: ObjectKey) -> None:
-    """Drop the series of a service that is gone."""
     for row in METRICS.values():
         if row.owner == "autoscaler" and row.labels[:2] == SERVICE:
             metrics.forget(row.name, key.namespace, key.name)

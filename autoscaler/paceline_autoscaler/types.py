@@ -135,12 +135,10 @@ class PoolStatus:
     loads: tuple[WorkerLoad, ...] = ()
 
     def count(self, state: ReplicaState) -> int:
-        """Replicas in a state."""
         return sum(replica.state is state for replica in self.replicas)
 
     @property
     def ready(self) -> int:
-        """Replicas that take requests."""
         return self.count(ReplicaState.READY)
 
 
@@ -279,7 +277,6 @@ class Recommendation:
 
     @property
     def total(self) -> int:
-        """Replicas over all pools."""
         return sum(self.counts.values())
 
 
@@ -320,7 +317,6 @@ class Decision:
 
     @property
     def replicas(self) -> int:
-        """Replicas over all pools."""
         return sum(pool.replicas for pool in self.pools)
 
 

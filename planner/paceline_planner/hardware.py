@@ -32,7 +32,6 @@ class Dtype(StrEnum):
 
     @property
     def size(self) -> int:
-        """Bytes of one element."""
         return _SIZES[self]
 
 

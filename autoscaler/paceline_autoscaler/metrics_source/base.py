@@ -50,7 +50,6 @@ Query = Increase | HistogramQuantile
 
 
 def verdicts(namespace: str, name: str, window_s: float) -> Increase:
-    """Requests of a service judged good or bad, by class and target."""
     return Increase(VERDICTS, _service(namespace, name), ("class", "slo", "verdict"), window_s)
 
 
@@ -60,7 +59,6 @@ def observed(namespace: str, name: str, metric: str, quantile: float, window_s: 
 
 
 def promql(question: Query) -> str:
-    """The question as a PromQL expression."""
     window = f"[{round(question.window_s * 1000)}ms]"
     match question:
         case Increase():
@@ -71,7 +69,6 @@ def promql(question: Query) -> str:
 
 
 def series(question: Query) -> str:
-    """The name of the series that the question reads."""
     return f"{question.metric}_bucket" if isinstance(question, HistogramQuantile) else question.metric
 
 

@@ -55,7 +55,6 @@ class PrometheusSource:
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
     async def ask(self, question: Query) -> QueryAnswer:
-        """One of the six answers."""
         return await self.query(promql(question), selector(question))
 
     async def query(self, expression: str, series: str) -> QueryAnswer:

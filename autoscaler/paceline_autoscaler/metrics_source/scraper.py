@@ -59,7 +59,7 @@ class SampleWindow:
     scrapes: deque[Scrape] = field(default_factory=deque)
 
     def add(self, scrape: Scrape) -> None:
-        """Append, and forget what is out of reach."""
+        """Append, and drop samples that are out of reach."""
         self.scrapes.append(scrape)
         while self.scrapes[0].at < scrape.at - self.keep_s:
             self.scrapes.popleft()
@@ -136,20 +136,17 @@ class ScrapeSource:
         return "of own scrapes of the gateways"
 
     async def run(self) -> None:
-        """Scrape for ever."""
         while True:
             await self.scrape()
             await self._clock.sleep(self._scrape_s)
 
     async def scrape(self) -> None:
-        """One round over all targets at once."""
         targets = set(self._targets())
         self._histories = {url: self._histories.get(url) or SampleWindow(self._keep_s) for url in sorted(targets)}
         self._faults = {url: fault for url, fault in self._faults.items() if url in targets}
         await asyncio.gather(*(self._scrape(url) for url in targets))
 
     async def ask(self, question: Query) -> QueryAnswer:
-        """One of the six answers, from what has been scraped."""
         now = self._clock.monotonic()
         ages = {url: history.age(now) for url, history in self._histories.items()}
         missing = [url for url, age in ages.items() if age > self._stale_after_s]

@@ -43,7 +43,6 @@ class PoolEstimate:
 
     @property
     def ready(self) -> int:
-        """Replicas that take requests and are still ordered."""
         return min(self.status.ready, self.status.desired)
 
 
@@ -60,12 +59,10 @@ class RoleEstimate:
 
     @property
     def desired(self) -> int:
-        """Replicas ordered."""
         return sum(pool.status.desired for pool in self.pools)
 
     @property
     def ready(self) -> int:
-        """Replicas that take requests and are still ordered."""
         return sum(pool.ready for pool in self.pools)
 
     @property
@@ -79,7 +76,6 @@ class RoleEstimate:
         return share * sum(counts[pool.spec.name] / pool.ratio for pool in self.pools)
 
     def counts(self) -> dict[str, int]:
-        """Replicas ordered, by pool."""
         return {pool.spec.name: pool.status.desired for pool in self.pools}
 
 
@@ -98,12 +94,10 @@ class WorkEstimate:
 
     @property
     def spec(self) -> ScalingSpec:
-        """The user's configuration of the service."""
         return self.observation.goal
 
     @property
     def ordered(self) -> dict[str, int]:
-        """Replicas ordered, by pool."""
         return {pool.name: pool.desired for pool in self.observation.pools}
 
     @property
@@ -145,7 +139,6 @@ def estimate(observation: Observation, state: LearnedState) -> WorkEstimate:
 
 
 def missing_signals(observation: Observation) -> tuple[MissingSignal, ...]:
-    """Signals that are absent, incomplete or stale."""
     found = {
         MissingSignal.GATEWAYS: observation.demand.heard < max(observation.demand.expected, 1),
         MissingSignal.ENDPOINTS: observation.endpoints_lost,

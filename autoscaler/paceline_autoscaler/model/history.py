@@ -76,12 +76,10 @@ def drain_s(spec: ScalingSpec, state: LearnedState) -> float:
 
 
 def history_of(state: LearnedState, role: Role) -> DemandHistory:
-    """The demand history of a role's pools."""
     return next((history for history in state.memories if history.role == role), DemandHistory(role))
 
 
 def with_history(state: LearnedState, history: DemandHistory) -> LearnedState:
-    """The state with one role's history replaced."""
     others = tuple(other for other in state.memories if other.role != history.role)
     return replace(state, memories=(*others, history))
 
@@ -122,7 +120,6 @@ def merge_states(stored: LearnedState, recent: LearnedState) -> LearnedState:
 def _earlier(
     stored: tuple[tuple[str, float], ...], recent: tuple[tuple[str, float], ...]
 ) -> tuple[tuple[str, float], ...]:
-    """The replicas of now, each since the earlier of two times."""
     known = dict(stored)
     return tuple((name, min(at, known.get(name, at))) for name, at in recent)
 
@@ -135,7 +132,6 @@ def _merge_histories(old: DemandHistory, new: DemandHistory) -> DemandHistory:
 
 
 def _recovered(history: DemandHistory, now: float) -> float:
-    """The derate, on its way back to 1."""
     return 1 - (1 - history.derate) * exp(-max(now - history.derate_at, 0.0) / DERATE_RECOVERY_S)
 
 

@@ -43,7 +43,6 @@ class DecisionEntry:
 
     @property
     def service(self) -> str:
-        """`namespace/name`."""
         return self.observation.goal.service
 
     @property

@@ -59,7 +59,6 @@ class ScaleWriter:
         )
 
     async def warn_of_limit(self, key: ObjectKey, decision: Decision) -> None:
-        """Emit an event for a limit that now binds."""
         if decision.limit is not ScaleLimit.NONE:
             await self._cluster.event(Event(INFERENCE_SERVICE, key, "Warning", "ScalingLimited", decision.sentence))
 

@@ -260,7 +260,6 @@ def _unmeasured(source: StatusInput) -> str:
 
 
 def rounded(value: float, figures: int = 2) -> float:
-    """To so many significant figures."""
     return round(value, figures - 1 - floor(log10(abs(value)))) if value else 0.0
 
 

@@ -48,7 +48,6 @@ class EndedWorkers:
                 self._engines = {place: count for place, count in self._engines.items() if place in alive}
 
     def on_load(self, service: str, worker: str, report: LoadReport) -> None:
-        """A line of a worker's load stream."""
         place, count = (service, worker), report.engine_restarts
         if count > self._engines.get(place, count):
             message = f"The engine of worker {worker} ended and another one was started; see its log."
@@ -63,7 +62,6 @@ class EndedWorkers:
             self._engines.pop((str(now.service), name), None)
 
     def take(self) -> list[Event]:
-        """Take the pending Events."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting
@@ -129,14 +127,12 @@ class IsolationEvents:
         return bool(news)
 
     def take(self) -> list[Isolation]:
-        """Take those without an Event."""
         waiting = list(self.waiting)
         self.waiting.clear()
         return waiting
 
 
 def isolation_event(service: str, isolated: Isolated) -> Event:
-    """The Event of one isolation."""
     request = f"Request {isolated.request} of tenant {isolated.tenant}"
     message = f"{request} is isolated: two workers died of it, the last one {isolated.worker}."
     extra = {"tenant": isolated.tenant, "request-id": isolated.request}

@@ -96,7 +96,6 @@ def block_scale_down(work: WorkEstimate, wanted: Recommendation) -> Recommendati
 
 
 def clamp_to_bounds(work: WorkEstimate, wanted: Recommendation) -> Recommendation:
-    """Each pool's minimum and maximum."""
     pools = work.spec.pools
     inside = {pool.name: min(max(wanted.counts[pool.name], pool.min), pool.max) for pool in pools}
     capped = [pool for pool in pools if inside[pool.name] < wanted.counts[pool.name]]
@@ -218,7 +217,6 @@ def _within(spec: ScalingSpec, counts: Mapping[str, int]) -> bool:
 
 
 def budget_words(spec: ScalingSpec) -> str:
-    """The budget in words."""
     gpus = [] if spec.budget_gpus is None else [f"{spec.budget_gpus} GPUs"]
     money = [] if spec.budget_dollars_per_hour is None else [f"${spec.budget_dollars_per_hour:.2f} an hour"]
     return f"the budget is {' and '.join(gpus + money)}"

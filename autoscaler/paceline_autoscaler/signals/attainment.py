@@ -41,7 +41,6 @@ class AttainmentPoller:
             metrics.counter("paceline_autoscaler_query_results_total", result.value)
 
     async def run(self, goals: Callable[[], Iterable[ScalingSpec]]) -> None:
-        """Round after round, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._source.run())
             group.create_task(self._rounds_of(goals))

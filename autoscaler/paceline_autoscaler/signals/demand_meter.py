@@ -42,7 +42,6 @@ class DemandMeter:
     _since: float | None = None
 
     def on(self, report: DemandReport, now: float) -> None:
-        """Take one report, received at `now`."""
         if self._since is None:
             self._since = now
         rows = {(service.service, cls): rows for service in report.services for cls, rows in _by_class(service.classes)}

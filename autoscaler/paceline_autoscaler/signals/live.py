@@ -63,11 +63,9 @@ class GatewayDemand:
 
     @property
     def reporting(self) -> int:
-        """Gateways that are not silent."""
         return len(self._streams.fresh(SILENCE_S))
 
     def demand(self, service: str) -> Demand:
-        """A service's demand now."""
         unresolved = sum(not hosts for hosts in self._resolved.values())
         return self._meter.of(service, self._now(), len(self.hosts) + unresolved, self.reporting)
 
@@ -79,7 +77,6 @@ class GatewayDemand:
         return self._clock.monotonic() - min(received[host] for host in self.hosts)
 
     async def run(self) -> None:
-        """Resolve the gateways' addresses again and again, until cancelled."""
         while True:
             await self.find()
             await self._clock.sleep(RESOLVE_S)
@@ -101,7 +98,6 @@ class GatewayDemand:
         )
 
     async def close(self) -> None:
-        """Close the streams."""
         await self._streams.close()
 
     def _on_report(self, _: StreamSource, report: DemandReport) -> None:
@@ -145,7 +141,6 @@ class WorkerLoads:
         self._on_load(source.audience, source.name, report)
 
     async def close(self) -> None:
-        """Close the streams."""
         await self._streams.close()
 
 
