@@ -10,8 +10,6 @@ from paceline_operator.plans.types import Settings
 
 
 class WorkerPodConfig(Config):
-    """What every worker pod has in common."""
-
     image: str = Field(min_length=1)
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
@@ -24,20 +22,18 @@ class WorkerPodConfig(Config):
 
 
 class LeaseConfig(Config):
-    """Who leads. Times in seconds."""
+    """Leader election. Times in seconds."""
 
     ttl_s: float = Field(default=15.0, ge=3.0)
     """A leader that was not heard of for this long is replaced; writing stops at two thirds of it."""
 
 
 class KeysConfig(Config):
-    """Keys of the internal tokens between gateway, autoscaler and workers."""
-
     rotation_days: float = Field(default=30.0, ge=1.0)
 
 
 class HealthConfig(Config):
-    """When the process says that it is ill. Times in seconds."""
+    """When liveness fails. Times in seconds."""
 
     watch_silence_s: float = Field(default=180.0, gt=0)
     """A healthy watch hears something each minute, and starts anew after 70 to 90 s of silence."""
@@ -46,8 +42,6 @@ class HealthConfig(Config):
 
 
 class OperatorConfig(Config):
-    """Everything the operator needs to know."""
-
     name: str = ""
     """Who holds the lease; unique among replicas of the operator. Empty: the host's name, in a cluster the pod's."""
     namespace: str = "paceline-system"
@@ -73,7 +67,6 @@ class OperatorConfig(Config):
     health: HealthConfig = HealthConfig()
 
     def settings(self) -> Settings:
-        """What plans need of it."""
         worker = self.worker
         return Settings(
             namespace=self.namespace,

@@ -23,9 +23,9 @@ from paceline_operator.state.workqueue import WorkQueue
 class HealthInputs:
     """What health is judged by. `ended` names a part that ended, or nothing."""
 
-    world: ClusterState
+    state: ClusterState
     queue: WorkQueue
-    pulses: Callable[[], Iterable[WatchLiveness]]
+    liveness: Callable[[], Iterable[WatchLiveness]]
     limits: HealthConfig
     metrics: Metrics
     clock: Clock
@@ -33,60 +33,60 @@ class HealthInputs:
     leads: Callable[[], bool]
 
 
-def liveness_error(vitals: HealthInputs) -> str:
+def liveness_error(inputs: HealthInputs) -> str:
     """Why this process should be started anew, or nothing."""
-    now, limits = vitals.clock.monotonic(), vitals.limits
-    if ended := vitals.ended():
+    now, limits = inputs.clock.monotonic(), inputs.limits
+    if ended := inputs.ended():
         return ended
-    for pulse in vitals.pulses():
-        if (silence := pulse.silence(now)) > limits.watch_silence_s:
-            return f"the watch on {pulse.name} is silent for {silence:.0f} s"
-    waited = vitals.queue.backlog.oldest_s(now)
-    if vitals.queue.idle and waited > limits.queue_wait_s:
+    for watch in inputs.liveness():
+        if (silence := watch.silence(now)) > limits.watch_silence_s:
+            return f"the watch on {watch.name} is silent for {silence:.0f} s"
+    waited = inputs.queue.backlog.oldest_s(now)
+    if inputs.queue.idle and waited > limits.queue_wait_s:
         return f"a key waits for {waited:.0f} s while workers idle"
     return ""
 
 
-def readiness_error(vitals: HealthInputs) -> str:
+def readiness_error(inputs: HealthInputs) -> str:
     """What is not listed yet, with the right that it lacks, or nothing."""
-    world = vitals.world
-    kinds = [f"{kind} ({world.forbidden[kind]})" if kind in world.forbidden else kind for kind in world.missing]
+    state = inputs.state
+    kinds = [f"{kind} ({state.forbidden[kind]})" if kind in state.forbidden else kind for kind in state.missing]
     return f"not listed yet: {', '.join(kinds)}" if kinds else ""
 
 
-def make_app(vitals: HealthInputs) -> FastAPI:
+def make_app(inputs: HealthInputs) -> FastAPI:
     """`/healthz`, `/readyz`, `/metrics`."""
     app = FastAPI(openapi_url=None)
 
     @app.get("/healthz")
     async def healthz() -> Response:
-        return _told(liveness_error(vitals))
+        return _answer(liveness_error(inputs))
 
     @app.get("/readyz")
     async def readyz() -> Response:
-        return _told(readiness_error(vitals))
+        return _answer(readiness_error(inputs))
 
     @app.get("/metrics")
     async def metrics(request: Request) -> Response:
-        _measure(vitals)
-        body, content_type = vitals.metrics.exposition(request.headers.get("accept", ""))
+        _measure(inputs)
+        body, content_type = inputs.metrics.exposition(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
     app.add_exception_handler(404, _not_found)
     return app
 
 
-def _told(trouble: str) -> Response:
-    return PlainTextResponse(trouble or "ok", 503 if trouble else 200)
+def _answer(error: str) -> Response:
+    return PlainTextResponse(error or "ok", 503 if error else 200)
 
 
-def _measure(vitals: HealthInputs) -> None:
-    now, backlog, metrics = vitals.clock.monotonic(), vitals.queue.backlog, vitals.metrics
-    metrics.gauge("paceline_operator_leader").set(vitals.leads())
+def _measure(inputs: HealthInputs) -> None:
+    now, backlog, metrics = inputs.clock.monotonic(), inputs.queue.backlog, inputs.metrics
+    metrics.gauge("paceline_operator_leader").set(inputs.leads())
     metrics.gauge("paceline_operator_queue_depth").set(backlog.depth)
     metrics.gauge("paceline_operator_queue_oldest_seconds").set(backlog.oldest_s(now))
-    for pulse in vitals.pulses():
-        metrics.gauge("paceline_operator_watch_age_seconds", pulse.name).set(pulse.age(now))
+    for watch in inputs.liveness():
+        metrics.gauge("paceline_operator_watch_age_seconds", watch.name).set(watch.age(now))
 
 
 async def _not_found(_: Request, __: Exception) -> Response:

@@ -45,8 +45,6 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ManagerDeps:
-    """What comes from outside."""
-
     config: OperatorConfig
     api: KubeClient
     leases: LeaseApi
@@ -57,27 +55,27 @@ class ManagerDeps:
 class Manager:
     """`run` until cancelled; `ended` names a part that should not have ended."""
 
-    def __init__(self, means: ManagerDeps) -> None:
-        config, api, clock, metrics = means.config, means.api, means.clock, means.metrics
+    def __init__(self, deps: ManagerDeps) -> None:
+        config, api, clock, metrics = deps.config, deps.api, deps.clock, deps.metrics
         self._config = config
         self._clock = clock
         self.queue = WorkQueue(clock)
-        self.world = ClusterState(self.queue, ReconcileKey(KEYS, ObjectKey(config.namespace, KEYS)))
-        self.leadership = LeaderElector(
-            means.leases, LEASE, config.name or socket.gethostname(), config.lease.ttl_s, clock
+        self.state = ClusterState(self.queue, ReconcileKey(KEYS, ObjectKey(config.namespace, KEYS)))
+        self.leader_elector = LeaderElector(
+            deps.leases, LEASE, config.name or socket.gethostname(), config.lease.ttl_s, clock
         )
         self._budget = WriteRateLimiter(clock, config.requests_per_second, config.burst)
-        hands = PlanExecutor(api, self.world.children, WriteGate(self.leadership, self._budget, metrics), clock)
+        executor = PlanExecutor(api, self.state.children, WriteGate(self.leader_elector, self._budget, metrics), clock)
         self._events = event_recorder(api, clock, self._uid_of, metrics)
-        rotation = RotationConfig(config.namespace, config.keys.rotation_days, self._trust_changed)
-        keys = KeyRotator(api, hands, rotation, clock)
-        lookout = PodDiagnostics(api, clock)
-        tools = ReconcilerDeps(
-            self.world, hands, lookout, config.settings(), clock, self._events.record, self.queue.put
+        rotation = RotationConfig(config.namespace, config.keys.rotation_days, self._enqueue_namespaces)
+        keys = KeyRotator(api, executor, rotation, clock)
+        diagnostics = PodDiagnostics(api, clock)
+        reconciler_deps = ReconcilerDeps(
+            self.state, executor, diagnostics, config.settings(), clock, self._events.record, self.queue.put
         )
-        self.reconciler = Reconciler(tools, keys, metrics)
+        self.reconciler = Reconciler(reconciler_deps, keys, metrics)
         self.informers = Informers(
-            api, self.world, hands, clock, Namespaces(config.namespace, config.cluster.namespaces)
+            api, self.state, executor, clock, Namespaces(config.namespace, config.cluster.namespaces)
         )
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -102,7 +100,7 @@ class Manager:
     def _begin(self) -> None:
         for kind, watch in self.informers.watches().items():
             self._start(f"watch {kind}", watch)
-        self._start("leadership", self.leadership.run())
+        self._start("leadership", self.leader_elector.run())
 
     def _work(self) -> None:
         for number in range(self._config.workers):
@@ -113,44 +111,44 @@ class Manager:
         self._enqueue_all(Priority.CREATE)
 
     async def _listed(self) -> None:
-        while not self.world.complete:
+        while not self.state.complete:
             if ended := self.ended():
                 raise RuntimeError(ended)
             await self._clock.sleep(0.02)
-        _log.info("everything is listed", extra={"keys": len(self.world.everything())})
+        _log.info("everything is listed", extra={"keys": len(self.state.everything())})
 
     async def _worker(self, limit: Priority) -> None:
         while True:
-            await self.leadership.wait()
+            await self.leader_elector.wait()
             item = await self.queue.get(limit)
-            outcome = await self.reconciler.run(item, self.queue.backlog.urgency(item))
-            if outcome.failed:
-                self.queue.failed(item, outcome.again_s, outcome.refused)
+            result = await self.reconciler.run(item, self.queue.backlog.priority(item))
+            if result.failed:
+                self.queue.failed(item, result.again_s, result.refused)
             else:
-                self.queue.done(item, outcome.again_s)
+                self.queue.done(item, result.again_s)
 
     async def _resync(self) -> None:
         while True:
             await self._clock.sleep(self._config.resync_s)
-            for number, item in enumerate(self.world.everything()):
+            for number, item in enumerate(self.state.everything()):
                 self.queue.put(item, Priority.RESYNC)
                 if number % RESYNC_PER_S == 0:
                     await self._clock.sleep(1.0)
 
-    def _enqueue_all(self, urgency: Priority) -> None:
-        self.queue.put(self.world.keys_item, Priority.EDIT)
+    def _enqueue_all(self, priority: Priority) -> None:
+        self.queue.put(self.state.keys_item, Priority.EDIT)
         self.queue.put(ReconcileKey(NAMESPACE, ObjectKey("", self._config.namespace)), Priority.EDIT)
-        for item in self.world.everything():
-            self.queue.put(item, Priority.EDIT if item.kind == NAMESPACE else urgency)
+        for item in self.state.everything():
+            self.queue.put(item, Priority.EDIT if item.kind == NAMESPACE else priority)
 
-    def _trust_changed(self) -> None:
+    def _enqueue_namespaces(self) -> None:
         self.queue.put(ReconcileKey(NAMESPACE, ObjectKey("", self._config.namespace)), Priority.EDIT)
-        for item in self.world.everything():
+        for item in self.state.everything():
             if item.kind == NAMESPACE:
                 self.queue.put(item, Priority.EDIT)
 
     async def _uid_of(self, kind: str, key: ObjectKey) -> str:
-        return self.world.objects.uid(ReconcileKey(kind, key))
+        return self.state.objects.uid(ReconcileKey(kind, key))
 
     def _start(self, name: str, part: Coroutine[Any, Any, None]) -> None:
         self._tasks[name] = asyncio.create_task(part, name=name)
@@ -159,7 +157,7 @@ class Manager:
         await self._stop([name for name in self._tasks if "worker" in name or name in ("leadership", "resync")])
         await self._budget.close()
         await self._events.close()
-        await self.leadership.resign()
+        await self.leader_elector.resign()
         await self._stop(list(self._tasks))
         self.queue.close()
 
@@ -169,8 +167,6 @@ class Manager:
 
 @dataclass(frozen=True, slots=True)
 class OperatorDeps:
-    """What comes from outside: how to reach the API server, the time, what to do to connections before their use."""
-
     config: OperatorConfig
     clock: Clock
     wrap: Callable[[KubeClient], KubeClient] = lambda api: api
@@ -187,14 +183,14 @@ async def _work(deps: OperatorDeps, api: KubeClient, lease_api: KubeClient, list
     leases = LeaseClient(lease_api, config.namespace, clock)
     manager = Manager(ManagerDeps(config, api, leases, clock, metrics))
     inputs = HealthInputs(
-        manager.world,
+        manager.state,
         manager.queue,
         lambda: manager.informers.liveness,
         config.health,
         metrics,
         clock,
         manager.ended,
-        lambda: manager.leadership.leads,
+        lambda: manager.leader_elector.leads,
     )
     _log.info("listening", extra={"address": ":".join(map(str, listening.getsockname()[:2]))})
     await first(manager.run(), admin_server(make_app(inputs)).serve([listening]))

@@ -104,7 +104,7 @@ def condition(status: Mapping[str, Any] | None, kind: str) -> dict[str, Any]:
     return next(dict(one) for one in status["conditions"] if one["type"] == kind)
 
 
-def foreign(server: ModelServer, kind: str, name: str) -> None:
+def unmanaged(server: ModelServer, kind: str, name: str) -> None:
     """Somebody else's object in a child's place."""
     body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "team", "labels": {"a": "b"}}}
     pod = {"serviceAccountName": "other", "containers": [], "volumes": []}
@@ -113,4 +113,4 @@ def foreign(server: ModelServer, kind: str, name: str) -> None:
     server.apply({**body, "spec": spec}, "somebody", force=False)
 
 
-__all__ = ["LOST", "MANAGER", "Operator", "condition", "foreign", "service"]
+__all__ = ["LOST", "MANAGER", "Operator", "condition", "service", "unmanaged"]

@@ -7,7 +7,7 @@ from tests.every import cases
 from tests.operator_plans.plan_factories import Operator, service
 
 from paceline_core.kube.cluster import ObjectKey
-from paceline_operator.plans import differs, observe_child, pod_trouble
+from paceline_operator.plans import differs, observe_child, pod_problem
 from paceline_operator.plans.types import DesiredChild, ObservedChild, PodProblem
 
 
@@ -82,7 +82,7 @@ def test_replicas_are_shared_when_another_manager_owns_that_very_field(
 
 
 @pytest.mark.parametrize(
-    ("conditions", "trouble"),
+    ("conditions", "problem"),
     [
         ([], None),
         ([{"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated"}], None),
@@ -97,11 +97,11 @@ def test_replicas_are_shared_when_another_manager_owns_that_very_field(
     ],
 )
 def test_a_deployments_own_complaint_is_its_trouble(
-    conditions: list[dict[str, str]], trouble: PodProblem | None
+    conditions: list[dict[str, str]], problem: PodProblem | None
 ) -> None:
     found = observe_child(deployment(conditions=conditions)).replicas
     assert found is not None
-    assert found.trouble == trouble
+    assert found.problem == problem
 
 
 def test_what_others_move_all_the_time_does_not_change_the_fingerprint() -> None:
@@ -159,13 +159,13 @@ def test_what_others_add_to_a_map_never_differs(spec: dict[str, Any], more: dict
 
 @given(SPECS, NAMES, st.integers(10, 20))
 def test_a_leaf_of_ours_that_is_otherwise_always_differs(spec: dict[str, Any], name: str, value: int) -> None:
-    wish = {**spec, name: value}
-    assert differs(child({"spec": wish}), live({"spec": {**wish, name: value + 1}}))
-    assert differs(child({"spec": wish}), live({"spec": {k: v for k, v in wish.items() if k != name}}))
+    desired = {**spec, name: value}
+    assert differs(child({"spec": desired}), live({"spec": {**desired, name: value + 1}}))
+    assert differs(child({"spec": desired}), live({"spec": {k: v for k, v in desired.items() if k != name}}))
 
 
 @cases(
-    ("wish", "found", "expected"),
+    ("desired", "found", "expected"),
     [
         ({"env": [{"name": "A", "value": "1"}]}, {"env": [{"name": "B"}, {"name": "A", "value": "1"}]}, False),
         ({"env": [{"name": "A", "value": "1"}]}, {"env": [{"name": "A", "value": "2"}]}, True),
@@ -182,9 +182,9 @@ def test_a_leaf_of_ours_that_is_otherwise_always_differs(spec: dict[str, Any], n
     ],
 )
 def test_lists_are_compared_as_the_server_merges_them(
-    wish: dict[str, Any], found: dict[str, Any], expected: bool
+    desired: dict[str, Any], found: dict[str, Any], expected: bool
 ) -> None:
-    assert differs(child({"spec": wish}), live({"spec": found})) is expected
+    assert differs(child({"spec": desired}), live({"spec": found})) is expected
 
 
 def pod(**status: Any) -> dict[str, Any]:
@@ -201,7 +201,7 @@ LINES = "Traceback\npaceline worker: engine.max_seqs: is over the limit\n"
 
 
 @cases(
-    ("manifest", "trouble"),
+    ("manifest", "problem"),
     [
         (pod(), None),
         (waiting("ContainerCreating"), None),
@@ -229,14 +229,14 @@ LINES = "Traceback\npaceline worker: engine.max_seqs: is over the limit\n"
         ),
     ],
 )
-def test_a_pods_trouble_has_the_words_of_who_knows(manifest: dict[str, Any], trouble: PodProblem | None) -> None:
-    assert pod_trouble(manifest) == trouble
+def test_a_pods_trouble_has_the_words_of_who_knows(manifest: dict[str, Any], problem: PodProblem | None) -> None:
+    assert pod_problem(manifest) == problem
 
 
 def test_a_leaving_pod_is_no_trouble_and_no_message_is_endless() -> None:
     leaving = waiting("CrashLoopBackOff")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert pod_trouble(leaving) is None
-    long = pod_trouble(waiting("ErrImagePull", "x" * 5000))
+    assert pod_problem(leaving) is None
+    long = pod_problem(waiting("ErrImagePull", "x" * 5000))
     assert long is not None
     assert len(long.message) <= 512

@@ -8,7 +8,7 @@ from tests.operator_plans.plan_factories import POOL, Operator, service
 
 from paceline_core.kube.cluster import Event, ObjectKey
 from paceline_operator.plans import observe_child, plan_service
-from paceline_operator.plans.children import SHOWN, foreign_fields
+from paceline_operator.plans.children import SHOWN, added_fields
 
 PLACE = ("Deployment", ObjectKey("team", "chat-main"))
 
@@ -45,7 +45,7 @@ def test_a_first_creation_is_told_once_with_all_that_is_made() -> None:
 def test_in_a_crowd_a_first_creation_is_left_to_the_status() -> None:
     operator, manifest = Operator(), service()
     operator.namespace()
-    assert [one for _ in range(4) for one in operator.step(manifest, crowd=40).events] == []
+    assert [one for _ in range(4) for one in operator.step(manifest, bulk_starts=40).events] == []
 
 
 def test_a_scale_by_hand_is_named_once_with_both_numbers_and_who_did_it() -> None:
@@ -125,7 +125,7 @@ OURS = entry("paceline-operator", inside(**{"f:containers": {WORKER: {".": {}, "
 def test_an_addition_is_a_field_below_spec_that_none_of_ours_holds(
     entries: list[dict[str, Any]], found: tuple[tuple[str, str], ...]
 ) -> None:
-    assert foreign_fields({"managedFields": entries}) == found
+    assert added_fields({"managedFields": entries}) == found
 
 
 def test_a_deployment_is_seen_with_its_additions_and_with_who_scaled_it() -> None:

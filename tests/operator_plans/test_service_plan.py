@@ -15,8 +15,8 @@ from tests.operator_plans.plan_factories import (
     SETTINGS,
     Operator,
     condition,
-    foreign,
     service,
+    unmanaged,
 )
 
 from paceline_core.kube.cluster import ObjectKey
@@ -34,9 +34,9 @@ def converged(manifest: dict[str, Any] | None = None, **spec: Any) -> tuple[Oper
 
 def edit(manifest: dict[str, Any], **spec: Any) -> dict[str, Any]:
     """The user writes another spec."""
-    wished = {**manifest["spec"], **spec}
-    manifest["metadata"]["generation"] += wished != manifest["spec"]
-    manifest["spec"] = {name: part for name, part in wished.items() if part is not None}
+    desired = {**manifest["spec"], **spec}
+    manifest["metadata"]["generation"] += desired != manifest["spec"]
+    manifest["spec"] = {name: part for name, part in desired.items() if part is not None}
     return manifest
 
 
@@ -127,14 +127,14 @@ def test_a_judgement_is_kept_from_a_creation_to_its_end_and_is_of_the_same_wish_
     operator.namespace()
     first = operator.step(manifest).memo
     assert first is not None
-    assert first.judged is not None
+    assert first.validated is not None
     later = plan_service(operator.view(edit(manifest, rollout={"gpus": "inPlace"}))).memo
     assert later is not None
-    assert later.judged is not None
-    assert later.judged[1].service != first.judged[1].service
+    assert later.validated is not None
+    assert later.validated[1].service != first.validated[1].service
     operator.converge(manifest)
     assert operator.memo.settled
-    assert operator.memo.judged is None
+    assert operator.memo.validated is None
 
 
 def test_a_foreign_edit_is_undone_and_a_foreign_addition_stays() -> None:
@@ -240,7 +240,7 @@ def test_a_pool_in_which_nothing_is_ready_goes_at_once() -> None:
 def test_a_foreign_child_is_told_and_never_touched(kind: str) -> None:
     operator, manifest = Operator(), service()
     name = "chat-main" if kind == "Deployment" else "chat-workers"
-    foreign(operator.server, kind, name)
+    unmanaged(operator.server, kind, name)
     before = operator.server.picture()[f"{kind} team/{name}"]
     operator.namespace()
     plans = [operator.step(manifest) for _ in range(3)]
@@ -355,7 +355,7 @@ def test_correcting_a_spec_proceeds_although_nothing_is_ready() -> None:
 
 def test_somebody_elses_workload_is_reported_and_never_written() -> None:
     operator = Operator()
-    foreign(operator.server, "Deployment", "legacy")
+    unmanaged(operator.server, "Deployment", "legacy")
     operator.server.settle()
     manifest = service(
         model={"source": "hf://org/name"},

@@ -130,7 +130,7 @@ def test_an_emulated_service_says_so_and_its_fit_has_numbers() -> None:
 def test_the_summary_ends_in_what_is_wrong() -> None:
     scene = Scene(engine={"emulate": EMULATE})
     scene.deployment(1, 1, 1, 0)
-    scene.look(troubles=(PodProblem("CrashLoopBackOff", "out of memory", "main"),))
+    scene.look(problems=(PodProblem("CrashLoopBackOff", "out of memory", "main"),))
     assert scene.manifest["status"]["workload"]["summary"] == "0/1 emulated CrashLoopBackOff"
     scene.look(loss=LOST)
     assert scene.manifest["status"]["workload"]["summary"] == "0/1 emulated NameTaken"
@@ -186,10 +186,10 @@ def test_times_move_only_when_a_status_turns() -> None:
 )
 def test_trouble_of_pods_degrades_by_name(reason: str, message: str) -> None:
     scene = Scene()
-    plan = scene.look(troubles=(PodProblem(reason, message, "main", 2),))
+    plan = scene.look(problems=(PodProblem(reason, message, "main", 2),))
     assert scene.said("Degraded") == ("True", reason, f"2 pods in pool main: {reason}: {message}")
     assert [(event.type, event.reason) for event in plan.events] == [("Warning", reason)]
-    assert scene.look(troubles=(PodProblem(reason, message, "main", 3),)).events == ()
+    assert scene.look(problems=(PodProblem(reason, message, "main", 3),)).events == ()
 
 
 def test_a_service_without_ready_worker_repeats_why_as_far_as_it_is_known() -> None:
@@ -197,7 +197,7 @@ def test_a_service_without_ready_worker_repeats_why_as_far_as_it_is_known() -> N
     scene.deployment(1, 1, 1, 0)
     scene.look()
     assert scene.said("Ready")[2] == "No worker is ready yet (0 of 1); requests are held."
-    scene.look(troubles=(PodProblem("Unschedulable", "0/5 nodes are available", "main"),))
+    scene.look(problems=(PodProblem("Unschedulable", "0/5 nodes are available", "main"),))
     assert scene.said("Ready")[2] == "No worker is ready yet (0 of 1): Unschedulable; requests are held."
     scene.look()
     assert scene.said("Degraded") == ("False", "AsExpected", "Nothing is wrong.")
@@ -401,7 +401,7 @@ def test_a_rollout_that_ends_at_zero_is_not_told_as_one_of_no_replicas() -> None
 def test_in_a_crowd_a_first_not_ready_waits_longer_and_ready_does_not() -> None:
     operator, manifest = Operator(), service()
     operator.namespace()
-    assert operator.step(manifest, crowd=500).again_s == initial_delay_s(500) == 50.0
-    assert operator.step(manifest, crowd=500).status is None
+    assert operator.step(manifest, bulk_starts=500).again_s == initial_delay_s(500) == 50.0
+    assert operator.step(manifest, bulk_starts=500).status is None
     operator.server.settle()
-    assert condition(operator.step(manifest, crowd=500).status, "Ready")["status"] == "True"
+    assert condition(operator.step(manifest, bulk_starts=500).status, "Ready")["status"] == "True"

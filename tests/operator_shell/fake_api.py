@@ -161,16 +161,16 @@ class FakeApi:
 def _replicas(made: Manifest, known: Manifest | None, body: Manifest, manager: str, *, force: bool) -> None:
     owners = {entry["manager"] for entry in (known or {}).get("metadata", {}).get("managedFields", ())}
     before = (known or {}).get("spec", {}).get("replicas")
-    wished = body.get("spec", {}).get("replicas")
+    desired = body.get("spec", {}).get("replicas")
     others = owners - {manager}
-    if wished is None:
+    if desired is None:
         owners.discard(manager)
         made["spec"]["replicas"] = before if others and before is not None else 1
-    elif others and before != wished and not force:
+    elif others and before != desired and not force:
         raise Conflict("conflict with " + ", ".join(sorted(others)) + ": .spec.replicas")
     else:
-        owners = (owners if before == wished else set()) | {manager}
-        made["spec"]["replicas"] = wished
+        owners = (owners if before == desired else set()) | {manager}
+        made["spec"]["replicas"] = desired
     fields: Manifest = {"f:spec": {"f:replicas": {}}}
     made["metadata"] = {
         **made["metadata"],

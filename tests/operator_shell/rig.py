@@ -53,19 +53,21 @@ class Rig:
         self.clock = clock or ManualClock()
         self.metrics = Metrics("operator")
         self.queue = WorkQueue(self.clock)
-        self.world = ClusterState(self.queue, ReconcileKey(KEYS, ObjectKey(HOME, KEYS)))
+        self.state = ClusterState(self.queue, ReconcileKey(KEYS, ObjectKey(HOME, KEYS)))
         self.leases = FreeLeases()
-        self.leadership = LeaderElector(self.leases, "operator", "rig", 15.0, self.clock)
+        self.leader_elector = LeaderElector(self.leases, "operator", "rig", 15.0, self.clock)
         self.budget = WriteRateLimiter(self.clock, rate, 1e6)
-        self.hands = PlanExecutor(
-            api, self.world.children, WriteGate(self.leadership, self.budget, self.metrics), self.clock
+        self.executor = PlanExecutor(
+            api, self.state.children, WriteGate(self.leader_elector, self.budget, self.metrics), self.clock
         )
         self.told: list[Event] = []
-        keys = KeyRotator(api, self.hands, RotationConfig(HOME, 30.0, lambda: None), self.clock)
+        keys = KeyRotator(api, self.executor, RotationConfig(HOME, 30.0, lambda: None), self.clock)
         keys.trust = jwk_set([jwk("kid", "public", "gateway")])
-        lookout = PodDiagnostics(api, self.clock)
-        tools = ReconcilerDeps(self.world, self.hands, lookout, settings, self.clock, self.told.append, self.queue.put)
-        self.reconciler = Reconciler(tools, keys, self.metrics)
+        diagnostics = PodDiagnostics(api, self.clock)
+        deps = ReconcilerDeps(
+            self.state, self.executor, diagnostics, settings, self.clock, self.told.append, self.queue.put
+        )
+        self.reconciler = Reconciler(deps, keys, self.metrics)
         self._read = 0
 
     async def start(self) -> "Rig":
@@ -73,23 +75,23 @@ class Rig:
         await self.lead()
         for kind in KINDS:
             found = [trimmed_object(found) for (place, _), found in self.api.objects.items() if place == kind]
-            self.world.on_event(kind, Listed(tuple(found)))
+            self.state.on_event(kind, Listed(tuple(found)))
         for kind in CHILD_KINDS:
             await self.relist(kind)
         self._read = len(self.api.events)
-        for item in self.world.everything():
+        for item in self.state.everything():
             self.queue.put(item, Priority.CREATE)
         return self
 
     async def lead(self) -> None:
         """Take or renew the lease once."""
-        await self.leadership.renew()
+        await self.leader_elector.renew()
 
     async def relist(self, kind: str) -> None:
         """What a watch's list does."""
         found = [trimmed(found) for (place, _), found in self.api.objects.items() if place == kind and _managed(found)]
-        for key in self.world.on_event(kind, Listed(tuple(found))):
-            self.world.wake(await self.hands.observe(kind, key))
+        for key in self.state.on_event(kind, Listed(tuple(found))):
+            self.state.wake(await self.executor.observe(kind, key))
 
     def hear(self, limit: int | None = None) -> None:
         """Deliver the watch events of what happened since; `limit` of them."""
@@ -97,7 +99,7 @@ class Rig:
         for event in self.api.events[self._read : until]:
             manifest: Manifest = event.item  # type: ignore[union-attr]
             if manifest["kind"] in KINDS or (manifest["kind"] in CHILD_KINDS and _managed(manifest)):
-                self.world.on_event(manifest["kind"], event)
+                self.state.on_event(manifest["kind"], event)
         self._read = until
 
     def skip(self) -> None:
@@ -110,12 +112,12 @@ class Rig:
         if item is None:
             return None
         await self.lead()
-        outcome = await self.reconciler.run(item, self.queue.backlog.urgency(item))
-        if outcome.failed:
-            self.queue.failed(item, outcome.again_s, outcome.refused)
+        result = await self.reconciler.run(item, self.queue.backlog.priority(item))
+        if result.failed:
+            self.queue.failed(item, result.again_s, result.refused)
         else:
-            self.queue.done(item, outcome.again_s)
-        return item, outcome
+            self.queue.done(item, result.again_s)
+        return item, result
 
     async def settle(self, within_s: float = 10.0, passes: int = 500) -> list[tuple[ReconcileKey, Result]]:
         """Pass after pass, hearing the watches, until nothing waits for the next `within_s`."""

@@ -8,7 +8,7 @@ from paceline_core.errors import ApiError, Conflict, Forbidden, NotFound, Unreac
 from paceline_core.kube import ObjectKey, Upserted, WatchLost
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import INFERENCE_SERVICE
-from paceline_operator.controllers.inferenceservice import CROWD
+from paceline_operator.controllers.inferenceservice import BULK_STARTS
 from paceline_operator.plans.status import HOLD_S, initial_delay_s
 from paceline_operator.state.child_cache import CHILD_KINDS
 from paceline_operator.state.workqueue import ReconcileKey
@@ -81,7 +81,7 @@ async def test_what_was_done_is_told_once_also_where_the_status_could_not_be_wri
 
 
 async def test_services_that_start_together_are_told_of_late_and_one_alone_is_not() -> None:
-    for count, told in ((2 * CROWD, 0), (1, 1)):
+    for count, told in ((2 * BULK_STARTS, 0), (1, 1)):
         api = FakeApi(starts=False)
         for number in range(count):
             api.put(service(f"chat-{number}"))
@@ -103,18 +103,18 @@ async def test_a_converged_service_is_not_written_again_by_the_next_process() ->
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_whatever_fails_at_whichever_write_the_end_is_the_same(fault: str) -> None:
-    wished, count = await undisturbed()
+    desired, count = await undisturbed()
     for k in range(1, count + 1):
         api = FakeApi()
         api.fault = lambda n, *_, k=k: FAULTS[fault]() if n == k else None
         api.put(service())
         await (await Rig(api).start()).settle(300.0)
-        assert specs(api.children(*CHILD_KINDS)) == specs(wished), f"write {k}: {api.writes}"
+        assert specs(api.children(*CHILD_KINDS)) == specs(desired), f"write {k}: {api.writes}"
         assert condition(api, "Degraded")["status"] == "False", f"write {k}"
 
 
 async def test_a_process_that_dies_after_any_write_is_finished_by_the_next_one() -> None:
-    wished, count = await undisturbed()
+    desired, count = await undisturbed()
 
     class Died(BaseException):
         pass
@@ -136,7 +136,7 @@ async def test_a_process_that_dies_after_any_write_is_finished_by_the_next_one()
         api.fault = lambda *_: None
         await (await Rig(api).start()).settle(300.0)
         left = api.children(*CHILD_KINDS)
-        assert specs(left) == specs(wished), f"after write {k}"
+        assert specs(left) == specs(desired), f"after write {k}"
         assert {place: left[place]["metadata"]["uid"] for place in uids} == uids
 
 
@@ -178,7 +178,7 @@ async def test_a_kind_that_may_not_be_watched_is_named_and_nothing_is_done_blind
     await rig.settle()
     api.remove(*MAIN)
     rig.skip()
-    rig.world.on_event(
+    rig.state.on_event(
         "Deployment", WatchLost('deployments.apps is forbidden: User "op" cannot watch resource "deployments"')
     )
     await rig.settle(5.0)
@@ -195,7 +195,7 @@ async def test_a_kind_that_may_not_be_watched_is_named_and_nothing_is_done_blind
 async def test_a_watch_lost_for_another_reason_stops_nobody() -> None:
     api = FakeApi()
     rig = await Rig(api).start()
-    rig.world.on_event("Deployment", WatchLost("the API server did not answer"))
+    rig.state.on_event("Deployment", WatchLost("the API server did not answer"))
     api.put(service())
     await rig.settle()
     assert MAIN in api.objects
@@ -203,7 +203,7 @@ async def test_a_watch_lost_for_another_reason_stops_nobody() -> None:
 
 async def test_a_foreign_object_in_a_childs_place_is_reported_and_never_touched() -> None:
     api = FakeApi()
-    foreign = api.put(
+    unmanaged = api.put(
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
@@ -218,7 +218,7 @@ async def test_a_foreign_object_in_a_childs_place_is_reported_and_never_touched(
     api.put(service())
     rig = await Rig(api).start()
     await rig.settle(30.0)
-    assert api.objects[MAIN] == foreign
+    assert api.objects[MAIN] == unmanaged
     assert "chat-main" in str(api.objects[INFERENCE_SERVICE, CHAT.key]["status"]["conditions"])
     api.remove(*MAIN)
     await rig.settle(120.0)
@@ -267,12 +267,12 @@ async def test_an_object_that_breaks_its_plan_is_its_own_trouble() -> None:
     rig = await Rig(api).start()
     stored = api.objects[INFERENCE_SERVICE, ObjectKey("default", "bad")]
     stored["metadata"]["generation"] = "poison"
-    rig.world.on_event(
+    rig.state.on_event(
         INFERENCE_SERVICE, Upserted({**stored, "metadata": {**stored["metadata"], "resourceVersion": "9999"}})
     )
     done = await rig.settle(30.0)
     assert ("Deployment", ObjectKey("default", "good-main")) in api.objects
-    bad = [outcome for item, outcome in done if item.key.name == "bad"]
+    bad = [result for item, result in done if item.key.name == "bad"]
     assert len(bad) < 10
 
 
@@ -312,8 +312,8 @@ async def test_two_leaders_at_once_make_each_child_once() -> None:
         two.hear()
         one.clock.advance(0.1)
         two.clock.advance(0.1)
-    wished, _ = await undisturbed()
-    assert specs(api.children(*CHILD_KINDS)) == specs(wished)
+    desired, _ = await undisturbed()
+    assert specs(api.children(*CHILD_KINDS)) == specs(desired)
 
 
 @pytest.mark.parametrize(
@@ -333,6 +333,6 @@ async def test_a_namespace_that_goes_away_is_left_alone_and_is_nobodys_fault(
     done = await rig.settle(29.0)
     assert len(api.writes) < 4
     assert not [write for write in api.writes if write.startswith("status")]
-    assert rig.hands.terminates(shared_item().key.name)
-    assert not [outcome for item, outcome in done if outcome.failed]
+    assert rig.executor.terminates(shared_item().key.name)
+    assert not [result for item, result in done if result.failed]
     assert not [one for one in caplog.records if one.levelname == "WARNING"]

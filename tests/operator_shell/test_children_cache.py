@@ -64,7 +64,7 @@ def test_an_end_wakes_the_owner() -> None:
     cache.put(child(5))
     wake = cache.remove(child(6))
     assert wake is not None
-    assert (wake.item, wake.urgency) == (CHAT, Priority.EDIT)
+    assert (wake.item, wake.priority) == (CHAT, Priority.EDIT)
     assert cache.group(CHAT) == {}
 
 
@@ -121,7 +121,7 @@ def test_a_change_of_scale_is_most_urgent_and_a_mere_count_a_status() -> None:
     counted, scaled = cache.put(pool(2, replicas=2, ready=1)), cache.put(pool(3, replicas=4, ready=1))
     assert counted is not None
     assert scaled is not None
-    assert (counted.urgency, scaled.urgency) == (Priority.STATUS, Priority.DELETE)
+    assert (counted.priority, scaled.priority) == (Priority.STATUS, Priority.DELETE)
 
 
 def test_a_change_that_no_plan_looks_at_wakes_nobody() -> None:

@@ -23,7 +23,7 @@ def test_the_first_sight_is_a_creation_and_a_new_generation_an_edit() -> None:
     first, edit = objects.put(chat(1)), objects.put(chat(2, generation=2))
     assert first is not None
     assert edit is not None
-    assert (first.urgency, first.came, edit.urgency, edit.came) == (Priority.CREATE, True, Priority.EDIT, False)
+    assert (first.priority, first.came, edit.priority, edit.came) == (Priority.CREATE, True, Priority.EDIT, False)
 
 
 def test_a_status_alone_wakes_nobody_and_is_known_all_the_same() -> None:
@@ -40,7 +40,7 @@ def test_an_annotation_is_an_edit() -> None:
     objects.put(chat(1))
     change = objects.put(chat(2, annotations={"paceline.dev/upgrade": "now"}))
     assert change is not None
-    assert change.urgency is Priority.EDIT
+    assert change.priority is Priority.EDIT
 
 
 def test_an_older_state_and_an_older_end_are_dropped() -> None:
@@ -56,7 +56,7 @@ def test_an_object_that_goes_away_is_urgent_and_no_longer_given_out() -> None:
     objects.put(chat(1))
     change = objects.put(chat(2, deletionTimestamp="2026-01-01T00:00:00Z"))
     assert change is not None
-    assert change.urgency is Priority.DELETE
+    assert change.priority is Priority.DELETE
     assert objects.get(CHAT) is None
     assert objects.count(INFERENCE_SERVICE, "default") == 1
 

@@ -72,15 +72,15 @@ async def test_a_service_says_that_somebody_elses_object_cannot_be_looked_at_any
 async def test_pods_that_may_not_be_listed_are_a_trouble_of_the_service() -> None:
     clock, api = ManualClock(), Blindfold()
     api.hidden = "Pod"
-    lookout = PodDiagnostics(api, clock)
-    await lookout.troubles(CHAT)
+    diagnostics = PodDiagnostics(api, clock)
+    await diagnostics.problems(CHAT)
     clock.advance(20.0)
-    [trouble] = await lookout.troubles(CHAT)
-    assert trouble.reason == "Forbidden"
-    assert 'cannot list resource "pods"' in trouble.message
+    [problem] = await diagnostics.problems(CHAT)
+    assert problem.reason == "Forbidden"
+    assert 'cannot list resource "pods"' in problem.message
     api.hidden = ""
     clock.advance(15.0)
-    assert await lookout.troubles(CHAT) == ()
+    assert await diagnostics.problems(CHAT) == ()
 
 
 async def test_a_registry_of_keys_that_somebody_deletes_is_looked_at_at_once() -> None:
@@ -88,7 +88,7 @@ async def test_a_registry_of_keys_that_somebody_deletes_is_looked_at_at_once() -
     await rig.settle()
     metadata = {"name": REGISTRY, "namespace": HOME, "uid": "1", "resourceVersion": "1", "labels": {}}
     gone = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-    rig.world.on_event("ConfigMap", Deleted(gone))
+    rig.state.on_event("ConfigMap", Deleted(gone))
     item = rig.queue.backlog.take(rig.clock.monotonic())
     assert item is not None
     assert item.kind == KEYS

@@ -15,7 +15,7 @@ from paceline_operator.state.workqueue import Priority, ReconcileKey, WorkQueue
 ITEM = ReconcileKey(INFERENCE_SERVICE, ObjectKey("default", "chat"))
 
 
-def vitals(clock: ManualClock, ended: str = "") -> HealthInputs:
+def inputs(clock: ManualClock, ended: str = "") -> HealthInputs:
     queue = WorkQueue(clock)
     pulse = WatchLiveness("Deployment", clock)
     return HealthInputs(
@@ -32,7 +32,7 @@ def vitals(clock: ManualClock, ended: str = "") -> HealthInputs:
 
 def test_a_watch_that_hangs_turns_liveness_red() -> None:
     clock = ManualClock()
-    seen = vitals(clock)
+    seen = inputs(clock)
     assert liveness_error(seen) == ""
     clock.advance(181.0)
     assert "Deployment" in liveness_error(seen)
@@ -40,8 +40,8 @@ def test_a_watch_that_hangs_turns_liveness_red() -> None:
 
 def test_a_watch_that_is_refused_is_no_illness_since_a_new_process_would_be_refused_as_well() -> None:
     clock = ManualClock()
-    seen = vitals(clock)
-    [pulse] = seen.pulses()
+    seen = inputs(clock)
+    [pulse] = seen.liveness()
     for _ in range(100):
         clock.advance(10.0)
         pulse.refused()
@@ -52,35 +52,35 @@ def test_a_watch_that_is_refused_is_no_illness_since_a_new_process_would_be_refu
 
 
 def test_a_part_that_ended_turns_liveness_red() -> None:
-    assert liveness_error(vitals(ManualClock(), "watch Tenant ended")) == "watch Tenant ended"
+    assert liveness_error(inputs(ManualClock(), "watch Tenant ended")) == "watch Tenant ended"
 
 
 def test_a_long_queue_is_no_illness_while_all_workers_work() -> None:
     clock = ManualClock()
-    seen = vitals(clock)
+    seen = inputs(clock)
     seen.queue.put(ITEM, Priority.EDIT)
     clock.advance(100.0)
     assert liveness_error(seen) == ""
 
 
 def test_it_is_ready_when_everything_was_listed_once() -> None:
-    seen = vitals(ManualClock())
+    seen = inputs(ManualClock())
     assert "Tenant" in readiness_error(seen)
     for kind in (*KINDS, *CHILD_KINDS):
-        seen.world.on_event(kind, Listed(()))
+        seen.state.on_event(kind, Listed(()))
     assert readiness_error(seen) == ""
 
 
 def test_a_kind_that_may_not_be_listed_is_told_with_the_right_that_is_missing() -> None:
-    seen = vitals(ManualClock())
+    seen = inputs(ManualClock())
     for kind in ("ConfigMap", "Service"):
-        seen.world.on_event(kind, WatchLost(f'x is forbidden: cannot list resource "{kind}"'))
+        seen.state.on_event(kind, WatchLost(f'x is forbidden: cannot list resource "{kind}"'))
     assert 'ConfigMap (x is forbidden: cannot list resource "ConfigMap"), Deployment' in readiness_error(seen)
     assert 'Service (x is forbidden: cannot list resource "Service")' in readiness_error(seen)
 
 
 async def test_the_port_tells_health_and_metrics() -> None:
-    transport = httpx.ASGITransport(make_app(vitals(ManualClock(), "watch Tenant ended")))
+    transport = httpx.ASGITransport(make_app(inputs(ManualClock(), "watch Tenant ended")))
     async with httpx.AsyncClient(transport=transport, base_url="http://operator") as client:
         sick, metrics = await client.get("/healthz"), await client.get("/metrics")
         assert (sick.status_code, sick.text) == (503, "watch Tenant ended")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from paceline_core.clock import SystemClock
 from paceline_core.kube import ObjectKey
 from paceline_operator.state.workqueue import (
-    LONGEST_PAUSE_S,
+    MAX_PAUSE_S,
     Priority,
     PriorityQueue,
     ReconcileKey,
@@ -35,8 +35,8 @@ def test_a_key_added_twice_is_taken_once() -> None:
 
 def test_the_most_urgent_goes_first_and_equals_go_in_order() -> None:
     backlog = PriorityQueue()
-    for item, urgency in ((A, Priority.CREATE), (B, Priority.CREATE), (C, Priority.DELETE)):
-        backlog.add(item, urgency, 0.0)
+    for item, priority in ((A, Priority.CREATE), (B, Priority.CREATE), (C, Priority.DELETE)):
+        backlog.add(item, priority, 0.0)
     assert drained(backlog) == [C, A, B]
 
 
@@ -75,7 +75,7 @@ def test_a_failed_key_comes_back_after_a_pause_that_doubles_up_to_a_cap() -> Non
         assert pause == backoff_s(failures)
         assert backlog.take(now + pause - 0.01) is None
         now += pause
-    assert backoff_s(1000) == LONGEST_PAUSE_S
+    assert backoff_s(1000) == MAX_PAUSE_S
 
 
 def test_a_server_that_names_a_pause_is_given_it() -> None:
@@ -147,9 +147,9 @@ def test_whatever_happens_no_key_is_held_twice_and_none_is_forgotten(
     steps: list[tuple[str, ReconcileKey, Priority]],
 ) -> None:
     backlog, now, held, wanted = PriorityQueue(), 0.0, set[ReconcileKey](), set[ReconcileKey]()
-    for action, item, urgency in steps:
+    for action, item, priority in steps:
         if action == "add":
-            backlog.add(item, urgency, now)
+            backlog.add(item, priority, now)
             wanted.add(item)
         elif action == "take" and (taken := backlog.take(now)) is not None:
             assert taken not in held
@@ -175,9 +175,9 @@ def test_whatever_happens_no_key_is_held_twice_and_none_is_forgotten(
 def test_keys_leave_in_the_order_of_their_most_urgent_reason(adds: list[tuple[ReconcileKey, Priority]]) -> None:
     backlog = PriorityQueue()
     best: dict[ReconcileKey, Priority] = {}
-    for item, urgency in adds:
-        backlog.add(item, urgency, 0.0)
-        best[item] = min(best.get(item, urgency), urgency)
+    for item, priority in adds:
+        backlog.add(item, priority, 0.0)
+        best[item] = min(best.get(item, priority), priority)
     left = [best[item] for item in drained(backlog)]
     assert left == sorted(best.values())
 

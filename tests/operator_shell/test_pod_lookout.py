@@ -6,7 +6,7 @@ from paceline_core.clock import ManualClock
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.client.resource import Resource
 from paceline_core.kube.cluster import Manifest
-from paceline_operator.controllers.pod_diagnostics import PATIENCE_S, PodDiagnostics
+from paceline_operator.controllers.pod_diagnostics import INITIAL_DELAY_S, PodDiagnostics
 
 CHAT = ObjectKey("default", "chat")
 
@@ -25,53 +25,53 @@ class Counting(FakeApi):
 
 async def test_pods_are_looked_at_only_after_patience_and_then_now_and_again() -> None:
     clock, api = ManualClock(), Counting()
-    lookout = PodDiagnostics(api, clock)
-    assert await lookout.troubles(CHAT) == ()
-    assert lookout.again_s(CHAT) == PATIENCE_S
-    clock.advance(PATIENCE_S)
-    (trouble,) = await lookout.troubles(CHAT)
-    assert (trouble.reason, trouble.pods) == ("ErrImagePull", 2)
+    diagnostics = PodDiagnostics(api, clock)
+    assert await diagnostics.problems(CHAT) == ()
+    assert diagnostics.again_s(CHAT) == INITIAL_DELAY_S
+    clock.advance(INITIAL_DELAY_S)
+    (problem,) = await diagnostics.problems(CHAT)
+    assert (problem.reason, problem.pods) == ("ErrImagePull", 2)
     for _ in range(10):
-        await lookout.troubles(CHAT)
+        await diagnostics.problems(CHAT)
     assert api.looks == 1
     clock.advance(15.0)
-    await lookout.troubles(CHAT)
+    await diagnostics.problems(CHAT)
     assert api.looks == 2
 
 
 async def test_a_thousand_services_that_wait_cost_a_few_looks_a_second() -> None:
     clock, api = ManualClock(), Counting()
-    lookout = PodDiagnostics(api, clock)
+    diagnostics = PodDiagnostics(api, clock)
     keys = [ObjectKey("default", f"s{number}") for number in range(1000)]
     for key in keys:
-        await lookout.troubles(key)
-    clock.advance(PATIENCE_S)
+        await diagnostics.problems(key)
+    clock.advance(INITIAL_DELAY_S)
     for key in keys:
-        await lookout.troubles(key)
+        await diagnostics.problems(key)
     assert api.looks <= 4
 
 
 async def test_a_service_that_does_not_start_is_explained_within_five_seconds() -> None:
     clock = ManualClock()
-    lookout = PodDiagnostics(Counting(), clock)
-    await lookout.troubles(CHAT)
+    diagnostics = PodDiagnostics(Counting(), clock)
+    await diagnostics.problems(CHAT)
     clock.advance(5.0)
-    assert await lookout.troubles(CHAT)
+    assert await diagnostics.problems(CHAT)
 
 
 async def test_a_ready_service_is_forgotten() -> None:
     clock = ManualClock()
-    lookout = PodDiagnostics(Counting(), clock)
-    await lookout.troubles(CHAT)
-    lookout.forget(CHAT)
-    assert lookout.again_s(CHAT) is None
+    diagnostics = PodDiagnostics(Counting(), clock)
+    await diagnostics.problems(CHAT)
+    diagnostics.forget(CHAT)
+    assert diagnostics.again_s(CHAT) is None
 
 
 async def test_in_a_crowd_nobody_asks_and_afterwards_the_next_one_does() -> None:
     clock, api = ManualClock(), Counting()
-    lookout = PodDiagnostics(api, clock)
-    await lookout.troubles(CHAT, crowded=True)
-    clock.advance(PATIENCE_S)
-    assert await lookout.troubles(CHAT, crowded=True) == ()
+    diagnostics = PodDiagnostics(api, clock)
+    await diagnostics.problems(CHAT, bulk=True)
+    clock.advance(INITIAL_DELAY_S)
+    assert await diagnostics.problems(CHAT, bulk=True) == ()
     assert api.looks == 0
-    assert await lookout.troubles(CHAT)
+    assert await diagnostics.problems(CHAT)

@@ -20,7 +20,7 @@ from paceline_gateway.usage_writer import AGAIN_S
 from paceline_operator.controllers import pod_diagnostics
 from paceline_operator.state.child_cache import CHILD_KINDS
 from paceline_operator.state.workqueue import (
-    LONGEST_PAUSE_S,
+    MAX_PAUSE_S,
     PROBES,
     REFUSED_PAUSE_S,
     Priority,
@@ -77,7 +77,7 @@ def refused_all(backlog: PriorityQueue, until: float) -> int:
 def test_a_right_that_is_missing_for_an_hour_costs_a_hundred_keys_little_more_than_two() -> None:
     hour = 3600.0
     assert refused_all(PriorityQueue(), hour) <= PROBES * hour / REFUSED_PAUSE_S * 1.1 + len(ITEMS) * (
-        hour / LONGEST_PAUSE_S + 10
+        hour / MAX_PAUSE_S + 10
     )
 
 
@@ -133,7 +133,7 @@ async def test_children_that_are_seen_again_end_the_pause_of_the_services_that_w
     api.put(service())
     rig = await Rig(api).start()
     await rig.settle()
-    rig.world.on_event("ConfigMap", WatchLost(LOST))
+    rig.state.on_event("ConfigMap", WatchLost(LOST))
     await rig.settle(600.0)
     before = rig.clock.monotonic()
     for kind in CHILD_KINDS:
@@ -149,7 +149,7 @@ async def test_a_right_that_comes_and_goes_is_no_quarrel_with_ourselves() -> Non
     rig = await Rig(api).start()
     await rig.settle()
     for _ in range(8):
-        rig.world.on_event("ConfigMap", WatchLost(LOST))
+        rig.state.on_event("ConfigMap", WatchLost(LOST))
         await rig.settle(1.0)
         assert degraded(api) == "True"
         await rig.relist("ConfigMap")

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import ApiError, Forbidden
-from paceline_operator.controllers.conditions import ConditionFault, degraded, fault_of, says_already
+from paceline_operator.controllers.conditions import ConditionFault, degraded, fault_of, same_conditions
 
 TIME, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
 FAULT = ConditionFault("Forbidden", "cannot patch deployments")
@@ -30,7 +30,7 @@ def test_the_same_fault_again_is_said_already_and_keeps_its_time() -> None:
     first = degraded(live(), None, FAULT, TIME, 1)
     standing = live(**first)
     again = degraded(standing, None, FAULT, LATER, 1)
-    assert says_already(standing, again)
+    assert same_conditions(standing, again)
     assert again["conditions"][-1]["lastTransitionTime"] == TIME
 
 
@@ -45,7 +45,7 @@ def test_the_summary_ends_in_the_fault_unless_the_object_is_not_accepted() -> No
 
 def test_another_fault_is_said() -> None:
     standing = {**live(), "conditions": degraded(live(), None, FAULT, TIME, 1)["conditions"]}
-    assert not says_already(standing, degraded(standing, None, ConditionFault("Invalid", "x"), LATER, 1))
+    assert not same_conditions(standing, degraded(standing, None, ConditionFault("Invalid", "x"), LATER, 1))
 
 
 def test_the_servers_words_are_kept_and_a_bug_is_named() -> None:

@@ -43,16 +43,16 @@ async def test_of_a_thousand_writers_at_five_a_second_the_urgent_ones_go_first()
     budget = WriteRateLimiter(clock, rate=5.0, burst=1.0)
     order: list[tuple[Priority, float]] = []
 
-    async def write(urgency: Priority) -> None:
-        await budget.spend(urgency)
-        order.append((urgency, clock.monotonic()))
+    async def write(priority: Priority) -> None:
+        await budget.spend(priority)
+        order.append((priority, clock.monotonic()))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(1000):
             group.create_task(write(Priority.CREATE))
         for _ in range(10):
             group.create_task(write(Priority.DELETE))
-    urgent = [place for place, (urgency, _) in enumerate(order) if urgency is Priority.DELETE]
+    urgent = [place for place, (priority, _) in enumerate(order) if priority is Priority.DELETE]
     assert urgent[-1] <= 12
     assert 1000 / 5.0 < order[-1][1] < 1020 / 5.0 + 1.0
 

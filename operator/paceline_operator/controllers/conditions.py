@@ -34,11 +34,11 @@ class ConditionFault:
 def fault_of(error: Exception, doing: str) -> ConditionFault:
     """The fault behind an error; `doing` says what was tried, like `apply Deployment default/chat-main`."""
     if isinstance(error, Forbidden):
-        told = _brief(f"{error.message} (the operator's role lacks this right; tried: {doing})")
-        return ConditionFault("Forbidden", told, missing_right(error))
+        message = _shorten(f"{error.message} (the operator's role lacks this right; tried: {doing})")
+        return ConditionFault("Forbidden", message, missing_right(error))
     if isinstance(error, ApiError):
-        return ConditionFault("Invalid", _brief(f"the API server refused to {doing}: {error.message}"))
-    return ConditionFault("Failed", _brief(f"cannot {doing}: {type(error).__name__}: {error}"))
+        return ConditionFault("Invalid", _shorten(f"the API server refused to {doing}: {error.message}"))
+    return ConditionFault("Failed", _shorten(f"cannot {doing}: {type(error).__name__}: {error}"))
 
 
 def missing_right(error: Exception) -> str:
@@ -55,17 +55,16 @@ def degraded(
     status = planned if planned is not None else operators_share(live)
     conditions = {found["type"]: found for found in status.get("conditions") or ()}
     conditions[DEGRADED] = _condition(live, fault, time, generation)
-    said = {**status, "conditions": list(conditions.values())}
-    return {**said, "workload": _short(status["workload"], conditions)} if "workload" in status else said
+    share = {**status, "conditions": list(conditions.values())}
+    return {**share, "workload": _short(status["workload"], conditions)} if "workload" in status else share
 
 
-def says_already(live: Mapping[str, Any], status: Manifest) -> bool:
+def same_conditions(live: Mapping[str, Any], status: Manifest) -> bool:
     """Whether writing this status would change nothing but times."""
     return timeless(operators_share(live)) == timeless(status)
 
 
 def operators_share(live: Mapping[str, Any]) -> Manifest:
-    """What the operator owns of a status."""
     share = {name: live[name] for name in ("observedGeneration", "workload") if name in live}
     return {**share, "conditions": [found for found in live.get("conditions") or () if found["type"] in CONDITIONS]}
 
@@ -85,7 +84,6 @@ def _condition(live: Mapping[str, Any], fault: ConditionFault, time: str, genera
 
 
 def timeless(status: Mapping[str, Any]) -> Manifest:
-    """What a status says, whenever it began to."""
     conditions = {
         found["type"]: {name: value for name, value in found.items() if name != "lastTransitionTime"}
         for found in status.get("conditions") or ()
@@ -100,6 +98,6 @@ def _short(workload: Manifest, conditions: Mapping[str, Manifest]) -> Manifest:
     return {**workload, "summary": summary(counts, summary_reason(verdicts), emulated="emulated" in words)}
 
 
-def _brief(message: str) -> str:
+def _shorten(message: str) -> str:
     text = " ".join(message.split())
     return text if len(text) <= _MESSAGE_LIMIT else f"{text[: _MESSAGE_LIMIT - 1]}…"

@@ -16,12 +16,12 @@ from paceline_core.kube.client.resource import RESOURCES
 from paceline_core.objects.naming import LABEL_SERVICE
 from paceline_core.telemetry import get_logger
 from paceline_operator.controllers.conditions import fault_of
-from paceline_operator.plans.observe import pod_trouble
+from paceline_operator.plans.observe import pod_problem
 from paceline_operator.plans.types import PodProblem
 from paceline_operator.write.executor import KubeApi
 from paceline_operator.write.rate_limiter import TokenBucket
 
-PATIENCE_S = 5.0
+INITIAL_DELAY_S = 5.0
 EVERY_S = 15.0
 REFUSED_S = 10.0
 RATE = 2.0
@@ -34,12 +34,10 @@ class _Watched:
 
     since: float
     again: float = 0.0
-    troubles: tuple[PodProblem, ...] = field(default=())
+    problems: tuple[PodProblem, ...] = field(default=())
 
 
 class PodDiagnostics:
-    """Troubles by service."""
-
     def __init__(self, api: KubeApi, clock: Clock) -> None:
         self._api = api
         self._clock = clock
@@ -47,31 +45,29 @@ class PodDiagnostics:
         self._watched: dict[ObjectKey, _Watched] = {}
 
     def forget(self, key: ObjectKey) -> None:
-        """The service is ready, or gone."""
         self._watched.pop(key, None)
 
     def again_s(self, key: ObjectKey) -> float | None:
-        """When to look at an unready service again."""
         watched = self._watched.get(key)
         if watched is None:
             return None
         now = self._clock.monotonic()
-        if now - watched.since < PATIENCE_S:
-            return PATIENCE_S - (now - watched.since)
+        if now - watched.since < INITIAL_DELAY_S:
+            return INITIAL_DELAY_S - (now - watched.since)
         return min(EVERY_S, watched.again - now) if watched.again > now else EVERY_S
 
-    async def troubles(self, key: ObjectKey, *, crowded: bool = False) -> tuple[PodProblem, ...]:
-        """What keeps an unready service's pods, as last seen; () while patience lasts. Nothing is asked in a crowd."""
+    async def problems(self, key: ObjectKey, *, bulk: bool = False) -> tuple[PodProblem, ...]:
+        """What keeps an unready service's pods, as last seen; () at first. A bulk start reads nothing."""
         now = self._clock.monotonic()
         watched = self._watched.setdefault(key, _Watched(now))
-        patient = now - watched.since < PATIENCE_S
+        early = now - watched.since < INITIAL_DELAY_S
         fresh = now < watched.again
-        if not (patient or fresh or crowded) and self._bucket.take(now) == 0.0:
+        if not (early or fresh or bulk) and self._bucket.take(now) == 0.0:
             watched.again = now + EVERY_S
-            watched.troubles = await self._look(key, watched)
-        return watched.troubles
+            watched.problems = await self._read_pods(key, watched)
+        return watched.problems
 
-    async def _look(self, key: ObjectKey, watched: _Watched) -> tuple[PodProblem, ...]:
+    async def _read_pods(self, key: ObjectKey, watched: _Watched) -> tuple[PodProblem, ...]:
         try:
             pods = await self._api.list(RESOURCES["Pod"], key.namespace, selector=f"{LABEL_SERVICE}={key.name}")
         except Forbidden as error:
@@ -80,11 +76,11 @@ class PodDiagnostics:
             return (PodProblem(fault.reason, fault.message),)
         except PacelineError as error:
             _log.info("pods could not be read", extra={"service": str(key), "reason": str(error)})
-            return watched.troubles
-        return aggregate(trouble for pod in pods if (trouble := pod_trouble(pod)) is not None)
+            return watched.problems
+        return aggregate(problem for pod in pods if (problem := pod_problem(pod)) is not None)
 
 
-def aggregate(troubles: Iterable[PodProblem]) -> tuple[PodProblem, ...]:
+def aggregate(problems: Iterable[PodProblem]) -> tuple[PodProblem, ...]:
     """Each trouble once, with how many pods say so; the most frequent first."""
-    counts = Counter(troubles)
-    return tuple(replace(trouble, pods=count) for trouble, count in counts.most_common())
+    counts = Counter(problems)
+    return tuple(replace(problem, pods=count) for problem, count in counts.most_common())

@@ -22,7 +22,7 @@ from paceline_operator.plans.other_kinds import plan_profile, plan_route, plan_t
 from paceline_operator.plans.types import NamespaceView, ObservedChild
 from paceline_operator.state.child_cache import NAMESPACE, SHARED
 from paceline_operator.state.workqueue import Priority, ReconcileKey
-from paceline_operator.write.conflict_backoff import CALM_S
+from paceline_operator.write.conflict_backoff import QUIET_PERIOD_S
 from paceline_operator.write.executor import TERMINATING_S
 
 KEYS = "SigningKeys"
@@ -43,36 +43,34 @@ class Result:
 
 
 class Reconciler:
-    """Passes over keys of every kind."""
-
-    def __init__(self, tools: ReconcilerDeps, keys: KeyRotator, metrics: Metrics) -> None:
-        self._tools = tools
+    def __init__(self, deps: ReconcilerDeps, keys: KeyRotator, metrics: Metrics) -> None:
+        self._deps = deps
         self._keys = keys
         self._metrics = metrics
-        self._services = ServiceReconciler(tools)
-        self._said: dict[ReconcileKey, tuple[str, float]] = {}
+        self._services = ServiceReconciler(deps)
+        self._logged: dict[ReconcileKey, tuple[str, float]] = {}
 
-    async def run(self, item: ReconcileKey, urgency: Priority) -> Result:
+    async def run(self, item: ReconcileKey, priority: Priority) -> Result:
         """One pass; never raises but for the end of the process."""
-        began = self._tools.clock.monotonic()
-        outcome = await self._judged(item, urgency)
+        began = self._deps.clock.monotonic()
+        result = await self._attempt(item, priority)
         self._metrics.histogram("paceline_operator_reconcile_seconds", item.kind).observe(
-            self._tools.clock.monotonic() - began
+            self._deps.clock.monotonic() - began
         )
-        if outcome.failed and outcome.reason:
-            self._metrics.counter("paceline_operator_reconcile_errors_total", item.kind, outcome.reason).inc()
-        if not outcome.failed and began - self._said.get(item, ("", began))[1] >= CALM_S:
-            del self._said[item]
-        return outcome
+        if result.failed and result.reason:
+            self._metrics.counter("paceline_operator_reconcile_errors_total", item.kind, result.reason).inc()
+        if not result.failed and began - self._logged.get(item, ("", began))[1] >= QUIET_PERIOD_S:
+            del self._logged[item]
+        return result
 
-    async def _judged(self, item: ReconcileKey, urgency: Priority) -> Result:
+    async def _attempt(self, item: ReconcileKey, priority: Priority) -> Result:
         try:
-            return Result(await self._pass(item, urgency))
+            return Result(await self._pass(item, priority))
         except NotLeading:
             return Result(failed=True)
         except ReconcileError as error:
             self._log(item, error)
-            await self._say(item, error.fault, urgency)
+            await self._report_fault(item, error.fault, priority)
             return Result(failed=True, reason=error.fault.reason, refused=error.fault.missing)
         except PacelineError as error:
             self._log(item, error)
@@ -80,111 +78,110 @@ class Reconciler:
             return Result(after_s, failed=True, reason=type(error).__name__, refused=missing_right(error))
         except Exception as error:  # noqa: BLE001 - one object's failure is its own; the others go on
             self._log(item, error)
-            await self._say(item, fault_of(error, f"reconcile {item.kind} {item.key}"), urgency)
+            await self._report_fault(item, fault_of(error, f"reconcile {item.kind} {item.key}"), priority)
             return Result(failed=True, reason="Failed")
 
-    async def _pass(self, item: ReconcileKey, urgency: Priority) -> float | None:
+    async def _pass(self, item: ReconcileKey, priority: Priority) -> float | None:
         match item.kind:
             case kind if kind == INFERENCE_SERVICE:
-                return await self._services.reconcile(item.key, urgency)
+                return await self._services.reconcile(item.key, priority)
             case kind if kind == NAMESPACE:
-                return await self._namespace(item.key.name, urgency)
+                return await self._namespace(item.key.name, priority)
             case kind if kind == KEYS:
-                return await self._keys.reconcile(urgency)
-        return await self._other(item, urgency)
+                return await self._keys.reconcile(priority)
+        return await self._other(item, priority)
 
-    async def _namespace(self, namespace: str, urgency: Priority) -> float | None:
-        tools = self._tools
+    async def _namespace(self, namespace: str, priority: Priority) -> float | None:
+        deps = self._deps
         for _ in range(ROUNDS):
-            if tools.hands.terminates(namespace):
+            if deps.executor.terminates(namespace):
                 return TERMINATING_S
             view = NamespaceView(
                 namespace=namespace,
-                services=tools.world.objects.count(INFERENCE_SERVICE, namespace),
+                services=deps.state.objects.count(INFERENCE_SERVICE, namespace),
                 shared=await self._shared(namespace),
-                settings=tools.settings,
+                settings=deps.settings,
                 trust=self._keys.trust,
             )
             plan = plan_namespace(view)
-            quarrels = self._services.quarrels
-            actions, wait_s = quarrels.due(plan.actions)
+            conflicts = self._services.conflicts
+            actions, wait_s = conflicts.due(plan.actions)
             if not actions:
-                return self._calm(namespace, (plan.again_s, wait_s))
-            faults = await tools.hands.carry(actions, urgency)
+                return self._report_conflicts(namespace, (plan.again_s, wait_s))
+            faults = await deps.executor.execute(actions, priority)
             if faults:
                 raise ReconcileError(faults[0])
-            if tools.hands.terminates(namespace):
+            if deps.executor.terminates(namespace):
                 return TERMINATING_S
-            quarrels.acted(actions, {live.place: live for live in view.shared.values()})
+            conflicts.acted(actions, {live.place: live for live in view.shared.values()})
             self._wake_waiting(namespace)
         raise ReconcileError(
             ConditionFault("Failed", f"something undoes what the operator shares among the services of {namespace}")
         )
 
-    def _calm(self, namespace: str, waits: tuple[float | None, ...]) -> float | None:
-        """Let the services say what is contested among the things that they share; when to look again."""
-        quarrels, places = self._services.quarrels, [(kind, ObjectKey(namespace, name)) for kind, name in SHARED]
-        contested = next((ConditionFault(one.reason, one.message) for one in quarrels.troubles(places)), None)
-        self._services.share(namespace, contested)
-        return min((wait for wait in (*waits, quarrels.calm_s(places)) if wait is not None), default=None)
+    def _report_conflicts(self, namespace: str, waits: tuple[float | None, ...]) -> float | None:
+        conflicts, places = self._services.conflicts, [(kind, ObjectKey(namespace, name)) for kind, name in SHARED]
+        contested = next((ConditionFault(one.reason, one.message) for one in conflicts.problems(places)), None)
+        self._services.report_shared_fault(namespace, contested)
+        return min((wait for wait in (*waits, conflicts.quiet_s(places)) if wait is not None), default=None)
 
     def _wake_waiting(self, namespace: str) -> None:
         """Deployments wait for what their namespace shares; only those that were looked at already do so."""
         waiting = [item for item in self._services.waiting if item.key.namespace == namespace]
         for item in waiting:
             self._services.waiting.discard(item)
-            self._tools.wake(item, Priority.STATUS)
+            self._deps.wake(item, Priority.STATUS)
 
     async def _shared(self, namespace: str) -> dict[str, ObservedChild]:
-        cache = self._tools.world.children
+        cache = self._deps.state.children
         for live in cache.shared(namespace).values():
             if not live.managed:
-                await self._services.look(live)  # no watch tells when it goes
+                await self._services.observe_unmanaged(live)  # no watch tells when it goes
         return cache.shared(namespace)
 
-    async def _other(self, item: ReconcileKey, urgency: Priority) -> float | None:
-        manifest = self._tools.world.objects.get(item)
+    async def _other(self, item: ReconcileKey, priority: Priority) -> float | None:
+        manifest = self._deps.state.objects.get(item)
         if manifest is None:
             return None
         status = self._status(item, manifest)
         if status is not None:
-            answer = await self._tools.hands.status(item.kind, manifest, status, urgency)
+            answer = await self._deps.executor.status(item.kind, manifest, status, priority)
             if answer is not None:
-                self._tools.world.on_answer(answer)
+                self._deps.state.on_answer(answer)
         return None
 
     def _status(self, item: ReconcileKey, manifest: Manifest) -> Manifest | None:
-        tools = self._tools
-        time = rfc3339(tools.clock.utc())
+        deps = self._deps
+        time = rfc3339(deps.clock.utc())
         match item.kind:
             case kind if kind == TENANT:
-                return plan_tenant(manifest, self._service_names(), tools.settings.namespace, time)
+                return plan_tenant(manifest, self._service_names(), deps.settings.namespace, time)
             case kind if kind == INFERENCE_ROUTE:
-                loss = tools.world.names.loss((INFERENCE_ROUTE, item.key))
-                return plan_route(manifest, self._service_names(), loss, tools.settings.route_hosts, time)
+                loss = deps.state.names.loss((INFERENCE_ROUTE, item.key))
+                return plan_route(manifest, self._service_names(), loss, deps.settings.route_hosts, time)
             case kind if kind == ACCELERATOR_PROFILE:
                 return plan_profile(manifest, time)
         raise ValueError(f"no plan for the kind {item.kind}")
 
     def _service_names(self) -> frozenset[str]:
-        return frozenset(str(key) for key in self._tools.world.objects.keys(INFERENCE_SERVICE))
+        return frozenset(str(key) for key in self._deps.state.objects.keys(INFERENCE_SERVICE))
 
-    async def _say(self, item: ReconcileKey, fault: ConditionFault, urgency: Priority) -> None:
+    async def _report_fault(self, item: ReconcileKey, fault: ConditionFault, priority: Priority) -> None:
         """A service's status says its faults and its namespace's; one that it says already is not written again."""
         if item.kind == NAMESPACE:
-            self._services.share(item.key.name, fault)
-        manifest = self._tools.world.objects.get(item) if item.kind == INFERENCE_SERVICE else None
+            self._services.report_shared_fault(item.key.name, fault)
+        manifest = self._deps.state.objects.get(item) if item.kind == INFERENCE_SERVICE else None
         if manifest is None:
             return
         try:
-            await self._services.say(manifest, None, fault, urgency)
+            await self._services.write_fault(manifest, None, fault, priority)
         except (PacelineError, NotLeading) as error:
             _log.info("a fault could not be written", extra={"service": str(item.key), "reason": str(error)})
 
     def _log(self, item: ReconcileKey, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
-        known, _ = self._said.get(item, ("", 0.0))
-        self._said[item] = (text, self._tools.clock.monotonic())
+        known, _ = self._logged.get(item, ("", 0.0))
+        self._logged[item] = (text, self._deps.clock.monotonic())
         if known == text:
             return
         trace = None if isinstance(error, PacelineError) else (error.__cause__ or error)

@@ -39,9 +39,9 @@ class RotationConfig:
 class KeyRotator:
     """The rotation of one installation. `trust`: the public keys that every namespace must know, None until known."""
 
-    def __init__(self, api: KubeApi, hands: PlanExecutor, rotation: RotationConfig, clock: Clock) -> None:
+    def __init__(self, api: KubeApi, executor: PlanExecutor, rotation: RotationConfig, clock: Clock) -> None:
         self._api = api
-        self._hands = hands
+        self._executor = executor
         self._namespace = rotation.namespace
         self._every_s = rotation.days * DAY_S
         self._clock = clock
@@ -51,14 +51,14 @@ class KeyRotator:
         self._memo: Mapping[str, float] = {}
         self.trust: JwkSet | None = None
 
-    async def reconcile(self, urgency: Priority) -> float | None:
+    async def reconcile(self, priority: Priority) -> float | None:
         """Take the steps that are due; when the next one is."""
         again_s: float | None = None
         for _ in range(STEPS):
             plan = await self._plan()
             self._memo, again_s = plan.memo, plan.again_s
             try:
-                if not await self._carry(plan, urgency):
+                if not await self._execute(plan, priority):
                     break
             except Conflict as error:
                 _log.info("the registry of signing keys changed meanwhile", extra={"reason": str(error)})
@@ -85,21 +85,20 @@ class KeyRotator:
         except NotFound:
             return None
 
-    async def _carry(self, plan: KeysPlan, urgency: Priority) -> bool:
-        """Whether anything was written."""
+    async def _execute(self, plan: KeysPlan, priority: Priority) -> bool:
         if plan.registry is not None:
-            write = self._hands.write if plan.registry.force else self._hands.create
-            await write(plan.registry.manifest(), urgency)
+            write = self._executor.write if plan.registry.force else self._executor.create
+            await write(plan.registry.manifest(), priority)
         for delivery in plan.deliver:
-            await self._deliver(delivery, urgency)
+            await self._deliver(delivery, priority)
         if plan.trust != self.trust:
             self.trust = dict(plan.trust)
             self._changed()
         return plan.registry is not None or bool(plan.deliver)
 
-    async def _deliver(self, delivery: Deliver, urgency: Priority) -> None:
+    async def _deliver(self, delivery: Deliver, priority: Priority) -> None:
         private = self._pairs[delivery.signer]
-        await self._hands.write(_secret(delivery.signer, self._namespace, private), urgency)
+        await self._executor.write(_secret(delivery.signer, self._namespace, private), priority)
         self._delivered.add(delivery.kid)
         self._pairs[delivery.signer] = new_signing_key()
         _log.info("a signing key was delivered", extra={"signer": delivery.signer, "kid": delivery.kid})

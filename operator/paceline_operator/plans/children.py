@@ -71,7 +71,6 @@ def disruption_budget(service: ResolvedService) -> DesiredChild:
 
 
 def deployment(service: ResolvedService, pool: ResolvedPool, template: Manifest, inputs: str) -> DesiredChild:
-    """A pool's Deployment around a template that was rendered now or long ago."""
     selector = selector_labels(service.name, pool.name)
     probe = template["spec"]["containers"][0]["startupProbe"]
     spec = {
@@ -91,7 +90,6 @@ def deployment(service: ResolvedService, pool: ResolvedPool, template: Manifest,
 def render(
     service: ResolvedService, pool: ResolvedPool, settings: Settings, profile: Mapping[str, Any] | None
 ) -> Manifest:
-    """The pod template of a pool as this version makes it."""
     launch = build(service, pool, STABLE, BINDING, service.runtime.image or settings.image)
     spec = {} if service.emulated else (profile or {}).get("spec") or {}
     if launch.resources.gpus and (name := spec.get("resourceName")):
@@ -99,7 +97,7 @@ def render(
     return pod_template(launch, pool, settings, spec.get("nodeSelector") or {})
 
 
-def remembered(live: ObservedChild | None, inputs: str) -> Manifest | None:
+def rendered_before(live: ObservedChild | None, inputs: str) -> Manifest | None:
     """The template that was rendered of the same inputs, if it can be read."""
     if live is None or live.inputs != inputs:
         return None
@@ -178,33 +176,35 @@ def _stated(body: Mapping[str, Any]) -> dict[str, Any]:
     return {"metadata": metadata, **rest}
 
 
-def _holds(wish: Any, found: Any, name: str) -> bool:
-    if wish == found:
+def _holds(desired: Any, found: Any, name: str) -> bool:
+    if desired == found:
         return True
-    if isinstance(wish, dict):
-        return isinstance(found, dict) and all(_has(found, key, part) for key, part in wish.items())
-    if isinstance(wish, list):
-        return isinstance(found, list) and _list_holds(wish, found, name)
+    if isinstance(desired, dict):
+        return isinstance(found, dict) and all(_has(found, key, part) for key, part in desired.items())
+    if isinstance(desired, list):
+        return isinstance(found, list) and _list_holds(desired, found, name)
     return False
 
 
-def _has(found: Mapping[str, Any], key: str, wish: Any) -> bool:
+def _has(found: Mapping[str, Any], key: str, desired: Any) -> bool:
     if key not in found:
-        return wish in ({}, [], "")
-    return wish == found[key] if key in _WHOLE else _holds(wish, found[key], key)
+        return desired in ({}, [], "")
+    return desired == found[key] if key in _WHOLE else _holds(desired, found[key], key)
 
 
-def _list_holds(wish: list[Any], found: list[Any], name: str) -> bool:
-    if keys := _keys(wish, name):
+def _list_holds(desired: list[Any], found: list[Any], name: str) -> bool:
+    if keys := _keys(desired, name):
         by_key = {tuple(item.get(key) for key in keys): item for item in found}
-        return all(_holds(item, by_key.get(tuple(item.get(key) for key in keys)), "") for item in wish)
-    return len(wish) == len(found) and all(_holds(one, other, name) for one, other in zip(wish, found, strict=True))
+        return all(_holds(item, by_key.get(tuple(item.get(key) for key in keys)), "") for item in desired)
+    return len(desired) == len(found) and all(
+        _holds(one, other, name) for one, other in zip(desired, found, strict=True)
+    )
 
 
-def _keys(wish: list[Any], name: str) -> tuple[str, ...] | None:
-    if not wish or not isinstance(wish[0], dict):
+def _keys(desired: list[Any], name: str) -> tuple[str, ...] | None:
+    if not desired or not isinstance(desired[0], dict):
         return None
-    return next((keys for keys in _MERGE_KEYS.get(name, ()) if keys[0] in wish[0]), None)
+    return next((keys for keys in _MERGE_KEYS.get(name, ()) if keys[0] in desired[0]), None)
 
 
 SHOWN: Final = 4
@@ -215,7 +215,7 @@ _SYSTEM: Final = "kube-controller-manager"
 Fields = Mapping[str, Any]
 
 
-def foreign_fields(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def added_fields(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """By manager the fields below `spec` that it added, in the words of a manifest; the first few of each."""
     entries = [one for one in metadata.get("managedFields") or () if not one.get("subresource")]
     ours = [_spec(one) for one in entries if one.get("manager") in _OURS]
@@ -224,7 +224,7 @@ def foreign_fields(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         manager = str(one.get("manager", ""))
         if manager not in _OURS and manager != _SYSTEM:
             found.setdefault(manager, []).extend(_added(_spec(one), ours, "spec"))
-    return tuple((manager, _told(paths)) for manager, paths in sorted(found.items()) if paths)
+    return tuple((manager, _text(paths)) for manager, paths in sorted(found.items()) if paths)
 
 
 def _spec(entry: Mapping[str, Any]) -> Fields:
@@ -234,7 +234,6 @@ def _spec(entry: Mapping[str, Any]) -> Fields:
 
 
 def _added(theirs: Fields, ours: list[Fields], path: str) -> Iterator[str]:
-    """The topmost fields that nobody of ours holds."""
     for name, part in theirs.items():
         if name == ".":
             continue
@@ -258,6 +257,6 @@ def _place(path: str, name: str) -> str:
     return f"{path}[{','.join(map(str, keys.values())) if isinstance(keys, dict) else keys}]"
 
 
-def _told(paths: list[str]) -> str:
+def _text(paths: list[str]) -> str:
     more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
     return f"{', '.join(sorted(paths)[:SHOWN])}{more}"

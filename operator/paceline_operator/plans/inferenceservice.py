@@ -18,14 +18,22 @@ from paceline_operator.plans.children import (
     differs,
     disruption_budget,
     inputs_of,
-    remembered,
     render,
+    rendered_before,
     workers_service,
 )
 from paceline_operator.plans.labels import RENDERED
-from paceline_operator.plans.namespace import missing, strangers
+from paceline_operator.plans.namespace import missing, unmanaged_shared
 from paceline_operator.plans.pod import device_marks
-from paceline_operator.plans.status import RolloutProgress, events, initial_delay_s, owned, seen_of, status, status_due
+from paceline_operator.plans.status import (
+    RolloutProgress,
+    events,
+    initial_delay_s,
+    owned,
+    reported_by_events,
+    status,
+    status_due,
+)
 from paceline_operator.plans.types import (
     Action,
     Apply,
@@ -47,7 +55,7 @@ RENDERED_LIMIT = 200_000
 """Bytes of a template; all annotations of an object may take 262,144."""
 SHARED_WAIT_S = 1.0
 OLDER_WAIT_S = 2.0
-_JUDGED = 5
+_VALIDATED_INPUTS = 5
 """How many of the inputs, from the first, a judgement is made of."""
 
 
@@ -62,7 +70,7 @@ class _Work:
     actions: tuple[Action, ...] = ()
     coming: tuple[tuple[str, int], ...] = ()
     waits: tuple[str, ...] = ()
-    foreign: tuple[str, ...] = ()
+    unmanaged: tuple[str, ...] = ()
     again_s: float | None = None
     repairs: bool = False
 
@@ -72,43 +80,43 @@ def plan_service(view: ReconcileInput) -> ReconcilePlan:
     if view.service["metadata"].get("deletionTimestamp"):
         return ReconcilePlan()
     memo = view.memo or Memo(since=view.now)
-    inputs, seen = _inputs(view), _seen(view)
+    inputs, fingerprints = _inputs(view), _fingerprints(view)
     known = memo.settled
     same = known is not None and known.inputs == inputs
-    if known is not None and same and known.children == seen:
+    if known is not None and same and known.children == fingerprints:
         work = _Work(known.facts)
     else:
-        judged = _judged(view, memo, inputs[:_JUDGED])
-        work = replace(_work(view, judged[1]), repairs=same)
-        idle = not (work.actions or work.waits or work.foreign)
-        settled = Converged(inputs, seen, work.facts) if idle else None
-        memo = replace(memo, settled=settled, judged=None if idle else judged)
-    return _said(view, memo, work)
+        validated = _validated(view, memo, inputs[:_VALIDATED_INPUTS])
+        work = replace(_plan_work(view, validated[1]), repairs=same)
+        idle = not (work.actions or work.waits or work.unmanaged)
+        settled = Converged(inputs, fingerprints, work.facts) if idle else None
+        memo = replace(memo, settled=settled, validated=None if idle else validated)
+    return _with_status(view, memo, work)
 
 
 def _inputs(view: ReconcileInput) -> tuple[object, ...]:
     metadata = view.service["metadata"]
     upgrade = (metadata.get("annotations") or {}).get(ANNOTATION_UPGRADE)
     shared = missing(view.shared, view.settings)
-    strange = strangers(view.shared)
+    unmanaged = unmanaged_shared(view.shared)
     devices = device_marks(view.service, view.profiles)
-    return (metadata["uid"], metadata.get("generation"), upgrade, view.loss, devices, shared, strange, view.settings)
+    return (metadata["uid"], metadata.get("generation"), upgrade, view.loss, devices, shared, unmanaged, view.settings)
 
 
-def _seen(view: ReconcileInput) -> frozenset[tuple[ObjectRef, str]]:
+def _fingerprints(view: ReconcileInput) -> frozenset[tuple[ObjectRef, str]]:
     return frozenset((place, live.fingerprint) for place, live in view.children.items())
 
 
-def _said(view: ReconcileInput, memo: Memo, work: _Work) -> ReconcilePlan:
-    outlook = RolloutProgress(
-        any(_moves_pods(action) for action in work.actions), work.coming, work.waits, work.foreign
+def _with_status(view: ReconcileInput, memo: Memo, work: _Work) -> ReconcilePlan:
+    rollout = RolloutProgress(
+        any(_moves_pods(action) for action in work.actions), work.coming, work.waits, work.unmanaged
     )
     before = view.service.get("status") or {}
-    after = status(view, work.facts, outlook)
-    held_until = memo.since + initial_delay_s(view.crowd)
+    after = status(view, work.facts, rollout)
+    held_until = memo.since + initial_delay_s(view.bulk_starts)
     wait_s = status_due(before, after, now=view.now, held_until=held_until, written=memo.written)
     written = after if wait_s == 0 else None
-    memo = replace(memo, seen=seen_of(view), written=view.now if written else memo.written)
+    memo = replace(memo, reported=reported_by_events(view), written=view.now if written else memo.written)
     return ReconcilePlan(
         actions=work.actions,
         status=written,
@@ -123,54 +131,54 @@ def _moves_pods(action: Action) -> bool:
     return not isinstance(action, Apply) or action.child.kind == "Deployment"
 
 
-def _judged(view: ReconcileInput, memo: Memo, inputs: tuple[object, ...]) -> tuple[tuple[object, ...], Validation]:
+def _validated(view: ReconcileInput, memo: Memo, inputs: tuple[object, ...]) -> tuple[tuple[object, ...], Validation]:
     """To read and resolve a service is a tenth of its plan: a creation takes two plans and one judgement."""
-    known = memo.judged
+    known = memo.validated
     return known if known and known[0] == inputs else (inputs, validate(view.service, view.loss, view.profiles))
 
 
-def _work(view: ReconcileInput, judgement: Validation) -> _Work:
-    if not judgement.runs or judgement.resolved is None:
-        return _Work(_facts(view, judgement))
-    children = desired_children(view, judgement)
+def _plan_work(view: ReconcileInput, validation: Validation) -> _Work:
+    if not validation.runs or validation.resolved is None:
+        return _Work(_facts(view, validation))
+    children = desired_children(view, validation)
     if too_large := [child for child in children if _size(child) > RENDERED_LIMIT]:
         problem = FieldError("spec.runtime.env", f"makes {too_large[0].key.name} too large; move values to a ConfigMap")
-        return _Work(_facts(view, judgement, refusal("TooLarge", [problem])))
-    return _worked(view, judgement.resolved, _facts(view, judgement), children)
+        return _Work(_facts(view, validation, refusal("TooLarge", [problem])))
+    return _plan_children(view, validation.resolved, _facts(view, validation), children)
 
 
 def _size(child: DesiredChild) -> int:
     return len(child.body["metadata"].get("annotations", {}).get(RENDERED, ""))
 
 
-def _facts(view: ReconcileInput, judgement: Validation, accepted: ConditionValue | None = None) -> ServiceFacts:
+def _facts(view: ReconcileInput, validation: Validation, accepted: ConditionValue | None = None) -> ServiceFacts:
     """A service that is not accepted goes on with the revision that runs."""
-    service = judgement.resolved
-    runs = judgement.runs and accepted is None
+    service = validation.resolved
+    runs = validation.runs and accepted is None
     generation = view.service["metadata"].get("generation", 0)
     workload = (service.runtime.workload or "") if service else ""
     if service is None or not runs:
-        told = (view.service.get("status") or {}).get("workload") or {}
+        reported = (view.service.get("status") or {}).get("workload") or {}
         return ServiceFacts(
             generation=generation,
-            revision=told.get("revision", ""),
+            revision=reported.get("revision", ""),
             pools=(),
-            emulated=told.get("emulated", False),
-            accepted=accepted or judgement.accepted,
-            fits=judgement.fits,
+            emulated=reported.get("emulated", False),
+            accepted=accepted or validation.accepted,
+            fits=validation.fits,
             workload=workload,
-            model=told.get("model") or _source(view.service),
-            served_name=told.get("servedName", ""),
-            min_replicas=told.get("minReplicas", 0),
-            max_replicas=told.get("maxReplicas", 0),
+            model=reported.get("model") or _source(view.service),
+            served_name=reported.get("servedName", ""),
+            min_replicas=reported.get("minReplicas", 0),
+            max_replicas=reported.get("maxReplicas", 0),
         )
     return ServiceFacts(
         generation=generation,
         revision=service.revision,
         pools=tuple(pool.name for pool in service.pools),
         emulated=service.emulated,
-        accepted=judgement.accepted,
-        fits=judgement.fits,
+        accepted=validation.accepted,
+        fits=validation.fits,
         workload=workload,
         model=service.model.source,
         served_name=service.model.served_name,
@@ -180,52 +188,53 @@ def _facts(view: ReconcileInput, judgement: Validation, accepted: ConditionValue
 
 
 def _source(manifest: Manifest) -> str:
-    """The model that a spec names, be the rest of it as it may."""
     spec = manifest.get("spec")
     model = spec.get("model") if isinstance(spec, dict) else None
     source = model.get("source") if isinstance(model, dict) else None
     return source if isinstance(source, str) else ""
 
 
-def desired_children(view: ReconcileInput, judgement: Validation) -> list[DesiredChild]:
+def desired_children(view: ReconcileInput, validation: Validation) -> list[DesiredChild]:
     """Every child in the order of creation; none where somebody else's Deployment serves."""
-    service, resolved = judgement.service, judgement.resolved
+    service, resolved = validation.service, validation.resolved
     if service is None or resolved is None or resolved.runtime.workload:
         return []
     children = [workers_service(resolved), disruption_budget(resolved)]
     for index, pool in enumerate(resolved.pools):
         inputs = inputs_of(service, resolved, index)
         live = view.children.get(_place(view, pool.name))
-        template = remembered(live, inputs) or render(
+        template = rendered_before(live, inputs) or render(
             resolved, pool, view.settings, (view.profiles or {}).get(pool.accelerator)
         )
         children.append(deployment(resolved, pool, template, inputs))
     return children
 
 
-def _worked(view: ReconcileInput, service: ResolvedService, facts: ServiceFacts, children: list[DesiredChild]) -> _Work:
+def _plan_children(
+    view: ReconcileInput, service: ResolvedService, facts: ServiceFacts, children: list[DesiredChild]
+) -> _Work:
     coming = {pool.name: first_replicas(view.service, pool) for pool in service.pools}
     first = {_place(view, name): replicas for name, replicas in coming.items()}
     shared = missing(view.shared, view.settings)
     actions: list[Action] = []
     waits: list[str] = []
-    foreign = list(strangers(view.shared))
+    unmanaged = list(unmanaged_shared(view.shared))
     for child in children:
         live = view.children.get(child.place)
         if live is not None and not owned(live, service.uid):
             if _is_older(live, service):
                 waits.append(f"{_name(child)} of the deleted object of the same name goes first")
             else:
-                foreign.append(_name(child))
+                unmanaged.append(_name(child))
             continue
-        found = _mended(child, live) if live else [_created(child, first.get(child.place))]
+        found = _updates(child, live) if live else [_created(child, first.get(child.place))]
         if found and shared and child.kind == "Deployment":
             waits.append(f"{_name(child)} needs {', '.join(shared)} of the namespace")
         else:
             actions += found
-    removals, kept = _removals(view, service, {child.place for child in children})
+    removals, serving = _removals(view, service, {child.place for child in children})
     wait_s = SHARED_WAIT_S if shared and waits else OLDER_WAIT_S if waits else None
-    return _Work(facts, (*actions, *removals), tuple(coming.items()), (*waits, *kept), tuple(foreign), wait_s)
+    return _Work(facts, (*actions, *removals), tuple(coming.items()), (*waits, *serving), tuple(unmanaged), wait_s)
 
 
 def _place(view: ReconcileInput, pool: str) -> tuple[str, ObjectKey]:
@@ -248,7 +257,7 @@ def _created(child: DesiredChild, replicas: int | None) -> Action:
     return Apply(child, force=False, replicas=replicas, reason=f"{_name(child)} does not exist")
 
 
-def _mended(child: DesiredChild, live: ObservedChild) -> list[Action]:
+def _updates(child: DesiredChild, live: ObservedChild) -> list[Action]:
     if not differs(child, live):
         return []
     counts = live.replicas
@@ -258,21 +267,21 @@ def _mended(child: DesiredChild, live: ObservedChild) -> list[Action]:
 
 
 def _removals(
-    view: ReconcileInput, service: ResolvedService, wished: set[tuple[str, ObjectKey]]
+    view: ReconcileInput, service: ResolvedService, desired: set[tuple[str, ObjectKey]]
 ) -> tuple[list[Delete], list[str]]:
     """Pools that the spec no longer has. One that serves stays until another one does: a rename cuts nobody off."""
     own = [live for live in view.children.values() if live.kind == "Deployment" and owned(live, service.uid)]
-    surplus = sorted((live for live in own if live.place not in wished), key=lambda live: live.key)
-    heirs = [live.replicas for live in own if live.place in wished and live.replicas]
-    served = any(counts.ready for counts in heirs)
-    expected = len(heirs) < len(service.pools) or any(counts.desired for counts in heirs)
-    kept = [live for live in surplus if live.replicas and live.replicas.ready and expected and not served]
+    surplus = sorted((live for live in own if live.place not in desired), key=lambda live: live.key)
+    successors = [live.replicas for live in own if live.place in desired and live.replicas]
+    served = any(counts.ready for counts in successors)
+    expected = len(successors) < len(service.pools) or any(counts.desired for counts in successors)
+    serving = [live for live in surplus if live.replicas and live.replicas.ready and expected and not served]
     removed = [
         Delete(live.kind, live.key, live.uid, f"the spec has no pool {live.pool or live.key.name}")
         for live in surplus
-        if live not in kept
+        if live not in serving
     ]
-    return removed, [f"pool {live.pool} serves until another one is ready" for live in kept]
+    return removed, [f"pool {live.pool} serves until another one is ready" for live in serving]
 
 
 def _name(child: DesiredChild) -> str:

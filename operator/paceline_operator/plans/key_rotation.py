@@ -96,7 +96,7 @@ def _step(entry: _Entry, own: Sequence[_Entry], view: KeysView, memo: Mapping[st
     if entry.state == "published":
         first = not any(other.state in ("delivering", "active") for other in own)
         ready = first or spent >= PUBLISH_S
-        return _turned(entry, "delivering", view) if _held(view, entry) and ready else _kept(entry, view)
+        return _turned(entry, "delivering", view) if _held(view, entry) and ready else _retained(entry, view)
     if entry.state == "delivering" and entry.kid in view.delivered:
         return _turned(entry, "active", view)
     if entry.state in ("delivering", "active"):
@@ -105,7 +105,7 @@ def _step(entry: _Entry, own: Sequence[_Entry], view: KeysView, memo: Mapping[st
     return None if spent >= RETIRE_S else entry
 
 
-def _kept(entry: _Entry, view: KeysView) -> _Entry | None:
+def _retained(entry: _Entry, view: KeysView) -> _Entry | None:
     """A key that was only published is worth something to the process that holds its private half."""
     return entry if _held(view, entry) else None
 
@@ -120,8 +120,8 @@ def _turned(entry: _Entry, state: str, view: KeysView) -> _Entry:
 
 
 def _spent(entry: _Entry, view: KeysView, memo: Mapping[str, float]) -> float:
-    seen = view.now - memo[_mark(entry)]
-    return max(min(view.wall - entry.since, seen), 0.0)
+    observed_s = view.now - memo[_mark(entry)]
+    return max(min(view.wall - entry.since, observed_s), 0.0)
 
 
 def _waits(entries: Sequence[_Entry], view: KeysView, memo: Mapping[str, float]) -> Iterator[float]:

@@ -37,7 +37,6 @@ ASKERS: Final = ("paceline-gateway", "paceline-autoscaler")
 
 
 def shared_labels() -> dict[str, str]:
-    """Labels of what the services of a namespace share."""
     return dict((MANAGED_BY,))
 
 
@@ -47,7 +46,6 @@ def service_labels(service: str) -> dict[str, str]:
 
 
 def owner_reference(name: str, uid: str) -> dict[str, object]:
-    """The reference that lets the garbage collector remove a child with its service."""
     return {
         "apiVersion": API_VERSION,
         "kind": INFERENCE_SERVICE,
@@ -59,11 +57,9 @@ def owner_reference(name: str, uid: str) -> dict[str, object]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """Claims of one object: every name, and the one that its condition speaks of."""
-
+class _Claims:
     claim: NameClaim
-    told: str
+    reported: str
     names: frozenset[str]
 
 
@@ -71,47 +67,45 @@ class ModelNameIndex:
     """The claims of all services and routes. Each change answers with those whose `loss` may have changed."""
 
     def __init__(self) -> None:
-        self._held: dict[ObjectRef, _Held] = {}
+        self._claims: dict[ObjectRef, _Claims] = {}
         self._by_name: defaultdict[str, set[ObjectRef]] = defaultdict(set)
         self._by_prefix: defaultdict[str, set[ObjectRef]] = defaultdict(set)
         self._namespaces: Counter[str] = Counter()
 
     def put(self, manifest: Manifest) -> frozenset[ObjectRef]:
-        """A service or a route is there, or changed; of what cannot be read only the object's own name is claimed."""
         place = (manifest["kind"], ObjectKey(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]))
-        held = _held_by(manifest)
-        if self._held.get(place) == held:
+        claims = _claims_of(manifest)
+        if self._claims.get(place) == claims:
             return frozenset()
         touched = self.remove(place)
-        self._held[place] = held
-        for name in held.names:
+        self._claims[place] = claims
+        for name in claims.names:
             self._by_name[name].add(place)
             self._by_prefix[name.partition("/")[0]].add(place)
-        return (touched | self._rivals(place, held) | self._settle(held.claim.namespace, 1)) - {place}
+        return (touched | self._rivals(place, claims) | self._count(claims.claim.namespace, 1)) - {place}
 
     def remove(self, place: ObjectRef) -> frozenset[ObjectRef]:
-        """A service or a route is gone."""
-        if (held := self._held.pop(place, None)) is None:
+        if (claims := self._claims.pop(place, None)) is None:
             return frozenset()
-        rivals = self._rivals(place, held)
-        for name in held.names:
+        rivals = self._rivals(place, claims)
+        for name in claims.names:
             for index, key in ((self._by_name, name), (self._by_prefix, name.partition("/")[0])):
                 index[key].discard(place)
                 if not index[key]:
                     del index[key]
-        return rivals | self._settle(held.claim.namespace, -1)
+        return rivals | self._count(claims.claim.namespace, -1)
 
     def loss(self, place: ObjectRef) -> LostName | None:
         """The loss of the name that this object is to be asked by; None if the object answers itself."""
-        if (held := self._held.get(place)) is None or not held.told:
+        if (claims := self._claims.get(place)) is None or not claims.reported:
             return None
-        claims = (self._held[other].claim for other in self._by_name.get(held.told, ()))
-        return loss(held.told, held.claim, claims, self._namespaces)
+        rivals = (self._claims[other].claim for other in self._by_name.get(claims.reported, ()))
+        return loss(claims.reported, claims.claim, rivals, self._namespaces)
 
-    def _rivals(self, place: ObjectRef, held: _Held) -> frozenset[ObjectRef]:
-        return frozenset(other for name in held.names for other in self._by_name.get(name, ()) if other != place)
+    def _rivals(self, place: ObjectRef, claims: _Claims) -> frozenset[ObjectRef]:
+        return frozenset(other for name in claims.names for other in self._by_name.get(name, ()) if other != place)
 
-    def _settle(self, namespace: str, change: int) -> frozenset[ObjectRef]:
+    def _count(self, namespace: str, change: int) -> frozenset[ObjectRef]:
         """Count a namespace's objects: with the first and the last of them, who owns `namespace/...` changes."""
         before = self._namespaces[namespace]
         self._namespaces[namespace] += change
@@ -119,11 +113,11 @@ class ModelNameIndex:
             del self._namespaces[namespace]
         if before and namespace in self._namespaces:
             return frozenset()
-        foreign = (place for place in self._by_prefix.get(namespace, ()) if place[1].namespace != namespace)
-        return frozenset(place for place in foreign if owner_of(self._held[place].told, {namespace}))
+        others = (place for place in self._by_prefix.get(namespace, ()) if place[1].namespace != namespace)
+        return frozenset(place for place in others if owner_of(self._claims[place].reported, {namespace}))
 
 
-def _held_by(manifest: Manifest) -> _Held:
+def _claims_of(manifest: Manifest) -> _Claims:
     claim, names = claimed(manifest)
     full = () if claim.kind == INFERENCE_ROUTE else (claim.key,)
-    return _Held(claim, names[0] if names else "", frozenset((*names, *full)))
+    return _Claims(claim, names[0] if names else "", frozenset((*names, *full)))

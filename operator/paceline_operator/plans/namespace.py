@@ -44,23 +44,23 @@ def missing(shared: Mapping[str, ObservedChild], settings: Settings) -> tuple[st
     return tuple(f"{kind} {_NAMES[kind]}" for kind in needed if kind not in shared)
 
 
-def strangers(shared: Mapping[str, ObservedChild]) -> tuple[str, ...]:
+def unmanaged_shared(shared: Mapping[str, ObservedChild]) -> tuple[str, ...]:
     """Objects of somebody else under a shared name: told to every service there, since each of them meets them."""
     return tuple(f"{kind} {live.key.name}" for kind, live in sorted(shared.items()) if not live.managed)
 
 
 def plan_namespace(view: NamespaceView) -> ReconcilePlan:
-    """Make and mend what is needed, remove what nobody needs any more; nothing in a namespace that goes away."""
+    """Create and repair what is needed, remove what is not; nothing in a namespace that terminates."""
     if view.terminating:
         return ReconcilePlan()
-    wished = {child.kind: child for child in _wished(view)}
+    desired = {child.kind: child for child in _desired(view)}
     actions: list[Action] = [
-        action for kind, child in wished.items() if (action := _mended(child, view.shared.get(kind))) is not None
+        action for kind, child in desired.items() if (action := _updates(child, view.shared.get(kind))) is not None
     ]
-    return ReconcilePlan(actions=(*actions, *_removals(view, wished)))
+    return ReconcilePlan(actions=(*actions, *_removals(view, desired)))
 
 
-def _mended(child: DesiredChild, live: ObservedChild | None) -> Action | None:
+def _updates(child: DesiredChild, live: ObservedChild | None) -> Action | None:
     name = f"{child.kind} {child.key.name}"
     if live is None:
         return Apply(child, force=False, reason=f"{name} does not exist")
@@ -69,10 +69,10 @@ def _mended(child: DesiredChild, live: ObservedChild | None) -> Action | None:
     return None
 
 
-def _removals(view: NamespaceView, wished: Mapping[str, DesiredChild]) -> Iterable[Delete]:
+def _removals(view: NamespaceView, desired: Mapping[str, DesiredChild]) -> Iterable[Delete]:
     for kind, live in sorted(view.shared.items()):
         unknown = kind == "ConfigMap" and view.trust is None and _keeps_trust(view)
-        if kind not in wished and live.managed and not unknown:
+        if kind not in desired and live.managed and not unknown:
             yield Delete(kind, live.key, live.uid, f"no service of {view.namespace} needs it")
 
 
@@ -80,7 +80,7 @@ def _keeps_trust(view: NamespaceView) -> bool:
     return view.services > 0 or view.namespace == view.settings.namespace
 
 
-def _wished(view: NamespaceView) -> Iterable[DesiredChild]:
+def _desired(view: NamespaceView) -> Iterable[DesiredChild]:
     if view.services:
         yield _child(view, "ServiceAccount", {"automountServiceAccountToken": False})
         if view.settings.network_policy:

@@ -13,7 +13,7 @@ import orjson
 from paceline_core.kube.cluster import Manifest, ObjectKey
 from paceline_core.launch import termination_reason
 from paceline_core.objects.naming import LABEL_POOL
-from paceline_operator.plans.children import foreign_fields
+from paceline_operator.plans.children import added_fields
 from paceline_operator.plans.labels import INPUTS, MANAGED_BY, OURS
 from paceline_operator.plans.types import (
     MANAGER,
@@ -31,7 +31,6 @@ _MESSAGE_LIMIT = 512
 
 
 def observe_child(manifest: Manifest) -> ObservedChild:
-    """Digest a whole object of any kind that the operator makes."""
     metadata, kind = manifest["metadata"], str(manifest["kind"])
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     content = orjson.dumps(_content(manifest), option=orjson.OPT_SORT_KEYS)
@@ -47,7 +46,7 @@ def observe_child(manifest: Manifest) -> ObservedChild:
         pool=labels.get(LABEL_POOL, ""),
         replicas=_replicas(manifest) if kind == "Deployment" else None,
         changed_by=_changed_by(metadata),
-        additions=foreign_fields(metadata) if kind == "Deployment" else (),
+        additions=added_fields(metadata) if kind == "Deployment" else (),
     )
 
 
@@ -95,7 +94,7 @@ def _replicas(manifest: Manifest) -> ReplicaCounts:
         observed_generation=status.get("observedGeneration", 0),
         shared=any(_owns_replicas(entry) for entry in metadata.get("managedFields") or ()),
         scaled_by=_scaled_by(metadata),
-        trouble=next(_complaints(status), None),
+        problem=next(_complaints(status), None),
     )
 
 
@@ -107,7 +106,6 @@ def _owns_replicas(entry: Mapping[str, Any]) -> bool:
 
 
 def _scaled_by(metadata: Mapping[str, Any]) -> str:
-    """Who set the replicas last, if it is none of ours."""
     found = [entry for entry in metadata.get("managedFields") or () if _owns_replicas(entry)]
     latest: Manifest = max(found, key=lambda entry: entry.get("time", ""), default={})
     manager = str(latest.get("manager", ""))
@@ -123,7 +121,7 @@ def _complaints(status: Mapping[str, Any]) -> Iterator[PodProblem]:
         yield PodProblem(progress.get("reason") or "ProgressDeadlineExceeded", _brief(progress.get("message", "")))
 
 
-def pod_trouble(pod: Manifest) -> PodProblem | None:
+def pod_problem(pod: Manifest) -> PodProblem | None:
     """Why a pod does not become ready, in the words of whoever knows: scheduler, kubelet, or the worker's last line."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     if metadata.get("deletionTimestamp"):

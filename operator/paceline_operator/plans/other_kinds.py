@@ -19,7 +19,7 @@ from paceline_core.objects.workload_status import ConditionValue, Status, condit
 from paceline_operator.plans.validation import refusal
 from paceline_planner import hardware
 
-_SHOWN: Final = 5
+_MAX_NAMED: Final = 5
 
 
 def plan_tenant(manifest: Manifest, services: Collection[str], namespace: str, time: str) -> Status | None:
@@ -41,11 +41,11 @@ def plan_profile(manifest: Manifest, time: str) -> Status | None:
 
 def _answer(manifest: Manifest, verdict: ConditionValue, time: str) -> Status | None:
     before = manifest.get("status") or {}
-    said = [one for one in before.get("conditions") or () if one["type"] == "Accepted"]
+    known = [one for one in before.get("conditions") or () if one["type"] == "Accepted"]
     generation = manifest["metadata"].get("generation", 0)
-    (accepted,) = conditions({"Accepted": verdict}, said, time)
+    (accepted,) = conditions({"Accepted": verdict}, known, time)
     after = {"observedGeneration": generation, "conditions": [{**accepted, "observedGeneration": generation}]}
-    same = before.get("observedGeneration") == generation and said == after["conditions"]
+    same = before.get("observedGeneration") == generation and known == after["conditions"]
     return None if same or manifest["metadata"].get("deletionTimestamp") else after
 
 
@@ -144,5 +144,5 @@ def _built_in(profile: AcceleratorProfile) -> bool:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more

@@ -59,7 +59,6 @@ def overridden(computed: Manifest, written: ResourceRequirements) -> Manifest:
 
 
 def own_volume(volume: Volume) -> Manifest:
-    """A volume of the user's, as a pod names it."""
     if volume.persistent_volume_claim:
         source: Manifest = {"persistentVolumeClaim": {"claimName": volume.persistent_volume_claim.claim_name}}
     elif volume.config_map:
@@ -72,7 +71,6 @@ def own_volume(volume: Volume) -> Manifest:
 
 
 def own_mount(volume: Volume) -> Manifest:
-    """The mount of a volume of the user's."""
     return {
         "name": volume.name,
         "mountPath": volume.mount_path,
@@ -131,8 +129,8 @@ def _stated(part: ApiModel | Toleration) -> Manifest:
 
 def _without_empty(value: Any) -> Any:
     if isinstance(value, dict):
-        kept = {key: _without_empty(item) for key, item in value.items()}
-        return {key: item for key, item in kept.items() if item not in ({}, [], "") or key == "labelSelector"}
+        cleaned = {key: _without_empty(item) for key, item in value.items()}
+        return {key: item for key, item in cleaned.items() if item not in ({}, [], "") or key == "labelSelector"}
     return [_without_empty(item) for item in value] if isinstance(value, list) else value
 
 

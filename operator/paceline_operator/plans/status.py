@@ -62,7 +62,7 @@ class RolloutProgress:
     pending: bool = False
     coming: tuple[tuple[str, int], ...] = ()
     waits: tuple[str, ...] = ()
-    foreign: tuple[str, ...] = ()
+    unmanaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class _PoolCounts:
 
     pools: tuple[PoolCounts, ...]
     desired: int
-    seen: tuple[ReplicaCounts, ...]
+    deployments: tuple[ReplicaCounts, ...]
 
     @property
     def ready(self) -> int:
@@ -79,23 +79,23 @@ class _PoolCounts:
 
     @property
     def observed(self) -> bool:
-        return all(counts.observed for counts in self.seen)
+        return all(counts.observed for counts in self.deployments)
 
     @property
     def updated(self) -> int:
-        return sum(counts.updated for counts in self.seen)
+        return sum(counts.updated for counts in self.deployments)
 
     @property
     def rolling(self) -> bool:
-        return not self.observed or any(counts.updated < counts.total for counts in self.seen)
+        return not self.observed or any(counts.updated < counts.total for counts in self.deployments)
 
     @property
     def leaving(self) -> int:
-        return sum(max(counts.total - counts.desired, 0) + counts.terminating for counts in self.seen)
+        return sum(max(counts.total - counts.desired, 0) + counts.terminating for counts in self.deployments)
 
     @property
     def settled(self) -> bool:
-        return all(counts.settled for counts in self.seen) and self.ready == self.desired
+        return all(counts.settled for counts in self.deployments) and self.ready == self.desired
 
 
 def owned(live: ObservedChild, uid: str) -> bool:
@@ -103,32 +103,30 @@ def owned(live: ObservedChild, uid: str) -> bool:
     return live.owner is not None and live.owner.uid == uid
 
 
-def status(view: ReconcileInput, facts: ServiceFacts, outlook: RolloutProgress) -> Status:
-    """`status` as the operator applies it."""
-    standing = _standing(view, facts, dict(outlook.coming))
+def status(view: ReconcileInput, facts: ServiceFacts, rollout: RolloutProgress) -> Status:
+    deployed = _deployed(view, facts, dict(rollout.coming))
     before = view.service.get("status") or {}
-    degraded = _degraded(standing, view.troubles, outlook.foreign)
-    run = _run(view, facts, standing, pending=outlook.pending)
-    kept = _told_fit(before) if _serves_older(standing, facts, run) else None
+    degraded = _degraded(deployed, view.problems, rollout.unmanaged)
+    run = _run(view, facts, deployed, pending=rollout.pending)
+    older_fit = _reported_fit(before) if _serves_older(deployed, facts, run) else None
     verdicts = {
         "Accepted": facts.accepted,
-        "Ready": _ready(standing, facts, run, degraded),
-        "Progressing": _progressing(standing, facts, run, outlook, began=rolls(before)),
-        "ModelFits": kept or facts.fits,
+        "Ready": _ready(deployed, facts, run, degraded),
+        "Progressing": _progressing(deployed, facts, run, rollout, began=rolls(before)),
+        "ModelFits": older_fit or facts.fits,
         "Degraded": degraded,
     }
-    said = conditions(verdicts, before.get("conditions") or (), view.time)
-    fresh = standing.observed and not outlook.pending
-    older = [kind for kind, so in (("Ready", not fresh), ("ModelFits", kept is not None)) if so]
+    updated = conditions(verdicts, before.get("conditions") or (), view.time)
+    fresh = deployed.observed and not rollout.pending
+    older = [kind for kind, so in (("Ready", not fresh), ("ModelFits", older_fit is not None)) if so]
     return {
         "observedGeneration": facts.generation,
-        "conditions": [_generation(one, facts.generation, older, before) for one in said],
-        "workload": workload(standing.pools, standing.desired, run, verdicts),
+        "conditions": [_generation(one, facts.generation, older, before) for one in updated],
+        "workload": workload(deployed.pools, deployed.desired, run, verdicts),
     }
 
 
 def _generation(condition: Status, generation: int, older: Sequence[str], before: Mapping[str, Any]) -> Status:
-    """Conditions that are `older` speak of the generation that they spoke of last."""
     if condition["type"] in older:
         known = _last(before, condition["type"]).get("observedGeneration")
         return condition if known is None else {**condition, "observedGeneration": known}
@@ -139,18 +137,17 @@ def _last(before: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return next((one for one in before.get("conditions") or () if one["type"] == kind), {})
 
 
-def _told_fit(before: Mapping[str, Any]) -> ConditionValue | None:
-    """What was said of the revision that serves."""
+def _reported_fit(before: Mapping[str, Any]) -> ConditionValue | None:
     last = _last(before, "ModelFits")
     return ConditionValue(last["status"], last["reason"], last["message"]) if last else None
 
 
-def _serves_older(standing: _PoolCounts, facts: ServiceFacts, run: RunningRevision) -> bool:
+def _serves_older(deployed: _PoolCounts, facts: ServiceFacts, run: RunningRevision) -> bool:
     """Whether pods of another revision than the spec's serve: a rollout goes on, or the spec is not accepted."""
-    return bool(run.rolling_out or (standing.seen and not facts.pools and not facts.workload and run.revision))
+    return bool(run.rolling_out or (deployed.deployments and not facts.pools and not facts.workload and run.revision))
 
 
-def _standing(view: ReconcileInput, facts: ServiceFacts, coming: dict[str, int]) -> _PoolCounts:
+def _deployed(view: ReconcileInput, facts: ServiceFacts, coming: dict[str, int]) -> _PoolCounts:
     metadata = view.service["metadata"]
     own: dict[str, ObservedChild] = {}
     for place, live in sorted(view.children.items()):
@@ -159,9 +156,9 @@ def _standing(view: ReconcileInput, facts: ServiceFacts, coming: dict[str, int])
             own[live.pool or live.key.name] = live
     names = [*facts.pools, *(name for name in own if name not in facts.pools)]
     pools = tuple(_counts(name, own.get(name), coming.get(name, 0)) for name in names)
-    seen = tuple(live.replicas for live in own.values() if live.replicas)
+    deployments = tuple(live.replicas for live in own.values() if live.replicas)
     missing = sum(coming.get(name, 0) for name in facts.pools if name not in own)
-    return _PoolCounts(pools, sum(counts.desired for counts in seen) + missing, seen)
+    return _PoolCounts(pools, sum(counts.desired for counts in deployments) + missing, deployments)
 
 
 def _counts(name: str, live: ObservedChild | None, coming: int) -> PoolCounts:
@@ -172,17 +169,17 @@ def _counts(name: str, live: ObservedChild | None, coming: int) -> PoolCounts:
     return PoolCounts(name, counts.ready, max(starting, 0), counts.terminating)
 
 
-def _run(view: ReconcileInput, facts: ServiceFacts, standing: _PoolCounts, *, pending: bool) -> RunningRevision:
+def _run(view: ReconcileInput, facts: ServiceFacts, deployed: _PoolCounts, *, pending: bool) -> RunningRevision:
     """Until every pod is a new one, the revision that was served before an edit is the one that is told."""
-    told = (view.service.get("status") or {}).get("workload") or {}
-    before = told.get("revision") or facts.revision
-    replaced = facts.revision == before or not (standing.ready and (pending or standing.rolling))
+    reported = (view.service.get("status") or {}).get("workload") or {}
+    before = reported.get("revision") or facts.revision
+    replaced = facts.revision == before or not (deployed.ready and (pending or deployed.rolling))
     return RunningRevision(
         revision=facts.revision if replaced else before,
         endpoint=view.settings.endpoint,
-        emulated=facts.emulated if replaced else told.get("emulated", False),
-        model=facts.model if replaced else told.get("model") or facts.model,
-        served_name=facts.served_name if replaced else told.get("servedName") or facts.served_name,
+        emulated=facts.emulated if replaced else reported.get("emulated", False),
+        model=facts.model if replaced else reported.get("model") or facts.model,
+        served_name=facts.served_name if replaced else reported.get("servedName") or facts.served_name,
         min_replicas=facts.min_replicas,
         max_replicas=facts.max_replicas,
         rolling_out="" if replaced else facts.revision,
@@ -190,11 +187,11 @@ def _run(view: ReconcileInput, facts: ServiceFacts, standing: _PoolCounts, *, pe
 
 
 def _ready(
-    standing: _PoolCounts, facts: ServiceFacts, run: RunningRevision, degraded: ConditionValue
+    deployed: _PoolCounts, facts: ServiceFacts, run: RunningRevision, degraded: ConditionValue
 ) -> ConditionValue:
-    if not standing.seen and facts.accepted.status == "False" and not facts.pools:
+    if not deployed.deployments and facts.accepted.status == "False" and not facts.pools:
         return _NOTHING_RUNS
-    return readiness(standing.ready, standing.desired, degraded, _serving(facts, run))
+    return readiness(deployed.ready, deployed.desired, degraded, _serving(facts, run))
 
 
 def _serving(facts: ServiceFacts, run: RunningRevision) -> str:
@@ -206,46 +203,50 @@ def _serving(facts: ServiceFacts, run: RunningRevision) -> str:
 
 
 def rolls(before: Mapping[str, Any]) -> bool:
-    """Whether what was said last is that a service that answers requests gets a new revision."""
-    said = {one["type"]: one for one in before.get("conditions") or ()}
-    served = said.get("Ready", {}).get("status") == "True"
-    return served and bool(said.get("Progressing", {}).get("reason") == ROLLING)
+    """Whether the last status shows a new revision of a service that answers requests."""
+    last = {one["type"]: one for one in before.get("conditions") or ()}
+    served = last.get("Ready", {}).get("status") == "True"
+    return served and bool(last.get("Progressing", {}).get("reason") == ROLLING)
 
 
 def _progressing(
-    standing: _PoolCounts, facts: ServiceFacts, run: RunningRevision, outlook: RolloutProgress, *, began: bool
+    deployed: _PoolCounts, facts: ServiceFacts, run: RunningRevision, rollout: RolloutProgress, *, began: bool
 ) -> ConditionValue:
     """A rollout that began goes on until every replica of the new revision is ready."""
-    trouble = next((counts.trouble for counts in standing.seen if counts.trouble), None)
-    if outlook.waits:
-        return ConditionValue("True", "Waiting", _sentence("; ".join(outlook.waits)))
-    if trouble is not None and trouble.reason == STUCK:
-        return ConditionValue("False", STUCK, _sentence(trouble.message))
-    if not standing.seen and not facts.pools:
+    problem = next((counts.problem for counts in deployed.deployments if counts.problem), None)
+    if rollout.waits:
+        return ConditionValue("True", "Waiting", _sentence("; ".join(rollout.waits)))
+    if problem is not None and problem.reason == STUCK:
+        return ConditionValue("False", STUCK, _sentence(problem.message))
+    if not deployed.deployments and not facts.pools:
         return _NOTHING_MOVES
-    if outlook.pending or standing.rolling or (began and standing.ready < standing.desired):
-        done = of_replicas(min(standing.updated, standing.desired), standing.desired)
+    if rollout.pending or deployed.rolling or (began and deployed.ready < deployed.desired):
+        done = of_replicas(min(deployed.updated, deployed.desired), deployed.desired)
         model = f", whose model is {facts.model}" if facts.model != run.model else ""
         return ConditionValue("True", ROLLING, _sentence(f"{done} of the revision {facts.revision}{model}"))
-    return progress(standing.ready, standing.desired, settled=standing.settled, leaving=standing.leaving)
+    return progress(deployed.ready, deployed.desired, settled=deployed.settled, leaving=deployed.leaving)
 
 
-def _degraded(standing: _PoolCounts, pods: Sequence[PodProblem], foreign: Sequence[str]) -> ConditionValue:
-    if foreign:
-        message = f"{', '.join(foreign)} belongs to somebody else; delete or rename it, or rename this service."
+def _degraded(deployed: _PoolCounts, pods: Sequence[PodProblem], unmanaged: Sequence[str]) -> ConditionValue:
+    if unmanaged:
+        message = (
+            f"{', '.join(unmanaged)} is managed by another controller; delete or rename it, or rename this service."
+        )
         return ConditionValue("True", "ForeignChild", message)
-    own = [counts.trouble for counts in standing.seen if counts.trouble]
-    troubles = [*own, *sorted(pods, key=lambda trouble: (-trouble.pods, trouble.reason, trouble.pool))]
-    if not troubles:
+    own = [counts.problem for counts in deployed.deployments if counts.problem]
+    problems = [*own, *sorted(pods, key=lambda problem: (-problem.pods, problem.reason, problem.pool))]
+    if not problems:
         return NO_PROBLEM
-    telling = next((one for one in troubles if one.reason != STUCK), troubles[0])
-    return ConditionValue("True", telling.reason, "; ".join(dict.fromkeys(_told(one) for one in troubles))[:_LIMIT])
+    first = next((one for one in problems if one.reason != STUCK), problems[0])
+    return ConditionValue(
+        "True", first.reason, "; ".join(dict.fromkeys(_problem_text(one) for one in problems))[:_LIMIT]
+    )
 
 
-def _told(trouble: PodProblem) -> str:
-    pool = f" in pool {trouble.pool}" if trouble.pool else ""
-    count = f"{trouble.pods} pods{pool}: " if trouble.pods > 1 else f"1 pod{pool}: " if pool else ""
-    return f"{count}{trouble.reason}: {trouble.message}" if trouble.message else f"{count}{trouble.reason}"
+def _problem_text(problem: PodProblem) -> str:
+    pool = f" in pool {problem.pool}" if problem.pool else ""
+    count = f"{problem.pods} pods{pool}: " if problem.pods > 1 else f"1 pod{pool}: " if pool else ""
+    return f"{count}{problem.reason}: {problem.message}" if problem.message else f"{count}{problem.reason}"
 
 
 def _sentence(text: str) -> str:
@@ -265,53 +266,51 @@ def status_due(
     `held_until`: when a first status that is not final may be told (see `initial_delay_s`); `written`: when the status
     was last written, if it was by this process.
     """
-    if says_the_same(before, after):
+    if same_share(before, after):
         return None
-    if not _own(before) and written is None:
+    if not _share(before) and written is None:
         return 0.0 if _final(after) else max(held_until - now, 0.0)
-    if written is None or _news(before, after):
+    if written is None or _turned_ready(before, after):
         return 0.0
     return max(written + COALESCE_S - now, 0.0)
 
 
-def initial_delay_s(crowd: int) -> float:
+def initial_delay_s(bulk_starts: int) -> float:
     """How long after it was first seen a service that has not settled says nothing; `crowd` start at once."""
-    return max(HOLD_S, crowd * TURN_S)
+    return max(HOLD_S, bulk_starts * TURN_S)
 
 
-def says_the_same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether the operator's share of `before` is `after`; what others write does not count."""
+def same_share(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     return (
         before.get("observedGeneration") == after["observedGeneration"]
         and before.get("workload") == after["workload"]
-        and _own(before) == _own(after)
+        and _share(before) == _share(after)
     )
 
 
-def _own(status: Mapping[str, Any]) -> dict[str, Any]:
+def _share(status: Mapping[str, Any]) -> dict[str, Any]:
     return {one["type"]: one for one in status.get("conditions") or () if one["type"] in CONDITIONS}
 
 
 def _final(status: Mapping[str, Any]) -> bool:
-    """Whether a status is not about to change by itself: refused, or nothing moves any more."""
-    said = _own(status)
-    return any(said[kind]["status"] == "False" for kind in ("Accepted", "Progressing"))
+    share = _share(status)
+    return any(share[kind]["status"] == "False" for kind in ("Accepted", "Progressing"))
 
 
-def _news(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Ready or Accepted turned. What was never said counts as accepted and not ready, which is no news at first."""
-    old, new = _own(before), _own(after)
+def _turned_ready(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Ready or Accepted changed. A condition that was never written counts as accepted and not ready."""
+    old, new = _share(before), _share(after)
     usual = {"Accepted": "True", "Ready": "False"}
-    return any(old.get(kind, {}).get("status", said) != new[kind]["status"] for kind, said in usual.items())
+    return any(old.get(kind, {}).get("status", default) != new[kind]["status"] for kind, default in usual.items())
 
 
 CREATED, REPAIRED, REMOVED = "Created", "Repaired", "PoolRemoved"
-SCALED, KEPT = "ManuallyScaled", "ForeignFieldsKept"
+SCALED, FOREIGN_FIELDS = "ManuallyScaled", "ForeignFieldsKept"
 OF_ACTIONS = frozenset((CREATED, REPAIRED, REMOVED))
 """Reasons that tell what was done; no later plan tells it again."""
 HPA = "kube-controller-manager"
 """The manager of a HorizontalPodAutoscaler, which tells its own Events."""
-Seen = Mapping[ObjectRef, tuple[str, int, tuple[tuple[str, str], ...]]]
+ReportedChildren = Mapping[ObjectRef, tuple[str, int, tuple[tuple[str, str], ...]]]
 
 
 def events(
@@ -326,13 +325,13 @@ def events(
     metadata = view.service["metadata"]
     key = ObjectKey(metadata.get("namespace", ""), metadata["name"])
     repaired = _repaired(actions, view.children) if repairs else ()
-    done = _done(actions, before, crowded=view.crowd > 0)
-    turned = _turned(before, written) if written else ()
-    told = [*done, *repaired, *_by_others(view), *turned]
-    return tuple(Event(INFERENCE_SERVICE, key, kind, reason, said) for kind, reason, said in told)
+    done = _done(actions, before, bulk=view.bulk_starts > 0)
+    turned = _turned_conditions(before, written) if written else ()
+    reported = [*done, *repaired, *_by_others(view), *turned]
+    return tuple(Event(INFERENCE_SERVICE, key, kind, reason, message) for kind, reason, message in reported)
 
 
-def seen_of(view: ReconcileInput) -> Seen:
+def reported_by_events(view: ReconcileInput) -> ReportedChildren:
     """What a later plan compares with: of each own Deployment its uid, its desired replicas and the additions."""
     uid = view.service["metadata"]["uid"]
     return {
@@ -344,19 +343,23 @@ def seen_of(view: ReconcileInput) -> Seen:
 
 def _by_others(view: ReconcileInput) -> Iterator[tuple[str, str, str]]:
     """Scales by hand, and fields of others that stay."""
-    known = view.memo.seen if view.memo else None
-    for place, (uid, desired, added) in sorted(seen_of(view).items()):
+    known = view.memo.reported if view.memo else None
+    for place, (uid, desired, added) in sorted(reported_by_events(view).items()):
         live = view.children[place]
-        told = (known or {}).get(place, (uid, desired, ()))
-        if told[0] != uid:
-            told = (uid, desired, ())
+        reported = (known or {}).get(place, (uid, desired, ()))
+        if reported[0] != uid:
+            reported = (uid, desired, ())
         by = live.replicas.scaled_by if live.replicas else ""
-        if by and by != HPA and desired != told[1]:
-            said = f"{live.kind} {live.key.name} was scaled from {told[1]} to {desired} by {by}; {_next(view)}."
-            yield ("Normal", SCALED, said)
+        if by and by != HPA and desired != reported[1]:
+            message = f"{live.kind} {live.key.name} was scaled from {reported[1]} to {desired} by {by}; {_next(view)}."
+            yield ("Normal", SCALED, message)
         for manager, fields in added:
-            if (manager, fields) not in told[2]:
-                yield ("Normal", KEPT, f"{live.kind} {live.key.name} has {fields} from {manager}; paceline keeps it.")
+            if (manager, fields) not in reported[2]:
+                yield (
+                    "Normal",
+                    FOREIGN_FIELDS,
+                    f"{live.kind} {live.key.name} has {fields} from {manager}; paceline keeps it.",
+                )
 
 
 def _next(view: ReconcileInput) -> str:
@@ -367,11 +370,11 @@ def _next(view: ReconcileInput) -> str:
     return "the autoscaler decides on from there"
 
 
-def _done(actions: Sequence[Action], before: Mapping[str, Any], *, crowded: bool) -> Iterator[tuple[str, str, str]]:
-    """In a crowd a new service's status says what it got: an event for each of a thousand is a sixth of all writes."""
+def _done(actions: Sequence[Action], before: Mapping[str, Any], *, bulk: bool) -> Iterator[tuple[str, str, str]]:
+    """In a bulk start statuses report children: an event for each of a thousand is a sixth of all writes."""
     known = "observedGeneration" in before
     made = [f"{a.child.kind} {a.child.key.name}" for a in actions if isinstance(a, Apply) and a.uid is None]
-    if made and (known or not crowded):
+    if made and (known or not bulk):
         yield ("Normal", CREATED, f"Created {', '.join(made)}.")
     for action in actions:
         if isinstance(action, Delete):
@@ -385,12 +388,12 @@ def _repaired(actions: Sequence[Action], children: Mapping[ObjectRef, ObservedCh
             yield ("Normal", REPAIRED, f"{live.kind} {live.key.name} was changed{by}; restored.")
 
 
-def _turned(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _turned_conditions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     old = {one["type"]: one for one in before.get("conditions") or ()}
     new = {one["type"]: one for one in after["conditions"]}
     for kind, bad in (("Accepted", "False"), ("Degraded", "True")):
-        said, now = old.get(kind, {}), new[kind]
-        if now["status"] == bad and (said.get("status"), said.get("reason")) != (bad, now["reason"]):
+        last, now = old.get(kind, {}), new[kind]
+        if now["status"] == bad and (last.get("status"), last.get("reason")) != (bad, now["reason"]):
             yield ("Warning", now["reason"], now["message"])
     answered = new["Ready"]["status"] == "True"
     if rolls(before) and answered and new["Progressing"]["reason"] in ("Draining", "ReplicasReady"):

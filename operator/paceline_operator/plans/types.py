@@ -43,8 +43,6 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose an object is, by its controller reference."""
-
     kind: str
     name: str
     uid: str
@@ -77,12 +75,11 @@ class ReplicaCounts:
     generation: int
     observed_generation: int
     shared: bool
-    trouble: PodProblem | None = None
+    problem: PodProblem | None = None
     scaled_by: str = ""
 
     @property
     def observed(self) -> bool:
-        """The counts are of the spec as it is now."""
         return self.observed_generation >= self.generation
 
     @property
@@ -94,7 +91,7 @@ class ReplicaCounts:
 
 @dataclass(frozen=True, slots=True)
 class DesiredChild:
-    """One object as it is wished: a complete apply configuration, for a Deployment without its replicas."""
+    """One desired object: a complete apply configuration, for a Deployment without its replicas."""
 
     kind: str
     key: ObjectKey
@@ -102,7 +99,6 @@ class DesiredChild:
 
     @property
     def place(self) -> ObjectRef:
-        """Where it stands."""
         return (self.kind, self.key)
 
 
@@ -130,7 +126,6 @@ class ObservedChild:
 
     @property
     def place(self) -> ObjectRef:
-        """Where it stands."""
         return (self.kind, self.key)
 
 
@@ -186,8 +181,8 @@ class Memo:
     since: float
     written: float | None = None
     settled: Converged | None = None
-    judged: tuple[tuple[object, ...], Validation] | None = None
-    seen: Mapping[ObjectRef, tuple[str, int, tuple[tuple[str, str], ...]]] | None = None
+    validated: tuple[tuple[object, ...], Validation] | None = None
+    reported: Mapping[ObjectRef, tuple[str, int, tuple[tuple[str, str], ...]]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +202,9 @@ class ReconcileInput:
     now: float
     time: str
     profiles: Mapping[str, Manifest] | None = field(default_factory=dict)
-    troubles: tuple[PodProblem, ...] = ()
+    problems: tuple[PodProblem, ...] = ()
     loss: LostName | None = None
-    crowd: int = 0
+    bulk_starts: int = 0
     memo: Memo | None = None
 
 
@@ -224,7 +219,6 @@ class Apply:
     uid: str | None = None
 
     def manifest(self) -> Manifest:
-        """The body to send: replicas and uid in their places."""
         body = self.child.body
         if self.uid is not None:
             body = {**body, "metadata": {**body["metadata"], "uid": self.uid}}
@@ -243,7 +237,6 @@ class HandOver:
     reason: str
 
     def manifest(self) -> Manifest:
-        """The body to send."""
         return {
             "apiVersion": "apps/v1",
             "kind": "Deployment",

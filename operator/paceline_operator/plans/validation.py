@@ -18,7 +18,7 @@ from paceline_operator.plans.types import Validation
 from paceline_planner import coldstart
 from paceline_planner.hardware import budget_doubts, unknown_accelerators, unmanaged_accelerators
 
-_SAID: int = 5
+_MAX_NAMED: int = 5
 """Faults that one message names."""
 
 _NOT_JUDGED = ConditionValue("Unknown", "NotAccepted", "The object is not accepted, so nothing was computed.")
@@ -36,8 +36,8 @@ def validate(manifest: Manifest, loss: LostName | None, profiles: Profiles) -> V
     resolved = resolve(service)
     if wrong := list(invalid_filters(resolved)):
         return Validation(refusal("Invalid", wrong), _NOT_JUDGED, False, service, resolved)
-    if wishes := [*unsupported(resolved), *unmanaged_accelerators(resolved, find_device(profiles))]:
-        return Validation(refusal("Unsupported", wishes), _NOT_JUDGED, False, service, resolved)
+    if refused := [*unsupported(resolved), *unmanaged_accelerators(resolved, find_device(profiles))]:
+        return Validation(refusal("Unsupported", refused), _NOT_JUDGED, False, service, resolved)
     if profiles is not None and (unknown := list(unknown_accelerators(resolved, profiles))):
         return Validation(refusal("UnknownAccelerator", unknown), _NOT_JUDGED, False, service, resolved)
     if faults := list(coldstart.refusals(resolved)):
@@ -47,19 +47,18 @@ def validate(manifest: Manifest, loss: LostName | None, profiles: Profiles) -> V
 
 
 def _budgeted(accepted: ConditionValue, doubts: Iterable[FieldError]) -> ConditionValue:
-    """A budget that cannot be kept is told; replicas.min runs all the same."""
-    said = "; ".join(map(str, doubts))
-    if not said:
+    text = "; ".join(map(str, doubts))
+    if not text:
         return accepted
-    message = f"{accepted.message} {said}."
+    message = f"{accepted.message} {text}."
     return replace(accepted, reason="BudgetNotEnforceable" if accepted == VALID else accepted.reason, message=message)
 
 
 def refusal(reason: str, problems: Sequence[FieldError]) -> ConditionValue:
     """Accepted=False with every fault, or the first few; whatever runs stays as it is."""
-    more = f"; and {len(problems) - _SAID} more" if len(problems) > _SAID else ""
-    said = "; ".join(str(problem) for problem in problems[:_SAID])
-    return ConditionValue("False", reason, f"{said}{more}."[:1024])
+    more = f"; and {len(problems) - _MAX_NAMED} more" if len(problems) > _MAX_NAMED else ""
+    text = "; ".join(str(problem) for problem in problems[:_MAX_NAMED])
+    return ConditionValue("False", reason, f"{text}{more}."[:1024])
 
 
 def _misfit(faults: Sequence[FieldError]) -> ConditionValue:

@@ -42,10 +42,8 @@ class CachedChild:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """A key to reconcile, and how urgently."""
-
     item: ReconcileKey
-    urgency: Priority
+    priority: Priority
 
 
 class ChildCache:
@@ -59,12 +57,10 @@ class ChildCache:
         self._deleted: OrderedDict[str, None] = OrderedDict()
 
     def get(self, kind: str, key: ObjectKey) -> ObservedChild | None:
-        """The child at a place."""
         known = self._stores[kind].get(key)
         return known.live if known else None
 
     def group(self, item: ReconcileKey) -> dict[ObjectRef, ObservedChild]:
-        """What a service owns or is labelled with, or what a namespace's services share."""
         return dict(self._groups.get(item, {}))
 
     def shared(self, namespace: str) -> dict[str, ObservedChild]:
@@ -73,7 +69,6 @@ class ChildCache:
         return {kind: live for kind, live in found.items() if live is not None}
 
     def groups(self) -> list[ReconcileKey]:
-        """Every key that has children."""
         return list(self._groups)
 
     def put(self, manifest: Manifest, *, answer: bool = False) -> Requeue | None:
@@ -86,7 +81,6 @@ class ChildCache:
         return self._index(self._stores[child.live.kind].put(child.live.key, child))
 
     def remove(self, manifest: Manifest) -> Requeue | None:
-        """Take a child's end as a watch reported it."""
         return self._index(self._stores[manifest["kind"]].remove(key_of(manifest), version_of(manifest)))
 
     def absent(self, kind: str, key: ObjectKey) -> Requeue | None:
@@ -117,7 +111,6 @@ class ChildCache:
         return [wake for change in changes if (wake := self._index(change))], doubtful
 
     def _index(self, change: StoreChange[ObjectKey, CachedChild] | None) -> Requeue | None:
-        """Keep the groups; the key to reconcile."""
         if change is None:
             return None
         before, after = change.before, change.after
@@ -136,7 +129,6 @@ class ChildCache:
 
 
 def cached(manifest: Manifest, *, from_answer: bool = False) -> CachedChild:
-    """Digest a whole object."""
     live = observe_child(manifest)
     live = replace(live, content=exact(live.content))
     return CachedChild(live, version_of(manifest), _reconciled_by(live, manifest), from_answer)

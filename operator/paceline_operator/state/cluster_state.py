@@ -40,12 +40,10 @@ class ClusterState:
 
     @property
     def children_forbidden(self) -> str:
-        """Why children of some kind may not be watched; empty when all may."""
         return next((self.forbidden[kind] for kind in CHILD_KINDS if kind in self.forbidden), "")
 
     @property
     def missing(self) -> list[str]:
-        """Kinds that were never listed."""
         return sorted(self._missing)
 
     def on_event(self, kind: str, event: WatchEvent[Manifest]) -> list[ObjectKey]:
@@ -66,7 +64,6 @@ class ClusterState:
         return []
 
     def on_answer(self, manifest: Manifest) -> None:
-        """Take the answer to our own write of an object's status."""
         self._spread(self.objects.answered(manifest))
 
     def leave_unread(self, kind: str) -> None:
@@ -109,9 +106,8 @@ class ClusterState:
         return [*sorted(shared | {ReconcileKey(NAMESPACE, ObjectKey("", name)) for name in namespaces}), *items]
 
     def wake(self, wake: Requeue | None) -> None:
-        """Let somebody look."""
         if wake is not None:
-            self._queue.put(wake.item, wake.urgency)
+            self._queue.put(wake.item, wake.priority)
 
     def _wake_keys(self, kind: str, manifest: Manifest) -> None:
         metadata = manifest["metadata"]
@@ -130,7 +126,7 @@ class ClusterState:
         elif item.kind == ACCELERATOR_PROFILE:
             self._all(INFERENCE_SERVICE, Priority.STATUS)
         if not change.went:
-            self._queue.put(item, change.urgency)
+            self._queue.put(item, change.priority)
 
     def _contest(self, item: ReconcileKey) -> None:
         manifest = self.objects.get(item)
@@ -141,13 +137,13 @@ class ClusterState:
 
     def _service(self, change: Change) -> None:
         key = change.item.key
-        if change.came or change.urgency is Priority.DELETE:
+        if change.came or change.priority is Priority.DELETE:
             # the first one needs what all share, the last one did
             if self.objects.count(INFERENCE_SERVICE, key.namespace) <= 1:
                 self._queue.put(ReconcileKey(NAMESPACE, ObjectKey("", key.namespace)), Priority.EDIT)
             self._all(INFERENCE_ROUTE, Priority.RESYNC)
             self._all(TENANT, Priority.RESYNC)
 
-    def _all(self, kind: str, urgency: Priority) -> None:
+    def _all(self, kind: str, priority: Priority) -> None:
         for key in self.objects.keys(kind):
-            self._queue.put(ReconcileKey(kind, key), urgency)
+            self._queue.put(ReconcileKey(kind, key), priority)

@@ -44,7 +44,6 @@ class Informers:
         return [one for kind, one in self._liveness.items() if kind not in self._state.unreadable]
 
     def watches(self) -> dict[str, Coroutine[Any, Any, None]]:
-        """A coroutine for each kind."""
         return {kind: self._watch(self._options(kind)) for kind in self._liveness}
 
     def _options(self, kind: str) -> WatchOptions:

@@ -43,7 +43,7 @@ class Change:
     """An object came, changed (`came` False) or went (`urgency` DELETE and no longer known)."""
 
     item: ReconcileKey
-    urgency: Priority
+    priority: Priority
     came: bool = False
     went: bool = False
 
@@ -58,17 +58,14 @@ class ObjectCache:
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def get(self, item: ReconcileKey) -> Manifest | None:
-        """The object, or None when there is none or it is being deleted."""
         cached = self._stores[item.kind].get(item.key)
         return cached.manifest() if cached is not None and not cached.deleting else None
 
     def uid(self, item: ReconcileKey) -> str:
-        """The object's uid, or nothing."""
         cached = self._stores[item.kind].get(item.key)
         return cached.uid if cached else ""
 
     def keys(self, kind: str) -> list[ObjectKey]:
-        """Where the kind's objects are."""
         return list(self._stores[kind])
 
     def count(self, kind: str, namespace: str) -> int:
@@ -88,12 +85,10 @@ class ObjectCache:
         return self.put(manifest) if self.uid(item) == manifest["metadata"]["uid"] else None
 
     def remove(self, manifest: Manifest) -> Change | None:
-        """Take an object's end as a watch reported it."""
         kind = manifest["kind"]
         return self._change(kind, self._stores[kind].remove(key_of(manifest), version_of(manifest)))
 
     def listed(self, kind: str, manifests: Iterable[Manifest]) -> list[Change]:
-        """Take a whole list of `trimmed` objects."""
         changes = self._stores[kind].replace(dict(manifest[_ENTRY] for manifest in manifests))
         return [found for change in changes if (found := self._change(kind, change))]
 
@@ -130,7 +125,6 @@ class CacheView(Mapping[str, Manifest]):
 
 
 def trimmed_object(manifest: Manifest) -> Manifest:
-    """What is kept of an object of a list while the list is read."""
     return {_ENTRY: (key_of(manifest), _cached(manifest))}
 
 
@@ -146,12 +140,12 @@ def exact(data: bytes) -> bytes:
 
 def _cached(manifest: Manifest) -> CachedObject:
     metadata = manifest["metadata"]
-    kept = {name: value for name, value in metadata.items() if name != "managedFields"}
+    stored = {name: value for name, value in metadata.items() if name != "managedFields"}
     essence = (metadata.get("generation"), metadata.get("labels") or {}, metadata.get("annotations") or {})
     return CachedObject(
         version_of(manifest),
         metadata["uid"],
         hash(orjson.dumps(essence, option=orjson.OPT_SORT_KEYS)),
         "deletionTimestamp" in metadata,
-        exact(orjson.dumps({**manifest, "metadata": kept})),
+        exact(orjson.dumps({**manifest, "metadata": stored})),
     )

@@ -20,8 +20,8 @@ from itertools import islice
 from paceline_core.clock import Clock
 from paceline_core.kube import ObjectKey
 
-FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 120.0
+MIN_PAUSE_S = 0.5
+MAX_PAUSE_S = 120.0
 REFUSED_PAUSE_S = 10.0
 PROBES = 2
 
@@ -53,7 +53,7 @@ class ReconcileKey:
 class _Place:
     """One key: `since` it waits, perhaps for the end of its own pass; `due`: postponed; `paused`: after a failure."""
 
-    urgency: Priority = Priority.RESYNC
+    priority: Priority = Priority.RESYNC
     since: float | None = None
     ticket: int = 0
     running: bool = False
@@ -66,31 +66,28 @@ class _Place:
 
     @property
     def waits(self) -> bool:
-        """Whether a worker may take it."""
         return self.since is not None and not self.running
 
 
 @dataclass(slots=True)
 class PriorityQueue:
-    """The queue's state machine."""
-
     _places: dict[ReconcileKey, _Place] = field(default_factory=dict)
     _ready: list[tuple[Priority, int, ReconcileKey]] = field(default_factory=list)
     _later: list[tuple[float, int, ReconcileKey]] = field(default_factory=list)
     _refused: dict[str, dict[ReconcileKey, None]] = field(default_factory=dict)
     _tickets: int = 0
 
-    def add(self, item: ReconcileKey, urgency: Priority, now: float) -> None:
+    def add(self, item: ReconcileKey, priority: Priority, now: float) -> None:
         """Let a key be looked at; one that waits already keeps the more urgent of its reasons."""
         place = self._places.setdefault(item, _Place())
-        if place.paused and urgency > Priority.EDIT:
-            place.later = min(place.later, urgency)
+        if place.paused and priority > Priority.EDIT:
+            place.later = min(place.later, priority)
             return
         place.due, place.paused = None, False
         if place.since is None:
-            place.since, place.urgency = now, urgency
-        elif urgency < place.urgency:
-            place.urgency = urgency
+            place.since, place.priority = now, priority
+        elif priority < place.priority:
+            place.priority = priority
         else:
             return
         if not place.running:
@@ -102,11 +99,10 @@ class PriorityQueue:
             return None
         _, _, item = heapq.heappop(self._ready)
         place = self._places[item]
-        place.since, place.running, place.taken = None, True, place.urgency
+        place.since, place.running, place.taken = None, True, place.priority
         return item
 
     def done(self, item: ReconcileKey, now: float, again_s: float | None = None) -> None:
-        """A pass succeeded; look again after `again_s` if given."""
         place = self._places[item]
         self._not_refused(item, place, "", now)
         place.running, place.failures, place.later = False, 0, Priority.RESYNC
@@ -123,17 +119,16 @@ class PriorityQueue:
         self._not_refused(item, place, refused, now)
         place.running, place.failures = False, place.failures + 1
         pause = max(self._pause_s(item, place, refused), after_s or 0.0)
-        if place.since is not None and place.urgency <= Priority.EDIT:
+        if place.since is not None and place.priority <= Priority.EDIT:
             self._enter(item, place)
             return 0.0
         if place.since is not None:
-            place.later, place.since = min(place.later, place.urgency), None
+            place.later, place.since = min(place.later, place.priority), None
         place.paused = True
         self._postpone(item, place, now + pause)
         return pause
 
     def due(self) -> float | None:
-        """When the next postponed key is to be looked at."""
         while self._later:
             moment, _, item = self._later[0]
             place = self._places.get(item)
@@ -142,29 +137,25 @@ class PriorityQueue:
             heapq.heappop(self._later)
         return None
 
-    def urgency(self, item: ReconcileKey) -> Priority:
-        """Why a key that was taken is looked at."""
+    def priority(self, item: ReconcileKey) -> Priority:
         return self._places[item].taken
 
     def failures(self, item: ReconcileKey) -> int:
-        """Passes that failed in a row."""
         place = self._places.get(item)
         return place.failures if place else 0
 
     def waits(self, now: float, limit: Priority = Priority.RESYNC) -> bool:
-        """Whether `take` would return a key."""
         self._wake(now)
         while self._ready:
-            urgency, ticket, item = self._ready[0]
+            priority, ticket, item = self._ready[0]
             place = self._places.get(item)
             if place is not None and place.ticket == ticket and place.waits:
-                return urgency <= limit
+                return priority <= limit
             heapq.heappop(self._ready)
         return False
 
     @property
     def depth(self) -> int:
-        """Keys that could be taken now."""
         return sum(place.waits for place in self._places.values())
 
     def oldest_s(self, now: float) -> float:
@@ -179,7 +170,7 @@ class PriorityQueue:
         together = self._refused.setdefault(refused, {})
         together.setdefault(item)
         probe = item in islice(together, PROBES)
-        return backoff_s(place.failures, REFUSED_PAUSE_S if probe else LONGEST_PAUSE_S)
+        return backoff_s(place.failures, REFUSED_PAUSE_S if probe else MAX_PAUSE_S)
 
     def _not_refused(self, item: ReconcileKey, place: _Place, refused: str, now: float) -> None:
         """A pass got beyond what it was refused for before, or was refused for something else: so may the others."""
@@ -200,13 +191,13 @@ class PriorityQueue:
             _, _, item = heapq.heappop(self._later)
             place = self._places[item]
             place.due, place.paused = None, False
-            place.since, place.urgency = moment, place.later
+            place.since, place.priority = moment, place.later
             self._enter(item, place)
 
     def _enter(self, item: ReconcileKey, place: _Place) -> None:
         self._tickets += 1
         place.ticket = self._tickets
-        heapq.heappush(self._ready, (place.urgency, place.ticket, item))
+        heapq.heappush(self._ready, (place.priority, place.ticket, item))
 
     def _postpone(self, item: ReconcileKey, place: _Place, moment: float) -> None:
         self._tickets += 1
@@ -214,9 +205,9 @@ class PriorityQueue:
         heapq.heappush(self._later, (moment, self._tickets, item))
 
 
-def backoff_s(failures: int, longest_s: float = LONGEST_PAUSE_S) -> float:
+def backoff_s(failures: int, max_s: float = MAX_PAUSE_S) -> float:
     """Seconds between the n-th failure in a row and the next try: 0.5, 1, 2 ... 120."""
-    return min(FIRST_PAUSE_S * 2.0 ** (min(failures, 32) - 1), longest_s)
+    return min(MIN_PAUSE_S * 2.0 ** (min(failures, 32) - 1), max_s)
 
 
 class WorkQueue:
@@ -230,36 +221,31 @@ class WorkQueue:
 
     @property
     def idle(self) -> int:
-        """Workers that wait for any key at all."""
         return sum(limit is Priority.RESYNC for limit, _ in self._waiters)
 
-    def put(self, item: ReconcileKey, urgency: Priority) -> None:
-        """Let a key be looked at."""
-        self.backlog.add(item, urgency, self._clock.monotonic())
-        self._ring()
+    def put(self, item: ReconcileKey, priority: Priority) -> None:
+        self.backlog.add(item, priority, self._clock.monotonic())
+        self._wake_worker()
 
     async def get(self, limit: Priority = Priority.RESYNC) -> ReconcileKey:
-        """The next key at least as urgent as `limit`; waits for one."""
         while True:
             item = self.backlog.take(self._clock.monotonic(), limit)
             if item is not None:
-                self._ring()
+                self._wake_worker()
                 return item
             await self._wait(limit)
 
     def done(self, item: ReconcileKey, again_s: float | None = None) -> None:
-        """A pass succeeded."""
         self.backlog.done(item, self._clock.monotonic(), again_s)
-        self._ring()
+        self._wake_worker()
 
     def failed(self, item: ReconcileKey, after_s: float | None = None, refused: str = "") -> float:
         """A pass failed; the pause before the next. `refused`: see `PriorityQueue.failed`."""
         pause = self.backlog.failed(item, self._clock.monotonic(), after_s, refused)
-        self._ring()
+        self._wake_worker()
         return pause
 
     def close(self) -> None:
-        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -273,10 +259,10 @@ class WorkQueue:
         except asyncio.CancelledError:
             if entry in self._waiters:
                 self._waiters.remove(entry)
-            self._ring()  # it may have been woken for a key already: somebody else has to take it
+            self._wake_worker()  # it may have been woken for a key already: somebody else has to take it
             raise
 
-    def _ring(self) -> None:
+    def _wake_worker(self) -> None:
         now = self._clock.monotonic()
         for entry in self._waiters:
             if self.backlog.waits(now, entry[0]):
@@ -293,4 +279,4 @@ class WorkQueue:
         moment = self.backlog.due()
         if moment is not None and self._waiters:
             pause = max(moment - self._clock.monotonic(), 0.0)
-            self._timer = asyncio.get_running_loop().call_later(pause, self._ring)
+            self._timer = asyncio.get_running_loop().call_later(pause, self._wake_worker)

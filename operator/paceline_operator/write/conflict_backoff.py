@@ -17,10 +17,10 @@ from paceline_core.clock import Clock
 from paceline_core.kube.cluster import Manifest
 from paceline_core.telemetry import get_logger
 from paceline_operator.plans.types import MANAGER, Action, Apply, ObjectRef, ObservedChild, PodProblem
-from paceline_operator.state.workqueue import LONGEST_PAUSE_S, backoff_s
+from paceline_operator.state.workqueue import MAX_PAUSE_S, backoff_s
 
 FREE = 3
-CALM_S = 60.0
+QUIET_PERIOD_S = 60.0
 FIELD_MANAGER_CONFLICT = "FieldManagerConflict"
 _REMEMBERED = 4096
 _log = get_logger(__name__)
@@ -28,9 +28,9 @@ _log = get_logger(__name__)
 
 @dataclass(slots=True)
 class _Conflict:
-    """A wish, how often in a row it was written, when last, and who had changed it."""
+    """A desired object, how often in a row it was written, when last, and who had changed it."""
 
-    wish: bytes
+    desired: bytes
     times: int
     last: float
     by: str
@@ -45,66 +45,69 @@ class ConflictBackoff:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._bouts: OrderedDict[ObjectRef, _Conflict] = OrderedDict()
+        self._conflicts: OrderedDict[ObjectRef, _Conflict] = OrderedDict()
 
-    def wait_s(self, place: ObjectRef, wish: Manifest) -> float:
+    def wait_s(self, place: ObjectRef, desired: Manifest) -> float:
         """How long to let a place be before this is written there; 0 for now."""
-        bout = self._bout(place)
-        return max(bout.free_at - self._clock.monotonic(), 0.0) if bout and bout.wish == _digest(wish) else 0.0
+        conflict = self._current(place)
+        return (
+            max(conflict.free_at - self._clock.monotonic(), 0.0)
+            if conflict and conflict.desired == _digest(desired)
+            else 0.0
+        )
 
     def due(self, actions: Sequence[Action]) -> tuple[list[Action], float | None]:
         """The actions that need not wait, and how long the others must."""
-        waits = [self.wait_s(*_wish(action)) if isinstance(action, Apply) else 0.0 for action in actions]
+        waits = [self.wait_s(*_desired_at(action)) if isinstance(action, Apply) else 0.0 for action in actions]
         due = [action for action, wait in zip(actions, waits, strict=True) if not wait]
         return due, min((wait for wait in waits if wait), default=None)
 
     def acted(self, actions: Iterable[Action], children: Mapping[ObjectRef, ObservedChild]) -> None:
-        """These were carried out on what `children` showed."""
         for action in actions:
             if isinstance(action, Apply):
                 live = children.get(action.child.place)
-                self.wrote(*_wish(action), live.changed_by if live else "")
+                self.wrote(*_desired_at(action), live.changed_by if live else "")
 
-    def wrote(self, place: ObjectRef, wish: Manifest, by: str = "") -> None:
-        """This was written."""
-        bout, digest, now = self._bout(place), _digest(wish), self._clock.monotonic()
-        times = bout.times + 1 if bout and bout.wish == digest else 1
-        self._bouts[place] = _Conflict(digest, times, now, by)
-        self._bouts.move_to_end(place)
+    def wrote(self, place: ObjectRef, desired: Manifest, by: str = "") -> None:
+        conflict, digest, now = self._current(place), _digest(desired), self._clock.monotonic()
+        times = conflict.times + 1 if conflict and conflict.desired == digest else 1
+        self._conflicts[place] = _Conflict(digest, times, now, by)
+        self._conflicts.move_to_end(place)
         if times == FREE + 1:
-            _log.warning("a quarrel", extra={"object": f"{place[0]} {place[1]}", "reason": _told(place, by)})
-        if len(self._bouts) > _REMEMBERED:
-            self._bouts.popitem(last=False)
+            _log.warning("a quarrel", extra={"object": f"{place[0]} {place[1]}", "reason": _text(place, by)})
+        if len(self._conflicts) > _REMEMBERED:
+            self._conflicts.popitem(last=False)
 
-    def troubles(self, places: Iterable[ObjectRef]) -> tuple[PodProblem, ...]:
-        """What is contested among these places."""
-        found = {place: bout.by for place in places if (bout := self._bout(place)) and bout.times > FREE}
-        return tuple(PodProblem(FIELD_MANAGER_CONFLICT, _told(place, found[place])) for place in sorted(found))
+    def problems(self, places: Iterable[ObjectRef]) -> tuple[PodProblem, ...]:
+        found = {place: conflict.by for place in places if (conflict := self._current(place)) and conflict.times > FREE}
+        return tuple(PodProblem(FIELD_MANAGER_CONFLICT, _text(place, found[place])) for place in sorted(found))
 
-    def calm_s(self, places: Iterable[ObjectRef]) -> float | None:
-        """When something among these places may stop to be contested."""
-        now, bouts = self._clock.monotonic(), [self._bout(place) for place in places]
-        return min((bout.free_at + CALM_S - now for bout in bouts if bout and bout.times > FREE), default=None)
+    def quiet_s(self, places: Iterable[ObjectRef]) -> float | None:
+        now, conflicts = self._clock.monotonic(), [self._current(place) for place in places]
+        return min(
+            (conflict.free_at + QUIET_PERIOD_S - now for conflict in conflicts if conflict and conflict.times > FREE),
+            default=None,
+        )
 
-    def _bout(self, place: ObjectRef) -> _Conflict | None:
-        bout = self._bouts.get(place)
-        if bout is not None and self._clock.monotonic() >= bout.free_at + CALM_S:
-            del self._bouts[place]
+    def _current(self, place: ObjectRef) -> _Conflict | None:
+        conflict = self._conflicts.get(place)
+        if conflict is not None and self._clock.monotonic() >= conflict.free_at + QUIET_PERIOD_S:
+            del self._conflicts[place]
             return None
-        return bout
+        return conflict
 
 
-def _wish(action: Apply) -> tuple[ObjectRef, Manifest]:
+def _desired_at(action: Apply) -> tuple[ObjectRef, Manifest]:
     return action.child.place, action.child.body
 
 
-def _digest(wish: Manifest) -> bytes:
-    return hashlib.blake2b(orjson.dumps(wish, option=orjson.OPT_SORT_KEYS), digest_size=12).digest()
+def _digest(desired: Manifest) -> bytes:
+    return hashlib.blake2b(orjson.dumps(desired, option=orjson.OPT_SORT_KEYS), digest_size=12).digest()
 
 
-def _told(place: ObjectRef, by: str) -> str:
+def _text(place: ObjectRef, by: str) -> str:
     who = by or f"somebody who writes as {MANAGER} too, perhaps a second install of paceline, or who deletes it"
     return (
         f"{place[0]} {place[1].name} is changed again and again by {who}; it is restored, "
-        f"with pauses of up to {LONGEST_PAUSE_S:.0f} s. Let only one of the two write it"
+        f"with pauses of up to {MAX_PAUSE_S:.0f} s. Let only one of the two write it"
     )

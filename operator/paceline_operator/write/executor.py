@@ -58,15 +58,15 @@ class KubeApi(Protocol):
 class WriteGate:
     """What every write passes: may this process write, and is there budget for it."""
 
-    leadership: LeaderElector
+    leader_elector: LeaderElector
     budget: WriteRateLimiter
     metrics: Metrics
 
-    async def passed(self, verb: str, kind: str, urgency: Priority) -> None:
+    async def passed(self, verb: str, kind: str, priority: Priority) -> None:
         """Return when the write may be sent. Raises NotLeading."""
-        self.leadership.check()
-        await self.budget.spend(urgency)
-        self.leadership.check()
+        self.leader_elector.check()
+        await self.budget.spend(priority)
+        self.leader_elector.check()
         self.metrics.counter("paceline_operator_writes_total", verb, kind).inc()
 
 
@@ -80,51 +80,51 @@ class PlanExecutor:
         self._clock = clock
         self._terminating: OrderedDict[str, float] = OrderedDict()
 
-    async def carry(self, actions: Iterable[Action], urgency: Priority) -> list[ConditionFault]:
+    async def execute(self, actions: Iterable[Action], priority: Priority) -> list[ConditionFault]:
         """Do them in order; the faults met. Raises NotLeading, Unreachable, or Refused for too many requests."""
         faults = []
         for action in actions:
             try:
-                await self._act(action, urgency)
+                await self._act(action, priority)
             except (ApiError, NotFound) as error:
                 if isinstance(error, ApiError) and error.status == TOO_MANY:
                     raise
                 namespace = _place(action)[1].namespace
-                if _goes_away(error, namespace):
-                    self._ends(namespace)
+                if _namespace_terminates(error, namespace):
+                    self._mark_terminating(namespace)
                     break
                 faults.append(fault_of(error, _doing(action)))
         return faults
 
-    async def status(self, kind: str, manifest: Manifest, status: Manifest, urgency: Priority) -> Manifest | None:
+    async def status(self, kind: str, manifest: Manifest, status: Manifest, priority: Priority) -> Manifest | None:
         """Apply the operator's share of a status to this very object; the answer, or None when it is gone.
 
         Raises Conflict when another object has its name, or the server gave up among too many writers.
         """
         resource, metadata = RESOURCES[kind], manifest["metadata"]
-        kept = {name: metadata[name] for name in ("name", "namespace", "uid") if name in metadata}
-        body = {"apiVersion": resource.api_version, "kind": kind, "metadata": kept, "status": status}
+        identity = {name: metadata[name] for name in ("name", "namespace", "uid") if name in metadata}
+        body = {"apiVersion": resource.api_version, "kind": kind, "metadata": identity, "status": status}
         try:
             return await self._sent(
-                "status", kind, urgency, lambda: self._api.apply(resource, body, MANAGER, subresource="status")
+                "status", kind, priority, lambda: self._api.apply(resource, body, MANAGER, subresource="status")
             )
         except NotFound:
             return None
 
-    async def write(self, body: Manifest, urgency: Priority) -> Manifest:
+    async def write(self, body: Manifest, priority: Priority) -> Manifest:
         """Apply with force. Raises Conflict when a uid or version in it is no longer so."""
         kind = body["kind"]
-        return await self._sent("apply", kind, urgency, lambda: self._api.apply(RESOURCES[kind], body, MANAGER))
+        return await self._sent("apply", kind, priority, lambda: self._api.apply(RESOURCES[kind], body, MANAGER))
 
-    async def create(self, body: Manifest, urgency: Priority) -> Manifest:
+    async def create(self, body: Manifest, priority: Priority) -> Manifest:
         """Apply what must not exist yet. Raises Conflict."""
         kind = body["kind"]
-        return await self._sent("apply", kind, urgency, lambda: self._api.apply_new(RESOURCES[kind], body, MANAGER))
+        return await self._sent("apply", kind, priority, lambda: self._api.apply_new(RESOURCES[kind], body, MANAGER))
 
     def terminates(self, namespace: str) -> bool:
         """Whether the API server said lately that this namespace goes away."""
-        told = self._terminating.get(namespace)
-        return told is not None and self._clock.monotonic() - told < TERMINATING_S
+        since = self._terminating.get(namespace)
+        return since is not None and self._clock.monotonic() - since < TERMINATING_S
 
     async def observe(self, kind: str, key: ObjectKey) -> Requeue | None:
         """Ask what stands at a place, and let the cache know; who is to look at it, unless it is the caller."""
@@ -133,41 +133,41 @@ class PlanExecutor:
         except NotFound:
             return self._cache.absent(kind, key)
 
-    async def _act(self, action: Action, urgency: Priority) -> None:
+    async def _act(self, action: Action, priority: Priority) -> None:
         try:
             match action:
                 case Apply():
-                    await self._apply(action, urgency)
+                    await self._apply(action, priority)
                 case HandOver():
-                    await self._hand_over(action, urgency)
+                    await self._hand_over(action, priority)
                 case Delete():
-                    await self._delete(action, urgency)
+                    await self._delete(action, priority)
         except Conflict as error:
             kind, key = _place(action)
             _log.info("a conflict is looked into", extra={"kind": kind, "object": str(key), "reason": str(error)})
             await self.observe(kind, key)
 
-    async def _apply(self, action: Apply, urgency: Priority) -> None:
+    async def _apply(self, action: Apply, priority: Priority) -> None:
         send = self.write if action.force else self.create
-        self._cache.put(await send(action.manifest(), urgency), answer=True)
+        self._cache.put(await send(action.manifest(), priority), answer=True)
 
-    async def _hand_over(self, action: HandOver, urgency: Priority) -> None:
+    async def _hand_over(self, action: HandOver, priority: Priority) -> None:
         body = action.manifest()
         answer = await self._sent(
             "apply",
             "Deployment",
-            urgency,
+            priority,
             lambda: self._api.apply(RESOURCES["Deployment"], body, REPLICAS_MANAGER, force=False),
         )
         self._cache.put(answer, answer=True)
 
-    async def _delete(self, action: Delete, urgency: Priority) -> None:
+    async def _delete(self, action: Delete, priority: Priority) -> None:
         kind, key = action.kind, action.key
-        await self._sent("delete", kind, urgency, lambda: self._api.delete(RESOURCES[kind], key, action.uid))
+        await self._sent("delete", kind, priority, lambda: self._api.delete(RESOURCES[kind], key, action.uid))
         self._cache.deleted(kind, key, action.uid)
 
-    async def _sent(self, verb: str, kind: str, urgency: Priority, request: Callable[[], Awaitable[T]]) -> T:
-        await self._gates.passed(verb, kind, urgency)
+    async def _sent(self, verb: str, kind: str, priority: Priority, request: Callable[[], Awaitable[T]]) -> T:
+        await self._gates.passed(verb, kind, priority)
         try:
             return await request()
         except ApiError as error:
@@ -175,14 +175,14 @@ class PlanExecutor:
                 self._gates.budget.stop(error.retry_after or RETRY_AFTER_S)
             raise
 
-    def _ends(self, namespace: str) -> None:
+    def _mark_terminating(self, namespace: str) -> None:
         self._terminating[namespace] = self._clock.monotonic()
         self._terminating.move_to_end(namespace)
         if len(self._terminating) > _REMEMBERED:
             self._terminating.popitem(last=False)
 
 
-def _goes_away(error: PacelineError, namespace: str) -> bool:
+def _namespace_terminates(error: PacelineError, namespace: str) -> bool:
     """Nobody has to mend that; the namespace is left alone for a while (see `terminates`)."""
     text = str(error)
     return "is being terminated" in text or f'namespaces "{namespace}" not found' in text
@@ -205,8 +205,6 @@ def _doing(action: Action) -> str:
 
 
 class _CountingApi:
-    """The part of an API server that a recorder uses."""
-
     def __init__(self, api: KubeClient, metrics: Metrics) -> None:
         self._api = api
         self._metrics = metrics
@@ -228,5 +226,4 @@ class _CountingApi:
 
 
 def event_recorder(api: KubeClient, clock: Clock, uid_of: UidOf, metrics: Metrics) -> EventRecorder:
-    """The operator's recorder."""
     return EventRecorder(cast("KubeClient", _CountingApi(api, metrics)), "paceline-operator", clock, uid_of)

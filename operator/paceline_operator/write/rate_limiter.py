@@ -35,14 +35,11 @@ class TokenBucket:
         return self.filled_at - now + (1.0 - self.tokens) / self.rate
 
     def stop(self, now: float, seconds: float) -> None:
-        """Give nothing out for `seconds`."""
         self.tokens = min(self.tokens, 0.0)
         self.filled_at = max(self.filled_at, now + seconds)
 
 
 class WriteRateLimiter:
-    """The bucket, awaitable."""
-
     def __init__(self, clock: Clock, rate: float, burst: float) -> None:
         self._clock = clock
         self._bucket = TokenBucket(rate, burst, burst, clock.monotonic())
@@ -50,22 +47,19 @@ class WriteRateLimiter:
         self._tickets = itertools.count()
         self._serving: asyncio.Task[None] | None = None
 
-    async def spend(self, urgency: Priority) -> None:
-        """Return when one write may be sent."""
+    async def spend(self, priority: Priority) -> None:
         if not self._waiters and self._bucket.take(self._clock.monotonic()) == 0.0:
             return
         turn = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiters, (urgency, next(self._tickets), turn))
+        heapq.heappush(self._waiters, (priority, next(self._tickets), turn))
         if self._serving is None:
             self._serving = asyncio.create_task(self._serve())
         await turn
 
     def stop(self, seconds: float) -> None:
-        """The server asked for a pause."""
         self._bucket.stop(self._clock.monotonic(), seconds)
 
     async def close(self) -> None:
-        """End the task that serves waiters."""
         if self._serving is not None:
             await cancel(self._serving)
 
