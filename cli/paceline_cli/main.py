@@ -6,7 +6,9 @@ or `plugin`; a command of one name means the same in both, and asks another plac
 """
 
 import importlib
+import json
 import os
+import platform
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
@@ -14,6 +16,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 from typer.core import TyperGroup
 
+from paceline_cli.commands import command_app
 from paceline_cli.errors import LEVEL_VARIABLE, explain
 from paceline_core import __version__
 from paceline_core.errors import InvalidInput
@@ -21,13 +24,13 @@ from paceline_core.errors import InvalidInput
 COMMANDS = {
     "up": "paceline_cli.commands.local.up",
     "lint": "paceline_cli.commands.lint",
-    "status": "paceline_cli.commands.local.status",
+    "status": "paceline_cli.commands.local.status:status_app",
     "top": "paceline_cli.commands.local.top",
-    "why": "paceline_cli.commands.local.why",
+    "why": "paceline_cli.commands.local.status:why_app",
     "keys": "paceline_cli.commands.local.keys",
     "usage": "paceline_cli.commands.local.usage",
     "bench": "paceline_cli.bench.command",
-    "version": "paceline_cli.commands.version",
+    "version": "paceline_cli.main:version_app",
 }
 CLUSTER_COMMANDS = {
     "status": "paceline_cli.commands.kube.status:app",
@@ -38,7 +41,7 @@ CLUSTER_COMMANDS = {
     "keys": "paceline_cli.commands.kube.keys:app",
     "usage": "paceline_cli.commands.kube.usage:app",
     "support-bundle": "paceline_cli.commands.kube.support_bundle:app",
-    "version": "paceline_cli.commands.version",
+    "version": "paceline_cli.main:version_app",
 }
 
 
@@ -92,6 +95,18 @@ def _about(
     """Serve models at the latency you promise, at the least GPU cost."""
     if debug:
         os.environ[LEVEL_VARIABLE] = "DEBUG"
+
+
+version_app = command_app()
+
+
+@version_app.command("version", help="Print the version.")
+def print_version(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """The version of paceline and of the Python that runs it."""
+    if as_json:
+        typer.echo(json.dumps({"paceline": __version__, "python": platform.python_version()}))
+    else:
+        typer.echo(f"paceline {__version__}")
 
 
 def app(arguments: Sequence[str] | None = None) -> None:

@@ -1,14 +1,10 @@
 """What a valid service asks for that nothing serves, or not this machine: refused by field, before any start.
 
-Notes on the accelerators that pools name: unknown names, devices that workers cannot use, and budgets that their
-prices break.
-
 An accelerator is built in, or an AcceleratorProfile among the manifests; a cluster may have more profiles than these.
 Hole: a profile does not say which compute capability a GPU has; one without bf16 counts as too old.
 
-TCP ports for the parts: below the kernel's ephemeral range, so that no outgoing connection takes one first.
-
-Checked, not reserved: a port taken between the check and the child's bind ends the child; its next start gets another.
+TCP ports of components lie below the kernel's ephemeral range, so that no outgoing connection takes one first. They are
+checked, not reserved: a port taken between the check and the child's bind ends the child; its next start gets another.
 """
 
 import contextlib

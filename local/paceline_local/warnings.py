@@ -1,9 +1,10 @@
 """What manifests may say and probably do not mean: names that lead nowhere here, names that two share, idle fields.
 
-Notes refuse nothing: what is not among these manifests may be on a cluster, or come later.
+Notes refuse nothing: what is not among these manifests may be on a cluster, or come later. Contests for model names are
+decided as gateway and operator decide them.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline_core.launch import repeated, unused_fields
@@ -17,13 +18,50 @@ from paceline_core.objects import (
     resolve,
     resolve_tenant,
 )
-from paceline_core.objects.model_names import LostName
-from paceline_core.objects.quantities import without_unit
+from paceline_core.objects.model_names import LostName, NameClaim, loss
 from paceline_core.objects.route import Backend
+from paceline_core.objects.validate import without_unit
 from paceline_local.context import NAMESPACE
 from paceline_local.keys import LOCAL_TENANT
-from paceline_local.model_names import ModelNameClaims, claim_of, names_of
 from paceline_local.preflight import accelerators, device_notes, profile_notes
+
+Named = InferenceService | InferenceRoute
+
+
+@dataclass(frozen=True, slots=True)
+class ModelNameClaims:
+    """Every claim on every name, and the namespaces that hold services or routes."""
+
+    claims: Mapping[str, Sequence[NameClaim]]
+    namespaces: frozenset[str]
+
+    @classmethod
+    def of(cls, here: Iterable[ParsedManifest]) -> "ModelNameClaims":
+        """The claims of all services and routes among these."""
+        claims: dict[str, list[NameClaim]] = {}
+        named = [one.found for one in here if isinstance(one.found, Named)]
+        for found in named:
+            for name in (*names_of(found), found.key):
+                claims.setdefault(name, []).append(claim_of(found))
+        return cls(claims, frozenset(found.namespace for found in named))
+
+    def loss(self, name: str, mine: NameClaim) -> LostName | None:
+        """Return the claim that answers to `name` instead of `mine`; None if `mine` does."""
+        return loss(name, mine, self.claims.get(name, ()), self.namespaces)
+
+
+def names_of(found: Named) -> tuple[str, ...]:
+    """Names that clients may use beside `namespace/name`, the preferred one first."""
+    if isinstance(found, InferenceRoute):
+        return (found.spec.model,)
+    return tuple(dict.fromkeys((found.spec.model.served_name or found.name, found.name)))
+
+
+def claim_of(found: Named) -> NameClaim:
+    """The claim of a service or route on its names."""
+    partial = isinstance(found, InferenceRoute) and bool(found.spec.matches)
+    created = found.metadata.creation_timestamp or ""
+    return NameClaim(found.kind, found.namespace, found.name, created, partial)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_cli.bench.stats import Spread, percentile, spread
+from paceline_cli.bench.report import Spread, percentile, spread
 
 numbers = st.lists(st.floats(0, 1e6), min_size=1, max_size=50)
 

@@ -10,8 +10,7 @@ import pytest
 
 from paceline_cli.ui.up_outputs import JsonUpOutput
 from paceline_cli.up.check import ChatTarget
-from paceline_cli.up.options import UpOptions
-from paceline_cli.up.session import Session
+from paceline_cli.up.session import Session, UpOptions
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Unreachable
 from paceline_core.kube import ObjectKey

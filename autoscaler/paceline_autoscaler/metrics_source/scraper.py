@@ -37,7 +37,7 @@ from paceline_autoscaler.metrics_source.base import (
     series,
 )
 from paceline_core.clock import Clock
-from paceline_core.telemetry.quantile import bucket_quantile
+from paceline_core.telemetry.instruments import bucket_quantile
 
 Labels = tuple[tuple[str, str], ...]
 Series = tuple[str, Labels]

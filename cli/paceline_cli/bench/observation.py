@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paceline_autoscaler.output.decision_log import DecisionEntry, read, replay
 from paceline_core.errors import InvalidInput
-from paceline_core.telemetry.quantile import bucket_quantile_bound
+from paceline_core.telemetry.instruments import bucket_quantile_bound
 
 LATENESS_LIMIT = 0.05
 Buckets = Mapping[float, float]

@@ -1,11 +1,13 @@
 """From samples and observations to one report: pure, versioned, judged over *offered* requests.
 
 A run is void when the numbers would describe this machine instead of the service: emulated steps ended late, or the
-generator could not keep its own schedule.
+generator could not keep its own schedule. A request that failed in any way misses every target.
 
-Whether a request kept a promise, as its client sees it. One that failed in any way misses every target.
+A percentile is interpolated linearly between the two closest ranks (rank q * (n - 1), numpy's default), and never
+appears without its n.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +17,43 @@ from typing import Any, cast
 from paceline_cli.bench.observation import LATENESS_LIMIT, BenchObservation
 from paceline_cli.bench.openloop import Ending, RequestSample
 from paceline_cli.bench.profiles import Profile
-from paceline_cli.bench.stats import METHOD, Spread, percentile, spread
 from paceline_core.errors import InvalidInput
 from paceline_core.objects import Target
 from paceline_core.objects.fields import Metric
 from paceline_core.registry import RequestClass
 from paceline_core.units import seconds
+
+METHOD = "linear interpolation between closest ranks, rank q * (n - 1)"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A distribution in a few numbers, seconds; all None when `n` is 0."""
+
+    n: int
+    mean: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+
+
+def percentile(ordered: Sequence[float], q: float) -> float:
+    """The q-quantile of a sorted, non-empty sequence."""
+    rank = q * (len(ordered) - 1)
+    low, high = math.floor(rank), math.ceil(rank)
+    return ordered[low] + (ordered[high] - ordered[low]) * (rank - low)
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Summarise values in any order."""
+    if not values:
+        return Spread(0)
+    ordered = sorted(values)
+    p50, p90, p95, p99 = (percentile(ordered, q) for q in (0.5, 0.9, 0.95, 0.99))
+    return Spread(len(ordered), math.fsum(ordered) / len(ordered), p50, p90, p95, p99, ordered[-1])
+
 
 _NAME = re.compile(r"^(ttft|tpot|e2e)_p(50|90|95|99)$")
 

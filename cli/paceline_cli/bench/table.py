@@ -9,8 +9,7 @@ from rich.text import Text
 
 from paceline_cli.bench.observation import Decisions
 from paceline_cli.bench.openloop import Ending
-from paceline_cli.bench.report import ClassAttainment, Report, Summary
-from paceline_cli.bench.stats import Spread
+from paceline_cli.bench.report import ClassAttainment, Report, Spread, Summary
 
 _COLORS = {"kept": "green", "missed": "red", "void": "yellow"}
 DECISIONS_SHOWN = 20

@@ -12,7 +12,7 @@ from typing import Final
 
 from paceline_cli.ui.gateway_poll import GatewaySnapshot, Reading, UnreachableGateway
 from paceline_cli.ui.top_rows import ClassRow, Frame, TenantRow, Time, Use, WorkerRow
-from paceline_core.telemetry.quantile import bucket_quantile
+from paceline_core.telemetry.instruments import bucket_quantile
 from paceline_gateway.admin.views import Amount, ClassView, HistogramView, WorkerView
 from paceline_gateway.routing.worker import PLACES
 

@@ -1,8 +1,6 @@
-"""The live screen of `paceline up`, made of rich's parts from rows; it draws nothing by itself.
+"""How `paceline up` and `status` show services: rich's live screen, a table as kubectl prints one, and plain lines.
 
-A table as kubectl prints one: columns as wide as their widest cell, three spaces between them.
-
-Plain lines: for terminals that cannot redraw, files and pipes. A line is written when something changed.
+Plain lines are for terminals that cannot redraw, files and pipes: a line is written when something changed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

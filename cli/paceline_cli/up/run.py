@@ -10,8 +10,7 @@ import httpx
 
 from paceline_cli.ui.up_outputs import UpOutput
 from paceline_cli.up.check import ChatTarget
-from paceline_cli.up.options import UpOptions
-from paceline_cli.up.session import Session, interrupts
+from paceline_cli.up.session import Session, UpOptions, interrupts
 from paceline_core.clock import SystemClock
 from paceline_core.errors import InvalidInput
 from paceline_core.telemetry import configure

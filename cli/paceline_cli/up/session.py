@@ -1,27 +1,66 @@
 """A started stack until it is to stop: wait for it, then check it or show it.
 
-Ctrl-C, SIGTERM and a closed terminal: the first asks for an orderly stop, the second ends everything now.
-
-A closed terminal takes no more text, so that what is still said goes nowhere. Under nohup SIGHUP stays ignored.
+The first Ctrl-C, SIGTERM or closed terminal asks for an orderly stop, the second ends everything now. Output to a
+closed terminal goes to /dev/null. Under nohup SIGHUP stays ignored.
 """
 
 import asyncio
 import contextlib
 import os
+import re
 import signal
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from paceline_cli.ui.up_outputs import UpOutput
 from paceline_cli.up.check import ChatTarget, ask
-from paceline_cli.up.options import UpOptions
 from paceline_core.clock import Clock
-from paceline_core.errors import Unreachable
+from paceline_core.config import ORIGIN_PATTERN
+from paceline_core.errors import InvalidInput, Unreachable
 from paceline_core.kube.cluster import ObjectKey
+from paceline_core.units import seconds
 from paceline_local.component_configs import GATEWAY
 from paceline_local.process import failure
 from paceline_local.stack import LocalStack
+
+DEFAULT_PORT = 8000
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """Command-line words, checked. Port 0 takes a free one.
+
+    `duration_s`: how long it stays when all is ready, or waits for the check's answer; None: until it is told to stop.
+    """
+
+    files: tuple[Path, ...]
+    state: Path
+    port: int = DEFAULT_PORT
+    duration_s: float | None = None
+    check: bool = False
+    log_level: str = "INFO"
+    cors_origins: tuple[str, ...] = ()
+
+
+def parse_origins(texts: Sequence[str]) -> tuple[str, ...]:
+    """`https://chat.example.com` or `*`; raises InvalidInput naming the option."""
+    for text in texts:
+        if not re.fullmatch(ORIGIN_PATTERN, text):
+            raise InvalidInput("--cors-origin", f"{text!r} is not an origin; write it like http://localhost:3000, or *")
+    return tuple(texts)
+
+
+def parse_duration(text: str | None) -> float | None:
+    """`90s` -> 90.0; raises InvalidInput naming the option."""
+    if text is None:
+        return None
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise InvalidInput("--duration", str(error)) from None
+
 
 REFRESH_S = 0.5
 INTERRUPTED = "interrupted before the check was done"

@@ -1,7 +1,7 @@
-"""The one function that turns an error into what HTTP says: status, headers, OpenAI error object.
+"""Map an error to an HTTP answer: status, headers, OpenAI error object.
 
-A wait beyond `PATIENCE_S` is event, and that a retry does not help: OpenAI's clients do not wait longer, but would ask
-again within seconds.
+With a wait beyond `MAX_RETRY_S` the answer says that a retry does not help: OpenAI's clients do not wait longer, but
+would ask again within seconds.
 """
 
 import json
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from paceline_core.errors.exceptions import RequestError
 from paceline_core.errors.table import Code
 
-PATIENCE_S = 60.0
+MAX_RETRY_S = 60.0
 ANTHROPIC = "/v1/messages"
 """The errors of this route, and of those below it, have Anthropic's form."""
 RESPONSES = "/v1/responses"
@@ -59,7 +59,7 @@ def error_response(error: Exception, path: str = "") -> ErrorResponse:
     if not isinstance(error, RequestError):
         error = RequestError(Code.INTERNAL_ERROR, "The server failed to handle the request; it has been logged.")
     row = error.row
-    retry = row.should_retry and (error.retry_after or 0.0) <= PATIENCE_S
+    retry = row.should_retry and (error.retry_after or 0.0) <= MAX_RETRY_S
     headers = {"content-type": "application/json", "x-should-retry": "true" if retry else "false"}
     headers.update(error.headers)
     if error.retry_after is not None:

@@ -1,8 +1,15 @@
 """How a worker is started: one description, which one adapter makes a pod of and another a supervised process."""
 
 from paceline_core.launch.build import build
-from paceline_core.launch.manifest_names import to_manifest_field
-from paceline_core.launch.spec import Binding, LaunchFile, Probe, Resources, WorkerLaunch, termination_reason
+from paceline_core.launch.spec import (
+    Binding,
+    LaunchFile,
+    Probe,
+    Resources,
+    WorkerLaunch,
+    termination_reason,
+    to_manifest_field,
+)
 from paceline_core.launch.unsupported import invalid_filters, repeated, unsupported, unsupported_route, unused_fields
 
 __all__ = [

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from re import fullmatch
 
-from paceline_core.objects.field_errors import FieldError
+from paceline_core.objects.field_errors import KV_DTYPES, QUANTIZATIONS, STRATEGIES, FieldError
 from paceline_core.objects.fields import FIXES, LABEL_KEY_PATTERN
 from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 from paceline_core.objects.route import RouteSpec
 from paceline_core.objects.rules.workload import FILTER_RULES
-from paceline_core.objects.served import KV_DTYPES, QUANTIZATIONS, STRATEGIES
 from paceline_core.objects.service_runtime import GPU_MAX_SEQS, GPU_PAGE_TOKENS, NO_WORDS, WORDS, listed_words
 from paceline_core.units import cores, quantity
 

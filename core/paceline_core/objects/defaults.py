@@ -11,8 +11,17 @@ from paceline_core.objects import resolved as r
 from paceline_core.objects.fields import Metric
 from paceline_core.objects.naming import ANNOTATION_PAUSE_REASON, ANNOTATION_PAUSE_UNTIL, revision
 from paceline_core.objects.route import Cascade, Degrade, InferenceRoute
-from paceline_core.objects.service import InferenceService, ServiceSpec
-from paceline_core.objects.service_policy import Budget, Canary, Pool, Quantiles, Rollout, Scaling, ServiceClass
+from paceline_core.objects.service import (
+    Budget,
+    Canary,
+    InferenceService,
+    Pool,
+    Quantiles,
+    Rollout,
+    Scaling,
+    ServiceClass,
+    ServiceSpec,
+)
 from paceline_core.objects.service_runtime import Emulate, Engine, Speculative
 from paceline_core.objects.tenant import MonthlyBudget, Tenant
 from paceline_core.registry.enums import RequestClass

@@ -1,11 +1,12 @@
 """What is wrong with a document, in words that name the field and the fix instead of a library's terms.
 
-Patterns of a definition as rules with a message: an API server answers a pattern with itself, a rule with words.
-
-Each field of `spec` that has a pattern gets a rule with the words of `FIXES` in its place, so both sides say the same.
-Rules that convert a text (`duration(self)`) hold where it is malformed: its own rule tells that, and the server's words
-about a failed conversion would be a second line. In CEL `a || b` holds where `a` fails and `b` is true.
+An API server answers a broken pattern with the pattern, so each field of `spec` that has one gets a rule with the
+message from `FIXES`: both sides report the same. Rules that convert a text (`duration(self)`) hold where it is
+malformed, since its own rule reports that. In CEL `a || b` holds where `a` fails and `b` is true.
 Invariant: the definition refuses what the patterns refuse.
+
+Messages list only the choices that this version serves. The API only grows, so the others stay in the schema, and
+`launch.unsupported` refuses them by name.
 """
 
 import re
@@ -20,8 +21,19 @@ from paceline_core.errors import InvalidInput
 from paceline_core.objects.fields import FIXES, OVERSIZED
 from paceline_core.objects.metadata import Object
 from paceline_core.objects.schema import Schema, at, elsewhere, field_path, structural, walk
-from paceline_core.objects.served import SERVED
+from paceline_core.objects.service import Strategy
+from paceline_core.objects.service_runtime import KVDtype, Quantization
 from paceline_core.units import QUANTITY_PATTERN, closest, counted, printable, truncate
+
+QUANTIZATIONS: Final[tuple[Quantization, ...]] = ("none",)
+STRATEGIES: Final[tuple[Strategy, ...]] = ("rolling",)
+KV_DTYPES: Final[tuple[KVDtype, ...]] = ("auto", "fp32", "bf16", "fp8", "int8")
+SERVED: Final[Mapping[str, tuple[str, ...]]] = {
+    "spec.model.quantization": QUANTIZATIONS,
+    "spec.engine.kvCache.dtype": KV_DTYPES,
+    "spec.rollout.strategy": STRATEGIES,
+}
+"""Field -> choices."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from decimal import Decimal
 from paceline_core.objects.fields import Metric, Switch
 from paceline_core.objects.pods import Affinity, ResourceRequirements, TopologySpreadConstraint, Volume
 from paceline_core.objects.route import Backend, Escalation, Match, Pressure
-from paceline_core.objects.service_policy import AbortSignal, GPUs, Policy, Role, Strategy, Toleration
+from paceline_core.objects.service import AbortSignal, GPUs, Policy, Role, Strategy, Toleration
 from paceline_core.objects.service_runtime import (
     Adapter,
     Batching,

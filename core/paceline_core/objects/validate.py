@@ -16,10 +16,10 @@ from paceline_core.objects.accelerator import AcceleratorProfile
 from paceline_core.objects.field_errors import FieldError, ManifestError, did_you_mean, explain, misread, shown
 from paceline_core.objects.metadata import API_VERSION, GROUP, Object
 from paceline_core.objects.route import InferenceRoute
-from paceline_core.objects.schema import Loc, field_path, structural
+from paceline_core.objects.schema import Loc, Schema, child, field_path, structural
 from paceline_core.objects.service import InferenceService
 from paceline_core.objects.tenant import Tenant
-from paceline_core.units import truncate
+from paceline_core.units import QUANTITY_PATTERN, counted, quantity, truncate
 
 AnyObject = InferenceService | Tenant | InferenceRoute | AcceleratorProfile
 O = TypeVar("O", bound=Object)  # noqa: E741 - an object's type
@@ -119,3 +119,26 @@ def _nulls(value: Any, loc: tuple[str | int, ...]) -> Iterator[Loc]:
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _nulls(item, (*loc, index))
+
+
+_MIN_BYTES: Final = 1 << 20
+
+
+def without_unit(kind: type[Object], document: Any) -> Iterator[FieldError]:
+    """The fields of a valid document that hold fewer bytes than a mebibyte, written without a unit; 0 is meant so."""
+    schema = structural(kind)
+    for loc, value in _quantities(schema, document, ()):
+        if value.isdecimal() and 0 < quantity(value) < _MIN_BYTES:
+            message = f"{value!r} is {counted(quantity(value), 'byte')}; write a unit, as in 16Gi or 3350G"
+            yield FieldError(field_path(schema, loc), message)
+
+
+def _quantities(node: Schema, value: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:
+    if isinstance(value, str):
+        if node.get("pattern") == QUANTITY_PATTERN:
+            yield loc, value
+        return
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for part, entry in entries:
+        if below := child(node, part):
+            yield from _quantities(below, entry, (*loc, part))

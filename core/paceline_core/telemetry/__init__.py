@@ -1,9 +1,8 @@
 """What a process says about itself: metrics from the registry, structured logs."""
 
-from paceline_core.telemetry.aliases import Aliases
 from paceline_core.telemetry.instruments import Counter, Exemplar, Histogram
 from paceline_core.telemetry.logs import BackgroundWriter, FaultLog, configure, get_logger, log_level, set_level
-from paceline_core.telemetry.metrics import Metrics
+from paceline_core.telemetry.metrics import Aliases, Metrics
 
 __all__ = [
     "Aliases",

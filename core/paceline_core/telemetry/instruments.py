@@ -1,21 +1,17 @@
-"""Histograms cheap enough for every token: an observation is one bisection and two additions, without a lock.
+"""Counters and histograms cheap enough for every token: an observation is one bisection and two additions, no lock.
 
-prometheus-client's own takes five times as long, which at one observation a token is most of a proxy's work. It can
-still collect them (`HistogramFamily`); this is only the counting. Invariant: one thread observes (the event loop's); a
-scrape may come from any.
+prometheus-client's own take five times as long; it can still collect these (`CounterFamily`, `HistogramFamily`).
+Invariant: one thread counts (the event loop's); a scrape may come from any.
 
-A row's ladder is coarse: what a quantile is known by is as wide as the bucket that it falls into. `around` puts edges
-between its own where a promise makes the difference matter. What is summed must have the same edges, so all children
-that a board adds up are given the same targets; a child whose targets change begins again at zero, as after a restart.
+A quantile is known as exactly as the bucket that it falls into is wide. `around` adds edges near an SLO's target.
+Histograms that are summed must have the same edges, so all children that a board adds up get the same targets; a child
+whose targets change begins again at zero, as after a restart.
 
-The children of one row of the registry, by their label values.
-
-Counters cheap enough for every request: an increment is one addition, without a lock.
-
-prometheus-client's own takes five calls and a lock, eight times for each request of a gateway. It can still collect
-them (`CounterFamily`). Invariant: one thread counts (the event loop's); a scrape may come from any.
+Quantiles are estimated from cumulative buckets as Prometheus does: (upper edge, cumulative count) in any order; the
+edge `inf` counts all. The bench client's `percentile` is exact instead.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -203,3 +199,35 @@ class HistogramFamily(Children[Histogram], Collector):
 
     def _family(self) -> HistogramMetricFamily:
         return HistogramMetricFamily(self._row.name, self._row.help, labels=self._row.labels)
+
+
+Bucket = tuple[float, float]
+ROUNDING = 1e-9
+"""Of a rank: a quantile that equals a count lies in that bucket."""
+
+
+def bucket_quantile(quantile: float, buckets: Iterable[Bucket]) -> float:
+    """Prometheus's `histogram_quantile`: linear within a bucket, NaN without observations, never past the last edge."""
+    edges = sorted(buckets)
+    if not edges or not math.isinf(edges[-1][0]) or edges[-1][1] <= 0:
+        return math.nan
+    rank = quantile * edges[-1][1]
+    index = _reached(rank, edges)
+    if math.isinf(edges[index][0]):
+        return edges[-2][0] if len(edges) > 1 else math.nan
+    lower, below = edges[index - 1] if index else (0.0, 0.0)
+    upper, count = edges[index]
+    return lower + (upper - lower) * (rank - below) / (count - below) if count > below else upper
+
+
+def bucket_quantile_bound(quantile: float, buckets: Iterable[Bucket]) -> float | None:
+    """The upper edge of the bucket that holds the quantile; None without observations."""
+    edges = sorted(buckets)
+    if not edges or edges[-1][1] <= 0:
+        return None
+    return edges[_reached(quantile * edges[-1][1] - ROUNDING, edges)][0]
+
+
+def _reached(rank: float, edges: list[Bucket]) -> int:
+    """The index of the first bucket whose count reaches the rank."""
+    return next(index for index, (_, count) in enumerate(edges) if count >= rank)

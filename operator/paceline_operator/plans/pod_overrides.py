@@ -10,7 +10,7 @@ from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.fields import ApiModel
 from paceline_core.objects.pods import ResourceAmounts, ResourceRequirements, TopologySpreadConstraint, Volume
 from paceline_core.objects.resolved import ResolvedPool
-from paceline_core.objects.service_policy import Toleration
+from paceline_core.objects.service import Toleration
 from paceline_core.units import cores as read_cores
 from paceline_core.units import quantity
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_core.telemetry.quantile import bucket_quantile, bucket_quantile_bound
+from paceline_core.telemetry.instruments import bucket_quantile, bucket_quantile_bound
 
 
 @pytest.mark.parametrize(

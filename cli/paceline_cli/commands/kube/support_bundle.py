@@ -6,8 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from paceline_cli.commands import command_app
-from paceline_cli.kube.bundle.archive import Archive
-from paceline_cli.kube.bundle.collect import Collector, Scope
+from paceline_cli.kube.bundle.collect import Archive, Collector, Scope
 from paceline_cli.kube.services import services
 from paceline_cli.kube.session import run
 from paceline_cli.kube.target import SYSTEM, Context, Kubeconfig, KubeTarget, System, place

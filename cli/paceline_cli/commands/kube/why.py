@@ -1,21 +1,76 @@
-"""`kubectl paceline why`: the last decisions about a service, from the best source that the user may read."""
+"""`kubectl paceline why`: the last decisions about a service, from the best source that the user may read.
 
+The autoscaler's ledger has them all, with what was rejected. It is read through the API server's pod proxy (needs `get`
+on `pods/proxy`), from each replica, since only the one that holds the Lease decides. Without it the object's status has
+the last decision, and Events the last changes.
+"""
+
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from paceline_cli.commands import command_app
 from paceline_cli.commands.kube import Output, written
-from paceline_cli.kube.decisions import Ledger, events, ledger
 from paceline_cli.kube.services import named, service
-from paceline_cli.kube.session import run
+from paceline_cli.kube.session import proxied, run, text
 from paceline_cli.kube.target import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, System, place
-from paceline_cli.ui.detail import entry_lines, event_line, last
-from paceline_core.errors import Forbidden
+from paceline_cli.ui.detail import entry_lines, event_line, event_time, last
+from paceline_core.errors import Forbidden, NotFound, PacelineError
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.client.client import KubeClient
+from paceline_core.kube.client.resource import RESOURCES
+from paceline_core.kube.cluster import Manifest
+
+AUTOSCALER: Final = "app.kubernetes.io/name=paceline-autoscaler"
+PORT: Final = 8090
+LEDGER_LIMIT: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Entries newest first, and where they are from; without any, `source` says why."""
+
+    source: str
+    entries: tuple[dict[str, Any], ...] = ()
+
+
+async def ledger(api: KubeClient, system: str, key: ObjectKey, limit: int) -> Ledger:
+    """Ask every autoscaler pod; never raises for what is missing or forbidden."""
+    try:
+        pods = await api.list(RESOURCES["Pod"], system, selector=AUTOSCALER)
+    except PacelineError as error:
+        return Ledger(f"the autoscaler's pods cannot be listed ({error})")
+    reasons = [f"no autoscaler runs in namespace {system}"] if not pods else []
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        try:
+            entries = await _ask(api, ObjectKey(system, name), key, limit)
+        except (PacelineError, ValueError) as error:
+            reasons.append(f"{name} cannot be asked ({error})")
+            continue
+        if entries:
+            return Ledger(f"the ledger of {system}/{name}", tuple(entries))
+        reasons.append(f"{name} has decided nothing about it")
+    return Ledger("; ".join(reasons))
+
+
+async def events(api: KubeClient, key: ObjectKey, limit: int) -> list[Manifest]:
+    """What was said about the service, newest last."""
+    fields = f"involvedObject.kind=InferenceService,involvedObject.name={key.name}"
+    found = await api.list(RESOURCES["Event"], key.namespace, fields=fields)
+    return sorted(found, key=event_time)[-limit:]
+
+
+async def _ask(api: KubeClient, pod: ObjectKey, service: ObjectKey, limit: int) -> list[dict[str, Any]]:
+    query = {"service": str(service), "limit": str(limit)}
+    found = json.loads(await text(api, proxied(pod, PORT, "/debug/decisions"), query, limit=LEDGER_LIMIT))
+    if not isinstance(found, list):
+        raise NotFound("its answer is no list of decisions")
+    return found
+
 
 app = command_app()
 

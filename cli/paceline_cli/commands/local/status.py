@@ -1,19 +1,22 @@
-"""`paceline status`: the services of a local run, once."""
+"""`paceline status` and `paceline why`: the services of a local run, and the autoscaler's last decisions about one."""
 
 import json
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import typer
 
 from paceline_cli.commands import command_app
-from paceline_cli.commands.local.state import DEFAULT, AsJson, State, ask, served
+from paceline_cli.commands.local.state import DEFAULT, AsJson, State, ask, get, served
+from paceline_cli.ui.detail import entry_lines
 from paceline_cli.ui.rows import row
 from paceline_cli.ui.screen import legend, line
+from paceline_local.rundir import read_record
 
-app = command_app()
+status_app, why_app = command_app(), command_app()
 
 
-@app.command(help="Show the services of the local run, or one of them.")
+@status_app.command(help="Show the services of the local run, or one of them.")
 def status(
     service: Annotated[str, typer.Argument(metavar="NAME", help="Name, or namespace/name. Default: all.")] = "",
     state: State = DEFAULT,
@@ -44,3 +47,23 @@ def status(
 def _narrowed(run: dict[str, Any], key: str) -> dict[str, Any]:
     services = [document for document in run["services"] if row(document).name == key]
     return {**run, "services": services, "workers": [one for one in run["workers"] if one["service"] == key]}
+
+
+@why_app.command(help="Explain the last decisions about SERVICE, oldest first.")
+def why(
+    service: Annotated[str, typer.Argument(help="Name, or namespace/name.")],
+    limit: Annotated[int, typer.Option("--limit", min=1, max=512, help="Number of decisions.")] = 10,
+    state: State = DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Asks the autoscaler of the run in `state`."""
+    key = served(ask(state, "GET", "/run"), service)
+    query = urlencode({"service": key, "limit": limit})
+    entries = get("autoscaler", f"{read_record(state).autoscaler}/debug/decisions?{query}")
+    if as_json:
+        typer.echo(json.dumps(entries, indent=1))
+        return
+    for entry in reversed(entries):
+        typer.echo("\n".join(entry_lines(entry)))
+    if not entries:
+        typer.echo(f"nothing was decided about {key} yet")

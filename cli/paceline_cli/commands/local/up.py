@@ -11,8 +11,8 @@ import typer
 from paceline_cli.commands import command_app
 from paceline_cli.commands.local.state import DEFAULT, AsJson, State
 from paceline_cli.ui.up_outputs import up_output
-from paceline_cli.up.options import DEFAULT_PORT, UpOptions, parse_duration, parse_origins
 from paceline_cli.up.run import up as run_up
+from paceline_cli.up.session import DEFAULT_PORT, UpOptions, parse_duration, parse_origins
 from paceline_core.config import LEVEL_VARIABLE
 
 app = command_app()
