@@ -76,7 +76,8 @@ def test_every_command_of_the_page_does_what_it_says(
         names = kubectl("get", "secret", "--selector=paceline.dev/tenant", "--output=name").split()
         identity = names[-1].rpartition("-")[2] if names else ""
         words = [
-            {"ID": identity, "bundle.tar.gz": str(tmp_path / "b")}.get(word, word) for word in shlex.split(line)[2:]
+            {"ID": identity, "support-bundle.tar.gz": str(tmp_path / "b")}.get(word, word)
+            for word in shlex.split(line)[2:]
         ]
         code, out, err = call(*words)
         if words[0] == "top":
