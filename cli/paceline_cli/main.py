@@ -102,7 +102,6 @@ version_app = command_app()
 
 @version_app.command("version", help="Print the version.")
 def print_version(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """The version of paceline and of the Python that runs it."""
     if as_json:
         typer.echo(json.dumps({"paceline": __version__, "python": platform.python_version()}))
     else:
@@ -110,12 +109,10 @@ def print_version(as_json: Annotated[bool, typer.Option("--json", help="Print JS
 
 
 def app(arguments: Sequence[str] | None = None) -> None:
-    """Run `paceline` and leave with its exit status."""
     _run(_group, "paceline", arguments)
 
 
 def plugin(arguments: Sequence[str] | None = None) -> None:
-    """Run `kubectl paceline` and leave with its exit status."""
     _run(_plugin_group, "kubectl paceline", arguments)
 
 

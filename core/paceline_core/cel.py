@@ -36,7 +36,6 @@ def violations(found: Object) -> list[FieldError]:
 
 
 def broken(rules: Iterable[Rule], document: Any) -> Iterator[FieldError]:
-    """Where well-formed plain data breaks these rules."""
     for rule in rules:
         for place, value in places(document, rule.path):
             if not holds(rule.cel, value):

@@ -32,11 +32,9 @@ class SystemClock:
     """Seconds of the machine's monotonic clock; the function itself, since a proxy asks many times a request."""
 
     def utc(self) -> datetime:
-        """The machine's wall clock."""
         return datetime.now(UTC)  # noqa: TID251 - the one place that reads it
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep on the running event loop."""
         await asyncio.sleep(seconds)
 
 
@@ -48,19 +46,15 @@ class ManualClock:
         self._elapsed = 0.0
 
     def monotonic(self) -> float:
-        """Seconds advanced so far."""
         return self._elapsed
 
     def utc(self) -> datetime:
-        """The start plus what was advanced."""
         return self._start + timedelta(seconds=self._elapsed)
 
     def advance(self, seconds: float) -> None:
-        """Move both times forward."""
         self._elapsed += seconds
 
     async def sleep(self, seconds: float) -> None:
-        """Advance, and let other tasks run once."""
         self.advance(seconds)
         await asyncio.sleep(0)
 

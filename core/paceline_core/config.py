@@ -23,8 +23,6 @@ LEVEL_VARIABLE = "PACELINE_LOG_LEVEL"
 
 
 class Config(BaseModel):
-    """Base of every configuration model."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -105,7 +103,6 @@ def _line(error: Exception) -> str:
 
 
 def from_environment(kind: type[C], environ: Mapping[str, str] = os.environ) -> C:
-    """The file that PACELINE_CONFIG names."""
     path = environ.get(FILE_VARIABLE)
     if not path:
         raise InvalidInput(FILE_VARIABLE, "is not set; it must name this process's configuration file")

@@ -73,7 +73,6 @@ class QuietServer(uvicorn.Server):
 
     @property
     def should_exit(self) -> bool:
-        """Whether it was asked to end."""
         return self._asked.is_set()
 
     @should_exit.setter
@@ -82,7 +81,6 @@ class QuietServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave them to the process."""
         yield
 
     async def main_loop(self) -> None:
@@ -139,7 +137,6 @@ def on_signals(handler: Callable[[], object]) -> None:
 
 
 def remove_signals() -> None:
-    """Undo `on_signals`."""
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.remove_signal_handler(number)

@@ -25,8 +25,6 @@ class PoolReplica:
 
 @dataclass(frozen=True, slots=True)
 class StartReplica:
-    """Start one more replica."""
-
     target: ScaleTarget
 
 

@@ -33,7 +33,6 @@ class Ports:
 
 
 def gateway(site: RunContext, ports: Ports) -> ComponentSpec:
-    """The front door: the public port, and an admin port for metrics, health and demand."""
     config = {
         "name": GATEWAY,
         "listen": {"host": HOST, "port": ports.public},

@@ -49,21 +49,16 @@ def patience(probe: Probe) -> float:
 
 
 class Prober(Protocol):
-    """Probes a process."""
-
     async def ask(self, host: str, port: int, probe: Probe) -> bool:
         """Whether the probe's path answered 200 within its limit."""
         ...
 
 
 class HttpProber:
-    """Probes over a client's connections."""
-
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
 
     async def ask(self, host: str, port: int, probe: Probe) -> bool:
-        """Whether the probe's path answered 200 within its limit."""
         try:
             answer = await self._http.get(f"http://{host}:{port}{probe.path}", timeout=probe.timeout_s)
         except httpx.HTTPError:

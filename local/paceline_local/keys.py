@@ -27,17 +27,14 @@ SIGNERS = ("gateway", "autoscaler")
 
 
 def signing_key_path(run: RunDir, signer: str) -> Path:
-    """The file of a signer's private key: 32 raw bytes."""
     return run.secrets / f"{signer}.key"
 
 
 def trust_bundle_path(run: RunDir) -> Path:
-    """The file of the JWK set that all parts verify with."""
     return run.root / "jwks.json"
 
 
 def create_signing_keys(run: RunDir) -> None:
-    """Make fresh keys for the run."""
     keys = {signer: new_signing_key() for signer in SIGNERS}
     for signer, private in keys.items():
         write_private(signing_key_path(run, signer), private)
@@ -88,7 +85,6 @@ class KeyFile:
         return record, text
 
     def revoke(self, identity: str) -> ApiKeyRecord:
-        """Forget a key; raises NotFound."""
         if self._path.exists():
             with self._locked():
                 keys = self.all()
@@ -126,7 +122,6 @@ KIND = "Secret"
 
 
 def publish_key_secrets(keys: KeyFile, store: ObjectStore) -> None:
-    """Make the Secrets equal to the key file."""
     wanted = {key_of(m): m for m in (key.record.manifest(key_namespace_of(NAMESPACE)) for key in keys.all())}
     known = {key_of(manifest) for manifest in store.objects.list(KIND)}
     for key in known - wanted.keys():

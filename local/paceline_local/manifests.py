@@ -76,7 +76,6 @@ def _beyond(manifests: Sequence[ParsedManifest]) -> Iterator[FieldError]:
 
 
 def _served(document: dict[str, Any], now: datetime) -> dict[str, Any]:
-    """Add the metadata that a server would."""
     given = {"namespace": "default", "uid": str(uuid.uuid4()), "creationTimestamp": rfc3339(now), "generation": 1}
     return {**document, "metadata": given | document["metadata"]}
 

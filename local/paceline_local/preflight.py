@@ -130,7 +130,6 @@ FIRST, LAST = 20_000, 32_000
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a server could listen there now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -159,7 +158,6 @@ class PortPool:
         raise Unreachable(f"no port between {FIRST} and {LAST} is free on {self._host}")
 
     def give_back(self, port: int) -> None:
-        """The port may be taken again."""
         self._taken.discard(port)
 
 

@@ -61,8 +61,6 @@ class Command:
 
 
 class Child:
-    """One running process."""
-
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self.pid = process.pid
@@ -74,18 +72,15 @@ class Child:
         return code
 
     def terminate(self) -> None:
-        """Ask the process to finish; its own children are its business."""
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
 
     def kill(self) -> None:
-        """End the whole group now."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
 
 async def spawn(command: Command) -> Child:
-    """Start a process; raises OSError when it cannot be."""
     with command.log.open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             *command.argv,
@@ -128,7 +123,6 @@ class Supervised:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to keep it running."""
         self._task = asyncio.create_task(self._run(), name=f"supervise {self.name}")
 
     async def stop(self, grace_s: float) -> None:
@@ -142,7 +136,6 @@ class Supervised:
             await self._task
 
     def kill(self) -> None:
-        """End it for good, now."""
         self._stopping.set()
         self.restart()
 
@@ -156,7 +149,6 @@ class Supervised:
         return f"{self.name} ended ({how}); started again in {self.backoff.delay_s:g} s"
 
     def restart(self) -> None:
-        """End it now; it comes back after its back-off."""
         if self.child:
             self.child.kill()
 
@@ -240,7 +232,6 @@ class Component:
         return "running" if self._ready else "starting"
 
     def start(self) -> None:
-        """Begin to run."""
         self._process.start()
 
     async def wait_ready(self) -> None:
@@ -261,7 +252,6 @@ class Component:
         await self._process.stop(self.spec.grace_s)
 
     def kill(self) -> None:
-        """End it now."""
         self._leaving = True
         self._process.kill()
 

@@ -23,7 +23,6 @@ RETENTION_SIZE = "256MB"
 
 
 def find() -> str | None:
-    """The executable, if there is one."""
     return shutil.which(NAME)
 
 

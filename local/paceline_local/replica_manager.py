@@ -34,13 +34,9 @@ Publish = Callable[[Iterable[ServiceEndpoints]], None]
 class Launches(Protocol):
     """What to start for a worker; `Launcher`, or a test's own."""
 
-    def launch(self, target: ScaleTarget, name: str) -> WorkerLaunch:
-        """The launch of the worker `name`, asked for before each start."""
-        ...
+    def launch(self, target: ScaleTarget, name: str) -> WorkerLaunch: ...
 
-    def release(self, name: str) -> None:
-        """The worker will not come back."""
-        ...
+    def release(self, name: str) -> None: ...
 
 
 class ReplicaManager:
@@ -77,7 +73,6 @@ class ReplicaManager:
         self._news.set()
 
     async def run(self) -> None:
-        """Pass after pass, until cancelled."""
         while True:
             self._news.clear()
             self.reconcile()
@@ -98,7 +93,6 @@ class ReplicaManager:
         self._write_status()
 
     def kill(self) -> None:
-        """End every worker now."""
         for worker in self._workers:
             worker.kill()
 
@@ -120,7 +114,6 @@ class ReplicaManager:
 
     @property
     def workers(self) -> list[dict[str, str]]:
-        """Each one as `paceline status` shows it."""
         return [worker.shown for worker in self._workers if not worker.gone]
 
     def _unserved(self) -> set[ObjectKey]:

@@ -37,7 +37,6 @@ def trim(path: Path, limit: int = LIMIT, size: int = KEPT_BYTES) -> None:
 
 
 def tail(path: Path, lines: int = 12) -> list[str]:
-    """The last lines that are not empty; none when there is no file."""
     if not path.exists():
         return []
     written = _last(path, 64 << 10).decode(errors="replace").splitlines()
@@ -75,8 +74,6 @@ done
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What other commands need to find a run: `<state>/run/run.json`."""
-
     pid: int
     socket: str
     endpoint: str = ""
@@ -86,8 +83,6 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunDir:
-    """Paths of one run."""
-
     root: Path
     socket: Path
 
@@ -103,17 +98,14 @@ class RunDir:
 
     @property
     def parts(self) -> Path:
-        """One folder a process."""
         return self.root / "parts"
 
     def home(self, name: str) -> Path:
-        """The files of one process; made when it is missing."""
         path = self.parts / name
         path.mkdir(mode=PRIVATE_DIR, exist_ok=True)
         return path
 
     def log(self, name: str) -> Path:
-        """A process's log file."""
         return self.logs / f"{name}.log"
 
     def forget(self, name: str) -> None:
@@ -154,7 +146,6 @@ def write_private(path: Path, text: str | bytes) -> None:
 
 
 def write_record(root: Path, record: RunRecord) -> None:
-    """Tell other commands about this run."""
     write_private(root / "run.json", json.dumps(asdict(record)))
 
 

@@ -31,8 +31,6 @@ EVENTS_SHOWN = 32
 
 
 class LocalStack:
-    """A run's parts and the store that they share."""
-
     def __init__(
         self, site: RunContext, manifests: LocalManifests, keys: KeyFile, ports: component_configs.Ports
     ) -> None:
@@ -49,7 +47,6 @@ class LocalStack:
         self._stopping = False
 
     def start(self) -> None:
-        """Start everything at once."""
         self.refresh_keys()
         self._fleet.reconcile()
         self._passes = asyncio.create_task(self._fleet.run(), name="fleet")
@@ -73,7 +70,6 @@ class LocalStack:
             self._passes.result()
 
     async def stop(self) -> None:
-        """Stop everything in order; returns when nothing is left."""
         self._stopping = True
         await self._parts[component_configs.AUTOSCALER].stop()
         await self._parts[component_configs.GATEWAY].stop()
@@ -85,17 +81,14 @@ class LocalStack:
         self.store.topics.close()
 
     def kill(self) -> None:
-        """End every process now; a `stop` under way returns."""
         self._fleet.kill()
         for part in self._parts.values():
             part.kill()
 
     def refresh_keys(self) -> None:
-        """Take over what `paceline keys` changed in the key file."""
         publish_key_secrets(self._keys, self.store)
 
     def snapshot(self) -> dict[str, Any]:
-        """What `paceline status` shows."""
         return {
             "endpoint": f"{self._site.endpoint}/v1",
             "uptime_s": round(self._site.clock.monotonic() - self._born, 1),
@@ -112,7 +105,6 @@ class LocalStack:
         }
 
     def record(self, pid: int) -> RunRecord:
-        """How other commands find this run."""
         return RunRecord(
             pid=pid,
             socket=str(self._site.run.socket),
@@ -140,7 +132,6 @@ class LocalStack:
         return app
 
     def log(self, name: str) -> Path:
-        """A part's log file."""
         return self._parts[name].log
 
     def _tenants(self) -> list[dict[str, Any]]:

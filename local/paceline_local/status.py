@@ -42,12 +42,10 @@ class ObservedReplicas:
 
     @property
     def ready(self) -> int:
-        """Replicas that take requests, over all pools."""
         return sum(counts.ready for counts in self.pools.values())
 
     @property
     def leaving(self) -> int:
-        """Replicas that finish their streams, or will."""
         return sum(counts.draining for counts in self.pools.values()) + max(self.ready - self.desired, 0)
 
     @property

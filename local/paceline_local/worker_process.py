@@ -57,7 +57,6 @@ class WorkerProcess:
         self._probing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to run and to probe."""
         self._process.start()
         self._probing = asyncio.create_task(self._probe(), name=f"probe {self.name}")
 
@@ -72,7 +71,6 @@ class WorkerProcess:
 
     @property
     def ready(self) -> bool:
-        """Whether it takes requests."""
         return bool(self._health and self._health.ready) and not self.draining
 
     @property
@@ -90,12 +88,10 @@ class WorkerProcess:
 
     @property
     def refusal(self) -> str:
-        """Why it could not be started at all."""
         return self._process.refusal
 
     @property
     def shown(self) -> dict[str, str]:
-        """As `paceline status` shows it."""
         words = {"draining": self.draining, "ready": self.ready, "keeps ending": self.failing}
         state = next((word for word, so in words.items() if so), "starting")
         url, metrics = (f"http://{HOST}:{port}" for port in (self._launch.port, self._launch.metrics_port))
@@ -104,22 +100,18 @@ class WorkerProcess:
 
     @property
     def startup_limit_s(self) -> float:
-        """How long it may take to get ready."""
         return patience(self._launch.startup)
 
     @property
     def log(self) -> Path:
-        """Where its output goes."""
         return self._site.run.log(self.name)
 
     @property
     def replica(self) -> PoolReplica:
-        """As the plan sees it."""
         return PoolReplica(self.target, self.ordinal, self.ready, self.draining)
 
     @property
     def endpoint(self) -> Endpoint:
-        """As gateway and autoscaler see it."""
         return Endpoint(
             name=self.name,
             pool=self.target.pool,
@@ -193,7 +185,6 @@ class Launcher:
         self._ports: dict[str, tuple[int, int]] = {}
 
     def launch(self, target: ScaleTarget, name: str) -> WorkerLaunch:
-        """What to start for the worker `name`."""
         service = self._services[target.service]
         pool = next(pool for pool in service.pools if pool.name == target.pool)
         home = self._site.run.home(name)
@@ -212,7 +203,6 @@ class Launcher:
         return replace(launch, env={**launch.env, LEVEL_VARIABLE: self._site.log_level})
 
     def release(self, name: str) -> None:
-        """The worker will not come back."""
         for port in self._ports.pop(name, ()):
             self._site.ports.give_back(port)
 

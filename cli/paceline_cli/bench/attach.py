@@ -39,7 +39,6 @@ class Attached:
 
     @property
     def scale_targets(self) -> list[ScaleTarget]:
-        """The pools to watch."""
         return [ScaleTarget(ObjectKey.parse(self.service.key), pool.name) for pool in self.service.pools]
 
 

@@ -82,11 +82,9 @@ class Exchange(asyncio.Protocol):
         self._refusal = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the whole request at once."""
         cast("asyncio.WriteTransport", transport).write(self._request)  # uvloop's is one by its methods alone
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came; one moment stands for all events in it."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -94,7 +92,6 @@ class Exchange(asyncio.Protocol):
             self._finish()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The other side closed (no exception), or the network broke."""
         self._lost = str(exc) if exc else "closed"
         self._finish()
 
@@ -103,7 +100,6 @@ class Exchange(asyncio.Protocol):
         self._framed = self._framed or name.lower() in (b"transfer-encoding", b"content-length")
 
     def on_headers_complete(self) -> None:
-        """The status decides whether the body is a stream or a refusal."""
         self.status = self._parser.get_status_code()
 
     def on_body(self, body: bytes) -> None:
@@ -115,12 +111,10 @@ class Exchange(asyncio.Protocol):
             self._refusal += body
 
     def on_message_complete(self) -> None:
-        """The framing says that this was all."""
         self._complete = True
         self._finish()
 
     def judge(self) -> tuple[Ending, str]:
-        """What it was, and why if it was not good."""
         if self._fault:
             return Ending.VIOLATION, self._fault
         if self.status == 0:
@@ -148,7 +142,6 @@ class Client:
         self._limit = limit
 
     def prepare(self, prompt: str, output_tokens: int) -> bytes:
-        """The bytes to send, made ahead of their time."""
         return self._target.request(prompt, output_tokens)
 
     async def send(self, arrival: Arrival, request: bytes) -> RequestSample:

@@ -98,11 +98,9 @@ class LatenessTally:
         self._base[worker] = buckets
 
     def take(self, worker: str, buckets: Buckets) -> None:
-        """A worker's newest cumulative buckets."""
         self._last[worker] = buckets
 
     def emulation(self) -> Emulation | None:
-        """The whole run's lateness; None when no worker exported any."""
         if not self._last:
             return None
         total: dict[float, float] = {}
@@ -114,7 +112,6 @@ class LatenessTally:
 
 
 def host_use(cores: int, shares: Sequence[float]) -> HostUse | None:
-    """From samples of the machine's CPU share."""
     return HostUse(cores, sum(shares) / len(shares), max(shares)) if shares else None
 
 

@@ -67,12 +67,10 @@ class Profile:
 
 
 def poisson(rate: float, duration: float, prompt_tokens: int, output_tokens: int) -> Profile:
-    """One phase of memoryless arrivals."""
     return Profile("poisson", (LoadPhase("load", duration, rate),), prompt_tokens, output_tokens)
 
 
 def steady(rate: float, duration: float, prompt_tokens: int, output_tokens: int) -> Profile:
-    """One phase of evenly spaced arrivals."""
     return Profile("steady", (LoadPhase("load", duration, rate),), prompt_tokens, output_tokens, Spacing.EVEN)
 
 
@@ -130,8 +128,6 @@ def _check(field: str, value: float) -> None:
 
 
 class ProfileName(StrEnum):
-    """The profiles that `--profile` knows."""
-
     POISSON = "poisson"
     STEADY = "steady"
     BURST = "burst"
@@ -139,8 +135,6 @@ class ProfileName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Tokens of every request."""
-
     prompt: int
     output: int
 
@@ -217,7 +211,6 @@ class Calibration:
     overhead: float
 
     def words(self, tokens: int) -> int:
-        """Words that make a prompt of about `tokens` tokens, template included; at least one."""
         return max(round((tokens - self.overhead) / self.per_word), 1)
 
 

@@ -47,7 +47,6 @@ def percentile(ordered: Sequence[float], q: float) -> float:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Summarise values in any order."""
     if not values:
         return Spread(0)
     ordered = sorted(values)
@@ -67,7 +66,6 @@ def met(target: Target, sample: RequestSample) -> bool:
 
 
 def latency(sample: RequestSample, metric: Metric) -> float | None:
-    """The sample's latency by that metric, in seconds."""
     match metric:
         case "ttft":
             return sample.ttft
@@ -182,7 +180,6 @@ class Report:
     definitions: Mapping[str, str] = field(default_factory=lambda: DEFINITIONS)
 
     def json(self) -> dict[str, Any]:
-        """Plain data, ready for a file."""
         return asdict(self)
 
 
@@ -199,7 +196,6 @@ class Run:
 
 
 def report(run: Run, samples: Sequence[RequestSample], seen: BenchObservation) -> Report:
-    """Judge a run."""
     overall = summarise("all", run.profile.duration, samples, run.targets)
     timeline = tuple(windows(samples, run.targets, run.profile.duration))
     faults = tuple(_void(overall, seen))
@@ -247,7 +243,6 @@ def summarise(name: str, duration: float, samples: Sequence[RequestSample], targ
 
 
 def attainment(target: Target, samples: Sequence[RequestSample]) -> ClassAttainment:
-    """One target over offered requests."""
     good, offered = sum(met(target, sample) for sample in samples), len(samples)
     ratio = good / offered if offered else None
     held = None if ratio is None else ratio >= target.objective
@@ -255,7 +250,6 @@ def attainment(target: Target, samples: Sequence[RequestSample]) -> ClassAttainm
 
 
 def windows(samples: Sequence[RequestSample], targets: Sequence[Target], duration: float) -> Iterator[Window]:
-    """The run in stretches of WINDOW_S, the last one perhaps shorter."""
     start = 0.0
     while start < duration:
         end = min(start + WINDOW_S, duration)

@@ -16,19 +16,13 @@ LEAD_S = 0.5
 
 
 class Watcher(Protocol):
-    """Sees what the stack does while a run goes on."""
-
     async def begin(self, start: float) -> None:
         """The run starts at `start` of the monotonic clock."""
         ...
 
-    async def end(self) -> BenchObservation:
-        """The run is over: sum up."""
-        ...
+    async def end(self) -> BenchObservation: ...
 
-    async def close(self) -> None:
-        """Stop watching, however the run ended."""
-        ...
+    async def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,6 @@ class ChatStream:
 
     @property
     def comments(self) -> int:
-        """SSE comment lines seen so far."""
         return self._reader.comments
 
     def feed(self, data: bytes) -> int:

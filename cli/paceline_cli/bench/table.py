@@ -18,7 +18,6 @@ _AFTER = ("ttft ms\np50/p95/p99", "tpot ms\np95", "e2e s\np95", "tokens\n/s")
 
 
 def render(report: Report) -> RenderableType:
-    """The whole report."""
     return Group(_phases(report), *(Text(line) for line in _lines(report)), _verdict(report))
 
 

@@ -30,8 +30,6 @@ Scrape = Callable[[Endpoint], Awaitable[str]]
 
 
 class Watch:
-    """Watches one service between `begin` and `end`."""
-
     def __init__(self, cluster: Cluster, targets: Iterable[ScaleTarget], clock: Clock, scrape: Scrape) -> None:
         self._cluster = cluster
         self._targets = tuple(targets)
@@ -65,7 +63,6 @@ class Watch:
         return BenchObservation(tuple(self._replicas), emulation=self._tally.emulation(), host=host)
 
     async def close(self) -> None:
-        """Stop watching."""
         await cancel(*self._tasks)
 
     async def _follow(self, events: AsyncIterator[WatchEvent[ServiceEndpoints]]) -> None:

@@ -38,7 +38,6 @@ Holders = Mapping[str, Manifest | None]
 
 
 async def holders(api: KubeClient, system: str) -> Holders:
-    """What the cluster tells of them."""
     found: dict[str, Manifest | None] = {}
     for part, name in LEASES.items():
         try:
@@ -75,7 +74,6 @@ AT_MOST: Final = 32
 
 
 async def looks(api: KubeClient, system: str, service: str, clock: Clock) -> Reading:
-    """One look at every gateway that runs."""
     pods = [pod for pod in await api.list(RESOURCES["Pod"], system, selector=GATEWAY) if _runs(pod)]
     if not pods:
         return [UnreachableGateway(f"namespace {system}", "no gateway runs there; choose another --system-namespace")]

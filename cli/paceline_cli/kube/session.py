@@ -46,7 +46,6 @@ T = TypeVar("T")
 
 
 def run(place: KubeTarget, work: Callable[[KubeClient], Awaitable[T]]) -> T:
-    """Connect, do the work, close."""
     return asyncio.run(_connected(place, work))
 
 
@@ -67,7 +66,6 @@ async def expect_namespace(api: KubeClient, name: str) -> None:
 
 
 def explained(error: PacelineError, place: KubeTarget) -> PacelineError:
-    """The same error with the way out."""
     if isinstance(error, Forbidden):
         fix = "; ask the cluster's administrator for a role with this verb, or choose another --context"
         return Forbidden(error.status, error.reason, f"{error.message}{fix}")

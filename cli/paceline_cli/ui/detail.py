@@ -45,7 +45,6 @@ def event_line(event: Mapping[str, Any]) -> str:
 
 
 def event_time(event: Mapping[str, Any]) -> str:
-    """When it was said last, by whichever of its fields the writer used."""
     series = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
     return next((str(time) for time in times if time), event["metadata"].get("creationTimestamp") or "")

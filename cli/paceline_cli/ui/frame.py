@@ -64,7 +64,6 @@ class _Class:
         return max(_per_second(self.now.output_tokens + self.now.streaming_tokens - then, self.seconds), 0.0)
 
     def times(self, name: str) -> HistogramView:
-        """What was observed between."""
         now: HistogramView = getattr(self.now, name)
         then: HistogramView | None = None if self.then is None else getattr(self.then, name)
         if then is None or then.bounds != now.bounds:

@@ -79,7 +79,6 @@ async def show(read: Read, pace: RefreshInterval, output: TopOutput, clock: Cloc
 
 
 def _some(reading: Reading) -> Reading:
-    """The reading, if anybody told something."""
     if any(isinstance(each, GatewaySnapshot) for each in reading):
         return reading
     if refused := next(
@@ -92,7 +91,6 @@ def _some(reading: Reading) -> Reading:
 
 @contextlib.contextmanager
 def until_interrupted(output: TopOutput) -> Iterator[None]:
-    """For the block; Ctrl-C is how it ends well."""
     try:
         yield
     except KeyboardInterrupt:

@@ -22,7 +22,6 @@ def header() -> tuple[str, ...]:
 
 
 def cells(document: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
-    """One InferenceService under that header."""
     metadata = document["metadata"]
     found = ((type_, _at(document, path)) for _, type_, path in _columns())
     return (metadata["namespace"], metadata["name"], *(_cell(type_, value, now) for type_, value in found))
@@ -95,13 +94,11 @@ class StatusRow:
 
     @property
     def replicas(self) -> str:
-        """`2/3 ready, 1 starting`."""
         more = [f"{n} {word}" for n, word in ((self.starting, "starting"), (self.draining, "draining")) if n]
         return ", ".join([f"{self.ready}/{self.desired} ready", *more])
 
 
 def row(document: Mapping[str, Any]) -> StatusRow:
-    """Read one InferenceService."""
     service = read(InferenceService, document)
     status = service.status
     pools = status.workload.pools

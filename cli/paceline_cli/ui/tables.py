@@ -38,7 +38,6 @@ def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def as_json(rows: Iterable[Mapping[str, Any]]) -> str:
-    """A list of objects."""
     return json.dumps(list(rows), indent=1) + "\n"
 
 
@@ -78,8 +77,6 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One table; `more` rows were left out."""
-
     header: tuple[str, ...]
     rows: tuple[Row, ...]
     more: int = 0

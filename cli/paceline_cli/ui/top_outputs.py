@@ -20,15 +20,9 @@ COLUMNS: Final = 80
 
 
 class TopOutput(Protocol):
-    """Shows frames until it is closed."""
+    def show(self, frame: Frame) -> None: ...
 
-    def show(self, frame: Frame) -> None:
-        """Show the next frame."""
-        ...
-
-    def close(self) -> None:
-        """End the output after the last frame."""
-        ...
+    def close(self) -> None: ...
 
 
 class PlainTopOutput:
@@ -39,7 +33,6 @@ class PlainTopOutput:
         self._between = ""
 
     def show(self, frame: Frame) -> None:
-        """Write all tables."""
         self._write(self._between + "\n".join(lines(frame)))
         self._between = "\n"
 
@@ -55,7 +48,6 @@ class JsonTopOutput:
         self._write = write
 
     def show(self, frame: Frame) -> None:
-        """Write the whole frame, also the rows that tables leave out."""
         self._write(json.dumps(frame.document(), indent=self._indent))
 
     def close(self) -> None:
@@ -70,18 +62,15 @@ class ScreenTopOutput:
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
 
     def show(self, frame: Frame) -> None:
-        """Redraw the screen."""
         if not self._live.is_started:
             self._live.start()
         self._live.update(Group(*_narrow(self._console.width), drawn(frame)), refresh=True)
 
     def close(self) -> None:
-        """Restore the terminal; the last screen stays."""
         self._live.stop()
 
 
 def lines(frame: Frame) -> Iterator[str]:
-    """The frame as text; `!` marks rows that need attention."""
     yield from (row.cells[0] for row in head(frame))
     for section in sections(frame):
         yield ""
@@ -97,7 +86,6 @@ def _narrow(columns: int) -> Iterator[RenderableType]:
 
 
 def drawn(frame: Frame) -> RenderableType:
-    """The frame as a rich renderable."""
     parts: list[RenderableType] = [Text(row.cells[0], style=_style(row, "bold")) for row in head(frame)]
     for section in sections(frame):
         parts += [Text(), _table(section)]

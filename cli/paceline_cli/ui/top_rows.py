@@ -16,7 +16,6 @@ class Time:
 
     @property
     def broken(self) -> bool:
-        """Longer than promised."""
         return self.observed is not None and self.promised is not None and self.observed > self.promised
 
 
@@ -46,7 +45,6 @@ class Use:
 
     @property
     def share(self) -> float:
-        """Of the limit; 0 where there is none."""
         if self.used is None or self.limit is None:
             return 0.0
         return self.used / self.limit if self.limit else 1.0
@@ -105,5 +103,4 @@ class Frame:
     workers: tuple[WorkerRow, ...]
 
     def document(self) -> dict[str, Any]:
-        """For programs."""
         return {"v": 1, **asdict(self)}

@@ -19,9 +19,7 @@ Run = Mapping[str, Any]
 class UpOutput(Protocol):
     """Reports one run as it proceeds."""
 
-    def starting(self, run: Run, notes: Sequence[str]) -> None:
-        """Processes are being started."""
-        ...
+    def starting(self, run: Run, notes: Sequence[str]) -> None: ...
 
     def ready(self, target: ChatTarget) -> None:
         """Everything is up; `target` says how to use it."""
@@ -35,9 +33,7 @@ class UpOutput(Protocol):
         """The check's answer and the model that gave it."""
         ...
 
-    def stopping(self) -> None:
-        """An orderly stop has begun."""
-        ...
+    def stopping(self) -> None: ...
 
     def stopped(self, logs: Path) -> None:
         """Every process has ended; only the logs remain."""
@@ -53,18 +49,15 @@ class PlainUpOutput:
         self._printed: Sequence[Run] = ()
 
     def starting(self, run: Run, notes: Sequence[str]) -> None:
-        """One line a service and a note."""
         for note in notes:
             self._write(f"note: {note}")
         names = ", ".join(row(document).name for document in run["services"])
         self._write(f"starting {names}; metrics: {_source(run)}")
 
     def ready(self, target: ChatTarget) -> None:
-        """Endpoint, key and a curl to paste."""
         self._write(f"\nready  endpoint {target.base_url}  key {target.key}  model {target.model}\n\n{curl(target)}\n")
 
     def update(self, run: Run) -> None:
-        """Write the processes that ended and the services that changed."""
         for event in ends(run["events"]):
             if event not in self._printed:
                 self._write(event["message"])
@@ -73,16 +66,13 @@ class PlainUpOutput:
             self._write(line(news))
 
     def checked(self, target: ChatTarget, answer: ChatAnswer) -> None:
-        """Write what was measured."""
         self._write(f"answer  {answer.text.strip()!r}")
         self._write(f"check   {target.model}: {_speed(answer)}")
 
     def stopping(self) -> None:
-        """One line."""
         self._write("stopping: streams are finished first; Ctrl-C again ends everything now")
 
     def stopped(self, logs: Path) -> None:
-        """One line."""
         self._write(f"stopped; its logs stay in {logs} until the next start")
 
 
@@ -94,14 +84,12 @@ class LiveUpOutput(PlainUpOutput):
         self._live = Live(console=console, auto_refresh=False)
 
     def update(self, run: Run) -> None:
-        """Redraw the screen."""
         if not self._live.is_started:
             self._live.start()
         rows = [row(document) for document in run["services"]]
         self._live.update(screen(rows, run), refresh=True)
 
     def stopping(self) -> None:
-        """Leave the last screen standing."""
         self._live.stop()
         super().stopping()
 
@@ -114,22 +102,18 @@ class JsonUpOutput:
         self._last: Run = {}
 
     def starting(self, run: Run, notes: Sequence[str]) -> None:
-        """`{"event": "starting"}`."""
         self._write_event("starting", source=run["source"], notes=list(notes))
 
     def ready(self, target: ChatTarget) -> None:
-        """`{"event": "ready", "endpoint": ..., "key": ..., "model": ...}`."""
         self._write_event("ready", endpoint=target.base_url, key=target.key, model=target.model)
 
     def update(self, run: Run) -> None:
-        """`{"event": "status", "services": [...]}`."""
         news = {name: value for name, value in run.items() if name != "uptime_s"}
         if news != self._last:
             self._last = news
             self._write_event("status", **run)
 
     def checked(self, target: ChatTarget, answer: ChatAnswer) -> None:
-        """`{"event": "checked", "model": ..., "ttft_ms": ...}`."""
         self._write_event(
             "checked",
             model=target.model,
@@ -140,11 +124,9 @@ class JsonUpOutput:
         )
 
     def stopping(self) -> None:
-        """`{"event": "stopping"}`."""
         self._write_event("stopping")
 
     def stopped(self, logs: Path) -> None:
-        """`{"event": "stopped", "logs": ...}`."""
         self._write_event("stopped", logs=str(logs))
 
     def _write_event(self, event: str, **fields: Any) -> None:
@@ -152,7 +134,6 @@ class JsonUpOutput:
 
 
 def up_output(*, as_json: bool, terminal: bool) -> UpOutput:
-    """The output that fits."""
     if as_json:
         return JsonUpOutput()
     return LiveUpOutput(Console()) if terminal else PlainUpOutput()

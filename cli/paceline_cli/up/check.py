@@ -17,8 +17,6 @@ MAX_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class ChatTarget:
-    """Where to ask, with which key, for which model."""
-
     endpoint: str
     key: str
     model: str
@@ -31,7 +29,6 @@ class ChatTarget:
 
     @property
     def base_url(self) -> str:
-        """What an OpenAI client is given."""
         return f"{self.endpoint}/v1"
 
 

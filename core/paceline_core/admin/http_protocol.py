@@ -38,7 +38,6 @@ class _Flow(FlowControl):
         self._resumed = resumed
 
     def resume_reading(self) -> None:
-        """uvicorn's call."""
         if self.read_paused:
             self.read_paused = False
             self._resumed()
@@ -56,18 +55,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """asyncio's call."""
         super().connection_made(transport)
         self.flow = _Flow(transport, self._go_on)
         self._limit = self.loop.call_later(MESSAGE_S, self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """asyncio's call."""
         self._end_limit()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """asyncio's call."""
         self.pending += data
         if not self._scheduled and not self.flow.read_paused:
             self._parse()
@@ -116,19 +112,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._limit = self.loop.call_later(MESSAGE_S, self._late)
 
     def _late(self) -> None:
-        """The client took too long."""
         self._limit = None
         if self.transport.get_protocol() is self:
             self.transport.close()
 
     def _end_limit(self) -> None:
-        """The request is whole, or the connection is gone."""
         if self._limit is not None:
             self._limit.cancel()
             self._limit = None
 
     def on_message_begin(self) -> None:
-        """The parser's call."""
         self._head = self._open = 0
         self._in_head, self._in_body = True, False
         super().on_message_begin()
@@ -139,22 +132,18 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._count(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """The same."""
         super().on_header(name, value)
         self._count(len(name) + len(value) + HEADER_COST)
 
     def on_headers_complete(self) -> None:
-        """The parser's call."""
         self._in_head, self._in_body, self._open = False, True, 0
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """The parser's call."""
         self._open = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The parser's call."""
         self._in_body = False
         self._end_limit()
         super().on_message_complete()

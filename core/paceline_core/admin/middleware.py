@@ -56,7 +56,6 @@ class AllowedHostsMiddleware:
         self._further = named(os.environ) if further is None else further
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
         hosts = [value for name, value in scope.get("headers", ()) if name == b"host"]
         if all(is_own(host, self._further) for host in hosts):
             await self._app(scope, receive, send)
@@ -91,7 +90,6 @@ class BodyLimitMiddleware:
         self._limit = limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
         announced = dict(scope.get("headers", ())).get(b"content-length", b"")
         if announced.isdigit() and int(announced) > self._limit:
             await self._refuse(receive, send)

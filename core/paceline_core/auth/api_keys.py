@@ -25,7 +25,6 @@ class ApiKeyRecord:
     digest: str
 
     def manifest(self, namespace: str) -> dict[str, Any]:
-        """The Secret that holds this record."""
         return {
             "apiVersion": "v1",
             "kind": "Secret",

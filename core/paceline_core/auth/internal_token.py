@@ -77,11 +77,7 @@ class TokenClaims:
 
 
 class Signer(Protocol):
-    """Makes internal tokens."""
-
-    def token(self, audience: str, now: datetime) -> str:
-        """A token for `namespace/service`."""
-        ...
+    def token(self, audience: str, now: datetime) -> str: ...
 
 
 class TokenSigner:
@@ -94,7 +90,6 @@ class TokenSigner:
         self._made: dict[str, tuple[int, str]] = {}
 
     def token(self, audience: str, now: datetime) -> str:
-        """A token for `namespace/service`."""
         moment = int(now.timestamp())
         expires, text = self._made.get(audience, (0, ""))
         if expires - moment < LIFETIME_S // 2:
@@ -116,7 +111,6 @@ class TokenVerifier:
 
     @property
     def known(self) -> bool:
-        """Whether there is any key."""
         return bool(self._keys)
 
     def verify(self, token: str, now: datetime) -> TokenClaims:

@@ -38,7 +38,6 @@ class TrustedKey:
 
 
 def new_signing_key() -> bytes:
-    """A fresh private key, 32 raw bytes."""
     return Ed25519PrivateKey.generate().private_bytes_raw()
 
 
@@ -75,7 +74,6 @@ def jwk(kid: str, public: str, signer: str) -> Jwk:
 
 
 def public_jwk(private: bytes, signer: str) -> Jwk:
-    """The JSON Web Key of a signer's public half."""
     return jwk(*public_half(private), signer)
 
 

@@ -66,7 +66,6 @@ class FileSigner:
         self._file = ReloadedFile(path, read, read(path))
 
     def token(self, audience: str, now: datetime) -> str:
-        """A token for `namespace/service`, of the newest key."""
         return self._file.current().token(audience, now)
 
 
@@ -85,7 +84,6 @@ class TrustBundle:
 
     @property
     def known(self) -> bool:
-        """Whether there is any key now."""
         return self._file is not None and self._file.current().known
 
     def claims(self, token: str) -> TokenClaims | None:
@@ -99,7 +97,6 @@ class TrustBundle:
             return None
 
     def verify(self, token: str) -> bool:
-        """Whether `token` is valid for this audience now."""
         return self.claims(token) is not None
 
 

@@ -85,5 +85,4 @@ class RequestError(PacelineError):
 
     @property
     def row(self) -> ErrorSpec:
-        """This error's line of the table."""
         return ERRORS[self.code]

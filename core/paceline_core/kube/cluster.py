@@ -153,9 +153,7 @@ class Event:
 class LeaseApi(Protocol):
     """Leases of one namespace. Every call raises Unreachable or Forbidden."""
 
-    async def acquire(self, name: str, holder: str, ttl_s: float) -> bool:
-        """Take or renew; False while it has another holder."""
-        ...
+    async def acquire(self, name: str, holder: str, ttl_s: float) -> bool: ...
 
     async def holder(self, name: str) -> str:
         """The holder, or the last one; empty when there never was one."""
@@ -170,21 +168,15 @@ class Cluster(Protocol):
     """The seam. Every call has a time limit of its own and raises Unreachable, NotFound or Conflict."""
 
     @property
-    def leases(self) -> LeaseApi:
-        """Leases in paceline's namespace."""
-        ...
+    def leases(self) -> LeaseApi: ...
 
     def watch(self, kind: str) -> AsyncIterator[WatchEvent[Manifest]]:
         """Objects of a kind (InferenceService, Tenant, InferenceRoute, AcceleratorProfile, Secret)."""
         ...
 
-    def watch_endpoints(self) -> AsyncIterator[WatchEvent[ServiceEndpoints]]:
-        """Workers of every service, ready or not."""
-        ...
+    def watch_endpoints(self) -> AsyncIterator[WatchEvent[ServiceEndpoints]]: ...
 
-    async def get_scale(self, target: ScaleTarget) -> Scale:
-        """Desired replicas of a pool."""
-        ...
+    async def get_scale(self, target: ScaleTarget) -> Scale: ...
 
     async def set_scale(self, target: ScaleTarget, replicas: int, version: str) -> Scale:
         """Set desired replicas; Conflict when `version` is no longer current."""
@@ -199,17 +191,13 @@ class Cluster(Protocol):
         """
         ...
 
-    async def get_state(self, service: ServiceRef) -> Mapping[str, str] | None:
-        """What was stored for a service, or None."""
-        ...
+    async def get_state(self, service: ServiceRef) -> Mapping[str, str] | None: ...
 
     async def put_state(self, service: ServiceRef, data: Mapping[str, str]) -> None:
         """Store something for a service. It outlives the service until `delete_state`."""
         ...
 
-    async def list_states(self) -> tuple[ServiceRef, ...]:
-        """The services that something is stored for, gone ones too; only of namespaces that are watched."""
-        ...
+    async def list_states(self) -> tuple[ServiceRef, ...]: ...
 
     async def delete_state(self, service: ServiceRef) -> None:
         """Remove what is stored for a service of this uid; nothing happens when there is nothing."""

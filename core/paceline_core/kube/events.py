@@ -53,8 +53,6 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class EventBudget:
-    """Tokens left at a moment."""
-
     tokens: float
     at: float
 
@@ -124,7 +122,6 @@ class EventCorrelator:
 
 
 def series_key(event: Event) -> SeriesKey:
-    """Two events of one key are one to a reader."""
     return event.kind, event.key, event.type, event.reason, _NUMBER.sub("#", event.message)
 
 
@@ -149,20 +146,17 @@ class EventRecorder:
         self._task: asyncio.Task[None] | None = None
 
     def record(self, event: Event) -> None:
-        """Note that it happened."""
         self._book.note(event, self._clock.utc())
         self._noted.set()
         if self._task is None:
             self._task = asyncio.create_task(self._run())
 
     async def flush(self) -> None:
-        """Write what is due now."""
         async with self._writing:
             for key, series in self._book.due(self._clock.monotonic()):
                 await self._write(key, series)
 
     async def close(self) -> None:
-        """Write what is due, within a limit, and stop."""
         if self._task is None:
             return
         await cancel(self._task)

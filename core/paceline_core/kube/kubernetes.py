@@ -69,12 +69,10 @@ class KubernetesCluster:
         self.pulses: list[WatchLiveness] = []
 
     async def close(self) -> None:
-        """Write the last events and close the connections; close the readers of watches first."""
         await self._events.close()
         await self._api.close()
 
     def watch(self, kind: str) -> AsyncIterator[WatchEvent[Manifest]]:
-        """Objects of a kind."""
         if kind == ACCELERATOR_PROFILE:
             return self._profiles()
         if kind == TENANT:
@@ -85,13 +83,11 @@ class KubernetesCluster:
         return self._knowing_uids(events) if kind == INFERENCE_SERVICE else events
 
     def watch_endpoints(self) -> AsyncIterator[WatchEvent[ServiceEndpoints]]:
-        """Workers of every service."""
         if self._workers == "pods":
             return self._endpoints("Pod", EndpointTracker(read_pod))
         return self._endpoints("EndpointSlice", EndpointTracker(read_slice))
 
     async def get_scale(self, target: ScaleTarget) -> Scale:
-        """Desired replicas of a pool's Deployment."""
         return _scale(await self._api.get(RESOURCES["Deployment"], _deployment(target), "scale"))
 
     async def set_scale(self, target: ScaleTarget, replicas: int, version: str) -> Scale:
@@ -120,30 +116,24 @@ class KubernetesCluster:
     async def patch_status(
         self, kind: str, key: ObjectKey, status: Mapping[str, Any], manager: str, version: str = ""
     ) -> None:
-        """Apply a partial status."""
         body = {**_head(RESOURCES[kind], key), "status": dict(status)}
         if version:
             body["metadata"] = {**body["metadata"], "resourceVersion": version}
         await self._api.apply(RESOURCES[kind], body, manager, subresource="status")
 
     async def get_state(self, service: ServiceRef) -> Mapping[str, str] | None:
-        """What was stored for a service."""
         return await self._states.get(service)
 
     async def put_state(self, service: ServiceRef, data: Mapping[str, str]) -> None:
-        """Apply a service's ConfigMap in paceline's namespace."""
         await self._states.put(service, data)
 
     async def list_states(self) -> tuple[ServiceRef, ...]:
-        """The services that something is stored for."""
         return await self._states.list()
 
     async def delete_state(self, service: ServiceRef) -> None:
-        """Delete a service's ConfigMap."""
         await self._states.delete(service)
 
     async def event(self, event: Event) -> None:
-        """Note an event; it is written soon, aggregated."""
         self._events.record(event)
 
     def _watch(self, resource: Resource, namespaces: tuple[str, ...], selector: str = "") -> Events:

@@ -70,18 +70,15 @@ class LeaderElector:
         return self._renewed is not None and self._clock.monotonic() - self._renewed < seconds
 
     def check(self) -> None:
-        """Raises NotLeading."""
         if not self.leads:
             raise NotLeading
 
     async def wait(self) -> None:
-        """Return when the lease is ours."""
         while not self.leads:
             self._won.clear()
             await self._won.wait()
 
     async def run(self) -> None:
-        """Take it, renew it, try again, until cancelled."""
         pause_s = self._ttl_s / RENEWALS
         while True:
             held = await self.renew()

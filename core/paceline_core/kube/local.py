@@ -52,7 +52,6 @@ class LocalLeases:
         self._call = call
 
     async def acquire(self, name: str, holder: str, ttl_s: float) -> bool:
-        """Take or renew."""
         try:
             await self._call("PUT", f"/lease/{name}", {"holder": holder, "ttl": ttl_s})
         except Conflict:
@@ -60,18 +59,14 @@ class LocalLeases:
         return True
 
     async def holder(self, name: str) -> str:
-        """The holder."""
         found: Mapping[str, str] = await self._call("GET", f"/lease/{name}")
         return found["holder"]
 
     async def release(self, name: str, holder: str) -> None:
-        """Give it back."""
         await self._call("DELETE", f"/lease/{name}", {"holder": holder})
 
 
 class LocalCluster:
-    """A client of the supervisor's socket."""
-
     def __init__(self, socket: Path, clock: Clock | None = None) -> None:
         self._socket = socket
         self._clock = clock or SystemClock()
@@ -79,35 +74,28 @@ class LocalCluster:
         self.leases = LocalLeases(self._call)
 
     async def close(self) -> None:
-        """Close the connections of calls; watches close with their readers."""
         await self._http.aclose()
 
     def watch(self, kind: str) -> AsyncIterator[WatchEvent[Manifest]]:
-        """Objects of a kind."""
         return self._watch(f"/watch/{kind}", dict)
 
     def watch_endpoints(self) -> AsyncIterator[WatchEvent[ServiceEndpoints]]:
-        """Workers of every service."""
         return self._watch("/watch-endpoints", endpoints_from)
 
     async def get_scale(self, target: ScaleTarget) -> Scale:
-        """Desired replicas of a pool."""
         return Scale(**await self._call("GET", scale_path(target)))
 
     async def set_scale(self, target: ScaleTarget, replicas: int, version: str) -> Scale:
-        """Set desired replicas against a version."""
         return Scale(**await self._call("PUT", scale_path(target), {"replicas": replicas, "version": version}))
 
     async def patch_status(
         self, kind: str, key: ObjectKey, status: Mapping[str, Any], manager: str, version: str = ""
     ) -> None:
-        """Apply a partial status."""
         await self._call(
             "PATCH", f"/status/{kind}/{key}", {"manager": manager, "status": dict(status), "version": version}
         )
 
     async def get_state(self, service: ServiceRef) -> Mapping[str, str] | None:
-        """What was stored for a service."""
         try:
             data: Mapping[str, str] = await self._call("GET", state_path(service))
         except NotFound:
@@ -115,16 +103,13 @@ class LocalCluster:
         return data
 
     async def put_state(self, service: ServiceRef, data: Mapping[str, str]) -> None:
-        """Store something for a service."""
         await self._call("PUT", state_path(service), dict(data))
 
     async def list_states(self) -> tuple[ServiceRef, ...]:
-        """The services that something is stored for."""
         found = await self._call("GET", "/states")
         return tuple(ServiceRef(ObjectKey.parse(item["service"]), item["uid"]) for item in found)
 
     async def delete_state(self, service: ServiceRef) -> None:
-        """Remove what is stored for a service."""
         await self._call("DELETE", state_path(service))
 
     async def event(self, event: Event) -> None:
@@ -179,17 +164,14 @@ def without_second_wakes(loop: asyncio.AbstractEventLoop, context: dict[str, Any
 
 
 def scale_path(target: ScaleTarget) -> str:
-    """The route of a pool's scale."""
     return f"/scale/{target.service}/{target.pool}/{target.track}"
 
 
 def state_path(service: ServiceRef) -> str:
-    """The route of what is stored for a service."""
     return f"/state/{service.key}?uid={service.uid}"
 
 
 def endpoints_from(data: Mapping[str, Any]) -> ServiceEndpoints:
-    """Read one service's workers from JSON."""
     return ServiceEndpoints(ObjectKey.parse(data["service"]), tuple(Endpoint(**item) for item in data["endpoints"]))
 
 

@@ -21,8 +21,6 @@ _CONFIG: Final = RESOURCES["ConfigMap"]
 
 
 class ConfigMapStateStore:
-    """Stored state of the services in the watched namespaces."""
-
     def __init__(self, api: KubeClient, namespaces: Namespaces, manager: str) -> None:
         self._api = api
         self._namespace = namespaces.own
@@ -30,7 +28,6 @@ class ConfigMapStateStore:
         self._manager = manager
 
     async def get(self, service: ServiceRef) -> Mapping[str, str] | None:
-        """The state stored for the service of this uid."""
         found = await self._found(service)
         data: Mapping[str, str] | None = None if found is None else found.get("data") or {}
         return data
@@ -48,7 +45,6 @@ class ConfigMapStateStore:
         await self._api.apply(_CONFIG, body, self._manager)
 
     async def list(self) -> tuple[ServiceRef, ...]:
-        """The services that something is stored for, gone ones too."""
         found = await self._api.snapshot(_CONFIG, self._namespace, selector=LABEL_UID, trim=_without_data)
         stored = [_service(item) for item in found.items]
         return tuple(each for each in stored if not self._watched or each.key.namespace in self._watched)
@@ -71,7 +67,6 @@ class ConfigMapStateStore:
 
 
 def state_name(service: ObjectKey) -> str:
-    """The ConfigMap of a service's stored state."""
     return f"{PREFIX}{service.namespace}.{service.name}"
 
 

@@ -65,8 +65,6 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class LaunchFile:
-    """A file that must exist before the start."""
-
     path: str
     content: str
 

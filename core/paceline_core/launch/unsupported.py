@@ -42,7 +42,6 @@ class Gap:
 
 
 def _on_gpus(service: ResolvedService) -> Sequence[str]:
-    """Pools that really compute there."""
     return [] if service.emulated else [pool.name for pool in service.pools if pool.accelerator != "cpu"]
 
 

@@ -40,7 +40,6 @@ _QUANTILES: Final = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
 def resolve(service: InferenceService) -> r.ResolvedService:
-    """Fill in every tunable of a service."""
     spec = service.spec
     return r.ResolvedService(
         namespace=service.namespace,
@@ -63,7 +62,6 @@ def resolve(service: InferenceService) -> r.ResolvedService:
 
 
 def resolve_tenant(tenant: Tenant) -> r.ResolvedTenant:
-    """Fill in every tunable of a tenant."""
     spec, limits = tenant.spec, tenant.spec.limits
     classes = spec.classes or tuple(RequestClass)
     first = RequestClass.INTERACTIVE if RequestClass.INTERACTIVE in classes else classes[0]
@@ -86,7 +84,6 @@ def resolve_tenant(tenant: Tenant) -> r.ResolvedTenant:
 
 
 def resolve_route(route: InferenceRoute) -> r.ResolvedRoute:
-    """Fill in every tunable of a route."""
     spec = route.spec
     return r.ResolvedRoute(
         namespace=route.namespace,

@@ -80,7 +80,6 @@ class Object(ApiModel):
 
     @property
     def name(self) -> str:
-        """The object's name."""
         return self.metadata.name
 
     @property
@@ -90,7 +89,6 @@ class Object(ApiModel):
 
     @property
     def key(self) -> str:
-        """`namespace/name`; the name alone for a cluster-scoped kind."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 

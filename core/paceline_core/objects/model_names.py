@@ -32,7 +32,6 @@ class NameClaim:
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
     @property
@@ -54,7 +53,6 @@ class LostName:
 
     @property
     def partial(self) -> bool:
-        """Whether the claim holds for the other requests."""
         return self.winner is not None and self.winner.partial
 
     def __str__(self) -> str:

@@ -35,7 +35,6 @@ def workers_service_name(service: str) -> str:
 
 
 def selector_labels(service: str, pool: str, track: str = STABLE) -> dict[str, str]:
-    """What a Deployment selects its pods by."""
     return {LABEL_SERVICE: service, LABEL_POOL: pool, LABEL_TRACK: track}
 
 

@@ -37,7 +37,6 @@ class Target:
 
     @property
     def objective(self) -> float:
-        """Share of requests that must be good: 0.95."""
         return self.quantile
 
 
@@ -236,7 +235,6 @@ class ResolvedTenant:
 
     @property
     def budgeted(self) -> bool:
-        """Whether it has a monthly budget."""
         return self.monthly_tokens is not None or self.monthly_dollars is not None
 
     def allows(self, service: str) -> bool:

@@ -32,7 +32,6 @@ class Family:
 
 
 def page(families: Iterable[Family]) -> bytes:
-    """What a scrape reads."""
     return "".join(line for family in families for line in _family(family, family.name, _plain)).encode()
 
 

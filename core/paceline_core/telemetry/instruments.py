@@ -55,7 +55,6 @@ class Children(Generic[C]):
         return list(self._found.items())
 
     def children(self) -> list[tuple[dict[str, str], C]]:
-        """Every child with its labels."""
         return [(dict(zip(self._row.labels, values, strict=True)), child) for values, child in self.values()]
 
     def remove_by_labels(self, labels: Mapping[str, str]) -> None:
@@ -66,33 +65,26 @@ class Children(Generic[C]):
 
 
 class Counter:
-    """One child."""
-
     __slots__ = ("value",)
 
     def __init__(self) -> None:
         self.value = 0.0
 
     def inc(self, amount: float = 1.0) -> None:
-        """Count so many more. Raises ValueError for less than nothing."""
         if amount < 0:
             raise ValueError("a counter only grows")
         self.value += amount
 
 
 class CounterFamily(Children[Counter], Collector):
-    """All children of one row of the registry."""
-
     def __init__(self, row: Metric, registry: CollectorRegistry) -> None:
         super().__init__(row, Counter)
         registry.register(self)
 
     def describe(self) -> Iterator[CounterMetricFamily]:
-        """prometheus-client: the family without samples."""
         yield self._family()
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """prometheus-client: the family with all samples."""
         family = self._family()
         for values, child in self.values():
             family.add_metric(values, child.value)
@@ -129,12 +121,10 @@ class Histogram:
         self.exemplars: dict[int, Exemplar] = {}
 
     def observe(self, value: float) -> None:
-        """Count a value into the first bucket whose bound it does not exceed."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     def observe_many(self, value: float, times: int) -> None:
-        """Count the same value so often."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 
@@ -174,8 +164,6 @@ def around(ladder: tuple[float, ...], targets: tuple[float, ...]) -> tuple[float
 
 
 class HistogramFamily(Children[Histogram], Collector):
-    """All children of one row of the registry."""
-
     def __init__(self, row: Metric, registry: CollectorRegistry) -> None:
         super().__init__(row, lambda: Histogram(row.buckets))
         registry.register(self)
@@ -187,11 +175,9 @@ class HistogramFamily(Children[Histogram], Collector):
         return child if child.bounds == bounds else self.replace(values, lambda: Histogram(bounds))
 
     def describe(self) -> Iterator[HistogramMetricFamily]:
-        """prometheus-client: the family without samples."""
         yield self._family()
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """prometheus-client: the family with all samples."""
         family = self._family()
         for values, child in self.values():
             family.add_metric(values, child.buckets(), child.total)
@@ -229,5 +215,4 @@ def bucket_quantile_bound(quantile: float, buckets: Iterable[Bucket]) -> float |
 
 
 def _reached(rank: float, edges: list[Bucket]) -> int:
-    """The index of the first bucket whose count reaches the rank."""
     return next(index for index, (_, count) in enumerate(edges) if count >= rank)

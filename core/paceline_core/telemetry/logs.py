@@ -42,7 +42,6 @@ class FaultLog:
         return True
 
     def end(self, subject: str) -> None:
-        """All is well with `subject`."""
         if self.standing.pop(subject, None) is not None:
             self._log.info("no longer: %s", subject)
 
@@ -85,12 +84,10 @@ class BackgroundWriter:
             self._change.notify_all()
 
     def flush(self, limit_s: float = END_S) -> bool:
-        """Wait until all is written; False when that took too long."""
         with self._change:
             return self._change.wait_for(lambda: not self._size, limit_s)
 
     def close(self, limit_s: float = END_S) -> None:
-        """Flush, and take nothing more."""
         self.flush(limit_s)
         with self._change:
             self._closed = True
@@ -148,7 +145,6 @@ class JsonFormatter(logging.Formatter):
         self._component = component
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; an exception becomes its text in `error`, its trace in `trace` at debug level only."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC)
             .isoformat(timespec="milliseconds")
@@ -179,7 +175,6 @@ class OutletHandler(logging.Handler):
         self._reported = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """logging: one line."""
         lost, self._reported = self._outlet.lost - self._reported, self._outlet.lost
         if lost:
             record.lost_lines = lost
@@ -189,7 +184,6 @@ class OutletHandler(logging.Handler):
             self.handleError(record)
 
     def close(self) -> None:
-        """logging: no more lines; also called at the process's end."""
         self._outlet.close()
         super().close()
 
@@ -215,10 +209,8 @@ def set_level(level: str) -> None:
 
 
 def log_level() -> str:
-    """The level now, in small letters."""
     return logging.getLevelName(logging.getLogger().level).lower()
 
 
 def get_logger(name: str) -> logging.Logger:
-    """The logger of a module."""
     return logging.getLogger(name)

@@ -22,14 +22,12 @@ class Metrics:
         self._families = {row.name: self._make(row) for row in METRICS.values() if row.owner == owner}
 
     def counter(self, name: str, *labels: str) -> Counter:
-        """The child counter with these label values, in the registry's order."""
         family = self._families[name]
         if not isinstance(family, CounterFamily):
             raise _not_a(Kind.COUNTER, name)
         return family.labels(*labels)
 
     def gauge(self, name: str, *labels: str) -> Gauge:
-        """The child gauge with these label values."""
         family = self._families[name]
         if not isinstance(family, Gauge):
             raise _not_a(Kind.GAUGE, name)
@@ -41,7 +39,6 @@ class Metrics:
         return family.labels(*labels) if targets is None else family.fine(labels, targets)
 
     def families(self) -> Iterator[Family]:
-        """All that an exposition tells."""
         for name, family in self._families.items():
             row = METRICS[name]
             children = family.children() if isinstance(family, HistogramFamily) else self.numbers(name)
@@ -102,7 +99,6 @@ class Aliases:
         self._labels = labels
 
     def families(self) -> Iterator[Family]:
-        """Every alias with its samples."""
         for alias in self._aliases:
             kind = METRICS[alias.source].kind
             children = self._histogram(alias) if kind is Kind.HISTOGRAM else self._numbers(alias)

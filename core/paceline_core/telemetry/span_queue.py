@@ -40,7 +40,6 @@ class SpanQueue(SpanProcessor):
 
     @property
     def dropped(self) -> int:
-        """Spans lost so far."""
         return self._overflow + self._unsent
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:

@@ -51,8 +51,6 @@ class ServiceDemand(WireModel):
 
 
 class DemandReport(Message):
-    """What one gateway sees."""
-
     gateway: str
     started: str
     services: tuple[ServiceDemand, ...] = ()

@@ -31,8 +31,6 @@ NO_CONTENT = 204
 
 
 class ScaleBody(BaseModel):
-    """Desired replicas against a version."""
-
     replicas: int = Field(ge=0)
     version: str
 
@@ -46,21 +44,15 @@ class StatusBody(BaseModel):
 
 
 class LeaseBody(BaseModel):
-    """Who takes a lease, for how many seconds."""
-
     holder: str = Field(min_length=1)
     ttl: float = Field(gt=0, le=3600)
 
 
 class ReleaseBody(BaseModel):
-    """Who gives a lease back."""
-
     holder: str
 
 
 class EventBody(BaseModel):
-    """What happened to which object."""
-
     kind: str
     key: str
     type: str

@@ -26,8 +26,6 @@ from paceline_local.apiserver.watch_feed import LIMIT, Topics, WatchFeed
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who holds it, until when."""
-
     holder: str
     until: float
 
@@ -39,7 +37,6 @@ class Leases:
         self._leases: dict[str, Lease] = {}
 
     def take(self, name: str, holder: str, ttl_s: float, now: float) -> None:
-        """Take or renew; raises Conflict while somebody else holds it."""
         held = self._leases.get(name)
         if held and held.holder != holder and now < held.until:
             raise Conflict(f"lease {name} is held by {held.holder} for another {held.until - now:.1f} s")
@@ -51,7 +48,6 @@ class Leases:
         return "" if held is None else held.holder
 
     def release(self, name: str, holder: str) -> None:
-        """Give it back; nothing happens when it is somebody else's."""
         if (held := self._leases.get(name)) and held.holder == holder:
             del self._leases[name]
 
@@ -69,23 +65,19 @@ class Objects:
         self._version = 0
 
     def list(self, kind: str) -> list[Manifest]:
-        """All objects of a kind; raises NotFound for a kind that nobody serves."""
         return list(self._kind(kind).values())
 
     def get(self, kind: str, key: ObjectKey) -> Manifest:
-        """One object; raises NotFound."""
         try:
             return self._kind(kind)[key]
         except KeyError:
             raise NotFound(f"{kind} {key} does not exist") from None
 
     def put(self, manifest: Manifest) -> None:
-        """Create or replace; the status stays."""
         key = key_of(manifest)
         self._change(manifest["kind"], key, {**manifest, "status": self._status(manifest["kind"], key)})
 
     def remove(self, kind: str, key: ObjectKey) -> None:
-        """Delete; raises NotFound."""
         last = self.get(kind, key)
         del self._specs[kind][key]
         self._parts.pop((kind, key), None)
@@ -122,7 +114,6 @@ class Objects:
 
 
 def key_of(manifest: Manifest) -> ObjectKey:
-    """Where an object stands."""
     metadata = manifest["metadata"]
     return ObjectKey(metadata.get("namespace", ""), metadata["name"])
 
@@ -137,18 +128,15 @@ class Scales:
         return iter(self._scales)
 
     def create(self, target: ScaleTarget, replicas: int) -> None:
-        """A new pool."""
         self._scales[target] = Scale(replicas, "1")
 
     def get(self, target: ScaleTarget) -> Scale:
-        """Desired replicas; raises NotFound."""
         try:
             return self._scales[target]
         except KeyError:
             raise NotFound(f"{target.service} has no pool {target.pool!r} on track {target.track!r}") from None
 
     def set(self, target: ScaleTarget, replicas: int, version: str) -> Scale:
-        """Set desired replicas; raises Conflict when `version` is not the current one."""
         current = self.get(target)
         if replicas < 0:
             raise InvalidInput("replicas", "cannot be negative")
@@ -170,24 +158,20 @@ class InMemoryStateStore:
         self._stored: dict[ObjectKey, tuple[str, dict[str, str]]] = {}
 
     def get(self, service: ServiceRef) -> Mapping[str, str]:
-        """Return the data of a service of this uid; raises NotFound."""
         uid, data = self._stored.get(service.key, ("", None))
         if data is None or uid != service.uid:
             raise NotFound(f"nothing is stored for {service.key} of uid {service.uid!r}")
         return data
 
     def put(self, service: ServiceRef, data: Mapping[str, str]) -> None:
-        """Store at most a MiB, as the API server bounds a ConfigMap."""
         if sum(len(name) + len(value.encode()) for name, value in data.items()) > STATE_BYTES:
             raise InvalidInput("data", f"a ConfigMap holds at most {STATE_BYTES} bytes")
         self._stored[service.key] = (service.uid, dict(data))
 
     def list(self) -> tuple[ServiceRef, ...]:
-        """Services with stored data."""
         return tuple(ServiceRef(key, uid) for key, (uid, _) in self._stored.items())
 
     def delete(self, service: ServiceRef) -> None:
-        """Remove the data of this uid, if there is any."""
         if self._stored.get(service.key, ("", {}))[0] == service.uid:
             self._stored.pop(service.key, None)
 
@@ -197,8 +181,6 @@ MAX_EVENTS = 256
 
 
 class ObjectStore:
-    """Everything the socket answers from."""
-
     def __init__(self, feed_limit: int = LIMIT) -> None:
         self.topics = Topics(feed_limit)
         self.objects = Objects(self.topics)
@@ -214,13 +196,11 @@ class ObjectStore:
         return {"type": "LISTED", "items": items}, self.topics.open(topic)
 
     def put_endpoints(self, item: ServiceEndpoints) -> None:
-        """Publish the workers of a service, if they differ from what was published."""
         if self._endpoints.get(item.service) != item:
             self._endpoints[item.service] = item
             self.topics.publish(ENDPOINTS, {"type": "CHANGED", "item": endpoints_json(item)})
 
     def add_event(self, event: Mapping[str, Any], moment: datetime) -> None:
-        """Keep one of the last events."""
         self.events.append({"time": rfc3339(moment), **event})
 
     def _endpoint_items(self) -> list[dict[str, Any]]:

@@ -30,7 +30,6 @@ class WatchFeed:
             self._news.set()
 
     def close(self) -> None:
-        """No more lines; what is queued can still be read."""
         self.closed = True
         self._news.set()
 
@@ -55,13 +54,11 @@ class Topics:
         self.closed = 0
 
     def open(self, topic: str) -> WatchFeed:
-        """A new reader of a topic."""
         feed = WatchFeed(self._limit)
         self._feeds.setdefault(topic, set()).add(feed)
         return feed
 
     def leave(self, topic: str, feed: WatchFeed) -> None:
-        """The reader is gone."""
         self._feeds.get(topic, set()).discard(feed)
 
     def publish(self, topic: str, line: Line) -> None:
@@ -74,7 +71,6 @@ class Topics:
         feeds -= slow
 
     def close(self) -> None:
-        """End every watch."""
         for feeds in self._feeds.values():
             for feed in feeds:
                 feed.close()

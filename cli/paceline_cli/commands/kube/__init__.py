@@ -9,8 +9,6 @@ import yaml
 
 
 class Format(enum.StrEnum):
-    """How an answer is written for programs."""
-
     JSON = "json"
     YAML = "yaml"
 
@@ -19,7 +17,6 @@ Output = Annotated[Format | None, typer.Option("--output", "-o", help="Machine-r
 
 
 def written(document: Any, form: Format) -> str:
-    """The same plain data in the form asked for."""
     if form is Format.JSON:
         return json.dumps(document, indent=1)
     return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True)).rstrip()

@@ -52,7 +52,6 @@ def list_keys(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Id, tenant, time of making."""
     where = place(kubeconfig, context, "", system)
     namespace = where.keys(key_namespace)
     found, note = run(where, lambda api: _listed(api, namespace, where.system))
@@ -74,7 +73,6 @@ def revoke(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Delete the Secret of that key, and none that is not a key."""
     where = place(kubeconfig, context, "", system)
     namespace = where.keys(key_namespace)
     row = run(where, lambda api: _revoked(api, namespace, identity))

@@ -32,7 +32,6 @@ def status(  # noqa: PLR0913, PLR0917 - one argument an option
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """One line a service; conditions, pools and promises of one."""
     where = place(kubeconfig, context, namespace, system)
     now = SystemClock().utc()
     if name:
@@ -53,7 +52,6 @@ def status(  # noqa: PLR0913, PLR0917 - one argument an option
 
 
 async def _with_notes(api: KubeClient, where: KubeTarget, now: datetime, work: Awaitable[T]) -> tuple[T, list[str]]:
-    """What was asked for, and who does not keep it current."""
     found = await work
     return found, absent(await holders(api, where.system), where.system, now)
 

@@ -28,7 +28,6 @@ def top(  # noqa: PLR0913, PLR0917 - one argument an option
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """All services of the cluster unless one is named; several gateways are one picture."""
     where = place(kubeconfig, context, namespace, system)
     output = top_output(as_json=as_json, once=once, terminal=sys.stdout.isatty())
     with until_interrupted(output):

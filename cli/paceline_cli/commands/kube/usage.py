@@ -23,7 +23,6 @@ def usage(  # noqa: PLR0913, PLR0917 - one argument an option
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Needs to list Tenants in paceline's namespace."""
     where, chosen = place(kubeconfig, context, "", system), checked_month(month)
     tenants, note = run(where, lambda api: _tenants(api, where.system))
     if note:

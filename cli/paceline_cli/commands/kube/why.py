@@ -58,7 +58,6 @@ async def ledger(api: KubeClient, system: str, key: ObjectKey, limit: int) -> Le
 
 
 async def events(api: KubeClient, key: ObjectKey, limit: int) -> list[Manifest]:
-    """What was said about the service, newest last."""
     fields = f"involvedObject.kind=InferenceService,involvedObject.name={key.name}"
     found = await api.list(RESOURCES["Event"], key.namespace, fields=fields)
     return sorted(found, key=event_time)[-limit:]
@@ -77,8 +76,6 @@ app = command_app()
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """All that is known of why; `events` is None where they may not be read."""
-
     key: ObjectKey
     ledger: Ledger
     scaling: dict[str, Any]
@@ -95,7 +92,6 @@ def why(  # noqa: PLR0913, PLR0917 - one argument an option
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """The autoscaler's ledger; without it, status and Events."""
     where = place(kubeconfig, context, namespace, system)
     found = run(where, lambda api: _asked(api, where, named(name, where), limit))
     if output:

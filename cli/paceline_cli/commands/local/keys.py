@@ -59,7 +59,6 @@ def create(tenant: TenantName, state: State = DEFAULT, as_json: AsJson = False) 
 
 @app.command(name="list", help="List keys by id; secrets are not stored.")
 def list_keys(state: State = DEFAULT, as_json: AsJson = False) -> None:
-    """Id, tenant, time of making."""
     if not state.exists():
         raise NotFound(f"there is no {state}; `paceline up` makes it, or name another one with --state")
     rows = [
@@ -79,7 +78,6 @@ def list_keys(state: State = DEFAULT, as_json: AsJson = False) -> None:
 def revoke(
     identity: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")], state: State = DEFAULT
 ) -> None:
-    """Forget the key."""
     record = KeyFile(state).revoke(identity)
     _refresh(state)
     typer.echo(f"{record.key_id} of {record.tenant} is revoked")

@@ -22,7 +22,6 @@ def status(
     state: State = DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """One line a service and a worker, or everything as JSON."""
     run = ask(state, "GET", "/run")
     if service:
         run = _narrowed(run, served(run, service))
@@ -56,7 +55,6 @@ def why(
     state: State = DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Asks the autoscaler of the run in `state`."""
     key = served(ask(state, "GET", "/run"), service)
     query = urlencode({"service": key, "limit": limit})
     entries = get("autoscaler", f"{read_record(state).autoscaler}/debug/decisions?{query}")

@@ -27,7 +27,6 @@ def top(
     state: State = DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Asks the gateway of the run in `state`."""
     url = read_record(state).gateway
     key = served(ask(state, "GET", "/run"), service) if service else ""
     output = top_output(as_json=as_json, once=once, terminal=sys.stdout.isatty())

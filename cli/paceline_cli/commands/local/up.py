@@ -39,7 +39,6 @@ def up(  # noqa: PLR0913, PLR0917 - one argument an option
     state: State = DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Start everything, print how to use it, show its state, stop everything."""
     level = os.environ.get(LEVEL_VARIABLE, "INFO")
     origins = parse_origins(cors_origin or ())
     options = UpOptions(tuple(files), state.absolute(), port, parse_duration(duration), check, level, origins)

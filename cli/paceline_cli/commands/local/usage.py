@@ -19,8 +19,6 @@ from paceline_gateway.usage.types import before, month_of
 
 
 class Form(enum.StrEnum):
-    """How the rows are written."""
-
     CSV = "csv"
     JSON = "json"
 
@@ -34,7 +32,6 @@ app = command_app()
 
 @app.command(help="Print what each tenant used in a month; only this month and the last are kept.")
 def usage(month: Month = "", form: Written = Form.CSV, tenant: OneTenant = "", state: State = DEFAULT) -> None:
-    """Asks the supervisor of the run in `state`."""
     chosen = checked_month(month)
     typer.echo(exported(ask(state, "GET", "/tenants"), chosen, form, tenant), nl=False)
 

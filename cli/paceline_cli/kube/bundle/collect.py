@@ -51,16 +51,13 @@ class Archive:
         }
 
     def missing(self, path: str, reason: str) -> None:
-        """Say what is not there."""
         self._index[path] = {"missing": reason}
 
     @property
     def gaps(self) -> int:
-        """How many pieces are missing."""
         return sum("missing" in entry for entry in self._index.values())
 
     def index(self) -> dict[str, Any]:
-        """What is there and what is not, by path."""
         return {**self._about, "entries": dict(sorted(self._index.items()))}
 
     def write(self, path: Path) -> None:
@@ -104,7 +101,6 @@ class Collector:
         self._redactor = Redactor()
 
     async def collect(self) -> None:
-        """Everything; raises nothing that a piece raises."""
         wanted = list(listings(self._scope.namespaces, self._scope.system))
         found = await asyncio.gather(*(self._list(listing) for listing in wanted))
         self._redactor.learn(found)
@@ -151,6 +147,5 @@ class Collector:
 
 
 def _of(wanted: Sequence[Listing], found: Sequence[list[Manifest] | None], kind: str) -> list[Any]:
-    """Every object of a kind, each once."""
     every = [item for listing, items in zip(wanted, found, strict=True) if listing.kind == kind for item in items or ()]
     return list({item["metadata"]["uid"]: item for item in every}.values())

@@ -58,18 +58,15 @@ class Redactor:
         self._public: set[str] = set()
 
     def learn(self, documents: Sequence[Any]) -> None:
-        """Remember every value that `objects` will hide."""
         self._public.update(_identifiers(documents))
         for document in documents:
             self._hide(document)
 
     def objects(self, documents: Sequence[Any]) -> str:
-        """Objects fit for a bundle, as JSON."""
         text = json.dumps([self._hide(document) for document in documents], indent=1)
         return self._formless(self._without(text, escaped=True))
 
     def text(self, text: str) -> str:
-        """A text fit for a bundle."""
         return self._formless(self._without(self._without(text, escaped=False), escaped=True))
 
     def log(self, text: str) -> str:

@@ -28,15 +28,12 @@ _ABOUT: Final = frozenset({INFERENCE_SERVICE, INFERENCE_ROUTE, TENANT, "Deployme
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Objects of a kind; an empty namespace is all of them."""
-
     kind: str
     namespace: str
     selector: str = ""
 
     @property
     def path(self) -> str:
-        """Where they lie in the bundle."""
         return f"objects/{self.namespace or 'all'}/{self.kind}{'' if self.selector != OURS else '-paceline'}.json"
 
 

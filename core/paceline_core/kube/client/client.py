@@ -53,7 +53,6 @@ class ObjectList:
 
 
 def unchanged(manifest: Manifest) -> Manifest:
-    """An object as it came."""
     return manifest
 
 
@@ -105,11 +104,9 @@ class KubeClient:
         return cls(credentials, clock, limits, jitter)
 
     async def close(self) -> None:
-        """Close all connections; watches end with an error, so close their readers first."""
         await self._session.close()
 
     async def get(self, resource: Resource, key: ObjectKey, subresource: str = "") -> Manifest:
-        """One object. Raises NotFound."""
         return await self._manifest(_Request("GET", resource.path(key, subresource)))
 
     async def list(
@@ -165,7 +162,6 @@ class KubeClient:
         return await self.apply(resource, guarded, manager, force=False)
 
     async def create(self, resource: Resource, namespace: str, body: Manifest, manager: str = "") -> Manifest:
-        """POST. Raises Conflict when there is one of that name."""
         path, params = resource.collection(namespace), _filled({"fieldManager": manager})
         return await self._manifest(_Request("POST", path, params, orjson.dumps(body)))
 
@@ -261,7 +257,6 @@ class KubeClient:
 
 
 def key_of(manifest: Manifest) -> ObjectKey:
-    """Where an object is."""
     metadata = manifest["metadata"]
     return ObjectKey(metadata.get("namespace") or "", metadata["name"])
 

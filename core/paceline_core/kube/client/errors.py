@@ -37,7 +37,6 @@ def api_error(status: int, body: bytes, headers: Mapping[str, str], request: str
 
 
 def error_event(item: Mapping[str, Any]) -> PacelineError:
-    """The error that an ERROR event of a watch carries: a Status object."""
     code = item.get("code")
     return api_error(code if isinstance(code, int) else 500, orjson.dumps(item), {}, "watch")
 
@@ -88,7 +87,6 @@ class LogLimiter:
         self._seen: dict[str, tuple[float, int]] = {}
 
     def admit(self, cause: str) -> int | None:
-        """Whether a line may be written now."""
         now = self._clock.monotonic()
         last, left_out = self._seen.get(cause, (-self._gap_s, 0))
         if now - last < self._gap_s:

@@ -8,8 +8,6 @@ from paceline_core.kube.cluster import ObjectKey
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One kind. `group` is empty for the core group."""
-
     kind: str
     group: str
     version: str
@@ -22,12 +20,10 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def collection(self, namespace: str = "") -> str:
-        """The path of all objects, or of those in one namespace."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         return f"{root}/namespaces/{namespace}/{self.plural}" if namespace else f"{root}/{self.plural}"
 
     def path(self, key: ObjectKey, subresource: str = "") -> str:
-        """The path of one object, or of its subresource."""
         place = f"{self.collection(key.namespace if self.namespaced else '')}/{key.name}"
         return f"{place}/{subresource}" if subresource else place
 

@@ -40,7 +40,6 @@ class WatchLiveness:
         self._last = self._answered = self._clock.monotonic()
 
     def stamp(self) -> None:
-        """A byte came."""
         self._last = self._answered = self._clock.monotonic()
 
     def refused(self) -> None:
@@ -48,7 +47,6 @@ class WatchLiveness:
         self._answered = self._clock.monotonic()
 
     def age(self, now: float) -> float:
-        """Seconds since the last byte; before the first one, since it was made."""
         return now - self._last
 
     def silence(self, now: float) -> float:
@@ -89,7 +87,6 @@ class LineBuffer:
 
     @property
     def begun(self) -> bool:
-        """Whether a line was begun and not ended."""
         return bool(self._held)
 
     def _check(self, more: int) -> None:
@@ -225,7 +222,6 @@ def _expired(fault: PacelineError) -> bool:
 
 
 def backoff_s(failures: int, jitter: float) -> float:
-    """Half to the whole of the step after so many failures before this one; `jitter` is between 0 and 1."""
     return BACKOFF_S[min(failures, len(BACKOFF_S) - 1)] * (1 + jitter) / 2
 
 

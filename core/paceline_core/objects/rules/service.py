@@ -16,7 +16,6 @@ _MAX_WINDOW: Final = "1s"
 
 
 def slo_rules() -> tuple[Rule, ...]:
-    """Rules on every class, then on every metric of every class."""
     return (
         *(rule for cls in RequestClass for rule in _class_rules(f"spec.classes.{cls}")),
         *(
