@@ -95,7 +95,7 @@ def _settings(kind: type[Config], path: Iterable[str | int]) -> list[str]:
 
 
 def _line(error: Exception) -> str:
-    """In one line, for whoever shows the last line that a process has said."""
+    """In one line: a supervisor shows a process's last line."""
     mark = getattr(error, "problem_mark", None)
     if isinstance(error, yaml.MarkedYAMLError) and mark is not None:
         return f"{error.problem} (line {mark.line + 1}, column {mark.column + 1})"

@@ -148,7 +148,7 @@ def _twins(documents: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def _place(document: Any) -> str:
-    """What no two documents share; "" where it cannot be told."""
+    """Kind, namespace and name, which no two documents share; "" where they cannot be read."""
     match document:
         case {"kind": str(kind), "metadata": {"name": str(name), **rest}} if kind in KINDS:
             namespace = "" if KINDS[kind] is AcceleratorProfile else rest.get("namespace", "default")

@@ -66,7 +66,7 @@ def read_local_manifests(files: Sequence[Path], now: datetime) -> LocalManifests
 
 
 def _beyond(manifests: Sequence[ParsedManifest]) -> Iterator[FieldError]:
-    """What this version or this machine does not serve; nobody but these files could explain an accelerator."""
+    """What this version or this machine does not serve; only these files could define an accelerator."""
     known = accelerators(manifests)
     yield from refused(manifests, unsupported_here)
     yield from refused(manifests, lambda service: unmanaged_accelerators(service, known.get))

@@ -81,7 +81,7 @@ def _context(source: str) -> int | None:
         config = read_object(locate(source) / "config.json")
         return None if config.get("rope_scaling") or config.get("rope_parameters") else from_config(config).max_context
     except InvalidInput:
-        return None  # the worker tells of a wrong folder
+        return None  # the worker reports a wrong folder
 
 
 def _beyond_memory(service: ResolvedService) -> Iterator[FieldError]:
@@ -148,7 +148,7 @@ class PortPool:
         self._taken: set[int] = set()
 
     def take(self) -> int:
-        """A free port that nobody else of this run has; raises Unreachable when there is none."""
+        """A free port that no other process of this run has; raises Unreachable when there is none."""
         start = os.getpid() * 61 % (LAST - FIRST)
         for step in range(LAST - FIRST):
             port = FIRST + (start + step) % (LAST - FIRST)

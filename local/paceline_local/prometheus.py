@@ -1,6 +1,6 @@
 """The Prometheus of a run: the one found on PATH, scraping every part every two seconds, data in the run's directory.
 
-Without one the autoscaler reads the parts itself; the difference is said at start.
+Without one the autoscaler reads the parts itself; the start-up lines say which.
 """
 
 import json

@@ -152,10 +152,10 @@ class ReplicaManager:
             self._left_logs.popleft().unlink(missing_ok=True)
 
     def _write_status(self) -> None:
-        everybody = [self._endpoints(key) for key in self._services]
-        for item in everybody:
+        every = [self._endpoints(key) for key in self._services]
+        for item in every:
             self._store.put_endpoints(item)
-        self._publish(everybody)
+        self._publish(every)
         for key, service in self._services.items():
             before = self._store.objects.get(INFERENCE_SERVICE, key)["status"].get("conditions", ())
             now = rfc3339(self._site.clock.utc())

@@ -21,10 +21,10 @@ from pathlib import Path
 from paceline_core.errors import Conflict, NotFound
 
 LIMIT = 32 << 20
-KEPT_BYTES = 1 << 20
+TRIMMED_BYTES = 1 << 20
 
 
-def trim(path: Path, limit: int = LIMIT, size: int = KEPT_BYTES) -> None:
+def trim(path: Path, limit: int = LIMIT, size: int = TRIMMED_BYTES) -> None:
     """Cut a file over `limit` bytes down to its last `kept`; lines written meanwhile may be lost.
 
     The writer holds the file open for appending, so it goes on at the new end.

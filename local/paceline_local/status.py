@@ -50,7 +50,7 @@ class ObservedReplicas:
 
     @property
     def settled(self) -> bool:
-        """Whoever is wanted is ready, and nobody leaves."""
+        """The desired replicas are ready, and none drains."""
         return self.ready >= self.desired and not self.leaving
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from paceline_core.errors import Conflict, NotFound, Unreachable
 from paceline_local.rundir import (
-    KEPT_BYTES,
     LIMIT,
+    TRIMMED_BYTES,
     RunRecord,
     read_record,
     run_dir,
@@ -59,7 +59,7 @@ def test_the_next_run_begins_without_the_logs_of_the_last(tmp_path: Path) -> Non
 def test_logs_that_stay_are_cut_to_their_bound(tmp_path: Path) -> None:
     with run_dir(tmp_path) as run, run.log("gateway").open("wb") as log:
         log.truncate(LIMIT + 1)
-    assert run.log("gateway").stat().st_size == KEPT_BYTES
+    assert run.log("gateway").stat().st_size == TRIMMED_BYTES
 
 
 def test_a_run_without_logs_leaves_nothing(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ async def _ready(child: asyncio.subprocess.Process) -> asyncio.Task[None]:
     waiter.cancel()
     if not ready.is_set():
         reader.cancel()
-        raise Unreachable(f"the stack was not ready within {READY_LIMIT_S:g} s; what it said stands above")
+        raise Unreachable(f"the stack was not ready within {READY_LIMIT_S:g} s; its output is above")
     return reader
 
 

@@ -74,7 +74,7 @@ class Emulation:
 
 @dataclass(frozen=True, slots=True)
 class BenchObservation:
-    """All of it; empty parts mean that nobody could be asked (a remote endpoint)."""
+    """All of it; parts are empty where there was no source (a remote endpoint)."""
 
     replicas: tuple[Replicas, ...] = ()
     decisions: Decisions | None = None

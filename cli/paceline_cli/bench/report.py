@@ -199,14 +199,14 @@ def report(run: Run, samples: Sequence[RequestSample], seen: BenchObservation) -
     overall = summarise("all", run.profile.duration, samples, run.targets)
     timeline = tuple(windows(samples, run.targets, run.profile.duration))
     faults = tuple(_void(overall, seen))
-    kept = all(part.met is not False for part in overall.promise)
+    attained = all(part.met is not False for part in overall.promise)
     return Report(
         started=run.started,
         endpoint=run.endpoint,
         model=run.model,
         profile=run.profile,
         seed=run.seed,
-        verdict="void" if faults else "kept" if kept else "missed",
+        verdict="void" if faults else "kept" if attained else "missed",
         void_because=faults,
         cut_streams=overall.endings.get(Ending.CUT, 0),
         losses=tuple(_losses(samples)),

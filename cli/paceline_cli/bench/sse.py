@@ -1,7 +1,7 @@
 """A strict, incremental checker of OpenAI chat streams: bytes in at any borders, one ending out.
 
 Two machines: `EventReader` cuts bytes into SSE events, `ChatStream` walks them through role, text, finish, usage and
-`[DONE]`. Invariant: the ending depends on the bytes alone, not on how they were cut. HTTP 200 proves nothing here: an
+`[DONE]`. Invariant: the ending depends on the bytes alone, not on how they were split. HTTP 200 proves nothing here: an
 error event is `failed`, a stream without `[DONE]` is `cut`. Known hole: one choice only, as the load generator asks.
 """
 
@@ -143,7 +143,7 @@ class ChatStream:
 
     def _take_usage(self, usage: Any) -> None:
         if not self._expect_usage or self.usage is not None:
-            self._fault("a usage chunk that nobody asked for, or a second one")
+            self._fault("a usage chunk that was not asked for, or a second one")
         if self.finish is None:
             self._fault("the usage chunk before finish_reason")
         self.usage = _usage(usage)

@@ -56,7 +56,7 @@ class Watch:
         self._tasks = (asyncio.create_task(self._follow(events)), asyncio.create_task(self._poll()))
 
     async def end(self) -> BenchObservation:
-        """Stop watching and sum up; decisions are somebody else's to add."""
+        """Stop watching and sum up; the caller adds decisions."""
         await self._scrape_all(self._mine(), self._tally.take)
         await self.close()
         host = host_use(psutil.cpu_count() or 1, self._cpu)

@@ -2,7 +2,7 @@
 
 What the objects may say but this version does not serve is a fault too, since the operator would refuse it after the
 API server took it. Notes fail nothing, unless `--strict` makes faults of them: all but those on what only this machine
-lacks, since a file is checked elsewhere than where it runs. Of each file the first hundred are told.
+lacks, since a file is checked elsewhere than where it runs. Of each file the first hundred are printed.
 """
 
 import json
@@ -24,7 +24,7 @@ from paceline_planner.hardware import unmanaged_accelerators
 
 app = command_app()
 _MAX_LINES = 100
-"""Faults of one file that are told, and notes; the others are counted."""
+"""Faults and notes of one file that are printed; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)

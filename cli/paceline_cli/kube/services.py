@@ -1,6 +1,6 @@
 """Finding InferenceServices, and saying what is missing: the definitions, or a service of that name.
 
-Whether anybody keeps the statuses current: operator and autoscaler each renew a Lease in paceline's namespace.
+Whether the statuses are kept current: operator and autoscaler each renew a Lease in paceline's namespace.
 
 A Lease that may not be read says nothing, and is not reported. Hole: the renewal is judged by this machine's
 clock; one that is minutes off tells of silence where there is none, or of none.
@@ -50,7 +50,7 @@ async def holders(api: KubeClient, system: str) -> Holders:
 
 
 def absent(found: Holders, system: str, now: datetime) -> list[str]:
-    """One line for each part that nobody runs, or that has not renewed its Lease lately."""
+    """One line for each component that does not run, or has not renewed its Lease lately."""
     return [line for part, lease in found.items() if (line := _line(part, lease, system, now))]
 
 

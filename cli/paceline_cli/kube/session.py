@@ -1,4 +1,4 @@
-"""One connection for one command, and the API server's noes in words that name the fix.
+"""One connection for one command, and the API server's errors with the fix.
 
 Answers that are no objects: logs, versions, and what a pod says through the API server's proxy.
 """
@@ -60,7 +60,7 @@ async def _connected(place: KubeTarget, work: Callable[[KubeClient], Awaitable[T
 
 
 async def expect_namespace(api: KubeClient, name: str) -> None:
-    """Raises NotFound where there is no such namespace; who may not look is not told."""
+    """Raises NotFound where there is no such namespace; without the right to look it raises nothing."""
     with suppress(Forbidden):
         await api.get(RESOURCES["Namespace"], ObjectKey("", name))
 

@@ -75,7 +75,7 @@ def _file(option: str) -> Path:
 
 
 def _namespace(file: Path, context: str) -> str:
-    """The context's namespace; whatever is wrong with the file is told when it is used to connect."""
+    """The context's namespace; faults of the file are reported when it is used to connect."""
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):

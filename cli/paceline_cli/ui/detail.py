@@ -38,7 +38,7 @@ def last(scaling: Mapping[str, Any]) -> Iterator[str]:
 
 
 def event_line(event: Mapping[str, Any]) -> str:
-    """`2026-01-31T12:00:00Z  Scaled: 1 -> 2 ...`, and how often it was said."""
+    """`2026-01-31T12:00:00Z  Scaled: 1 -> 2 ...`, and how often it occurred."""
     count = event.get("count") or (event.get("series") or {}).get("count") or 1
     often = f" (x{count})" if count > 1 else ""
     return f"{event_time(event)}  {event.get('reason', '')}: {event.get('message', '')}{often}"
@@ -88,7 +88,7 @@ def _facts(document: Mapping[str, Any], status: ServiceStatus, replicas: str) ->
 
 
 def _paused(annotations: Mapping[str, str]) -> str:
-    """The wish; whether it is in force is the condition Paused."""
+    """The request to pause; the condition Paused says whether it is in force."""
     until, reason = annotations.get(ANNOTATION_PAUSE_UNTIL, ""), annotations.get(ANNOTATION_PAUSE_REASON, "")
     return f"until {until}: {reason}" if until and reason else f"until {until}" if until else ""
 

@@ -1,7 +1,7 @@
-"""From what gateways told, then and now, to one picture of all: rates, quantiles over the time between, sums. Pure.
+"""From the gateways' reports, then and now, to one frame of all: rates, quantiles over the time between, sums. Pure.
 
 A gateway that was not there then has no rates yet; what has begun anew since counts from zero. Gateways that count
-tenants' limits in one place each know a little less than all, so of several the highest use is told.
+tenants' limits in one place each know a little less than all, so of several the highest use is shown.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,11 +17,11 @@ from paceline_gateway.admin.views import Amount, ClassView, HistogramView, Worke
 from paceline_gateway.routing.worker import PLACES
 
 OFTEN: Final = 0.95
-"""The quantile that is told where none is promised."""
+"""The quantile that is shown without a target."""
 
 
 def frame(reading: Reading, before: Mapping[str, GatewaySnapshot]) -> Frame:
-    """A picture of now; `before` has each gateway's earlier look."""
+    """The frame of now; `before` has each gateway's earlier snapshot."""
     looks = [each for each in reading if isinstance(each, GatewaySnapshot)]
     pairs = [(each, before.get(each.gateway, each)) for each in looks]
     pages = [page for each in looks for page in (each.services, each.queues, each.workers, each.tenants)]
@@ -172,7 +172,7 @@ def _use(amounts: Iterable[Amount]) -> Use:
 
 
 def _workers(pairs: Iterable[Pair]) -> Iterable[WorkerRow]:
-    """Each worker once; what it said last counts, and a breaker that is not closed anywhere is told."""
+    """Each worker once, by its newest report; a breaker that is open at any gateway is shown."""
     found = sorted(
         (each for pair in pairs for each in _picks(pair)), key=lambda each: (each[0].service, each[0].worker)
     )

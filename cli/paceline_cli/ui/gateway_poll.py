@@ -22,7 +22,7 @@ Fetch = Callable[[str, Mapping[str, str]], Awaitable[str | bytes]]
 
 @dataclass(frozen=True, slots=True)
 class GatewaySnapshot:
-    """What one gateway told; `at` is this program's monotonic time."""
+    """One gateway's report; `at` is this program's monotonic time."""
 
     gateway: str
     at: float
@@ -34,7 +34,7 @@ class GatewaySnapshot:
 
 @dataclass(frozen=True, slots=True)
 class UnreachableGateway:
-    """A gateway that told nothing, and why; `forbidden`: a right to ask it is missing."""
+    """A gateway that did not answer, and why; `forbidden`: a right to ask it is missing."""
 
     gateway: str
     reason: str
@@ -47,7 +47,7 @@ Reading = Sequence[GatewaySnapshot | UnreachableGateway]
 async def look(
     gateway: str, fetch: Fetch, service: str, clock: Clock, *, limit_s: float = LIMIT_S
 ) -> GatewaySnapshot | UnreachableGateway:
-    """Ask one gateway; `service` (`namespace/name`) narrows what is told, empty for all. Raises nothing."""
+    """Ask one gateway; `service` (`namespace/name`) narrows the report, empty for all. Raises nothing."""
     narrowed = {"service": service} if service else {}
     try:
         async with asyncio.timeout(limit_s):

@@ -1,7 +1,7 @@
-"""Look, wait, look again, show what happened between; for ever, or once.
+"""Poll the gateways, wait, poll again, show the difference; for ever, or once.
 
-Rates and quantiles are over the time since the oldest look that is looks, `WINDOW_S` at most. A gateway that stops
-answering is named; only if none answers at the first look, or at all when there is one frame alone, is it a failure.
+Rates and quantiles are over the time since the oldest kept snapshot, `WINDOW_S` at most. A gateway that stops
+answering is named; only if none answers at first, or at all when there is one frame alone, is it a failure.
 """
 
 import contextlib
@@ -42,14 +42,14 @@ class RefreshInterval:
 
 
 class History:
-    """The looks of the last `WINDOW_S` at each gateway."""
+    """Each gateway's snapshots of the last `WINDOW_S`."""
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
         self._window_s = window_s
         self._looks: dict[str, deque[GatewaySnapshot]] = {}
 
     def frame(self, reading: Reading) -> Frame:
-        """Of now, against the oldest look that is looks; a gateway that is gone for long is forgotten."""
+        """Of now, against the oldest snapshot; a gateway that is gone for long is forgotten."""
         found = frame(reading, {name: looks[0] for name, looks in self._looks.items() if looks})
         for each in reading:
             if isinstance(each, GatewaySnapshot):

@@ -1,4 +1,4 @@
-"""What a picture of all gateways is made of: one row a class, a tenant, a worker. Plain data."""
+"""A frame of all gateways: one row a class, a tenant, a worker. Plain data."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -90,7 +90,7 @@ class WorkerRow:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One picture. `window_s`: what rates and quantiles are over; `silent`: gateways that told nothing; `cut`: a list
+    """One refresh. `window_s`: what rates and quantiles are over; `silent`: gateways that did not answer; `cut`: a list
     was longer than what is asked for."""
 
     time: str

@@ -23,7 +23,7 @@ class ChatTarget:
 
     @property
     def body(self) -> dict[str, Any]:
-        """The request, as `curl` and `--check` send it: greedy, so that everybody gets the same sentence."""
+        """The request, as `curl` and `--check` send it: greedy, so that every run gets the same sentence."""
         messages = [{"role": "user", "content": QUESTION}]
         return {"model": self.model, "stream": True, "temperature": 0, "messages": messages}
 

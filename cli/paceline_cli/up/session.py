@@ -32,7 +32,7 @@ DEFAULT_PORT = 8000
 class UpOptions:
     """Command-line words, checked. Port 0 takes a free one.
 
-    `duration_s`: how long it stays when all is ready, or waits for the check's answer; None: until it is told to stop.
+    `duration_s`: how long it stays when all is ready, or waits for the check's answer; None: until a signal.
     """
 
     files: tuple[Path, ...]

@@ -88,7 +88,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.pending = b""
             self.transport.resume_reading()
         elif self.parser is None or self.transport.get_protocol() is not self:
-            self.pending = b""  # nobody is there to whom it would mean anything
+            self.pending = b""  # no reader is left
         elif self.pending:
             self.transport.pause_reading()
             if not self.flow.read_paused:

@@ -3,10 +3,10 @@
 PacelineError
 ├── InvalidInput     a manifest, a configuration file or a flag is wrong: names the field and the fix
 ├── NotFound         a named object does not exist
-├── Conflict         somebody else changed or holds it
+├── Conflict         another writer changed or holds it
 ├── Unreachable      the other side did not answer in time
 │   └── Unauthorized  the API server does not accept our credentials
-├── Refused          the API server refuses a request: status, its reason, its words
+├── ApiError         the API server refuses a request: status, its reason, its words
 │   └── Forbidden    this process may not: the words name verb and resource
 └── RequestError     a client's request ends with a row of the error table
 """
@@ -22,7 +22,7 @@ class PacelineError(Exception):
 
 
 class InvalidInput(PacelineError):
-    """`field` is a path such as `spec.pools[0].name`; the message says what is wrong and how to mend it."""
+    """`field` is a path such as `spec.pools[0].name`; the message says what is wrong and how to fix it."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}" if field else message)
@@ -35,7 +35,7 @@ class NotFound(PacelineError):
 
 
 class Conflict(PacelineError):
-    """The object changed in between, or belongs to somebody else."""
+    """The object changed in between, or belongs to another owner."""
 
 
 class Unreachable(PacelineError):
@@ -47,7 +47,7 @@ class Unauthorized(Unreachable):
 
 
 class ApiError(PacelineError):
-    """The API server's no. `status` is HTTP's, `reason` its CamelCase word; `retry_after` in seconds, if it said so."""
+    """The API server refused. `status` is HTTP's, `reason` its CamelCase word; `retry_after` in seconds, if sent."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class Forbidden(ApiError):
 class RequestError(PacelineError):
     """Ends one request. `param` names the request's field, `retry_after` is in seconds.
 
-    `headers` are what HTTP wants said beside this status, such as `allow`.
+    `headers` are what HTTP requires beside this status, such as `allow`.
     """
 
     def __init__(

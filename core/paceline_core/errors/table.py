@@ -28,7 +28,7 @@ class Code(StrEnum):
     INSUFFICIENT_QUOTA = "insufficient_quota"
     CLIENT_CLOSED = "client_closed"
     CLIENT_STALLED = "client_stalled"
-    """It read nothing for too long, and was cut."""
+    """It read nothing for too long, and was disconnected."""
     ENGINE_FAILED = "engine_failed"
     UPSTREAM_ERROR = "upstream_error"
     NO_CAPACITY = "no_capacity"

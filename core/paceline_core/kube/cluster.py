@@ -1,7 +1,7 @@
 """The nouns and the one protocol between components and the API server (or the local supervisor that plays it).
 
 Watches are level-triggered: the first event is `Listed`, and after every lost connection come `WatchLost` and `Listed`
-again, so a reader that replaces its picture on `Listed` can never drift. A watch ends only when its reader closes it.
+again, so a reader that replaces its state on `Listed` can never drift. A watch ends only when its reader closes it.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -92,7 +92,7 @@ class Endpoint:
 
     `metrics_port` is known in local mode alone: elsewhere Prometheus finds it by its name. `restarts`: how often its
     process was started again, `ended`: why it ended last; `disruption`: who takes it away without being asked by its
-    Deployment, and why. `force_deleted`: its pod was told to end without any time. Of workers that are read from
+    Deployment, and why. `force_deleted`: its pod was deleted without a grace period. Of workers that are read from
     EndpointSlices none of the four is known.
     """
 

@@ -49,7 +49,7 @@ def pool_and_track(service: str, pod: str) -> tuple[str, str]:
 PORT_NAME: Final = "http"
 PORT: Final = 8000
 WORDS_LIMIT: Final = 300
-"""Characters of what is told of an end."""
+"""Characters of a termination reason."""
 Workers = tuple[Endpoint, ...]
 
 

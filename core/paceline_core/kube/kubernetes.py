@@ -146,8 +146,8 @@ class KubernetesCluster:
     ) -> AsyncGenerator[WatchEvent[ServiceEndpoints], None]:
         async with aclosing(self._watch(RESOURCES[kind], self._namespaces.watched, LABEL_SERVICE)) as events:
             async for event in events:
-                for told in roster.take(event):
-                    yield told
+                for change in roster.take(event):
+                    yield change
 
     async def _knowing_uids(self, watch: Events) -> Events:
         async with aclosing(watch) as events:
@@ -165,11 +165,11 @@ class KubernetesCluster:
                 self._uids.pop(key_of(item), None)
 
     async def _profiles(self) -> Events:
-        told = False
-        while not await self._readable(RESOURCES[ACCELERATOR_PROFILE], quiet=told):
-            if not told:
+        warned = False
+        while not await self._readable(RESOURCES[ACCELERATOR_PROFILE], quiet=warned):
+            if not warned:
                 yield Listed(())
-            told = True
+            warned = True
             await self._clock.sleep(ASK_AGAIN_S)
         async with aclosing(self._watch(RESOURCES[ACCELERATOR_PROFILE], ())) as events:
             async for event in events:

@@ -41,8 +41,8 @@ def to_manifest_field(line: str) -> str:
     """A worker's last line, `paceline worker: field: message`, as `field: message` with the manifest's field."""
     if not line.startswith(_SPEAKER):
         return line
-    said = _FIELD.sub(lambda found: FIELDS.get(found[0], found[0]), line.removeprefix(_SPEAKER))
-    return _FILTER.sub("spec.", said)
+    named = _FIELD.sub(lambda found: FIELDS.get(found[0], found[0]), line.removeprefix(_SPEAKER))
+    return _FILTER.sub("spec.", named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """What objects may ask for but this version cannot do. The API only grows, so it already has these fields.
 
-A service that asks is refused by name, never ignored. A route that asks is served without, and is told what is idle.
+A service that asks is refused by name, never ignored. A route that asks is served without; notes name the idle fields.
 One row goes away with each capability that arrives.
 
-Settings of filters that the worker would refuse at its start: said before it is started.
+Filter settings that the worker would refuse at its start are refused before it.
 
 The API server refuses most of them by rules. It asks no rule of what it stored before there was one, and cannot see
 that a list of words is blank.
@@ -153,7 +153,7 @@ GAPS = (
 
 
 def unsupported(service: ResolvedService) -> Iterator[FieldError]:
-    """Every wish that this version cannot fulfil, in the order of the document's parts."""
+    """Every field that this version cannot serve, in the order of the document's parts."""
     yield from (gap.problem(service) for gap in GAPS if gap.asked(service))
     for index, one in enumerate(service.filters):
         if one.stage != "output" or one.name not in FILTERS:
@@ -165,7 +165,7 @@ def unsupported(service: ResolvedService) -> Iterator[FieldError]:
 
 
 def unsupported_route(route: RouteSpec) -> Iterator[FieldError]:
-    """Faults that leave a route without anybody to answer."""
+    """Faults that leave a route without a backend."""
     if not route.fallback and not any(backend.service and backend.weight != 0 for backend in route.backends):
         message = "this version does not forward to outside endpoints; name a service that takes traffic, or a fallback"
         yield FieldError("spec.backends", message)

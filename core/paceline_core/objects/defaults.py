@@ -1,7 +1,7 @@
 """Numeric defaults live here and not in the CRD: an upgrade may change one without a rewrite of stored objects.
 
 Pure functions from an object to its resolved form. They take validated objects; what only another object can tell
-(an accelerator's price, a model's context) is left as None for whoever knows it.
+(an accelerator's price, a model's context) is left as None for the code that knows it.
 """
 
 from decimal import Decimal

@@ -1,7 +1,7 @@
 """Who owns a name that clients may write in `model`: one contest a name, over services and routes together. Pure.
 
 A service claims its served name and its own name, a route its public name. The namespace of the oldest claim owns the
-name (by creation time, then `namespace/name`), so that nobody can take over what another namespace already answers to.
+name (by creation time, then `namespace/name`), so that no namespace takes over what another one already answers to.
 Within the namespace routes go before services, whatever their age: a route there fronts its own team's service.
 
 `ns/...` belongs to `ns` where that namespace holds a service or a route; of any other text before the slash nobody is
@@ -91,13 +91,13 @@ def age(created: str | None, key: str) -> tuple[str, str]:
 
 
 def owner_of(name: str, namespaces: Collection[str]) -> str:
-    """The namespace that `ns/...` belongs to, of those that hold services or routes; empty if it is anybody's."""
+    """The namespace that `ns/...` belongs to, of those that hold services or routes; empty if it belongs to none."""
     namespace, slash, _ = name.partition("/")
     return namespace if slash and namespace in namespaces else ""
 
 
 def loss(name: str, mine: NameClaim, claims: Iterable[NameClaim], namespaces: Collection[str]) -> LostName | None:
-    """Who answers to `name` instead of `mine`, for a caller that may use all of them; None if nobody does.
+    """The claim that wins `name` over `mine`, for a caller that may use all of them; None if none does.
 
     `claims` are all on this name, `mine` among them or not.
     """

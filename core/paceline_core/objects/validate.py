@@ -46,7 +46,7 @@ def validate(document: Any) -> AnyObject:
 def read(kind: type[O], document: Any) -> O:
     """Take an object from an API server, unknown fields ignored. Raises ManifestError if it cannot be understood.
 
-    A status that cannot be read counts as none: what somebody observed must not hide what the user wants.
+    A status that cannot be read counts as none: what a controller observed must not hide what the user wants.
     """
     try:
         return kind.model_validate_json(_as_json(document), by_alias=True, by_name=False, extra="ignore")

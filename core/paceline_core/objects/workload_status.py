@@ -1,4 +1,4 @@
-"""The operator's share of a status in one set of words, whoever plays the operator: pure.
+"""The operator's part of a status, built the same way by the operator and by local mode: pure.
 
 A condition's time moves only when its `status` changes, whatever becomes of its message.
 """
@@ -139,7 +139,7 @@ def workload(
 
 
 def conditions(verdicts: Mapping[str, ConditionValue], before: Sequence[Status], time: str) -> list[Status]:
-    """By type, with the time at which each status last changed; `before` is what was said last."""
+    """By type, with the time at which each status last changed; `before` is what was written last."""
     known = {(old["type"], old["status"]): old["lastTransitionTime"] for old in before}
     return [
         {

@@ -1,4 +1,4 @@
-"""The names everybody agrees on: metrics, labels, bucket ladders and closed enums."""
+"""Names shared by all components: metrics, labels, bucket ladders and closed enums."""
 
 from paceline_core.registry.enums import Outcome, Phase, RequestClass, Verdict
 from paceline_core.registry.metrics import METRICS, Kind, Metric

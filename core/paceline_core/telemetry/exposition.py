@@ -23,7 +23,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric with all that is to be told of it."""
+    """One metric family: name, type, help and samples."""
 
     name: str
     kind: Kind

@@ -1,6 +1,6 @@
 """Structured logs: one JSON object a line on standard error. Prompts, keys and secrets never get here.
 
-A line never waits for whoever reads them (`outlet`).
+A line never waits for its reader (`BackgroundWriter`).
 
 Fields are given as `extra={...}`; a value under a forbidden name is replaced, and anything that looks like an API key
 is masked wherever it stands: the last line of defence, not the first.
@@ -9,7 +9,7 @@ Faults that last: one line in the log when one begins or turns into another, one
 
 Lines on their way to a stream: bounded, and written by a thread of their own.
 
-A pipe that nobody reads blocks whoever writes to it, and a log line must never hold an event loop up. What does not fit
+A pipe without a reader blocks its writer, and a log line must never hold an event loop up. What does not fit
 is lost and counted. Written past Python's own buffer, whose lock a blocked thread would keep through the process's end.
 Hole: lines that wait when a process is killed are lost uncounted; one that ends waits for them, END_S at most.
 """
@@ -113,7 +113,7 @@ def _write(fd: int, text: bytes) -> bool:
     while rest:
         try:
             rest = rest[os.write(fd, rest) :]
-        except BlockingIOError:  # somebody else made the descriptor non-blocking
+        except BlockingIOError:  # another process made the descriptor non-blocking
             select.select([], [fd], [])
         except OSError:
             return False

@@ -14,5 +14,5 @@ def enabled(environ: Mapping[str, str]) -> bool:
 
 
 def collector_named(environ: Mapping[str, str]) -> bool:
-    """Whether there is somebody to send spans to."""
+    """Whether a collector is configured."""
     return any(environ.get(name) for name in ENDPOINTS)

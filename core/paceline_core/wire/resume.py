@@ -5,7 +5,7 @@ many bytes at the body's end that is. So nothing of the client's has to be parse
 writes can be taken for it. Like every such header it is believed from the bearer of an internal token alone.
 
 A seed must be the same in both lives. A request that names none gets the one that the gateway sends in SEED, with the
-first attempt already; a worker that is told none draws one, and such a stream has another continuation.
+first attempt already; a worker that is sent none draws one, and such a stream has another continuation.
 
 A worker that gives a stream up, though nothing is wrong with it, ends it with the comment MOVED and the reason. It does
 so when it is asked to (`Evacuate`), when its time to drain is over, and when its engine has died.

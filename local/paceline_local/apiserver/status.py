@@ -1,4 +1,4 @@
-"""Status by field manager, as server-side apply with force does it: an apply replaces what its manager said before.
+"""Status by field manager, as server-side apply with force does it: an apply replaces what its manager applied before.
 
 A field belongs to the manager that wrote it last, and is gone when that one no longer sends it. `conditions` is a list
 that several managers share, keyed by `type`; every other list belongs to one manager and is replaced whole.

@@ -31,7 +31,7 @@ class Lease:
 
 
 class Leases:
-    """By name; an expired lease is free for anybody."""
+    """By name; an expired lease is free."""
 
     def __init__(self) -> None:
         self._leases: dict[str, Lease] = {}

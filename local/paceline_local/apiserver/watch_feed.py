@@ -1,6 +1,6 @@
-"""One reader's share of a watch: a bounded line of events. A reader that falls behind is cut, and lists again.
+"""One reader's share of a watch: a bounded queue of events. A reader that falls behind is dropped, and lists again.
 
-Cutting is safe because watches are level-triggered: the reader replaces its picture when it comes back.
+That is safe because watches are level-triggered: the reader replaces its state when it comes back.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class Topics:
         self._feeds.get(topic, set()).discard(feed)
 
     def publish(self, topic: str, line: Line) -> None:
-        """Hand a line to every reader of a topic, and let go of those it cut."""
+        """Hand a line to every reader of a topic, and drop those it closed."""
         feeds = self._feeds.get(topic, set())
         for feed in feeds:
             feed.push(line)

@@ -247,7 +247,7 @@ async def test_many_watches_lost_at_once_are_one_line_in_the_log(
     peer.answers += [status(500, "etcd is away")] * 8
     await asyncio.gather(*(seen(api, 1) for _ in range(8)))
     assert [record.getMessage() for record in caplog.records if "lost" in record.getMessage()] == [
-        "a watch is lost; what it told ages until it is back"
+        "a watch is lost; what it reported ages until it is back"
     ]
 
 
@@ -260,4 +260,4 @@ async def test_a_right_to_list_without_one_to_watch_is_named_once_until_a_stream
     peer.watches += [refused, refused, refused, stream(line("ADDED", B), hang=True)]
     assert words(await seen(api, 8)) == ["Listed a", "WatchLost"] * 3 + ["Listed a", "Upserted b"]
     messages = [record.getMessage() for record in caplog.records if "watch is" in record.getMessage()]
-    assert messages == ["a watch is lost; what it told ages until it is back", "a watch is back"]
+    assert messages == ["a watch is lost; what it reported ages until it is back", "a watch is back"]

@@ -51,7 +51,7 @@ def support_bundle(  # noqa: PLR0913, PLR0917 - one argument an option
 async def _collected(  # noqa: PLR0913, PLR0917
     api: KubeClient, archive: Archive, clock: Clock, where: KubeTarget, namespace: str, within: float
 ) -> Any:
-    """A first call proves that there is a cluster with paceline on it: an empty bundle helps nobody."""
+    """A first call proves that there is a cluster with paceline on it: an empty bundle is no help."""
     chosen = namespace
     try:
         await services(api, chosen)

@@ -1,4 +1,4 @@
-"""`paceline usage`: what tenants of a local run used in a month, for whoever writes the bills."""
+"""`paceline usage`: what tenants of a local run used in a month, for billing."""
 
 import enum
 import re
@@ -44,7 +44,7 @@ def checked_month(month: str) -> str:
 
 
 def exported(tenants: Iterable[Manifest], month: str, form: Form, tenant: str) -> str:
-    """The rows as text; raises NotFound for a tenant that is not there, and for a month that nobody kept."""
+    """The rows as text; raises NotFound for a tenant that is not there, and for a month without records."""
     rows, this = usage_rows(tenants, month), month_of(SystemClock().utc())
     if month not in {this, before(this)} and not any(row["written"] for row in rows):
         raise NotFound(f"nothing is kept of {month}; only this month and the last are kept, {this} and {before(this)}")

@@ -40,7 +40,7 @@ class Archive:
         self._index: dict[str, dict[str, Any]] = {}
 
     def add(self, path: str, text: str) -> None:
-        """Put a file in; what is over a limit is cut, and the index says so."""
+        """Put a file in; a longer one is truncated, as the index records."""
         data = text.encode()
         stored = data[: min(FILE_LIMIT, self._left)]
         self._left -= len(stored)

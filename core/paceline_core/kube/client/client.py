@@ -149,7 +149,7 @@ class KubeClient:
     ) -> Manifest:
         """Server-side apply at the place that `body.metadata` names; a uid there guards it. Raises Conflict.
 
-        Without force, a value that differs from another manager's is a Conflict, but an object of somebody else whose
+        Without force, a value that differs from another manager's is a Conflict, but another manager's object whose
         values are equal or untouched is joined; `apply_new` never joins.
         """
         params = {"fieldManager": manager, "force": "true" if force else "false"}
@@ -157,7 +157,7 @@ class KubeClient:
         return await self._manifest(_Request("PATCH", path, params, orjson.dumps(body), APPLY))
 
     async def apply_new(self, resource: Resource, body: Manifest, manager: str) -> Manifest:
-        """Server-side apply that only creates; any object of that name, whoever's, stays as it is and is a Conflict."""
+        """Server-side apply that only creates; an existing object of that name stays as it is and is a Conflict."""
         guarded = {**body, "metadata": {**body["metadata"], "resourceVersion": NO_VERSION}}
         return await self.apply(resource, guarded, manager, force=False)
 
@@ -188,7 +188,7 @@ class KubeClient:
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The chunks of an answer that goes on, until its end or a silence; raises like a call, also for a cut."""
+        """The chunks of an answer that goes on, until its end or a silence; raises like a call, also when it breaks."""
         limits = self.limits
         within = aiohttp.ClientTimeout(
             total=limits.watch + limits.silence, sock_connect=limits.call, sock_read=limits.silence
@@ -249,7 +249,7 @@ class KubeClient:
         )
 
     async def _renew(self, sent: float) -> None:
-        """Read the credentials again, unless somebody did since the request was sent, or just before."""
+        """Read the credentials again, unless another task did since the request was sent, or just before."""
         async with self._renewing:
             if self._renewed < sent and self.clock.monotonic() - self._renewed >= RENEW_GAP_S:
                 self._renewed = self.clock.monotonic()

@@ -20,19 +20,19 @@ RETRY_LIMIT_S: Final = 300.0
 
 def api_error(status: int, body: bytes, headers: Mapping[str, str], request: str) -> PacelineError:
     """The error for an answer of 300 or more; `request` is `PATCH /path` and leads when the server says nothing."""
-    said = _status_object(body)
-    message = str(said.get("message") or "") or f"{request}: {status} {_text(body)}".rstrip()
-    reason = str(said.get("reason") or "")
+    status_object = _status_object(body)
+    message = str(status_object.get("message") or "") or f"{request}: {status} {_text(body)}".rstrip()
+    reason = str(status_object.get("reason") or "")
     if status == 404:
         return NotFound(message)
-    if status == 409 or _other_uid(said):
+    if status == 409 or _other_uid(status_object):
         return Conflict(message)
     if status == 403:
         return Forbidden(status, reason or "Forbidden", message)
     if status == 401:
         return Unauthorized(f"the API server does not accept our credentials: {message}")
     if 400 <= status < 500:
-        return ApiError(status, reason, message, retry_after(said, headers))
+        return ApiError(status, reason, message, retry_after(status_object, headers))
     return Unreachable(f"the API server answered {status}: {message}")
 
 
@@ -41,9 +41,9 @@ def error_event(item: Mapping[str, Any]) -> PacelineError:
     return api_error(code if isinstance(code, int) else 500, orjson.dumps(item), {}, "watch")
 
 
-def retry_after(said: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
+def retry_after(status_object: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
     """Seconds to wait, from the header or the Status object's details; None when neither says a number."""
-    details = said.get("details")
+    details = status_object.get("details")
     for value in (headers.get("Retry-After"), details.get("retryAfterSeconds") if isinstance(details, dict) else None):
         try:
             return min(max(float(value), 0.0), RETRY_LIMIT_S)  # type: ignore[arg-type]  # None and dates raise
@@ -52,19 +52,19 @@ def retry_after(said: Mapping[str, Any], headers: Mapping[str, str]) -> float | 
     return None
 
 
-def _other_uid(said: Mapping[str, Any]) -> bool:
+def _other_uid(status_object: Mapping[str, Any]) -> bool:
     """An apply guarded by a uid met a newer object of that name: the server calls it an invalid change of the uid."""
-    details = said.get("details")
+    details = status_object.get("details")
     causes = details.get("causes") if isinstance(details, dict) else None
-    return said.get("code") == 422 and any(cause.get("field") == "metadata.uid" for cause in causes or ())
+    return status_object.get("code") == 422 and any(cause.get("field") == "metadata.uid" for cause in causes or ())
 
 
 def _status_object(body: bytes) -> Mapping[str, Any]:
     try:
-        said = orjson.loads(body)
+        found = orjson.loads(body)
     except orjson.JSONDecodeError:
         return {}
-    return said if isinstance(said, dict) and said.get("kind") == "Status" else {}
+    return found if isinstance(found, dict) and found.get("kind") == "Status" else {}
 
 
 def _text(body: bytes) -> str:

@@ -175,7 +175,7 @@ async def _follow(  # noqa: PLR0913, PLR0917 - what it speaks of
                     if event is not None:
                         yield event
         if lines.begun:
-            raise Unreachable("the API server cut the watch within a line")
+            raise Unreachable("the API server closed the watch within a line")
         if not brought and api.clock.monotonic() - began < SHORT_S:
             raise Unreachable("the API server ended the watch at once")
 
@@ -245,7 +245,7 @@ class _OutageLog:
         left_out = self._api.sparse.admit(f"refused {self._kind}" if refused else "lost")
         if not self._begun and left_out is not None:
             fields = {"kind": self._kind, "reason": str(fault), "left_out": left_out}
-            _log.warning("a watch is lost; what it told ages until it is back", extra=fields)
+            _log.warning("a watch is lost; what it reported ages until it is back", extra=fields)
         self._begun = True
 
     def end(self) -> None:

@@ -103,7 +103,7 @@ _RESERVED: Final = " + ".join(
     for cls in ("interactive", "batch")
 )
 
-# what defaults.py fills in, said in CEL
+# what defaults.py fills in, in CEL
 _GPUS: Final = (
     "(has(p.gpusPerReplica) ? p.gpusPerReplica"
     " : (p.accelerator == 'cpu' || (has(self.engine) && has(self.engine.emulate)) ? 0 : 1))"
