@@ -43,7 +43,7 @@ class HealthConfig(Config):
 
 class OperatorConfig(Config):
     name: str = ""
-    """Who holds the lease; unique among replicas of the operator. Empty: the host's name, in a cluster the pod's."""
+    """The lease's holder; unique among replicas of the operator. Empty: the host's name, in a cluster the pod's."""
     namespace: str = "paceline-system"
     """Where paceline is installed: its Lease, its signing keys."""
     cluster: ClusterConfig = ClusterConfig()

@@ -35,7 +35,7 @@ from paceline_operator.state.cluster_state import ClusterState
 from paceline_operator.state.informers import Informers
 from paceline_operator.state.workqueue import Priority, ReconcileKey, WorkQueue
 from paceline_operator.write.executor import PlanExecutor, WriteGate, event_recorder
-from paceline_operator.write.rate_limiter import WriteRateLimiter
+from paceline_operator.write.throttle import WriteRateLimiter
 
 LEASE = "paceline-operator"
 EXPRESS = 2

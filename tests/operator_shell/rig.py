@@ -21,7 +21,7 @@ from paceline_operator.state.cluster_state import ClusterState
 from paceline_operator.state.object_cache import KINDS, trimmed_object
 from paceline_operator.state.workqueue import Priority, ReconcileKey, WorkQueue
 from paceline_operator.write.executor import PlanExecutor, WriteGate
-from paceline_operator.write.rate_limiter import WriteRateLimiter
+from paceline_operator.write.throttle import WriteRateLimiter
 
 HOME = "paceline-system"
 SETTINGS = Settings(namespace=HOME, image="example/worker:1", endpoint="http://gateway.example")

@@ -1,8 +1,8 @@
-"""What went wrong while a plan was carried out, as its service's status says it: one place for these words.
+"""Faults of executing a plan, as conditions of its service's status.
 
-A fault is laid over the planned status as `Degraded`; the next plan that is carried out whole takes it away again. Only
-what a person can mend is a fault: a missing right, a refused object, a bug. An API server that does not answer is none,
-since no status could be written either. Invariant: an unchanged fault writes nothing.
+A fault overlays the planned status as `Degraded`; the next plan that executes whole removes it. Only what a person can
+repair is a fault: a missing right, a refused object, a bug. An unreachable API server is none, since no status could be
+written either. Invariant: an unchanged fault writes nothing.
 """
 
 from collections.abc import Mapping

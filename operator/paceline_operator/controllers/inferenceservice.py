@@ -1,8 +1,8 @@
-"""One pass over one service: view, plan, carry out, say; again while there is more to do.
+"""One pass over one service: observe, plan, execute, report; again while there is more to do.
 
-A plan sees what the last one's requests were answered, so a first creation is two rounds in one pass: children, then
-the hand-over of replicas. `ROUNDS` bounds a pass; somebody who undoes what we write gets pauses (see
-`ConflictBackoff`).
+A plan sees the answers to the last one's requests, so a first creation is two rounds in one pass: children, then
+the hand-over of replicas. `ROUNDS` bounds a pass; a controller that reverts our writes causes
+pauses (see `ConflictBackoff`).
 """
 
 from collections.abc import Callable, Iterable
@@ -18,9 +18,9 @@ from paceline_core.objects.naming import deployment_name, workers_service_name
 from paceline_core.telemetry import get_logger
 from paceline_operator.controllers.conditions import ConditionFault, degraded, fault_of, same_conditions, timeless
 from paceline_operator.controllers.pod_diagnostics import PodDiagnostics
+from paceline_operator.plans.events import CREATED, OF_ACTIONS, REPAIRED
 from paceline_operator.plans.inferenceservice import plan_service
 from paceline_operator.plans.namespace import missing
-from paceline_operator.plans.status import CREATED, OF_ACTIONS, REPAIRED
 from paceline_operator.plans.types import (
     Memo,
     ObjectRef,
@@ -33,12 +33,12 @@ from paceline_operator.plans.types import (
 from paceline_operator.state.cluster_state import ClusterState
 from paceline_operator.state.object_cache import CacheView
 from paceline_operator.state.workqueue import Priority, ReconcileKey
-from paceline_operator.write.conflict_backoff import ConflictBackoff
 from paceline_operator.write.executor import TERMINATING_S, PlanExecutor
+from paceline_operator.write.throttle import ConflictBackoff
 
 ROUNDS = 4
 BULK_STARTS = 12
-"""So many services that start at once are one crowd, until all but as many have been told of."""
+"""From this many services that start at once, statuses and events are written later and fewer."""
 UNMANAGED_POLL_S = 15.0
 _log = get_logger(__name__)
 
@@ -87,7 +87,7 @@ class ServiceReconciler:
                 self._deps.wake(ReconcileKey(INFERENCE_SERVICE, key), Priority.STATUS)
 
     async def observe_unmanaged(self, live: ObservedChild) -> None:
-        """Ask for an object of somebody else, of which no watch tells. Raises Faulty when it may not be read."""
+        """Read an unmanaged object, which no watch covers. Raises ReconcileError when it may not be read."""
         try:
             await self._deps.executor.observe(live.kind, live.key)
         except Forbidden as error:

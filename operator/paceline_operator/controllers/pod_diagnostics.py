@@ -19,7 +19,7 @@ from paceline_operator.controllers.conditions import fault_of
 from paceline_operator.plans.observe import pod_problem
 from paceline_operator.plans.types import PodProblem
 from paceline_operator.write.executor import KubeApi
-from paceline_operator.write.rate_limiter import TokenBucket
+from paceline_operator.write.throttle import TokenBucket
 
 INITIAL_DELAY_S = 5.0
 EVERY_S = 15.0

@@ -1,8 +1,8 @@
-"""One key, one pass: by kind to whoever plans it; and what a pass that failed means for the key.
+"""One key, one pass: each kind to its controller; and what a failed pass means for the key.
 
 Every outcome is named here. Done: look again when the plan says so. Not leading: the key waits for the next leader.
-The server did not answer, or asked for a pause: the key comes back after it. A fault or any exception: it is that
-key's own, is said in its status where it has one, is logged when it changes, and the key comes back after a pause.
+The server did not answer, or asked for a pause: the key comes back after it. A fault or any exception concerns
+that key alone: its status reports it where there is one, a change is logged, and the key comes back after a pause.
 """
 
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ from paceline_operator.plans.other_kinds import plan_profile, plan_route, plan_t
 from paceline_operator.plans.types import NamespaceView, ObservedChild
 from paceline_operator.state.child_cache import NAMESPACE, SHARED
 from paceline_operator.state.workqueue import Priority, ReconcileKey
-from paceline_operator.write.conflict_backoff import QUIET_PERIOD_S
 from paceline_operator.write.executor import TERMINATING_S
+from paceline_operator.write.throttle import QUIET_PERIOD_S
 
 KEYS = "SigningKeys"
 _log = get_logger(__name__)
@@ -33,7 +33,7 @@ _log = get_logger(__name__)
 class Result:
     """`failed`: the key comes back after a pause of at least `again_s`; else it is looked at again then, if given.
 
-    `refused` is the right for whose want it failed, see `missing_right`.
+    `refused` is the missing right that it failed for, see `missing_right`.
     """
 
     again_s: float | None = None

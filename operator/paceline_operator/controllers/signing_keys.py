@@ -29,7 +29,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RotationConfig:
-    """Where keys live, how often they rotate, and whom to tell when the trusted ones change."""
+    """`changed` is called when the trusted keys change."""
 
     namespace: str
     days: float

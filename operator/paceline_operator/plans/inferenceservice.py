@@ -1,8 +1,8 @@
-"""One service's plan: what to create, mend, hand over or delete, what to say, when to look again.
+"""One service's plan: what to create, repair, hand over or delete, what to report, when to look again.
 
-Level-triggered over what was seen, so any crash, stale list or repetition ends in the same place: a create never
-forces, so it cannot take what somebody else made meanwhile; a mend and a delete name the object's uid, so they cannot
-touch its successor. What is not ours is reported, never touched. What cannot be accepted moves nothing that runs.
+Level-triggered over what was observed, so any crash, stale list or repetition ends in the same place: a create never
+forces, so it cannot overwrite another controller's new object; a repair and a delete name the object's uid, so they
+cannot touch its successor. Unmanaged objects are reported, never touched. A refused spec moves nothing that runs.
 """
 
 from dataclasses import dataclass, replace
@@ -22,18 +22,11 @@ from paceline_operator.plans.children import (
     rendered_before,
     workers_service,
 )
+from paceline_operator.plans.events import events, reported_by_events
 from paceline_operator.plans.labels import RENDERED
 from paceline_operator.plans.namespace import missing, unmanaged_shared
 from paceline_operator.plans.pod import device_marks
-from paceline_operator.plans.status import (
-    RolloutProgress,
-    events,
-    initial_delay_s,
-    owned,
-    reported_by_events,
-    status,
-    status_due,
-)
+from paceline_operator.plans.status import RolloutProgress, initial_delay_s, owned, status, status_due
 from paceline_operator.plans.types import (
     Action,
     Apply,
@@ -61,9 +54,9 @@ _VALIDATED_INPUTS = 5
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is to be done for one service, why some of it must wait, and which children belong to somebody else.
+    """What is to be done for one service, why some of it must wait, and which children another controller manages.
 
-    `repairs`: nothing was left to do for the same wish, so that somebody else made what is to be done needed.
+    `repairs`: the same spec had nothing left to do before, so another controller caused the present work.
     """
 
     facts: ServiceFacts
@@ -76,7 +69,7 @@ class _Work:
 
 
 def plan_service(view: ReconcileInput) -> ReconcilePlan:
-    """The whole plan. Cheap when nothing that it looks at changed since it last found nothing to do."""
+    """Cheap when none of its inputs changed since it last found nothing to do."""
     if view.service["metadata"].get("deletionTimestamp"):
         return ReconcilePlan()
     memo = view.memo or Memo(since=view.now)
@@ -195,7 +188,7 @@ def _source(manifest: Manifest) -> str:
 
 
 def desired_children(view: ReconcileInput, validation: Validation) -> list[DesiredChild]:
-    """Every child in the order of creation; none where somebody else's Deployment serves."""
+    """Every child in the order of creation; none where an unmanaged Deployment serves."""
     service, resolved = validation.service, validation.resolved
     if service is None or resolved is None or resolved.runtime.workload:
         return []
@@ -269,7 +262,7 @@ def _updates(child: DesiredChild, live: ObservedChild) -> list[Action]:
 def _removals(
     view: ReconcileInput, service: ResolvedService, desired: set[tuple[str, ObjectKey]]
 ) -> tuple[list[Delete], list[str]]:
-    """Pools that the spec no longer has. One that serves stays until another one does: a rename cuts nobody off."""
+    """Pools that the spec no longer has. One that serves stays until another does, so a rename interrupts no client."""
     own = [live for live in view.children.values() if live.kind == "Deployment" and owned(live, service.uid)]
     surplus = sorted((live for live in own if live.place not in desired), key=lambda live: live.key)
     successors = [live.replicas for live in own if live.place in desired and live.replicas]

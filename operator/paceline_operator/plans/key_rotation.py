@@ -7,8 +7,8 @@ written down, then done, one a pass: a key is `delivering` before its private ha
 might be in use is never dropped. The private half lives in this process alone: after a restart a key that was only
 published is replaced, one that was being delivered is kept and rotated away. Waits are counted by the wall clock and
 by this process's own, and the shorter count holds, so that a clock that jumps ahead drops nothing early.
-Hole: rotation itself follows the wall clock; a jump of 30 days rotates, which harms nobody. A registry that somebody
-deletes begins anew at once, and tokens of the forgotten key are refused until its signer has the new one.
+Hole: rotation itself follows the wall clock; a jump of 30 days rotates, which is harmless. A registry that is
+deleted begins anew at once, and tokens of the forgotten key are refused until its signer has the new one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

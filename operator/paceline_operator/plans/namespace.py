@@ -1,8 +1,8 @@
 """What the services of one namespace share: an account without rights, the public keys of signers, a network policy.
 
 They belong to no service, carry `app.kubernetes.io/managed-by: paceline`, and go with the last service there. An object
-of such a name without that label is somebody else's: it is neither changed nor deleted. Public keys that are not known
-yet never empty the trust of those who have some.
+of such a name without that label is unmanaged: it is neither changed nor deleted. Public keys that are not known yet
+never empty a trust file that holds some.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ def missing(shared: Mapping[str, ObservedChild], settings: Settings) -> tuple[st
 
 
 def unmanaged_shared(shared: Mapping[str, ObservedChild]) -> tuple[str, ...]:
-    """Objects of somebody else under a shared name: told to every service there, since each of them meets them."""
+    """Unmanaged objects under a shared name: reported by every service of the namespace, since each depends on them."""
     return tuple(f"{kind} {live.key.name}" for kind, live in sorted(shared.items()) if not live.managed)
 
 

@@ -1,7 +1,7 @@
 """From objects as the API server sends them to what plans compare: digests, so that a thousand services stay small.
 
-Content leaves out what others move all the time (status, replicas, foreign annotations), so its fingerprint changes
-only when something that a plan looks at did. Hole: it needs whole objects, managedFields among them.
+A fingerprint leaves out what others change all the time (status, replicas, unmanaged annotations), so it changes only
+when an input of a plan did. Hole: it needs whole objects, managedFields among them.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ def observe_child(manifest: Manifest) -> ObservedChild:
 
 
 def _changed_by(metadata: Mapping[str, Any]) -> str:
-    """Times are whole seconds: among equals somebody else comes first, since we only write what nobody else holds."""
+    """Times are whole seconds: among equals another manager comes first, since we write only unclaimed fields."""
     entries = [one for one in metadata.get("managedFields") or () if not one.get("subresource")]
     latest: Manifest = max(entries, key=lambda one: (one.get("time", ""), one.get("manager") not in _OURS), default={})
     manager = str(latest.get("manager", ""))
@@ -122,7 +122,7 @@ def _complaints(status: Mapping[str, Any]) -> Iterator[PodProblem]:
 
 
 def pod_problem(pod: Manifest) -> PodProblem | None:
-    """Why a pod does not become ready, in the words of whoever knows: scheduler, kubelet, or the worker's last line."""
+    """Why a pod does not become ready, from the scheduler, the kubelet, or the worker's last line."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     if metadata.get("deletionTimestamp"):
         return None

@@ -30,7 +30,7 @@ def plan_tenant(manifest: Manifest, services: Collection[str], namespace: str, t
 def plan_route(
     manifest: Manifest, services: Collection[str], loss: LostName | None, hosts: Collection[str], time: str
 ) -> Status | None:
-    """`loss`: who else answers to its name, if anybody does; `hosts`: the outside hosts that the install allows."""
+    """`loss`: the object that wins its name, if one does; `hosts`: the outside hosts that the install allows."""
     return _answer(manifest, _route(manifest, services, loss, hosts), time)
 
 

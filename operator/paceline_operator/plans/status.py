@@ -1,28 +1,18 @@
 """The operator's share of a service's status: what runs, in numbers, and five conditions.
 
-Ready tells whether requests are answered; its observedGeneration moves on only when every Deployment has seen its
-present spec, so that `kubectl wait` never believes the counts of an older one. Nothing that is not ours is counted.
+Ready reports whether requests are answered; its observedGeneration moves on only when every Deployment has observed its
+present spec, so that `kubectl wait` never believes the counts of an older one. Unmanaged objects are not counted.
 
-When a status is worth a write: news at once, a first status that is not final and mere counters a little later.
-
-A service that settles within HOLD_S of being first seen costs one write and not four. Many that start at once wait for
-each other (for scheduler, registry and API server), so each of them is held for its TURN_S longer. Hole: a counter that
-goes up and down again within COALESCE_S is never told.
-
-What `kubectl describe` tells of a service: made, repaired, scaled by hand, rolled out, removed, refused, in trouble.
-
-What a condition tells becomes an event when the status that holds it is written; so a restart tells it no second time.
-What was created first is told unless many services start at once, whose statuses say it all. What others add to a
-Deployment stays there and is told once by each operator; what they change of ours is restored and told.
-Hole: a scale by hand that the autoscaler moves before this process looks is not named.
+A first status that is not final and mere counters are written a little later than news. A service that settles within
+HOLD_S of being observed first costs one write and not four. Many that start at once wait for each other (for scheduler,
+registry and API server), so each of them is held for its TURN_S longer. Hole: a counter that goes up and down again
+within COALESCE_S is never reported.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from paceline_core.kube.cluster import Event, ObjectKey
-from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.objects.workload_status import (
     NO_PROBLEM,
     ConditionValue,
@@ -36,10 +26,6 @@ from paceline_core.objects.workload_status import (
     workload,
 )
 from paceline_operator.plans.types import (
-    Action,
-    Apply,
-    Delete,
-    ObjectRef,
     ObservedChild,
     PodProblem,
     ReconcileInput,
@@ -170,7 +156,7 @@ def _counts(name: str, live: ObservedChild | None, coming: int) -> PoolCounts:
 
 
 def _run(view: ReconcileInput, facts: ServiceFacts, deployed: _PoolCounts, *, pending: bool) -> RunningRevision:
-    """Until every pod is a new one, the revision that was served before an edit is the one that is told."""
+    """Until every pod is a new one, the revision that was served before an edit is the one that is reported."""
     reported = (view.service.get("status") or {}).get("workload") or {}
     before = reported.get("revision") or facts.revision
     replaced = facts.revision == before or not (deployed.ready and (pending or deployed.rolling))
@@ -263,8 +249,8 @@ def status_due(
 ) -> float | None:
     """Seconds until `after` should be written: 0 for now, None when `before` says the same.
 
-    `held_until`: when a first status that is not final may be told (see `initial_delay_s`); `written`: when the status
-    was last written, if it was by this process.
+    `held_until`: when a first status that is not final may be written (see `initial_delay_s`); `written`: when this
+    process last wrote the status.
     """
     if same_share(before, after):
         return None
@@ -276,7 +262,7 @@ def status_due(
 
 
 def initial_delay_s(bulk_starts: int) -> float:
-    """How long after it was first seen a service that has not settled says nothing; `crowd` start at once."""
+    """How long after its first observation an unsettled service reports nothing."""
     return max(HOLD_S, bulk_starts * TURN_S)
 
 
@@ -302,99 +288,3 @@ def _turned_ready(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     old, new = _share(before), _share(after)
     usual = {"Accepted": "True", "Ready": "False"}
     return any(old.get(kind, {}).get("status", default) != new[kind]["status"] for kind, default in usual.items())
-
-
-CREATED, REPAIRED, REMOVED = "Created", "Repaired", "PoolRemoved"
-SCALED, FOREIGN_FIELDS = "ManuallyScaled", "ForeignFieldsKept"
-OF_ACTIONS = frozenset((CREATED, REPAIRED, REMOVED))
-"""Reasons that tell what was done; no later plan tells it again."""
-HPA = "kube-controller-manager"
-"""The manager of a HorizontalPodAutoscaler, which tells its own Events."""
-ReportedChildren = Mapping[ObjectRef, tuple[str, int, tuple[tuple[str, str], ...]]]
-
-
-def events(
-    view: ReconcileInput,
-    before: Mapping[str, Any],
-    written: Mapping[str, Any] | None,
-    actions: Sequence[Action],
-    *,
-    repairs: bool,
-) -> tuple[Event, ...]:
-    """At most one for all that is made, one for each repair, removal, scale, addition and condition that turned."""
-    metadata = view.service["metadata"]
-    key = ObjectKey(metadata.get("namespace", ""), metadata["name"])
-    repaired = _repaired(actions, view.children) if repairs else ()
-    done = _done(actions, before, bulk=view.bulk_starts > 0)
-    turned = _turned_conditions(before, written) if written else ()
-    reported = [*done, *repaired, *_by_others(view), *turned]
-    return tuple(Event(INFERENCE_SERVICE, key, kind, reason, message) for kind, reason, message in reported)
-
-
-def reported_by_events(view: ReconcileInput) -> ReportedChildren:
-    """What a later plan compares with: of each own Deployment its uid, its desired replicas and the additions."""
-    uid = view.service["metadata"]["uid"]
-    return {
-        place: (live.uid, live.replicas.desired, live.additions)
-        for place, live in view.children.items()
-        if live.replicas is not None and owned(live, uid)
-    }
-
-
-def _by_others(view: ReconcileInput) -> Iterator[tuple[str, str, str]]:
-    """Scales by hand, and fields of others that stay."""
-    known = view.memo.reported if view.memo else None
-    for place, (uid, desired, added) in sorted(reported_by_events(view).items()):
-        live = view.children[place]
-        reported = (known or {}).get(place, (uid, desired, ()))
-        if reported[0] != uid:
-            reported = (uid, desired, ())
-        by = live.replicas.scaled_by if live.replicas else ""
-        if by and by != HPA and desired != reported[1]:
-            message = f"{live.kind} {live.key.name} was scaled from {reported[1]} to {desired} by {by}; {_next(view)}."
-            yield ("Normal", SCALED, message)
-        for manager, fields in added:
-            if (manager, fields) not in reported[2]:
-                yield (
-                    "Normal",
-                    FOREIGN_FIELDS,
-                    f"{live.kind} {live.key.name} has {fields} from {manager}; paceline keeps it.",
-                )
-
-
-def _next(view: ReconcileInput) -> str:
-    scaling = view.service.get("spec", {}).get("scaling")
-    policy = scaling.get("policy") if isinstance(scaling, dict) else None
-    if policy in {"external", "advise"}:
-        return f"policy {policy} leaves it so"
-    return "the autoscaler decides on from there"
-
-
-def _done(actions: Sequence[Action], before: Mapping[str, Any], *, bulk: bool) -> Iterator[tuple[str, str, str]]:
-    """In a bulk start statuses report children: an event for each of a thousand is a sixth of all writes."""
-    known = "observedGeneration" in before
-    made = [f"{a.child.kind} {a.child.key.name}" for a in actions if isinstance(a, Apply) and a.uid is None]
-    if made and (known or not bulk):
-        yield ("Normal", CREATED, f"Created {', '.join(made)}.")
-    for action in actions:
-        if isinstance(action, Delete):
-            yield ("Normal", REMOVED, f"Deleted {action.kind} {action.key.name}: {action.reason}.")
-
-
-def _repaired(actions: Sequence[Action], children: Mapping[ObjectRef, ObservedChild]) -> Iterator[tuple[str, str, str]]:
-    for action in actions:
-        if isinstance(action, Apply) and (live := children.get(action.child.place)) is not None:
-            by = f" by {live.changed_by}" if live.changed_by else ""
-            yield ("Normal", REPAIRED, f"{live.kind} {live.key.name} was changed{by}; restored.")
-
-
-def _turned_conditions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    old = {one["type"]: one for one in before.get("conditions") or ()}
-    new = {one["type"]: one for one in after["conditions"]}
-    for kind, bad in (("Accepted", "False"), ("Degraded", "True")):
-        last, now = old.get(kind, {}), new[kind]
-        if now["status"] == bad and (last.get("status"), last.get("reason")) != (bad, now["reason"]):
-            yield ("Warning", now["reason"], now["message"])
-    answered = new["Ready"]["status"] == "True"
-    if rolls(before) and answered and new["Progressing"]["reason"] in ("Draining", "ReplicasReady"):
-        yield ("Normal", "RolledOut", f"Revision {after['workload']['revision']}: {new['Progressing']['message']}")

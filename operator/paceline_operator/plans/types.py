@@ -62,8 +62,9 @@ class PodProblem:
 class ReplicaCounts:
     """A Deployment's counts. `total` holds old and new pods, not `terminating` ones.
 
-    `shared`: another manager owns `.spec.replicas`, so that an apply may leave it out. `trouble`: what the Deployment's
-    own conditions say (FailedCreate, ProgressDeadlineExceeded). `scaled_by`: who set `desired`, if none of ours did.
+    `shared`: another manager owns `.spec.replicas`, so that an apply may leave it out. `problem`: what the Deployment's
+    own conditions report (FailedCreate, ProgressDeadlineExceeded). `scaled_by`: the manager that set `desired`,
+    if it is none of ours.
     """
 
     desired: int
@@ -131,10 +132,10 @@ class ObservedChild:
 
 @dataclass(frozen=True, slots=True)
 class ServiceFacts:
-    """What a service's spec amounts to, as far as its status goes; plain words, so that it is cheap to keep.
+    """A service's spec as its status reports it; plain values, so that it is cheap to keep.
 
-    `pools`: those that are to run; `workload`: somebody else's Deployment that serves instead. Of a spec that is not
-    accepted, the revision, the model, the name and the bounds are those told last.
+    `pools`: those that are to run; `workload`: an unmanaged Deployment that serves instead. Of a spec that is not
+    accepted, the revision, the model, the name and the bounds are those reported last.
     """
 
     generation: int
@@ -174,8 +175,8 @@ class Converged:
 class Memo:
     """What to keep between two plans of one service: when it was first seen, when its status was last written.
 
-    `judged` is kept only until the service is settled, since it is large: what was judged, and how. `seen`: by child
-    its uid, its desired replicas and what others added, as far as Events have told them; None before the first plan.
+    `validated` is kept only until the service is settled, since it is large: the input and its verdict. `reported`: by
+    child its uid, its desired replicas and what others added, as Events have reported them; None before the first plan.
     """
 
     since: float
@@ -189,10 +190,10 @@ class Memo:
 class ReconcileInput:
     """What one service's reconcile sees. `service` is the object as the API server has it.
 
-    `children`: everything seen that the service owns or that stands in its children's places, whoever owns it.
-    `shared`: the namespace's shared objects by kind. `profiles`: AcceleratorProfiles by name, None if nobody may read
-    them. `loss`: who else answers to the service's served name, if anybody does (see `ModelNameIndex`).
-    `crowd`: how many services start at once, when they are many; then what can be told later is.
+    `children`: every observed object that the service owns or that has a child's kind and name, managed or not.
+    `shared`: the namespace's shared objects by kind. `profiles`: AcceleratorProfiles by name, None if they may not
+    be read. `loss`: the object that wins the service's served name, if one does (see `ModelNameIndex`).
+    `bulk_starts`: how many services start at once, when they are many; then what can be reported later is.
     """
 
     service: Manifest
@@ -262,8 +263,8 @@ Action = Apply | HandOver | Delete
 class ReconcilePlan:
     """What to do, in this order: actions, status, events; then look again after `again_s`, if it is given.
 
-    `status` is the operator's whole share, or None when what stands there is right or must wait. `memo` goes into the
-    next View of the same service.
+    `status` is the operator's whole share, or None when the live one is right or must wait. `memo` goes into the next
+    input of the same service.
     """
 
     actions: tuple[Action, ...] = ()

@@ -8,7 +8,7 @@ from paceline_core.kube import Deleted, Listed, ObjectKey, Upserted, WatchLost
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
 from paceline_operator.plans.key_rotation import REGISTRY
-from paceline_operator.plans.labels import ModelNameIndex
+from paceline_operator.plans.validation import ModelNameIndex
 from paceline_operator.state.child_cache import CHILD_KINDS, NAMESPACE, ChildCache, Requeue
 from paceline_operator.state.object_cache import KINDS, Change, ObjectCache
 from paceline_operator.state.workqueue import Priority, ReconcileKey, WorkQueue

@@ -1,6 +1,6 @@
 """Which key is worked on next: one place a key, the most urgent first, the oldest among equals.
 
-`PriorityQueue` is pure: it is told the time. A key is in at most one of four states: absent, waiting, running, or due
+`PriorityQueue` is pure: time is an argument. A key is in at most one of four states: absent, waiting, running, or due
 later. What arrives while a key runs makes it wait again afterwards, so no two workers hold one key and nothing is
 forgotten. A key that failed comes back after a pause that doubles; only a deletion, a change of scale or an edit ends
 the pause early, since the echo of our own failure must not. The number of keys is the number of objects, and that is
@@ -32,7 +32,7 @@ class Priority(IntEnum):
     DELETE = 0
     """Deletions and changes of scale."""
     EDIT = 1
-    """Somebody changed the spec, or what we made."""
+    """The spec or a child was changed by others."""
     STATUS = 2
     """Something that we report has changed."""
     CREATE = 3
@@ -159,7 +159,7 @@ class PriorityQueue:
         return sum(place.waits for place in self._places.values())
 
     def oldest_s(self, now: float) -> float:
-        """How long the longest-waiting key that nobody works on has been waiting."""
+        """The longest wait of a key that no worker has taken."""
         places = self._places.values()
         return max((now - place.since for place in places if place.since is not None and place.waits), default=0.0)
 
@@ -259,7 +259,7 @@ class WorkQueue:
         except asyncio.CancelledError:
             if entry in self._waiters:
                 self._waiters.remove(entry)
-            self._wake_worker()  # it may have been woken for a key already: somebody else has to take it
+            self._wake_worker()  # it may have been woken for a key already: another worker has to take it
             raise
 
     def _wake_worker(self) -> None:

@@ -1,9 +1,8 @@
-"""Carry actions out: each is one request, and its answer is in the cache before anybody plans again.
+"""Execute actions: each is one request, and its answer is in the cache before the next plan.
 
-A child's Conflict is never a failure: the place is asked for, the cache then shows what stands there (ours after all,
-somebody else's, a younger object), and the next plan decides. What a person must mend comes back as faults and does not
-keep the other actions from being tried; what only time can mend (no answer, too many requests) is raised, and the pass
-ends.
+A child's Conflict is never a failure: the live object is read, the cache then shows it (ours after all, unmanaged, a
+younger object), and the next plan decides. What a person must repair comes back as faults and does not keep the other
+actions from being tried; what only time can repair (no answer, too many requests) is raised, and the pass ends.
 
 Events, counted like every other write. They pass no budget of ours: the recorder has one for each object.
 """
@@ -26,7 +25,7 @@ from paceline_operator.controllers.conditions import ConditionFault, fault_of
 from paceline_operator.plans.types import MANAGER, REPLICAS_MANAGER, Action, Apply, Delete, HandOver
 from paceline_operator.state.child_cache import ChildCache, Requeue
 from paceline_operator.state.workqueue import Priority
-from paceline_operator.write.rate_limiter import WriteRateLimiter
+from paceline_operator.write.throttle import WriteRateLimiter
 
 T = TypeVar("T")
 TOO_MANY = 429
@@ -127,7 +126,7 @@ class PlanExecutor:
         return since is not None and self._clock.monotonic() - since < TERMINATING_S
 
     async def observe(self, kind: str, key: ObjectKey) -> Requeue | None:
-        """Ask what stands at a place, and let the cache know; who is to look at it, unless it is the caller."""
+        """Read an object into the cache; returns the keys to requeue, except the caller's own."""
         try:
             return self._cache.put(await self._api.get(RESOURCES[kind], key), answer=True)
         except NotFound:
@@ -183,7 +182,7 @@ class PlanExecutor:
 
 
 def _namespace_terminates(error: PacelineError, namespace: str) -> bool:
-    """Nobody has to mend that; the namespace is left alone for a while (see `terminates`)."""
+    """That passes by itself; the namespace is left alone for a while (see `terminates`)."""
     text = str(error)
     return "is being terminated" in text or f'namespaces "{namespace}" not found' in text
 

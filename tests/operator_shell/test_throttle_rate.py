@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from paceline_core.clock import ManualClock
 from paceline_operator.state.workqueue import Priority
-from paceline_operator.write.rate_limiter import TokenBucket, WriteRateLimiter
+from paceline_operator.write.throttle import TokenBucket, WriteRateLimiter
 
 
 @given(
