@@ -8,8 +8,8 @@ import yaml
 
 from paceline_core.config import FILE_VARIABLE, LEVEL_VARIABLE
 from paceline_core.launch import Probe
-from paceline_local import keys
-from paceline_local.context import HOST, NAMESPACE, RunContext
+from paceline_local import HOST, NAMESPACE, keys
+from paceline_local.context import RunContext
 from paceline_local.process import ComponentSpec
 from paceline_local.rundir import write_private
 

@@ -7,9 +7,6 @@ from paceline_local.health import Prober
 from paceline_local.preflight import PortPool
 from paceline_local.rundir import RunDir
 
-HOST = "127.0.0.1"
-NAMESPACE = "paceline-system"
-
 
 @dataclass(frozen=True, slots=True)
 class RunContext:

@@ -19,8 +19,8 @@ from paceline_core.auth import ApiKeyRecord, jwk_set, key_id, new_key, new_signi
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import InvalidInput, NotFound
 from paceline_core.kube import key_namespace_of
+from paceline_local import LOCAL_TENANT, NAMESPACE
 from paceline_local.apiserver import ObjectStore, key_of
-from paceline_local.context import NAMESPACE
 from paceline_local.rundir import PRIVATE_DIR, PRIVATE_FILE, RunDir, write_private
 
 SIGNERS = ("gateway", "autoscaler")
@@ -40,9 +40,6 @@ def create_signing_keys(run: RunDir) -> None:
         write_private(signing_key_path(run, signer), private)
     bundle = jwk_set(public_jwk(private, signer) for signer, private in keys.items())
     write_private(trust_bundle_path(run), json.dumps(bundle))
-
-
-LOCAL_TENANT = "local"
 
 
 def in_vain(keys: Iterable["StoredKey"], tenants: Collection[str]) -> Iterator[str]:

@@ -26,8 +26,7 @@ from paceline_core.objects import (
     Tenant,
     resolve,
 )
-from paceline_local.context import NAMESPACE
-from paceline_local.keys import LOCAL_TENANT
+from paceline_local import LOCAL_TENANT, NAMESPACE
 from paceline_local.preflight import accelerators, missing_on_host, unsupported_here
 from paceline_local.warnings import manifest_warnings
 from paceline_planner.hardware import unknown_accelerators, unmanaged_accelerators

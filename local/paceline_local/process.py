@@ -24,7 +24,8 @@ from paceline_core.clock import Clock
 from paceline_core.errors import PacelineError, Unreachable
 from paceline_core.launch import Probe, to_manifest_field
 from paceline_core.telemetry import get_logger
-from paceline_local.context import HOST, RunContext
+from paceline_local import HOST
+from paceline_local.context import RunContext
 from paceline_local.rundir import tail, unwritable
 
 FIRST_S = 0.5

@@ -12,7 +12,8 @@ import yaml
 
 from paceline_core.kube.cluster import ServiceEndpoints
 from paceline_core.launch import Probe
-from paceline_local.context import HOST, RunContext
+from paceline_local import HOST
+from paceline_local.context import RunContext
 from paceline_local.process import ComponentSpec
 from paceline_local.rundir import write_private
 

@@ -16,10 +16,10 @@ from paceline_core.clock import rfc3339
 from paceline_core.errors import Unreachable
 from paceline_core.kube.cluster import ObjectKey, ScaleTarget, ServiceEndpoints
 from paceline_core.objects.metadata import INFERENCE_SERVICE
-from paceline_local import component_configs, prometheus, status
+from paceline_local import HOST, NAMESPACE, component_configs, prometheus, status
 from paceline_local.apiserver import ObjectStore
 from paceline_local.apiserver.api import NO_CONTENT, make_app, serving
-from paceline_local.context import HOST, NAMESPACE, RunContext
+from paceline_local.context import RunContext
 from paceline_local.keys import KeyFile, publish_key_secrets, trust_bundle_path
 from paceline_local.manifests import LocalManifests
 from paceline_local.process import Component, ComponentSpec

@@ -23,8 +23,8 @@ from paceline_core.objects.workload_status import (
     readiness,
     workload,
 )
+from paceline_local import NAMESPACE
 from paceline_local.apiserver import ObjectStore, key_of
-from paceline_local.context import NAMESPACE
 from paceline_operator.plans import ModelNameIndex, plan_profile, plan_route, plan_tenant
 
 MANAGER = "paceline-operator"

@@ -21,8 +21,7 @@ from paceline_core.objects import (
 from paceline_core.objects.model_names import LostName, NameClaim, loss
 from paceline_core.objects.route import Backend
 from paceline_core.objects.validate import without_unit
-from paceline_local.context import NAMESPACE
-from paceline_local.keys import LOCAL_TENANT
+from paceline_local import LOCAL_TENANT, NAMESPACE
 from paceline_local.preflight import accelerators, device_notes, profile_notes
 
 Named = InferenceService | InferenceRoute

@@ -16,7 +16,8 @@ from paceline_core.kube.cluster import Endpoint, ObjectKey, ScaleTarget
 from paceline_core.launch import Binding, WorkerLaunch, build
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.replicas import PoolReplica
-from paceline_local.context import HOST, RunContext
+from paceline_local import HOST
+from paceline_local.context import RunContext
 from paceline_local.health import Health, patience
 from paceline_local.preflight import is_free
 from paceline_local.process import Command, Supervised, last_words

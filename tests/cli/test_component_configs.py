@@ -13,9 +13,9 @@ from paceline_core.config import load
 from paceline_core.kube import Endpoint, ObjectKey, ServiceEndpoints
 from paceline_core.launch import Probe
 from paceline_gateway.config import GatewayConfig
-from paceline_local import component_configs, keys, prometheus
+from paceline_local import HOST, NAMESPACE, component_configs, keys, prometheus
 from paceline_local.component_configs import Ports
-from paceline_local.context import HOST, NAMESPACE, RunContext
+from paceline_local.context import RunContext
 from paceline_local.preflight import PortPool
 from paceline_local.process import ComponentSpec
 from paceline_local.rundir import run_dir

@@ -9,8 +9,9 @@ from paceline_cli.main import app
 from paceline_core.auth import ApiKeyRecord, verify
 from paceline_core.clock import ManualClock
 from paceline_core.errors import InvalidInput, NotFound
+from paceline_local import LOCAL_TENANT
 from paceline_local.apiserver import ObjectStore
-from paceline_local.keys import LOCAL_TENANT, KeyFile, in_vain, publish_key_secrets
+from paceline_local.keys import KeyFile, in_vain, publish_key_secrets
 
 
 def test_a_key_is_kept_as_a_hash_alone(tmp_path: Path) -> None:

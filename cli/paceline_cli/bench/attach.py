@@ -19,7 +19,8 @@ from typing import Any
 
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput, Unreachable
-from paceline_core.kube import Cluster, Listed, LocalCluster, ObjectKey, ScaleTarget
+from paceline_core.kube import Cluster, Listed, ObjectKey, ScaleTarget
+from paceline_core.kube.local import LocalCluster
 from paceline_core.objects import InferenceService, ResolvedService, read, resolve
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_local.keys import KeyFile

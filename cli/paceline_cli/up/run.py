@@ -14,9 +14,9 @@ from paceline_cli.up.session import Session, UpOptions, interrupts
 from paceline_core.clock import SystemClock
 from paceline_core.errors import InvalidInput
 from paceline_core.telemetry import configure
-from paceline_local import prometheus
+from paceline_local import HOST, prometheus
 from paceline_local.component_configs import Ports
-from paceline_local.context import HOST, RunContext
+from paceline_local.context import RunContext
 from paceline_local.health import HttpProber
 from paceline_local.keys import KeyFile, create_signing_keys, in_vain
 from paceline_local.manifests import LocalManifests, read_local_manifests

@@ -16,7 +16,6 @@ from paceline_core.kube.cluster import (
     WatchLost,
     key_namespace_of,
 )
-from paceline_core.kube.local import LocalCluster
 
 __all__ = [
     "Cluster",
@@ -24,7 +23,6 @@ __all__ = [
     "Endpoint",
     "Event",
     "Listed",
-    "LocalCluster",
     "Namespaces",
     "ObjectKey",
     "Scale",

@@ -10,8 +10,8 @@ from tests.core.kube.api_peer import kubeconfig
 from paceline_core.clock import SystemClock
 from paceline_core.config import parse
 from paceline_core.errors import InvalidInput
-from paceline_core.kube import LocalCluster
 from paceline_core.kube.connect import ClusterConfig, connect
+from paceline_core.kube.local import LocalCluster
 
 HEAVY = """
 import sys
