@@ -16,7 +16,6 @@ from paceline_core.kube import (
     Endpoint,
     Event,
     Listed,
-    LocalCluster,
     ObjectKey,
     ScaleTarget,
     ServiceEndpoints,
@@ -25,6 +24,7 @@ from paceline_core.kube import (
     WatchLost,
 )
 from paceline_core.kube.cluster import WatchEvent
+from paceline_core.kube.local import LocalCluster
 from paceline_local.apiserver import ObjectStore
 from paceline_local.apiserver.api import make_app, serving
 
