@@ -193,7 +193,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
         made.store.topics.close()
 
 
-async def test_a_process_wakes_scales_tells_and_leaves_in_order(stage: Stage) -> None:
+async def test_a_process_wakes_scales_reports_and_leaves_in_order(stage: Stage) -> None:
     pools = [{"name": "main", "accelerator": "h100", "replicas": {"min": 0, "max": 4}}]
     stage.put(0, pools=pools, scaling={"scaleToZero": {"after": "5m"}})
     await stage.start()
@@ -228,7 +228,7 @@ async def test_a_process_wakes_scales_tells_and_leaves_in_order(stage: Stage) ->
     assert replay(entries) == []
 
 
-async def test_own_scrapes_measure_the_promise_where_there_is_no_prometheus(stage: Stage) -> None:
+async def test_own_scrapes_measure_the_slo_where_there_is_no_prometheus(stage: Stage) -> None:
     stage.put(1)
     stage.list_worker()
     await stage.start()
@@ -241,7 +241,7 @@ async def test_own_scrapes_measure_the_promise_where_there_is_no_prometheus(stag
     await until(grow, lambda status: met in facts(status))
 
 
-async def test_a_gateway_that_cannot_be_heard_is_said(stage: Stage) -> None:
+async def test_a_gateway_that_cannot_be_heard_is_reported(stage: Stage) -> None:
     stage.put(1)
     stage.list_worker()
     await stage.start(gateways=[f"127.0.0.1:{free_port()}"])

@@ -52,7 +52,7 @@ def settled(plant: Plant) -> float:
     return max(late) - plant.started + 1
 
 
-def test_the_promise_breaks_and_holds_again_before_the_burst_is_over(story: Plant) -> None:
+def test_the_slo_breaks_and_holds_again_before_the_burst_is_over(story: Plant) -> None:
     assert story.attainment(0, BURST_START) > 0.99
     assert story.attainment(BURST_START, BURST_START + COLD_START_S) < 0.5
     assert settled(story) < BURST_START + 4 * COLD_START_S
@@ -111,7 +111,7 @@ def test_an_engine_slower_than_its_model_is_found_out_by_attainment() -> None:
     assert plant.state.memories[0].derate < 1.0
 
 
-def test_a_service_sleeps_when_nobody_asks_and_wakes_for_the_first_who_does() -> None:
+def test_a_service_scales_to_zero_when_nobody_asks_and_wakes_for_the_first_who_does() -> None:
     def rate(t: float) -> float:
         return 0.5 / WORK_S if t < 60 or t >= 400 else 0.0
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.autoscaler.fake_cluster import FakeCluster
+from tests.autoscaler.test_controller import CHAT, KEY, PLACE, POOL, SLO, Rig, exported
 from tests.autoscaler.test_scaling_goals import manifest
-from tests.autoscaler.test_scaling_loop import CHAT, KEY, PLACE, POOL, SLO, Rig, exported
 
 from paceline_autoscaler.controller import LEASE, LEASE_TTL_S, SWEEP_RETRY_S
 from paceline_autoscaler.output.scale_writer import state_json
@@ -65,7 +65,7 @@ async def test_a_missing_right_to_scale_is_a_condition_that_names_it_and_goes_wi
     assert condition(rig, "ScalingActive")[:2] == ("True", "Scaling")
 
 
-async def test_an_autoscaler_that_was_never_allowed_to_look_says_so_and_keeps_what_stands_there() -> None:
+async def test_an_autoscaler_that_was_never_allowed_to_look_reports_it_and_keeps_what_stands_there() -> None:
     rig = Rig()
     standing = manifest(classes=SLO)
     row = {"status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
@@ -84,7 +84,7 @@ async def test_an_autoscaler_that_was_never_allowed_to_look_says_so_and_keeps_wh
 
 
 @pytest.mark.parametrize("call", ["patch_status", "get_state", "put_state"])
-async def test_other_missing_rights_keep_nobody_from_scaling_and_are_told_once(
+async def test_other_missing_rights_keep_nobody_from_scaling_and_are_reported_once(
     call: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig = Rig()
@@ -99,7 +99,7 @@ async def test_other_missing_rights_keep_nobody_from_scaling_and_are_told_once(
 
 
 @pytest.mark.parametrize("call", ["list_states", "delete_state"])
-async def test_states_that_may_not_be_deleted_are_told_once_and_deleted_later(
+async def test_states_that_may_not_be_deleted_are_reported_once_and_deleted_later(
     call: str, rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     gone = ServiceRef(ObjectKey("default", "gone"), "u1")
@@ -116,7 +116,7 @@ async def test_states_that_may_not_be_deleted_are_told_once_and_deleted_later(
     assert gone not in rig.cluster.states
 
 
-async def test_without_the_right_to_the_lease_nothing_is_written_and_one_line_says_so(
+async def test_without_the_right_to_the_lease_nothing_is_written_and_one_line_reports_it(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig.cluster.broken["lease"] = forbidden("update")

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from tests.autoscaler.talkers import demand_report, eventually
-from tests.autoscaler.test_scaling_loop import Rig
+from tests.autoscaler.test_controller import Rig
 
 from paceline_autoscaler.output.worker_events import FRESH_S, GATEWAYS, WAITING, IsolationEvents, isolation_event
 from paceline_core.clock import rfc3339
@@ -27,7 +27,7 @@ def names(book: IsolationEvents) -> list[str]:
     return [each.request for _, each in book.take()]
 
 
-def test_each_is_told_once_however_often_its_gateway_repeats_it() -> None:
+def test_each_is_reported_once_however_often_its_gateway_repeats_it() -> None:
     book = IsolationEvents()
     assert not book.on(line(), NOW)
     assert book.on(line(told("a")), NOW)
@@ -44,7 +44,7 @@ def test_of_a_gateway_heard_for_the_first_time_only_what_is_fresh_is_news() -> N
     assert names(book) == ["fresh"]
 
 
-def test_what_nobody_may_tell_is_bounded() -> None:
+def test_what_nobody_may_report_is_bounded() -> None:
     book = IsolationEvents()
     book.on(line(), NOW)
     book.on(line(*(told(f"r{number}") for number in range(2 * WAITING))), NOW)
@@ -70,7 +70,7 @@ def test_the_event_names_tenant_request_and_worker() -> None:
     assert said.extra == {"tenant": "team", "request-id": "r1"}
 
 
-async def test_the_leader_tells_the_cluster_in_its_next_pass() -> None:
+async def test_the_leader_reports_the_cluster_in_its_next_pass() -> None:
     rig = Rig()
     try:
         await rig.start()

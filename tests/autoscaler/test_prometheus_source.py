@@ -130,7 +130,7 @@ async def test_an_expression_that_prometheus_refuses_is_an_error(story: Story) -
     assert answer.kind is ErrorKind.REFUSED
 
 
-async def test_both_sources_tell_the_same_story(story: Story) -> None:
+async def test_both_sources_report_the_same_story(story: Story) -> None:
     async with httpx.AsyncClient() as http:
         embedded = ScrapeSource(http, lambda: [f"{story.prometheus.exporter.url}/metrics"], SystemClock())
         await embedded.scrape()
@@ -187,7 +187,7 @@ async def test_a_port_nobody_listens_on_is_an_error_in_the_same_words_each_time(
     assert cause_of(answer) == "unreachable: [Errno 111] Connection refused"
 
 
-async def test_a_name_that_does_not_resolve_is_told_without_addresses_in_memory() -> None:
+async def test_a_name_that_does_not_resolve_is_reported_without_addresses_in_memory() -> None:
     answer = await PrometheusSource("http://nowhere.invalid:9090", deadline_s=10.0).ask(VERDICTS)
     assert isinstance(answer, Error)
     assert " at 0x" not in answer.detail

@@ -105,7 +105,7 @@ def test_a_list_replaces_what_was_known_and_changes_amend_it() -> None:
     assert world.specs == {}
 
 
-def test_a_broken_watch_keeps_the_picture_and_says_that_it_ages() -> None:
+def test_a_broken_watch_keeps_the_view_and_reports_that_it_ages() -> None:
     world = ClusterView()
     assert not world.known
     world.on_service(Listed((manifest(),)))
@@ -119,7 +119,7 @@ def test_a_broken_watch_keeps_the_picture_and_says_that_it_ages() -> None:
     assert (world.known, world.lost) == (True, {})
 
 
-def test_before_its_first_list_a_lost_watch_leaves_the_picture_unknown() -> None:
+def test_before_its_first_list_a_lost_watch_leaves_the_view_unknown() -> None:
     world = ClusterView()
     world.on_workers(Listed(()))
     world.on_service(WatchLost("forbidden"))

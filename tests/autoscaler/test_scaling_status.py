@@ -49,7 +49,7 @@ def test_the_status_is_one_that_the_objects_model_takes(seen: float) -> None:
     assert ServiceStatus.model_validate(status).scaling.desired == 1
 
 
-def test_a_service_that_keeps_its_promise() -> None:
+def test_a_service_that_keeps_its_slo() -> None:
     status = told(observation())
     assert status["scaling"] == {
         "desired": 1,
@@ -93,7 +93,7 @@ def test_a_burning_budget_breaks_the_condition() -> None:
 
 
 @pytest.mark.parametrize("result", [QueryResult.STALE, QueryResult.PARTIAL, QueryResult.ERROR, QueryResult.EMPTY])
-def test_missing_answers_are_said_and_not_taken_for_a_kept_promise(result: QueryResult) -> None:
+def test_missing_answers_are_reported_and_not_taken_for_a_kept_slo(result: QueryResult) -> None:
     status = told(observation(attainment=answered(result)))
     assert condition(status, "SLOMet") == ("Unknown", "NotMeasured")
     assert condition(status, "MetricsFresh") == ("False", "AttainmentMissing")
@@ -124,7 +124,7 @@ def test_each_gap_has_its_reason(seen: Observation, reason: str) -> None:
     assert condition(told(seen), "MetricsFresh") == ("False", reason)
 
 
-def test_a_service_without_targets_or_traffic_says_so() -> None:
+def test_a_service_without_targets_or_traffic_reports_it() -> None:
     assert condition(told(observation(goal=goal(targets=()))), "SLOMet") == ("Unknown", "NoTargets")
     few = observation(attainment=attainment(3, 0))
     assert condition(told(few), "SLOMet") == ("Unknown", "TooFewRequests")
@@ -160,7 +160,7 @@ def test_a_pause_is_two_conditions() -> None:
     assert condition(status, "ScalingActive") == ("False", "Paused")
 
 
-def test_a_pause_is_told_with_its_reason_and_no_number_that_moves() -> None:
+def test_a_pause_is_reported_with_its_reason_and_no_number_that_moves() -> None:
     wish = goal(pause_until="2030-01-01T00:00:00Z", pause_reason="launch")
     busy, idle = (told(observation(goal=wish, demand=demand(rate))) for rate in (4.0, 0.5))
     assert message(busy, "Paused") == "Paused until 2030-01-01T00:00:00Z (launch)."
@@ -169,7 +169,7 @@ def test_a_pause_is_told_with_its_reason_and_no_number_that_moves() -> None:
     assert len(message(told(observation(goal=replace(wish, pause_reason="x" * 10_000))), "Paused")) < 300
 
 
-def test_conditions_tell_what_is_so_now_and_not_the_decision_that_stands() -> None:
+def test_conditions_report_what_is_so_now_and_not_the_decision_that_stands() -> None:
     before = observation(goal=goal(pause_until="2030-01-01T00:00:00Z"))
     standing = decide(before, seasoned(before, 60))[0]
     status = told(observation(goal=goal(pause_until="tomorrow")), decision=standing)
@@ -190,7 +190,7 @@ def test_conditions_tell_what_is_so_now_and_not_the_decision_that_stands() -> No
         (goal(budget_gpus=2), 3.0, "The budget is 2 GPUs, which pays for fewer replicas than wanted."),
     ],
 )
-def test_a_limit_is_told_by_its_own_numbers(wish: ScalingSpec, rate: float, words: str) -> None:
+def test_a_limit_is_reported_by_its_own_numbers(wish: ScalingSpec, rate: float, words: str) -> None:
     assert message(told(observation(goal=wish, demand=demand(rate))), "ScalingLimited") == words
 
 

@@ -77,7 +77,7 @@ def test_where_profiles_may_not_be_read_or_steps_are_emulated_nobody_is_refused(
         ("0.20", {"min": 2, "max": 4}, ""),
     ],
 )
-def test_a_budget_in_dollars_that_cannot_be_kept_is_told(budget: str, replicas: dict[str, int], said: str) -> None:
+def test_a_budget_in_dollars_that_cannot_be_kept_is_reported(budget: str, replicas: dict[str, int], said: str) -> None:
     pools = [{"name": "main", "accelerator": "cpu", "replicas": replicas}]
     operator = Operator()
     manifest = service(pools=pools, scaling={"budget": {"dollarsPerHour": budget}})
@@ -89,7 +89,7 @@ def test_a_budget_in_dollars_that_cannot_be_kept_is_told(budget: str, replicas: 
     assert said in message
 
 
-def test_a_price_that_changes_or_is_gone_is_judged_anew() -> None:
+def test_a_price_that_changes_or_is_gone_is_validated_anew() -> None:
     scaling = {"budget": {"dollarsPerHour": "2"}}
     operator, manifest = Operator(), service(scaling=scaling, pools=[{"name": "main", "accelerator": "h100"}])
     operator.converge(manifest)

@@ -51,7 +51,7 @@ def taken_by(found: ModelNameIndex, key: str) -> str:
 OLD, NEW = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
 
 
-def test_the_oldest_service_answers_and_the_younger_is_told_who_does() -> None:
+def test_the_oldest_service_answers_and_the_younger_names_the_winner() -> None:
     found = names(named("b/chat", created=NEW), named("a/chat", created=OLD))
     assert taken_by(found, "b/chat") == "a/chat"
     assert taken_by(found, "a/chat") == ""
@@ -160,7 +160,7 @@ def test_coming_and_going_leaves_what_the_last_set_alone_would(rounds: list[tupl
     assert {key: found.loss(key) for key in there} == {key: fresh.loss(key) for key in there}
 
 
-def test_of_a_route_and_a_service_of_one_age_and_key_the_route_is_told_whatever_came_first() -> None:
+def test_of_a_route_and_a_service_of_one_age_and_key_the_route_is_reported_whatever_came_first() -> None:
     both = (routed("a/x", "x"), named("a/x"))
     for first, second in (both, both[::-1]):
         loss = names(first, named("b/x", "x"), second).loss(place("b/x"))
@@ -169,7 +169,7 @@ def test_of_a_route_and_a_service_of_one_age_and_key_the_route_is_told_whatever_
         assert loss.winner.kind == INFERENCE_ROUTE
 
 
-def test_a_route_and_a_service_contest_one_name_and_each_is_told_of_the_other() -> None:
+def test_a_route_and_a_service_contest_one_name_and_each_names_the_other() -> None:
     chat, capture = named("team/chat", created=OLD), routed("evil/take", "chat", NEW)
     assert (
         str(names(chat, capture).loss((INFERENCE_ROUTE, ObjectKey("evil", "take"))))

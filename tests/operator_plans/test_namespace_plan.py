@@ -121,7 +121,7 @@ def test_a_namespace_that_goes_away_gets_nothing() -> None:
 
 
 @pytest.mark.parametrize("services", [0, 1])
-def test_somebody_elses_object_of_the_name_is_neither_changed_nor_deleted(services: int) -> None:
+def test_an_unmanaged_object_of_the_name_is_neither_changed_nor_deleted(services: int) -> None:
     scene = Scene(services=services)
     body = {
         "kind": "ServiceAccount",
@@ -156,7 +156,9 @@ def test_somebody_elses_object_of_the_name_is_neither_changed_nor_deleted(servic
         ),
     ],
 )
-def test_what_somebody_adds_to_the_policys_selectors_is_taken_away(path: tuple[str, ...], wider: object) -> None:
+def test_what_another_controller_adds_to_the_policys_selectors_is_taken_away(
+    path: tuple[str, ...], wider: object
+) -> None:
     scene = Scene()
     scene.look()
     before = scene.server.picture()

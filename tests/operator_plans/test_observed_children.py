@@ -49,7 +49,9 @@ EARLIER, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
         ([], ""),
     ],
 )
-def test_whoever_changed_a_child_last_is_known_unless_it_was_us(entries: list[tuple[str, str, str]], by: str) -> None:
+def test_the_writer_that_changed_a_child_last_is_known_unless_it_was_us(
+    entries: list[tuple[str, str, str]], by: str
+) -> None:
     found = deployment()
     found["metadata"]["managedFields"] = [
         {"manager": name, "time": time, "subresource": part, "fieldsV1": {}} for name, time, part in entries
@@ -96,7 +98,7 @@ def test_replicas_are_shared_when_another_manager_owns_that_very_field(
         ),
     ],
 )
-def test_a_deployments_own_complaint_is_its_trouble(
+def test_a_deployments_own_complaint_is_its_problem(
     conditions: list[dict[str, str]], problem: PodProblem | None
 ) -> None:
     found = observe_child(deployment(conditions=conditions)).replicas
@@ -119,7 +121,7 @@ def test_what_a_plan_looks_at_does() -> None:
     assert observe_child(edited).fingerprint != observe_child(quiet).fingerprint
 
 
-def test_the_owner_is_the_controller_and_nobody_else() -> None:
+def test_the_owner_is_the_controller_and_no_other() -> None:
     found = deployment()
     found["metadata"]["ownerReferences"] = [{"kind": "A", "name": "a", "uid": "1"}]
     assert observe_child(found).owner is None
@@ -229,11 +231,11 @@ LINES = "Traceback\npaceline worker: engine.max_seqs: is over the limit\n"
         ),
     ],
 )
-def test_a_pods_trouble_has_the_words_of_who_knows(manifest: dict[str, Any], problem: PodProblem | None) -> None:
+def test_a_pods_problem_has_the_words_of_who_knows(manifest: dict[str, Any], problem: PodProblem | None) -> None:
     assert pod_problem(manifest) == problem
 
 
-def test_a_leaving_pod_is_no_trouble_and_no_message_is_endless() -> None:
+def test_a_leaving_pod_is_no_problem_and_no_message_is_endless() -> None:
     leaving = waiting("CrashLoopBackOff")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert pod_problem(leaving) is None

@@ -80,7 +80,7 @@ URL = {"url": "https://api.example.com/v1"}
         ({"backends": [CHAT]}, ("False", "Invalid")),
     ],
 )
-def test_a_route_says_which_of_its_backends_it_has(spec: Any, expected: tuple[str, str]) -> None:
+def test_a_route_reports_which_of_its_backends_it_has(spec: Any, expected: tuple[str, str]) -> None:
     assert verdict(route(spec)) == expected
 
 
@@ -106,7 +106,7 @@ def test_an_older_route_for_every_request_takes_the_name_and_one_for_some_does_n
     assert verdict(route(SPEC, made("InferenceRoute", "nonsense", name="z"))) == ("True", "Valid")
 
 
-def test_a_route_that_loses_its_name_is_told_to_whom() -> None:
+def test_a_route_that_loses_its_name_names_the_winner() -> None:
     chat = made("InferenceService", {"model": {}}, namespace="other", name="m")
     lost = condition(route(SPEC, chat, creationTimestamp=LATE), "Accepted")
     assert (lost["status"], lost["reason"]) == ("False", "NameTaken")
@@ -133,14 +133,14 @@ def test_a_profile_is_used_if_the_planner_can_compute_with_it(spec: Any, expecte
     assert verdict(plan_profile(made("AcceleratorProfile", spec, name="h100"), EARLY)) == expected
 
 
-def test_a_profile_of_a_built_in_name_says_that_it_replaces_all_of_it() -> None:
+def test_a_profile_of_a_built_in_name_reports_that_it_replaces_all_of_it() -> None:
     for spec, end in ((PROFILE, "counts as free in costs and budgets."), ({**PROFILE, "dollarsPerHour": "2"}, "one.")):
         message = condition(plan_profile(made("AcceleratorProfile", spec, name="h100"), EARLY), "Accepted")["message"]
         assert "replaces all of the built-in one" in message
         assert message.endswith(end)
 
 
-def test_nothing_is_said_twice_and_a_new_generation_is_spoken_of() -> None:
+def test_nothing_is_reported_twice_and_a_new_generation_is_spoken_of() -> None:
     mine = made("AcceleratorProfile", PROFILE)
     mine["status"] = {**(plan_profile(mine, EARLY) or {}), "other": 1}
     assert plan_profile(mine, LATE) is None

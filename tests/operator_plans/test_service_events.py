@@ -34,7 +34,7 @@ def converged(**spec: Any) -> tuple[Operator, dict[str, Any]]:
     return operator, manifest
 
 
-def test_a_first_creation_is_told_once_with_all_that_is_made() -> None:
+def test_a_first_creation_is_reported_once_with_all_that_is_made() -> None:
     operator, manifest = Operator(), service()
     operator.namespace()
     said = [one for _ in range(4) for one in told(operator.step(manifest).events)]
@@ -42,7 +42,7 @@ def test_a_first_creation_is_told_once_with_all_that_is_made() -> None:
     assert said == [("Created", made)]
 
 
-def test_in_a_crowd_a_first_creation_is_left_to_the_status() -> None:
+def test_in_a_bulk_start_a_first_creation_is_left_to_the_status() -> None:
     operator, manifest = Operator(), service()
     operator.namespace()
     assert [one for _ in range(4) for one in operator.step(manifest, bulk_starts=40).events] == []
@@ -60,7 +60,7 @@ def test_a_scale_by_hand_is_named_once_with_both_numbers_and_who_did_it() -> Non
     assert scaled(operator, manifest, 3, "") == []
 
 
-def test_a_policy_that_leaves_a_scale_alone_says_so_and_an_hpa_is_no_hand() -> None:
+def test_a_policy_that_leaves_a_scale_alone_reports_it_and_an_hpa_is_no_hand() -> None:
     operator, manifest = converged(scaling={"policy": "external"})
     assert scaled(operator, manifest, 4, "kubectl")[0][1].endswith("by kubectl; policy external leaves it so.")
     assert scaled(operator, manifest, 6, "kube-controller-manager") == []
@@ -72,7 +72,7 @@ def test_a_restarted_operator_names_no_scale_that_it_did_not_see() -> None:
     assert scaled(operator, manifest, 5, "kubectl") == []
 
 
-def test_what_others_add_to_a_deployment_is_told_once_and_kept() -> None:
+def test_what_others_add_to_a_deployment_is_reported_once_and_kept() -> None:
     operator, manifest = converged()
     children = dict(operator.view(manifest).children)
     fields = "spec.template.spec.containers[sidecar]"
@@ -128,7 +128,7 @@ def test_an_addition_is_a_field_below_spec_that_none_of_ours_holds(
     assert added_fields({"managedFields": entries}) == found
 
 
-def test_a_deployment_is_seen_with_its_additions_and_with_who_scaled_it() -> None:
+def test_a_deployment_is_observed_with_its_additions_and_with_who_scaled_it() -> None:
     operator, _ = converged(pools=[POOL])
     manifest = operator.server.manifest(PLACE)
     manifest["metadata"]["managedFields"] = [

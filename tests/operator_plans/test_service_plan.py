@@ -122,7 +122,7 @@ def test_a_converged_service_plans_nothing_with_or_without_memory() -> None:
             assert (plan.actions, plan.status, plan.events, plan.again_s) == ((), None, (), None)
 
 
-def test_a_judgement_is_kept_from_a_creation_to_its_end_and_is_of_the_same_wish_only() -> None:
+def test_a_verdict_is_kept_from_a_creation_to_its_end_and_is_of_the_same_desired_state_only() -> None:
     operator, manifest = Operator(), service()
     operator.namespace()
     first = operator.step(manifest).memo
@@ -137,7 +137,7 @@ def test_a_judgement_is_kept_from_a_creation_to_its_end_and_is_of_the_same_wish_
     assert operator.memo.validated is None
 
 
-def test_a_foreign_edit_is_undone_and_a_foreign_addition_stays() -> None:
+def test_an_unmanaged_edit_is_undone_and_an_unmanaged_addition_stays() -> None:
     operator, manifest = converged()
     stored = next(s for (kind, _), s in operator.server.stored.items() if kind == "PodDisruptionBudget")
     stored.values[("spec", "maxUnavailable")] = "5"
@@ -156,7 +156,7 @@ SELECTORS: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("child", SELECTORS)
-def test_a_key_that_somebody_adds_to_a_selector_is_taken_away(child: str) -> None:
+def test_a_key_that_another_controller_adds_to_a_selector_is_taken_away(child: str) -> None:
     operator, manifest = converged(pools=[{**POOL, "nodeSelector": {"zone": "a"}}])
     operator.server.scale("chat-main", 1)
     kind, name = child.split()
@@ -172,7 +172,7 @@ def test_a_key_that_somebody_adds_to_a_selector_is_taken_away(child: str) -> Non
     assert operator.step(manifest).actions == ()
 
 
-def test_a_repair_is_told_with_whoever_made_it_needed() -> None:
+def test_a_repair_is_reported_with_the_writer_that_made_it_needed() -> None:
     operator, manifest = converged()
     operator.server.change(("Service", ObjectKey("team", "chat-workers")), ("spec", "selector"), {"a": "b"})
     plan = plan_service(operator.view(manifest))
@@ -237,7 +237,7 @@ def test_a_pool_in_which_nothing_is_ready_goes_at_once() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Service", "PodDisruptionBudget", "Deployment"])
-def test_a_foreign_child_is_told_and_never_touched(kind: str) -> None:
+def test_an_unmanaged_child_is_reported_and_never_touched(kind: str) -> None:
     operator, manifest = Operator(), service()
     name = "chat-main" if kind == "Deployment" else "chat-workers"
     unmanaged(operator.server, kind, name)
@@ -252,7 +252,7 @@ def test_a_foreign_child_is_told_and_never_touched(kind: str) -> None:
     assert warned == ["ForeignChild"]
 
 
-def test_a_stranger_under_a_shared_name_is_told_by_the_services_that_meet_it() -> None:
+def test_an_unmanaged_object_under_a_shared_name_is_reported_by_the_services_that_meet_it() -> None:
     operator, manifest = converged()
     for (kind, _), stored in operator.server.stored.items():
         if kind == "ConfigMap":
@@ -295,7 +295,7 @@ BAD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("reason", BAD)
-def test_what_cannot_be_accepted_moves_nothing_that_runs_and_says_why(reason: str) -> None:
+def test_what_cannot_be_accepted_moves_nothing_that_runs_and_reports_why(reason: str) -> None:
     operator, manifest = converged()
     before = operator.server.picture()
     plan = operator.step(edit(manifest, **BAD[reason]))
@@ -318,7 +318,7 @@ def test_what_cannot_be_accepted_moves_nothing_that_runs_and_says_why(reason: st
         ({"words": "cat", "colour": "red"}, "remove the others from config"),
     ],
 )
-def test_a_filter_that_no_worker_would_take_moves_nothing_and_is_told_with_the_fix(
+def test_a_filter_that_no_worker_would_take_moves_nothing_and_is_reported_with_the_fix(
     config: dict[str, str], fix: str
 ) -> None:
     operator, manifest = converged()
@@ -353,7 +353,7 @@ def test_correcting_a_spec_proceeds_although_nothing_is_ready() -> None:
     assert isinstance(mended, Apply)
 
 
-def test_somebody_elses_workload_is_reported_and_never_written() -> None:
+def test_an_unmanaged_workload_is_reported_and_never_written() -> None:
     operator = Operator()
     unmanaged(operator.server, "Deployment", "legacy")
     operator.server.settle()
@@ -366,7 +366,7 @@ def test_somebody_elses_workload_is_reported_and_never_written() -> None:
     assert manifest["status"]["workload"]["summary"] == "1/1 Unsupported"
 
 
-def test_a_contested_name_is_told_and_the_service_runs() -> None:
+def test_a_contested_name_is_reported_and_the_service_runs() -> None:
     operator, manifest = Operator(), service()
     operator.namespace()
     plan = operator.step(manifest, loss=LOST)
@@ -548,7 +548,7 @@ def test_any_way_to_a_spec_ends_where_the_straight_one_does(specs: list[dict[str
 
 @settings(max_examples=20)
 @given(SPECS, st.randoms(use_true_random=False))
-def test_a_plan_does_not_depend_on_the_order_of_what_is_seen(spec: dict[str, Any], chance: Any) -> None:
+def test_a_plan_does_not_depend_on_the_order_of_what_is_observed(spec: dict[str, Any], chance: Any) -> None:
     operator, manifest = Operator(), service(pools=[POOL, EDGE])
     operator.converge(manifest)
     edit(manifest, **spec)

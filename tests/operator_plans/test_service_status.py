@@ -38,7 +38,7 @@ class Scene:
         return (found["status"], found["reason"], found["message"])
 
 
-def test_a_ready_service_says_so_in_numbers() -> None:
+def test_a_ready_service_reports_it_in_numbers() -> None:
     scene = Scene()
     assert scene.manifest["status"]["workload"]["summary"] == "1/1"
     assert scene.said("Accepted")[:2] == ("True", "Valid")
@@ -83,7 +83,7 @@ def test_more_ready_replicas_than_desired_are_never_counted() -> None:
     )
 
 
-def test_a_rollout_is_told_once_although_its_old_replicas_are_slow_to_go() -> None:
+def test_a_rollout_is_reported_once_although_its_old_replicas_are_slow_to_go() -> None:
     scene = Scene()
     scene.deployment(2, 3, 1, 2)
     scene.look()
@@ -118,7 +118,7 @@ def test_zero_replicas_are_no_fault() -> None:
     assert scene.manifest["status"]["workload"]["summary"] == "0/0"
 
 
-def test_an_emulated_service_says_so_and_its_fit_has_numbers() -> None:
+def test_an_emulated_service_reports_it_and_its_fit_has_numbers() -> None:
     scene = Scene(engine={"emulate": EMULATE})
     assert scene.manifest["status"]["workload"]["summary"] == "1/1 emulated"
     status, reason, message = scene.said("ModelFits")
@@ -136,7 +136,7 @@ def test_the_summary_ends_in_what_is_wrong() -> None:
     assert scene.manifest["status"]["workload"]["summary"] == "0/1 emulated NameTaken"
 
 
-def test_the_summary_of_what_was_never_accepted_says_why() -> None:
+def test_the_summary_of_what_was_never_accepted_reports_why() -> None:
     operator, manifest = Operator(), service(model={"source": "hf://org/name"})
     operator.namespace()
     operator.step(manifest)
@@ -156,7 +156,7 @@ def test_a_model_that_cannot_fit_is_refused_with_the_numbers() -> None:
     assert "65.5 GB" in fits["message"]
 
 
-def test_ready_speaks_of_a_generation_only_when_the_deployment_has_seen_its_spec() -> None:
+def test_ready_speaks_of_a_generation_only_when_the_deployment_has_observed_its_spec() -> None:
     scene = Scene()
     scene.manifest["metadata"]["generation"] = 2
     scene.manifest["spec"]["runtime"] = {"env": [{"name": "A", "value": "b"}]}
@@ -184,7 +184,7 @@ def test_times_move_only_when_a_status_turns() -> None:
     ("reason", "message"),
     [("Unschedulable", "0/5 nodes are available"), ("CrashLoopBackOff", "spec.engine.maxSeqs: is over the limit")],
 )
-def test_trouble_of_pods_degrades_by_name(reason: str, message: str) -> None:
+def test_problem_of_pods_degrades_by_name(reason: str, message: str) -> None:
     scene = Scene()
     plan = scene.look(problems=(PodProblem(reason, message, "main", 2),))
     assert scene.said("Degraded") == ("True", reason, f"2 pods in pool main: {reason}: {message}")
@@ -203,7 +203,7 @@ def test_a_service_without_ready_worker_repeats_why_as_far_as_it_is_known() -> N
     assert scene.said("Degraded") == ("False", "AsExpected", "Nothing is wrong.")
 
 
-def test_refused_pods_and_a_rollout_that_is_stuck_are_told_in_the_deployments_words() -> None:
+def test_refused_pods_and_a_rollout_that_is_stuck_are_reported_in_the_deployments_words() -> None:
     scene = Scene()
     failed = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "violates PodSecurity"}
     scene.deployment(2, 1, conditions=[failed])
@@ -389,7 +389,7 @@ def test_a_spec_that_is_not_accepted_leaves_the_revision_that_serves_in_the_stat
     assert said == f"1 of 1 replica is ready for requests; revision {old} of the last accepted spec serves."
 
 
-def test_a_rollout_that_ends_at_zero_is_not_told_as_one_of_no_replicas() -> None:
+def test_a_rollout_that_ends_at_zero_is_not_reported_as_one_of_no_replicas() -> None:
     scene = Scene()
     scene.deployment(2, 3, 1, 2)
     scene.look()
@@ -398,7 +398,7 @@ def test_a_rollout_that_ends_at_zero_is_not_told_as_one_of_no_replicas() -> None
     assert [event.reason for event in scene.look().events] == []
 
 
-def test_in_a_crowd_a_first_not_ready_waits_longer_and_ready_does_not() -> None:
+def test_in_a_bulk_start_a_first_not_ready_waits_longer_and_ready_does_not() -> None:
     operator, manifest = Operator(), service()
     operator.namespace()
     assert operator.step(manifest, bulk_starts=500).again_s == initial_delay_s(500) == 50.0

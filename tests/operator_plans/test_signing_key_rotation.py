@@ -105,7 +105,7 @@ def test_a_new_install_has_a_key_for_each_signer_at_once_and_then_rests() -> Non
     assert plan.again_s > 29 * DAY
 
 
-def test_a_key_is_trusted_as_those_that_its_own_signer_signs_as_and_nobody_else() -> None:
+def test_a_key_is_trusted_as_those_that_its_own_signer_signs_as_and_no_other() -> None:
     found = begun()
     issuers = {key["kid"]: (key["x"], key["issuers"]) for key in found.look().trust["keys"]}
     public = {row["kid"]: row["public"] for row in found.rows()}

@@ -132,7 +132,7 @@ def test_a_change_that_no_plan_looks_at_wakes_nobody() -> None:
     assert cache.put(touched) is None
 
 
-def test_without_an_owner_the_label_says_whose_it_is_and_without_a_label_the_namespace() -> None:
+def test_without_an_owner_the_label_reports_whose_it_is_and_without_a_label_the_namespace() -> None:
     cache = ChildCache()
     orphan = cache.put(child(1, owner=None))
     assert orphan is not None

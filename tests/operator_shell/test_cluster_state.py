@@ -21,7 +21,7 @@ def accepted(api: FakeApi, kind: str, key: ObjectKey) -> dict[str, Any]:
     return next(dict(one) for one in conditions if one["type"] == "Accepted")
 
 
-async def test_a_service_and_a_route_are_told_as_the_other_comes_and_goes() -> None:
+async def test_a_service_and_a_route_are_reported_as_the_other_comes_and_goes() -> None:
     api = FakeApi()
     mine = service()
     mine["metadata"]["creationTimestamp"] = "2026-02-01T00:00:00Z"

@@ -54,7 +54,7 @@ async def test_a_service_gets_its_children_and_its_deployment_the_least_replicas
     assert children[MAIN]["spec"]["replicas"] == 2
 
 
-async def test_a_first_creation_is_told_once_and_a_child_made_again_too() -> None:
+async def test_a_first_creation_is_reported_once_and_a_child_made_again_too() -> None:
     api = FakeApi()
     api.put(service())
     rig = await Rig(api).start()
@@ -66,7 +66,7 @@ async def test_a_first_creation_is_told_once_and_a_child_made_again_too() -> Non
     assert [event.message for event in rig.told] == [everything, "Created Deployment chat-main."]
 
 
-async def test_what_was_done_is_told_once_also_where_the_status_could_not_be_written() -> None:
+async def test_what_was_done_is_reported_once_also_where_the_status_could_not_be_written() -> None:
     api = FakeApi()
     api.put(service())
     rig = await Rig(api).start()
@@ -80,7 +80,7 @@ async def test_what_was_done_is_told_once_also_where_the_status_could_not_be_wri
     assert next(faults, None) is None
 
 
-async def test_services_that_start_together_are_told_of_late_and_one_alone_is_not() -> None:
+async def test_services_that_start_together_are_reported_late_and_one_alone_is_not() -> None:
     for count, told in ((2 * BULK_STARTS, 0), (1, 1)):
         api = FakeApi(starts=False)
         for number in range(count):
@@ -154,7 +154,7 @@ async def test_replicas_that_the_autoscaler_set_survive_edits_and_restarts() -> 
     assert api.objects[MAIN]["spec"]["replicas"] == 4
 
 
-async def test_a_missing_right_is_said_with_its_words_and_cleared_when_it_is_back() -> None:
+async def test_a_missing_right_is_reported_with_its_words_and_cleared_when_it_is_back() -> None:
     api = FakeApi()
     api.put(service())
     api.fault = lambda _, verb, kind: forbidden() if (verb, kind) == ("apply", "Deployment") else None
@@ -201,7 +201,7 @@ async def test_a_watch_lost_for_another_reason_stops_nobody() -> None:
     assert MAIN in api.objects
 
 
-async def test_a_foreign_object_in_a_childs_place_is_reported_and_never_touched() -> None:
+async def test_an_unmanaged_object_in_a_childs_place_is_reported_and_never_touched() -> None:
     api = FakeApi()
     unmanaged = api.put(
         {
@@ -260,7 +260,7 @@ async def test_what_services_share_goes_with_the_last_of_them() -> None:
     assert api.children(*CHILD_KINDS) == {}
 
 
-async def test_an_object_that_breaks_its_plan_is_its_own_trouble() -> None:
+async def test_an_object_that_breaks_its_plan_is_its_own_problem() -> None:
     api = FakeApi()
     api.put(service("bad"))
     api.put(service("good"))

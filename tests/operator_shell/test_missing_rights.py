@@ -43,7 +43,7 @@ def degraded(api: FakeApi) -> tuple[str, str, str]:
     return found["status"], found["reason"], found["message"]
 
 
-async def test_a_service_says_what_keeps_the_things_that_its_namespace_shares_from_being_made() -> None:
+async def test_a_service_reports_what_keeps_the_things_that_its_namespace_shares_from_being_made() -> None:
     api = FakeApi()
     api.put(service())
     words = 'cannot patch resource "serviceaccounts"'
@@ -57,7 +57,7 @@ async def test_a_service_says_what_keeps_the_things_that_its_namespace_shares_fr
     assert degraded(api)[0] == "False"
 
 
-async def test_a_service_says_that_somebody_elses_object_cannot_be_looked_at_any_more() -> None:
+async def test_a_service_reports_that_an_unmanaged_object_cannot_be_looked_at_any_more() -> None:
     api = Blindfold()
     api.put(service())
     api.put(dict(STRANGER))
@@ -69,7 +69,7 @@ async def test_a_service_says_that_somebody_elses_object_cannot_be_looked_at_any
     assert 'cannot get resource "services"' in degraded(api)[2]
 
 
-async def test_pods_that_may_not_be_listed_are_a_trouble_of_the_service() -> None:
+async def test_pods_that_may_not_be_listed_are_a_problem_of_the_service() -> None:
     clock, api = ManualClock(), Blindfold()
     api.hidden = "Pod"
     diagnostics = PodDiagnostics(api, clock)
@@ -83,7 +83,7 @@ async def test_pods_that_may_not_be_listed_are_a_trouble_of_the_service() -> Non
     assert await diagnostics.problems(CHAT) == ()
 
 
-async def test_a_registry_of_keys_that_somebody_deletes_is_looked_at_at_once() -> None:
+async def test_a_registry_of_keys_that_another_controller_deletes_is_looked_at_at_once() -> None:
     rig = await Rig(FakeApi()).start()
     await rig.settle()
     metadata = {"name": REGISTRY, "namespace": HOME, "uid": "1", "resourceVersion": "1", "labels": {}}

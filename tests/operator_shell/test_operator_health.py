@@ -71,7 +71,7 @@ def test_it_is_ready_when_everything_was_listed_once() -> None:
     assert readiness_error(seen) == ""
 
 
-def test_a_kind_that_may_not_be_listed_is_told_with_the_right_that_is_missing() -> None:
+def test_a_kind_that_may_not_be_listed_is_reported_with_the_right_that_is_missing() -> None:
     seen = inputs(ManualClock())
     for kind in ("ConfigMap", "Service"):
         seen.state.on_event(kind, WatchLost(f'x is forbidden: cannot list resource "{kind}"'))
@@ -79,7 +79,7 @@ def test_a_kind_that_may_not_be_listed_is_told_with_the_right_that_is_missing() 
     assert 'Service (x is forbidden: cannot list resource "Service")' in readiness_error(seen)
 
 
-async def test_the_port_tells_health_and_metrics() -> None:
+async def test_the_port_reports_health_and_metrics() -> None:
     transport = httpx.ASGITransport(make_app(inputs(ManualClock(), "watch Tenant ended")))
     async with httpx.AsyncClient(transport=transport, base_url="http://operator") as client:
         sick, metrics = await client.get("/healthz"), await client.get("/metrics")

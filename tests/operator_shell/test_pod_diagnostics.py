@@ -67,7 +67,7 @@ async def test_a_ready_service_is_forgotten() -> None:
     assert diagnostics.again_s(CHAT) is None
 
 
-async def test_in_a_crowd_nobody_asks_and_afterwards_the_next_one_does() -> None:
+async def test_in_a_bulk_start_nobody_asks_and_afterwards_the_next_one_does() -> None:
     clock, api = ManualClock(), Counting()
     diagnostics = PodDiagnostics(api, clock)
     await diagnostics.problems(CHAT, bulk=True)

@@ -128,7 +128,7 @@ async def test_after_an_hour_without_rights_everything_stands_within_the_bound(f
             assert {one["type"]: one["status"] for one in found["status"]["conditions"]}["Degraded"] == "False"
 
 
-async def test_children_that_are_seen_again_end_the_pause_of_the_services_that_were_blind() -> None:
+async def test_children_that_are_observed_again_end_the_pause_of_the_services_that_were_forbidden() -> None:
     api = FakeApi()
     api.put(service())
     rig = await Rig(api).start()
@@ -143,7 +143,7 @@ async def test_children_that_are_seen_again_end_the_pause_of_the_services_that_w
     assert degraded(api) == "False"
 
 
-async def test_a_right_that_comes_and_goes_is_no_quarrel_with_ourselves() -> None:
+async def test_a_right_that_comes_and_goes_is_no_conflict_with_ourselves() -> None:
     api = FakeApi()
     api.put(service())
     rig = await Rig(api).start()

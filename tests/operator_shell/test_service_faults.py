@@ -26,7 +26,7 @@ def test_a_fault_is_laid_over_what_the_operator_owns_and_nothing_else_is_written
     assert [one["type"] for one in status["conditions"]] == ["Ready", "Degraded"]
 
 
-def test_the_same_fault_again_is_said_already_and_keeps_its_time() -> None:
+def test_the_same_fault_again_is_reported_already_and_keeps_its_time() -> None:
     first = degraded(live(), None, FAULT, TIME, 1)
     standing = live(**first)
     again = degraded(standing, None, FAULT, LATER, 1)
@@ -43,7 +43,7 @@ def test_the_summary_ends_in_the_fault_unless_the_object_is_not_accepted() -> No
     assert "workload" not in degraded({}, None, FAULT, TIME, 1)
 
 
-def test_another_fault_is_said() -> None:
+def test_another_fault_is_reported() -> None:
     standing = {**live(), "conditions": degraded(live(), None, FAULT, TIME, 1)["conditions"]}
     assert not same_conditions(standing, degraded(standing, None, ConditionFault("Invalid", "x"), LATER, 1))
 

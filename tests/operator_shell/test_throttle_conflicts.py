@@ -63,7 +63,7 @@ async def test_who_undoes_a_write_again_and_again_is_answered_ever_more_slowly_a
     assert [write for write in api.writes if write.startswith("status")] == statuses
 
 
-async def test_a_repair_is_told_when_it_is_made_and_not_while_it_waits() -> None:
+async def test_a_repair_is_reported_when_it_is_made_and_not_while_it_waits() -> None:
     api = FakeApi()
     api.put(service())
     rig = await Rig(api).start()
@@ -75,7 +75,7 @@ async def test_a_repair_is_told_when_it_is_made_and_not_while_it_waits() -> None
     assert len(repairs) <= 4
 
 
-async def test_a_quarrel_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_conflict_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     api = FakeApi()
     api.put(service())
     rig = await Rig(api).start()
@@ -84,7 +84,7 @@ async def test_a_quarrel_is_logged_once(caplog: pytest.LogCaptureFixture) -> Non
     assert len([one for one in caplog.records if one.levelname == "WARNING"]) == 1
 
 
-async def test_a_quarrel_that_ended_is_forgotten_and_the_next_change_is_undone_at_once() -> None:
+async def test_a_conflict_that_ended_is_forgotten_and_the_next_change_is_undone_at_once() -> None:
     api = FakeApi()
     api.put(service())
     rig = await Rig(api).start()
@@ -98,7 +98,7 @@ async def test_a_quarrel_that_ended_is_forgotten_and_the_next_change_is_undone_a
     assert restored(api)
 
 
-async def test_a_wish_of_the_user_never_waits_for_a_quarrel() -> None:
+async def test_an_edit_of_the_user_never_waits_for_a_conflict() -> None:
     api = FakeApi()
     api.put(service())
     rig = await Rig(api).start()

@@ -55,7 +55,7 @@ def test_a_promoted_key_keeps_the_age_of_its_first_reason() -> None:
     assert backlog.oldest_s(10.0) == 9.0
 
 
-def test_a_running_key_is_nobody_elses_and_runs_again_when_it_was_added_meanwhile() -> None:
+def test_a_running_key_is_of_no_other_worker_and_runs_again_when_it_was_added_meanwhile() -> None:
     backlog = PriorityQueue()
     backlog.add(A, Priority.EDIT, 0.0)
     assert backlog.take(0.0) == A

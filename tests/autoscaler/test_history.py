@@ -38,7 +38,7 @@ def test_a_start_takes_from_creation_to_readiness() -> None:
     assert known.starts_s == (25.0,)
 
 
-def test_one_that_was_ready_when_first_seen_teaches_nothing() -> None:
+def test_one_that_was_ready_when_first_observed_teaches_nothing() -> None:
     assert after((0, (("a", READY, 300.0),)), (5, (("a", READY, 305.0),))).starts_s == ()
 
 

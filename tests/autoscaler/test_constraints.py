@@ -50,7 +50,7 @@ def missing(seen: Observation, gap: MissingSignal) -> Observation:
             return replace(seen, state_unread=True)
 
 
-def test_the_whole_picture_lets_a_replica_go() -> None:
+def test_the_whole_view_lets_a_replica_go() -> None:
     assert decided(idle_pool(), seasoned(idle_pool())).direction is Direction.DOWN
 
 
@@ -86,7 +86,7 @@ def test_no_answer_of_the_metrics_source_adds_by_attainment(result: QueryResult)
 
 
 @pytest.mark.parametrize("result", [QueryResult.EMPTY, QueryResult.NAN])
-def test_empty_and_nan_are_explained_when_every_gateway_says_that_nobody_asked(result: QueryResult) -> None:
+def test_empty_and_nan_are_explained_when_every_gateway_reports_that_nobody_asked(result: QueryResult) -> None:
     quiet = replace(idle_pool(rate=0.0), attainment=answered(result))
     assert decided(quiet, seasoned(quiet)).direction is Direction.DOWN
 
@@ -97,7 +97,7 @@ def test_silence_of_clients_explains_no_other_answer(result: QueryResult) -> Non
     assert decided(quiet, seasoned(quiet)).reason is ScaleReason.MISSING_DATA
 
 
-def test_before_the_first_answer_the_promise_counts_as_unmeasured() -> None:
+def test_before_the_first_answer_the_slo_counts_as_unmeasured() -> None:
     assert decided(replace(idle_pool(), attainment=None)).gaps == (MissingSignal.ATTAINMENT,)
 
 
@@ -106,7 +106,7 @@ def test_a_service_that_promises_nothing_needs_no_measure() -> None:
     assert decided(seen, seasoned(seen)).direction is Direction.DOWN
 
 
-def test_without_any_gateway_the_picture_is_partial() -> None:
+def test_without_any_gateway_the_view_is_partial() -> None:
     assert MissingSignal.GATEWAYS in decided(observation(demand=Demand(0, 0))).gaps
 
 
@@ -151,7 +151,7 @@ def test_whatever_is_missing_no_policy_orders_less_than_is_ordered(
     assert decision.replicas >= ready + starting
 
 
-def test_the_maximum_is_said_to_bind() -> None:
+def test_the_maximum_is_reported_to_bind() -> None:
     seen = observation(goal=goal(pools=(pool(max=3),)), demand=demand(4.0))
     decision = decided(seen)
     assert (decision.replicas, decision.limit, decision.reason) == (3, ScaleLimit.MAX, ScaleReason.DEMAND)
@@ -190,7 +190,7 @@ def test_the_budget_binds(budget: dict[str, float], replicas: int, words: str) -
     assert words in decision.sentence
 
 
-def test_a_minimum_that_the_budget_cannot_pay_is_kept_and_said() -> None:
+def test_a_minimum_that_the_budget_cannot_pay_is_kept_and_reported() -> None:
     seen = observation(goal=goal(pools=(pool(min=2),), budget_gpus=1), pools=(view(ready=2),))
     assert decided(seen).replicas == 2
 
@@ -208,7 +208,7 @@ PAUSE = "2027-01-15T09:00:00Z"
 """An hour after NOW."""
 
 
-def test_a_pause_holds_everything_and_says_what_would_be_done() -> None:
+def test_a_pause_holds_everything_and_reports_what_would_be_done() -> None:
     seen = observation(goal=goal(pause_until=PAUSE), demand=demand(4.0))
     decision = decided(seen)
     assert (decision.direction, decision.reason) == (Direction.HOLD, ScaleReason.PAUSED)
@@ -221,7 +221,7 @@ def test_a_pause_ends_by_itself() -> None:
 
 
 @pytest.mark.parametrize("text", ["tomorrow", "", "2027-01-15T09:00:00", "9999999999999"])
-def test_a_pause_that_is_no_time_pauses_and_says_how_to_mend_it(text: str) -> None:
+def test_a_pause_that_is_no_time_pauses_and_reports_the_fix(text: str) -> None:
     decision = decided(observation(goal=goal(pause_until=text), demand=demand(4.0)))
     assert decision.reason is ScaleReason.PAUSED
     assert "paceline.dev/pause-until" in decision.sentence
@@ -262,12 +262,12 @@ def test_one_open_request_keeps_a_service_awake(trace: dict[str, int]) -> None:
     assert decided(seen, seasoned(seen, 400)).replicas == 1
 
 
-def test_a_service_does_not_fall_asleep_on_silence_of_a_gateway() -> None:
+def test_a_service_does_not_scale_to_zero_on_silence_of_a_gateway() -> None:
     quiet = observation(goal=SLEEPY, demand=Demand(2, 1), attainment=answered(QueryResult.NAN))
     assert decided(quiet, seasoned(quiet, 400)).replicas == 1
 
 
-def test_a_minimum_of_one_never_sleeps() -> None:
+def test_a_minimum_of_one_never_scales_to_zero() -> None:
     quiet = observation(goal=goal(idle_after_s=10.0), demand=demand(0.0), attainment=answered(QueryResult.NAN))
     assert decided(quiet, seasoned(quiet)).replicas == 1
 
@@ -291,7 +291,7 @@ def test_a_wake_without_a_waiting_request_speaks_of_none_that_waits() -> None:
     assert decision.sentence == "0→1: requests arrive, no replica runs"
 
 
-def test_a_sleeping_service_sleeps_on() -> None:
+def test_a_sleeping_service_stays_at_zero() -> None:
     asleep = observation(
         goal=SLEEPY, demand=demand(0.0), pools=(PoolStatus("main", 0),), attainment=answered(QueryResult.EMPTY)
     )

@@ -22,7 +22,7 @@ def test_replicas_follow_demand_and_what_gathers_while_they_start(rate: float, r
     assert decided(observation(demand=demand(rate))).replicas == replicas
 
 
-def test_a_step_is_ordered_at_once_and_said_with_numbers() -> None:
+def test_a_step_is_ordered_at_once_and_reported_with_numbers() -> None:
     decision = decided(observation(demand=demand(3.0)))
     assert (decision.direction, decision.reason) == (Direction.UP, ScaleReason.DEMAND)
     assert decision.sentence == ("1→5: demand 3.00 replica-s/s and backlog 0.0 replica-s over 60 s need 5; 1 ready")
@@ -66,7 +66,7 @@ def test_queued_work_with_time_to_spare_is_cleared_in_part() -> None:
     assert decided(observation(goal=patient, demand=urgent)).replicas == 3
 
 
-def test_nothing_is_released_before_a_round_trip_has_been_seen() -> None:
+def test_nothing_is_released_before_a_round_trip_has_been_observed() -> None:
     seen = observation(demand=demand(0.5), pools=(view(ready=3),))
     decision = decided(seen)
     assert (decision.direction, decision.reason) == (Direction.HOLD, ScaleReason.COOLDOWN)
@@ -143,7 +143,7 @@ def test_what_attainment_taught_holds_against_the_next_scale_down() -> None:
     assert decided(calm, untaught).replicas == 1
 
 
-def test_a_speed_once_learned_serves_when_no_replica_is_there_to_tell_it() -> None:
+def test_a_speed_once_learned_serves_when_no_replica_is_there_to_report_it() -> None:
     state = seasoned(observation())
     asleep = observation(goal=goal(pools=(pool(min=0),)), demand=demand(3.0), pools=(PoolStatus("main", 0),))
     assert decided(asleep, state).replicas == 5
@@ -161,7 +161,7 @@ def test_while_the_first_replica_starts_it_is_waited_for() -> None:
     assert "1 starting (next in 15 s)" in decision.sentence
 
 
-def test_a_start_of_less_than_a_second_is_said_to_be_no_longer_than_that() -> None:
+def test_a_start_of_less_than_a_second_is_reported_as_no_longer_than_that() -> None:
     quick = observation(goal=goal(start_prior_s=1.0), pools=(view(ready=0, starting=2),), demand=demand(1.0))
     assert "0 ready, 2 starting (next within 1 s)" in decided(quick, seasoned(quick, 5)).sentence
 
@@ -197,7 +197,7 @@ def test_prefill_and_decode_are_sized_by_their_own_half() -> None:
     assert {row.name: row.replicas for row in decision.pools} == {"prefill": 2, "decode": 1}
 
 
-def test_starts_are_learned_from_what_is_seen() -> None:
+def test_starts_are_learned_from_what_is_observed() -> None:
     state = LearnedState()
     for age in (1.0, 31.0):
         ready = ReplicaState.READY if age > 30 else ReplicaState.STARTING

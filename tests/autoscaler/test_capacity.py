@@ -37,14 +37,14 @@ def test_attention_over_the_prompt_is_counted_at_half_its_length() -> None:
     assert unit.prompt == pytest.approx(36e-6 + 6e-3 / 2048 + 1e-9 * 2048)
 
 
-def test_the_batch_is_bound_by_slots_pages_and_the_tpot_promise() -> None:
+def test_the_batch_is_bound_by_slots_pages_and_the_tpot_slo() -> None:
     assert feasible_batch(SPEED, TokenMix(100, 100), None) == 64
     assert feasible_batch(SPEED, TokenMix(20_000, 100), None) == int(400_000 / 20_050)
     each = 4e-6 + 4e-8 * 150
     assert feasible_batch(SPEED, TokenMix(100, 100), 6e-3 + 10.5 * each) == 10
 
 
-def test_a_promise_that_nobody_can_keep_is_served_one_by_one() -> None:
+def test_an_slo_that_nobody_can_keep_is_served_one_by_one() -> None:
     assert feasible_batch(SPEED, TokenMix(100, 100), 1e-3) == 1
     assert feasible_batch(SPEED, TokenMix(10**9, 100), None) == 1
 
@@ -98,7 +98,7 @@ def test_nobody_asking_is_no_work() -> None:
     assert work_rate([arrivals((5, 0), (60, 0))], UNIT, None) == 0.0
 
 
-def test_output_is_expected_as_told_else_as_learned_else_by_the_prior() -> None:
+def test_output_is_expected_as_asked_else_as_learned_else_by_the_prior() -> None:
     unit = TokenCost(0.0, 1.0)
     told, untold = arrivals((60, 60), output=10.0), arrivals((60, 60), output=None)
     assert work_rate([told], unit, 99.0) == pytest.approx(10.0)

@@ -347,7 +347,7 @@ async def test_a_quiet_service_is_written_about_once_a_minute(rig: Rig) -> None:
     assert len(rig.cluster.statuses) - before == 2
 
 
-async def test_a_pause_that_is_changed_is_told_at_once_and_once(rig: Rig) -> None:
+async def test_a_pause_that_is_changed_is_reported_at_once_and_once(rig: Rig) -> None:
     await rig.start()
     for text in ("2030-01-01T00:00:00Z", "tomorrow"):
         annotated = manifest(classes=SLO, annotations={"paceline.dev/pause-until": text})
@@ -375,7 +375,7 @@ async def test_the_sentence_follows_who_is_ready(rig: Rig) -> None:
     assert len(rig.cluster.statuses) <= written + 1
 
 
-async def test_an_outage_is_told_while_it_lasts(rig: Rig) -> None:
+async def test_an_outage_is_reported_while_it_lasts(rig: Rig) -> None:
     await rig.start()
     await rig.seconds(3, ready=1)
     await rig.see(0)
@@ -487,7 +487,7 @@ async def test_a_service_that_never_gets_deployments_does_not_keep_the_loop_busy
     assert rig.autoscaler.pause_s() == 5.0
 
 
-async def test_a_worker_that_ended_is_told_by_the_leading_autoscaler_once(rig: Rig) -> None:
+async def test_a_worker_that_ended_is_reported_by_the_leading_autoscaler_once(rig: Rig) -> None:
     await rig.start()
     await rig.seconds(1, ready=1)
     row = Endpoint("main-0", *PLACE, "10.1.0.0", 9000, True, restarts=1, ended="out of memory")

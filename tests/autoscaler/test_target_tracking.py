@@ -34,7 +34,7 @@ def test_replicas_are_the_total_over_the_target(seen: Observation, replicas: int
     assert decided(seen).replicas == replicas
 
 
-def test_down_goes_to_the_highest_wish_of_five_minutes() -> None:
+def test_down_goes_to_the_highest_recommendation_of_five_minutes() -> None:
     calm = under("concurrency", ready=6, in_flight=25)
     assert decided(calm, seasoned(calm, 200)).direction is Direction.HOLD
     decision = decided(calm, seasoned(calm, 310))

@@ -25,7 +25,7 @@ def told(*steps: tuple[Endpoint, ...], failed: tuple[Endpoint, ...] = ()) -> lis
     return [(event.type, event.reason, event.message) for event in ended.take()]
 
 
-def test_a_worker_that_ended_and_is_started_again_is_told_with_the_cause() -> None:
+def test_a_worker_that_ended_and_is_started_again_is_reported_with_the_cause() -> None:
     again = replace(WORKER, restarts=1, ended="out of memory", ready=False)
     said = "Worker chat-main-1 of pool main ended (out of memory) and is started again; restart 1."
     assert told((WORKER,), (again,), (replace(again, ready=True),)) == [("Warning", "WorkerEnded", said)]
@@ -35,7 +35,7 @@ def test_a_worker_that_drains_and_goes_is_no_event() -> None:
     assert told((WORKER,), (replace(WORKER, terminating=True, ready=False),), ()) == []
 
 
-def test_a_pod_that_vanishes_without_being_told_to_end_is_lost_unless_it_never_ran() -> None:
+def test_a_pod_that_vanishes_without_being_asked_to_end_is_lost_unless_it_never_ran() -> None:
     said = "Worker chat-main-1 of pool main is lost (its pod was removed without an order to end)."
     assert told((WORKER,), ()) == [("Warning", "WorkerLost", said)]
     assert told((replace(WORKER, host=""),), ()) == []
@@ -70,7 +70,7 @@ def test_a_failed_pod_is_lost_with_its_nodes_words() -> None:
     assert told((WORKER,), (), failed=(evicted,)) == [("Warning", "WorkerLost", said)]
 
 
-def test_a_disruption_is_told_once_and_says_whether_streams_are_finished() -> None:
+def test_a_disruption_is_reported_once_with_whether_streams_are_finished() -> None:
     tainted = replace(WORKER, disruption="DeletionByTaintManager: NoExecute", terminating=True)
     drained = replace(WORKER, disruption="EvictionByEvictionAPI: evicting", terminating=True)
     assert told((WORKER,), (tainted,), (tainted,), ()) == [
@@ -84,7 +84,7 @@ def test_a_disruption_is_told_once_and_says_whether_streams_are_finished() -> No
     assert (kind, said.endswith("; it finishes its streams.")) == ("Normal", True)
 
 
-def test_what_is_first_seen_or_listed_again_tells_nothing() -> None:
+def test_what_is_first_observed_or_listed_again_reports_nothing() -> None:
     ended = EndedWorkers()
     old = replace(WORKER, restarts=7, ended="x")
     ended.on_workers(Listed((ServiceEndpoints(KEY, (old,)),)), {})
@@ -94,7 +94,7 @@ def test_what_is_first_seen_or_listed_again_tells_nothing() -> None:
     assert ended.take() == []
 
 
-def test_an_engine_that_ended_is_told_by_its_workers_own_count() -> None:
+def test_an_engine_that_ended_is_reported_by_its_workers_own_count() -> None:
     ended = EndedWorkers()
     for count in (2, 2, 3, 3, 0, 1):
         ended.on_load("default/chat", "chat-main-1", load_report(engine_restarts=count))
@@ -104,7 +104,7 @@ def test_an_engine_that_ended_is_told_by_its_workers_own_count() -> None:
     assert ended.take() == []
 
 
-def test_what_waits_to_be_told_is_bounded() -> None:
+def test_what_waits_to_be_reported_is_bounded() -> None:
     ended = EndedWorkers()
     for count in range(3 * WAITING):
         ended.on_load("default/chat", "chat-main-1", load_report(engine_restarts=count))
