@@ -1,6 +1,6 @@
 """Configuration files: one YAML file a process, unknown fields refused, secrets by path (DESIGN 12).
 
-`PACELINE_CONFIG` names the file and `PACELINE_LOG_LEVEL` the level; no other variable is read.
+`PACELINE_CONFIG` names the file and `PACELINE_LOG_LEVEL` the level. Of other variables only OpenTelemetry's are read.
 """
 
 import os
@@ -20,6 +20,7 @@ ORIGIN_PATTERN = r"^(\*|[a-z][a-z0-9+.-]*://[^/\sA-Z@?#,]+)$"
 """A page's origin as browsers send it, in small letters, be it an extension's; or `*` for every one."""
 FILE_VARIABLE = "PACELINE_CONFIG"
 LEVEL_VARIABLE = "PACELINE_LOG_LEVEL"
+COLLECTOR_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 
 class Config(BaseModel):
@@ -107,3 +108,12 @@ def from_environment(kind: type[C], environ: Mapping[str, str] = os.environ) -> 
     if not path:
         raise InvalidInput(FILE_VARIABLE, "is not set; it must name this process's configuration file")
     return load(kind, Path(path))
+
+
+def tracing_enabled(environ: Mapping[str, str]) -> bool:
+    """Whether OpenTelemetry's variables leave tracing on."""
+    return environ.get("OTEL_SDK_DISABLED", "").lower() != "true" and environ.get("OTEL_TRACES_EXPORTER") != "none"
+
+
+def collector_configured(environ: Mapping[str, str]) -> bool:
+    return any(environ.get(name) for name in COLLECTOR_VARIABLES)

@@ -1,8 +1,6 @@
-"""Durations, bytes and money as the manifests write them, in seconds, bytes and dollars as the code uses them.
+"""Durations, bytes and money: as manifests write them, and in seconds, bytes and dollars.
 
-And counts as sentences write them.
-
-Words of others as messages show them: short, and nothing that a terminal would act on; and the word that was meant.
+And texts for messages: counts, quotations without control characters, the word that was probably meant.
 
 A word is close to another if few letters are added, lost, changed or swapped: one in short words, at most three.
 """

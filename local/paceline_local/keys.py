@@ -1,10 +1,8 @@
-"""Tenants' API keys of local mode: `<state>/keys.json`, salted hashes alone; they outlive runs.
+"""Keys of local mode: tenants' API keys, and the signing keys of one run.
 
-The local tenant's own key is also kept as text, in `<state>/local.key`: the next `paceline up` prints the same one.
-
-Signing keys of one run: a private key for each signer, and one JWK set with all public keys.
-
-The key file as the Secrets that a gateway watches: every record there is, and none that is not.
+API keys lie in `<state>/keys.json` as salted hashes and outlive runs; the local tenant's own key is also kept as text,
+in `<state>/local.key`, so that the next `paceline up` prints the same one. The gateway watches them as Secrets. Signing
+keys are a private key for each signer, and one JWK set with all public keys.
 """
 
 import contextlib

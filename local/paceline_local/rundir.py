@@ -2,9 +2,7 @@
 
 The lock is on the state directory itself, held by the kernel for as long as the process lives: a killed supervisor
 leaves none behind. Its keys and its prompts' pages are removed by a shell that waits for its end; what that could not
-remove (the whole machine died, or every process of the user) is cleared by the next run.
-
-The parts' log files: bounded while they grow, and the end of one for an error message.
+remove (the whole machine died, or every process of the user) is cleared by the next run. Log files are bounded.
 """
 
 import contextlib

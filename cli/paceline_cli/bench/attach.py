@@ -1,9 +1,8 @@
-"""Find a running local stack in its state directory: its endpoint, a key, and the service behind a model's name.
+"""The stack to measure: a running one, found in its state directory, or a temporary one.
 
-A stack for one run alone: `paceline up` as a child, in a state directory that is removed afterwards.
-
-It is a process of its own, so that supervising does not share the generator's event loop; and a process group of its
-own, so that a Ctrl-C reaches it once, from here, and its streams are finished.
+A temporary stack is `paceline up` as a child, in a state directory that is removed afterwards: a process of its own, so
+that supervising does not share the generator's event loop, and a process group of its own, so that a Ctrl-C reaches it
+once, from here, and its streams are finished.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
-"""What the stack did meanwhile: the nouns, and the arithmetic over them. Times are seconds since the run's start.
+"""What the stack did during a run: types and the arithmetic over them. Times are seconds since the run's start.
 
-What the autoscaler decided during a run, from its ledger, and whether each decision comes out the same again.
-
-The ledger lies in the run's directory; it is read before the stack goes down. Known hole: a ledger that was rotated
-during the run is read from its current file alone.
+Decisions come from the autoscaler's ledger, which is read before the stack goes down, and each is replayed. Known hole:
+a ledger that was rotated during the run is read from its current file alone.
 """
 
 from collections.abc import Mapping, Sequence

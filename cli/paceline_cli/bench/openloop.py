@@ -1,9 +1,7 @@
 """Offer a schedule to a target and never wait for an answer before the next request (open loop).
 
 A request that starts late is measured, not hidden: its lateness is in the sample. One that would exceed the cap on open
-requests is `not_sent`, which counts against the promise like any other miss.
-
-The nouns of a run: what is offered, and what became of it. Times are seconds since the run's start.
+requests is `not_sent`, which counts against the SLO like any other miss. Times are seconds since the run's start.
 """
 
 import asyncio

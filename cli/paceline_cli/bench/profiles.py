@@ -1,15 +1,13 @@
 """Arrival profiles: pure schedules from a seed. Open loop: no time in them depends on an answer.
 
 A profile is a row of phases, each with its own rate. Poisson arrivals restart their draw at a phase's border, which is
-exact because they have no memory. The same profile and seed give the same schedule on every machine.
+exact because they have no memory. The same profile and seed give the same schedule on every machine. Every default of
+the command line is stated here and nowhere else.
 
-From command-line words to a profile: pure. Every default is stated here and nowhere else.
-
-Prompts of about a wanted length in tokens, no two of which begin alike, so that no prefix cache helps.
-
-The server's `usage` is the truth. Two probe answers tell how many tokens a word takes and how many the chat template
-adds; from then on lengths are right to about a percent, and the report shows what the server counted. Only the first
-words of a prompt are drawn anew: drawing all of 8k would take the core that an emulated worker needs just then.
+No two prompts begin alike, so that no prefix cache helps. Two probe answers tell how many tokens a word takes and how
+many the chat template adds; from then on lengths are right to about a percent, and the report shows the server's own
+count. Only the first words of a prompt are drawn anew: drawing all of 8k would take the core that an emulated worker
+needs just then.
 """
 
 import math

@@ -1,14 +1,10 @@
-"""Finding InferenceServices, and saying what is missing: the definitions, or a service of that name.
+"""A cluster's InferenceServices, the Leases of operator and autoscaler, and its gateways' admin ports.
 
-Whether the statuses are kept current: operator and autoscaler each renew a Lease in paceline's namespace.
+A Lease that may not be read is not reported. Hole: renewals are judged by this machine's clock, so one that is minutes
+off reports a silent component that is not, or misses one.
 
-A Lease that may not be read says nothing, and is not reported. Hole: the renewal is judged by this machine's
-clock; one that is minutes off tells of silence where there is none, or of none.
-
-The gateways of a cluster, each asked at its admin port through the API server's pod proxy.
-
-Needs `list` on `pods` and `get` on `pods/proxy` in paceline's namespace; a refused list ends the command, a pod that
-cannot be asked is named and the others count.
+Gateways are asked through the API server's pod proxy (needs `list` on `pods` and `get` on `pods/proxy` in paceline's
+namespace). A refused list ends the command; a pod that cannot be asked is named and the others count.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
-"""A frame as tables: what stands in which column, and what needs attention. Pure; how it is drawn is another's.
+"""A frame as tables: the columns, and the rows that need attention. Pure; `top_outputs` draws them.
 
-What tenants used in a month, one row each, from the statuses of their objects: the sum over all gateways.
-
-Columns never change their order or meaning; new ones come at the end. A status holds this month and the last one.
+Usage rows come from the Tenants' statuses, summed over all gateways; a status holds this month and the last one. Their
+columns never change order or meaning; new ones come at the end.
 """
 
 import csv

@@ -1,10 +1,8 @@
-"""How much body an admin port takes: LIMIT bytes, and what is beyond them never reaches the application.
+"""Two checks in front of an admin port: the body's length, and the Host by which it is called.
 
-Frameworks collect a body before they look at who sends it, so an endless one from a client without any right would
-fill the memory of the process whose port it is. A body that is announced longer is refused by its head; of one that
-is not announced the application hears that its client has left, and the client is send_refusal why.
-
-By which names an admin port may be called: none that a stranger's name server could point at it.
+Frameworks collect a body before they look at its sender, so an endless one from a client without any right would fill
+the process's memory. A body that is announced longer than LIMIT bytes is refused by its head; of one that is not
+announced the application hears that its client has left, and the client gets the error.
 
 A page in a browser can name any host, and have that name resolve to 127.0.0.1 or a pod (DNS rebinding); the browser
 then lets it read what the port answers. So a Host must be an address, `localhost`, a name without a dot, a name of a

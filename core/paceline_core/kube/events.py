@@ -1,14 +1,13 @@
-"""Kubernetes Events, aggregated and rate-limited: `record` only notes, one task writes (see `series`).
+"""Kubernetes Events, aggregated and rate-limited: `record` only notes, one task writes.
 
-Never raises and never waits. What the server did not take for want of an answer is tried again at the series' pace;
-what it refuses is logged, at most once a second, and left. The task starts with the first event and ends with `close`.
+Never raises and never waits. A write without an answer is tried again at the series' pace; a refused one is logged, at
+most once a second, and dropped. The task starts with the first event and ends with `close`.
 
-Which events to write and when: pure. One Event object a series: object, type, reason, message without numbers.
-
-A series' first occurrence is due at once; later ones only raise its count, written with the newest message at most
-every `GAP_S`. Writes about one object spend from one bucket (client-go's: 25 at once, one more each five minutes), so a
-failure that repeats for ever costs next to nothing. Invariant: at most `SERIES` series and as many buckets are known;
-beyond that the one not heard of longest is forgotten, with its unwritten count.
+One Event object a series: object, type, reason, message without numbers. A series' first occurrence is due at once;
+later ones only raise its count, written with the newest message at most every `GAP_S`. Writes about one object spend
+from one bucket (client-go's: 25 at once, one more each five minutes), so a failure that repeats for ever costs next to
+nothing. Invariant: at most `SERIES` series and as many buckets are known; beyond that the least recent one is
+forgotten, with its unwritten count.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
 """What objects may ask for but this version cannot do. The API only grows, so it already has these fields.
 
 A service that asks is refused by name, never ignored. A route that asks is served without; notes name the idle fields.
-One row goes away with each capability that arrives.
-
-Filter settings that the worker would refuse at its start are refused before it.
+Filter settings that the worker would refuse at its start are refused before it. One row goes away with each capability
+that arrives.
 
 The API server refuses most of them by rules. It asks no rule of what it stored before there was one, and cannot see
 that a list of words is blank.

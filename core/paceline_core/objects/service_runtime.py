@@ -1,11 +1,4 @@
-"""`spec.engine`: how the worker batches, caches, speculates, splits over GPUs, or emulates them.
-
-`spec.model`: which weights, from where, under which public name.
-
-`spec.runtime`: the program that serves the model, paceline's own or a foreign one.
-
-`spec.filters`: checks and changes on what goes in and comes out.
-"""
+"""`spec.model`, `spec.runtime`, `spec.engine`, `spec.filters`: weights, program, its settings, checks on text."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal

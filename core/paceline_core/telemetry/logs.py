@@ -1,16 +1,12 @@
 """Structured logs: one JSON object a line on standard error. Prompts, keys and secrets never get here.
 
-A line never waits for its reader (`BackgroundWriter`).
-
 Fields are given as `extra={...}`; a value under a forbidden name is replaced, and anything that looks like an API key
-is masked wherever it stands: the last line of defence, not the first.
+is masked wherever it stands: the last line of defence, not the first. A fault that lasts (`FaultLog`) is logged when it
+begins or turns into another one and when it ends, not in between.
 
-Faults that last: one line in the log when one begins or turns into another, one when it ends, none in between.
-
-Lines on their way to a stream: bounded, and written by a thread of their own.
-
-A pipe without a reader blocks its writer, and a log line must never hold an event loop up. What does not fit
-is lost and counted. Written past Python's own buffer, whose lock a blocked thread would keep through the process's end.
+A pipe without a reader blocks its writer, and a log line must never hold an event loop up, so a thread writes the lines
+(`BackgroundWriter`); those that do not fit are lost and counted. It writes past Python's own buffer, whose lock a
+blocked thread would keep through the process's end.
 Hole: lines that wait when a process is killed are lost uncounted; one that ends waits for them, END_S at most.
 """
 

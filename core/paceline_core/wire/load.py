@@ -1,15 +1,14 @@
-"""How a gateway names the beginnings of a prompt that it has not tokenized, so that a worker can tell which it has.
+"""Worker -> gateway: `GET /internal/load`, a stream of these lines, on change and at most 4 a second.
 
+The step-time model (seconds of one engine step from its content) is shared by planner, worker, gateway and autoscaler.
+
+Prefix keys name the beginnings of a prompt that the gateway has not tokenized, so that a worker can tell which it has.
 A key is 16 hex digits, chained: the first one stands for the first of REACHES bytes of the prompt as the gateway writes
 it down, the next one for the second, and so on, under the tenant's salt. The header PREFIX carries how many bytes there
 are in all and the keys in order: `5300;5f0c...,8a1e...`. Only the gateway knows how keys are made. A worker takes a
 key to cover the same share of the prompt's tokens as of its bytes; that is near enough to say which pages it is about.
 Within the first 32 KiB every KiB has its key; beyond, keys stand an eighth of a power of two apart, so that the
 longest prompt has not many of them, and what two prompts share is known to an eighth.
-
-The step-time model: seconds of one engine step from what is in it. Planner, worker, gateway, autoscaler share it.
-
-Worker -> gateway: `GET /internal/load`, a stream of these lines, on change and at most 4 a second.
 """
 
 import re

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from paceline_core.clock import Clock
+from paceline_core.config import collector_configured, tracing_enabled
 from paceline_core.telemetry import get_logger
-from paceline_core.telemetry.tracing import collector_named, enabled
 from paceline_gateway.request.types import RequestRecord
 
 _SAMPLED = 1
@@ -164,7 +164,7 @@ _log = get_logger(__name__)
 
 def tracing(name: str, clock: Clock, environ: Mapping[str, str]) -> RequestTracing:
     """As the environment says."""
-    if not enabled(environ) or not collector_named(environ):
+    if not tracing_enabled(environ) or not collector_configured(environ):
         return NoTracing()
     try:
         from paceline_gateway.telemetry.spans import RequestSpanWriter  # noqa: PLC0415 - none of it where tracing is off

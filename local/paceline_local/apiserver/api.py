@@ -2,8 +2,6 @@
 
 Handlers run on one loop over the store, without a lock: each does its work between two awaits. A silent watch
 sends PING lines, so that a reader can tell a quiet cluster from a dead one.
-
-The API on its socket: uvicorn, without its signal handling (the supervisor has its own).
 """
 
 import asyncio

@@ -1,12 +1,8 @@
-"""The objects of one run by kind and key, with the versions that a real API server would give them.
+"""What the API server of one run stores: objects by kind and key, leases, scales and the autoscaler's state.
 
-Leases: one holder at a time, for a limited time (seconds of a monotonic clock).
-
-Desired replicas of each pool, guarded by versions as the scale subresource guards them.
-
-Learned state of the autoscaler, by service; on Kubernetes a ConfigMap each, here in memory until the run ends.
-
-The parts of the store, and what only makes sense across them.
+Objects and scales have versions as a real API server would give them. A lease has one holder for a limited time
+(seconds of a monotonic clock). The autoscaler's state, on Kubernetes a ConfigMap for each service, lasts until the
+run ends.
 """
 
 from collections import deque

@@ -1,9 +1,7 @@
 """From an API server's answer to the error tree: the one place that reads statuses.
 
-The server's own words stay whole, since they name what a person must mend: the manager that holds a field, the verb and
+The server's own words stay whole, since they name what a person must fix: the manager that holds a field, the verb and
 resource of a missing right, the field that is invalid.
-
-Logs at most one line a second for each cause, and says how many were left out.
 """
 
 from collections.abc import Mapping

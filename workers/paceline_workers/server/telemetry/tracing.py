@@ -1,6 +1,6 @@
 """Where ended requests are traced, and whether: spans are made of plain timestamps after the last byte.
 
-Off (`paceline_core.telemetry.tracing`), nothing of OpenTelemetry is imported and no request does anything for it.
+Off (`paceline_core.config`), nothing of OpenTelemetry is imported and no request does anything for it.
 """
 
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from paceline_core.config import collector_configured, tracing_enabled
 from paceline_core.telemetry import get_logger
-from paceline_core.telemetry.tracing import collector_named, enabled
 from paceline_workers.config import WorkerConfig
 from paceline_workers.server.handlers.active_generation import ActiveGeneration
 from paceline_workers.server.http.caller import Caller
@@ -49,9 +49,9 @@ class GenerationTracing(Protocol):
 
 def tracing(config: WorkerConfig, environ: Mapping[str, str]) -> GenerationTracing | None:
     """As the environment says; None for off."""
-    if not enabled(environ):
+    if not tracing_enabled(environ):
         return None
-    if not collector_named(environ):
+    if not collector_configured(environ):
         if config.trace_ratio:
             _log.warning("no request is traced: set OTEL_EXPORTER_OTLP_ENDPOINT to the address of a collector")
         return None
