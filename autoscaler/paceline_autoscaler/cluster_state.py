@@ -11,8 +11,7 @@ from typing import TypeVar
 from paceline_autoscaler.model.observation import built_in, scaling_spec
 from paceline_autoscaler.types import MissingSignal, ScalingSpec
 from paceline_core.kube import Endpoint, Listed, ObjectKey, ServiceEndpoints, ServiceRef, WatchLost
-from paceline_core.kube.cluster import Manifest, WatchEvent
-from paceline_core.kube.store import ResourceStore, namespaced_key
+from paceline_core.kube.cluster import Manifest, ResourceStore, WatchEvent, namespaced_key
 from paceline_core.objects import AcceleratorProfile, InferenceService, ManifestError, read, resolve
 from paceline_core.telemetry import get_logger
 from paceline_planner.hardware import Accelerator, from_profile

@@ -6,7 +6,7 @@ import pytest
 from tests.chart.rendering import CHART, FORMS, NAMESPACE, Manifest, Rendered, helm, place, rendered, template
 from tests.every import cases
 
-from paceline_core.kube.state_store import PREFIX
+from paceline_core.kube.kubernetes import PREFIX
 
 pytestmark = pytest.mark.real
 READ, WATCH, OWN = "get list watch", "list watch", "get list watch create patch delete"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from paceline_cli.kube.services import named
-from paceline_cli.kube.target import SYSTEM, place
+from paceline_cli.kube.session import SYSTEM, place
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import ObjectKey
 

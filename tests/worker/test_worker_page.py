@@ -13,7 +13,7 @@ from tests.every import cases
 
 from paceline_core.config import parse
 from paceline_core.errors import InvalidInput
-from paceline_core.launch.spec import FIELDS
+from paceline_core.launch.build import FIELDS
 from paceline_workers.config import EngineConfig, WorkerConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "worker.md").read_text()

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from paceline_cli.kube.session import proxied, text
-from paceline_cli.kube.target import KubeTarget
+from paceline_cli.kube.session import KubeTarget, proxied, text
 from paceline_cli.ui.gateway_poll import Fetch, GatewaySnapshot, Reading, UnreachableGateway, look
 from paceline_cli.ui.rows import age
 from paceline_core.clock import Clock

@@ -22,13 +22,15 @@ from paceline_core.kube.cluster import (
     Listed,
     Manifest,
     ObjectKey,
+    ResourceStore,
     ServiceEndpoints,
+    StoreChange,
     Upserted,
     WatchEvent,
     WatchLost,
+    namespaced_key,
 )
-from paceline_core.kube.store import ResourceStore, StoreChange, namespaced_key
-from paceline_core.launch.spec import termination_reason
+from paceline_core.launch.build import termination_reason
 from paceline_core.objects.naming import CANARY, LABEL_POOL, LABEL_REVISION, LABEL_SERVICE, LABEL_TRACK, STABLE
 
 _POOL: Final = re.compile(r"[a-z][a-z0-9]{0,14}(?=-)")

@@ -1,12 +1,12 @@
 """How a worker is started: one description, which one adapter makes a pod of and another a supervised process."""
 
-from paceline_core.launch.build import build
-from paceline_core.launch.spec import (
+from paceline_core.launch.build import (
     Binding,
     LaunchFile,
     Probe,
     Resources,
     WorkerLaunch,
+    build,
     termination_reason,
     to_manifest_field,
 )

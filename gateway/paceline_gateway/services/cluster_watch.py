@@ -24,8 +24,7 @@ from paceline_core.kube import (
     Upserted,
     WatchLost,
 )
-from paceline_core.kube.cluster import Manifest, WatchEvent
-from paceline_core.kube.store import ResourceStore, namespaced_key
+from paceline_core.kube.cluster import Manifest, ResourceStore, WatchEvent, namespaced_key
 from paceline_core.objects.accelerator import AcceleratorProfile
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT, Object
 from paceline_core.objects.model_names import claimed

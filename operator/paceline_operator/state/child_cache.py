@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.client.client import key_of
-from paceline_core.kube.cluster import Manifest
-from paceline_core.kube.store import ResourceStore, StoreChange
+from paceline_core.kube.cluster import Manifest, ResourceStore, StoreChange
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_core.objects.naming import LABEL_SERVICE
 from paceline_operator.plans.labels import ACCOUNT, POLICY, TRUST

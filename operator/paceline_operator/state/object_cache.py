@@ -13,8 +13,7 @@ import orjson
 
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.client.client import key_of
-from paceline_core.kube.cluster import Manifest
-from paceline_core.kube.store import ResourceStore, StoreChange
+from paceline_core.kube.cluster import Manifest, ResourceStore, StoreChange
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
 from paceline_operator.state.workqueue import Priority, ReconcileKey
 

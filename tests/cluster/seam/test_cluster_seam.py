@@ -30,9 +30,8 @@ from paceline_core.kube.client.resource import RESOURCES
 from paceline_core.kube.cluster import Manifest
 from paceline_core.kube.connect import ClusterConfig, connect
 from paceline_core.kube.events import GAP_S, EventRecorder
-from paceline_core.kube.kubernetes import KubernetesCluster
+from paceline_core.kube.kubernetes import KubernetesCluster, state_name
 from paceline_core.kube.leader_election import LeaseClient
-from paceline_core.kube.state_store import state_name
 from paceline_gateway.usage.status_entries import status_of
 from paceline_gateway.usage.types import UsageAmount, UsageEntry
 

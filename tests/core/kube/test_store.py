@@ -1,7 +1,7 @@
 """One store of what a watch reports: lists replace, versions never go back, each change is returned."""
 
 from paceline_core.kube import Deleted, Listed, ObjectKey, Upserted, WatchLost
-from paceline_core.kube.store import ResourceStore, StoreChange, namespaced_key
+from paceline_core.kube.cluster import ResourceStore, StoreChange, namespaced_key
 
 Item = tuple[str, int]
 

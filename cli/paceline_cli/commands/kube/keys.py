@@ -9,8 +9,7 @@ from paceline_cli.commands import command_app
 from paceline_cli.commands.kube import Output, written
 from paceline_cli.commands.kube.pause import MANAGER
 from paceline_cli.commands.local.keys import TenantName, checked, missing
-from paceline_cli.kube.session import expect_namespace, run
-from paceline_cli.kube.target import SYSTEM, Context, Keys, Kubeconfig, System, place
+from paceline_cli.kube.session import SYSTEM, Context, Keys, Kubeconfig, System, expect_namespace, place, run
 from paceline_cli.ui.screen import table
 from paceline_core.auth import new_key
 from paceline_core.auth.api_keys import TENANT_LABEL

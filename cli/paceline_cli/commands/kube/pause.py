@@ -10,8 +10,7 @@ import typer
 
 from paceline_cli.commands import command_app
 from paceline_cli.kube.services import SERVICE, named, service
-from paceline_cli.kube.session import run
-from paceline_cli.kube.target import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, place
+from paceline_cli.kube.session import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, place, run
 from paceline_core.clock import SystemClock, rfc3339
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import ObjectKey

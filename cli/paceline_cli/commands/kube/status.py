@@ -9,8 +9,7 @@ import typer
 from paceline_cli.commands import command_app
 from paceline_cli.commands.kube import Output, written
 from paceline_cli.kube.services import absent, holders, named, service, services
-from paceline_cli.kube.session import run
-from paceline_cli.kube.target import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, System, place
+from paceline_cli.kube.session import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, System, place, run
 from paceline_cli.ui.detail import detail
 from paceline_cli.ui.rows import cells, header
 from paceline_cli.ui.screen import table

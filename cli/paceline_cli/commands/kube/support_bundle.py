@@ -8,8 +8,7 @@ import typer
 from paceline_cli.commands import command_app
 from paceline_cli.kube.bundle.collect import Archive, Collector, Scope
 from paceline_cli.kube.services import services
-from paceline_cli.kube.session import run
-from paceline_cli.kube.target import SYSTEM, Context, Kubeconfig, KubeTarget, System, place
+from paceline_cli.kube.session import SYSTEM, Context, Kubeconfig, KubeTarget, System, place, run
 from paceline_core import __version__
 from paceline_core.clock import Clock, SystemClock, rfc3339
 from paceline_core.errors import Forbidden, InvalidInput

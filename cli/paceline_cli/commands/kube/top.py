@@ -6,8 +6,7 @@ from paceline_cli.commands import command_app
 from paceline_cli.commands.local.state import AsJson
 from paceline_cli.kube.services import looks, named
 from paceline_cli.kube.services import service as found
-from paceline_cli.kube.session import run
-from paceline_cli.kube.target import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, System, place
+from paceline_cli.kube.session import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, System, place, run
 from paceline_cli.ui.gateway_poll import Reading
 from paceline_cli.ui.refresh import INTERVAL_S, Interval, Once, OneService, RefreshInterval, show, until_interrupted
 from paceline_cli.ui.top_outputs import TopOutput, top_output

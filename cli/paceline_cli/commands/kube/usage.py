@@ -4,8 +4,7 @@ import typer
 
 from paceline_cli.commands import command_app
 from paceline_cli.commands.local.usage import Form, Month, OneTenant, Written, checked_month, exported
-from paceline_cli.kube.session import expect_namespace, run
-from paceline_cli.kube.target import SYSTEM, Context, Kubeconfig, System, place
+from paceline_cli.kube.session import SYSTEM, Context, Kubeconfig, System, expect_namespace, place, run
 from paceline_core.errors import NotFound
 from paceline_core.kube.client.client import KubeClient
 from paceline_core.kube.client.resource import RESOURCES

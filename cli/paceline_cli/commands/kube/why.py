@@ -15,8 +15,18 @@ import typer
 from paceline_cli.commands import command_app
 from paceline_cli.commands.kube import Output, written
 from paceline_cli.kube.services import named, service
-from paceline_cli.kube.session import proxied, run, text
-from paceline_cli.kube.target import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, System, place
+from paceline_cli.kube.session import (
+    SYSTEM,
+    Context,
+    Kubeconfig,
+    KubeTarget,
+    Namespace,
+    System,
+    place,
+    proxied,
+    run,
+    text,
+)
 from paceline_cli.ui.detail import entry_lines, event_line, event_time, last
 from paceline_core.errors import Forbidden, NotFound, PacelineError
 from paceline_core.kube import ObjectKey
