@@ -49,10 +49,10 @@ async def _run(config: GatewayConfig, ports: ListenSockets, lines: BackgroundWri
     clock = SystemClock()
     outlets = LogSinks(lines, tracing(config.name, clock, os.environ))
     cluster = await connect(config.cluster, config.namespace, clock, "slices", config.key_namespace)
-    stop, cut = asyncio.Event(), asyncio.Event()
-    on_signals(lambda: _set_next((stop, cut)))
+    stop, abort = asyncio.Event(), asyncio.Event()
+    on_signals(lambda: _set_next((stop, abort)))
     try:
-        await GatewayProcess(config, cluster, clock, ports, outlets).run(stop, cut)
+        await GatewayProcess(config, cluster, clock, ports, outlets).run(stop, abort)
     finally:
         await cluster.close()
 

@@ -114,8 +114,8 @@ class GatewayProcess:
         seen = AdminDeps(requests, metrics, clock, config.name, trust, self._unready, control, counts.peers)
         self._http = admin_server(create_admin(seen))
 
-    async def run(self, stop: asyncio.Event, cut: asyncio.Event) -> None:
-        """Serve until `stop`, then drain until done, the grace period's end, or `cut`. Raises what broke a watch."""
+    async def run(self, stop: asyncio.Event, abort: asyncio.Event) -> None:
+        """Serve until `stop`, then drain until done, the grace period's end, or `abort`. Raises what broke a watch."""
         self._watcher.start()
         if self._pump is not None:
             self._pump.start(self.requests.quotas, SharedFairness(self.registry.queues))
@@ -132,7 +132,7 @@ class GatewayProcess:
                 stop.wait(),
                 self._leaving.asked.wait(),
             )
-            await self._drain(cut)
+            await self._drain(abort)
         finally:
             sweeping.cancel()
             self.registry.changes.close()
@@ -140,17 +140,17 @@ class GatewayProcess:
             await self._close()
             await asyncio.gather(serving, sweeping, return_exceptions=True)
 
-    async def _drain(self, cut: asyncio.Event) -> None:
+    async def _drain(self, abort: asyncio.Event) -> None:
         lame_duck_s, drain_s = self._config.lame_duck_s, self._config.drain_s
         self.server.settle()
         self._leaving.enter(DrainStage.SETTLING, self._clock.monotonic() + lame_duck_s)
-        await first(self._clock.sleep(lame_duck_s), cut.wait())
+        await first(self._clock.sleep(lame_duck_s), abort.wait())
         self.server.drain()
         self._leaving.enter(DrainStage.DRAINING, self._clock.monotonic() + drain_s)
         _log.info("draining", extra={"open": self.requests.open})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
-                await first(self._emptied(), cut.wait())
+                await first(self._emptied(), abort.wait())
         self._leaving.enter(DrainStage.CUTTING)
         self.requests.abort()
         _log.info("drained")

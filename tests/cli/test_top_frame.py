@@ -61,7 +61,7 @@ def look(
     }  # fmt: skip
     queue = {
         "service": "default/chat", "waiting": 0, "held": 0, "held_limit": 9, "size_bytes": 0, "size_limit": 9,
-        "kept_slots": 0, "lines": lines,
+        "reserved_slots": 0, "lines": lines,
     }  # fmt: skip
     return GatewaySnapshot(
         gateway,
@@ -137,7 +137,7 @@ def test_a_quantile_of_two_gateways_is_that_of_all_their_requests(one: list[int]
 def test_several_gateways_are_one_picture() -> None:
     then = {"g0": look(0, cls(arrivals=0)), "g1": look(0, cls(arrivals=0), gateway="g1")}
     line = {
-        "name": "interactive", "waiting": 3, "limit": 9, "size_bytes": 0, "prompt_tokens": 0, "eldest_s": 4.0,
+        "name": "interactive", "waiting": 3, "limit": 9, "size_bytes": 0, "prompt_tokens": 0, "oldest_s": 4.0,
         "deadline_s": None, "wait_s": 2.0, "in_flight": 0, "tenants_total": 0, "truncated": False, "tenants": [],
     }  # fmt: skip
     now: list[GatewaySnapshot | UnreachableGateway] = [

@@ -43,7 +43,7 @@ class Stand:
     port: int
     autoscaler: bytes
     stop: asyncio.Event
-    cut: asyncio.Event
+    abort: asyncio.Event
     run: asyncio.Task[None]
 
     @property
@@ -136,20 +136,20 @@ async def gateway(
     ports = ListenSockets.take(config)
     port, admin = ports.public.getsockname()[1], ports.admin.getsockname()[1]
     process = GatewayProcess(config, cluster, SystemClock(), ports, outlets)
-    stop, cut = asyncio.Event(), asyncio.Event()
-    run = asyncio.create_task(process.run(stop, cut))
+    stop, abort = asyncio.Event(), asyncio.Event()
+    run = asyncio.create_task(process.run(stop, abort))
     base, headers = f"http://127.0.0.1:{port}", {"authorization": f"Bearer {key}"}
     async with (
         plain_client(base_url=base, headers=headers) as client,
         plain_client(base_url=f"http://127.0.0.1:{admin}") as inside,
     ):
-        stand = Stand(cluster, process, client, inside, key, signing_key, port, autoscaler, stop, cut, run)
+        stand = Stand(cluster, process, client, inside, key, signing_key, port, autoscaler, stop, abort, run)
         await until(lambda: _is_ready(inside))
         try:
             yield stand
         finally:
             stop.set()
-            cut.set()
+            abort.set()
             await run
 
 

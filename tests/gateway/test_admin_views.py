@@ -38,7 +38,7 @@ NOVEMBER = datetime(2026, 11, 15, tzinfo=UTC)
 INTERACTIVE, BATCH, _ = RequestClass
 
 
-def sight(
+def gateway_state(
     *objects: Manifest, quotas: QuotaManager | None = None, reservations: Sequence[Reservation] = ()
 ) -> AdminSnapshot:
     shown = snapshot(*objects)
@@ -71,7 +71,7 @@ def test_a_tenants_limits_show_what_is_used_reserved_and_left() -> None:
     done = granted(quotas, who, QuotaUsage(1, 100, 50), NOW)
     open_one = granted(quotas, who, QuotaUsage(1, 500, 50), NOW)
     quotas.settle(done, QuotaUsage(1, 100, 20), NOW)
-    view = only(sight(objects, quotas=quotas, reservations=[open_one]))
+    view = only(gateway_state(objects, quotas=quotas, reservations=[open_one]))
     assert (view.open, view.queued, view.in_flight) == (1, 0, 1)
     assert view.requests.model_dump() == {"limit": 60, "used": 2, "reserved": 1, "remaining": 58, "reset_s": 2}
     assert view.input_tokens.model_dump() == {
@@ -92,7 +92,7 @@ def test_what_is_told_to_be_left_is_what_clients_are_told_and_never_more_than_th
     for requests, passed in uses:
         now += passed
         quotas.reserve(who, QuotaUsage(requests, 0, 0), now, lambda _: None)
-    left = only(replace(sight(objects, quotas=quotas), now=now)).requests
+    left = only(replace(gateway_state(objects, quotas=quotas), now=now)).requests
     header = quotas.fields(who, now).split(b"x-ratelimit-remaining-requests: ")[1].split(b"\r")[0]
     assert left.remaining is not None
     assert left.used is not None
@@ -102,30 +102,30 @@ def test_what_is_told_to_be_left_is_what_clients_are_told_and_never_more_than_th
 
 
 def test_an_idle_tenant_has_all_of_its_limits_where_one_gateway_counts_alone() -> None:
-    view = only(sight(tenant(limits={"requestsPerMinute": 60, "concurrency": 2})))
+    view = only(gateway_state(tenant(limits={"requestsPerMinute": 60, "concurrency": 2})))
     assert (view.requests.remaining, view.concurrency.remaining, view.open) == (60, 2, 0)
 
 
 def test_what_others_use_of_an_idle_tenants_limits_is_not_made_up() -> None:
     shared = QuotaManager(send=lambda _: None, holder="g0", gateways=2)
-    view = only(sight(tenant(limits={"requestsPerMinute": 60}), quotas=shared))
+    view = only(gateway_state(tenant(limits={"requestsPerMinute": 60}), quotas=shared))
     assert (view.requests.limit, view.requests.remaining, view.requests.used) == (60, None, None)
 
 
 def test_a_limit_of_nothing_never_comes_back() -> None:
-    view = only(sight(tenant(limits={"requestsPerMinute": 0})))
+    view = only(gateway_state(tenant(limits={"requestsPerMinute": 0})))
     assert (view.requests.remaining, view.requests.reset_s) == (0, None)
 
 
 def test_a_changed_limit_is_shown_before_the_tenant_asks_again() -> None:
     quotas, old = QuotaManager(), tenant(limits={"requestsPerMinute": 60})
     granted(quotas, snapshot(old).tenants["team"], QuotaUsage(1, 1, 1), NOW)
-    view = only(sight(tenant(limits={"requestsPerMinute": 600}), quotas=quotas))
+    view = only(gateway_state(tenant(limits={"requestsPerMinute": 600}), quotas=quotas))
     assert (view.requests.limit, view.requests.used, view.requests.remaining) == (600, 1, 599)
 
 
 def test_a_month_is_told_with_its_budget_and_what_open_requests_may_use_of_it() -> None:
-    seen = sight(tenant(limits={"monthly": {"tokens": 1000, "dollars": "2.5"}}))
+    seen = gateway_state(tenant(limits={"monthly": {"tokens": 1000, "dollars": "2.5"}}))
     who = seen.snapshot.tenants["team"]
     assert seen.ledger.reserve(1, who, UsageAmount(1, 30, 10, Decimal("0.001"))) is None
     seen.ledger.charged("team", UsageAmount(2, 100, 50, Decimal("0.25")), NOW)
@@ -138,7 +138,7 @@ def test_a_month_is_told_with_its_budget_and_what_open_requests_may_use_of_it() 
 def test_only_busy_tenants_are_told_when_asked_for() -> None:
     quotas, objects = QuotaManager(), [tenant(name, limits={"requestsPerMinute": 9}) for name in ("idle", "team")]
     granted(quotas, snapshot(*objects).tenants["team"], QuotaUsage(1, 1, 1), NOW)
-    page = tenants(sight(*objects, quotas=quotas), PageQuery(), busy=True)
+    page = tenants(gateway_state(*objects, quotas=quotas), PageQuery(), busy=True)
     assert ([view.tenant for view in page.tenants], page.total, page.truncated) == (["team"], 1, False)
 
 
@@ -158,13 +158,13 @@ def test_pages_joined_are_the_whole_list_in_order_and_only_the_last_is_not_trunc
 
 
 def test_an_answer_is_never_longer_than_asked_for() -> None:
-    seen = sight(*[tenant(f"t{number:04}") for number in range(MOST + 1)])
+    seen = gateway_state(*[tenant(f"t{number:04}") for number in range(MOST + 1)])
     page = tenants(seen, PageQuery(limit=MOST))
     assert (len(page.tenants), page.total, page.truncated) == (MOST, MOST + 1, True)
 
 
 def test_a_line_tells_who_waits_since_when_and_what_is_each_ones_share() -> None:
-    seen = sight(service(classes={"interactive": {"queueLimit": 30}}), tenant(weight=2), tenant("other"))
+    seen = gateway_state(service(classes={"interactive": {"queueLimit": 30}}), tenant(weight=2), tenant("other"))
     state = seen.services["default/chat"]
     for number in range(4):
         wait(state, number, "team", NOW - 3 + number)
@@ -173,14 +173,14 @@ def test_a_line_tells_who_waits_since_when_and_what_is_each_ones_share() -> None
     line = queue.lines[0]
     assert (queue.waiting, queue.held, queue.size_bytes) == (5, 5, 500)
     assert (line.name, line.waiting, line.limit, line.prompt_tokens) == (INTERACTIVE, 5, 30, 150)
-    assert (line.eldest_s, line.deadline_s, line.wait_s, line.in_flight) == (3.0, 20.0, None, 0)
+    assert (line.oldest_s, line.deadline_s, line.wait_s, line.in_flight) == (3.0, 20.0, None, 0)
     assert [(who.tenant, who.waiting, who.cost_tokens) for who in line.tenants] == [("team", 4, 200), ("other", 1, 50)]
     assert (line.tenants_total, line.truncated) == (2, False)
     assert queue.lines[1].wait_s == 0.0
 
 
 def test_of_many_tenants_in_a_line_those_are_told_who_hold_most() -> None:
-    seen = sight(service())
+    seen = gateway_state(service())
     for number in range(3 * TENANTS):
         wait(seen.services["default/chat"], number, f"t{number % (2 * TENANTS):02}")
     line = queues(seen, PageQuery()).queues[0].lines[0]
@@ -189,7 +189,7 @@ def test_of_many_tenants_in_a_line_those_are_told_who_hold_most() -> None:
 
 
 def test_the_waits_that_tenants_and_lines_tell_of_are_the_same_requests() -> None:
-    seen = sight(service(), service("code"), tenant(), tenant("other"))
+    seen = gateway_state(service(), service("code"), tenant(), tenant("other"))
     for number, key in enumerate(["default/chat", "default/code", "default/chat"]):
         wait(seen.services[key], number, "team", name=BATCH if number else INTERACTIVE)
     wait(seen.services["default/code"], 9, "other")
@@ -203,7 +203,7 @@ def shown(seen: AdminSnapshot, **asked: Any) -> Workers:
 
 
 def test_a_worker_is_told_by_its_word_and_by_what_went_there_since() -> None:
-    seen = sight(service())
+    seen = gateway_state(service())
     state = seen.services["default/chat"]
     state.fleet.update([endpoint("w0"), endpoint("w1", ready=False)])
     state.fleet.says("w0", report(running=2, waiting={INTERACTIVE: 1}, queued_tokens={BATCH: 40}), NOW - 1)
@@ -219,7 +219,7 @@ def test_a_worker_is_told_by_its_word_and_by_what_went_there_since() -> None:
 
 
 def test_a_paused_workers_breaker_is_told_with_the_rest_of_its_pause() -> None:
-    seen = sight(service())
+    seen = gateway_state(service())
     state = seen.services["default/chat"]
     state.fleet.update([endpoint("w0")])
     state.fleet.says("w0", report(), NOW - 1)
@@ -232,7 +232,7 @@ def test_a_paused_workers_breaker_is_told_with_the_rest_of_its_pause() -> None:
 
 
 def test_prefixes_are_counted_worker_by_worker_and_sum_up_to_the_whole() -> None:
-    seen = sight(service())
+    seen = gateway_state(service())
     fleet = seen.services["default/chat"].fleet
     fleet.update([endpoint("w0"), endpoint("w1")])
     fleet.prefixes.note("w0", ["a", "b"], NOW)
@@ -243,7 +243,7 @@ def test_prefixes_are_counted_worker_by_worker_and_sum_up_to_the_whole() -> None
 
 
 def test_workers_are_paged_over_services_and_narrowed_to_one() -> None:
-    seen = sight(service(), service("code"))
+    seen = gateway_state(service(), service("code"))
     for state in seen.services.values():
         state.fleet.update([endpoint("w0"), endpoint("w1")])
     first = shown(seen, limit=3)
@@ -256,7 +256,7 @@ def test_workers_are_paged_over_services_and_narrowed_to_one() -> None:
 
 def test_a_service_tells_what_came_and_what_was_kept() -> None:
     promised = {"interactive": {"slo": {"ttft": {"p95": "500ms"}}}}
-    seen = sight(service(classes=promised))
+    seen = gateway_state(service(classes=promised))
     state = seen.services["default/chat"]
     terms = RequestTerms("default/chat", INTERACTIVE, True, 50, 60.0, 1)
     done = RequestRecord(
@@ -277,7 +277,7 @@ def test_a_service_tells_what_came_and_what_was_kept() -> None:
 
 
 def test_every_view_is_json_that_reads_back_as_itself() -> None:
-    seen = sight(service(), tenant(limits={"monthly": {"dollars": "1"}}))
+    seen = gateway_state(service(), tenant(limits={"monthly": {"dollars": "1"}}))
     state = seen.services["default/chat"]
     state.fleet.update([endpoint()])
     state.fleet.says("w0", report(), NOW)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from paceline_core.registry import RequestClass
 from paceline_gateway.queueing.fair_queue import FairQueue
 from paceline_gateway.queueing.queued_request import QueuedRequest
-from paceline_gateway.queueing.shared_fairness import PART, TOLD, SharedFairness
+from paceline_gateway.queueing.shared_fairness import MAX_REPORTED, PART, SharedFairness
 
 EVERYWHERE = "everywhere"
 NAME = "default/chat interactive"
@@ -27,7 +27,7 @@ class Sums:
         self.kept: dict[str, float] = {}
 
     def share(self, common: SharedFairness) -> None:
-        for name, amount in common.tell().items():
+        for name, amount in common.report().items():
             self.kept[name] = self.kept.get(name, 0.0) + amount
         common.heard(dict(self.kept))
 
@@ -107,15 +107,15 @@ def test_what_was_told_from_here_is_not_charged_again_and_what_others_told_is_in
     line = FairQueue()
     common = SharedFairness(lambda: {NAME: line})
     before = counted(line)
-    common.tell()
+    common.report()
     common.heard({f"{NAME}\na": 500.0})
     assert line.accounts.counter("a") == before, "what there was before is none of ours"
     (gone,) = line
     line.went(gone, 10)
-    assert common.tell() == {f"{NAME}\na": 10.0}
+    assert common.report() == {f"{NAME}\na": 10.0}
     common.heard({f"{NAME}\na": 510.0 + 40.0, "gone interactive\nb": 9.0})
     assert line.accounts.counter("a") == before + 10 + PART * 40
-    common.tell()
+    common.report()
     common.heard({f"{NAME}\na": 3.0})
     assert line.accounts.counter("a") == before + 10 + PART * 40, "sums that began anew charge nobody"
 
@@ -125,19 +125,19 @@ def test_what_was_served_while_nobody_could_be_asked_is_not_made_up_for() -> Non
     common = SharedFairness(lambda: {NAME: line})
     before = counted(line)
     common.heard({})
-    common.tell()
+    common.report()
     common.lost()
-    common.tell()
+    common.report()
     common.heard({f"{NAME}\na": 10_000.0})
     assert line.accounts.counter("a") == before
 
 
 def test_no_more_is_told_at_once_than_one_message_takes() -> None:
     line = FairQueue()
-    for number in range(TOLD + 5):
+    for number in range(MAX_REPORTED + 5):
         each = ticket(number, f"t{number}", number + 1)
         line.join(each)
         line.went(each, number + 1)
-    told = SharedFairness(lambda: {NAME: line}).tell()
-    assert len(told) == TOLD
+    told = SharedFairness(lambda: {NAME: line}).report()
+    assert len(told) == MAX_REPORTED
     assert min(told.values()) == 6

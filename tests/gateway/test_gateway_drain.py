@@ -48,7 +48,7 @@ async def test_while_it_settles_everybody_is_served_and_told_to_move_on(
         await leave(stand)
         assert await ask(known) == (200, "close")
         assert await ask(fresh) == (200, "close")
-        stand.cut.set()
+        stand.abort.set()
         async with asyncio.timeout(PATIENCE_S):
             await stand.run
 
@@ -68,7 +68,7 @@ async def test_a_connection_that_was_never_told_may_ask_once_more_after_the_end_
         await leave(stand)
         await until(lambda: _turned_away(fresh))
         assert await ask(known) == (200, "close")
-        stand.cut.set()
+        stand.abort.set()
         assert '"code": "draining"' in (await streaming).text
 
 

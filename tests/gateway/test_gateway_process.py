@@ -214,7 +214,7 @@ async def test_a_second_signal_ends_the_grace_period(stand: Stand, make_worker: 
     stream = asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM))
     await until(lambda: len(worker.seen) == 1)
     stand.stop.set()
-    stand.cut.set()
+    stand.abort.set()
     assert (await stream).text.endswith("data: [DONE]\n\n")
     async with asyncio.timeout(PATIENCE_S):
         await stand.run

@@ -10,7 +10,7 @@ from paceline_core.registry import Outcome, RequestClass
 from paceline_core.telemetry import Metrics
 from paceline_gateway.request.slo import evaluate_slos, phases
 from paceline_gateway.request.types import RequestRecord, RequestTerms, TokenUsage
-from paceline_gateway.telemetry.metrics import NOBODY, OTHER, TenantSeries
+from paceline_gateway.telemetry.metrics import NO_TENANT, OTHER, TenantSeries
 from paceline_gateway.telemetry.service_metrics import ServiceMetrics, forget
 
 SLO = {"interactive": {"slo": {"ttft": {"p95": "500ms", "p99": "1s"}, "tpot": {"p95": "50ms"}}, "availability": 0.99}}
@@ -125,4 +125,4 @@ def test_tenants_beyond_the_cap_share_a_label_and_are_counted() -> None:
 def test_requests_without_a_tenant_are_counted_for_nobody() -> None:
     metrics = Metrics("gateway")
     TenantSeries(metrics).refused(Outcome.CLIENT_ERROR)
-    assert samples(metrics)[f'paceline_tenant_requests_total{{outcome="client_error",tenant="{NOBODY}"}}'] == 1
+    assert samples(metrics)[f'paceline_tenant_requests_total{{outcome="client_error",tenant="{NO_TENANT}"}}'] == 1

@@ -58,7 +58,7 @@ async def test_when_the_one_that_counts_stops_another_takes_over_and_knows_what_
         await limit(right, requests=6)
         assert [(await post(stand)).status_code for stand in (left, left, right, right)] == [200] * 4
         left.stop.set()
-        left.cut.set()
+        left.abort.set()
         await left.run
         await until(lambda: f":{right.admin.base_url.port}/" in right.cluster.leases.get(LEASE, ""))
         await until(lambda: not right.process.requests.quotas.away)

@@ -285,7 +285,7 @@ def test_a_connection_with_a_request_under_way_never_makes_room() -> None:
     _, late = world.connect("10.0.0.9")
     assert b"503" in late.written
     assert not any(transport.aborted for _, transport in busy)
-    assert (world.server.crowded, world.server.evicted) == (1, 0)
+    assert (world.server.refused, world.server.evicted) == (1, 0)
 
 
 def test_a_burst_of_clients_where_every_place_answers_costs_one_look_at_all_places() -> None:
@@ -303,13 +303,13 @@ def test_a_burst_of_clients_where_every_place_answers_costs_one_look_at_all_plac
     world.server._connections = looks = Looks(world.server._connections)
     for _ in range(100):
         world.connect("10.0.0.9")
-    assert (looks.count, world.server.crowded) == (1, 100)
+    assert (looks.count, world.server.refused) == (1, 100)
     busy[0].abort()
     busy[0].connection_lost(None)
     world.connect("10.0.0.9")
     world.clock.advance(PAUSE_S)
     world.connect("10.0.0.8")
-    assert (looks.count, world.server.crowded, world.server.evicted) == (2, 100, 1)
+    assert (looks.count, world.server.refused, world.server.evicted) == (2, 100, 1)
 
 
 def test_what_was_bounded_is_counted_by_limit() -> None:

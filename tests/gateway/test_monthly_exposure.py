@@ -162,5 +162,5 @@ def test_while_much_is_open_no_less_than_the_prior_is_reserved() -> None:
     outputs = OutputLengthEstimator()
     for _ in range(30):
         outputs.learn(TEAM, 5, 1)
-    assert outputs.expected(TEAM, 4096, 2, crowded=True) == 2 * PRIOR
-    assert outputs.expected(TEAM, 40, 2, crowded=True) == 80
+    assert outputs.expected(TEAM, 4096, 2, overexposed=True) == 2 * PRIOR
+    assert outputs.expected(TEAM, 40, 2, overexposed=True) == 80

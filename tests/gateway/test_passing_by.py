@@ -43,7 +43,7 @@ def state(room: Dispatcher, now: float) -> list[object]:
         for line in room.lines.values()
     ]
     pace = [room.wait_s(name, now) for name in RequestClass]
-    return [lines, pace, room.fleet.kept, [(worker.in_flight, worker.work) for worker in room.fleet]]
+    return [lines, pace, room.fleet.reserved, [(worker.in_flight, worker.work) for worker in room.fleet]]
 
 
 @given(st.lists(STEP, max_size=12))

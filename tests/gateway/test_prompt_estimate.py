@@ -140,10 +140,10 @@ def test_a_template_of_the_requests_own_may_write_as_much_as_it_likes() -> None:
 def test_a_prompt_that_may_be_cut_teaches_nothing(path: str, field: dict[str, Any]) -> None:
     """It would teach that its bytes are worth a fraction of their tokens."""
     body = {"messages": [{"role": "user", "content": WORDS}], "input": WORDS, "query": WORDS}
-    whole, cut = measure(body, path), measure(body | field, path)
-    assert (whole.cut, cut) == (False, whole._replace(cut=True))
+    whole, short = measure(body, path), measure(body | field, path)
+    assert (whole.truncated, short) == (False, whole._replace(truncated=True))
     estimate = taught(("team", 8000, 2000))
-    estimate.learn(cut._replace(text=80_000), 9, "team")
+    estimate.learn(short._replace(text=80_000), 9, "team")
     assert estimate.tokens(PromptSize(8000), "team") == 2000
 
 

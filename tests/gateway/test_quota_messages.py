@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.every import cases
 
 from paceline_core.errors import Code, RequestError, Unreachable
-from paceline_gateway.queueing.shared_fairness import TOLD
+from paceline_gateway.queueing.shared_fairness import MAX_REPORTED
 from paceline_gateway.quota.types import UNLIMITED, LeaseGrant, LeaseRequest
 from paceline_gateway.quota_store.messages import (
     ExchangeRequest,
@@ -91,6 +91,8 @@ def test_the_holders_name_begins_with_where_it_is(holder: str, address: tuple[st
 
 
 def test_one_call_tells_of_so_many_tenants_and_no_more() -> None:
-    told = read_call(write_call(ExchangeRequest("g0", 1.0, (), {f"t{number}": 1.0 for number in range(TOLD + 9)})))
+    told = read_call(
+        write_call(ExchangeRequest("g0", 1.0, (), {f"t{number}": 1.0 for number in range(MAX_REPORTED + 9)}))
+    )
     assert told.served is not None
-    assert len(told.served) == TOLD
+    assert len(told.served) == MAX_REPORTED

@@ -159,7 +159,7 @@ async def test_a_killed_redis_is_followed_by_each_tenants_policy_and_forgets_not
 
 def _owes(node: Node) -> bool:
     """Something was spent there that Redis may not know of yet."""
-    return any(purse.asked is not None or any(purse.owed) for purse in node.quotas._purses.values())
+    return any(buckets.asked is not None or any(buckets.owed) for buckets in node.quotas._buckets.values())
 
 
 async def _spend(group: list[Node], who: ResolvedTenant, requests: int) -> int:

@@ -350,7 +350,7 @@ EVENTS = st.one_of(
     st.builds(diverted, hold_s=st.sampled_from([1.0, 90.0]), fallbacks=st.booleans()),
     st.just(e.Authenticated("team")),
 )
-ON = e.Lost(cut=None)
+ON = e.Lost(abort=None)
 LIKELY = st.one_of(
     EVENTS,
     st.sampled_from([e.Queued(), e.Assigned("w0"), e.Began(), e.Lost(), e.Answered(503), ON]),
@@ -476,7 +476,7 @@ def test_a_stream_that_went_on_elsewhere_is_one_good_stream() -> None:
     record = record_of(actions)
     assert (record.outcome, record.status, record.attempts, record.resumed) == (Outcome.OK, 200, 1, 1)
     assert (record.ttft, record.tpot, record.e2e, record.worker) == (4.0, 8.0 / 6, 12.0, "w1")
-    assert record.cut is None
+    assert record.abort is None
 
 
 def test_the_time_of_all_its_workers_is_told_and_the_gap_is_a_wait() -> None:
@@ -494,11 +494,11 @@ def test_losses_are_counted_until_they_are_too_many() -> None:
         life.on(e.Began(), 8.0)
     actions = life.on(ON, 9.0)
     assert error_of(actions).code is Code.STREAM_LOST
-    assert (record_of(actions).outcome, record_of(actions).cut) == (Outcome.STREAM_ERROR, AbortReason.MAX_ATTEMPTS)
+    assert (record_of(actions).outcome, record_of(actions).abort) == (Outcome.STREAM_ERROR, AbortReason.MAX_ATTEMPTS)
 
 
 def test_a_move_is_not_counted_but_has_a_limit_in_time() -> None:
-    moved = e.Lost(harmless=True, suspect=False, reason=ResumeReason.EVACUATE, cut=None)
+    moved = e.Lost(harmless=True, suspect=False, reason=ResumeReason.EVACUATE, abort=None)
     life = life_in(RequestState.STREAMING)
     for _ in range(RESUMES + 5):
         assert e.ReleaseSlot("w0") in life.on(moved, 6.0)
@@ -511,7 +511,7 @@ def test_a_move_is_not_counted_but_has_a_limit_in_time() -> None:
     assert life.deadline == limit == 9.0 + WAITS.resume_s
     actions = life.on(e.Expired(), limit)
     assert kinds(actions) == [e.Dequeue, e.Fail, e.Settle]
-    assert (error_of(actions).code, record_of(actions).cut) == (Code.STREAM_LOST, AbortReason.DEADLINE_EXCEEDED)
+    assert (error_of(actions).code, record_of(actions).abort) == (Code.STREAM_LOST, AbortReason.DEADLINE_EXCEEDED)
 
 
 @pytest.mark.parametrize("status", [400, 413, 500, 503])
@@ -525,7 +525,7 @@ def test_a_worker_that_does_not_take_a_stream_over_is_passed_over(status: int) -
 
 
 def test_a_silent_stream_goes_on_elsewhere_if_it_can() -> None:
-    actions = life_in(RequestState.STREAMING).on(e.Expired(cut=None), 9.0)
+    actions = life_in(RequestState.STREAMING).on(e.Expired(abort=None), 9.0)
     assert actions == (e.AbortUpstream(), e.ReleaseSlot("w0", suspect=True), e.Enqueue(again=True, resume=True))
     actions = life_in(RequestState.STREAMING).on(e.Expired(), 9.0)
     assert error_of(actions).code is Code.UPSTREAM_TIMEOUT

@@ -126,7 +126,7 @@ def test_what_was_just_dispatched_counts_as_cached_there() -> None:
 def test_a_load_stream_that_begins_anew_tells_everything_again() -> None:
     made, asked = fleet("a", "b", "c"), ask(1)
     has(made, "b", asked, 4)
-    made.cut("b")
+    made.disconnected("b")
     has(made, "b", asked, 1)
     pick = made.pick(asked, NOW)
     assert pick is not None

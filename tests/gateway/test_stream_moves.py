@@ -105,7 +105,7 @@ def test_who_is_not_ready_gets_nothing(state: WorkerState) -> None:
 
 def test_who_was_not_heard_lately_gets_nothing() -> None:
     made = fleet("a", "b")
-    made.cut("b")
+    made.disconnected("b")
     assert due(made, streams(1)) == []
 
 
@@ -129,7 +129,7 @@ def test_those_who_wait_and_are_as_urgent_come_first() -> None:
 
 def test_slots_that_are_kept_for_urgent_requests_stay_free() -> None:
     made = fleet("a", "b")
-    made.kept = 4
+    made.reserved = 4
     assert len(due(made, streams(8, name=BATCH))) == 4
     assert len(due(made, streams(8))) == 8
 
@@ -151,7 +151,7 @@ STREAMS = st.lists(st.builds(MovableStream, st.just(0), CLASSES, st.integers(1, 
 @given(STREAMS, st.integers(1, 4), st.integers(1, 12), st.integers(0, 20), st.integers(0, 20))
 def test_nobody_is_flooded(asked: list[MovableStream], others: int, slots: int, kept: int, busy: int) -> None:
     made = fleet("leaving", *(f"w{number}" for number in range(others)), slots=slots)
-    made.kept = kept
+    made.reserved = kept
     for number in range(min(busy, slots)):
         worker(made, "w0").take(1000 + number, 1, INTERACTIVE, NOW, stream=True)
     chosen = due(made, asked)

@@ -182,7 +182,7 @@ def test_a_comment_that_claims_the_events_of_the_next_one_is_not_believed() -> N
     scanner = SseScanner(TokenUsage(), told)
     out = scanner.feed(b": p 0 1 2\n" + chunk("a") + b": p 1 2\n" + chunk("b"))
     assert out == chunk("a") + chunk("b")
-    assert told.cut is AbortReason.INCONSISTENT
+    assert told.abort_reason is AbortReason.INCONSISTENT
 
 
 def test_a_piece_without_end_is_passed_on_and_cannot_go_on_elsewhere() -> None:
@@ -191,7 +191,7 @@ def test_a_piece_without_end_is_passed_on_and_cannot_go_on_elsewhere() -> None:
     scanner.feed(b": p 0 1\n" + chunk("a"))
     long = b"x" * (LINE_LIMIT + 1)
     assert scanner.feed(b": p 1 2\n" + long) == long
-    assert told.cut is AbortReason.INCONSISTENT
+    assert told.abort_reason is AbortReason.INCONSISTENT
 
 
 def test_tokens_of_a_foreign_engine_are_counted_by_events() -> None:

@@ -133,7 +133,7 @@ class World:
             part = self.queue.part(each.ticket)
             assert part is not None
             each.deaths.append(part)
-            self._do(each, e.Lost(cut=None, part=part))
+            self._do(each, e.Lost(abort=None, part=part))
         self._assign()
 
     def worker(self, asking: Asking) -> Worker:

@@ -67,7 +67,7 @@ def test_the_first_events_name_the_stream_and_no_later_ones() -> None:
 def test_what_has_a_gap_or_makes_no_sense_is_not_resumed(lines: list[bytes]) -> None:
     stream = told(*lines)
     assert stream.resume() is None
-    assert stream.cut is AbortReason.INCONSISTENT
+    assert stream.abort_reason is AbortReason.INCONSISTENT
 
 
 @pytest.mark.parametrize("first", [b"", b'data: {"created":1}\n\n', b'data: {"id":"x","created":"soon"}\n\n'])
@@ -80,6 +80,6 @@ def test_above_its_limit_nothing_is_kept() -> None:
     assert stream.resume() is not None
     stream.add(b": p 2 3\n")
     assert stream.resume() is None
-    assert stream.cut is AbortReason.JOURNAL_OVERFLOW
+    assert stream.abort_reason is AbortReason.JOURNAL_OVERFLOW
     stream.add(b": p 3 4\n")
-    assert stream.cut is AbortReason.JOURNAL_OVERFLOW
+    assert stream.abort_reason is AbortReason.JOURNAL_OVERFLOW

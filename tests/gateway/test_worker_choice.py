@@ -174,19 +174,19 @@ def test_a_silent_worker_is_picked_only_when_nobody_else_is_left() -> None:
     made.says("ready", report("ready", queued_tokens={CLS: 400}), NOW + 3)
     assert made.standings(NOW + 3)[WorkerHealth.SILENT] == 1
     assert picked(made, now=NOW + 3) == "ready"
-    made.cut("ready")
+    made.disconnected("ready")
     assert picked(made, now=NOW + 3) == "silent"
 
 
 def test_a_worker_whose_stream_was_cut_is_silent_at_once() -> None:
     made = fleet("a")
-    made.cut("a")
+    made.disconnected("a")
     assert made.standings(NOW)[WorkerHealth.SILENT] == 1
 
 
 def test_a_silent_worker_that_is_not_even_ready_is_never_picked() -> None:
     made = fleet("a")
-    made.cut("a")
+    made.disconnected("a")
     made.update([endpoint("a", port=0, ready=False)])
     assert picked(made) is None
 

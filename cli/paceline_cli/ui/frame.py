@@ -99,7 +99,7 @@ def _of(pair: Pair) -> Iterable[_Class]:
                 before,
                 now.at - then.at,
                 service.held,
-                0.0 if line is None else line.eldest_s,
+                0.0 if line is None else line.oldest_s,
                 None if line is None else line.wait_s,
             )
 

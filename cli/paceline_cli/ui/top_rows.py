@@ -21,7 +21,7 @@ class Time:
 
 @dataclass(frozen=True, slots=True)
 class ClassRow:
-    """One class of one service. Rates are per second; `eldest_s` and `wait_s` of its line, `held` of the service."""
+    """One class of one service. Rates are per second; `oldest_s` and `wait_s` of its line, `held` of the service."""
 
     service: str
     name: str

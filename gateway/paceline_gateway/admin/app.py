@@ -93,18 +93,18 @@ def _add_demand(app: FastAPI, seen: AdminDeps) -> None:
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    said = error_response(error)
-    return Response(said.body, said.status, said.headers)
+    answer = error_response(error)
+    return Response(answer.body, answer.status, answer.headers)
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
     """What FastAPI refuses by itself, as errors are told everywhere else."""
     wrong_method = isinstance(error, HTTPException) and error.status_code == 405
     code = Code.METHOD_NOT_ALLOWED if wrong_method else Code.ROUTE_NOT_FOUND
-    said = await _refused(request, RequestError(code, f"There is no {request.method} {request.url.path} here."))
+    answer = await _refused(request, RequestError(code, f"There is no {request.method} {request.url.path} here."))
     allowed = error.headers if isinstance(error, HTTPException) else None
-    said.headers.update(allowed or {})
-    return said
+    answer.headers.update(allowed or {})
+    return answer
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

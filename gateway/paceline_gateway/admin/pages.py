@@ -45,34 +45,34 @@ TENANTS = 20
 """Of a line's tenants those are told of whom most wait."""
 
 
-def queues(sight: AdminSnapshot, asked: PageQuery) -> Queues:
+def queues(state: AdminSnapshot, asked: PageQuery) -> Queues:
     """A page of services."""
-    part = paginate(asked.services(sight), lambda service: service.key, asked)
+    part = paginate(asked.services(state), lambda service: service.key, asked)
     return Queues(
-        gateway=sight.gateway,
-        time=sight.time,
+        gateway=state.gateway,
+        time=state.time,
         total=part.total,
         truncated=part.truncated,
-        queues=tuple(_queue(sight, service) for service in part.items),
+        queues=tuple(_queue(state, service) for service in part.items),
     )
 
 
-def _queue(sight: AdminSnapshot, service: ServiceState) -> Queue:
+def _queue(state: AdminSnapshot, service: ServiceState) -> Queue:
     room = service.dispatcher
     return Queue(
         service=service.key,
         waiting=room.waiting,
-        held=room.held(sight.now),
+        held=room.held(state.now),
         held_limit=room.caps.held,
         size_bytes=room.size,
         size_limit=room.caps.size,
-        kept_slots=service.fleet.kept,
-        lines=tuple(_line(sight, service, name, line) for name, line in room.lines.items()),
+        reserved_slots=service.fleet.reserved,
+        lines=tuple(_line(state, service, name, line) for name, line in room.lines.items()),
     )
 
 
-def _line(sight: AdminSnapshot, service: ServiceState, name: RequestClass, line: FairQueue) -> Line:
-    now, deadline = sight.now, line.nearest_deadline
+def _line(state: AdminSnapshot, service: ServiceState, name: RequestClass, line: FairQueue) -> Line:
+    now, deadline = state.now, line.nearest_deadline
     wait, limit = service.dispatcher.wait_s(name, now), service.spec.classes[name].queue_limit
     holders = sorted(line.shares.items(), key=lambda holder: (-holder[1], holder[0]))
     return Line(
@@ -81,18 +81,18 @@ def _line(sight: AdminSnapshot, service: ServiceState, name: RequestClass, line:
         limit=limit,
         size_bytes=line.size,
         prompt_tokens=line.prompt_tokens,
-        eldest_s=0.0 if line.oldest is None else round(max(now - line.oldest, 0.0), 3),
+        oldest_s=0.0 if line.oldest is None else round(max(now - line.oldest, 0.0), 3),
         deadline_s=None if deadline is None else round(deadline - now, 3),
         wait_s=None if wait is None else round(wait, 3),
         in_flight=service.tallies[name].open - len(line),
         tenants_total=len(holders),
         truncated=len(holders) > TENANTS,
-        tenants=tuple(_holder(sight, line, tenant, limit) for tenant, _ in holders[:TENANTS]),
+        tenants=tuple(_holder(state, line, tenant, limit) for tenant, _ in holders[:TENANTS]),
     )
 
 
-def _holder(sight: AdminSnapshot, line: FairQueue, tenant: str, limit: int) -> LineTenant:
-    known = sight.snapshot.tenants.get(tenant)
+def _holder(state: AdminSnapshot, line: FairQueue, tenant: str, limit: int) -> LineTenant:
+    known = state.snapshot.tenants.get(tenant)
     return LineTenant(
         tenant=tenant,
         waiting=line.shares.of(tenant),
@@ -102,31 +102,31 @@ def _holder(sight: AdminSnapshot, line: FairQueue, tenant: str, limit: int) -> L
     )
 
 
-def services(sight: AdminSnapshot, asked: PageQuery) -> Services:
+def services(state: AdminSnapshot, asked: PageQuery) -> Services:
     """A page of services."""
-    part = paginate(asked.services(sight), lambda service: service.key, asked)
+    part = paginate(asked.services(state), lambda service: service.key, asked)
     return Services(
-        gateway=sight.gateway,
-        time=sight.time,
+        gateway=state.gateway,
+        time=state.time,
         total=part.total,
         truncated=part.truncated,
-        services=tuple(_service(sight, service) for service in part.items),
+        services=tuple(_service(state, service) for service in part.items),
     )
 
 
-def _service(sight: AdminSnapshot, service: ServiceState) -> ServiceView:
+def _service(state: AdminSnapshot, service: ServiceState) -> ServiceView:
     return ServiceView(
         service=service.key,
         model=service.spec.model.served_name,
         emulated=service.spec.emulated,
-        held=service.dispatcher.held(sight.now),
-        workers=dict(service.fleet.standings(sight.now)),
+        held=service.dispatcher.held(state.now),
+        workers=dict(service.fleet.standings(state.now)),
         bytes_per_token=round(service.estimate.bytes_per_token, 3),
-        classes=tuple(_class(sight, service, name) for name in RequestClass),
+        classes=tuple(_class(state, service, name) for name in RequestClass),
     )
 
 
-def _class(sight: AdminSnapshot, service: ServiceState, name: RequestClass) -> ClassView:
+def _class(state: AdminSnapshot, service: ServiceState, name: RequestClass) -> ClassView:
     tally, waiting = service.tallies[name], len(service.dispatcher.lines[name])
     ttft, tpot = service.series.classes[name].times
     targets = service.spec.classes[name].targets
@@ -139,7 +139,7 @@ def _class(sight: AdminSnapshot, service: ServiceState, name: RequestClass) -> C
         bad=tally.bad,
         prompt_tokens=tally.prompt_tokens,
         output_tokens=tally.output_tokens,
-        streaming_tokens=sight.streaming.get((service.key, name), 0),
+        streaming_tokens=state.streaming.get((service.key, name), 0),
         queued=waiting,
         in_flight=tally.open - waiting,
         ttft=_times(ttft),
@@ -156,20 +156,20 @@ def _times(histogram: Histogram) -> HistogramView:
 _NAMES = ("requests", "input_tokens", "output_tokens", "concurrency")
 
 
-def tenants(sight: AdminSnapshot, asked: PageQuery, *, busy: bool = False) -> Tenants:
+def tenants(state: AdminSnapshot, asked: PageQuery, *, busy: bool = False) -> Tenants:
     """A page of all tenants by name; `busy`: only those who have used something that is not refilled yet."""
-    quotas, every = sight.quotas, sight.snapshot.tenants
+    quotas, every = state.quotas, state.snapshot.tenants
     names = [name for name in quotas.busy if name in every] if busy else every.keys()
     part = paginate(names, str, asked)
-    waiting, reserved = _queued(sight.services.values()), _reserved(sight.reservations, set(part.items))
+    waiting, reserved = _queued(state.services.values()), _reserved(state.reservations, set(part.items))
     return Tenants(
-        gateway=sight.gateway,
-        time=sight.time,
+        gateway=state.gateway,
+        time=state.time,
         total=part.total,
         truncated=part.truncated,
         shared=quotas.shared,
         away=quotas.away,
-        tenants=tuple(_tenant(sight, every[name], waiting[name], reserved.get(name, NOTHING)) for name in part.items),
+        tenants=tuple(_tenant(state, every[name], waiting[name], reserved.get(name, NOTHING)) for name in part.items),
     )
 
 
@@ -194,34 +194,34 @@ def _reserved(reservations: Iterable[Reservation], names: Container[str]) -> dic
     return found
 
 
-def _tenant(sight: AdminSnapshot, tenant: ResolvedTenant, waiting: int, reserved: Sequence[float]) -> TenantView:
-    purse = sight.quotas.look(tenant, sight.now)
-    amounts = _amounts(sight, tenant, purse, reserved)
-    is_open = purse.open if purse is not None else 0
+def _tenant(state: AdminSnapshot, tenant: ResolvedTenant, waiting: int, reserved: Sequence[float]) -> TenantView:
+    buckets = state.quotas.look(tenant, state.now)
+    amounts = _amounts(state, tenant, buckets, reserved)
+    is_open = buckets.open if buckets is not None else 0
     return TenantView(
         tenant=tenant.name,
         weight=tenant.weight,
         default_class=tenant.default_class,
         on_store_failure=tenant.on_store_failure,
-        month=_month(sight, tenant),
+        month=_month(state, tenant),
         open=is_open,
         queued=waiting,
         in_flight=max(is_open - waiting, 0),
-        asking=len(purse.waiters) if purse is not None else 0,
+        asking=len(buckets.waiters) if buckets is not None else 0,
         **dict(zip(_NAMES, amounts, strict=True)),
     )
 
 
 def _amounts(
-    sight: AdminSnapshot, tenant: ResolvedTenant, purse: LeasedBuckets | None, reserved: Sequence[float]
+    state: AdminSnapshot, tenant: ResolvedTenant, buckets: LeasedBuckets | None, reserved: Sequence[float]
 ) -> Iterable[Amount]:
-    left = purse.left(sight.now) if purse is not None else ()
+    left = buckets.left(state.now) if buckets is not None else ()
     for kind, limit in enumerate(limits_of(tenant)):
         if limit == UNLIMITED:
             yield Amount(reserved=reserved[kind])
-        elif purse is not None:
+        elif buckets is not None:
             yield _amount(kind, limit, left[kind], reserved[kind])
-        elif sight.quotas.shared:
+        elif state.quotas.shared:
             yield Amount(limit=limit, reserved=reserved[kind])
         else:
             yield _amount(kind, limit, limit, reserved[kind])
@@ -240,10 +240,10 @@ def _amount(kind: int, limit: float, left: float, reserved: float) -> Amount:
     )
 
 
-def _month(sight: AdminSnapshot, tenant: ResolvedTenant) -> Month:
-    spent, reserved = sight.ledger.used(tenant.name), sight.ledger.reserved(tenant.name)
+def _month(state: AdminSnapshot, tenant: ResolvedTenant) -> Month:
+    spent, reserved = state.ledger.used(tenant.name), state.ledger.reserved(tenant.name)
     return Month(
-        month=sight.ledger.month,
+        month=state.ledger.month,
         requests=spent.requests,
         input_tokens=spent.input_tokens,
         output_tokens=spent.output_tokens,
@@ -255,21 +255,21 @@ def _month(sight: AdminSnapshot, tenant: ResolvedTenant) -> Month:
     )
 
 
-def workers(sight: AdminSnapshot, asked: PageQuery) -> Workers:
+def workers(state: AdminSnapshot, asked: PageQuery) -> Workers:
     """A page of workers, by service and name: `after` is both, with a space between."""
-    every = ((service, worker) for service in asked.services(sight) for worker in service.fleet)
+    every = ((service, worker) for service in asked.services(state) for worker in service.fleet)
     part = paginate(every, lambda pair: f"{pair[0].key} {pair[1].name}", asked)
     return Workers(
-        gateway=sight.gateway,
-        time=sight.time,
+        gateway=state.gateway,
+        time=state.time,
         total=part.total,
         truncated=part.truncated,
-        workers=tuple(_worker(sight, service, worker) for service, worker in part.items),
+        workers=tuple(_worker(state, service, worker) for service, worker in part.items),
     )
 
 
-def _worker(sight: AdminSnapshot, service: ServiceState, worker: Worker) -> WorkerView:
-    now, report, endpoint = sight.now, worker.report, worker.endpoint
+def _worker(state: AdminSnapshot, service: ServiceState, worker: Worker) -> WorkerView:
+    now, report, endpoint = state.now, worker.report, worker.endpoint
     return WorkerView(
         service=service.key,
         worker=worker.name,

@@ -49,28 +49,28 @@ class ServicesQuery(_List):
 def add_views(app: FastAPI, requests: RequestManager, name: str, clock: Clock) -> None:
     """Add the routes."""
 
-    def sight() -> AdminSnapshot:
+    def state() -> AdminSnapshot:
         return see(requests, name, clock)
 
     @app.get("/v1/tenants", response_model=Tenants)
     async def all_tenants(query: Annotated[TenantsQuery, Query()]) -> Response:
         """Limits, what is left of them, months to date, open requests."""
-        return _json(tenants(sight(), query.asked, busy=query.busy))
+        return _json(tenants(state(), query.asked, busy=query.busy))
 
     @app.get("/v1/queues", response_model=Queues)
     async def all_queues(query: Annotated[ServicesQuery, Query()]) -> Response:
         """Lines by service and class."""
-        return _json(queues(sight(), query.asked))
+        return _json(queues(state(), query.asked))
 
     @app.get("/v1/workers", response_model=Workers)
     async def all_workers(query: Annotated[ServicesQuery, Query()]) -> Response:
         """Workers as this gateway sees them."""
-        return _json(workers(sight(), query.asked))
+        return _json(workers(state(), query.asked))
 
     @app.get("/v1/services", response_model=Services)
     async def all_services(query: Annotated[ServicesQuery, Query()]) -> Response:
         """What came, what was kept of the promises, how long it took, since the start."""
-        return _json(services(sight(), query.asked))
+        return _json(services(state(), query.asked))
 
 
 def see(requests: RequestManager, name: str, clock: Clock) -> AdminSnapshot:

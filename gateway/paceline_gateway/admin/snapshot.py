@@ -45,9 +45,9 @@ class PageQuery:
     after: str = ""
     service: str = ""
 
-    def services(self, sight: AdminSnapshot) -> list[ServiceState]:
+    def services(self, state: AdminSnapshot) -> list[ServiceState]:
         """The services that are asked for."""
-        return [service for key, service in sight.services.items() if self.service in ("", key)]
+        return [service for key, service in state.services.items() if self.service in ("", key)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class Line(WireModel):
     limit: int
     size_bytes: int
     prompt_tokens: int
-    eldest_s: float
+    oldest_s: float
     deadline_s: float | None
     wait_s: float | None
     in_flight: int
@@ -104,7 +104,7 @@ class Line(WireModel):
 
 
 class Queue(WireModel):
-    """One service's waiting room. `kept_slots` are left free for interactive requests by the other classes."""
+    """One service's waiting room. `reserved_slots` are left free for interactive requests by the other classes."""
 
     service: str
     waiting: int
@@ -112,7 +112,7 @@ class Queue(WireModel):
     held_limit: int
     size_bytes: int
     size_limit: int
-    kept_slots: int
+    reserved_slots: int
     lines: tuple[Line, ...]
 
 

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.http.cors import NO_CORS, CorsPolicy
-from paceline_gateway.http.message import Head, Headers, is_foreign
+from paceline_gateway.http.message import Head, Headers, is_cross_origin
 from paceline_gateway.request.prompt_size import EMBEDDINGS, RERANK, SCORE, TOKENIZERS, WITHOUT_OUTPUT
 
 
@@ -50,7 +50,7 @@ def find_socket(head: Head, cors: CorsPolicy = NO_CORS) -> None:
     if head.path not in _SOCKETS:
         message = f"{head.path[:128]} takes no WebSocket; /v1/chat/completions and /v1/completions do."
         raise RequestError(Code.ROUTE_NOT_FOUND, message)
-    if is_foreign(head.headers) and not cors.allows(head.headers):
+    if is_cross_origin(head.headers) and not cors.allows(head.headers):
         message = "Pages of other sites may not connect; leave the header `origin` out."
         raise RequestError(Code.INVALID_REQUEST, message, param="origin")
 

@@ -95,21 +95,21 @@ class Connection(asyncio.Protocol):
     request that showed a key, before that the client's address.
     """
 
-    def __init__(self, house: ServerContext) -> None:
-        self._house = house
-        self._reader = house.reader()
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+        self._reader = context.reader()
         self._transport: asyncio.Transport | None = None
         self.write: Callable[[bytes], None] = _nowhere
         self._reply: ResponseWriter | None = None
         self._held = 0
         self._held_by: str | None = None
-        self._unread = UnreadBuffer(house.budget, house.memory, self._go_on)
+        self._unread = UnreadBuffer(context.budget, context.memory, self._go_on)
         self._dropped = 0
         self._tenant = ""
         self._over = False
         self._lingering = False
         self._stalled = _FOREVER
-        self._reading = house.now() + house.limits.keepalive_timeout_s
+        self._reading = context.now() + context.limits.keepalive_timeout_s
 
     @property
     def deadline(self) -> float:
@@ -132,12 +132,12 @@ class Connection(asyncio.Protocol):
     @property
     def date(self) -> bytes:
         """The Date header's line."""
-        return self._house.date
+        return self._context.date
 
     @property
     def closing(self) -> bool:
         """Answers that begin now shall be the last of their connections."""
-        return self._house.closing
+        return self._context.closing
 
     @property
     def busy(self) -> bool:
@@ -150,13 +150,13 @@ class Connection(asyncio.Protocol):
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
         self.write = transport.write
-        if not self._house.opened(self):
+        if not self._context.opened(self):
             full = RequestError(Code.NO_CAPACITY, "The gateway has too many connections; retry.", retry_after=1.0)
             ResponseWriter(self, keep_alive=False, chunked=True).fail(full)
 
     def data_received(self, data: bytes) -> None:
         """asyncio: bytes from the client."""
-        budget = self._house.budget
+        budget = self._context.budget
         if self._lingering:
             self._drop(len(data))
         elif budget.left > 0 and len(data) <= SLICE:
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
 
     def _take(self, data: bytes) -> None:
         """Read and answer, slice by slice, as far as this turn's budget goes."""
-        budget = self._house.budget
+        budget = self._context.budget
         while data and not self._over:
             if budget.left <= 0:
                 self._wait(data)
@@ -202,10 +202,10 @@ class Connection(asyncio.Protocol):
 
     def _drop(self, size: int) -> None:
         """Drop what a refused client still sends, within a bound: a reset could overtake the answer."""
-        budget = self._house.budget
+        budget = self._context.budget
         self._dropped += size
         budget.left -= 1 + size // BODY_BYTES
-        if self._dropped > DROPPED_BODIES * self._house.limits.body_bytes:
+        if self._dropped > DROPPED_BODIES * self._context.limits.body_bytes:
             self.abort()
         elif budget.left <= 0:
             self._wait(b"")
@@ -220,11 +220,11 @@ class Connection(asyncio.Protocol):
         self._transport, self.write = None, _nowhere
         self._over = True
         self._client_gone()
-        self._house.closed(self)
+        self._context.closed(self)
 
     def pause_writing(self) -> None:
         """asyncio: the client reads slower than we write."""
-        self._stalled = self._house.now() + self._house.limits.write_timeout_s
+        self._stalled = self._context.now() + self._context.limits.write_timeout_s
         if self._reply is not None:
             self._reply.on_pressure(True)
 
@@ -244,8 +244,10 @@ class Connection(asyncio.Protocol):
         """The current reply is complete: on to the next request, or close."""
         self._reply = None
         self._release()
-        limits = self._house.limits
-        self._reading = self._house.now() + (limits.keepalive_timeout_s if self._reader.idle else limits.body_timeout_s)
+        limits = self._context.limits
+        self._reading = self._context.now() + (
+            limits.keepalive_timeout_s if self._reader.idle else limits.body_timeout_s
+        )
         if not keep_alive or (self._reader.deaf and not self._reader.ready):
             self._hang_up()
         elif self._reader.ready:
@@ -253,7 +255,7 @@ class Connection(asyncio.Protocol):
 
     def expire(self) -> None:
         """A limit has passed: a stalled or silent client is cut, a slow request refused."""
-        stalled = self._stalled <= self._house.now()
+        stalled = self._stalled <= self._context.now()
         if stalled or self._lingering or self._reader.idle:
             self._client_gone(stalled=stalled)
             self.abort()
@@ -263,15 +265,15 @@ class Connection(asyncio.Protocol):
 
     def _rearm(self, *, was_idle: bool, was_head: bool) -> None:
         """Each part of a request has its own limit, counted from where the part begins."""
-        limits = self._house.limits
+        limits = self._context.limits
         if was_idle:
-            self._reading = self._house.now() + limits.header_timeout_s
+            self._reading = self._context.now() + limits.header_timeout_s
         if was_head and self._reader.in_body:
-            self._reading = self._house.now() + limits.body_timeout_s
+            self._reading = self._context.now() + limits.body_timeout_s
 
     def _advance(self) -> None:
         """On to the next request; not while answers to earlier ones wait to be read, or they would pile up."""
-        budget = self._house.budget
+        budget = self._context.budget
         while self._reply is None and self._reader.ready and not self._over and self._stalled == _FOREVER:
             if budget.left <= 0:
                 self._wait(b"")
@@ -279,13 +281,13 @@ class Connection(asyncio.Protocol):
             item = self._reader.ready.popleft()
             bare = item.head is not None and item.head.method == "HEAD"
             path = "" if item.head is None else item.head.path
-            fields = b"" if item.head is None else self._house.cors.fields(item.head.headers)
+            fields = b"" if item.head is None else self._context.cors.fields(item.head.headers)
             self._reply = reply = ResponseWriter(
                 self, keep_alive=item.keep_alive, chunked=item.chunked, bare=bare, path=path, fields=fields
             )
             budget.left -= REQUEST
             if isinstance(item, RejectedRequest):
-                self._house.application.refuse(item, reply)
+                self._context.application.refuse(item, reply)
             elif item.head.upgrade:
                 self._switch(item.head)
             else:
@@ -294,22 +296,22 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, request: HttpRequest, reply: ResponseWriter) -> None:
         """Let it be answered, if its tenant may have one more answer under way."""
-        house, holder = self._house, holder_of(request.head)
+        context, holder = self._context, holder_of(request.head)
         self._held, self._held_by = len(request.body), holder
         self._tenant = holder or self._tenant
-        if house.answering.take(holder, 1):
-            house.application.handle(request, reply)
+        if context.answering.take(holder, 1):
+            context.application.handle(request, reply)
         else:
-            house.memory.give(holder, self._held)
+            context.memory.give(holder, self._held)
             self._held_by = None
-            house.application.refuse(too_many_in_flight(request), reply)
+            context.application.refuse(too_many_in_flight(request), reply)
 
     def _release(self) -> None:
         """Give back what was held for the request that was answered."""
         holder, self._held_by = self._held_by, None
         if holder is not None:
-            self._house.answering.give(holder, 1)
-            self._house.memory.give(holder, self._held)
+            self._context.answering.give(holder, 1)
+            self._context.memory.give(holder, self._held)
 
     def _switch(self, head: Head) -> None:
         """The connection is a WebSocket from here on. Its client may send only after our answer to the handshake."""
@@ -317,7 +319,7 @@ class Connection(asyncio.Protocol):
         self._reply, self._over = None, True
         self._reader.close()
         if transport is not None:
-            self._house.switch(self, head, transport)
+            self._context.switch(self, head, transport)
 
     def _client_gone(self, *, stalled: bool = False) -> None:
         reply, self._reply = self._reply, None
@@ -337,7 +339,7 @@ class Connection(asyncio.Protocol):
         self._lingering = self._reader.deaf or not self._reader.idle
         self._reader.close()
         if self._lingering:
-            self._reading = self._house.now() + self._house.limits.lingering_close_s
+            self._reading = self._context.now() + self._context.limits.lingering_close_s
             self._transport.write_eof()
         else:
             self._transport.close()

@@ -89,15 +89,15 @@ class ConnectionPool:
 
     async def close(self) -> None:
         """Close every idle connection and stop connecting; exchanges under way end by themselves."""
-        for upstream in [u for kept in self._idle.values() for u in kept]:
+        for upstream in [u for idle in self._idle.values() for u in idle]:
             upstream.abort()
         self._idle.clear()
         await cancel(*self._tasks)
 
     def _take(self, address: Address) -> UpstreamConnection | None:
-        kept = self._idle.get(address)
-        while kept:
-            upstream = kept.pop()
+        idle = self._idle.get(address)
+        while idle:
+            upstream = idle.pop()
             if upstream.open:
                 return upstream
         return None
@@ -123,14 +123,14 @@ class ConnectionPool:
         return UpstreamConnection(partial(self._keep, address), partial(self._drop, address))
 
     def _keep(self, address: Address, upstream: UpstreamConnection) -> None:
-        kept = self._idle.setdefault(address, [])
-        if len(kept) >= IDLE_LIMIT:
+        idle = self._idle.setdefault(address, [])
+        if len(idle) >= IDLE_LIMIT:
             upstream.abort()
             return
         upstream.idle_since = self._now()
-        kept.append(upstream)
+        idle.append(upstream)
 
     def _drop(self, address: Address, upstream: UpstreamConnection) -> None:
-        kept = self._idle.get(address)
-        if kept and upstream in kept:
-            kept.remove(upstream)
+        idle = self._idle.get(address)
+        if idle and upstream in idle:
+            idle.remove(upstream)

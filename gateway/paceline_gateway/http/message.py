@@ -103,7 +103,7 @@ def remember(text: bytes, head: Head, *, chunked: bool) -> CachedHead | None:
     return CachedHead(text[: found.start(1)], text[found.end(1) :], head, chunked)
 
 
-def is_foreign(headers: Headers) -> bool:
+def is_cross_origin(headers: Headers) -> bool:
     """Whether a page of another site asks: browsers let any page connect, and say only here whose it is."""
     origin = headers.get(b"origin", b"")
     return origin != b"" and origin.partition(b"://")[2] != headers.get(b"host", b"")

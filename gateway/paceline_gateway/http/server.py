@@ -44,7 +44,7 @@ class Server:
         self.memory = SharedLimit(limits.memory_bytes, limits.body_bytes)
         self.answering = SharedLimit(limits.connections, 1)
         self.budget = budget or LoopBudget(lambda step: asyncio.get_running_loop().call_soon(step))
-        self.evicted = self.crowded = 0
+        self.evicted = self.refused = 0
         self._next_look = 0.0
         self._gate = application.gate
         self.now = clock.monotonic
@@ -65,7 +65,7 @@ class Server:
     def opened(self, connection: Connection) -> bool:
         """Count it in; False when there are too many."""
         if len(self._connections) >= self.limits.connections and not self._evict():
-            self.crowded += 1
+            self.refused += 1
             return False
         self._connections.add(connection)
         return True
@@ -146,7 +146,7 @@ class Server:
         return {
             ClientLimit.BODY_MEMORY: self.memory.refused,
             ClientLimit.TENANT_CONNECTIONS: self.answering.refused,
-            ClientLimit.CONNECTIONS: self.crowded,
+            ClientLimit.CONNECTIONS: self.refused,
             ClientLimit.EVICTED: self.evicted,
             ClientLimit.LOOP_BUDGET: self.budget.turns,
         }

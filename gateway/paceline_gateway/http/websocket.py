@@ -80,7 +80,7 @@ class WebSocket(asyncio.Protocol):
         self._message = bytearray()
         self._inbox: deque[bytes] = deque()
         self._reply: WebSocketResponse | None = None
-        self._fragments = self._kept = self._unread = self._answering = self._held = self._count = self._late = 0
+        self._fragments = self._retained = self._unread = self._answering = self._held = self._count = self._late = 0
         self._place = self._over = self._excess = False
         self._controls_at = host.now() - _BURST
         self._packet = UnreadBuffer(host.budget, host.memory, self._go_on)
@@ -232,7 +232,7 @@ class WebSocket(asyncio.Protocol):
             self._drop(_SLICE + len(frame.data))
             return
         self._fragments += 1
-        self._kept += len(frame.data)
+        self._retained += len(frame.data)
         if self._fragments == 1 and frame.fin:
             self._inbox.append(bytes(frame.data))
         else:
@@ -276,12 +276,12 @@ class WebSocket(asyncio.Protocol):
         if self._place:
             self._place = False
             self._host.answering.give(self.holder, 1)
-        self._kept -= self._answering
+        self._retained -= self._answering
         self._answering = 0
 
     def _weigh(self) -> bool:
         """Count what is held of messages in the gateway's memory; False if it does not fit."""
-        held = 0 if self._over else self._unread + self._kept
+        held = 0 if self._over else self._unread + self._retained
         more, memory = held - self._held, self._host.memory
         if more > 0 and not memory.take(self.holder, more):
             return False
@@ -325,7 +325,7 @@ class WebSocket(asyncio.Protocol):
         self._answered()
         self._inbox.clear()
         self._message = bytearray()
-        self._unread = self._fragments = self._kept = 0
+        self._unread = self._fragments = self._retained = 0
         self._weigh()
         if reply is not None:
             reply.gone(stalled=stalled)

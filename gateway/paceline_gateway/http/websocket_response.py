@@ -81,8 +81,8 @@ def _payload(event: bytes) -> bytes:
 
 def _refusal(spoken: ErrorResponse) -> bytes:
     """The error object with what stands in headers elsewhere."""
-    told: dict[str, Any] = orjson.loads(spoken.body)
-    told["error"]["should_retry"] = spoken.headers["x-should-retry"] == "true"
+    body: dict[str, Any] = orjson.loads(spoken.body)
+    body["error"]["should_retry"] = spoken.headers["x-should-retry"] == "true"
     if (wait := spoken.headers.get("retry-after-ms")) is not None:
-        told["error"]["retry_after_ms"] = int(wait)
-    return orjson.dumps(told)
+        body["error"]["retry_after_ms"] = int(wait)
+    return orjson.dumps(body)

@@ -211,7 +211,7 @@ class ActiveRequest:
             self._abort(e.AbortUpstream(), 0.0)
             self.finish()
         else:
-            self.on(e.Expired(held=held, cut=self.resume.cut()))
+            self.on(e.Expired(held=held, abort=self.resume.abort_reason()))
 
     def cleared(self) -> None:
         """Its worker reports progress on it."""
@@ -267,7 +267,7 @@ class ActiveRequest:
         if self.service is None or self.ticket is None:
             return False
         if action.resume and self._worker is not None:
-            self.resume.carry(self.ticket, self.machine.meter.output, self.service.fleet, self._worker)
+            self.resume.requeue(self.ticket, self.machine.meter.output, self.service.fleet, self._worker)
         worker = self.service.dispatcher.enqueue(self.ticket, self.machine.deadline, now, again=action.again)
         if worker is not None:
             self.assigned(worker)

@@ -24,16 +24,16 @@ class EvacuationRequest:
     """One worker that was asked. Receives its answer."""
 
     def __init__(self, worker: str, streams: int, since: float) -> None:
-        self._told = {"worker": worker, "streams": streams}
+        self._log_fields = {"worker": worker, "streams": streams}
         self.since = since
         self.over = False
 
     def head(self, status: int, _: Headers) -> None:
         """How it took it."""
         if status == 200:
-            _log.info("streams of a draining worker go on elsewhere", extra=self._told)
+            _log.info("streams of a draining worker go on elsewhere", extra=self._log_fields)
         else:
-            _log.warning("a draining worker keeps its streams", extra=self._told | {"status": status})
+            _log.warning("a draining worker keeps its streams", extra=self._log_fields | {"status": status})
 
     def data(self, data: bytes) -> None:
         """How many it gave up: their own streams tell."""
@@ -117,11 +117,11 @@ class Evacuator:
 def _stream(request: ActiveRequest) -> MovableStream | None:
     """What could move of it; None if no other worker could go on with it."""
     journal, ticket = request.resume.journal, request.ticket
-    if ticket is None or journal is None or journal.cut is not None or request.machine.state not in AT_WORKER:
+    if ticket is None or journal is None or journal.abort_reason is not None or request.machine.state not in AT_WORKER:
         return None
     return MovableStream(ticket.id, ticket.request_class, request.resume.tokens(request.machine.meter.output))
 
 
 def _movable(request: ActiveRequest) -> bool:
     """The same, looked at closely: what is kept of it is read."""
-    return not request.machine.begun or request.resume.cut() is None
+    return not request.machine.begun or request.resume.abort_reason() is None

@@ -27,13 +27,13 @@ _CREATED = re.compile(rb'"created(?:_at)?":\s*(\d{1,15})\b')
 class StreamJournal:
     """One stream, over all workers that had a part in it."""
 
-    __slots__ = ("_beginning", "_limit", "_lines", "cut")
+    __slots__ = ("_beginning", "_limit", "_lines", "abort_reason")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._lines = bytearray()
         self._beginning = b""
-        self.cut: AbortReason | None = None
+        self.abort_reason: AbortReason | None = None
         """Why the stream cannot be resumed, if that is known already."""
 
     def begin(self, first: bytes) -> None:
@@ -43,19 +43,19 @@ class StreamJournal:
 
     def add(self, line: bytes) -> None:
         """A comment whose events are passed on."""
-        if self.cut is None:
+        if self.abort_reason is None:
             self._lines += line
             if len(self._lines) > self._limit:
                 self.give_up(AbortReason.JOURNAL_OVERFLOW)
 
     def give_up(self, why: AbortReason) -> None:
         """Keep nothing more."""
-        self.cut = why
+        self.abort_reason = why
         self._lines = bytearray()
 
     def resume(self) -> Resume | None:
-        """The stream so far; None where it cannot be resumed, and `cut` says why."""
-        if self.cut is None:
+        """The stream so far; None where it cannot be resumed, and `abort_reason` says why."""
+        if self.abort_reason is None:
             identity, created = _IDENTITY.search(self._beginning), _CREATED.search(self._beginning)
             choices = _choices(self._lines.splitlines())
             if identity and choices and (created or b"message_start" in self._beginning):
@@ -80,12 +80,12 @@ def _choices(lines: list[bytearray]) -> list[ResumedChoice]:
 
     Ids that brought no event may come a second time: a worker that goes on may generate them anew.
     """
-    told: dict[int, list[int]] = {}
+    ids_of: dict[int, list[int]] = {}
     delivered: dict[int, int] = {}
     ended: set[int] = set()
     try:
         for choice, position, ids, events, last in map(_read, lines):
-            so_far = told.setdefault(choice, [])
+            so_far = ids_of.setdefault(choice, [])
             if not delivered.get(choice, 0) <= position <= len(so_far) or choice >= CHOICES_PER_REQUEST:
                 return []
             so_far[position:] = ids
@@ -95,8 +95,8 @@ def _choices(lines: list[bytearray]) -> list[ResumedChoice]:
                 ended.add(choice)
     except ValueError:
         return []
-    numbers = range(max(told, default=-1) + 1)
-    return [_choice(told.get(at, []), delivered.get(at), ended=at in ended) for at in numbers]
+    numbers = range(max(ids_of, default=-1) + 1)
+    return [_choice(ids_of.get(at, []), delivered.get(at), ended=at in ended) for at in numbers]
 
 
 def _choice(ids: list[int], delivered: int | None, *, ended: bool) -> ResumedChoice:
@@ -154,14 +154,14 @@ class ResumeState:
         """What another worker would have to compute to go on, after so many output tokens."""
         return self._prompt_tokens + output
 
-    def cut(self) -> AbortReason | None:
+    def abort_reason(self) -> AbortReason | None:
         """What keeps the stream from going on elsewhere; None if nothing does, and then `message` is how."""
         if self.journal is None:
             return AbortReason.UNSUPPORTED_RUNTIME
         resume = self.journal.resume()
         if resume is not None:
             self.message = encode(resume.model_copy(update={"vocabulary": self.vocabulary.decode("latin-1")}))
-        return self.journal.cut
+        return self.journal.abort_reason
 
     def lost(
         self, loss: DisconnectReason, moved: ResumeReason | None, part: SuspectGroup | None, *, begun: bool
@@ -170,9 +170,9 @@ class ResumeState:
         lost = _LOST[loss] if moved is None else _MOVED.get(moved, _LOST[loss])
         if part is not None:
             lost = replace(lost, harmless=False, suspect=True, part=part)
-        return replace(lost, cut=self.cut()) if begun else lost
+        return replace(lost, abort=self.abort_reason()) if begun else lost
 
-    def carry(self, ticket: QueuedRequest, output: int, fleet: WorkerPool, worker: Worker) -> None:
+    def requeue(self, ticket: QueuedRequest, output: int, fleet: WorkerPool, worker: Worker) -> None:
         """What was told is part of the prompt now, and better not read by another revision's model."""
         ticket.resumed = True
         self.earlier.append((worker, output))

@@ -64,6 +64,6 @@ def _opening(path: str, address: tuple[str, int], token: str) -> bytes:
 def _standing(request_class: RequestClass, tenant: str, tpot_s: float) -> bytes:
     """Lines that all requests of a tenant in a class share."""
     promise = round(tpot_s * 1000)
-    told = f"x-paceline-tpot-ms: {promise}\r\n" if promise else ""
+    pace = f"x-paceline-tpot-ms: {promise}\r\n" if promise else ""
     lines = f"content-type: application/json\r\nx-paceline-class: {request_class}\r\nx-paceline-tenant: {tenant}\r\n"
-    return (lines + told).encode()
+    return (lines + pace).encode()

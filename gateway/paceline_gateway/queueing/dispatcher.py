@@ -129,7 +129,7 @@ class Dispatcher:
 
     def dispatch(self, now: float) -> list[tuple[QueuedRequest, Worker]]:
         """Every request that can go now, in order, each with a worker whose slot is already taken."""
-        self.fleet.kept = self._peak.value(now)
+        self.fleet.reserved = self._peak.value(now)
         for line in self.lines.values():
             line.expire(now)
             if (suspect := line.suspect) is not None and now < suspect.sure_until:
@@ -157,7 +157,7 @@ class Dispatcher:
             return None
         name, ticket.joined = ticket.request_class, now
         self._peak.saw(self._urgent + (name is URGENT), now)
-        self.fleet.kept = self._peak.value(now)
+        self.fleet.reserved = self._peak.value(now)
         ask = ticket.ask
         pick = self.fleet.pick(ask, now, ticket.avoid)
         if pick is None:

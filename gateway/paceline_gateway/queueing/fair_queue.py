@@ -13,7 +13,7 @@ joined stands in exactly one place until it leaves.
 
 Which class is next: the most urgent, but nobody is starved.
 
-A class whose eldest has waited for STARVED_S, or for half of what it may wait if that is less, is starving. Then every
+A class whose oldest has waited for STARVED_S, or for half of what it may wait if that is less, is starving. Then every
 request of a more urgent class that goes earns it a part of a turn, by the shares that workers give to classes: with
 all three backlogged eight interactive requests let two of batch and one of offline go. A starving class whose turn it
 is goes first, if there is room for its kind.
@@ -34,7 +34,7 @@ CANDIDATES = 4
 DEPTH = 4
 OVERTAKEN = 8
 FADING = 0.99
-TOLD = 4096
+MAX_REPORTED = 4096
 """Tenants of whom is remembered what they were served, until somebody asks."""
 Cached = Callable[[QueuedRequest], int]
 
@@ -77,15 +77,15 @@ class FairQueue:
         return None
 
     @property
-    def eldest(self) -> QueuedRequest | None:
+    def oldest_request(self) -> QueuedRequest | None:
         """Who waits longest."""
         return next(iter(self._all.values()), None)
 
     @property
     def oldest(self) -> float | None:
         """When the one who waits longest joined."""
-        eldest = self.eldest
-        return None if eldest is None else eldest.joined
+        oldest_request = self.oldest_request
+        return None if oldest_request is None else oldest_request.joined
 
     @property
     def late(self) -> list[QueuedRequest]:
@@ -175,7 +175,7 @@ class FairQueue:
         """It ended, and used so many tokens, output twice."""
         tokens = used - ticket.charged
         self.accounts.charge(ticket.tenant, tokens, ticket.weight)
-        self._tell(ticket, tokens)
+        self._note_service(ticket, tokens)
 
     def taken(self) -> dict[str, float]:
         """What each tenant was served since this was last asked, in tokens over weight."""
@@ -195,11 +195,11 @@ class FairQueue:
         """What it is charged when it first goes."""
         tokens = ticket.charged = float(uncached + OUTPUT_WEIGHT * ticket.expected_output)
         self._largest = max(tokens / ticket.weight, self._largest * FADING)
-        self._tell(ticket, tokens)
+        self._note_service(ticket, tokens)
         return tokens
 
-    def _tell(self, ticket: QueuedRequest, tokens: float) -> None:
-        if len(self._fresh) < TOLD or ticket.tenant in self._fresh:
+    def _note_service(self, ticket: QueuedRequest, tokens: float) -> None:
+        if len(self._fresh) < MAX_REPORTED or ticket.tenant in self._fresh:
             self._fresh[ticket.tenant] = self._fresh.get(ticket.tenant, 0.0) + tokens / ticket.weight
 
     def _candidates(self, tenant: str) -> list[QueuedRequest]:
@@ -258,7 +258,9 @@ class StarvationGuard:
                 self._earned[name] = min(self._earned[name] + SHARES[name] / SHARES[urgent], 1.0)
 
     def _starving(self, name: RequestClass, now: float) -> bool:
-        eldest = self._lines[name].eldest
-        if eldest is None:
+        oldest_request = self._lines[name].oldest_request
+        if oldest_request is None:
             return False
-        return now - eldest.joined >= min(STARVED_S[name], (eldest.deadline - eldest.joined) / 2)
+        return now - oldest_request.joined >= min(
+            STARVED_S[name], (oldest_request.deadline - oldest_request.joined) / 2
+        )

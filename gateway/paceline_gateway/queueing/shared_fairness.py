@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from paceline_gateway.queueing.fair_queue import FairQueue
 
 PART = 0.75
-TOLD = 1024
+MAX_REPORTED = 1024
 """Tenants that one exchange speaks of, over all lines; those of whom most is to be told go first."""
 Lines = Callable[[], Mapping[str, FairQueue]]
 """All lines by a name without a line feed, the same at every gateway."""
@@ -26,10 +26,10 @@ class SharedFairness:
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
-        self._told: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
         self._seen: dict[str, float] | None = None
 
-    def tell(self) -> dict[str, float]:
+    def report(self) -> dict[str, float]:
         """Tokens over weight served here since this was last asked, by name."""
         fresh = [
             (f"{name}\n{tenant}", served)
@@ -37,8 +37,8 @@ class SharedFairness:
             for tenant, served in line.taken().items()
         ]
         fresh.sort(key=lambda entry: -abs(entry[1]))
-        self._told = dict(fresh[:TOLD])
-        return self._told
+        self._reported = dict(fresh[:MAX_REPORTED])
+        return self._reported
 
     def heard(self, sums: Mapping[str, float]) -> None:
         """The sums of all, in which is what was told last."""
@@ -49,7 +49,7 @@ class SharedFairness:
         for name, total in sums.items():
             line, _, tenant = name.partition("\n")
             before = seen.get(name, 0.0)
-            others = total - before - self._told.get(name, 0.0)
+            others = total - before - self._reported.get(name, 0.0)
             if line in lines and total >= before and others > 0:
                 lines[line].elsewhere(tenant, PART * others)
 

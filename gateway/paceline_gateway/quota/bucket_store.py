@@ -44,10 +44,10 @@ class LocalBuckets(LeasedBuckets):
 
     def refresh(self, now: float) -> None:
         """Refill to now."""
-        passed = now - self._told
+        passed = now - self._levels_at
         if passed <= 0:
             return
-        self._told = now
+        self._levels_at = now
         for kind in self.kinds:
             if kind != SLOTS:
                 limit = self.limits[kind]

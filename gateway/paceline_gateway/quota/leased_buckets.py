@@ -39,9 +39,9 @@ class LeasedBuckets:
     __slots__ = (
         "_duration",
         "_levels",
+        "_levels_at",
         "_pace",
         "_spent",
-        "_told",
         "_typical",
         "asked",
         "asked_at",
@@ -66,7 +66,7 @@ class LeasedBuckets:
         self.open = 0
         self.waiters: deque[PendingReservation] = deque()
         self.asked: LeaseRequest | None = None
-        self.asked_at = self.used_at = self._told = now
+        self.asked_at = self.used_at = self._levels_at = now
         self.epoch = 0
         self.goal: Vector = NOTHING
         self._levels: Vector | None = None
@@ -84,7 +84,7 @@ class LeasedBuckets:
                 new if UNLIMITED in (old, new) else level + new - old
                 for level, old, new in zip(levels, self.limits, limits, strict=True)
             ]
-            self._levels, self._told = (None if self._levels is None else tuple(moved)), now
+            self._levels, self._levels_at = (None if self._levels is None else tuple(moved)), now
             for kind in range(SIZE):
                 if kind == SLOTS or limits[kind] == UNLIMITED:
                     self.have[kind] = 0.0
@@ -152,7 +152,7 @@ class LeasedBuckets:
         """The answer to an ask."""
         for kind in self.kinds:
             self.have[kind] += grant.given[kind]
-        self._levels, self._told, self.epoch = grant.levels, now, grant.epoch
+        self._levels, self._levels_at, self.epoch = grant.levels, now, grant.epoch
 
     def share_ask(self, seq: int, need: Vector, gateways: int, now: float) -> LeaseRequest:
         """What to ask of this gateway's own share while the store is away."""
@@ -179,16 +179,16 @@ class LeasedBuckets:
         """What is left beside the slice, as told and refilled since; everything where nothing was ever told."""
         if self._levels is None:
             return tuple(limit - max(have, 0.0) for limit, have in zip(self.limits, self.have, strict=True))
-        passed, levels = now - self._told, list(self._levels)
+        passed, levels = now - self._levels_at, list(self._levels)
         for kind in self.kinds:
             if kind != SLOTS:
                 limit = self.limits[kind]
                 levels[kind] = min(levels[kind] + passed * limit / 60.0, limit - max(self.have[kind], 0.0))
         return tuple(levels)
 
-    def told_s(self, now: float) -> float:
+    def level_age_s(self, now: float) -> float:
         """How long ago the levels were told."""
-        return now - self._told
+        return now - self._levels_at
 
     def left(self, now: float) -> Vector:
         """What is there, in the slice and beside it."""

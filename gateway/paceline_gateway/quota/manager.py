@@ -81,12 +81,12 @@ class QuotaManager:
         self._send = send
         self._holder = holder
         self._own = BucketStore()
-        self._purses: dict[str, LeasedBuckets] = {}
+        self._buckets: dict[str, LeasedBuckets] = {}
         self._sequence = count(1)
         self._forget_at = 0.0
 
     def __len__(self) -> int:
-        return len(self._purses)
+        return len(self._buckets)
 
     @property
     def shared(self) -> bool:
@@ -96,34 +96,34 @@ class QuotaManager:
     @property
     def busy(self) -> KeysView[str]:
         """Tenants of whom something is kept: the others are idle and have used nothing that is not refilled."""
-        return self._purses.keys()
+        return self._buckets.keys()
 
     def look(self, tenant: ResolvedTenant, now: float) -> LeasedBuckets | None:
         """A tenant's purse under its limits of now; None while it is idle."""
-        return self._purse(tenant, now) if tenant.name in self._purses else None
+        return self._buckets_of(tenant, now) if tenant.name in self._buckets else None
 
     @property
     def waiting(self) -> int:
         """Requests that wait for the store."""
-        return sum(len(purse.waiters) for purse in self._purses.values())
+        return sum(len(buckets.waiters) for buckets in self._buckets.values())
 
     def reserve(self, tenant: ResolvedTenant, use: QuotaUsage, now: float, then: Then) -> PendingReservation | None:
         """Set aside what a request is expected to use; `then` hears of it, at once unless the store must be asked.
 
         The waiter that is returned then is for `abandon`.
         """
-        purse = self._purse(tenant, now)
-        purse.refresh(now)
-        if not purse.waiters and purse.fits(use):
-            self._take(purse, use, then, now)
+        buckets = self._buckets_of(tenant, now)
+        buckets.refresh(now)
+        if not buckets.waiters and buckets.fits(use):
+            self._take(buckets, use, then, now)
             if self._send is not None:
-                self._top_up(purse, now)
+                self._top_up(buckets, now)
         elif self._send is None or self.away:
-            self._here(purse, use, then, now)
-        elif len(purse.waiters) >= WAITERS:
+            self._here(buckets, use, then, now)
+        elif len(buckets.waiters) >= WAITERS:
             then(too_many_waiters(WAITERS))
         else:
-            return self._wait(purse, use, then, now)
+            return self._wait(buckets, use, then, now)
         return None
 
     def exhausted(self, tenant: ResolvedTenant, least: QuotaUsage, now: float) -> RequestError | None:
@@ -131,12 +131,16 @@ class QuotaManager:
 
         What the shared pool said is believed for a moment: of a tenant over its limits one request in that time asks.
         """
-        purse = self._purse(tenant, now)
-        purse.refresh(now)
-        if not purse.kinds or purse.fits(least):
+        buckets = self._buckets_of(tenant, now)
+        buckets.refresh(now)
+        if not buckets.kinds or buckets.fits(least):
             return None
-        wait, known = purse.wait(least, now)[0], self._send is None or purse.told_s(now) < SLICE_S
-        return _over(purse, least, purse.limits, purse.levels(now)) if wait == NEVER or (known and wait > 0) else None
+        wait, known = buckets.wait(least, now)[0], self._send is None or buckets.level_age_s(now) < SLICE_S
+        return (
+            _over(buckets, least, buckets.limits, buckets.levels(now))
+            if wait == NEVER or (known and wait > 0)
+            else None
+        )
 
     def abandon(self, waiter: PendingReservation) -> None:
         """Who waited has left; nothing is set aside for it."""
@@ -144,43 +148,43 @@ class QuotaManager:
 
     def settle(self, reservation: Reservation, used: QuotaUsage, now: float) -> None:
         """The request has ended: charge what it used instead of what was reserved."""
-        purse = self._purses[reservation.tenant]
+        buckets = self._buckets[reservation.tenant]
         self.totals.settle(reservation.use, used)
-        purse.give(reservation, used, now)
-        if self._send is not None and self._stranded(purse):
-            self._exchange(purse, now)
+        buckets.give(reservation, used, now)
+        if self._send is not None and self._stranded(buckets):
+            self._exchange(buckets, now)
 
     def fields(self, tenant: ResolvedTenant, now: float) -> bytes:
         """Header lines that tell a tenant where it stands."""
-        purse = self._purse(tenant, now)
-        return self._fields(purse, purse.left(now))
+        buckets = self._buckets_of(tenant, now)
+        return self._fields(buckets, buckets.left(now))
 
     def refunded(self, reservation: Reservation, used: QuotaUsage, now: float) -> bytes:
         """The same once a reservation is settled by so much."""
-        purse = self._purses[reservation.tenant]
-        left = list(purse.left(now))
+        buckets = self._buckets[reservation.tenant]
+        left = list(buckets.left(now))
         for kind in reservation.kinds:
             back = reservation.use[kind] - used[kind]
-            left[kind] = min(left[kind] + back, purse.limits[kind])
-        return self._fields(purse, left)
+            left[kind] = min(left[kind] + back, buckets.limits[kind])
+        return self._fields(buckets, left)
 
     def answered(self, ask: LeaseRequest, grant: LeaseGrant, now: float) -> None:
         """The shared pool's answer to what was sent."""
-        purse = self._purses[ask.tenant]
-        purse.asked = None
-        purse.granted(grant, now)
-        self._serve(purse, now)
-        if purse.waiters:
-            self._exchange(purse, now)
+        buckets = self._buckets[ask.tenant]
+        buckets.asked = None
+        buckets.granted(grant, now)
+        self._serve(buckets, now)
+        if buckets.waiters:
+            self._exchange(buckets, now)
 
     def lost(self, now: float) -> None:
         """The shared pool cannot be reached. What was sent stays in doubt until `found`; who waits is answered here."""
         self.away = True
-        for purse in list(self._purses.values()):
-            waiters = [waiter for waiter in purse.waiters if not waiter.gone]
-            purse.waiters.clear()
+        for buckets in list(self._buckets.values()):
+            waiters = [waiter for waiter in buckets.waiters if not waiter.gone]
+            buckets.waiters.clear()
             for waiter in waiters:
-                self._here(purse, waiter.use, waiter.then, now)
+                self._here(buckets, waiter.use, waiter.then, now)
 
     def found(self, gateways: int, now: float) -> None:
         """The shared pool can be reached, and so many gateways use it. What was in doubt is sent again."""
@@ -188,135 +192,135 @@ class QuotaManager:
         if not self.away:
             return
         self.away = False
-        for purse in self._purses.values():
-            if purse.asked is not None and self._send is not None:
-                self._send(purse.asked)
-            elif purse.open or _due(purse, now):
-                self._exchange(purse, now)
+        for buckets in self._buckets.values():
+            if buckets.asked is not None and self._send is not None:
+                self._send(buckets.asked)
+            elif buckets.open or _due(buckets, now):
+                self._exchange(buckets, now)
 
     def leave(self, now: float) -> bool:
         """This gateway stops: give everything back. Whether there is nothing left to give, or nobody to give it to."""
-        for purse in self._purses.values():
-            purse.used_at = -NEVER
-            if any(purse.have) or any(purse.owed):
-                self._exchange(purse, now)
-        return self.away or all(purse.asked is None for purse in self._purses.values())
+        for buckets in self._buckets.values():
+            buckets.used_at = -NEVER
+            if any(buckets.have) or any(buckets.owed):
+                self._exchange(buckets, now)
+        return self.away or all(buckets.asked is None for buckets in self._buckets.values())
 
     def tick(self, now: float) -> None:
         """Give time its say: give back what is unused, pay debts, renew what is held, forget who is idle."""
         if self._send is not None and not self.away:
-            for purse in self._purses.values():
-                if purse.asked is None and _due(purse, now):
-                    self._exchange(purse, now)
+            for buckets in self._buckets.values():
+                if buckets.asked is None and _due(buckets, now):
+                    self._exchange(buckets, now)
         if now >= self._forget_at:
             self._forget_at = now + FORGET_S
             self._own.sweep(now)
-            for name in [name for name, purse in self._purses.items() if purse.idle(now)]:
-                del self._purses[name]
+            for name in [name for name, buckets in self._buckets.items() if buckets.idle(now)]:
+                del self._buckets[name]
 
-    def _purse(self, tenant: ResolvedTenant, now: float) -> LeasedBuckets:
-        purse = self._purses.get(tenant.name)
-        if purse is None:
-            purse = self._purses[tenant.name] = (
+    def _buckets_of(self, tenant: ResolvedTenant, now: float) -> LeasedBuckets:
+        buckets = self._buckets.get(tenant.name)
+        if buckets is None:
+            buckets = self._buckets[tenant.name] = (
                 LocalBuckets(tenant, now) if self._send is None else LeasedBuckets(tenant, now)
             )
-        elif purse.tenant is not tenant:
-            purse.bind(tenant, now)
-        return purse
+        elif buckets.tenant is not tenant:
+            buckets.bind(tenant, now)
+        return buckets
 
-    def _take(self, purse: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
-        purse.take(use, now)
+    def _take(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
+        buckets.take(use, now)
         self.totals.reserve(use)
-        then(Reservation(purse.tenant.name, use, purse.kinds, now, self._fields(purse, purse.left(now))))
+        then(Reservation(buckets.tenant.name, use, buckets.kinds, now, self._fields(buckets, buckets.left(now))))
 
-    def _here(self, purse: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
+    def _here(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
         """Without the shared pool: decide by what is there, or out of a part of the limits while it is away."""
-        if self._send is None or purse.fits(use):
-            self._decide(purse, use, then, now)
-        elif purse.tenant.on_store_failure == "closed":
+        if self._send is None or buckets.fits(use):
+            self._decide(buckets, use, then, now)
+        elif buckets.tenant.on_store_failure == "closed":
             then(store_unavailable(RETRY_S))
         else:
-            self._borrow(purse, use, then, now)
+            self._borrow(buckets, use, then, now)
 
-    def _borrow(self, purse: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
+    def _borrow(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
         """Serve out of this gateway's own share of the limits."""
-        ask = purse.share_ask(next(self._sequence), use, self.gateways, now)
+        ask = buckets.share_ask(next(self._sequence), use, self.gateways, now)
         grant = self._own.exchange(ask, now)
-        purse.lend(grant)
-        if purse.fits(use):
+        buckets.lend(grant)
+        if buckets.fits(use):
             self.lent += 1
-            self._take(purse, use, then, now)
+            self._take(buckets, use, then, now)
         else:
-            then(_over(purse, use, ask.limits, grant.levels))
+            then(_over(buckets, use, ask.limits, grant.levels))
 
-    def _decide(self, purse: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
-        if purse.fits(use):
-            self._take(purse, use, then, now)
+    def _decide(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
+        if buckets.fits(use):
+            self._take(buckets, use, then, now)
         else:
-            then(_over(purse, use, purse.limits, purse.levels(now)))
+            then(_over(buckets, use, buckets.limits, buckets.levels(now)))
 
-    def _wait(self, purse: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> PendingReservation:
+    def _wait(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> PendingReservation:
         waiter = PendingReservation(use, then)
-        purse.waiters.append(waiter)
-        self._exchange(purse, now)
+        buckets.waiters.append(waiter)
+        self._exchange(buckets, now)
         return waiter
 
-    def _serve(self, purse: LeasedBuckets, now: float) -> None:
+    def _serve(self, buckets: LeasedBuckets, now: float) -> None:
         """Answer who was asked for, in order; who came later, or seems to lack nothing, is asked for anew."""
-        waiters, purse.waiters = purse.waiters, deque()
+        waiters, buckets.waiters = buckets.waiters, deque()
         for waiter in waiters:
             if waiter.gone:
                 continue
-            undecided = waiter.asked < ASKS and (not waiter.asked or purse.wait(waiter.use, now)[0] <= 0)
-            if purse.waiters or (undecided and not purse.fits(waiter.use)):
-                purse.waiters.append(waiter)
+            undecided = waiter.asked < ASKS and (not waiter.asked or buckets.wait(waiter.use, now)[0] <= 0)
+            if buckets.waiters or (undecided and not buckets.fits(waiter.use)):
+                buckets.waiters.append(waiter)
             else:
-                self._decide(purse, waiter.use, waiter.then, now)
+                self._decide(buckets, waiter.use, waiter.then, now)
 
-    def _top_up(self, purse: LeasedBuckets, now: float) -> None:
+    def _top_up(self, buckets: LeasedBuckets, now: float) -> None:
         """Renew a slice before it is used up."""
-        if purse.asked is None and not self.away:
-            for kind in purse.kinds:
-                if purse.have[kind] < purse.goal[kind] / 2:
-                    self._exchange(purse, now)
+        if buckets.asked is None and not self.away:
+            for kind in buckets.kinds:
+                if buckets.have[kind] < buckets.goal[kind] / 2:
+                    self._exchange(buckets, now)
                     return
 
-    def _exchange(self, purse: LeasedBuckets, now: float) -> None:
+    def _exchange(self, buckets: LeasedBuckets, now: float) -> None:
         """Ask the shared pool for what the waiting ones need and for the slice; one ask at a time."""
-        if purse.asked is not None or self._send is None or self.away:
+        if buckets.asked is not None or self._send is None or self.away:
             return
-        keeps = (purse.waiters or now - purse.used_at < SLICE_S) and not any(purse.owed)
-        target = purse.target(self.gateways) if keeps else NOTHING
-        for waiter in purse.waiters:
+        keeps = (buckets.waiters or now - buckets.used_at < SLICE_S) and not any(buckets.owed)
+        target = buckets.target(self.gateways) if keeps else NOTHING
+        for waiter in buckets.waiters:
             waiter.asked += 1
-        needs = [waiter.use for waiter in purse.waiters if not waiter.gone]
-        purse.asked = purse.ask(next(self._sequence), self._holder, target, needs, now)
-        self._send(purse.asked)
+        needs = [waiter.use for waiter in buckets.waiters if not waiter.gone]
+        buckets.asked = buckets.ask(next(self._sequence), self._holder, target, needs, now)
+        self._send(buckets.asked)
 
-    def _stranded(self, purse: LeasedBuckets) -> bool:
+    def _stranded(self, buckets: LeasedBuckets) -> bool:
         """More came back than is worth keeping: others may lack it."""
-        for kind in purse.kinds:
-            if purse.have[kind] - purse.goal[kind] >= max(SHARE * purse.limits[kind] / self.gateways, 1.0):
+        for kind in buckets.kinds:
+            if buckets.have[kind] - buckets.goal[kind] >= max(SHARE * buckets.limits[kind] / self.gateways, 1.0):
                 return True
         return False
 
-    def _fields(self, purse: LeasedBuckets, left: Sequence[float]) -> bytes:
-        if not purse.kinds:
+    def _fields(self, buckets: LeasedBuckets, left: Sequence[float]) -> bytes:
+        if not buckets.kinds:
             return b""
-        fields = ratelimit_fields(purse.limits, left)
+        fields = ratelimit_fields(buckets.limits, left)
         return fields + OWN_SHARE if self.away else fields
 
 
-def _over(purse: LeasedBuckets, use: QuotaUsage, limits: Vector, levels: Vector) -> RequestError:
+def _over(buckets: LeasedBuckets, use: QuotaUsage, limits: Vector, levels: Vector) -> RequestError:
     """What a tenant lacks most beside a pool of these limits that has these levels."""
-    wait, kind = purse.wait_at(use, limits, levels)
-    return over_limit(max(wait, LEAST_S), kind, limits[kind], use[kind], purse.have[kind] + levels[kind])
+    wait, kind = buckets.wait_at(use, limits, levels)
+    return over_limit(max(wait, LEAST_S), kind, limits[kind], use[kind], buckets.have[kind] + levels[kind])
 
 
-def _due(purse: LeasedBuckets, now: float) -> bool:
+def _due(buckets: LeasedBuckets, now: float) -> bool:
     """Whether the shared pool should hear of this tenant without being asked for more."""
-    if any(purse.have[kind] < 0 or purse.owed[kind] for kind in purse.kinds):
+    if any(buckets.have[kind] < 0 or buckets.owed[kind] for kind in buckets.kinds):
         return True
-    holds = any(purse.have[kind] > 0 for kind in purse.kinds)
-    renew = (holds or purse.open > 0) and now - purse.asked_at >= RENEW_S
-    return renew or (holds and now - purse.used_at >= SLICE_S)
+    holds = any(buckets.have[kind] > 0 for kind in buckets.kinds)
+    renew = (holds or buckets.open > 0) and now - buckets.asked_at >= RENEW_S
+    return renew or (holds and now - buckets.used_at >= SLICE_S)

@@ -3,7 +3,7 @@
 A histogram with geometric bins and a fading memory, one for the class and one for each of its tenants. A quantile
 rather than the mean: what is reserved too much comes back when the answer ends, what is reserved too little has
 already been let through. Until a tenant is known it reserves no less than PRIOR, however short others' answers are:
-else its first requests, all at once, would pass its limit together. Nor does it while it is `crowded`: while what is
+else its first requests, all at once, would pass its limit together. Nor while it is `overexposed`: what is
 open may pass what it has reserved by more than a minute's limit. A tenant that teaches short answers and then asks for
 long ones, all at once, passes its limit per minute by that and what is then reserved too little, and pays it back
 before anything else is let through; a month's budget it cannot pay back, and is guarded by more
@@ -76,14 +76,16 @@ class OutputLengthEstimator:
         lengths.learn(each)
         self._all.learn(each)
 
-    def expected(self, tenant: str, most: int | None, choices: int, *, least: int = 0, crowded: bool = False) -> int:
+    def expected(
+        self, tenant: str, most: int | None, choices: int, *, least: int = 0, overexposed: bool = False
+    ) -> int:
         """Output tokens to reserve for a request: no more than it asks for, no less than it has for certain."""
         own = self._tenants.get(tenant)
         if own is not None and own.count >= ENOUGH:
             each = own.quantile()
         else:
             each = max(self._all.quantile(), PRIOR) if self._all.count >= ENOUGH else PRIOR
-        each = max(each, least, PRIOR if crowded else 0)
+        each = max(each, least, PRIOR if overexposed else 0)
         return (each if most is None else min(each, most)) * max(choices, 1)
 
 

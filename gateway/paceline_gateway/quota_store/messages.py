@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from paceline_core.errors import Code, RequestError, Unreachable
-from paceline_gateway.queueing.shared_fairness import TOLD
+from paceline_gateway.queueing.shared_fairness import MAX_REPORTED
 from paceline_gateway.quota.types import SIZE, UNLIMITED, LeaseGrant, LeaseRequest, Vector
 
 VERSION: Final = 1
@@ -57,7 +57,7 @@ def read_call(body: bytes) -> ExchangeRequest:
     try:
         data = orjson.loads(body)
         version, holder, asks = data["v"], str(data["holder"]), data["asks"][:ASKS]
-        served = _served(data.get("served"), TOLD)
+        served = _served(data.get("served"), MAX_REPORTED)
         call = ExchangeRequest(holder, float(data["ttl"]), tuple(_ask(holder, ask) for ask in asks), served)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise RequestError(Code.INVALID_REQUEST, f"The body is no call for quota counters: {error!r}.") from None

@@ -48,7 +48,7 @@ LEASE_S: Final = 10.0
 RENEW_S: Final = 2.0
 PATH: Final = "/internal/quota"
 REPLY_BYTES: Final = 1 << 20
-_NOBODY: Final = "no gateway holds the Lease of the quota counters"
+_NO_HOLDER: Final = "no gateway holds the Lease of the quota counters"
 
 
 @dataclass(slots=True)
@@ -151,7 +151,7 @@ class PeerStore:
         if owner is not None:
             return owner.answer(call, self._now())
         if self._address is None:
-            raise Unreachable(_NOBODY)
+            raise Unreachable(_NO_HOLDER)
         return read_reply(await self._post(self._address, write_call(call)), len(call.asks))
 
     async def _post(self, address: Address, body: bytes) -> bytes:

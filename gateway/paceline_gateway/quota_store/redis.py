@@ -72,10 +72,10 @@ class RedisStore:
 
     async def share(self, served: Mapping[str, float]) -> Mapping[str, float]:
         """Add what tenants were served here, and answer with the sums of all gateways."""
-        told = [part for name, amount in served.items() for part in (name, repr(round(amount, 3)))]
+        pairs = [part for name, amount in served.items() for part in (name, repr(round(amount, 3)))]
         bounds = (str(round(1000 * SERVED_S)), str(SUMS))
         try:
-            found = await self._redis.eval(SERVED, 1, f"{self._prefix}:served", *bounds, *told)
+            found = await self._redis.eval(SERVED, 1, f"{self._prefix}:served", *bounds, *pairs)
         except (RedisError, OSError, TimeoutError) as error:
             raise await self._unreachable(error) from None
         return {name.decode(): float(total) for name, total in zip(found[::2], found[1::2], strict=True)}

@@ -103,19 +103,19 @@ class QuotaSync:
                 await self._wake.wait()
         self._wake.clear()
         while self._asks:
-            await self._carry(quotas)
+            await self._exchange(quotas)
         if self._common is not None and self._clock.monotonic() >= self._share_at:
             self._share_at = self._clock.monotonic() + SHARE_S
             await self._share(self._common, quotas)
 
     async def _share(self, common: SharedFairness, quotas: QuotaManager) -> None:
-        served = common.tell()
+        served = common.report()
         if quotas.gateways > 1:
             common.heard(await self._bounded(self._store.share(served)))
         else:
             common.lost()
 
-    async def _carry(self, quotas: QuotaManager) -> None:
+    async def _exchange(self, quotas: QuotaManager) -> None:
         batch, self._asks = self._asks[:BATCH], self._asks[BATCH:]
         began = self._clock.monotonic()
         grants = await self._bounded(self._store.exchange(batch))

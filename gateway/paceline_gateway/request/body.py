@@ -232,7 +232,7 @@ class PromptEstimate:
     def learn(self, prompt: PromptSize, tokens: int, tenant: str) -> None:
         """This tenant's prompt turned out to have so many tokens."""
         rest = tokens - prompt.tokens
-        if not prompt.text or tokens <= 0 or prompt.cut:
+        if not prompt.text or tokens <= 0 or prompt.truncated:
             return
         self._fresh -= 1
         own = self._tenants.pop(tenant, None) or _Tenant()

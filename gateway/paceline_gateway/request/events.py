@@ -74,14 +74,14 @@ class Finished:
 class Lost:
     """The worker's answer broke off. `harmless`: that is not held against it; `suspect`: better ask others.
 
-    `reason` and `cut` are about a stream that has begun: why, and what keeps it from going on elsewhere, if anything.
+    `reason` and `abort` are about a stream that has begun: why, and what keeps it from going on elsewhere, if anything.
     `part`: the worker has died, and the request's part in that.
     """
 
     harmless: bool = False
     suspect: bool = True
     reason: ResumeReason = ResumeReason.CONNECTION
-    cut: AbortReason | None = AbortReason.UNSUPPORTED_RUNTIME
+    abort: AbortReason | None = AbortReason.UNSUPPORTED_RUNTIME
     part: SuspectGroup | None = None
 
 
@@ -101,11 +101,11 @@ class ClientGone:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """`RequestMachine.deadline` has passed. `held`: its service has no worker. `cut` as in `Lost`, for a silent
+    """`RequestMachine.deadline` has passed. `held`: its service has no worker. `abort` as in `Lost`, for a silent
     stream."""
 
     held: bool = False
-    cut: AbortReason | None = AbortReason.UNSUPPORTED_RUNTIME
+    abort: AbortReason | None = AbortReason.UNSUPPORTED_RUNTIME
 
 
 Event = (

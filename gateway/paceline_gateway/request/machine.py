@@ -63,9 +63,28 @@ class RequestMachine:
     """
 
     __slots__ = (
-        "_again", "_attempts", "_budget", "_cut", "_deaths", "_diverted", "_error", "_first", "_limit", "_queued",
-        "_received", "_resumption", "_sent", "_spared", "_status", "_tenant", "_terms", "_waits", "_worker",
-        "heard", "meter", "state",
+        "_abort",
+        "_again",
+        "_attempts",
+        "_budget",
+        "_deaths",
+        "_diverted",
+        "_error",
+        "_first",
+        "_limit",
+        "_queued",
+        "_received",
+        "_resumption",
+        "_sent",
+        "_spared",
+        "_status",
+        "_tenant",
+        "_terms",
+        "_waits",
+        "_worker",
+        "heard",
+        "meter",
+        "state",
     )  # fmt: skip
 
     def __init__(self, received: float, waits: Timeouts) -> None:
@@ -88,7 +107,7 @@ class RequestMachine:
         self._sent: float | None = None
         self._first: float | None = None
         self._again: float | None = None
-        self._cut: AbortReason | None = None
+        self._abort: AbortReason | None = None
         self._resumption: Resumption | None = None
         self._diverted = 0
 
@@ -166,10 +185,10 @@ class RequestMachine:
         harmless = event.status == 503
         if event.part is not None:
             return self._died(
-                e.Lost(suspect=False, reason=ResumeReason.ENGINE, cut=None, part=event.part), now, e.AbortUpstream()
+                e.Lost(suspect=False, reason=ResumeReason.ENGINE, abort=None, part=event.part), now, e.AbortUpstream()
             )
         if self.begun:
-            lost = e.Lost(harmless=harmless, suspect=harmless and not event.busy, cut=None)
+            lost = e.Lost(harmless=harmless, suspect=harmless and not event.busy, abort=None)
             return self._lost_begun(lost, now, e.AbortUpstream()) if event.status != 200 else ()
         self._status = event.status
         if harmless or event.status in (500, 502) or (event.status == 429 and self._terms and self._terms.fallbacks):
@@ -201,10 +220,10 @@ class RequestMachine:
         return (*self._leave(), self._settle(Outcome.CANCELLED, code, now))
 
     def _expired(self, event: e.Expired, now: float) -> Actions:
-        if self.state is STREAMING and event.cut is None:
-            return self._lost_begun(e.Lost(reason=ResumeReason.STALL, cut=None), now, e.AbortUpstream())
+        if self.state is STREAMING and event.abort is None:
+            return self._lost_begun(e.Lost(reason=ResumeReason.STALL, abort=None), now, e.AbortUpstream())
         if self.begun:
-            self._cut = event.cut if self.state is STREAMING else AbortReason.DEADLINE_EXCEEDED
+            self._abort = event.abort if self.state is STREAMING else AbortReason.DEADLINE_EXCEEDED
         return self._end(types.late(self.state, begun=self.begun, held=event.held), now)
 
     def _refused(self, event: e.Refused, now: float) -> Actions:
@@ -241,9 +260,9 @@ class RequestMachine:
         resumption = self._resumption = self._resumption or Resumption()
         self._note_loss(resumption, lost, now)
         spared = lost.harmless or lost.part is not None
-        self._cut = lost.cut or self._outlived or resumption.refusal(harmless=spared, now=now)
+        self._abort = lost.abort or self._outlived or resumption.refusal(harmless=spared, now=now)
         free = e.ReleaseSlot(self._worker, suspect=lost.suspect)
-        if self._cut is None:
+        if self._abort is None:
             self.state, self._limit = RESUMING, resumption.deadline
             return (*first, free, e.Enqueue(again=True, resume=True))
         error = types.lost(begun=True)
@@ -308,8 +327,8 @@ class RequestMachine:
     def _settle_with(self, error: RequestError, now: float) -> e.Settle:
         if not self.begun:
             self._status = error.row.status
-        cut = self.begun and error.row.outcome is not Outcome.TIMEOUT
-        return self._settle(Outcome.STREAM_ERROR if cut else error.row.outcome, error.code, now)
+        aborted = self.begun and error.row.outcome is not Outcome.TIMEOUT
+        return self._settle(Outcome.STREAM_ERROR if aborted else error.row.outcome, error.code, now)
 
     def _settle(self, outcome: Outcome, code: Code | None, now: float) -> e.Settle:
         sent = now if self.state is RESUMING else self._sent
@@ -332,14 +351,14 @@ class RequestMachine:
                 worker=self._worker,
                 meter=self.meter,
                 diverted=self._diverted,
-                **({} if self._resumption is None else self._told_of(self._resumption)),
+                **({} if self._resumption is None else self._resume_fields(self._resumption)),
             )
         )
 
-    def _told_of(self, resumption: Resumption) -> dict[str, Any]:
+    def _resume_fields(self, resumption: Resumption) -> dict[str, Any]:
         """What its record says beside that of others."""
-        told = {"resumed": resumption.count, "again": self._again, "earlier": resumption.earlier}
-        return told | {"cut": self._cut}
+        found = {"resumed": resumption.count, "again": self._again, "earlier": resumption.earlier}
+        return found | {"abort": self._abort}
 
     _reactions: ClassVar[dict[type[e.Event], Callable[[Any, Any, float], Actions]]] = {
         e.Authenticated: _authenticated,

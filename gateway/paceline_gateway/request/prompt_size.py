@@ -47,15 +47,15 @@ _WRITTEN: Final = frozenset({"tools", "functions", "documents", "chat_template_k
 class PromptSize(NamedTuple):
     """`text`: UTF-8 bytes; `tokens`: ids listed, and what else is known in tokens; `prompts`: how many there are.
 
-    `unbound`: a chat template of the request's own writes it, which may repeat what it likes. `cut`: the request allows
-    to cut it to a length, so its tokens say nothing of its bytes.
+    `unbound`: a chat template of the request's own writes it, which may repeat what it likes. `truncated`: the request
+    lets the worker cut it to a length, so its tokens say nothing of its bytes.
     """
 
     text: int = 0
     tokens: int = 0
     prompts: int = 1
     unbound: bool = False
-    cut: bool = False
+    truncated: bool = False
 
     @property
     def most(self) -> int:
@@ -65,9 +65,9 @@ class PromptSize(NamedTuple):
 
 def measure(data: Mapping[str, Any], path: str) -> PromptSize:
     """The prompt of a parsed body that came to this path."""
-    cut = data.get("truncate_prompt_tokens") is not None or data.get("truncation") == "auto"
+    truncated = data.get("truncate_prompt_tokens") is not None or data.get("truncation") == "auto"
     found = _measure(data, path)
-    return found._replace(cut=True) if cut else found
+    return found._replace(truncated=True) if truncated else found
 
 
 def _measure(data: Mapping[str, Any], path: str) -> PromptSize:

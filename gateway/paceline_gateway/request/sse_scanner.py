@@ -47,8 +47,8 @@ class SseScanner:
     """One attempt's stream. `began`: content has passed; `done`: `[DONE]` has; `failed`: an error event has, of code
     `error`.
 
-    `moved`: the worker has given the stream up. `told`, if there is one, learns what is passed on. `resumed`: it goes
-    on from elsewhere.
+    `moved`: the worker has given the stream up. `journal`, if any, records what is passed on. `resumed`: it goes on
+    from elsewhere.
     """
 
     __slots__ = (
@@ -56,11 +56,11 @@ class SseScanner:
         "_ending",
         "_events",
         "_held",
+        "_journal",
         "_meter",
         "_positions",
         "_rest",
         "_resumed",
-        "_told",
         "_usage",
         "began",
         "done",
@@ -70,7 +70,7 @@ class SseScanner:
         "moved",
     )
 
-    def __init__(self, meter: TokenUsage, told: StreamJournal | None = None, *, resumed: bool = False) -> None:
+    def __init__(self, meter: TokenUsage, journal: StreamJournal | None = None, *, resumed: bool = False) -> None:
         self.began = resumed
         self.done = False
         self.failed = False
@@ -78,7 +78,7 @@ class SseScanner:
         self.moved: ResumeReason | None = None
         self.fresh = 0
         self._meter = meter
-        self._told = told
+        self._journal = journal
         self._held = b""
         self._rest = b""
         self._usage = b""
@@ -121,50 +121,50 @@ class SseScanner:
     def _whole_lines(self, packet: bytes) -> bytes:
         if packet.endswith(b"\n") or len(packet) > LINE_LIMIT:
             return packet
-        cut = packet.rfind(b"\n") + 1
-        self._rest = packet[cut:]
-        return packet[:cut]
+        end = packet.rfind(b"\n") + 1
+        self._rest = packet[end:]
+        return packet[:end]
 
     def _plain(self, piece: re.Match[bytes]) -> bytes:
         line, position, further, event = piece.groups()
         self._positions = True
         self._meter.output = int(position) + (1 if further is None else further.count(b",") + 1)
-        if self._told is not None:
-            self._told.add(line)
+        if self._journal is not None:
+            self._journal.add(line)
         return event
 
     def _pieces(self, packet: bytes) -> bytes:
         """What may be forwarded of anything else."""
-        kept, at = list[bytes](), 0
+        retained, at = list[bytes](), 0
         while True:
             plain = _PLAIN.match(packet, at)
             if plain is None:
-                at = self._other(packet, at, kept)
+                at = self._other(packet, at, retained)
             else:
-                kept.append(self._plain(plain))
+                retained.append(self._plain(plain))
                 at = plain.end()
             if at >= len(packet):
-                return b"".join(kept)
+                return b"".join(retained)
 
-    def _other(self, packet: bytes, at: int, kept: list[bytes]) -> int:
+    def _other(self, packet: bytes, at: int, retained: list[bytes]) -> int:
         """Take what comes before the next comment, and that one with what belongs to it: where that ends.
 
         From the first one on that is not whole, everything waits.
         """
         begin = at if packet.startswith(b":", at) else packet.find(b"\n:", at) + 1 or len(packet)
         if begin == len(packet):
-            self._keep(self._whole_lines(packet[at:]), kept)
+            self._keep(self._whole_lines(packet[at:]), retained)
             return len(packet)
-        self._keep(packet[at:begin], kept)
+        self._keep(packet[at:begin], retained)
         end = self._comment(packet, begin)
         if end is None:
-            self._keep(self._wait(packet[begin:]), kept)
+            self._keep(self._wait(packet[begin:]), retained)
             return len(packet)
         at = packet.find(b"\n", begin) + 1
-        self._keep(packet[at:end], kept)
+        self._keep(packet[at:end], retained)
         return max(at, end)
 
-    def _keep(self, lines: bytes, kept: list[bytes]) -> None:
+    def _keep(self, lines: bytes, retained: list[bytes]) -> None:
         """These may be forwarded; looked through for what ends a stream."""
         if not lines:
             return
@@ -178,7 +178,7 @@ class SseScanner:
                 self._read_usage(lines)
         if lines.find(b'data: {"error"') >= 0 or lines.find(b"event: error\n") >= 0:
             self.failed, self.error = True, _event_code(lines)
-        kept.append(lines)
+        retained.append(lines)
 
     def _look_for_last(self, lines: bytes) -> None:
         """Done by the event that ends it: once that is whole, since its lines may come apart."""
@@ -214,12 +214,12 @@ class SseScanner:
         return end
 
     def _piece(self, line: bytes, packet: bytes, end: int) -> int | None:
-        told = piece(line)
-        if told is None:
+        parsed = piece(line)
+        if parsed is None:
             self._give_up()
             return end
         self._positions = True
-        _, position, ids, events = told
+        _, position, ids, events = parsed
         begin = end
         for _ in range(events):
             end = packet.find(b"\n\n", end) + 2
@@ -229,8 +229,8 @@ class SseScanner:
             self._give_up()
             return begin
         self._meter.output = position + ids if line[2:3] == b"p" else self._meter.output + ids
-        if self._told is not None:
-            self._told.add(line)
+        if self._journal is not None:
+            self._journal.add(line)
         return end
 
     def _wait(self, rest: bytes) -> bytes:
@@ -241,8 +241,8 @@ class SseScanner:
         return _COMMENT.sub(b"", rest)
 
     def _give_up(self) -> None:
-        if self._told is not None:
-            self._told.give_up(AbortReason.INCONSISTENT)
+        if self._journal is not None:
+            self._journal.give_up(AbortReason.INCONSISTENT)
 
     def _first(self, lines: bytes) -> bytes:
         self._held += lines
@@ -253,8 +253,8 @@ class SseScanner:
             return b""
         self.began = True
         held, self._held = self._held, b""
-        if self._told is not None:
-            self._told.begin(held)
+        if self._journal is not None:
+            self._journal.begin(held)
         return held
 
 

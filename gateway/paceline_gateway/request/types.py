@@ -76,7 +76,7 @@ class RequestRecord(NamedTuple):
     `received` is the last byte of the body, `first` the first content handed to the client, `ended` the last byte.
     `sent` is the dispatch that led to the answer, `queued` the moment of admission. A stream that had to go on at
     another worker was `resumed` so often: then `sent` is the last dispatch, `again` the first content of it, and
-    `earlier` the time that other workers spent on what the client has. `cut`: why it could not go on. `diverted`: how
+    `earlier` the time that other workers spent on what the client has. `abort`: why it could not go on. `diverted`: how
     often it went on to another destination of its route; `terms` are those of the last one.
     """
 
@@ -96,7 +96,7 @@ class RequestRecord(NamedTuple):
     resumed: int = 0
     again: float | None = None
     earlier: WorkerPhases = WorkerPhases()
-    cut: AbortReason | None = None
+    abort: AbortReason | None = None
     diverted: int = 0
 
     @property

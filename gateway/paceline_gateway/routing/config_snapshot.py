@@ -78,8 +78,8 @@ def directory(  # noqa: PLR0913, PLR0917 - one argument a kind
 
 def _earlier_name(service: InferenceService, resolved: ResolvedService) -> str:
     """The served name of the pods that serve while a rollout brings another one; empty if it is that of the spec."""
-    told = service.status.workload.served_name
-    return "" if told == resolved.model.served_name else told
+    reported = service.status.workload.served_name
+    return "" if reported == resolved.model.served_name else reported
 
 
 def short_names(service: ResolvedService) -> tuple[str, ...]:

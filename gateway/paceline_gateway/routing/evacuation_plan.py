@@ -37,14 +37,14 @@ class TargetCapacity:
     """What one worker can still take of what moves now."""
 
     worker: Worker
-    kept: int
+    reserved: int
     seconds: float
     taken: int = 0
     tokens: int = 0
 
     def holds(self, stream: MovableStream) -> bool:
         """Whether there is room for this one."""
-        free = self.worker.open_to(PLACES[stream.request_class], self.kept) - self.worker.in_flight - self.taken
+        free = self.worker.open_to(PLACES[stream.request_class], self.reserved) - self.worker.in_flight - self.taken
         return free > 0 and self.seconds > 0 and self.worker.fullness(self.tokens + stream.tokens) <= FULL
 
     def take(self, stream: MovableStream) -> None:
@@ -90,8 +90,8 @@ class EvacuationPlanner:
 
     def _rooms(self, fleet: WorkerPool, now: float) -> list[TargetCapacity]:
         ready = fleet.ready(now)
-        kept = -(-fleet.kept // len(ready)) if ready else 0
-        return [TargetCapacity(worker, kept, self._lookahead_s - worker.backlog_s) for worker in ready]
+        reserved = -(-fleet.reserved // len(ready)) if ready else 0
+        return [TargetCapacity(worker, reserved, self._lookahead_s - worker.backlog_s) for worker in ready]
 
 
 def _same(rooms: Iterable[TargetCapacity], worker: Worker) -> list[TargetCapacity]:

@@ -121,8 +121,8 @@ class Worker:
     @property
     def draining(self) -> bool:
         """It takes nothing new any more; a terminating pod drains whatever it says."""
-        told = self.report is not None and self.report.state is WorkerState.DRAINING
-        return told or self.drains or self.endpoint.terminating
+        reported_draining = self.report is not None and self.report.state is WorkerState.DRAINING
+        return reported_draining or self.drains or self.endpoint.terminating
 
     def standing(self, now: float, silence_s: float) -> WorkerHealth:
         """Its state now."""
@@ -140,11 +140,11 @@ class Worker:
         grown = RAMP_FROM + (1 - RAMP_FROM) * (now - self.ready_since) / RAMP_S
         return self.share if grown >= 1 else ceil(self.share * max(grown, RAMP_FROM))
 
-    def open_to(self, place: int, kept: int) -> int:
-        """How many slots a class may fill, when `kept` are for interactive requests: at most half of them are."""
-        if not place or not kept:
+    def open_to(self, place: int, reserved: int) -> int:
+        """How many slots a class may fill, when `reserved` are for interactive requests: at most half of them are."""
+        if not place or not reserved:
             return self.share
-        return self.share - max(min(kept, self.share // 2) - len(self.urgent), 0)
+        return self.share - max(min(reserved, self.share // 2) - len(self.urgent), 0)
 
     @property
     def backlog_s(self) -> float:

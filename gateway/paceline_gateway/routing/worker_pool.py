@@ -85,7 +85,7 @@ class WorkerPool:
         self._balance = HotSpotGuard()
         self._picks = 0
         self.prefixes = PrefixIndex(prefix_bytes)
-        self.kept = 0
+        self.reserved = 0
         """Slots that batch and offline requests leave free for interactive ones, of all workers together."""
         self.context = 0
         """Tokens that a request may have, as a worker last told; 0 before one did."""
@@ -130,7 +130,7 @@ class WorkerPool:
             self.prefixes.reported(name, report.prefix.added, report.prefix.evicted)
         self.context = report.max_model_len or self.context
 
-    def cut(self, name: str) -> None:
+    def disconnected(self, name: str) -> None:
         """A worker's load stream broke."""
         worker = self._workers.get(name)
         if worker is not None:
@@ -178,8 +178,8 @@ class WorkerPool:
     def roomy(self, now: float, request_class: RequestClass) -> list[str]:
         """Who could take a request of this class at once."""
         place, eligible = PLACES[request_class], self.eligible(now)
-        kept = self._kept(len(eligible))
-        return [w.name for w in eligible if w.in_flight < w.open_to(place, kept) and self._roomy(w, place)]
+        reserved = self._reserved_each(len(eligible))
+        return [w.name for w in eligible if w.in_flight < w.open_to(place, reserved) and self._roomy(w, place)]
 
     def ttft_s(self, ask: RoutingRequest, waiting: int, now: float) -> float:
         """Estimated seconds to the first token of one more request, behind so many prompt tokens that wait for all."""
@@ -193,8 +193,8 @@ class WorkerPool:
         Slots come free as fast as answers of `output` tokens take at the pace of their workers' steps.
         """
         workers, place = self.eligible(now), PLACES[name]
-        kept = self._kept(len(workers))
-        free = sum(max(worker.open_to(place, kept) - worker.in_flight, 0) for worker in workers)
+        reserved = self._reserved_each(len(workers))
+        free = sum(max(worker.open_to(place, reserved) - worker.in_flight, 0) for worker in workers)
         if free > ahead:
             return 0.0
         if not output or not all(worker.step_s for worker in workers):
@@ -244,9 +244,9 @@ class WorkerPool:
         new: list[Candidate] = []
         avoided: list[Candidate] = []
         eligible, place, cached = self.eligible(now), PLACES[ask.request_class], 0
-        line, kept = self._balance.line(eligible, now), self._kept(len(eligible))
+        line, reserved = self._balance.line(eligible, now), self._reserved_each(len(eligible))
         for worker in eligible:
-            if worker.in_flight >= (worker.open_to(place, kept) if kept else worker.share):
+            if worker.in_flight >= (worker.open_to(place, reserved) if reserved else worker.share):
                 continue
             if not self._fits(worker, now, sure):
                 continue
@@ -272,11 +272,11 @@ class WorkerPool:
     def _roomy(self, worker: Worker, place: int) -> bool:
         if not worker.backlog:
             return True
-        lookahead = self._lookahead_s * PATIENT if place and self.kept else self._lookahead_s
+        lookahead = self._lookahead_s * PATIENT if place and self.reserved else self._lookahead_s
         return worker.ahead(place, 0) * worker.token_s < lookahead
 
-    def _kept(self, workers: int) -> int:
-        return -(-self.kept // workers) if self.kept and workers else 0
+    def _reserved_each(self, workers: int) -> int:
+        return -(-self.reserved // workers) if self.reserved and workers else 0
 
     def _left_out(self, now: float) -> set[str]:
         broken = {name: worker.breaker for name, worker in self._workers.items() if worker.breaker.broken}

@@ -124,11 +124,11 @@ class ClusterWatcher:
             changes = store.apply(event, namespaced_key, read_item)
             matters = any(_judged_by(change.before) != _judged_by(change.after) for change in changes)
             if kind == TENANT:
-                self._tell_tenants(event)
+                self._publish_tenants(event)
             if (matters or isinstance(event, Listed)) and self._listed.issuperset(self._stores):
                 self._on_snapshot(self._snapshot())
 
-    def _tell_tenants(self, event: WatchEvent[Manifest]) -> None:
+    def _publish_tenants(self, event: WatchEvent[Manifest]) -> None:
         match event:
             case Upserted(item):
                 tenant = self._tenants.get(namespaced_key(item))

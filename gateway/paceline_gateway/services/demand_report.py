@@ -68,7 +68,7 @@ class _Queue:
             self.deadline = ticket.deadline if self.deadline is None else min(self.deadline, ticket.deadline)
 
 
-_NOBODY = _Queue()
+_EMPTY = _Queue()
 
 
 def service_demand(service: ServiceState, now: float) -> ServiceDemand:
@@ -83,7 +83,7 @@ def _class_demand(service: ServiceState, name: RequestClass, now: float, *, held
     tallies, line = service.tenants[name], service.dispatcher.lines[name]
     queues = _queues(line, tallies)
     for tenant, tally in tallies.items():
-        queue = queues.get(tenant, _NOBODY)
+        queue = queues.get(tenant, _EMPTY)
         yield ClassDemand(
             name=name,
             tenant=tenant,

@@ -26,7 +26,7 @@ class Listener(Protocol):
         """A worker sent a report."""
         ...
 
-    def on_cut(self, service: str, worker: str, *, refused: bool) -> None:
+    def on_disconnect(self, service: str, worker: str, *, refused: bool) -> None:
         """A worker's stream broke; `refused`: its host is up, and nothing listens."""
         ...
 
@@ -37,7 +37,7 @@ class NullListener:
     def on_report(self, service: str, worker: str, report: LoadReport) -> None:
         """Ignore it."""
 
-    def on_cut(self, service: str, worker: str, *, refused: bool) -> None:
+    def on_disconnect(self, service: str, worker: str, *, refused: bool) -> None:
         """Ignore it."""
 
 
@@ -65,4 +65,4 @@ class LoadReportStreams:
         self.listener.on_report(source.audience, source.name, report)
 
     def _on_disconnect(self, source: StreamSource, refused: bool) -> None:
-        self.listener.on_cut(source.audience, source.name, refused=refused)
+        self.listener.on_disconnect(source.audience, source.name, refused=refused)

@@ -191,11 +191,11 @@ class ServiceRegistry:
                 self.listener.on_cleared(report.cleared)
             self.dispatch(service)
 
-    def on_cut(self, key: str, worker: str, *, refused: bool = False) -> None:
+    def on_disconnect(self, key: str, worker: str, *, refused: bool = False) -> None:
         """A worker's load stream broke; `refused`: its port refuses connections."""
         service = self.services.get(key)
         if service is not None:
-            service.fleet.cut(worker)
+            service.fleet.disconnected(worker)
             if refused and (known := service.fleet.get(worker)) is not None:
                 self.deaths.refused(service, known)
             self._note_held(service)

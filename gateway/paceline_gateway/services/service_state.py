@@ -55,12 +55,12 @@ class RequestCounters:
         self.prompt_tokens += prompt_tokens
         self.open += more
 
-    def ended(self, kept: bool | None, output: int) -> None:
+    def ended(self, good: bool | None, output: int) -> None:
         """One has ended: whether all its promises were kept, None if it is not judged; what it was answered in full."""
         self.open -= 1
-        if kept is not None:
-            self.good += kept
-            self.bad += not kept
+        if good is not None:
+            self.good += good
+            self.bad += not good
         if output:
             self.completed += 1
             self.output_tokens += output
@@ -139,7 +139,7 @@ class ServiceState:
             admission.max_tokens,
             admission.choices,
             least=admission.min_tokens,
-            crowded=_overexposed(exposed.output_tokens * gateways, tenant.output_tokens_per_minute),
+            overexposed=_overexposed(exposed.output_tokens * gateways, tenant.output_tokens_per_minute),
         )
         return QuotaUsage(1, prompt, output), QuotaUsage(1, most, admission.max_tokens * admission.choices)
 
@@ -244,10 +244,10 @@ class ServiceState:
             self.series.isolated(label)
         return found
 
-    def isolate(self, name: RequestClass, told: Isolated) -> None:
+    def isolate(self, name: RequestClass, entry: Isolated) -> None:
         """Workers died of a request of this class."""
-        self.isolated.append(told)
-        self.series.isolated(told.tenant if told.tenant in self.tenants[name] else OTHER).inc()
+        self.isolated.append(entry)
+        self.series.isolated(entry.tenant if entry.tenant in self.tenants[name] else OTHER).inc()
 
     def arrived(self, name: RequestClass, prompt_tokens: int, tenant: str = OTHER) -> None:
         """A request asks for this service."""
@@ -258,10 +258,10 @@ class ServiceState:
         self, record: RequestRecord, verdicts: Verdicts, name: RequestClass, prompt: PromptSize, choices: int = 1
     ) -> None:
         """One that arrived has ended."""
-        kept = all(verdict is _GOOD for _, verdict in verdicts) if verdicts else None
+        good = all(verdict is _GOOD for _, verdict in verdicts) if verdicts else None
         output = record.meter.output if record.outcome is _OK else 0
-        self.tallies[name].ended(kept, output)
-        self.tally(name, record.tenant).ended(kept, output)
+        self.tallies[name].ended(good, output)
+        self.tally(name, record.tenant).ended(good, output)
         if record.outcome is _OK:
             self.estimate.learn(prompt, record.meter.prompt, record.tenant)
             if output:  # what has none, like an embedding, says nothing of how long answers are
@@ -278,7 +278,7 @@ class ServiceState:
         self.series.prefix_bytes.set(self.fleet.prefixes.bytes)
         self.series.in_flight.set(sum(tally.open for tally in self.tallies.values()))
         self.series.held.set(self.dispatcher.held(now))
-        self.series.kept.set(self.fleet.kept)
+        self.series.reserved_slots.set(self.fleet.reserved)
         for name, line in self.dispatcher.lines.items():
             self.series.classes[name].show(line, self.dispatcher.turns.promoted.pop(name, 0), now)
 

@@ -46,14 +46,14 @@ class ProcessMetrics:
         self._server = server
         self._limited = {limit: metrics.counter("paceline_gateway_limited_total", limit) for limit in ClientLimit}
         self._counted = dict.fromkeys(ClientLimit, 0)
-        self._told = (0, 0)
+        self._published = (0, 0)
 
     def show(self) -> None:
         """Bring the counters up to date."""
         lines, spans = self._outlets.lines, self._outlets.spans
-        before, self._told = self._told, (0 if lines is None else lines.lost, spans.dropped)
-        self._lines.inc(self._told[0] - before[0])
-        self._spans.inc(self._told[1] - before[1])
+        before, self._published = self._published, (0 if lines is None else lines.lost, spans.dropped)
+        self._lines.inc(self._published[0] - before[0])
+        self._spans.inc(self._published[1] - before[1])
         counts = self._server.limited()
         for limit, counter in self._limited.items():
             counter.inc(counts[limit] - self._counted[limit])
@@ -69,22 +69,22 @@ class QuotaSeries:
         self._accounts = metrics.gauge("paceline_quota_tracked_tenants")
         self._lent = metrics.counter("paceline_quota_fallback_requests_total")
         self._reserved = {kind: metrics.gauge("paceline_quota_reserved_tokens", kind) for kind in ("input", "output")}
-        self._told = 0
+        self._published = 0
 
     def show(self, quotas: QuotaManager) -> None:
         """Bring them up to date."""
         self._waiting.set(quotas.waiting)
         self._gateways.set(quotas.gateways)
         self._accounts.set(len(quotas))
-        self._lent.inc(quotas.lent - self._told)
-        self._told = quotas.lent
+        self._lent.inc(quotas.lent - self._published)
+        self._published = quotas.lent
         for kind, child in enumerate(self._reserved.values(), start=1):
             child.set(quotas.totals.open[kind])
 
 
 LIMIT = 200
 OTHER = "_other"
-NOBODY = "_none"
+NO_TENANT = "_none"
 """Requests whose key was not accepted."""
 
 
@@ -101,7 +101,7 @@ class TenantSeries:
 
     def ended(self, record: RequestRecord) -> None:
         """Count one request."""
-        label = self.label(record.tenant) if record.tenant else NOBODY
+        label = self.label(record.tenant) if record.tenant else NO_TENANT
         self._request(label, record.outcome)
         for kind, tokens in (("input", record.meter.prompt), ("output", record.meter.output)):
             if tokens:
@@ -109,7 +109,7 @@ class TenantSeries:
 
     def refused(self, outcome: Outcome) -> None:
         """Count a request that was refused before anything was known of it."""
-        self._request(NOBODY, outcome)
+        self._request(NO_TENANT, outcome)
 
     def known(self, tenant: str) -> str:
         """The label that a tenant has without asking for one."""
@@ -168,7 +168,7 @@ class UsageSeries:
     def show(self, tenants: Iterable[ResolvedTenant], used: Callable[[str], UsageAmount], age_s: float) -> None:
         """Bring the gauges up to date; `age_s` is that of the oldest use that is not stored."""
         self._age.set(age_s)
-        self._tell()
+        self._publish()
         ratios: dict[tuple[str, str], float] = {}
         for tenant in tenants:
             if not tenant.budgeted:
@@ -187,7 +187,7 @@ class UsageSeries:
             self._metrics.gauge("paceline_tenant_budget_ratio", label, kind).set(ratio)
         self._budgets = set(ratios)
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         fresh, self._fresh = self._fresh, {}
         for key, spent in fresh.items():
             children = self._children.get(key)

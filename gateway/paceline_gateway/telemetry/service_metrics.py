@@ -100,7 +100,7 @@ class ServiceMetrics:
         self.classes = {name: ClassMetrics(metrics, service, name) for name in RequestClass}
         self.in_flight: Gauge = metrics.gauge("paceline_requests_in_flight", *place)
         self.held = metrics.gauge("paceline_held_requests", *place)
-        self.kept: Gauge = metrics.gauge("paceline_queue_reserved_slots", *place)
+        self.reserved_slots: Gauge = metrics.gauge("paceline_queue_reserved_slots", *place)
         self.workers = {
             state: metrics.gauge("paceline_upstream_workers", *place, state.value) for state in WorkerHealth
         }
@@ -113,7 +113,7 @@ class ServiceMetrics:
         self._retries: Counter = metrics.counter("paceline_retries_total", *place)
         self._gap: Histogram = metrics.histogram("paceline_stream_resume_gap_seconds", *place)
         self._resumed = {r: metrics.counter("paceline_stream_resumed_total", *place, r.value) for r in ResumeReason}
-        self._cut = {r: metrics.counter("paceline_stream_aborted_total", *place, r.value) for r in AbortReason}
+        self._aborted = {r: metrics.counter("paceline_stream_aborted_total", *place, r.value) for r in AbortReason}
         self._phases = {p: metrics.histogram("paceline_request_phase_seconds", *place, p.value) for p in Phase}
         self._tokens = {kind: metrics.histogram("paceline_request_tokens", *place, kind) for kind in _KINDS}
 
@@ -129,8 +129,8 @@ class ServiceMetrics:
     def ended(self, record: RequestRecord, spent: dict[Phase, float]) -> None:
         """Count one request that stood in the queue."""
         self._retries.inc(max(record.attempts - 1, 0))
-        if record.cut is not None and record.outcome is not Outcome.CANCELLED:
-            self._cut[record.cut].inc()
+        if record.abort is not None and record.outcome is not Outcome.CANCELLED:
+            self._aborted[record.abort].inc()
         for phase, seconds in spent.items():
             self._phases[phase].observe(seconds)
         meter = record.meter

@@ -166,7 +166,7 @@ def _status(record: RequestRecord) -> Status:
 
 def _attributes(ended: FinishedRequest) -> Attributes:
     record, meter = ended.record, ended.record.meter
-    told: Attributes = {
+    found: Attributes = {
         "gen_ai.operation.name": _operation(ended),
         "gen_ai.provider.name": "paceline",
         "gen_ai.request.model": ended.model,
@@ -182,9 +182,9 @@ def _attributes(ended: FinishedRequest) -> Attributes:
         "paceline.resumed": record.resumed,
     }
     if record.terms is not None:
-        told |= {"paceline.service": record.terms.service, "paceline.class": record.terms.request_class.value}
+        found |= {"paceline.service": record.terms.service, "paceline.class": record.terms.request_class.value}
     if record.ttft is not None:
-        told["gen_ai.latency.time_to_first_token"] = record.ttft
+        found["gen_ai.latency.time_to_first_token"] = record.ttft
     if record.waited is not None:
-        told["gen_ai.latency.time_in_queue"] = record.waited
-    return told | ({"error.type": record.code} if record.code else {})
+        found["gen_ai.latency.time_in_queue"] = record.waited
+    return found | ({"error.type": record.code} if record.code else {})

@@ -65,12 +65,12 @@ def cost_of(parts: Sequence[Part], *, prompt: int, cached: int) -> Decimal:
     The prompt is paid where it was read first. That the later ones read it again, and what was told so far, is not the
     tenant's doing.
     """
-    dollars, told = ZERO, 0
+    dollars, earlier = ZERO, 0
     for number, (replica, output) in enumerate(parts):
         if replica is not None:
             dollars += replica.cost(prompt=prompt, cached=cached, output=output)
-            dollars -= replica.cost(prompt=prompt, cached=cached, output=told) if number else ZERO
-        told = output
+            dollars -= replica.cost(prompt=prompt, cached=cached, output=earlier) if number else ZERO
+        earlier = output
     return dollars
 
 
