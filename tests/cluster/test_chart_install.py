@@ -139,7 +139,7 @@ def test_an_upgrade_replaces_gateways_and_crds_and_no_worker(page: Page, tmp_pat
 
 def test_an_uninstall_leaves_the_crds_the_objects_and_what_serves(page: Page) -> None:
     workers = page.workers()
-    page.shell(_commands("The way out")[0])
+    page.shell(_commands("Uninstall")[0])
     assert page.bench.kubectl.within(SYSTEM).json("get", "deployments")["items"] == []
     assert len(_crds(page)) == 4
     assert page.workers() == workers
@@ -157,7 +157,7 @@ def test_the_same_install_takes_everything_up_again(page: Page) -> None:
 
 
 def test_the_way_out_removes_everything(page: Page) -> None:
-    _, first, *rest = _commands("The way out")
+    _, first, *rest = _commands("Uninstall")
     assert first.startswith("kubectl delete inferenceservices")
     page.shell(first)
     assert [item for item in _left(page) if "ownerReferences" in item["metadata"]] == []
