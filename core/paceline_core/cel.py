@@ -30,7 +30,6 @@ _KUBERNETES_FUNCTIONS: Final[dict[str, Any]] = {
 
 
 def violations(found: Object) -> list[FieldError]:
-    """The rules of its kind that an object breaks, at every place where it breaks them."""
     document = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return list(broken((rule for rule in RULES if rule.kind == type(found).__name__), document))
 

@@ -24,7 +24,6 @@ class Health:
     last_ready: float = 0.0
 
     def after(self, launch: WorkerLaunch, now: float, *, alive: bool, ready: bool) -> "Health":
-        """The next state when a round of probes has answered."""
         last_ready = now if ready else self.last_ready
         return replace(
             self,
@@ -35,7 +34,6 @@ class Health:
         )
 
     def complaint(self, launch: WorkerLaunch, now: float) -> str | None:
-        """Why the process must be restarted, or None."""
         if not self.started:
             limit = patience(launch.startup)
             return f"not ready {limit:.0f} s after its start" if now - self.born >= limit else None

@@ -62,7 +62,6 @@ class KeyFile:
         self._path = state / "keys.json"
 
     def all(self) -> list[StoredKey]:
-        """Every key, oldest first; raises InvalidInput when the file is damaged."""
         try:
             rows = json.loads(self._path.read_text())["keys"]
             return [StoredKey(ApiKeyRecord(**row["record"]), row["created"]) for row in rows]

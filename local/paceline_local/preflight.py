@@ -148,7 +148,6 @@ class PortPool:
         self._taken: set[int] = set()
 
     def take(self) -> int:
-        """A free port that no other process of this run has; raises Unreachable when there is none."""
         start = os.getpid() * 61 % (LAST - FIRST)
         for step in range(LAST - FIRST):
             port = FIRST + (start + step) % (LAST - FIRST)

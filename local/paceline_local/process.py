@@ -54,8 +54,6 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run. The environment is added to the supervisor's; output is appended to `log`."""
-
     argv: tuple[str, ...]
     env: Mapping[str, str]
     log: Path
@@ -67,7 +65,6 @@ class Child:
         self.pid = process.pid
 
     async def wait(self) -> int:
-        """The exit code (negative: the signal that ended it), once nothing of its group is left."""
         code = await self._process.wait()
         self.kill()
         return code
@@ -127,7 +124,6 @@ class Supervised:
         self._task = asyncio.create_task(self._run(), name=f"supervise {self.name}")
 
     async def stop(self, grace_s: float) -> None:
-        """SIGTERM; SIGKILL when the grace is over. Returns when nothing is left."""
         self._stopping.set()
         if self.child:
             self.child.terminate()
@@ -248,7 +244,6 @@ class Component:
             await self._site.clock.sleep(POLL_S)
 
     async def stop(self) -> None:
-        """Let it finish within its grace, then end it."""
         self._leaving = True
         await self._process.stop(self.spec.grace_s)
 

@@ -86,7 +86,6 @@ class RunDir:
 
     @property
     def logs(self) -> Path:
-        """One log file a process; they stay when the run has ended, until the next one begins."""
         return self.root / "logs"
 
     @property

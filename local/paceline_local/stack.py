@@ -114,7 +114,6 @@ class LocalStack:
         )
 
     def app(self) -> FastAPI:
-        """The API of the socket, with three routes for other commands of this program."""
         app = make_app(self.store, self._site.clock, self._fleet.wake)
 
         @app.get("/run")
@@ -135,7 +134,6 @@ class LocalStack:
         return self._parts[name].log
 
     def _tenants(self) -> list[dict[str, Any]]:
-        """Those that the gateway honours."""
         return [item for item in self.store.objects.list("Tenant") if item["metadata"]["namespace"] == NAMESPACE]
 
     def _on_end(self, name: str, sentence: str) -> None:

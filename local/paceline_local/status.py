@@ -50,7 +50,6 @@ class ObservedReplicas:
 
     @property
     def settled(self) -> bool:
-        """The desired replicas are ready, and none drains."""
         return self.ready >= self.desired and not self.leaving
 
 

@@ -32,7 +32,6 @@ class BenchTarget:
 
     @property
     def address(self) -> tuple[str, int, bool]:
-        """Host, port and whether it is TLS. Raises InvalidInput."""
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidInput("url", f"{self.url!r} is not an http or https address such as http://127.0.0.1:8080/v1")
@@ -103,7 +102,6 @@ class Exchange(asyncio.Protocol):
         self.status = self._parser.get_status_code()
 
     def on_body(self, body: bytes) -> None:
-        """Count the events with text, all at the moment of this read."""
         if self.status == 200:
             moment = self._clock.monotonic()
             self.content.extend([moment] * self.stream.feed(body))
@@ -132,8 +130,6 @@ class Exchange(asyncio.Protocol):
 
 
 class Client:
-    """Sends requests to one target; each ends within `limit` seconds."""
-
     def __init__(self, target: BenchTarget, clock: Clock, limit: float) -> None:
         self._target = target
         self._host, self._port, tls = target.address

@@ -50,8 +50,6 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class HostUse:
-    """CPU of the machine that runs the generator, 0 to 1 over all its cores."""
-
     cores: int
     mean: float
     peak: float
@@ -92,7 +90,6 @@ class LatenessTally:
         self._last: dict[str, Buckets] = {}
 
     def baseline(self, worker: str, buckets: Buckets) -> None:
-        """What a worker had counted when the run began."""
         self._base[worker] = buckets
 
     def take(self, worker: str, buckets: Buckets) -> None:

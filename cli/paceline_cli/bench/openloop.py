@@ -125,7 +125,6 @@ class OpenLoop:
 
 
 def relative(sample: RequestSample, start: float) -> RequestSample:
-    """The same sample with its clock times counted from `start`."""
     return replace(
         sample,
         sent=None if sample.sent is None else sample.sent - start,

@@ -151,8 +151,6 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Requests that did not end ok, by how and why."""
-
     ending: str
     detail: str
     count: int

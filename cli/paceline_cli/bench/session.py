@@ -16,9 +16,7 @@ LEAD_S = 0.5
 
 
 class Watcher(Protocol):
-    async def begin(self, start: float) -> None:
-        """The run starts at `start` of the monotonic clock."""
-        ...
+    async def begin(self, start: float) -> None: ...
 
     async def end(self) -> BenchObservation: ...
 

@@ -17,7 +17,6 @@ from paceline_core.units import brief, seconds
 
 @cache
 def header() -> tuple[str, ...]:
-    """NAMESPACE, NAME, then MODEL SERVED READY DESIRED SLO BURN REASON COST/H AGE."""
     return ("NAMESPACE", "NAME", *(title.upper() for title, _, _ in _columns()))
 
 
@@ -71,7 +70,6 @@ class Promise:
 
     @property
     def broken(self) -> bool:
-        """Whether the budget will not last its window."""
         return self.burn is not None and self.burn > 1.0
 
 

@@ -19,7 +19,6 @@ STATE_STYLES = {"down": "bold red", "starting": "yellow"}
 
 
 def screen(rows: Sequence[StatusRow], run: Mapping[str, Any]) -> RenderableType:
-    """The whole screen: header, one panel a service, the last events."""
     return Group(_header(run), *(_service(row) for row in rows), *_events(run["events"]))
 
 
@@ -111,7 +110,6 @@ def changed(rows: Iterable[StatusRow], before: dict[str, tuple[object, ...]]) ->
 
 
 def ends(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Processes that ended by themselves."""
     return [event for event in events if event["reason"] == "BackOff"]
 
 

@@ -26,8 +26,6 @@ class TopOutput(Protocol):
 
 
 class PlainTopOutput:
-    """Tables as kubectl prints them, an empty line between frames."""
-
     def __init__(self, write: Write = typer.echo) -> None:
         self._write = write
         self._between = ""
@@ -55,8 +53,6 @@ class JsonTopOutput:
 
 
 class ScreenTopOutput:
-    """One screen that is redrawn."""
-
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")

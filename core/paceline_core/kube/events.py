@@ -56,7 +56,6 @@ class EventBudget:
     at: float
 
     def filled(self, now: float) -> "EventBudget":
-        """The same bucket, later."""
         return EventBudget(min(float(BURST), self.tokens + (now - self.at) / REFILL_S), now)
 
 
@@ -68,7 +67,6 @@ class EventCorrelator:
         self._buckets: OrderedDict[tuple[str, ObjectKey], EventBudget] = OrderedDict()
 
     def note(self, event: Event, utc: datetime) -> None:
-        """It happened, once more or for the first time."""
         key = series_key(event)
         known = self._series.get(key)
         self._series[key] = (

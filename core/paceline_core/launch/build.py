@@ -155,7 +155,6 @@ _STARTUP_PERIOD_S: Final = 2
 
 
 def build(service: ResolvedService, pool: ResolvedPool, track: str, binding: Binding, image: str = "") -> WorkerLaunch:
-    """What to start for one replica of a pool; `image` is for pods alone."""
     path = f"{binding.config_dir}/worker.yaml"
     return WorkerLaunch(
         service=service.key,
@@ -180,7 +179,6 @@ def build(service: ResolvedService, pool: ResolvedPool, track: str, binding: Bin
 
 
 def worker_config(service: ResolvedService, pool: ResolvedPool, binding: Binding) -> dict[str, Any]:
-    """The content of worker.yaml, as `paceline_workers.config.WorkerConfig` reads it."""
     return {
         "name": binding.name,
         "service": service.key,

@@ -25,12 +25,10 @@ CANARY: Final = "canary"
 
 
 def deployment_name(service: str, pool: str, track: str = STABLE) -> str:
-    """`<service>-<pool>`, and `-canary` behind it for the canary track."""
     return f"{service}-{pool}-canary" if track == CANARY else f"{service}-{pool}"
 
 
 def workers_service_name(service: str) -> str:
-    """The headless Service in front of all workers: `<service>-workers`."""
     return f"{service}-workers"
 
 

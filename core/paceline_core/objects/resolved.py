@@ -206,12 +206,10 @@ class ResolvedService:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """Every promise of every class, most urgent class first."""
         return tuple(target for cls in self.classes.values() for target in cls.targets)
 
     @property
     def emulated(self) -> bool:
-        """Steps are padded to a planned time, not computed."""
         return self.engine.emulation is not None
 
 
@@ -238,7 +236,6 @@ class ResolvedTenant:
         return self.monthly_tokens is not None or self.monthly_dollars is not None
 
     def allows(self, service: str) -> bool:
-        """Whether `namespace/name` is among the allowed services."""
         namespace = service.partition("/")[0]
         return not {"*", f"{namespace}/*", service}.isdisjoint(self.services)
 

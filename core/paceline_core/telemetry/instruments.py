@@ -39,26 +39,22 @@ class Children(Generic[C]):
             self.labels()
 
     def labels(self, *values: str) -> C:
-        """The child with these label values, in the row's order; made when it is new."""
         child = self._found.get(values)
         return self.replace(values) if child is None else child
 
     def replace(self, values: tuple[str, ...], make: Callable[[], C] | None = None) -> C:
-        """A new child in the place of the one with these label values."""
         if len(values) != len(self._row.labels):
             raise ValueError(f"{self._row.name} has the labels {', '.join(self._row.labels)}")
         child = self._found[values] = (make or self._make)()
         return child
 
     def values(self) -> list[tuple[tuple[str, ...], C]]:
-        """Every child with its label values; a copy, since a scrape may come from another thread."""
         return list(self._found.items())
 
     def children(self) -> list[tuple[dict[str, str], C]]:
         return [(dict(zip(self._row.labels, values, strict=True)), child) for values, child in self.values()]
 
     def remove_by_labels(self, labels: Mapping[str, str]) -> None:
-        """Drop the children that have all of these."""
         wanted = [(self._row.labels.index(name), value) for name, value in labels.items()]
         for values in [v for v in self._found if all(v[at] == value for at, value in wanted)]:
             del self._found[values]
@@ -129,7 +125,6 @@ class Histogram:
         self.total += value * times
 
     def observe_traced(self, exemplar: Exemplar) -> None:
-        """Count a value, and keep it as its bucket's example."""
         place = bisect_left(self.bounds, exemplar.value)
         self.counts[place] += 1
         self.total += exemplar.value
@@ -137,7 +132,6 @@ class Histogram:
 
     @classmethod
     def sum(cls, children: Sequence["Histogram"]) -> "Histogram":
-        """All observations of some children of one row, at least one."""
         whole = cls(children[0].bounds)
         whole.counts = [sum(counts) for counts in zip(*(child.counts for child in children), strict=True)]
         whole.total = sum(child.total for child in children)

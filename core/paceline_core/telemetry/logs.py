@@ -30,7 +30,6 @@ class FaultLog:
         self._log = log
 
     def begin(self, subject: str, reason: str, **more: str) -> bool:
-        """Something is wrong with `subject`; True if that is news."""
         if self.standing.get(subject) == reason:
             return False
         self.standing[subject] = reason
@@ -63,7 +62,6 @@ class BackgroundWriter:
 
     @property
     def lost(self) -> int:
-        """Lines that did not fit, or could not be written."""
         return self._lost
 
     def put(self, text: bytes, lines: int = 1) -> None:

@@ -79,7 +79,6 @@ def revoke(
 
 
 async def _created(api: KubeClient, system: str, tenant: str, manifest: Manifest) -> None:
-    """POST, so that nothing is ever overwritten; only for a Tenant that is there."""
     namespace = manifest["metadata"]["namespace"]
     with suppress(Forbidden):  # who may not look at Tenants may still make keys
         await _expect_tenant(api, ObjectKey(system, tenant), namespace)

@@ -56,6 +56,5 @@ async def _with_notes(api: KubeClient, where: KubeTarget, now: datetime, work: A
 
 
 def _say(notes: list[str]) -> None:
-    """On standard error, so that tables and documents stay what they are."""
     for note in notes:
         typer.echo(f"note: {note}", err=True)
