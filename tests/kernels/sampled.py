@@ -115,6 +115,6 @@ def on_device(
 def dirty(logits: torch.Tensor, launch: Launch) -> Scratch:
     """Full of what an earlier step may have left."""
     scratch = Scratch.empty(logits.shape[0], logits.shape[1], logits.device, launch.chunk)
-    for left in (scratch.floors, scratch.kept, scratch.tops, scratch.peaks, scratch.masses):
+    for left in (scratch.cutoffs, scratch.candidates, scratch.tops, scratch.peaks, scratch.masses):
         left.fill_(math.nan)
     return scratch

@@ -165,9 +165,9 @@ def agrees(
 
     assert_as_exact(out, lambda dtype: reference(dtype, 0))
     exact = reference(torch.float32, 1)
-    blind = exact == -math.inf
-    assert torch.equal(lse == -math.inf, blind)
-    assert_as_exact(lse.masked_fill(blind, 0), lambda _: exact.masked_fill(blind, 0))
+    empty = exact == -math.inf
+    assert torch.equal(lse == -math.inf, empty)
+    assert_as_exact(lse.masked_fill(empty, 0), lambda _: exact.masked_fill(empty, 0))
     assert torch.equal(pages.data.view(torch.uint8), before)
 
 

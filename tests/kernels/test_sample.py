@@ -94,7 +94,7 @@ def kept(asked: dict[str, Any], row: list[float], device: torch.device) -> list[
     case, logits = [Case(SamplingParams(**asked))], torch.tensor([row], device=device)
     found = sampled(logits, case)[1]
     ids = torch.arange(len(row), device=device)
-    stays = (logits[0] > found.floors) | ((logits[0] == found.floors) & (ids <= found.lasts))
+    stays = (logits[0] > found.cutoffs) | ((logits[0] == found.cutoffs) & (ids <= found.lasts))
     left: list[int] = stays.nonzero().flatten().tolist()
     return left
 

@@ -13,7 +13,7 @@ from tests.kernels.conftest import CUDA
 
 from paceline_kernels.paging import AttentionMask, Sequences
 from paceline_kernels.work_list.launch import Work, plan_work
-from paceline_kernels.work_list.reference import Split, first_tiles, plan, text_tile, tiles_in_sight
+from paceline_kernels.work_list.reference import Split, first_tiles, plan, text_tile, visible_tiles
 
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 PAGE = 16
@@ -73,7 +73,7 @@ def test_every_tile_in_sight_is_walked_once_in_equal_shares_that_leave_two_parti
         (sequence, head, tile)
         for sequence, length in enumerate(lengths)
         for head in range(kv_heads)
-        for tile in range(tiles_in_sight(length, queries, rule, PAGE))
+        for tile in range(visible_tiles(length, queries, rule, PAGE))
     }
     assert walked == dict.fromkeys(due, 1)
     shares = [count for count in work.entries[:, 0].tolist() if count]
@@ -109,7 +109,7 @@ def test_tiles_in_sight_are_those_that_some_query_sees_a_token_of(
         for token in range(length)
         if token < behind or rule.window is None or any(token <= place < token + rule.window for place in own)
     }
-    count = tiles_in_sight(length, queries, rule, PAGE)
+    count = visible_tiles(length, queries, rule, PAGE)
     read = {text_tile(tile, length, count, rule, PAGE) for tile in range(count)}
     gaps = set(range(min(seen), max(seen) + 1)) - seen if seen and not behind else set()
     assert read == seen | gaps

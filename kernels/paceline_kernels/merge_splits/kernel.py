@@ -58,10 +58,10 @@ def merge_splits_kernel(
                 total = total * fade + tl.sum(weights, 0)
                 mixed = mixed * fade + tl.sum(weights[:, None] * values, 0)
                 top = higher
-            lane = head * GROUP + row % GROUP
+            query_head = head * GROUP + row % GROUP
             if SINKS:
-                total += tl.where(total > 0, tl.exp2(tl.load(sinks + lane) * LOG2E - top), 0.0)
-            at = (sequence * QUERIES + row // GROUP) * HEADS + lane
+                total += tl.where(total > 0, tl.exp2(tl.load(sinks + query_head) * LOG2E - top), 0.0)
+            at = (sequence * QUERIES + row // GROUP) * HEADS + query_head
             tl.store(out + at * DIM + dims, mixed / tl.where(total > 0, total, 1.0))
             if LSE:
                 tl.store(lse + at, (top + tl.log2(total)) / LOG2E)

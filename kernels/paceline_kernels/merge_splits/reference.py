@@ -10,6 +10,6 @@ def merged(outs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:
     A part that saw nothing has minus infinity; where all did, the result is 0 and minus infinity.
     """
     total = lses.logsumexp(0)
-    blind = total == -torch.inf
-    weights = torch.exp(lses - total.masked_fill(blind, 0))[..., None]
+    empty = total == -torch.inf
+    weights = torch.exp(lses - total.masked_fill(empty, 0))[..., None]
     return (outs * weights).masked_fill(weights == 0, 0).sum(0), total

@@ -76,9 +76,9 @@ def attend(
         scores = rule.cap * torch.tanh(scores / rule.cap)
     scores = scores.masked_fill(~visible[:, None, None], -math.inf)
     sums = scores.logsumexp(-1)
-    blind = sums == -math.inf
+    empty = sums == -math.inf
     if sink_logits is not None:
         sinks = sink_logits.to(sums.dtype).view(len(keys), -1)
-        sums = torch.logaddexp(sums, sinks).masked_fill(blind, -math.inf)
-    weights = torch.exp(scores - sums.masked_fill(blind, 0)[..., None])
+        sums = torch.logaddexp(sums, sinks).masked_fill(empty, -math.inf)
+    weights = torch.exp(scores - sums.masked_fill(empty, 0)[..., None])
     return torch.einsum("qkgt,ktd->qkgd", weights, values).flatten(1, 2), sums.flatten(1)

@@ -43,9 +43,9 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def _write(pages: Pages, slots: Tensor, keys: Tensor, values: Tensor) -> None:
     """Both [tokens, kv heads, head_dim]."""
-    told = slots >= 0
-    page, place = slots[told] // pages.page_tokens, slots[told] % pages.page_tokens
-    fresh = torch.stack((keys, values), dim=2)[told]
+    valid = slots >= 0
+    page, place = slots[valid] // pages.page_tokens, slots[valid] % pages.page_tokens
+    fresh = torch.stack((keys, values), dim=2)[valid]
     if pages.scales is None:
         pages.data[page, :, :, place] = fresh.to(pages.data.dtype)
     else:

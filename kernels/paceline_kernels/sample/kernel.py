@@ -130,7 +130,7 @@ def _penalize(y, count, slot, numbers):
 
 @triton.jit
 def draw_kernel(
-    logits, stride, slots, positions, numbers, whole, bias_ids, biases, stop_ids, counts, floors, lasts,
+    logits, stride, slots, positions, numbers, whole, bias_ids, biases, stop_ids, counts, cutoffs, lasts,
     scores, tokens, tops, peaks, masses, width, vocab, SIZE: tl.constexpr,
 ):  # fmt: skip
     """Of one row and chunk: the winning token and its score, the best adjusted logit, and the mass of the row's own."""
@@ -151,12 +151,12 @@ def draw_kernel(
         tl.store(peaks + place, peak)
         tl.store(masses + place, tl.sum(tl.exp(x - tl.maximum(peak, FINITE)), axis=0))
 
-    floor, last = tl.load(floors + row), tl.load(lasts + row)
+    cutoff, last = tl.load(cutoffs + row), tl.load(lasts + row)
     broken = tl.max((x != x).to(tl.int32), axis=0)
     best = tl.max(x, axis=0).to(tl.float64)
     token = tl.min(tl.where(x == best.to(tl.float32), ids, NO_ID), axis=0)
     depth = x - tl.maximum(best.to(tl.float32), FINITE)
-    able = (x > floor) | ((x == floor) & (ids <= last))
+    able = (x > cutoff) | ((x == cutoff) & (ids <= last))
     if changes(slot, position, asked):
         y = adjusted(x, ids, live, first, first + SIZE, slot, position, asked, vocab)
         broken = tl.max((y != y).to(tl.int32), axis=0)
@@ -164,7 +164,7 @@ def draw_kernel(
         token = tl.min(tl.where(y == best, ids, NO_ID), axis=0)
         depth = (y - tl.maximum(best, FINITE)).to(tl.float32)
         z = y.to(tl.float32)
-        able = (z > floor) | ((z == floor) & (ids <= last))
+        able = (z > cutoff) | ((z == cutoff) & (ids <= last))
 
     temperature = tl.load(numbers + slot * WORDS + TEMPERATURE)
     by_chance = (temperature >= GREEDY) & (best > LOWEST) & (best < float("inf"))
@@ -228,34 +228,34 @@ def pick_kernel(
         if wanted >= 0:
             peak = tl.load(peaks + place, mask=there, other=LOWEST)
             mass = tl.load(masses + place, mask=there, other=0.0)
-            _tell(
+            _write_logprobs(
                 logits + row.to(tl.int64) * stride, token, wanted, peak, mass, logprobs + row, top_ids + row * TOP,
                 top_logprobs + row * TOP, vocab, SIZE, CHUNKS,
             )  # fmt: skip
 
 
 @triton.jit
-def _tell(
+def _write_logprobs(
     logits, token, wanted, peak, mass, logprob, top_ids, top_logprobs, vocab, SIZE: tl.constexpr, CHUNKS: tl.constexpr
 ):
-    """The token's log-probability and the best ones, each found in the chunk that has the best logit not yet told."""
+    """The token's log-probability and the best ones, each found in the chunk that has the next best logit."""
     highest = tl.max(peak, axis=0)
     share = tl.exp(peak - highest)
     total = highest.to(tl.float64) + tl.log(tl.sum(mass.to(tl.float64) * share.to(tl.float64), axis=0))
     tl.store(logprob, (tl.load(logits + token).to(tl.float64) - total).to(tl.float32))
-    told, last = tl.full([], float("inf"), tl.float32), tl.full([], -1, tl.int32)
+    reported, last = tl.full([], float("inf"), tl.float32), tl.full([], -1, tl.int32)
     for place in range(wanted):
         best = tl.max(peak, axis=0)
         chunk = tl.min(tl.where(peak == best, tl.arange(0, CHUNKS), CHUNKS - 1), axis=0)
         ids = chunk * SIZE + tl.arange(0, SIZE)
         x = tl.load(logits + ids, mask=ids < vocab, other=LOWEST).to(tl.float32)
-        left = ((x < told) | ((x == told) & (ids > last))) & (ids < vocab)
+        left = ((x < reported) | ((x == reported) & (ids > last))) & (ids < vocab)
         last = tl.min(tl.where(left & (x == best), ids, NO_ID), axis=0)
-        told = best
-        left = left & ((x < told) | (ids > last))
+        reported = best
+        left = left & ((x < reported) | (ids > last))
         peak = tl.where(tl.arange(0, CHUNKS) == chunk, tl.max(tl.where(left, x, LOWEST), axis=0), peak)
         tl.store(top_ids + place, tl.where(last < NO_ID, last, -1))
-        tl.store(top_logprobs + place, (told.to(tl.float64) - total).to(tl.float32))
+        tl.store(top_logprobs + place, (reported.to(tl.float64) - total).to(tl.float32))
 
 
 @triton.jit

@@ -37,12 +37,14 @@ def launch_for(rows: int) -> Launch:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """What passes between the launches, for each row and chunk, used again by every step; and `kept` [rows, vocab]
-    float32, where rows with filters look for their thresholds."""
+    """What passes between the launches, for each row and chunk, used again by every step.
 
-    floors: Tensor
+    `candidates` [rows, vocab] float32 is where rows with filters look for their thresholds.
+    """
+
+    cutoffs: Tensor
     lasts: Tensor
-    kept: Tensor
+    candidates: Tensor
     scores: Tensor
     tokens: Tensor
     tops: Tensor
@@ -94,9 +96,9 @@ def sample(
     row = (logits, logits.stride(0), slots, positions)
     found = (scratch.scores, scratch.tokens, scratch.tops, scratch.peaks, scratch.masses)
     width, chunks = scratch.scores.shape[1], ceil_div(vocab, chosen.chunk)
-    thresholds = (scratch.floors, scratch.lasts)
+    thresholds = (scratch.cutoffs, scratch.lasts)
     threshold_kernel[(rows,)](
-        *row, *asked, *thresholds, scratch.kept, vocab, TILE=chosen.tile, num_warps=chosen.tile_warps
+        *row, *asked, *thresholds, scratch.candidates, vocab, TILE=chosen.tile, num_warps=chosen.tile_warps
     )
     draw_kernel[(rows, chunks)](
         *row, *asked, *thresholds, *found, width, vocab, SIZE=chosen.chunk, num_warps=chosen.warps
@@ -127,7 +129,7 @@ def _check(
         raise ValueError(f"slots and positions must have {rows} entries, one a row of logits")
     if slots.dtype != torch.int32 or positions.dtype != torch.int32:
         raise ValueError("slots and positions must be int32")
-    room, ids = scratch.kept.shape
+    room, ids = scratch.candidates.shape
     if room < rows or ids != vocab or scratch.scores.shape[1] < ceil_div(vocab, launch.chunk):
         raise ValueError(f"scratch is for {room} rows of {ids} token ids, or for larger chunks")
     if len(drawn.tokens) < rows:

@@ -90,7 +90,7 @@ def _sample(row: Tensor, request: _Request, drawn: SampleOutput, place: int) -> 
     token = _choose(scores, request)
     drawn.tokens[place], drawn.stopped[place] = token, request.ends(token)
     if request.whole["logprobs"] >= 0:
-        _tell(row, token, request.whole["logprobs"], drawn, place)
+        _write_logprobs(row, token, request.whole["logprobs"], drawn, place)
     if request.penalized:
         _note(request.state.counts[request.slot], token)
 
@@ -128,7 +128,7 @@ def _choose(scores: Tensor, request: _Request) -> int:
     return int((scores == scores.max()).nonzero()[0])
 
 
-def _tell(row: Tensor, token: int, top: int, drawn: SampleOutput, place: int) -> None:
+def _write_logprobs(row: Tensor, token: int, top: int, drawn: SampleOutput, place: int) -> None:
     logprobs = row - row.logsumexp(0)
     drawn.logprob[place] = logprobs[token]
     order = row.sort(descending=True, stable=True).indices[:top]

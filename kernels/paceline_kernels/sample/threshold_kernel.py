@@ -19,10 +19,10 @@ TOP_K = tl.constexpr(state.WHOLE.index("top_k"))
 
 @triton.jit
 def threshold_kernel(
-    logits, stride, slots, positions, numbers, whole, bias_ids, biases, stop_ids, counts, floors, lasts, kept, vocab,
-    TILE: tl.constexpr,
+    logits, stride, slots, positions, numbers, whole, bias_ids, biases, stop_ids, counts, cutoffs, lasts, candidates,
+    vocab, TILE: tl.constexpr,
 ):  # fmt: skip
-    """What min-p, top-k and top-p leave of one row: logits above a floor, and those at it up to a last token id.
+    """What min-p, top-k and top-p leave of one row: logits above a cutoff, and those at it up to a last token id.
 
     The adjusted logits are kept apart in float32, and of them, as the thresholds draw near, fewer and fewer.
     """
@@ -33,42 +33,42 @@ def threshold_kernel(
     at = numbers + slot * WORDS
     temperature, min_p, top_p = tl.load(at + TEMPERATURE), tl.load(at + MIN_P), tl.load(at + TOP_P)
     top_k = tl.load(whole + slot * WORDS + TOP_K)
-    cuts = (top_k > 0) & (top_k < vocab)
-    tl.store(floors + row, LOWEST)
+    has_top_k = (top_k > 0) & (top_k < vocab)
+    tl.store(cutoffs + row, LOWEST)
     tl.store(lasts + row, NO_ID)
-    if (temperature < GREEDY) | ((min_p <= 0.0) & (top_p >= 1.0) & (cuts == 0)):
+    if (temperature < GREEDY) | ((min_p <= 0.0) & (top_p >= 1.0) & (has_top_k == 0)):
         return
     asked = (numbers, whole, bias_ids, biases, stop_ids, counts)
     logits += row.to(tl.int64) * stride
-    kept += row.to(tl.int64) * vocab
-    low, high = _keep(kept, logits, slot, tl.load(positions + row), asked, vocab, TILE)
+    candidates += row.to(tl.int64) * vocab
+    low, high = _keep(candidates, logits, slot, tl.load(positions + row), asked, vocab, TILE)
     if (high == LOWEST) | (high == float("inf")):
         return
 
     rate = (1.0 / temperature).to(tl.float32)
-    floor, size = low, vocab
+    cutoff, size = low, vocab
     if min_p > 0.0:
-        floor = tl.maximum(floor, (high + temperature * tl.log(tl.minimum(min_p, 1.0))).to(tl.float32))
-    if cuts:
-        kth, size = _threshold(top_k.to(tl.float64), low, high, rate, False, kept, size, TILE)
-        floor = tl.maximum(floor, kth)
+        cutoff = tl.maximum(cutoff, (high + temperature * tl.log(tl.minimum(min_p, 1.0))).to(tl.float32))
+    if has_top_k:
+        kth, size = _threshold(top_k.to(tl.float64), low, high, rate, False, candidates, size, TILE)
+        cutoff = tl.maximum(cutoff, kth)
     if top_p < 1.0:
-        total, _count, _least, _most = _weigh(floor, high, rate, True, kept, size, TILE)
-        floor, size = _threshold(top_p * total, floor, high, rate, True, kept, size, TILE)
-        needed, tied = _needed(top_p * total, floor, high, rate, kept, size, TILE)
+        total, _count, _least, _most = _weigh(cutoff, high, rate, True, candidates, size, TILE)
+        cutoff, size = _threshold(top_p * total, cutoff, high, rate, True, candidates, size, TILE)
+        needed, tied = _needed(top_p * total, cutoff, high, rate, candidates, size, TILE)
         if needed < tied:
-            tl.store(lasts + row, _last(needed, floor, logits, slot, tl.load(positions + row), asked, vocab, TILE))
-    tl.store(floors + row, floor)
+            tl.store(lasts + row, _last(needed, cutoff, logits, slot, tl.load(positions + row), asked, vocab, TILE))
+    tl.store(cutoffs + row, cutoff)
 
 
 @triton.jit
-def _keep(kept, logits, slot, position, asked, vocab, TILE: tl.constexpr):
+def _keep(candidates, logits, slot, position, asked, vocab, TILE: tl.constexpr):
     """Write down the row's adjusted logits; the lowest and the highest of them, but for -inf."""
     lows = tl.full([TILE], float("inf"), tl.float32)
     highs = tl.full([TILE], LOWEST, tl.float32)
     for first in range(0, vocab, TILE):
         y, ids = _tile(logits, first, slot, position, asked, vocab, TILE)
-        tl.store(kept + ids, y, mask=ids < vocab)
+        tl.store(candidates + ids, y, mask=ids < vocab)
         lows = tl.where(y > LOWEST, tl.minimum(lows, y), lows)
         highs = tl.where(y > LOWEST, tl.maximum(highs, y), highs)
     tl.debug_barrier()
@@ -87,7 +87,7 @@ def _tile(logits, first, slot, position, asked, vocab, TILE: tl.constexpr):
 
 
 @triton.jit
-def _threshold(wanted, low, high, rate, by_share, kept, size, TILE: tl.constexpr):
+def _threshold(wanted, low, high, rate, by_share, candidates, size, TILE: tl.constexpr):
     """The highest logit such that at least `wanted` is at or above it, `low` where even all is less; and how many are
     still kept, all that are not below it among them.
 
@@ -98,18 +98,18 @@ def _threshold(wanted, low, high, rate, by_share, kept, size, TILE: tl.constexpr
     while low < high:
         middle = 0.5 * low + 0.5 * high
         middle = tl.where(middle > low, middle, high)
-        reached, count, least, most = _weigh(middle, best, rate, by_share, kept, size, TILE)
+        reached, count, least, most = _weigh(middle, best, rate, by_share, candidates, size, TILE)
         if reached >= wanted:
             low = least
             if count <= size // 4:
-                size = _shrink(kept, size, low, TILE)
+                size = _shrink(candidates, size, low, TILE)
         else:
             high = most
     return low, size
 
 
 @triton.jit
-def _weigh(threshold, best, rate, by_share, kept, size, TILE: tl.constexpr):
+def _weigh(threshold, best, rate, by_share, candidates, size, TILE: tl.constexpr):
     """How much is at or above a threshold: tokens, or their shares (the best one's is 1); tokens in any case; and the
     logits next to it."""
     weights = tl.zeros([TILE], tl.float64)
@@ -118,7 +118,7 @@ def _weigh(threshold, best, rate, by_share, kept, size, TILE: tl.constexpr):
     most = tl.full([TILE], LOWEST, tl.float32)
     for first in tl.range(0, size, TILE, num_stages=3):
         at = first + tl.arange(0, TILE)
-        y = tl.load(kept + at, mask=at < size, other=LOWEST)
+        y = tl.load(candidates + at, mask=at < size, other=LOWEST)
         above = y >= threshold
         share = tl.where(by_share, tl.exp((y - best) * rate), 1.0)
         weights += tl.where(above, share, 0.0).to(tl.float64)
@@ -129,7 +129,7 @@ def _weigh(threshold, best, rate, by_share, kept, size, TILE: tl.constexpr):
 
 
 @triton.jit
-def _shrink(kept, size, low, TILE: tl.constexpr):
+def _shrink(candidates, size, low, TILE: tl.constexpr):
     """Keep only what is not below `low`, moved to the front; how many that are.
 
     A tile is read whole before its scan is done, and written only behind that, at most where it was read.
@@ -137,37 +137,37 @@ def _shrink(kept, size, low, TILE: tl.constexpr):
     left = size * 0
     for first in range(0, size, TILE):
         at = first + tl.arange(0, TILE)
-        y = tl.load(kept + at, mask=at < size, other=LOWEST)
+        y = tl.load(candidates + at, mask=at < size, other=LOWEST)
         stays = y >= low
         place = left + tl.cumsum(stays.to(tl.int32), axis=0) - 1
-        tl.store(kept + place, y, mask=stays)
+        tl.store(candidates + place, y, mask=stays)
         left += tl.sum(stays.to(tl.int32), axis=0)
     tl.debug_barrier()
     return left
 
 
 @triton.jit
-def _needed(wanted, floor, best, rate, kept, size, TILE: tl.constexpr):
-    """How many of the tokens at the floor the nucleus needs to reach what is wanted, and how many there are."""
+def _needed(wanted, cutoff, best, rate, candidates, size, TILE: tl.constexpr):
+    """How many of the tokens at the cutoff the nucleus needs to reach what is wanted, and how many there are."""
     above = tl.zeros([TILE], tl.float64)
     tied = tl.zeros([TILE], tl.int32)
     for first in range(0, size, TILE):
         at = first + tl.arange(0, TILE)
-        y = tl.load(kept + at, mask=at < size, other=LOWEST)
-        above += tl.where(y > floor, tl.exp((y - best) * rate), 0.0).to(tl.float64)
-        tied += (y == floor).to(tl.int32)
-    share = tl.exp((floor - best) * rate).to(tl.float64)
+        y = tl.load(candidates + at, mask=at < size, other=LOWEST)
+        above += tl.where(y > cutoff, tl.exp((y - best) * rate), 0.0).to(tl.float64)
+        tied += (y == cutoff).to(tl.int32)
+    share = tl.exp((cutoff - best) * rate).to(tl.float64)
     return tl.maximum(tl.ceil((wanted - tl.sum(above, axis=0)) / share), 1.0), tl.sum(tied, axis=0)
 
 
 @triton.jit
-def _last(needed, floor, logits, slot, position, asked, vocab, TILE: tl.constexpr):
-    """The id of the `needed`-th token at the floor."""
+def _last(needed, cutoff, logits, slot, position, asked, vocab, TILE: tl.constexpr):
+    """The id of the `needed`-th token at the cutoff."""
     last = tl.full([], NO_ID, tl.int32)
     seen = tl.full([], 0, tl.int32)
     for first in range(0, vocab, TILE):
         y, ids = _tile(logits, first, slot, position, asked, vocab, TILE)
-        tied = (y == floor).to(tl.int32)
+        tied = (y == cutoff).to(tl.int32)
         reached = seen + tl.cumsum(tied, axis=0)
         last = tl.minimum(last, tl.min(tl.where((tied > 0) & (reached >= needed), ids, NO_ID), axis=0))
         seen += tl.sum(tied, axis=0)

@@ -9,7 +9,7 @@ import triton.language as tl
 
 
 @triton.jit
-def tiles_in_sight(length, QUERIES: tl.constexpr, TILE: tl.constexpr, WINDOW: tl.constexpr, FIRST_TILES: tl.constexpr):
+def visible_tiles(length, QUERIES: tl.constexpr, TILE: tl.constexpr, WINDOW: tl.constexpr, FIRST_TILES: tl.constexpr):
     """As the reference's; WINDOW 0: all before a token."""
     tiles = tl.cdiv(length, TILE)
     if WINDOW:
@@ -51,7 +51,7 @@ def plan_kernel(
     FIRST_PAGES: tl.constexpr = (FIRST + PAGE - 1) // PAGE
     place = tl.arange(0, PLACES)
     length = tl.load(lengths + place, mask=place < places, other=0)
-    tiles = tiles_in_sight(length, QUERIES, TILE, WINDOW, FIRST_TILES)
+    tiles = visible_tiles(length, QUERIES, TILE, WINDOW, FIRST_TILES)
     seen = (tiles > 0).to(tl.int32)
     ends = tl.cumsum(tiles * KV_HEADS, 0)
     total = tl.sum(tiles * KV_HEADS, 0)
@@ -74,7 +74,7 @@ def plan_kernel(
     alive = tl.sum(tl.where(before, seen[None, :], 0), 1)
     length = tl.load(lengths + sequence, mask=busy, other=1)
     gone = tl.load(dropped + sequence, mask=busy, other=0)
-    tiles = tiles_in_sight(length, QUERIES, TILE, WINDOW, FIRST_TILES)
+    tiles = visible_tiles(length, QUERIES, TILE, WINDOW, FIRST_TILES)
     tile = (begin - start) % tiles
     segment = alive * KV_HEADS + (begin - start) // tiles
     number = text_tile(tile, length, tiles, TILE, WINDOW, FIRST_TILES) // (PAGE // TILE)

@@ -39,7 +39,7 @@ def first_tiles(rule: AttentionMask, tile: int) -> int:
     return 0 if rule.window is None else -(-rule.first // tile)
 
 
-def tiles_in_sight(length: int, queries: int, rule: AttentionMask, tile: int) -> int:
+def visible_tiles(length: int, queries: int, rule: AttentionMask, tile: int) -> int:
     """Of one head, for queries that are the last `queries` tokens of `length`."""
     count = -(-length // tile)
     if rule.window is None:
@@ -54,7 +54,7 @@ def plan(
 ) -> tuple[Tensor, Tensor]:
     """Entries [programs, 8] and live [live sequences, 4] as `ENTRY` and `LIVE` name them; idle programs are zeros."""
     lengths, dropped = sequences.lengths.tolist(), sequences.dropped.tolist()
-    sizes = [tiles_in_sight(length, queries, rule, split.tile) for length in lengths]
+    sizes = [visible_tiles(length, queries, rule, split.tile) for length in lengths]
     rows = zip(range(len(sizes)), lengths, sizes, dropped, strict=True)
     live = [row for row in rows if row[2]]
     starts = list(accumulate((tiles for _, _, tiles, _ in live for _ in range(split.kv_heads)), initial=0))

@@ -18,11 +18,11 @@ from paceline_workers.server.http.websocket import SocketRoute, refuse
 from paceline_workers.server.load_report import LoadRoute
 from paceline_workers.server.openai.anthropic.job import count_tokens
 from paceline_workers.server.openai.routes import GENERATING, SOCKETS
-from paceline_workers.server.openai.tokenizing import Tell, TokenRoute, detokenize, tokenize
+from paceline_workers.server.openai.tokenizing import TokenHandler, TokenRoute, detokenize, tokenize
 from paceline_workers.server.process import WorkerServer
 from paceline_workers.server.request_handler import GenerationRoute
 
-TOKENS: Mapping[str, Tell] = {
+TOKENS: Mapping[str, TokenHandler] = {
     "/tokenize": tokenize,
     "/detokenize": detokenize,
     "/v1/messages/count_tokens": count_tokens,

@@ -217,9 +217,9 @@ class EngineClient:
                     self._give_up(stream)
             case Started():
                 self.started, self._up_at = message, self._clock.monotonic()
-                self._tell(message)
+                self._emit(message)
             case Heartbeat():
-                self._tell(message)
+                self._emit(message)
                 if self.state is EngineState.LOADING and self._up_at is not None:
                     self._warm_up()  # not before: nobody could tell how long its steps take
             case Failed():
@@ -255,8 +255,8 @@ class EngineClient:
 
     def _enter(self, state: EngineState) -> None:
         self.state = state
-        self._tell(state)
+        self._emit(state)
 
-    def _tell(self, event: EngineState | Started | Heartbeat) -> None:
+    def _emit(self, event: EngineState | Started | Heartbeat) -> None:
         for listener in self._listeners:
             listener(event)

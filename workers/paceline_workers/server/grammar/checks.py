@@ -32,7 +32,7 @@ _ENDS = {
     CheckResult.FAILED: GrammarCheck.FAILED,
 }
 Ask = Callable[[str], Awaitable[tuple[CheckResult, str]]]
-Tell = Callable[[GrammarCheck], None]
+CountCheck = Callable[[GrammarCheck], None]
 
 
 async def checked_here(text: str, tenant: str) -> str:  # noqa: ARG001 - the form of `GrammarChecks.check`
@@ -43,7 +43,7 @@ async def checked_here(text: str, tenant: str) -> str:  # noqa: ARG001 - the for
 class GrammarChecks:
     """`ask` runs one check. `tell` gets the end of each. `waiting`: the number of checks that wait now."""
 
-    def __init__(self, ask: Ask, count: Tell) -> None:
+    def __init__(self, ask: Ask, count: CountCheck) -> None:
         self._ask = ask
         self._count = count
         self._known: OrderedDict[bytes, str] = OrderedDict()

@@ -74,14 +74,14 @@ class Detokenized(Struct, frozen=True):
     prompt: str
 
 
-Tell = Callable[[ServerDeps, bytes], Coroutine[Any, Any, Struct]]
+TokenHandler = Callable[[ServerDeps, bytes], Coroutine[Any, Any, Struct]]
 """The answer to a body. Raises RequestError."""
 
 
 class TokenRoute:
     """One of the two routes as an ASGI application."""
 
-    def __init__(self, parts: ServerDeps, answer: Tell) -> None:
+    def __init__(self, parts: ServerDeps, answer: TokenHandler) -> None:
         self._parts = parts
         self._answer = answer
 
