@@ -74,7 +74,7 @@ def _clamped() -> Alert:
         f"{burning} > 1\nand\n{clamped} > 0",
         Severity.PAGE,
         f"{_WHO} needs more replicas than its maximum",
-        "The promise burns at {{ $value | humanize }} times its budget, and every decision stops at replicas.max.",
+        "The burn rate is {{ $value | humanize }}, and every decision stops at replicas.max.",
         "15m",
     )
 
@@ -117,7 +117,7 @@ def _saturation() -> list[Alert]:
             f"{ratio(free, pages)} < 0.05\nand\n{preempted} > 0.1",
             Severity.TICKET,
             f"{_WHO} runs out of KV pages in pool {{{{ $labels.pool }}}}",
-            "Only {{ $value | humanizePercentage }} of the KV pages can be had, and running requests are put back.",
+            "Only {{ $value | humanizePercentage }} of the KV pages are available, and running requests are preempted.",
             "10m",
         ),
     ]
@@ -151,7 +151,7 @@ def _stalled() -> Alert:
         f"time() - {total(last, how='max')} > {_STALLED_S}\nor\nabsent({select(last)})",
         Severity.PAGE,
         "The autoscaler decides nothing",
-        "No pass over all services has ended lately, or nobody is there to end one. Replicas stay as they are.",
+        "No pass over all services has ended lately, or no autoscaler is scraped. Replicas stay as they are.",
         "2m",
     )
 
@@ -190,7 +190,7 @@ def _no_leader() -> Alert:
         f"({total('paceline_operator_leader', how='max')} or vector(0)) < 1",
         Severity.TICKET,
         "No operator holds the Lease",
-        "What runs keeps running; no edit of an object is carried out.",
+        "Running workloads continue; edits of objects have no effect.",
         "5m",
     )
 
@@ -202,7 +202,7 @@ def _watch_silent() -> Alert:
         f"max by (kind) ({age} and on (job, instance) {select('paceline_operator_leader')} == 1) > 330",
         Severity.TICKET,
         "The leading operator hears nothing about {{ $labels.kind }}",
-        "Its watch has been silent for {{ $value | humanizeDuration }}, longer than the API server lets one live.",
+        "Its watch has been silent for {{ $value | humanizeDuration }}, longer than the API server keeps one open.",
         "5m",
     )
 
@@ -213,7 +213,7 @@ def _gateway_down() -> Alert:
         f"absent({select('paceline_demand_subscribers')})",
         Severity.PAGE,
         "No gateway is scraped",
-        "Nothing is known of any promise: without verdicts no burn alert can fire.",
+        "No SLO is measured: without verdicts no burn alert can fire.",
         "5m",
     )
 

@@ -1,7 +1,7 @@
 """Alerts on a promise that is being broken: the share of bad requests, against limits made from its budget.
 
 A page needs the share over a long and a short window above the limit, so that it starts soon and ends soon, and ten bad
-requests, so that one bad request at night wakes nobody. The limits are recorded (`recording.py`): a multiple of the
+requests, so that one bad request at night pages no one. The limits are recorded (`recording.py`): a multiple of the
 budget, capped at what can happen. Known hole: a limit below the budget is dropped, so a promise of half of the requests
 (p50) is only ever a ticket.
 """

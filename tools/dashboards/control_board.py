@@ -110,7 +110,7 @@ def _decisions() -> Row:
             Panel(
                 "Scales that failed",
                 "Writes of a replica number that the API server refused or lost.",
-                "Above 0: permissions, a quota, or somebody else writes the same field.",
+                "Above 0: permissions, a quota, or another client writes the same field.",
                 "none", (Query(failed, _WHO, quiet=True),), "PacelineScaleStuck", empty="None",
             ),
         ),

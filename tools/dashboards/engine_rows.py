@@ -16,7 +16,7 @@ def _backlog() -> tuple[Panel, ...]:
         Panel(
             "Backlog, seconds",
             "Predicted time until the worst worker has computed the prompts that are queued there, by class.",
-            "Above the promised TTFT, who comes now is late; it falls by itself when a replica is added.",
+            "Above the promised TTFT, new requests will be late; it falls by itself when a replica is added.",
             "s", (Query(total("paceline_scheduler_backlog_seconds", ("class",), how="max"), "{{class}}"),),
             "PacelineQueueHeadOfLine", empty=_NONE,
         ),

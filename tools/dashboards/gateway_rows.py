@@ -1,4 +1,4 @@
-"""A row about the gateways of a service: who waits and who is turned away, streams moved about, workers left out."""
+"""A row about the gateways of a service: waiting and refused requests, resumed streams, ejected workers."""
 
 from tools.dashboards.panels import Panel, Query, Row, View
 from tools.dashboards.scoped import percentiles, rate, total
@@ -22,7 +22,7 @@ def _queues() -> tuple[Panel, ...]:
                 Query(rate("paceline_queue_shed_total", ("class", "reason")), "{{class}} {{reason}}", quiet=True),
                 Query(rate("paceline_queue_starvation_promotions_total", ("class",)), "{{class}} promoted", quiet=True),
             ),
-            "PacelineAvailabilityBurnFast", empty="Nobody",
+            "PacelineAvailabilityBurnFast", empty="None",
         ),
         Panel(
             "Tenants waiting",

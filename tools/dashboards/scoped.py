@@ -39,7 +39,7 @@ def percentiles(histogram: str, quiet: bool = False) -> tuple[Query, ...]:
 
 
 def promised(metric: str) -> Query:
-    """The targets of a metric, as lines to compare with; whoever promises nothing has none."""
+    """The targets of a metric, as lines to compare with; a service without an SLO has none."""
     by = ("class", "slo")
     expr = total("paceline_slo_threshold_seconds", by, {"slo": f"~{metric}_.+"}, "max")
     return Query(expr, "promised {{class}} {{slo}}", quiet=True)

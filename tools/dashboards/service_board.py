@@ -55,7 +55,7 @@ def _verdict() -> Row:
             ),
             tile(
                 "Requests",
-                "Requests that ended, per second.", "0 is an idle service, or a gateway that nobody reaches.",
+                "Requests that ended, per second.", "0 is an idle service, or a gateway that no client reaches.",
                 "reqps", (Query(rate("paceline_requests_total"), "ended"),),
             ),
             tile(
@@ -112,7 +112,7 @@ def _promise() -> Row:
             Panel(
                 "Bad share and page limit",
                 "Share of requests of the last hour that missed each target, and the share that pages.",
-                "Over its page line, with ten bad requests or more, somebody is called.",
+                "Over its page line, with ten bad requests or more, an alert pages on-call.",
                 "percentunit", shares, "PacelineTTFTBurnSlow", width=12,
             ),
         ),

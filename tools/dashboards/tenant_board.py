@@ -1,4 +1,4 @@
-"""paceline / Tenants: who uses what, what it costs, and how limits are counted."""
+"""paceline / Tenants: use, cost and limits of each tenant."""
 
 from tools.dashboards.alerts import UNSTORED_S
 from tools.dashboards.decisions import decisions
@@ -10,7 +10,7 @@ _OVERFLOW = "PacelineTenantLabelOverflow"
 
 
 def board() -> Board:
-    """The board of those who ask."""
+    """The board of the tenants."""
     return Board(
         "paceline-tenants",
         "paceline / Tenants",
@@ -64,7 +64,7 @@ def _use() -> Row:
             Panel(
                 "Cost per hour",
                 "Replica-seconds that the chosen services' requests took, times the price of the replicas.",
-                "The price of what ran idle is nobody's: compare with the service's cost.",
+                "Idle capacity is charged to no tenant: compare with the service's cost.",
                 "currencyUSD", (Query(dollars, "{{tenant}}", quiet=True),),
             ),
         ),
@@ -150,7 +150,7 @@ def _clients() -> Row:
             Panel(
                 "Limits on clients",
                 "How often gateways bounded what clients share, per second: memory, connections, the loop's time.",
-                "Above 0 for long: a client sends more than it may, or `limits` are too low. The access log says who.",
+                "Above 0 for long: a client sends more than it may, or `limits` are too low; see the access log.",
                 "none",
                 (Query(rate("paceline_gateway_limited_total", ("limit",)), "{{limit}}", quiet=True),),
                 empty=_NONE,

@@ -220,8 +220,8 @@ GENERATING_FIELDS: tuple[RequestField, ...] = (
     ),
     refused("guided_whitespace_pattern", GENERATING, OLD_VLLM, "send `structured_outputs.whitespace_pattern`"),
     # What cannot change the answer
-    ignored("user", GENERATING, BOTH, "who asks is told by the key"),
-    ignored("safety_identifier", CHAT, OPENAI, "who asks is told by the key"),
+    ignored("user", GENERATING, BOTH, "the API key names the caller"),
+    ignored("safety_identifier", CHAT, OPENAI, "the API key names the caller"),
     ignored("metadata", CHAT, OPENAI, "answers are not kept"),
     ignored("store", CHAT, OPENAI, "answers are not kept"),
     ignored("service_tier", CHAT, OPENAI, "the header `x-paceline-class` chooses a class"),
