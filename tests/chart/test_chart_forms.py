@@ -170,7 +170,7 @@ def test_a_network_policy_admits_who_must_talk_and_nobody_else() -> None:
     ("form", "says"),
     [
         ("as it is", "paceline-prometheus.paceline-system.svc:9090"),
-        ("without a Prometheus", "Prometheus: none. The autoscaler measures the promise by its own scrapes"),
+        ("without a Prometheus", "Prometheus: none. The autoscaler measures attainment by its own scrapes"),
         ("with your Prometheus", "must scrape gateways and workers every 5 s; docs/install.md shows"),
         ("in two namespaces", "It watches chat, batch"),
     ],
