@@ -64,8 +64,8 @@ class Efficiency:
     bandwidth: share of peak bandwidth in decode. 0.896: a copy of 4.3 of 4.8 TB/s on the same device.
     step, layer, sequence: time that neither bound explains (launches, norms, sampling), per step, per layer and per
         decoding sequence. 126 us, 32 us and 4 us are the coefficients that BLIS inference-sim fitted to vLLM on H100.
-    link: share of the link's bandwidth that an all-reduce reaches; hop: its latency. 0.8 and 8 us are assumptions in
-        the range that NCCL shows on NVLink.
+    link: share of the link's bandwidth that an all-reduce reaches; latency: its seconds. 0.8 and 8 us are assumptions
+        in the range that NCCL shows on NVLink.
     load: bytes a second from the node's cache volume into the device. 2 GB/s is one ordinary NVMe disk.
     """
 
@@ -76,7 +76,7 @@ class Efficiency:
     layer: float = 32e-6
     sequence: float = 4e-6
     link: float = 0.8
-    hop: float = 8e-6
+    latency: float = 8e-6
     load: float = 2 * GIGA
 
 
@@ -147,7 +147,7 @@ L4 = Accelerator(
     link=32 * GIGA,
     price=Decimal("0.80"),
     watts=72,
-    efficiency=Efficiency(hop=30e-6),
+    efficiency=Efficiency(latency=30e-6),
 )
 """L4 24 GB. Source: NVIDIA's data sheet (sparsity halved); link: PCIe 4.0 x16, without peer-to-peer NVLink, so a hop is
 longer. Price: AWS g6.xlarge, whose GPU it is. The shares of Hopper are assumed."""

@@ -128,7 +128,7 @@ def _link_seconds(shape: ModelShape, accelerator: Accelerator, tokens: int, tens
         return 0.0
     sent = 2 * (tensor - 1) / tensor * tokens * shape.hidden * 2
     efficiency = accelerator.efficiency
-    return 2 * shape.layers * (efficiency.hop + sent / (accelerator.link * efficiency.link))
+    return 2 * shape.layers * (efficiency.latency + sent / (accelerator.link * efficiency.link))
 
 
 def prior(shape: ModelShape, accelerator: Accelerator, *, caps: Caps = DEFAULT_CAPS, tensor: int = 1) -> StepTime:

@@ -123,7 +123,7 @@ def _descriptor(stream: TextIO) -> int | None:
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 _FORBIDDEN = frozenset({"prompt", "messages", "content", "authorization", "key", "secret", "token", "api_key"})
-_FLOORS = dict.fromkeys(("aiohttp", "asyncio", "httpcore", "urllib3", "uvicorn"), logging.INFO) | {
+_MIN_LEVELS = dict.fromkeys(("aiohttp", "asyncio", "httpcore", "urllib3", "uvicorn"), logging.INFO) | {
     "httpx": logging.WARNING,
     "kopf": logging.ERROR,
 }
@@ -198,7 +198,7 @@ def configure(component: str, level: str = "INFO", stream: TextIO | None = None)
 def set_level(level: str) -> None:
     """What is logged from now on: `debug`, `info`, `warning` or `error`, in any case of letters."""
     logging.getLogger().setLevel(level.upper())
-    for name, minimum in _FLOORS.items():
+    for name, minimum in _MIN_LEVELS.items():
         logging.getLogger(name).setLevel(max(minimum, logging.getLogger().level))
 
 
