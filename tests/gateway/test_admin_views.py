@@ -17,8 +17,17 @@ from tests.gateway.quota_bench import granted
 from paceline_core.kube.cluster import Manifest
 from paceline_core.registry import Outcome, RequestClass, Verdict
 from paceline_core.telemetry import Metrics
-from paceline_gateway.admin.pages import TENANTS, queues, services, tenants, workers
-from paceline_gateway.admin.snapshot import MOST, AdminSnapshot, PageQuery, paginate
+from paceline_gateway.admin.pages import (
+    MAX_PAGE,
+    TENANTS,
+    AdminSnapshot,
+    PageQuery,
+    paginate,
+    queues,
+    services,
+    tenants,
+    workers,
+)
 from paceline_gateway.admin.views import TenantView, Workers
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.queueing.queued_request import QueuedRequest
@@ -158,9 +167,9 @@ def test_pages_joined_are_the_whole_list_in_order_and_only_the_last_is_not_trunc
 
 
 def test_an_answer_is_never_longer_than_asked_for() -> None:
-    seen = gateway_state(*[tenant(f"t{number:04}") for number in range(MOST + 1)])
-    page = tenants(seen, PageQuery(limit=MOST))
-    assert (len(page.tenants), page.total, page.truncated) == (MOST, MOST + 1, True)
+    seen = gateway_state(*[tenant(f"t{number:04}") for number in range(MAX_PAGE + 1)])
+    page = tenants(seen, PageQuery(limit=MAX_PAGE))
+    assert (len(page.tenants), page.total, page.truncated) == (MAX_PAGE, MAX_PAGE + 1, True)
 
 
 def test_a_line_tells_who_waits_since_when_and_what_is_each_ones_share() -> None:

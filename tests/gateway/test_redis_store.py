@@ -21,9 +21,8 @@ from paceline_gateway.config import RedisConfig
 from paceline_gateway.quota.leased_buckets import SHARE
 from paceline_gateway.quota.manager import QuotaManager
 from paceline_gateway.quota.types import SIZE, QuotaUsage, Reservation
-from paceline_gateway.quota_store.base import SUMS
 from paceline_gateway.quota_store.redis import RedisStore
-from paceline_gateway.quota_store.sync import QuotaSync
+from paceline_gateway.quota_store.sync import SUMS, QuotaSync
 
 pytestmark = pytest.mark.real
 CLOCK = SystemClock()

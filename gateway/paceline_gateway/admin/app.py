@@ -1,28 +1,130 @@
 """The admin port's application: probes, metrics, demand, the quota that peers ask for, the views, drain and log level.
 
-Whoever reaches the port may read, which is the network policy's affair: nothing here is secret. What changes anything,
-and what parts say to each other, needs an internal token. It serves on the loop of the token path, so every answer is
-small and every body is refused by its length before it is read.
+Every client that reaches the port may read, within the network policy: nothing here is secret. A change, and what
+components send each other, needs an internal token. The port is served on the loop of the token path, so every answer
+is small and every body is refused by its length before it is read.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from paceline_core.auth import TrustBundle
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Code, RequestError, error_response
+from paceline_core.registry.enums import RequestClass
 from paceline_core.telemetry import Metrics
 from paceline_gateway.admin.auth import require
 from paceline_gateway.admin.control import AdminControl, add_control
-from paceline_gateway.admin.routes import add_views
+from paceline_gateway.admin.pages import (
+    DEFAULT_PAGE,
+    MAX_PAGE,
+    AdminSnapshot,
+    PageQuery,
+    queues,
+    services,
+    tenants,
+    workers,
+)
+from paceline_gateway.admin.views import Page, Queues, Services, Tenants, Workers
+from paceline_gateway.proxy.active_request import ActiveRequest
 from paceline_gateway.proxy.request_manager import RequestManager
 from paceline_gateway.quota_store.peer import PeerStore, add_quota
 from paceline_gateway.services.demand_report import SUBSCRIBERS, demand_lines
+
+NAME = 512
+
+
+class _List(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    limit: int = Field(default=DEFAULT_PAGE, ge=1, le=MAX_PAGE)
+    after: str = Field(default="", max_length=NAME)
+
+
+class TenantsQuery(_List):
+    """`busy`: only tenants that have used something of their limits lately."""
+
+    busy: bool = False
+
+    @property
+    def asked(self) -> PageQuery:
+        """As the views want it."""
+        return PageQuery(self.limit, self.after)
+
+
+class ServicesQuery(_List):
+    """`service`: `namespace/name`, that one alone."""
+
+    service: str = Field(default="", max_length=NAME)
+
+    @property
+    def asked(self) -> PageQuery:
+        """As the views want it."""
+        return PageQuery(self.limit, self.after, self.service)
+
+
+def add_views(app: FastAPI, requests: RequestManager, name: str, clock: Clock) -> None:
+    """Add the routes."""
+
+    def state() -> AdminSnapshot:
+        return see(requests, name, clock)
+
+    @app.get("/v1/tenants", response_model=Tenants)
+    async def all_tenants(query: Annotated[TenantsQuery, Query()]) -> Response:
+        """Limits, what is left of them, months to date, open requests."""
+        return _json(tenants(state(), query.asked, busy=query.busy))
+
+    @app.get("/v1/queues", response_model=Queues)
+    async def all_queues(query: Annotated[ServicesQuery, Query()]) -> Response:
+        """Lines by service and class."""
+        return _json(queues(state(), query.asked))
+
+    @app.get("/v1/workers", response_model=Workers)
+    async def all_workers(query: Annotated[ServicesQuery, Query()]) -> Response:
+        """Workers as this gateway sees them."""
+        return _json(workers(state(), query.asked))
+
+    @app.get("/v1/services", response_model=Services)
+    async def all_services(query: Annotated[ServicesQuery, Query()]) -> Response:
+        """What came, what was kept of the promises, how long it took, since the start."""
+        return _json(services(state(), query.asked))
+
+
+def see(requests: RequestManager, name: str, clock: Clock) -> AdminSnapshot:
+    """A gateway at this moment."""
+    return AdminSnapshot(
+        gateway=name,
+        now=clock.monotonic(),
+        time=rfc3339(clock.utc()),
+        services=requests.registry.services,
+        snapshot=requests.registry.snapshot,
+        quotas=requests.quotas,
+        ledger=requests.billing.ledger,
+        reservations=requests.reservations,
+        streaming=_streaming(requests.requests),
+    )
+
+
+def _streaming(requests: Iterable[ActiveRequest]) -> dict[tuple[str, RequestClass], int]:
+    """Output tokens so far, by service and class."""
+    found: dict[tuple[str, RequestClass], int] = {}
+    for request in requests:
+        if request.service is not None and request.ticket is not None:
+            place = (request.service.key, request.ticket.request_class)
+            found[place] = found.get(place, 0) + request.machine.meter.output
+    return found
+
+
+def _json(page: Page) -> Response:
+    """Written once: FastAPI would check each answer anew."""
+    return Response(page.model_dump_json(), media_type="application/json")
 
 
 @dataclass(frozen=True, slots=True)

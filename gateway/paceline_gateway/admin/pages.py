@@ -1,23 +1,19 @@
-"""Each tenant's limits, what is left of them here, and its month. Pure.
+"""The pages of the admin port: tenants, queues, services and workers as this gateway knows them. Pure.
 
-Who is idle has no purse: alone, a gateway knows then that all is there; of several nobody can tell without asking.
-
-Who waits: each service's lines, how fast they move, and whose requests stand in them. Pure.
-
-Each service since this gateway's start: what came, what was kept of the promises, and how long it took. Pure.
-
-Counts only grow, so a reader takes two looks for what happened between them.
-
-Each worker as this gateway sees it: its own word, and what went there since. Pure.
+A page reads the gateway's own objects and changes none. Every list has a cap: a page is made on the token path's loop
+and holds it up, for some 20 ms at the very most. An idle tenant has no buckets: a gateway that is alone knows then that
+its limits are untouched; one of several cannot know without asking. A service's counts only grow, so a reader takes the
+difference of two pages.
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.registry.enums import RequestClass
 from paceline_core.telemetry import Histogram
-from paceline_gateway.admin.snapshot import AdminSnapshot, PageQuery, paginate
 from paceline_gateway.admin.views import (
     Amount,
     ClassView,
@@ -37,12 +33,67 @@ from paceline_gateway.admin.views import (
 )
 from paceline_gateway.queueing.fair_queue import FairQueue
 from paceline_gateway.quota.leased_buckets import LeasedBuckets
+from paceline_gateway.quota.manager import QuotaManager
 from paceline_gateway.quota.types import NOTHING, SIZE, SLOTS, UNLIMITED, Reservation, limits_of
+from paceline_gateway.routing.config_snapshot import ConfigSnapshot
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.services.service_state import ServiceState
+from paceline_gateway.usage.ledger import UsageLedger
+
+MAX_PAGE = 200
+DEFAULT_PAGE = 50
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class AdminSnapshot:
+    """All that may be seen at one moment: `now` is monotonic, `time` the same moment in RFC 3339.
+
+    `streaming`: by service and class the output tokens so far of answers that have not ended.
+    """
+
+    gateway: str
+    now: float
+    time: str
+    services: Mapping[str, ServiceState]
+    snapshot: ConfigSnapshot
+    quotas: QuotaManager
+    ledger: UsageLedger
+    reservations: Iterable[Reservation]
+    streaming: Mapping[tuple[str, RequestClass], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PageQuery:
+    """What part of a list: those behind `after` in order, at most `limit`; `service` narrows what has one."""
+
+    limit: int = DEFAULT_PAGE
+    after: str = ""
+    service: str = ""
+
+    def services(self, state: AdminSnapshot) -> list[ServiceState]:
+        """The services that are asked for."""
+        return [service for key, service in state.services.items() if self.service in ("", key)]
+
+
+@dataclass(frozen=True, slots=True)
+class PageOf(Generic[T]):
+    """A part of `total` items; whether more follow."""
+
+    items: tuple[T, ...]
+    total: int
+    truncated: bool
+
+
+def paginate(items: Iterable[T], name: Callable[[T], str], asked: PageQuery) -> PageOf[T]:
+    """The part of them that is asked for, by name."""
+    ordered = sorted(items, key=name)
+    behind = [item for item in ordered if name(item) > asked.after] if asked.after else ordered
+    return PageOf(tuple(behind[: asked.limit]), len(ordered), len(behind) > asked.limit)
+
 
 TENANTS = 20
-"""Of a line's tenants those are told of whom most wait."""
+"""Tenants listed for each queue: those with most waiting requests."""
 
 
 def queues(state: AdminSnapshot, asked: PageQuery) -> Queues:

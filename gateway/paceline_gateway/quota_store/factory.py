@@ -12,9 +12,8 @@ from paceline_gateway.config import GatewayConfig
 from paceline_gateway.http.connection_pool import Address
 from paceline_gateway.quota.bucket_store import TTL_S
 from paceline_gateway.quota.manager import QuotaManager
-from paceline_gateway.quota_store.base import CounterStore
 from paceline_gateway.quota_store.peer import PeerDeps, PeerStore
-from paceline_gateway.quota_store.sync import QuotaSync
+from paceline_gateway.quota_store.sync import CounterStore, QuotaSync
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ from paceline_gateway.http.message import Headers
 from paceline_gateway.http.upstream_connection import DisconnectReason
 from paceline_gateway.quota.bucket_store import BucketStore
 from paceline_gateway.quota.types import LeaseGrant, LeaseRequest
-from paceline_gateway.quota_store.base import SUMS
 from paceline_gateway.quota_store.messages import (
     ExchangeRequest,
     ExchangeResponse,
@@ -42,6 +41,7 @@ from paceline_gateway.quota_store.messages import (
     write_call,
     write_reply,
 )
+from paceline_gateway.quota_store.sync import SUMS
 
 LEASE: Final = "paceline-quota"
 LEASE_S: Final = 10.0

@@ -21,7 +21,7 @@ from paceline_core.errors import Unreachable
 from paceline_gateway.config import RedisConfig
 from paceline_gateway.quota.bucket_store import FORGET_S, TTL_S
 from paceline_gateway.quota.types import SIZE, UNLIMITED, LeaseGrant, LeaseRequest, Vector
-from paceline_gateway.quota_store.base import SUMS
+from paceline_gateway.quota_store.sync import SUMS
 
 EXCHANGE: Final = files(__package__).joinpath("exchange.lua").read_text()
 SERVED: Final = files(__package__).joinpath("served.lua").read_text()

@@ -6,8 +6,8 @@ then sends again what was in doubt. So a request waits for two round trips at mo
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
-from typing import TypeVar
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
 
 from paceline_core.clock import Clock
 from paceline_core.errors import Unreachable
@@ -16,9 +16,10 @@ from paceline_core.telemetry import FaultLog, Metrics, get_logger
 from paceline_gateway.queueing.shared_fairness import SharedFairness
 from paceline_gateway.quota.bucket_store import TTL_S
 from paceline_gateway.quota.manager import QuotaManager
-from paceline_gateway.quota.types import LeaseRequest
-from paceline_gateway.quota_store.base import CounterStore
+from paceline_gateway.quota.types import LeaseGrant, LeaseRequest
 
+SUMS: Final = 4096
+"""Sums of what tenants were served that a store keeps; with one more all of them begin anew."""
 T = TypeVar("T")
 BATCH = 256
 HELLO_S = TTL_S / 5
@@ -27,6 +28,30 @@ SHARE_S = 1.0
 PROBE_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 _FAULT = "the store of quota counters cannot be reached; each tenant's onStoreFailure is followed"
 _log = get_logger(__name__)
+
+
+class CounterStore(Protocol):
+    """The shared counters. Every call ends within its limit or raises Unreachable, in plain words."""
+
+    def start(self) -> None:
+        """Begin what it does beside its calls."""
+        ...
+
+    async def hello(self, holder: str, ttl_s: float) -> int:
+        """This gateway is alive for so long, or leaves (0): how many there are."""
+        ...
+
+    async def exchange(self, asks: Sequence[LeaseRequest]) -> list[LeaseGrant]:
+        """Carry out asks, each once however often it is sent, and answer in their order."""
+        ...
+
+    async def share(self, served: Mapping[str, float]) -> Mapping[str, float]:
+        """Add what tenants were served here, and answer with the sums of all gateways; once, never sent again."""
+        ...
+
+    async def close(self) -> None:
+        """Leave nothing open."""
+        ...
 
 
 class QuotaSync:
