@@ -16,7 +16,7 @@ from paceline_autoscaler.types import (
     RateWindow,
     ScalingSpec,
 )
-from paceline_cli.bench.observation import taken
+from paceline_cli.bench.observation import decisions_since
 from paceline_core.registry import RequestClass
 
 
@@ -39,16 +39,22 @@ def ledger(tmp_path: Path) -> Path:
 
 
 def test_decisions_are_the_services_own_since_the_start_and_replayed(ledger: Path) -> None:
-    found = taken(ledger, "default/chat", start=1010.0)
+    found = decisions_since(ledger, "default/chat", start=1010.0)
     assert found is not None
     assert [(row.at, row.direction, row.reason, row.replicas) for row in found.rows] == [(60.0, "up", "bounds", 2)]
     assert found.different == 0
     assert found.rows[0].sentence.startswith("1→2")
 
 
+def test_a_decision_at_the_start_itself_belongs_to_the_run(ledger: Path) -> None:
+    found = decisions_since(ledger, "default/chat", start=1070.0)
+    assert found is not None
+    assert [row.at for row in found.rows] == [0.0]
+
+
 def test_a_decision_that_does_not_replay_is_counted(ledger: Path) -> None:
     ledger.write_text(ledger.read_text().replace('"replicas":2', '"replicas":3'))
-    found = taken(ledger, "default/chat", start=0.0)
+    found = decisions_since(ledger, "default/chat", start=0.0)
     assert found is not None
     assert found.different == len(found.rows) == 2
 
@@ -58,4 +64,4 @@ def test_without_a_ledger_nothing_is_known(tmp_path: Path, content: str | None) 
     path = tmp_path / "ledger.jsonl"
     if content is not None:
         path.write_text(content)
-    assert taken(path, "default/chat", start=0.0) is None
+    assert decisions_since(path, "default/chat", start=0.0) is None

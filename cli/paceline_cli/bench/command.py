@@ -15,7 +15,7 @@ from rich.console import Console
 
 from paceline_cli.bench.attach import Attached, attach, temporary_stack
 from paceline_cli.bench.client import BenchTarget, Client
-from paceline_cli.bench.observation import LEDGER, taken
+from paceline_cli.bench.observation import LEDGER, decisions_since
 from paceline_cli.bench.profiles import BenchOptions, Profile, ProfileName, profile_of
 from paceline_cli.bench.report import Report, Run, parse_target
 from paceline_cli.bench.session import Observer, execute
@@ -145,7 +145,7 @@ async def _measure_local(attached: Attached, where: Where, load: Load, clock: Cl
     model, url = where.model or attached.service.model.served_name, attached.record.endpoint
     client = Client(BenchTarget(url, where.key or attached.key, model), clock, load.limit_s)
     watch = Watch(attached.cluster, attached.scale_targets, clock, scrape)
-    observer = Observer(watch, partial(taken, where.state / LEDGER, attached.service.key))
+    observer = Observer(watch, partial(decisions_since, where.state / LEDGER, attached.service.key))
     return await execute(_run(load, url, model, load.targets or promised(attached), clock), client, clock, observer)
 
 

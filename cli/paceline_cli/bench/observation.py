@@ -113,7 +113,7 @@ def host_use(cores: int, shares: Sequence[float]) -> HostUse | None:
 LEDGER = Path("run") / "ledger.jsonl"
 
 
-def taken(ledger: Path, service: str, start: float) -> Decisions | None:
+def decisions_since(ledger: Path, service: str, start: float) -> Decisions | None:
     """The decisions about a service since `start` (Unix seconds); None when there is no ledger."""
     try:
         entries = [entry for entry in read(ledger) if entry.service == service and entry.observation.now >= start]
