@@ -214,7 +214,7 @@ def test_only_the_leaders_silence_counts(programs: Programs, tmp_path: Path) -> 
                 "exp_labels": {"severity": "ticket", "kind": "Deployment"},
                 "exp_annotations": {
                     "summary": "The leading operator hears nothing about Deployment",
-                    "description": "Its watch has been silent for 20m 0s, longer than the API server lets one live.",
+                    "description": "Its watch has been silent for 20m 0s, longer than the API server keeps one open.",
                     "runbook_url": "https://paceline.dev/docs/runbooks/PacelineOperatorWatchStale.md",
                 },
             }
