@@ -63,7 +63,6 @@ class Billing:
         return self.ledger.exhausted(tenant, UsageAmount(least.requests, least.input_tokens, least.output_tokens))
 
     def release(self, request: int) -> None:
-        """A request has ended."""
         self.ledger.release(request)
         self.exposure.release(request)
 
@@ -102,11 +101,9 @@ class Billing:
         self.ledger.roll(self._clock.utc())
 
     def forget(self, service: str) -> None:
-        """A service is gone."""
         self._series.forget(service)
 
     def show(self, snapshot: ConfigSnapshot) -> None:
-        """Bring the gauges up to date, for a scrape."""
         oldest = max((age for _, age in self.ledger.holds(self._clock.monotonic())), default=0.0)
         self._series.show(snapshot.tenants.values(), self.ledger.used, oldest)
 

@@ -44,7 +44,6 @@ class UsageWriter:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to write."""
         self._task = asyncio.create_task(self._run())
 
     async def wait(self) -> None:

@@ -3,7 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_gateway.routing.circuit_breaker import ENOUGH, LONGEST_S, PAUSE_S, SHARE, Breaker, BreakerState, ejected
+from paceline_gateway.routing.circuit_breaker import (
+    MAX_PAUSE_S,
+    MIN_SAMPLES,
+    PAUSE_S,
+    SHARE,
+    Breaker,
+    BreakerState,
+    ejected,
+)
 
 NOW = 100.0
 
@@ -31,7 +39,7 @@ def test_a_failure_opens_it_and_a_probe_that_succeeds_closes_it() -> None:
 
 def test_every_failed_probe_doubles_the_pause_up_to_the_longest() -> None:
     pauses = [breaker.until - now for breaker, now in (broken(count) for count in range(1, 9))]
-    assert pauses == [1, 2, 4, 8, 16, 32, LONGEST_S, LONGEST_S]
+    assert pauses == [1, 2, 4, 8, 16, 32, MAX_PAUSE_S, MAX_PAUSE_S]
 
 
 def test_those_under_way_together_fail_as_one() -> None:
@@ -72,7 +80,7 @@ def test_a_probe_whose_client_left_makes_room_for_the_next() -> None:
 
 def test_a_worker_that_answers_only_now_and_then_pauses_for_longer_each_time() -> None:
     breaker, now, lengths = Breaker(), NOW, []
-    for ticket in range(0, 2 * ENOUGH, 2):
+    for ticket in range(0, 2 * MIN_SAMPLES, 2):
         breaker.sent(ticket, now)
         breaker.failed(ticket, now)
         lengths.append(breaker.until - now)

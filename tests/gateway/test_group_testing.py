@@ -19,10 +19,10 @@ from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.request import events as e
 from paceline_gateway.request.attempts import RetryBudget
 from paceline_gateway.request.group_testing import (
+    CERTAIN_S,
     DEATHS,
     GROUP,
     LONGER,
-    PATIENCE_S,
     PROOF,
     SuspectGroup,
     blame,
@@ -367,20 +367,20 @@ def test_suspects_wait_beside_the_line_and_hold_it_up_for_a_moment_only() -> Non
     fresh = QueuedRequest(99, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
     world.queue.join(fresh, world.now)
     assert world.queue.dispatch(world.now) == []
-    gone = [ticket.id for ticket, _ in world.queue.dispatch(world.now + PATIENCE_S)]
+    gone = [ticket.id for ticket, _ in world.queue.dispatch(world.now + CERTAIN_S)]
     assert gone == [*range(1, GROUP), 99]
 
 
 def test_a_worker_under_load_is_cleared_for_a_trial_and_if_it_stays_busy_the_trial_begins_anyway() -> None:
     world = World([never] * 3, workers=1, slots=8)
     suspect = QueuedRequest(
-        9, RequestClass.INTERACTIVE, 10, 40, deadline=1e9, suspect=True, sure_until=world.now + PATIENCE_S
+        9, RequestClass.INTERACTIVE, 10, 40, deadline=1e9, suspect=True, sure_until=world.now + CERTAIN_S
     )
     world.queue.rejoin(suspect, 1e9)
     fresh = QueuedRequest(10, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
     world.queue.join(fresh, world.now)
     assert world.queue.dispatch(world.now) == []
-    assert [ticket.id for ticket, _ in world.queue.dispatch(world.now + PATIENCE_S)] == [9, 10]
+    assert [ticket.id for ticket, _ in world.queue.dispatch(world.now + CERTAIN_S)] == [9, 10]
 
 
 def test_the_one_on_trial_is_blamed_and_without_a_trial_everybody_is_suspected() -> None:
@@ -396,7 +396,7 @@ def test_the_one_on_trial_is_blamed_and_without_a_trial_everybody_is_suspected()
 
 def test_one_token_is_proof_once_speed_comes_first_which_is_later_each_time() -> None:
     assert [proof(sure=sure) for sure in (True, False)] == [PROOF, 1]
-    assert [patience_s(accused) for accused in (1, 2, 3)] == [PATIENCE_S, LONGER * PATIENCE_S, LONGER**2 * PATIENCE_S]
+    assert [patience_s(accused) for accused in (1, 2, 3)] == [CERTAIN_S, LONGER * CERTAIN_S, LONGER**2 * CERTAIN_S]
 
 
 def test_a_stream_near_its_place_is_not_blamed_where_another_gateways_request_may_have_done_it() -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_gateway.quota.output_length import ENOUGH, PRIOR, TENANTS, LengthHistogram, OutputLengthEstimator
+from paceline_gateway.quota.output_length import MIN_SAMPLES, PRIOR, TENANTS, LengthHistogram, OutputLengthEstimator
 
 
 def learned(*lengths: int, tenant: str = "team") -> OutputLengthEstimator:
@@ -38,7 +38,7 @@ def test_an_answer_in_several_choices_counts_as_so_many_answers() -> None:
 
 def test_a_tenant_with_enough_answers_has_its_own_length() -> None:
     outputs = learned(*[1000] * 200)
-    for _ in range(ENOUGH - 1):
+    for _ in range(MIN_SAMPLES - 1):
         outputs.learn("brief", 5, 1)
     assert outputs.expected("brief", None, 1) >= 1000
     outputs.learn("brief", 5, 1)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.every import cases
 
 from paceline_gateway.request.body import (
-    ENOUGH,
     MAX_BYTES_PER_TOKEN,
     MIN_BYTES_PER_TOKEN,
+    MIN_WEIGHT,
     PRIOR,
     TENANTS,
     PromptEstimate,
@@ -210,7 +210,7 @@ def test_whatever_is_taught_an_estimate_stays_between_its_bounds(
 
 @given(LEARNED)
 def test_no_tenant_changes_what_a_known_one_is_expected_to_send(learned: list[tuple[str, int, int, int]]) -> None:
-    estimate = taught(("known", 8000, int(2 * ENOUGH)))
+    estimate = taught(("known", 8000, int(2 * MIN_WEIGHT)))
     before = estimate.tokens(PromptSize(4000), "known")
     for name, size, tokens, prompts in learned:
         estimate.learn(PromptSize(size, 0, prompts), tokens, name)

@@ -6,7 +6,7 @@ from tests.every import cases
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.limits import SharedLimit
-from paceline_gateway.http.message import MOST, CachedHead, Head, HttpRequest, remember, text_of
+from paceline_gateway.http.message import MAX_BYTES, CachedHead, Head, HttpRequest, remember, text_of
 from paceline_gateway.http.request_reader import RejectedRequest, RequestReader
 
 LIMITS = HttpLimits(head_bytes=2048, body_bytes=4096, memory_bytes=6000)
@@ -136,4 +136,4 @@ def test_only_whole_short_heads_that_announce_a_length_and_ask_for_nothing_are_r
     assert text_of(text + b"hello") == text
     assert text_of(text[:-1]) == b""
     assert text_of(b"\r\n" + text) == b""
-    assert text_of(b"POST / HTTP/1.1\r\nx: " + b"y" * MOST + b"\r\n\r\n") == b""
+    assert text_of(b"POST / HTTP/1.1\r\nx: " + b"y" * MAX_BYTES + b"\r\n\r\n") == b""

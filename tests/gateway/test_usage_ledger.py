@@ -14,7 +14,7 @@ from paceline_core.objects.defaults import resolve_tenant
 from paceline_core.objects.tenant import MonthlyUsage, Tenant
 from paceline_core.objects.validate import read
 from paceline_gateway.usage.ledger import UsageLedger
-from paceline_gateway.usage.status_entries import MOST
+from paceline_gateway.usage.status_entries import MAX_ENTRIES
 from paceline_gateway.usage.types import SETTLED, StoredUsage, UsageAmount, UsageEntry, before, end_of, month_of
 
 GATEWAYS = st.integers(0, 2)
@@ -196,14 +196,14 @@ def test_an_idle_gateways_entry_is_folded_and_it_goes_on_when_it_was_alive_after
 
 def test_a_status_never_holds_more_entries_than_it_may() -> None:
     world = World()
-    for number in range(MOST + 40):
+    for number in range(MAX_ENTRIES + 40):
         gateway = world.start(f"g{number:03}")
         world.charge(gateway, spent())
         world.flush(gateway)
         world.kill(gateway)
         world.pass_time(seconds=1)
-    assert len(world.view.entries) <= MOST + 2
-    assert world.stored().requests == MOST + 40
+    assert len(world.view.entries) <= MAX_ENTRIES + 2
+    assert world.stored().requests == MAX_ENTRIES + 40
 
 
 def test_a_new_month_begins_at_nothing_and_the_last_one_stays_readable() -> None:

@@ -21,7 +21,7 @@ from paceline_gateway.request.group_testing import PROOF, SuspectGroup
 from paceline_gateway.routing.policies import ShortestTTFT
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.services.service_state import ServiceState
-from paceline_gateway.services.worker_deaths import MOST, WorkerDeaths
+from paceline_gateway.services.worker_deaths import MAX_PROOF, WorkerDeaths
 from paceline_gateway.telemetry.service_metrics import ServiceMetrics
 
 Later = list[Callable[[], None]]
@@ -57,8 +57,8 @@ def test_a_worker_hears_of_a_suspect_while_certainty_comes_first() -> None:
     assert deaths.introduction(ticket, 100.0) == f"{SUSPECT}: one/7.1;{PROOF}\r\n".encode()
     ticket.past = 20
     assert deaths.introduction(ticket, 100.0).endswith(f";{20 + PROOF}\r\n".encode())
-    ticket.past = 10 * MOST
-    assert deaths.introduction(ticket, 100.0).endswith(f";{MOST}\r\n".encode())
+    ticket.past = 10 * MAX_PROOF
+    assert deaths.introduction(ticket, 100.0).endswith(f";{MAX_PROOF}\r\n".encode())
     assert deaths.introduction(ticket, 101.0) == b""
     ticket.suspect = False
     assert deaths.introduction(ticket, 100.0) == b""

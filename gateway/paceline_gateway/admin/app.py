@@ -71,7 +71,6 @@ class ServicesQuery(_List):
 
 
 def add_views(app: FastAPI, requests: RequestManager, name: str, clock: Clock) -> None:
-    """Add the routes."""
 
     def state() -> AdminSnapshot:
         return see(requests, name, clock)
@@ -142,7 +141,6 @@ class AdminDeps:
 
 
 def create_admin(seen: AdminDeps) -> FastAPI:
-    """The application."""
     app = FastAPI(
         title="paceline gateway, admin port",
         docs_url=None,

@@ -22,7 +22,7 @@ from paceline_gateway.drain import DrainState
 
 ISSUER = "admin"
 BODY_BYTES = 1024
-LONGEST_S = 86_400.0
+MAX_S = 86_400.0
 _log = get_logger(__name__)
 
 
@@ -79,7 +79,6 @@ class AdminControl:
 
 
 def add_control(app: FastAPI, control: AdminControl, trust: TrustBundle) -> None:
-    """Add the routes."""
 
     @app.get("/v1/drain")
     async def drained() -> DrainView:
@@ -145,6 +144,6 @@ def _for_s(duration: str | None) -> float | None:
         for_s = seconds(duration)
     except ValueError as error:
         raise RequestError(Code.INVALID_REQUEST, f"duration: {error}.", param="duration") from None
-    if not 0 < for_s <= LONGEST_S:
+    if not 0 < for_s <= MAX_S:
         raise RequestError(Code.INVALID_REQUEST, "duration: must be above 0 and at most 24h.", param="duration")
     return for_s

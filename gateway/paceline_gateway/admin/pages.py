@@ -72,7 +72,6 @@ class PageQuery:
     service: str = ""
 
     def services(self, state: AdminSnapshot) -> list[ServiceState]:
-        """The services that are asked for."""
         return [service for key, service in state.services.items() if self.service in ("", key)]
 
 
@@ -97,7 +96,6 @@ TENANTS = 20
 
 
 def queues(state: AdminSnapshot, asked: PageQuery) -> Queues:
-    """A page of services."""
     part = paginate(asked.services(state), lambda service: service.key, asked)
     return Queues(
         gateway=state.gateway,
@@ -154,7 +152,6 @@ def _holder(state: AdminSnapshot, line: FairQueue, tenant: str, limit: int) -> L
 
 
 def services(state: AdminSnapshot, asked: PageQuery) -> Services:
-    """A page of services."""
     part = paginate(asked.services(state), lambda service: service.key, asked)
     return Services(
         gateway=state.gateway,

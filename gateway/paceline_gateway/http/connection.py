@@ -113,7 +113,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def deadline(self) -> float:
-        """The nearest limit, in monotonic seconds."""
         return min(self._stalled, _FOREVER if self._reply is not None else self._reading)
 
     @property
@@ -145,7 +144,6 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._over and (self._reply is not None or not self._reader.idle)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """asyncio: a client is there."""
         self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is one by its methods alone
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
@@ -155,7 +153,6 @@ class Connection(asyncio.Protocol):
             ResponseWriter(self, keep_alive=False, chunked=True).fail(full)
 
     def data_received(self, data: bytes) -> None:
-        """asyncio: bytes from the client."""
         budget = self._context.budget
         if self._lingering:
             self._drop(len(data))
@@ -177,7 +174,6 @@ class Connection(asyncio.Protocol):
             self._advance()
 
     def _feed(self, data: bytes) -> int:
-        """Let the reader see it; what that cost."""
         reader = self._reader
         was_idle, was_head = reader.idle, not reader.in_body
         cost = reader.feed(data)
@@ -194,7 +190,6 @@ class Connection(asyncio.Protocol):
             self._unread.put(data, self.holder, self._transport)
 
     def _go_on(self, data: bytes) -> None:
-        """A later turn has come."""
         if self._transport is not None:
             self._transport.resume_reading()
             self._advance()
@@ -216,20 +211,17 @@ class Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """asyncio: the connection is closed."""
         self._transport, self.write = None, _nowhere
         self._over = True
         self._client_gone()
         self._context.closed(self)
 
     def pause_writing(self) -> None:
-        """asyncio: the client reads slower than we write."""
         self._stalled = self._context.now() + self._context.limits.write_timeout_s
         if self._reply is not None:
             self._reply.on_pressure(True)
 
     def resume_writing(self) -> None:
-        """asyncio: the client has read."""
         self._stalled = _FOREVER
         if self._reply is not None:
             self._reply.on_pressure(False)

@@ -65,7 +65,7 @@ def block(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
     return b"".join([b"%b: %b\r\n" % pair for pair in fields])
 
 
-MOST = 4096
+MAX_BYTES = 4096
 """Bytes of a head that is remembered."""
 _DIGITS = 15
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})[ \t]*\r\n" % _DIGITS, re.IGNORECASE)
@@ -92,7 +92,7 @@ class CachedHead(NamedTuple):
 
 def text_of(data: bytes) -> bytes:
     """The head that begins a packet, as it came; nothing if it is not whole or too long to be remembered."""
-    return data[: data.find(_END, 0, MOST) + len(_END)] if data[:1].isalpha() and _END in data[:MOST] else b""
+    return data[: data.find(_END, 0, MAX_BYTES) + len(_END)] if data[:1].isalpha() and _END in data[:MAX_BYTES] else b""
 
 
 def remember(text: bytes, head: Head, *, chunked: bool) -> CachedHead | None:

@@ -138,7 +138,6 @@ class RequestReader:
         return data[len(body) :]
 
     def _parse(self, data: bytes) -> None:
-        """Let the parser see it."""
         if self.idle:
             self._text = text_of(data)
         within, got = self.in_body, self._got
@@ -172,11 +171,9 @@ class RequestReader:
         self.deaf = True
 
     def on_message_begin(self) -> None:
-        """httptools: a request starts."""
         self.idle, self._progress = False, self._ended
 
     def on_url(self, url: bytes) -> None:
-        """httptools: the request target."""
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -191,7 +188,6 @@ class RequestReader:
             headers[name] = value
 
     def on_headers_complete(self) -> None:
-        """httptools: the head is complete."""
         self._head = head = Head(self._parser.get_method().decode(), _path(self._url), self._headers)
         self.in_body, version = True, self._parser.get_http_version()
         self._chunked = version == "1.1"
@@ -204,7 +200,6 @@ class RequestReader:
         self.expects = self._refused is None and head.headers.get(b"expect", b"").lower() == b"100-continue"
 
     def on_body(self, body: bytes) -> None:
-        """httptools: a piece of the body."""
         self._progress = True
         self._got += len(body)
         if self._refused is not None or self.deaf:
@@ -220,7 +215,6 @@ class RequestReader:
             self._taken, self._body = len(body), body
 
     def on_message_complete(self) -> None:
-        """httptools: the request is whole."""
         self._ended = True
         if self.deaf:
             return
@@ -231,7 +225,6 @@ class RequestReader:
         self._complete(keep=keep)
 
     def _complete(self, *, keep: bool) -> None:
-        """The request is whole."""
         if len(self.ready) >= PIPELINE_LIMIT:
             self._note(Code.INVALID_REQUEST, f"More than {PIPELINE_LIMIT} requests wait on this connection.")
         if self._gated is not None:

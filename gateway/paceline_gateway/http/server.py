@@ -59,7 +59,6 @@ class Server:
         self._listener = await loop.create_server(lambda: Connection(self), sock=sock, backlog=BACKLOG)
 
     def reader(self) -> RequestReader:
-        """A reader for a new connection."""
         return RequestReader(self.limits, self.memory, self._gate, self.now)
 
     def opened(self, connection: Connection) -> bool:

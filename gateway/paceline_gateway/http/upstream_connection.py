@@ -81,11 +81,9 @@ class UpstreamConnection(asyncio.Protocol):
 
     @property
     def complete(self) -> bool:
-        """All of the response has come."""
         return self._complete
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """asyncio: the worker is there."""
         self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is one by its methods alone
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -108,7 +106,6 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read on."""
         if self._transport is not None:
             self._transport.resume_reading()
 
@@ -119,7 +116,6 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """asyncio: bytes from the worker."""
         receiver = self._receiver
         if receiver is None:
             self.abort()
@@ -164,7 +160,6 @@ class UpstreamConnection(asyncio.Protocol):
             self._headers[name] = value.strip()
 
     def on_headers_complete(self) -> None:
-        """httptools: the head is complete."""
         self._status = self._parser.get_status_code()
         self._broken = self._broken or self._status < 100
         self._until_close = b"transfer-encoding" not in self._headers and b"content-length" not in self._headers

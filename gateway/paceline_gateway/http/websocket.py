@@ -94,7 +94,6 @@ class WebSocket(asyncio.Protocol):
 
     @property
     def deadline(self) -> float:
-        """The nearest limit, in monotonic seconds."""
         return min(self._stalled, _FOREVER if self._reply is not None else self._reading)
 
     @property
@@ -109,7 +108,6 @@ class WebSocket(asyncio.Protocol):
 
     @property
     def date(self) -> bytes:
-        """The Date header's line."""
         return self._host.date
 
     @property
@@ -118,7 +116,6 @@ class WebSocket(asyncio.Protocol):
         return self._host.closing
 
     def data_received(self, data: bytes) -> None:
-        """asyncio: bytes from the client."""
         budget = self._host.budget
         while data:
             if budget.left <= 0:
@@ -145,7 +142,6 @@ class WebSocket(asyncio.Protocol):
             self._advance()
 
     def _go_on(self, data: bytes) -> None:
-        """A later turn has come."""
         if self._stalled == _FOREVER:
             self._transport.resume_reading()
         self._advance()
@@ -157,7 +153,6 @@ class WebSocket(asyncio.Protocol):
         return False
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """asyncio: the connection is closed."""
         self._over = True
         self._gone()
         self._host.closed(self)
@@ -170,7 +165,6 @@ class WebSocket(asyncio.Protocol):
             self._reply.on_pressure(True)
 
     def resume_writing(self) -> None:
-        """asyncio: the client has read."""
         self._stalled = _FOREVER
         if not self._packet.waits:
             self._transport.resume_reading()

@@ -77,7 +77,6 @@ class ActiveRequest:
         self.on(e.Admitted(service.terms(admission, ticket), service.budget(admission.destination.retry_share)))
 
     def diverted(self, placement: Placement) -> None:
-        """Another destination of its route takes it."""
         self._next = placement
         service, admission, ticket = placement
         if self.ticket is not None:
@@ -121,7 +120,6 @@ class ActiveRequest:
         return False
 
     def head(self, status: int, headers: Headers) -> None:
-        """The worker's status and headers."""
         if status == 401:  # the worker rejects this gateway's token, which no client can repair
             self._abort(e.AbortUpstream(), 0.0)
             self.lost(DisconnectReason.INVALID)
@@ -141,7 +139,6 @@ class ActiveRequest:
         self.on(e.Answered(NO_STREAM if no_rest else status, *verdict))
 
     def data(self, data: bytes) -> None:
-        """A piece of the worker's answer."""
         if not self._stream:
             self._collect(data)
             return
@@ -159,7 +156,6 @@ class ActiveRequest:
             self._begin(out)
 
     def forward(self, out: bytes) -> None:
-        """Pass a packet of the stream on to the client."""
         self.machine.heard = now = self._context.now()
         fresh = self._scan.fresh
         if fresh and self._itl is not None:
@@ -169,7 +165,6 @@ class ActiveRequest:
         self._made_progress(fresh)
 
     def end(self) -> None:
-        """The worker's answer is complete."""
         self._exchange = None
         if not self._stream:
             whole = b"".join(self._collected)
@@ -190,7 +185,6 @@ class ActiveRequest:
         self.on(e.Finished())
 
     def lost(self, loss: DisconnectReason) -> None:
-        """The worker's answer broke off."""
         self._exchange = None
         if self._stream and self._scan.done:
             self.finish()

@@ -29,7 +29,6 @@ class EvacuationRequest:
         self.over = False
 
     def head(self, status: int, _: Headers) -> None:
-        """How it took it."""
         if status == 200:
             _log.info("streams of a draining worker go on elsewhere", extra=self._log_fields)
         else:
@@ -39,7 +38,6 @@ class EvacuationRequest:
         """How many it gave up: their own streams tell."""
 
     def end(self) -> None:
-        """It has answered."""
         self.over = True
 
     def lost(self, _: DisconnectReason) -> None:
@@ -66,7 +64,6 @@ class Evacuator:
                 self._move(service, moves, leaving, requests, now)
 
     def closed(self, service: str) -> None:
-        """A service is gone."""
         self._moves.pop(service, None)
 
     def _move(

@@ -89,7 +89,6 @@ class RequestManager:
 
     @property
     def requests(self) -> Iterable[ActiveRequest]:
-        """The requests under way."""
         return self._open.values()
 
     @property
@@ -149,17 +148,14 @@ class RequestManager:
         self._deps.access.flush()
 
     def show(self) -> None:
-        """Update the gauges for a scrape."""
         self.registry.show(self.now())
         self._quota_series.show(self.quotas)
         self.billing.show(self.registry.snapshot)
 
     def on_assigned(self, ticket: QueuedRequest, worker: Worker) -> None:
-        """A worker has room for a request that waits."""
         self._open[ticket.id].assigned(worker)
 
     def on_expired(self, ticket: QueuedRequest) -> None:
-        """A request waits past its deadline."""
         self._expire(self._open[ticket.id], self.now())
 
     def on_cleared(self, suspects: Iterable[str]) -> None:

@@ -38,7 +38,6 @@ class Settlement:
     clock: Clock
 
     def settle(self, request: ActiveRequest, record: RequestRecord) -> None:
-        """Settle a request that ended."""
         trace, service, ticket, reservation = request.trace, request.service, request.ticket, request.reservation
         use = QuotaUsage() if reservation is None else charged_usage(record, reservation.use, _made(request, record))
         trace_id, at = (0, 0.0) if trace is None else (trace.trace_id, self.clock.utc().timestamp())

@@ -68,7 +68,6 @@ class Dispatcher:
 
     @property
     def size(self) -> int:
-        """Bytes of their bodies."""
         return self._sizes.total
 
     @property
@@ -123,7 +122,6 @@ class Dispatcher:
         return worker
 
     def withdraw(self, ticket: QueuedRequest) -> None:
-        """Wait no longer."""
         if self.lines[ticket.request_class].leave(ticket):
             self._left(ticket)
 

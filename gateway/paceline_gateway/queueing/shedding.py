@@ -53,7 +53,7 @@ class WindowedMax:
 
 
 MEMORY_S = 10.0
-SHORTEST_S = 1.0
+MIN_S = 1.0
 SOONEST_S = 1.0
 LATEST_S = 60.0
 UNKNOWN_S = 5.0
@@ -80,7 +80,7 @@ class DispatchRate:
 
     def per_second(self, now: float) -> float:
         """Departures per second now."""
-        age = max(now - self._began, SHORTEST_S)
+        age = max(now - self._began, MIN_S)
         return self._decayed(now) / -math.expm1(-age / MEMORY_S)
 
     def known(self, now: float) -> bool:

@@ -20,7 +20,6 @@ class TenantShares:
         self.total = 0
 
     def __len__(self) -> int:
-        """Tenants who hold any."""
         return len(self._amounts)
 
     def of(self, tenant: str) -> int:
@@ -32,7 +31,6 @@ class TenantShares:
         return self._amounts.items()
 
     def add(self, tenant: str, weight: int, amount: int) -> None:
-        """It takes more."""
         if not amount:
             return
         if tenant not in self._amounts:
@@ -44,7 +42,6 @@ class TenantShares:
             self._heaviest = tenant
 
     def remove(self, tenant: str, amount: int) -> None:
-        """It gives some back."""
         if not amount:
             return
         self.total -= amount

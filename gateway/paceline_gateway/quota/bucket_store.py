@@ -43,7 +43,6 @@ class LocalBuckets(LeasedBuckets):
                 self.have[kind] = fresh if old == UNLIMITED else have[kind] + new - old
 
     def refresh(self, now: float) -> None:
-        """Refill to now."""
         passed = now - self._levels_at
         if passed <= 0:
             return

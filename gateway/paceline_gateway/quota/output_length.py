@@ -15,7 +15,7 @@ from typing import Final
 
 QUANTILE: Final = 0.9
 PRIOR: Final = 256
-ENOUGH: Final = 20
+MIN_SAMPLES: Final = 20
 TENANTS: Final = 512
 MEMORY: Final = 2000.0
 BINS: Final = 80
@@ -35,7 +35,6 @@ class LengthHistogram:
         self._fresh = 0
 
     def learn(self, tokens: int) -> None:
-        """One more answer."""
         self._bins[_bin(tokens)] += 1.0
         self.count += 1.0
         self._fresh -= 1
@@ -81,10 +80,10 @@ class OutputLengthEstimator:
     ) -> int:
         """Output tokens to reserve for a request: no more than it asks for, no less than it has for certain."""
         own = self._tenants.get(tenant)
-        if own is not None and own.count >= ENOUGH:
+        if own is not None and own.count >= MIN_SAMPLES:
             each = own.quantile()
         else:
-            each = max(self._all.quantile(), PRIOR) if self._all.count >= ENOUGH else PRIOR
+            each = max(self._all.quantile(), PRIOR) if self._all.count >= MIN_SAMPLES else PRIOR
         each = max(each, least, PRIOR if overexposed else 0)
         return (each if most is None else min(each, most)) * max(choices, 1)
 

@@ -37,7 +37,6 @@ class QuotaDeps:
 
 
 def counters(config: GatewayConfig, around: QuotaDeps) -> QuotaBackend:
-    """The counters of one gateway."""
     holder = f"{config.name}.{secrets.token_hex(4)}"  # a gateway that starts anew holds nothing of what it held before
     store: CounterStore
     peers = None

@@ -44,7 +44,6 @@ class ExchangeResponse:
 
 
 def write_call(call: ExchangeRequest) -> bytes:
-    """The body of a call."""
     asks = [
         {"tenant": ask.tenant, "seq": ask.seq, "epoch": ask.epoch, "vectors": _vectors(ask)} for ask in call.asks
     ]  # an infinite number is written as null
@@ -67,7 +66,6 @@ def read_call(body: bytes) -> ExchangeRequest:
 
 
 def write_reply(reply: ExchangeResponse) -> bytes:
-    """The body of a reply."""
     grants = [{"epoch": grant.epoch, "given": grant.given, "levels": grant.levels} for grant in reply.grants]
     more = {} if reply.served is None else {"served": reply.served}
     return orjson.dumps({"v": VERSION, "gateways": reply.gateways, "grants": grants} | more)

@@ -131,7 +131,6 @@ class PeerStore:
         return (await self._call(ExchangeRequest(holder, ttl_s, ()))).gateways
 
     async def exchange(self, asks: Sequence[LeaseRequest]) -> list[LeaseGrant]:
-        """Carry out asks and answer in their order."""
         return list((await self._call(ExchangeRequest(self._holder, self._ways.leaves_s, tuple(asks)))).grants)
 
     async def share(self, served: Mapping[str, float]) -> Mapping[str, float]:
@@ -188,17 +187,14 @@ class _Answer:
         self._size = 0
 
     def head(self, status: int, _: Headers) -> None:
-        """Its status."""
         self._status = status
 
     def data(self, data: bytes) -> None:
-        """A piece of it."""
         self._size += len(data)
         if self._size <= REPLY_BYTES:
             self._pieces.append(data)
 
     def end(self) -> None:
-        """It is complete."""
         if self.whole.done():
             return
         if self._status == 200 and self._size <= REPLY_BYTES:
@@ -207,7 +203,6 @@ class _Answer:
             self.whole.set_exception(Unreachable(f"the gateway that should count answers {self._status}"))
 
     def lost(self, loss: DisconnectReason) -> None:
-        """It broke off."""
         if not self.whole.done():
             self.whole.set_exception(Unreachable(f"the gateway that counts is lost: {loss}"))
 
@@ -222,7 +217,6 @@ BODY_BYTES = 1 << 20
 
 
 def add_quota(app: FastAPI, peers: PeerStore, trust: TrustBundle) -> None:
-    """Add the route."""
 
     @app.post(PATH)
     async def exchange(request: Request) -> Response:

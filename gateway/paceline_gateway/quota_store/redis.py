@@ -60,7 +60,6 @@ class RedisStore:
             raise await self._unreachable(error) from None
 
     async def exchange(self, asks: Sequence[LeaseRequest]) -> list[LeaseGrant]:
-        """Carry out asks and answer in their order."""
         try:
             answers = await self._send(asks)
             if any(isinstance(answer, NoScriptError) for answer in answers):
@@ -81,7 +80,6 @@ class RedisStore:
         return {name.decode(): float(total) for name, total in zip(found[::2], found[1::2], strict=True)}
 
     async def close(self) -> None:
-        """Leave nothing open."""
         await self._redis.aclose()
 
     async def _send(self, asks: Sequence[LeaseRequest]) -> list[Any]:

@@ -4,15 +4,15 @@ How many tokens a prompt will be, without a tokenizer: learned by tenant from wh
 
 A prompt of `text` bytes is expected to have `extra + text / ratio` tokens, beside those that it lists itself. Prompts
 of LONG bytes and more teach the ratio; shorter ones teach `extra`, what the chat template adds by itself. Both averages
-fade. The ratio is kept between LEAST and MOST bytes a token: no tokenizer makes more tokens than bytes (an emoji or
+fade. The ratio is kept between MIN_ and MAX_BYTES_PER_TOKEN: no tokenizer makes more tokens than bytes (an emoji or
 base64 comes near it, CJK has 2 to 3, prose 4 to 5), and beyond 8 there are only runs of spaces and the like, which
 nobody shall be able to teach.
 
 A tenant that is not known yet is estimated by the median of the known tenants' ratios, but never to less than PRIOR
 says: so no tenant lowers another one's estimates, and it takes half of them to raise those of newcomers. TENANTS are
 remembered; the one that was seen least lately is forgotten first.
-Known hole: a tenant can teach its own ratio up to MOST and then send text of a byte a token. Settlement charges the
-real count, and a month's budget counts what is open at one token a byte (`usage/exposure.py`).
+Known hole: a tenant can teach its own ratio up to MAX_BYTES_PER_TOKEN and then send text of a byte a token. Settlement
+charges the real count, and a month's budget counts what is open at one token a byte (`usage/cost.py`).
 """
 
 import re
@@ -156,7 +156,7 @@ LONG: Final = 256
 EXTRA: Final = 1024.0
 """The most that a template is believed to add."""
 TENANTS: Final = 512
-ENOUGH: Final = 512.0
+MIN_WEIGHT: Final = 512.0
 """Tokens after which a tenant's own ratio is believed."""
 MEMORY: Final = 200_000.0
 _SHORT_MEMORY: Final = 100.0
@@ -187,7 +187,7 @@ class _Tenant:
 
     @property
     def known(self) -> bool:
-        return self.ratio.weight >= ENOUGH
+        return self.ratio.weight >= MIN_WEIGHT
 
     @property
     def bytes_per_token(self) -> float:

@@ -10,7 +10,7 @@ dies while a watched stream is within PROOF tokens of that place, the stream may
 culprit, where this gateway is the worker's only one. Otherwise it is a suspect beside the others that may have done
 it, and its next trial for certain lasts past that place.
 
-For PATIENCE_S after a death certainty comes first: a trial begins where no other prompt is being computed, and no new
+For CERTAIN_S after a death certainty comes first: a trial begins where no other prompt is being computed, and no new
 request joins it. After that speed does, so that a death with many streams does not hold them up: GROUP at a time are on
 trial at a worker, one token clears, and other prompts share it. Whenever a worker dies with several on trial, or while
 it runs others that may have done it (a prompt being computed, a bystander of an earlier death, a suspect cleared by
@@ -18,7 +18,7 @@ less than PROOF), all of these are suspects (again) and nobody is isolated: that
 there is more time.
 
 Invariant: a request that always kills before it is cleared, or a stream that kills at the same token of each life,
-kills two workers if its trial begins within PATIENCE_S and nothing else there may have done it, and nobody else is
+kills two workers if its trial begins within CERTAIN_S and nothing else there may have done it, and nobody else is
 isolated. Only what is certain counts as a death: a process that no longer listens where it did, or an engine of which
 its worker says so; not a drain, an eviction or a silence.
 Known holes: a request that kills later than PROOF tokens into each life, at another token each time or without a stream
@@ -33,7 +33,7 @@ from enum import StrEnum
 
 PROOF = 4
 """Tokens that a suspect must bring beyond those that its client has."""
-PATIENCE_S = 0.5
+CERTAIN_S = 0.5
 """How long after a death certainty comes before speed."""
 LONGER = 8
 """How many times as long with each further one."""
@@ -73,7 +73,7 @@ def recurs(died_at: int, tokens: int) -> bool:
 
 def patience_s(accused: int) -> float:
     """How long certainty comes first for a suspect that is accused for the first time, the second time, ..."""
-    return float(PATIENCE_S * LONGER ** (accused - 1))
+    return float(CERTAIN_S * LONGER ** (accused - 1))
 
 
 def proof(*, sure: bool, past: int = 0) -> int:

@@ -118,7 +118,6 @@ class RequestMachine:
 
     @property
     def begun(self) -> bool:
-        """The client has a part of a stream."""
         return self._first is not None
 
     @property
@@ -128,7 +127,6 @@ class RequestMachine:
 
     @property
     def waiting(self) -> bool:
-        """It stands in the queue."""
         return self.state in WAITING
 
     def on(self, event: e.Event, now: float) -> Actions:

@@ -1,6 +1,6 @@
 """When a worker that fails is asked again: a circuit breaker, open for longer with every failure that follows.
 
-    CLOSED --failure--> OPEN (PAUSE_S, doubled each time up to LONGEST_S) --time--> HALF_OPEN (one probe)
+    CLOSED --failure--> OPEN (PAUSE_S, doubled each time up to MAX_PAUSE_S) --time--> HALF_OPEN (one probe)
        ^                  ^                                                            |
        +---- success -----+--------------------------- failure ------------------------+
 
@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 PAUSE_S = 1.0
-LONGEST_S = 32.0
+MAX_PAUSE_S = 32.0
 WINDOW = 20
-ENOUGH = 10
+MIN_SAMPLES = 10
 RATIO = 0.5
 SHARE = 0.5
 """Of a fleet: the most that may be left out for longer than a first pause."""
@@ -51,7 +51,6 @@ class Breaker:
         """When it ends."""
 
     def state(self, now: float) -> BreakerState:
-        """Closed, open, or half open."""
         if not self.broken:
             return BreakerState.CLOSED
         return BreakerState.OPEN if now < self.until else BreakerState.HALF_OPEN
@@ -88,12 +87,12 @@ class Breaker:
         self.broken = True
         self._pauses += 1
         self.failed_at = now
-        self.until = now + min(PAUSE_S * 2.0 ** (self._pauses - 1), LONGEST_S)
+        self.until = now + min(PAUSE_S * 2.0 ** (self._pauses - 1), MAX_PAUSE_S)
 
     @property
     def _often(self) -> bool:
         failures = self._outcomes.count(False)
-        return len(self._outcomes) >= ENOUGH and failures >= RATIO * len(self._outcomes)
+        return len(self._outcomes) >= MIN_SAMPLES and failures >= RATIO * len(self._outcomes)
 
 
 def ejected(broken: Mapping[str, Breaker], size: int, now: float) -> set[str]:

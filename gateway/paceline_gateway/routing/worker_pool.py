@@ -33,7 +33,7 @@ LIMIT = 1.1
 SLACK_S = 0.5
 MEMORY_S = 30.0
 _RESCALE_S = 600.0
-_MOST = 700.0
+_MAX_EXPONENT = 700.0
 """What `exp` can still take; after so long a silence every sum is nothing anyway."""
 
 
@@ -44,7 +44,6 @@ class HotSpotGuard:
         self._since: float | None = None
 
     def add(self, worker: Worker, seconds: float, now: float, others: Collection[Worker]) -> None:
-        """Work was dispatched."""
         worker.work += seconds * self._growth(now, others)
 
     def joined(self, worker: Worker, others: Collection[Worker]) -> None:
@@ -60,7 +59,7 @@ class HotSpotGuard:
     def _growth(self, now: float, workers: Collection[Worker]) -> float:
         if self._since is None:
             self._since = now
-        growth = exp(min((now - self._since) / MEMORY_S, _MOST))
+        growth = exp(min((now - self._since) / MEMORY_S, _MAX_EXPONENT))
         if now - self._since <= _RESCALE_S:
             return growth
         self._since = now
@@ -70,7 +69,7 @@ class HotSpotGuard:
 
 
 _READY = WorkerState.READY
-PATIENT = 0.5
+BACKGROUND_SHARE = 0.5
 """Share of the work given ahead that batch and offline requests may make up, while interactive ones come too."""
 
 
@@ -97,7 +96,6 @@ class WorkerPool:
         return len(self._workers)
 
     def get(self, name: str) -> Worker | None:
-        """A worker by its endpoint's name."""
         return self._workers.get(name)
 
     def update(self, endpoints: Iterable[Endpoint]) -> None:
@@ -131,14 +129,12 @@ class WorkerPool:
         self.context = report.max_model_len or self.context
 
     def disconnected(self, name: str) -> None:
-        """A worker's load stream broke."""
         worker = self._workers.get(name)
         if worker is not None:
             worker.connected = False
             self.prefixes.gone(name)
 
     def standing(self, worker: Worker, now: float) -> WorkerHealth:
-        """One worker's state now."""
         return worker.standing(now, self._silence_s)
 
     def standings(self, now: float) -> Counter[WorkerHealth]:
@@ -228,7 +224,6 @@ class WorkerPool:
             min(free, key=lambda worker: len(worker.unbegun)).shut = until
 
     def take(self, pick: Selection, ticket: int, ask: RoutingRequest, now: float, *, stream: bool) -> None:
-        """The request goes to the worker picked."""
         worker, uncached = pick.worker, max(ask.prompt_tokens - pick.cached_tokens, 1)
         worker.take(ticket, uncached, ask.request_class, now, stream=stream)
         work = worker.work_s(uncached, pick.cached_tokens, ask.expected_output)
@@ -272,7 +267,7 @@ class WorkerPool:
     def _roomy(self, worker: Worker, place: int) -> bool:
         if not worker.backlog:
             return True
-        lookahead = self._lookahead_s * PATIENT if place and self.reserved else self._lookahead_s
+        lookahead = self._lookahead_s * BACKGROUND_SHARE if place and self.reserved else self._lookahead_s
         return worker.ahead(place, 0) * worker.token_s < lookahead
 
     def _reserved_each(self, workers: int) -> int:

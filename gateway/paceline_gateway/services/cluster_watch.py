@@ -80,7 +80,6 @@ class ClusterWatcher:
         return "; ".join(f"{kind} is not listed yet{self._why(kind)}" for kind in missing)
 
     def start(self) -> None:
-        """Begin to watch."""
         self._tasks = [asyncio.create_task(self._watch(kind, *store)) for kind, store in self._stores.items()]
         self._tasks.append(asyncio.create_task(self._watch_endpoints(self._cluster.watch_endpoints())))
 
@@ -89,7 +88,6 @@ class ClusterWatcher:
         await ended(*self._tasks)  # a gateway that drains still needs the watches: nobody cancels them by waiting
 
     async def close(self) -> None:
-        """Stop watching."""
         await cancel(*self._tasks)
 
     @property

@@ -27,7 +27,6 @@ class ChangeNotifier:
 
     @property
     def readers(self) -> int:
-        """How many streams are open."""
         return len(self._readers)
 
     def ring(self) -> None:
@@ -36,7 +35,6 @@ class ChangeNotifier:
             reader.set()
 
     def close(self) -> None:
-        """End every stream."""
         self.closed = True
         self.ring()
 

@@ -56,7 +56,6 @@ class LoadReportStreams:
         self._streams.follow(sources, audience=service)
 
     async def close(self) -> None:
-        """Close every stream."""
         await self._streams.close()
         await self._http.aclose()
 

@@ -167,7 +167,6 @@ class ServiceRegistry:
         self.listener.on_config_changed()
 
     def on_workers(self, key: str, endpoints: tuple[Endpoint, ...]) -> None:
-        """A service's workers changed."""
         if endpoints:
             self._endpoints[key] = endpoints
         else:
@@ -179,7 +178,6 @@ class ServiceRegistry:
             self.dispatch(service)
 
     def on_report(self, key: str, worker: str, report: LoadReport) -> None:
-        """A worker reported its load."""
         service = self.services.get(key)
         if service is not None:
             known = service.fleet.get(worker)
@@ -201,7 +199,6 @@ class ServiceRegistry:
             self._note_held(service)
 
     def show(self, now: float) -> None:
-        """Update the gauges for a scrape."""
         for service in self.services.values():
             service.show(now)
         self._metrics.gauge("paceline_demand_subscribers").set(self.changes.readers)

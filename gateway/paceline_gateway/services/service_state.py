@@ -92,7 +92,6 @@ class ServiceState:
 
     @property
     def fleet(self) -> WorkerPool:
-        """The service's workers."""
         return self.dispatcher.fleet
 
     def expected_output(self, name: RequestClass, asked: int | None) -> int:
@@ -250,14 +249,12 @@ class ServiceState:
         self.series.isolated(entry.tenant if entry.tenant in self.tenants[name] else OTHER).inc()
 
     def arrived(self, name: RequestClass, prompt_tokens: int, tenant: str = OTHER) -> None:
-        """A request asks for this service."""
         self.tallies[name].arrived(prompt_tokens)
         self.tally(name, tenant).arrived(prompt_tokens)
 
     def ended(
         self, record: RequestRecord, verdicts: Verdicts, name: RequestClass, prompt: PromptSize, choices: int = 1
     ) -> None:
-        """One that arrived has ended."""
         good = all(verdict is _GOOD for _, verdict in verdicts) if verdicts else None
         output = record.meter.output if record.outcome is _OK else 0
         self.tallies[name].ended(good, output)
@@ -268,7 +265,6 @@ class ServiceState:
                 self.outputs[name].learn(record.tenant, output, choices)
 
     def show(self, now: float) -> None:
-        """Bring the gauges up to date."""
         standings = self.fleet.standings(now)
         for state in WorkerHealth:
             self.series.workers[state].set(standings[state])

@@ -30,7 +30,7 @@ UNKNOWN_S = 2.5
 """Longer than `keep_reading` waits between two tries."""
 BUSY_S = 0.1
 """How long a worker is taken to have another gateway's suspect after it has said so."""
-MOST = 9999
+MAX_PROOF = 9999
 """Tokens of a trial that a worker can be told."""
 _SUSPECT, _MOVED, _ENGINE = SUSPECT.encode(), MOVED_HEADER.encode(), MoveReason.ENGINE.encode()
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -119,7 +119,7 @@ class WorkerDeaths:
         """A header line for the worker that gets a suspect, while certainty comes first."""
         if ticket is None or not ticket.suspect or now >= ticket.sure_until:
             return b""
-        tokens = min(proof(sure=True, past=ticket.past), MOST)
+        tokens = min(proof(sure=True, past=ticket.past), MAX_PROOF)
         return f"{SUSPECT}: {self._gateway}/{ticket.id}.{ticket.accused};{tokens}\r\n".encode()
 
     def cleared(self, names: Iterable[str], requests: Mapping[int, C]) -> Iterator[C]:

@@ -49,7 +49,6 @@ class ProcessMetrics:
         self._published = (0, 0)
 
     def show(self) -> None:
-        """Bring the counters up to date."""
         lines, spans = self._outlets.lines, self._outlets.spans
         before, self._published = self._published, (0 if lines is None else lines.lost, spans.dropped)
         self._lines.inc(self._published[0] - before[0])
@@ -72,7 +71,6 @@ class QuotaSeries:
         self._published = 0
 
     def show(self, quotas: QuotaManager) -> None:
-        """Bring them up to date."""
         self._waiting.set(quotas.waiting)
         self._gateways.set(quotas.gateways)
         self._accounts.set(len(quotas))
@@ -100,7 +98,6 @@ class TenantSeries:
         self._overflow = metrics.counter("paceline_tenant_label_overflow_total")
 
     def ended(self, record: RequestRecord) -> None:
-        """Count one request."""
         label = self.label(record.tenant) if record.tenant else NO_TENANT
         self._request(label, record.outcome)
         for kind, tokens in (("input", record.meter.prompt), ("output", record.meter.output)):

@@ -65,7 +65,6 @@ class RequestSpanWriter:
         return trace.begin(traceparent, ratio, self._draw())
 
     def record(self, ended: FinishedRequest) -> None:
-        """Queue the spans of a request."""
         self._queue_all(_Spans(ended, self._about, self._clock))
 
     def close(self) -> None:

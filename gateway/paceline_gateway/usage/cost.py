@@ -98,7 +98,6 @@ class BudgetExposure:
             self._of[tenant] = self.of(tenant) + beyond
 
     def release(self, request: int) -> None:
-        """Forget a request that has ended."""
         tenant, beyond = self._requests.pop(request, ("", NOTHING))
         if beyond:
             rest = self._of.pop(tenant) - beyond

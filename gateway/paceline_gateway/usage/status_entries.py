@@ -3,7 +3,7 @@
 Entries of the status's month are named by their gateway, those of the month before `<gateway>@<month>`, so that the
 last month can be read whole until this one ends; older ones are dropped. An entry that has not grown for `FOLD_S` is
 folded into `settled`, whether its gateway is gone or idle: writers add to what is there, so that nobody minds. Beyond
-`MOST` entries the oldest are folded sooner. Invariant: for both months folding changes no sum.
+`MAX_ENTRIES` entries the oldest are folded sooner. Invariant: for both months folding changes no sum.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from paceline_core.units import dollars
 from paceline_gateway.usage.types import NOTHING, SETTLED, ZERO, UsageAmount, UsageEntry, before, month_of
 
 FOLD_S: Final = 3600.0
-MOST: Final = 128
+MAX_ENTRIES: Final = 128
 NEVER: Final = "1970-01-01T00:00:00Z"
 Key = tuple[str, str]
 
@@ -56,7 +56,7 @@ def _foldable(entries: Iterable[UsageEntry], mine: Key, moment: datetime) -> lis
     others = [entry for entry in entries if entry.gateway != SETTLED and (entry.gateway, entry.month) != mine]
     others.sort(key=lambda entry: entry.time)
     limit = rfc3339(moment - timedelta(seconds=FOLD_S))
-    surplus = max(len(others) - MOST, 0)
+    surplus = max(len(others) - MAX_ENTRIES, 0)
     return [entry for number, entry in enumerate(others) if number < surplus or entry.time < limit]
 
 
