@@ -17,8 +17,7 @@ from tests.engine.reference import MODELS, VOCAB, Reference
 from tests.engine.reference_scheduler import request
 
 from paceline_workers import demo
-from paceline_workers.engine.backends.cpu.backend import CpuBackend
-from paceline_workers.engine.backends.cpu.runner import Runner
+from paceline_workers.engine.backends.cpu.backend import CpuBackend, Runner
 from paceline_workers.engine.sampling import Sampler
 from paceline_workers.engine.scheduling import Chunk, StepPlan
 from paceline_workers.messages import Sampling

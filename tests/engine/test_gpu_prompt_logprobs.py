@@ -11,7 +11,7 @@ from tests.engine.test_gpu_runner import AHEAD, ROOM, prompts
 from tests.engine.test_prompt_logprobs import ask, check
 
 from paceline_workers.engine.backends.gpu.device import opened
-from paceline_workers.engine.backends.gpu.prompt_logprobs import SCORED, PromptScorer, ScoredPrompt, ScoreRows
+from paceline_workers.engine.backends.gpu.sampler import SCORED, PromptScorer, ScoredPrompt, ScoreRows
 from paceline_workers.engine.sampling import prompt_logprob
 
 pytestmark = pytest.mark.kernels

@@ -9,9 +9,8 @@ from tests.every import cases
 
 from paceline_kernels.paged_prefill import Tiles
 from paceline_workers.engine.backends.gpu.device import HostDevice
-from paceline_workers.engine.backends.gpu.layout import Rows, fill
 from paceline_workers.engine.backends.gpu.step_inputs import NO_ROW, Buffers, Graphs, Staged, StepShape, buckets
-from paceline_workers.engine.backends.gpu.steps import SPANS
+from paceline_workers.engine.backends.gpu.steps import SPANS, Rows, fill
 from paceline_workers.engine.scheduling import Chunk, Request, StepPlan
 
 PAGE = 16

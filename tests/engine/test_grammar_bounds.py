@@ -7,8 +7,7 @@ import pytest
 from tests.every import cases
 
 from paceline_workers.engine.sampling import grammar
-from paceline_workers.engine.sampling.grammar import FIRST_S, check
-from paceline_workers.engine.sampling.grammar_bounds import LITERAL, MULTIPLE, repeats
+from paceline_workers.engine.sampling.grammar import FIRST_S, LITERAL, MULTIPLE, check, repeats
 
 
 def schema(value: Any) -> str:

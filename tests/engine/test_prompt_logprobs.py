@@ -14,8 +14,7 @@ from tests.engine.reference import VOCAB, Reference
 from tests.engine.reference_scheduler import request, scheduler
 from torch import Tensor
 
-from paceline_workers.engine.backends.cpu.backend import CpuBackend
-from paceline_workers.engine.backends.cpu.runner import Runner
+from paceline_workers.engine.backends.cpu.backend import CpuBackend, Runner
 from paceline_workers.engine.sampling import Sampler
 from paceline_workers.engine.scheduling import Chunk, Request, SampledToken
 from paceline_workers.messages import PromptLogprob

@@ -1,7 +1,16 @@
-"""Model shapes: what they count (`model`), well-known ones (`catalogue`), from a config.json (`huggingface`)."""
+"""Model shapes: what they count, well-known ones, and reading them from a Hugging Face config.json (`model`)."""
 
-from paceline_planner.shapes.huggingface import MISTRAL, SUPPORTED, from_config
-from paceline_planner.shapes.model import CATALOGUE, LLAMA_3_1_8B, LLAMA_3_3_70B, QWEN3_32B, ModelShape, shape
+from paceline_planner.shapes.model import (
+    CATALOGUE,
+    LLAMA_3_1_8B,
+    LLAMA_3_3_70B,
+    MISTRAL,
+    QWEN3_32B,
+    SUPPORTED,
+    ModelShape,
+    from_config,
+    shape,
+)
 
 __all__ = [
     "CATALOGUE",

@@ -26,11 +26,9 @@ from paceline_workers.engine.backends.base import Alive, StepResult, unheard
 from paceline_workers.engine.backends.gpu.cache import GpuCache
 from paceline_workers.engine.backends.gpu.decoder import GpuDecoder
 from paceline_workers.engine.backends.gpu.device import DeviceEvent
-from paceline_workers.engine.backends.gpu.layout import Rows
-from paceline_workers.engine.backends.gpu.prompt_logprobs import PromptScorer
-from paceline_workers.engine.backends.gpu.sampler import SampleReader
+from paceline_workers.engine.backends.gpu.sampler import PromptScorer, SampleReader
 from paceline_workers.engine.backends.gpu.step_inputs import NO_ROW, Staged
-from paceline_workers.engine.backends.gpu.steps import Steps
+from paceline_workers.engine.backends.gpu.steps import Rows, Steps
 from paceline_workers.engine.kv_cache.offload import Copy, CopyKind
 from paceline_workers.engine.sampling import Sampler
 from paceline_workers.engine.scheduling import NO_TOKEN, Request, SampledToken, SchedulerLimits, StepPlan

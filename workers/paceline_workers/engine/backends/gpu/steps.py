@@ -1,13 +1,16 @@
-"""One step on a device: from what the host lays out to states, logits and tokens there.
+"""One step on a device: from a plan to its rows, and from those to states, logits and tokens.
 
-Everything that a step reads or writes lies where the step before had it, so that the same work can be recorded once for
-each size of a batch of single tokens; what has longer chunks runs as it comes.
+Chunks of one token come first, in the plan's order, since they attend by another kernel than longer ones. A step of
+single tokens alone is padded to a bucket and all its rows draw; in any other one only those whose chunk samples do.
+Everything that a step reads or writes stays at a fixed address, so that the same work can be recorded once for each
+size of a batch of single tokens; steps with longer chunks run unrecorded.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,13 +19,132 @@ from paceline_kernels.paging import Sequences
 from paceline_workers.engine.backends.gpu.cache import GpuCache
 from paceline_workers.engine.backends.gpu.decoder import GpuDecoder, Spans, Step
 from paceline_workers.engine.backends.gpu.device import DeviceEvent
-from paceline_workers.engine.backends.gpu.layout import Rows, fill
-from paceline_workers.engine.backends.gpu.prompt_logprobs import PromptScorer
-from paceline_workers.engine.backends.gpu.prompt_logprobs import ScoreRows as ScoredRows
-from paceline_workers.engine.backends.gpu.sampler import DeviceSampler
-from paceline_workers.engine.backends.gpu.step_inputs import Buffers, Graphs, Staged, StepInputs, StepShape
+from paceline_workers.engine.backends.gpu.sampler import DeviceSampler, PromptScorer, ScoredPrompt, ScoreRows
+from paceline_workers.engine.backends.gpu.step_inputs import NO_ROW, Buffers, Graphs, Staged, StepInputs, StepShape
 from paceline_workers.engine.scheduling import Chunk, Request, SchedulerLimits, StepPlan
 from paceline_workers.messages import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A plan by rows: `samples` are the rows of `StepInputs.drawn` in which the plan's sampling chunks stand, in its
+    order.
+
+    `lacking`: rows whose token is still being drawn, and of which request. `scored`: chunks that report how likely a
+    prompt's tokens were, in the plan's order. `tiles` of the chunks of several tokens, which are
+    given what `Tiles` says beside its list.
+    """
+
+    form: StepShape
+    chunks: tuple[Chunk, ...]
+    samples: Mapping[Request, int]
+    lacking: Mapping[Request, int]
+    tiles: Tiles | None
+    scored: tuple[ScoredPrompt, ...] = ()
+
+    @classmethod
+    def of(cls, plan: StepPlan, graphs: Graphs, group: int) -> "Rows":
+        """`plan.chunks` must not be empty; `group` query heads share a kv head."""
+        singles = [chunk for chunk in plan.chunks if chunk.count == 1]
+        spans = [chunk for chunk in plan.chunks if chunk.count > 1]
+        chunks = (*singles, *spans)
+        starts = np.cumsum([chunk.count for chunk in chunks]).tolist()
+        lacking = {
+            chunk.request: end - 1
+            for chunk, end in zip(chunks, starts, strict=True)
+            if chunk.start + chunk.count > len(chunk.request.tokens)
+        }
+        scored = _scored(plan, chunks, starts)
+        if not spans:
+            samples = {chunk.request: row for row, chunk in enumerate(chunks) if chunk.samples}
+            return cls(graphs.form(len(chunks)), chunks, samples, lacking, None, scored)
+        drawn = {chunk.request: row for row, chunk in enumerate(chunk for chunk in chunks if chunk.samples)}
+        tiles = Tiles.of([chunk.count for chunk in spans], [chunk.start + chunk.count for chunk in spans], "cpu", group)
+        pages = max(len(chunk.request.pages) for chunk in chunks)
+        form = StepShape.of(starts[-1], len(singles), len(spans), len(drawn), len(tiles.list), pages)
+        samples = {chunk.request: drawn[chunk.request] for chunk in plan.chunks if chunk.samples}
+        return cls(form, chunks, samples, lacking, tiles, scored)
+
+
+def _scored(plan: StepPlan, chunks: Sequence[Chunk], ends: Sequence[int]) -> tuple[ScoredPrompt, ...]:
+    if not any(chunk.scored for chunk in plan.chunks):
+        return ()
+    first = {chunk.request: end - chunk.count for chunk, end in zip(chunks, ends, strict=True)}
+    return tuple(
+        ScoredPrompt(
+            first[chunk.request],
+            chunk.request.tokens[chunk.start + 1 : chunk.start + 1 + chunk.scored],
+            chunk.request.prompt_logprobs,
+        )
+        for chunk in plan.chunks
+        if chunk.scored
+    )
+
+
+def fill(staged: Staged, rows: Rows, page_tokens: int, sample_slot: Callable[[Request], int]) -> None:
+    """All that the host knows of the step; `sample_slot` gives the place of a request in the sampler's state."""
+    fields, chunks, singles = staged.fields, rows.chunks, rows.form.singles
+    if not rows.form.spans:
+        staged.pad(len(chunks))
+        _singles(staged, chunks, page_tokens)
+        drawing = chunks
+    else:
+        _singles(staged, chunks[:singles], page_tokens)
+        _spans(staged, rows, page_tokens)
+        drawing = tuple(chunk for chunk in chunks if chunk.samples)
+    fields.sample_slots[: len(drawing)] = [sample_slot(chunk.request) if chunk.samples else NO_ROW for chunk in drawing]
+    fields.counts[: len(drawing)] = [chunk.start + chunk.count for chunk in drawing]
+
+
+def _fill_sequences(staged: Staged, chunks: Sequence[Chunk], first: int) -> None:
+    fields, places = staged.fields, slice(first, first + len(chunks))
+    fields.lengths[places] = [chunk.start + chunk.count for chunk in chunks]
+    fields.dropped[places] = [chunk.request.dropped for chunk in chunks]
+    staged.table([chunk.request.pages for chunk in chunks], first)
+
+
+def _singles(staged: Staged, chunks: Sequence[Chunk], page_tokens: int) -> None:
+    """One row each; a zero stands for a token that is still being drawn."""
+    fields, count = staged.fields, len(chunks)
+    _fill_sequences(staged, chunks, 0)
+    starts = [chunk.start for chunk in chunks]
+    texts = [chunk.request.tokens for chunk in chunks]
+    places = zip(chunks, starts, strict=True)
+    pages = [chunk.request.pages[start // page_tokens - chunk.request.dropped] for chunk, start in places]
+    fields.tokens[:count] = [
+        tokens[start] if start < len(tokens) else 0 for tokens, start in zip(texts, starts, strict=True)
+    ]
+    positions = fields.positions[:count]
+    positions[:] = starts
+    fields.slots[:count] = np.array(pages) * page_tokens + positions % page_tokens
+    fields.sources[:count] = NO_ROW
+
+
+def _spans(staged: Staged, rows: Rows, page_tokens: int) -> None:
+    fields, begin = staged.fields, rows.form.singles
+    _fill_sequences(staged, rows.chunks[begin:], rows.form.first)
+    fields.starts[0] = 0
+    for number, chunk in enumerate(rows.chunks[begin:], 1):
+        end = begin + chunk.count
+        positions = np.arange(chunk.start, chunk.start + chunk.count)
+        tokens = chunk.request.tokens[chunk.start : chunk.start + chunk.count]
+        fields.tokens[begin:end] = tokens if len(tokens) == chunk.count else [*tokens, 0]
+        fields.positions[begin:end] = positions
+        pages = np.array(chunk.request.pages)[positions // page_tokens - chunk.request.dropped]
+        fields.slots[begin:end] = pages * page_tokens + positions % page_tokens
+        fields.starts[number] = end - rows.form.singles
+        begin = end
+    fields.sources[rows.form.singles :] = NO_ROW
+    ends = np.cumsum([chunk.count for chunk in rows.chunks]) - 1
+    fields.drawn[:] = [end for chunk, end in zip(rows.chunks, ends, strict=True) if chunk.samples]
+    assert rows.tiles is not None
+    fields.tiles[:] = _array(rows.tiles.list)
+
+
+def _array(tensor: Tensor) -> "np.ndarray[tuple[int, ...], np.dtype[np.int32]]":
+    array: np.ndarray[tuple[int, ...], np.dtype[np.int32]] = tensor.numpy()
+    return array
+
 
 SPANS = (2, 4, 8, 16, 32, 64, 128)
 """Lengths of chunks that a warm-up tries: with however many heads in a group, tiles of all sizes are compiled by it."""
@@ -59,17 +181,17 @@ class Steps:
         self._buffers.send(staged)
         signs: list[DeviceEvent] = []
         passed = None if rows.tiles is None else lambda: signs.append(self._decoder.device.mark())
-        scored = ScoredRows.of(rows.scored, self._decoder.device) if rows.scored else None
+        scored = ScoreRows.of(rows.scored, self._decoder.device) if rows.scored else None
         beside = None if scored is None or rows.tiles is None else self._room(scored)
         self._graphs.run(rows.form, partial(self._compute, rows.form, rows.tiles, passed, beside))
         self.scores = None if scored is None else PromptScorer.of(scored, partial(self._logits, scored, beside))
         return signs
 
-    def _room(self, scored: ScoredRows) -> tuple[Tensor, Tensor]:
+    def _room(self, scored: ScoreRows) -> tuple[Tensor, Tensor]:
         """The rows of a step with long chunks whose states are wanted besides, and where they go."""
         return scored.rows, self.states.new_empty(len(scored.rows), self.states.shape[1])
 
-    def _logits(self, scored: ScoredRows, beside: tuple[Tensor, Tensor] | None, part: slice) -> Tensor:
+    def _logits(self, scored: ScoreRows, beside: tuple[Tensor, Tensor] | None, part: slice) -> Tensor:
         """Of some scored rows; a step of single tokens has them all."""
         if beside is None:
             return self.logits.index_select(0, scored.rows[part])
