@@ -23,7 +23,7 @@ from paceline_gateway.quota.types import CLOSE, NOTHING, RATES, SIZE, SLOTS, UNL
 
 
 class LocalBuckets(LeasedBuckets):
-    """All of a tenant's limits in one purse."""
+    """All of a tenant's limits at a gateway that is alone."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
 """Reserve on admission, settle on use: tenants' limits on requests, tokens and concurrency. Pure.
 
 A request reserves what it is expected to use, so that many at once cannot pass a limit together; when it ends, the
-difference to what it used comes back or is charged. A gateway that is alone has all of a limit in its purse; of several
+difference to what it used comes back or is charged. A gateway that is alone has all of a limit itself; of several
 each has a slice of the Pool that they share, and asks it through `send` for more. While the slice suffices nobody
 waits; else a request waits until `answered` or `lost`. While the shared pool is away a tenant's `onStoreFailure`
 counts: `open` is served from an own pool of a part of the limits, and what it lends is paid back; `closed` is refused.
@@ -69,7 +69,7 @@ class QuotaTotals:
 
 
 class QuotaManager:
-    """All tenants' purses at this gateway. `send` takes asks to the shared pool; without it the gateway is alone."""
+    """All tenants' buckets at this gateway. `send` takes asks to the shared pool; without it the gateway is alone."""
 
     def __init__(self, send: Callable[[LeaseRequest], None] | None = None, holder: str = "", gateways: int = 1) -> None:
         self.totals = QuotaTotals()
@@ -99,7 +99,7 @@ class QuotaManager:
         return self._buckets.keys()
 
     def look(self, tenant: ResolvedTenant, now: float) -> LeasedBuckets | None:
-        """A tenant's purse under its limits of now; None while it is idle."""
+        """A tenant's buckets under its limits of now; None while it is idle."""
         return self._buckets_of(tenant, now) if tenant.name in self._buckets else None
 
     @property
