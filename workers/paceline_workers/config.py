@@ -145,5 +145,5 @@ class WorkerConfig(Config):
 
     @property
     def open_to_all(self) -> bool:
-        """Whether the API answers who brings no internal token."""
+        """Whether the API answers requests without an internal token."""
         return _anonymous(self.anonymous, self.trust_bundle)

@@ -3,7 +3,7 @@
 builtin://demo is the package's own model; file:///path is that path; pvc://claim/path is MOUNTS/claim/path, where the
 claim is mounted. Remote sources are refused by name until this version can fetch them.
 
-Reading a model's files: only regular ones, up to LIMIT bytes, so that nobody waits for a pipe or reads on and on.
+Reading a model's files: only regular ones, up to LIMIT bytes, so that no read waits for a pipe or runs without end.
 """
 
 import errno

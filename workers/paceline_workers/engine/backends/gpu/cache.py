@@ -9,7 +9,7 @@ on each other are made together (`independent_batches`). What orders the lines:
   somewhere, in `back` behind a mark in the compute stream. One on its way back is gathered only when it is there.
 - `_leaving` is filled again when `out` has emptied it, `_arriving` by the line that empties it, `back`.
 - A slot is read by `back` when `out` has written it, and written by `out` when `back` has read it.
-- A slot and its file meet on the host, which waits for what writes that slot and, to write it itself, for who reads it.
+- A slot and its file meet on the host, which waits for what writes that slot and, to write it itself, for its readers.
 
 A slot holds a page's bytes as a file does: keys and values of all layers, then their scales where pages are narrow.
 Known holes: more than _GROUP pages out at once make the compute stream wait for the first of them; bytes for a file

@@ -1,7 +1,7 @@
 """Steps on a device: laid out by the host while the one before computes, drawn there, results one step late.
 
 A step's tokens that are still being drawn come from where the step before leaves them on the device, so it is launched
-without waiting for anything; whom such a token ends sees nothing in it. Only where the host must draw such a token
+without waiting for anything; its ended requests see nothing in it. Only where the host must draw such a token
 (`drawing`) does a step wait until the one before is collected: its copies are made, and it begins when that token is
 known.
 
