@@ -79,6 +79,14 @@ class Child:
 
 
 async def spawn(command: Command) -> Child:
+    parent = os.getpid()
+
+    def end_with_parent() -> None:
+        assert _libc is not None
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(CANNOT_START)
+
     with command.log.open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             *command.argv,
@@ -87,21 +95,9 @@ async def spawn(command: Command) -> Child:
             stdout=log,
             stderr=log,
             process_group=0,
-            preexec_fn=_ends_with(os.getpid()),
+            preexec_fn=end_with_parent if _libc else None,
         )
     return Child(process)
-
-
-def _ends_with(parent: int) -> Callable[[], None] | None:
-    if (libc := _libc) is None:
-        return None
-
-    def arrange() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(CANNOT_START)
-
-    return arrange
 
 
 class Supervised:
@@ -155,13 +151,17 @@ class Supervised:
             self.last_exit = await self._once()
             self.backoff = self.backoff.after_exit(self._clock.monotonic() - born)
             self._changed()
-            await self._rest()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.backoff.delay_s):
+                    await self._stopping.wait()
 
     async def _once(self) -> int:
         try:
             self.child = await spawn(self._prepare())
         except (OSError, ValueError, PacelineError) as error:  # ValueError: a NUL in what a process is given
-            self.refusal = _reason(error)
+            self.refusal = str(error)
+            if isinstance(error, OSError) and error.strerror:
+                self.refusal = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
             _log.exception("cannot be started", extra={"part": self.name, "reason": self.refusal})
             return CANNOT_START
         self.refusal = ""
@@ -172,19 +172,6 @@ class Supervised:
         self.child = None
         _log.info("ended", extra={"part": self.name, "code": code})
         return code
-
-    async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(self.backoff.delay_s):
-                await self._stopping.wait()
-        except TimeoutError:
-            pass
-
-
-def _reason(error: Exception) -> str:
-    if not isinstance(error, OSError) or not error.strerror:
-        return str(error)
-    return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
 
 
 POLL_S = 0.1
@@ -214,7 +201,8 @@ class Component:
         self._leaving = False
         self._ready = False
         self._waiting: asyncio.Task[None] | None = None
-        self._process = Supervised(spec.name, self._command, site.clock, self._on_process)
+        command = Command(spec.argv, spec.env, self.log)
+        self._process = Supervised(spec.name, lambda: command, site.clock, self._on_process)
 
     @property
     def state(self) -> str:
@@ -264,9 +252,6 @@ class Component:
         while not await self._site.prober.ask(HOST, self.spec.port, self.spec.ready):
             await self._site.clock.sleep(POLL_S)
         self._ready = True
-
-    def _command(self) -> Command:
-        return Command(self.spec.argv, self.spec.env, self.log)
 
 
 def failure(name: str, what: str, log: Path, refusal: str = "") -> Unreachable:

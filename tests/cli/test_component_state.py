@@ -13,8 +13,7 @@ from tests.cli.waiting import until
 from paceline_core.clock import SystemClock
 from paceline_core.launch import Probe
 from paceline_local import HOST
-from paceline_local.context import RunContext
-from paceline_local.preflight import PortPool
+from paceline_local.context import PortPool, RunContext
 from paceline_local.process import Component, ComponentSpec, failure
 from paceline_local.rundir import run_dir
 

@@ -4,8 +4,7 @@ from typing import Any
 import pytest
 
 from paceline_cli.ui.detail import detail, event_line, event_time, last
-from paceline_cli.ui.rows import age, cells, header
-from paceline_cli.ui.screen import table
+from paceline_cli.ui.rows import age, cells, header, table
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -1,27 +1,49 @@
-"""`kubectl paceline status`: the columns of `kubectl get pisvc`, or everything about one service."""
+"""`kubectl paceline status` and `why`: the columns of `kubectl get pisvc`, or everything about one service; decisions.
 
-from collections.abc import Awaitable
+`why` shows the last decisions about a service from the best source that the user may read. The autoscaler's ledger has
+them all, with what was rejected. It is read through the API server's pod proxy (needs `get` on `pods/proxy`), from each
+replica, since only the one that holds the Lease decides. Without it the object's status has the last decision, and
+Events the last changes.
+"""
+
+import json
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
 from paceline_cli.commands import command_app
 from paceline_cli.commands.kube import Output, written
 from paceline_cli.kube.services import absent, holders, named, service, services
-from paceline_cli.kube.session import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, System, place, run
-from paceline_cli.ui.detail import detail
-from paceline_cli.ui.rows import cells, header
-from paceline_cli.ui.screen import table
+from paceline_cli.kube.session import (
+    SYSTEM,
+    Context,
+    Kubeconfig,
+    KubeTarget,
+    Namespace,
+    System,
+    place,
+    proxied,
+    run,
+    text,
+)
+from paceline_cli.ui.detail import detail, entry_lines, event_line, event_time, last
+from paceline_cli.ui.rows import cells, header, table
 from paceline_core.clock import SystemClock
+from paceline_core.errors import Forbidden, NotFound, PacelineError
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.client.client import KubeClient
+from paceline_core.kube.client.resource import RESOURCES
+from paceline_core.kube.cluster import Manifest
 
 T = TypeVar("T")
-app = command_app()
+status_app, why_app = command_app(), command_app()
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name, or namespace/name; default: all.")]
 
 
-@app.command(help="Show services, or one in detail.")
+@status_app.command(help="Show services, or one in detail.")
 def status(  # noqa: PLR0913, PLR0917 - one argument an option
     name: Name = "",
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Services of all namespaces.")] = False,
@@ -58,3 +80,110 @@ async def _with_notes(api: KubeClient, where: KubeTarget, now: datetime, work: A
 def _say(notes: list[str]) -> None:
     for note in notes:
         typer.echo(f"note: {note}", err=True)
+
+
+AUTOSCALER: Final = "app.kubernetes.io/name=paceline-autoscaler"
+PORT: Final = 8090
+LEDGER_LIMIT: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Entries newest first, and where they are from; without any, `source` says why."""
+
+    source: str
+    entries: tuple[dict[str, Any], ...] = ()
+
+
+async def ledger(api: KubeClient, system: str, key: ObjectKey, limit: int) -> Ledger:
+    """Ask every autoscaler pod; never raises for what is missing or forbidden."""
+    try:
+        pods = await api.list(RESOURCES["Pod"], system, selector=AUTOSCALER)
+    except PacelineError as error:
+        return Ledger(f"the autoscaler's pods cannot be listed ({error})")
+    reasons = [f"no autoscaler runs in namespace {system}"] if not pods else []
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        try:
+            entries = await _ask(api, ObjectKey(system, name), key, limit)
+        except (PacelineError, ValueError) as error:
+            reasons.append(f"{name} cannot be asked ({error})")
+            continue
+        if entries:
+            return Ledger(f"the ledger of {system}/{name}", tuple(entries))
+        reasons.append(f"{name} has decided nothing about it")
+    return Ledger("; ".join(reasons))
+
+
+async def events(api: KubeClient, key: ObjectKey, limit: int) -> list[Manifest]:
+    fields = f"involvedObject.kind=InferenceService,involvedObject.name={key.name}"
+    found = await api.list(RESOURCES["Event"], key.namespace, fields=fields)
+    return sorted(found, key=event_time)[-limit:]
+
+
+async def _ask(api: KubeClient, pod: ObjectKey, service: ObjectKey, limit: int) -> list[dict[str, Any]]:
+    query = {"service": str(service), "limit": str(limit)}
+    found = json.loads(await text(api, proxied(pod, PORT, "/debug/decisions"), query, limit=LEDGER_LIMIT))
+    if not isinstance(found, list):
+        raise NotFound("its answer is no list of decisions")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    key: ObjectKey
+    ledger: Ledger
+    scaling: dict[str, Any]
+    events: list[dict[str, Any]] | None
+
+
+@why_app.command(help="Explain the last decisions about NAME, oldest first.")
+def why(  # noqa: PLR0913, PLR0917 - one argument an option
+    name: Annotated[str, typer.Argument(help="Name, or namespace/name.")],
+    limit: Annotated[int, typer.Option("--limit", min=1, max=512, help="Number of decisions.")] = 10,
+    output: Output = None,
+    namespace: Namespace = "",
+    system: System = SYSTEM,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    where = place(kubeconfig, context, namespace, system)
+    found = run(where, lambda api: _asked(api, where, named(name, where), limit))
+    if output:
+        document = {
+            "service": str(found.key),
+            "source": found.ledger.source,
+            "decisions": list(found.ledger.entries),
+            "scaling": found.scaling,
+            "events": found.events,
+        }
+        typer.echo(written(document, output))
+        return
+    typer.echo("\n".join(lines(found)))
+
+
+async def _asked(api: KubeClient, where: KubeTarget, key: ObjectKey, limit: int) -> Answer:
+    manifest = await service(api, key)
+    scaling = (manifest.get("status") or {}).get("scaling") or {}
+    try:
+        event_rows = await events(api, key, limit)
+    except Forbidden:
+        event_rows = None
+    return Answer(key, await ledger(api, where.system, key, limit), scaling, event_rows)
+
+
+def lines(found: Answer) -> Iterator[str]:
+    """The source first, since a status keeps one decision and a ledger keeps many."""
+    if found.ledger.entries:
+        yield f"source: {found.ledger.source}"
+        for entry in reversed(found.ledger.entries):
+            yield from entry_lines(entry)
+        return
+    yield f"source: status and Events, since {found.ledger.source}"
+    decisions = list(last(found.scaling))
+    yield from (f"status  {line}" for line in decisions)
+    yield from (f"event   {event_line(event)}" for event in found.events or ())
+    if found.events is None:
+        yield f"Events may not be read with these rights: list on events in namespace {found.key.namespace} is missing"
+    if not decisions and not found.events:
+        yield f"nothing was decided about {found.key} yet"

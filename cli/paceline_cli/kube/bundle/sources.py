@@ -73,7 +73,8 @@ def readings(pods: Sequence[Manifest], services: Sequence[Manifest]) -> Iterator
         key, labels = _place(pod), pod["metadata"].get("labels") or {}
         if (key.namespace, labels.get(LABEL_SERVICE)) in {(place.namespace, place.name) for place in unmanaged}:
             continue
-        yield from _metrics(key, labels)
+        if port := ADMIN_PORTS.get(labels.get(NAME, "")):
+            yield Reading(f"metrics/{key}.txt", proxied(key, port, "/metrics"))
         yield from _logs(key, pod)
 
 
@@ -94,11 +95,6 @@ def concerned(event: Manifest, system: str, services: Sequence[Manifest]) -> boo
     if about.get("namespace", event["metadata"].get("namespace")) == system:
         return True
     return any(str(about.get("name", "")).startswith(service["metadata"]["name"]) for service in services)
-
-
-def _metrics(key: ObjectKey, labels: Mapping[str, str]) -> Iterator[Reading]:
-    if port := ADMIN_PORTS.get(labels.get(NAME, "")):
-        yield Reading(f"metrics/{key}.txt", proxied(key, port, "/metrics"))
 
 
 def _logs(key: ObjectKey, pod: Manifest) -> Iterator[Reading]:
