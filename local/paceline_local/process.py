@@ -16,6 +16,7 @@ import ctypes
 import os
 import signal
 import sys
+from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,26 +60,7 @@ class Command:
     log: Path
 
 
-class Child:
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self.pid = process.pid
-
-    async def wait(self) -> int:
-        code = await self._process.wait()
-        self.kill()
-        return code
-
-    def terminate(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.terminate()
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-
-
-async def spawn(command: Command) -> Child:
+async def spawn(command: Command) -> Process:
     parent = os.getpid()
 
     def end_with_parent() -> None:
@@ -88,7 +70,7 @@ async def spawn(command: Command) -> Child:
             os._exit(CANNOT_START)
 
     with command.log.open("ab") as log:
-        process = await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(
             *command.argv,
             env={**os.environ, **command.env},
             stdin=asyncio.subprocess.DEVNULL,
@@ -97,7 +79,6 @@ async def spawn(command: Command) -> Child:
             process_group=0,
             preexec_fn=end_with_parent if _libc else None,
         )
-    return Child(process)
 
 
 class Supervised:
@@ -105,7 +86,7 @@ class Supervised:
 
     def __init__(self, name: str, prepare: Callable[[], Command], clock: Clock, changed: Callable[[], None]) -> None:
         self.name = name
-        self.child: Child | None = None
+        self.child: Process | None = None
         self.backoff = Backoff()
         self.last_exit: int | None = None
         self.refusal = ""
@@ -121,8 +102,7 @@ class Supervised:
 
     async def stop(self, grace_s: float) -> None:
         self._stopping.set()
-        if self.child:
-            self.child.terminate()
+        self._terminate()
         if self._task and not (await asyncio.wait([self._task], timeout=grace_s))[0]:
             _log.warning("still running after its grace; killed", extra={"part": self.name, "grace_s": grace_s})
             self.kill()
@@ -142,8 +122,15 @@ class Supervised:
         return f"{self.name} ended ({how}); started again in {self.backoff.delay_s:g} s"
 
     def restart(self) -> None:
+        """Kill the process and its children; it comes back."""
         if self.child:
-            self.child.kill()
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.child.pid, signal.SIGKILL)
+
+    def _terminate(self) -> None:
+        if self.child:
+            with contextlib.suppress(ProcessLookupError):
+                self.child.terminate()
 
     async def _run(self) -> None:
         while not self._stopping.is_set():
@@ -166,9 +153,10 @@ class Supervised:
             return CANNOT_START
         self.refusal = ""
         if self._stopping.is_set():
-            self.child.terminate()
+            self._terminate()
         self._changed()
         code = await self.child.wait()
+        self.restart()  # the children that it left
         self.child = None
         _log.info("ended", extra={"part": self.name, "code": code})
         return code

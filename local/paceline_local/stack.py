@@ -53,7 +53,7 @@ class LocalStack:
         self._stopping = False
 
     def start(self) -> None:
-        self.refresh_keys()
+        publish_key_secrets(self._keys, self.store)
         self._fleet.reconcile()
         self._passes = asyncio.create_task(self._fleet.run(), name="fleet")
         for part in self._parts.values():
@@ -90,9 +90,6 @@ class LocalStack:
         self._fleet.kill()
         for part in self._parts.values():
             part.kill()
-
-    def refresh_keys(self) -> None:
-        publish_key_secrets(self._keys, self.store)
 
     def snapshot(self) -> dict[str, Any]:
         return {
@@ -132,7 +129,7 @@ class LocalStack:
 
         @app.post("/keys/refresh", status_code=NO_CONTENT)
         async def refresh() -> None:
-            self.refresh_keys()
+            publish_key_secrets(self._keys, self.store)
 
         return app
 

@@ -38,18 +38,6 @@ class ObservedReplicas:
     desired: int
     failing: tuple[str, ...] = ()
 
-    @property
-    def ready(self) -> int:
-        return sum(counts.ready for counts in self.pools.values())
-
-    @property
-    def leaving(self) -> int:
-        return sum(counts.draining for counts in self.pools.values()) + max(self.ready - self.desired, 0)
-
-    @property
-    def settled(self) -> bool:
-        return self.ready >= self.desired and not self.leaving
-
 
 def status(  # noqa: PLR0913, PLR0917 - what it speaks of
     service: ResolvedService,
@@ -69,11 +57,12 @@ def status(  # noqa: PLR0913, PLR0917 - what it speaks of
     problem = NO_PROBLEM
     if observed.failing:
         problem = ConditionValue("True", "BackOff", f"Workers keep ending: {', '.join(observed.failing[:SHOWN])}.")
-    ready, desired = observed.ready, observed.desired
+    ready, desired = sum(counts.ready for counts in pools), observed.desired
+    leaving = sum(counts.draining for counts in pools) + max(ready - desired, 0)
     verdicts = {
         "Accepted": accepted,
         "Ready": readiness(ready, desired, problem),
-        "Progressing": progress(ready, desired, settled=observed.settled, leaving=observed.leaving),
+        "Progressing": progress(ready, desired, settled=ready >= desired and not leaving, leaving=leaving),
         "Degraded": problem,
     }
     return {

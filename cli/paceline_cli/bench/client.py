@@ -40,7 +40,16 @@ class BenchTarget:
 
     def request(self, prompt: str, output_tokens: int) -> bytes:
         """The whole HTTP request of one streamed chat that asks for exactly `output_tokens`."""
-        body = json.dumps(_chat(self.model, prompt, output_tokens)).encode()
+        chat = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "max_completion_tokens": output_tokens,
+            "ignore_eos": True,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        body = json.dumps(chat).encode()
         parts = urlsplit(self.url)
         path = parts.path.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
         head = (
@@ -49,18 +58,6 @@ class BenchTarget:
             "connection: close\r\n\r\n"
         )
         return head.encode() + body
-
-
-def _chat(model: str, prompt: str, output_tokens: int) -> dict[str, object]:
-    return {
-        "model": model,
-        "messages": [{"role": "user", "content": prompt}],
-        "max_completion_tokens": output_tokens,
-        "ignore_eos": True,
-        "temperature": 0,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
 
 
 class Exchange(asyncio.Protocol):
@@ -131,14 +128,11 @@ class Exchange(asyncio.Protocol):
 
 class Client:
     def __init__(self, target: BenchTarget, clock: Clock, limit: float) -> None:
-        self._target = target
+        self.prepare = target.request
         self._host, self._port, tls = target.address
         self._tls = ssl.create_default_context() if tls else None
         self._clock = clock
         self._limit = limit
-
-    def prepare(self, prompt: str, output_tokens: int) -> bytes:
-        return self._target.request(prompt, output_tokens)
 
     async def send(self, arrival: Arrival, request: bytes) -> RequestSample:
         """One exchange; never raises for what the other side does. Times are the clock's."""
@@ -147,7 +141,12 @@ class Client:
         unsent = RequestSample(arrival, Ending.UNREACHABLE, sent=sent)
         try:
             async with asyncio.timeout(self._limit):
-                await self._converse(exchange)
+                loop = asyncio.get_running_loop()
+                transport, _ = await loop.create_connection(lambda: exchange, self._host, self._port, ssl=self._tls)
+                try:
+                    await exchange.ended
+                finally:
+                    transport.abort()
             ending, detail = exchange.judge()
         except TimeoutError:
             ending, detail = Ending.TIMEOUT, f"no end within {self._limit:g} s"
@@ -155,14 +154,6 @@ class Client:
             return replace(unsent, end=self._clock.monotonic(), detail=str(error))
         content, usage = tuple(exchange.content), exchange.stream.usage
         return RequestSample(arrival, ending, sent, self._clock.monotonic(), content, usage, detail)
-
-    async def _converse(self, exchange: Exchange) -> None:
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_connection(lambda: exchange, self._host, self._port, ssl=self._tls)
-        try:
-            await exchange.ended
-        finally:
-            transport.abort()
 
 
 def _code(body: bytes) -> str:

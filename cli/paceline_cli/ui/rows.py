@@ -135,17 +135,14 @@ _BURN_RATE = (
 
 def line(row: StatusRow) -> str:
     """`default/chat  2/3 ready, 1 starting  ttft p95 412ms of 500ms  demand: 3 replicas ...`."""
-    promises = list(map(promise_text, row.promises))
+    promises = []
+    for promise in row.promises:
+        burn = f", burn rate {promise.burn:.1f}" if promise.burn is not None else ""
+        promises.append(f"{promise.name} {promise.observed or 'no data'} of {promise.target}{burn}")
     decision = f"{row.reason}: {row.decision}" if row.decision else ""
     emulated = "emulated" if row.emulated else ""
     parts = [row.name, row.replicas, emulated, *promises, decision, *row.problems]
     return "  ".join(part for part in parts if part)
-
-
-def promise_text(promise: Promise) -> str:
-    """`interactive ttft p95 412ms of 500ms, burn rate 0.4`."""
-    burn = f", burn rate {promise.burn:.1f}" if promise.burn is not None else ""
-    return f"{promise.name} {promise.observed or 'no data'} of {promise.target}{burn}"
 
 
 def legend(rows: Iterable[StatusRow]) -> str:

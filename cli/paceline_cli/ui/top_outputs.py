@@ -99,19 +99,15 @@ def lines(frame: Frame) -> Iterator[str]:
 
 
 def drawn(frame: Frame) -> RenderableType:
-    parts: list[RenderableType] = [Text(row.cells[0], style=_style(row, "bold")) for row in head(frame)]
+    parts: list[RenderableType] = [Text(row.cells[0], style="red" if row.bad else "bold") for row in head(frame)]
     for section in sections(frame):
         made = Table(*section.header, box=None, header_style="dim", padding=(0, 2, 0, 0))
         for row in section.rows:
-            made.add_row(*map(Text, row.cells), style=_style(row, ""))
+            made.add_row(*map(Text, row.cells), style="red" if row.bad else "")
         if section.more:
             made.add_row(Text(f"and {section.more} more"), style="dim")
         parts += [Text(), made]
     return Group(*parts)
-
-
-def _style(row: Row, usual: str) -> str:
-    return "red" if row.bad else usual
 
 
 def top_output(*, as_json: bool, once: bool, terminal: bool) -> TopOutput:

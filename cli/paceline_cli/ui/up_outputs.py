@@ -6,7 +6,7 @@ Lines are for terminals that cannot redraw, files and pipes: a line is written w
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -22,32 +22,8 @@ from paceline_core.units import duration
 Run = Mapping[str, Any]
 
 
-class UpOutput(Protocol):
-    """Reports one run as it proceeds."""
-
-    def starting(self, run: Run, notes: Sequence[str]) -> None: ...
-
-    def ready(self, target: ChatTarget) -> None:
-        """Everything is up; `target` says how to use it."""
-        ...
-
-    def update(self, run: Run) -> None:
-        """The current state; called about twice a second."""
-        ...
-
-    def checked(self, target: ChatTarget, answer: ChatAnswer) -> None:
-        """The check's answer and the model that gave it."""
-        ...
-
-    def stopping(self) -> None: ...
-
-    def stopped(self, logs: Path) -> None:
-        """Every process has ended; only the logs remain."""
-        ...
-
-
 class PlainUpOutput:
-    """Lines, written when something changed."""
+    """Reports a run as it proceeds, in lines: `update` comes about twice a second, `stopped` when only logs remain."""
 
     def __init__(self, write: Callable[[str], None] = typer.echo) -> None:
         self._write = write
@@ -143,6 +119,9 @@ class JsonUpOutput:
 
     def _write_event(self, event: str, **fields: Any) -> None:
         self._write(json.dumps({"event": event, **fields}))
+
+
+UpOutput = PlainUpOutput | JsonUpOutput
 
 
 def up_output(*, as_json: bool, terminal: bool) -> UpOutput:

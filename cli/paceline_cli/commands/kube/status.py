@@ -7,10 +7,10 @@ Events the last changes.
 """
 
 import json
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -38,7 +38,6 @@ from paceline_core.kube.client.client import KubeClient
 from paceline_core.kube.client.resource import RESOURCES
 from paceline_core.kube.cluster import Manifest
 
-T = TypeVar("T")
 status_app, why_app = command_app(), command_app()
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name, or namespace/name; default: all.")]
 
@@ -53,33 +52,27 @@ def status(  # noqa: PLR0913, PLR0917 - one argument an option
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    where = place(kubeconfig, context, namespace, system)
-    now = SystemClock().utc()
-    if name:
-        found, notes = run(where, lambda api: _with_notes(api, where, now, service(api, named(name, where))))
-        _say(notes)
-        typer.echo(written(found, output) if output else "\n".join(detail(found, now)))
-        return
-    scope = "" if everywhere else where.namespace
-    every, notes = run(where, lambda api: _with_notes(api, where, now, services(api, scope)))
-    _say(notes if every else [])
+    where, now = place(kubeconfig, context, namespace, system), SystemClock().utc()
+
+    async def found(api: KubeClient) -> tuple[list[Manifest], list[str]]:
+        if name:
+            every = [await service(api, named(name, where))]
+        else:
+            every = await services(api, "" if everywhere else where.namespace)
+        return every, absent(await holders(api, where.system), where.system, now)
+
+    every, notes = run(where, found)
+    for note in notes if every else ():
+        typer.echo(f"note: {note}", err=True)
     if output:
-        typer.echo(written({"services": every}, output))
+        typer.echo(written(every[0] if name else {"services": every}, output))
+    elif name:
+        typer.echo("\n".join(detail(every[0], now)))
     elif every:
         typer.echo("\n".join(table(header(), [cells(each, now) for each in every])))
     else:
-        scope_name = "this cluster" if everywhere else f"namespace {where.namespace}; try -A"
-        typer.echo(f"no services in {scope_name}", err=True)
-
-
-async def _with_notes(api: KubeClient, where: KubeTarget, now: datetime, work: Awaitable[T]) -> tuple[T, list[str]]:
-    found = await work
-    return found, absent(await holders(api, where.system), where.system, now)
-
-
-def _say(notes: list[str]) -> None:
-    for note in notes:
-        typer.echo(f"note: {note}", err=True)
+        scope = "this cluster" if everywhere else f"namespace {where.namespace}; try -A"
+        typer.echo(f"no services in {scope}", err=True)
 
 
 AUTOSCALER: Final = "app.kubernetes.io/name=paceline-autoscaler"
@@ -102,10 +95,14 @@ async def ledger(api: KubeClient, system: str, key: ObjectKey, limit: int) -> Le
     except PacelineError as error:
         return Ledger(f"the autoscaler's pods cannot be listed ({error})")
     reasons = [f"no autoscaler runs in namespace {system}"] if not pods else []
+    query = {"service": str(key), "limit": str(limit)}
     for pod in pods:
         name = pod["metadata"]["name"]
         try:
-            entries = await _ask(api, ObjectKey(system, name), key, limit)
+            url = proxied(ObjectKey(system, name), PORT, "/debug/decisions")
+            entries = json.loads(await text(api, url, query, limit=LEDGER_LIMIT))
+            if not isinstance(entries, list):
+                raise NotFound("its answer is no list of decisions")
         except (PacelineError, ValueError) as error:
             reasons.append(f"{name} cannot be asked ({error})")
             continue
@@ -113,20 +110,6 @@ async def ledger(api: KubeClient, system: str, key: ObjectKey, limit: int) -> Le
             return Ledger(f"the ledger of {system}/{name}", tuple(entries))
         reasons.append(f"{name} has decided nothing about it")
     return Ledger("; ".join(reasons))
-
-
-async def events(api: KubeClient, key: ObjectKey, limit: int) -> list[Manifest]:
-    fields = f"involvedObject.kind=InferenceService,involvedObject.name={key.name}"
-    found = await api.list(RESOURCES["Event"], key.namespace, fields=fields)
-    return sorted(found, key=event_time)[-limit:]
-
-
-async def _ask(api: KubeClient, pod: ObjectKey, service: ObjectKey, limit: int) -> list[dict[str, Any]]:
-    query = {"service": str(service), "limit": str(limit)}
-    found = json.loads(await text(api, proxied(pod, PORT, "/debug/decisions"), query, limit=LEDGER_LIMIT))
-    if not isinstance(found, list):
-        raise NotFound("its answer is no list of decisions")
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +148,11 @@ def why(  # noqa: PLR0913, PLR0917 - one argument an option
 async def _asked(api: KubeClient, where: KubeTarget, key: ObjectKey, limit: int) -> Answer:
     manifest = await service(api, key)
     scaling = (manifest.get("status") or {}).get("scaling") or {}
-    try:
-        event_rows = await events(api, key, limit)
-    except Forbidden:
-        event_rows = None
+    fields = f"involvedObject.kind=InferenceService,involvedObject.name={key.name}"
+    event_rows = None
+    with suppress(Forbidden):
+        found = await api.list(RESOURCES["Event"], key.namespace, fields=fields)
+        event_rows = sorted(found, key=event_time)[-limit:]
     return Answer(key, await ledger(api, where.system, key, limit), scaling, event_rows)
 
 

@@ -10,17 +10,17 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
 from paceline_cli.commands import command_app
 from paceline_cli.kube.bundle.redact import Redactor
-from paceline_cli.kube.bundle.sources import Listing, Reading, concerned, left_out, listings, readings, versions
+from paceline_cli.kube.bundle.sources import VERSIONS, Listing, Reading, concerned, left_out, listings, readings
 from paceline_cli.kube.services import services
 from paceline_cli.kube.session import SYSTEM, Context, Kubeconfig, System, place, run, text
 from paceline_cli.ui.detail import event_time
@@ -123,6 +123,7 @@ class Archive:
                 tar.addfile(entry, io.BytesIO(data))
 
 
+T = TypeVar("T")
 AT_ONCE: Final = 6
 TEXT_LIMIT: Final = 1 << 20
 EVENTS: Final = 1000
@@ -165,33 +166,28 @@ class Collector:
             self._archive.add(listing.path, self._redactor.objects(kept))
         for path, reason in left_out(pods, services):
             self._archive.missing(path, reason)
-        await asyncio.gather(*(self._read(reading) for reading in (*versions(), *readings(pods, services))))
+        await asyncio.gather(*(self._read(reading) for reading in (*VERSIONS, *readings(pods, services))))
 
     async def _list(self, listing: Listing) -> list[Manifest] | None:
-        resource = RESOURCES[listing.kind]
-        try:
-            async with self._slots, asyncio.timeout(self._left()):
-                return await self._api.list(resource, listing.namespace, selector=listing.selector)
-        except (PacelineError, TimeoutError) as error:
-            self._archive.missing(listing.path, self._reason(error))
-            return None
+        kind, namespace, selector = RESOURCES[listing.kind], listing.namespace, listing.selector
+        return await self._piece(listing.path, lambda: self._api.list(kind, namespace, selector=selector))
 
     async def _read(self, reading: Reading) -> None:
+        url, params = reading.url, dict(reading.params)
+        found = await self._piece(reading.path, lambda: text(self._api, url, params, limit=TEXT_LIMIT))
+        if found is not None:
+            self._archive.add(reading.path, self._redactor.log(found))
+
+    async def _piece(self, path: str, fetch: Callable[[], Awaitable[T]]) -> T | None:
+        """What `fetch` returns within the time that is left; where it fails, a line of the index and None."""
         try:
-            async with self._slots, asyncio.timeout(self._left()):
-                found = await text(self._api, reading.url, dict(reading.params), limit=TEXT_LIMIT)
-        except (PacelineError, TimeoutError) as error:
-            self._archive.missing(reading.path, self._reason(error))
-            return
-        self._archive.add(reading.path, self._redactor.log(found))
-
-    def _left(self) -> float:
-        return max(0.0, self._deadline - self._clock.monotonic())
-
-    def _reason(self, error: Exception) -> str:
-        if isinstance(error, TimeoutError):
-            return f"the {self._scope.within_s:g} s for the bundle were over"
-        return self._redactor.text(str(error))
+            async with self._slots, asyncio.timeout(max(0.0, self._deadline - self._clock.monotonic())):
+                return await fetch()
+        except TimeoutError:
+            self._archive.missing(path, f"the {self._scope.within_s:g} s for the bundle were over")
+        except PacelineError as error:
+            self._archive.missing(path, self._redactor.text(str(error)))
+        return None
 
 
 def _of(wanted: Sequence[Listing], found: Sequence[list[Manifest] | None], kind: str) -> list[Any]:

@@ -57,7 +57,12 @@ keys_app = command_app("Make, list and revoke tenants' API keys.")
 @keys_app.command(help="Make a key for a tenant and print it; it is shown only once.")
 def create(tenant: TenantName, state: State = DEFAULT, as_json: AsJson = False) -> None:
     """The key's text goes to standard output alone. While nothing runs, any tenant may be one of the next run."""
-    _expect(state, checked_tenant(tenant))
+    checked_tenant(tenant)
+    there = None
+    with suppress(NotFound):
+        there = ask(state, "GET", "/run")["tenants"]
+    if there is not None and tenant not in there:
+        raise missing(tenant, "this run", there, "add it to the manifests and start `paceline up` again")
     new = not state.exists()
     record, text = KeyFile(state).create(tenant, SystemClock())
     if new:
@@ -90,16 +95,6 @@ def revoke(
     record = KeyFile(state).revoke(identity)
     _refresh(state)
     typer.echo(f"{record.key_id} of {record.tenant} is revoked")
-
-
-def _expect(state: Path, tenant: str) -> None:
-    """Raises NotFound where a run knows its tenants, and this is none of them."""
-    try:
-        there = ask(state, "GET", "/run")["tenants"]
-    except NotFound:
-        return
-    if tenant not in there:
-        raise missing(tenant, "this run", there, "add it to the manifests and start `paceline up` again")
 
 
 def _refresh(state: Path) -> None:
