@@ -14,6 +14,7 @@ import platform
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar, TextIO
 
 import typer
@@ -110,19 +111,14 @@ def print_version(as_json: Annotated[bool, typer.Option("--json", help="Print JS
         typer.echo(f"paceline {__version__}")
 
 
-def app(arguments: Sequence[str] | None = None) -> None:
-    _run(_group, "paceline", arguments)
-
-
-def plugin(arguments: Sequence[str] | None = None) -> None:
-    _run(_plugin_group, "kubectl paceline", arguments)
-
-
-def _run(group: typer.Typer, name: str, arguments: Sequence[str] | None) -> None:
+def _run(group: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> None:
     try:
         group(arguments, prog_name=name)
     except Exception as error:  # noqa: BLE001 - the one place where no stack trace may pass
         sys.exit(explain(error, sys.stderr))
+
+
+app, plugin = partial(_run, _group, "paceline"), partial(_run, _plugin_group, "kubectl paceline")
 
 
 FAILED, BAD_INPUT = 1, 2

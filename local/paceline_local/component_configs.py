@@ -40,13 +40,9 @@ class Ports:
     prometheus: int | None
 
 
-def find_prometheus() -> str | None:
-    return shutil.which(PROMETHEUS)
-
-
 def components(site: RunContext, ports: Ports) -> list[ComponentSpec]:
     specs = [gateway(site, ports), autoscaler(site, ports)]
-    if (executable := find_prometheus()) and ports.prometheus:
+    if ports.prometheus and (executable := shutil.which(PROMETHEUS)):
         scraped = [(GATEWAY, ports.gateway), (AUTOSCALER, ports.autoscaler)]
         specs.append(prometheus(executable, site, ports.prometheus, scraped))
     return specs

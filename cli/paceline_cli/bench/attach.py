@@ -18,7 +18,7 @@ from typing import Any
 
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput, Unreachable
-from paceline_core.kube import Cluster, Listed, ObjectKey, ScaleTarget
+from paceline_core.kube import Cluster, Listed
 from paceline_core.kube.local import LocalCluster
 from paceline_core.objects import InferenceService, ResolvedService, read, resolve
 from paceline_core.objects.metadata import INFERENCE_SERVICE
@@ -36,10 +36,6 @@ class Attached:
     key: str
     service: ResolvedService
     cluster: LocalCluster
-
-    @property
-    def scale_targets(self) -> list[ScaleTarget]:
-        return [ScaleTarget(ObjectKey.parse(self.service.key), pool.name) for pool in self.service.pools]
 
 
 async def attach(state: Path, model: str | None, clock: Clock, limit_s: float = LIST_LIMIT_S) -> Attached:

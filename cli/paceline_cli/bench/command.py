@@ -41,6 +41,7 @@ from paceline_cli.up.session import interrupts
 from paceline_core import objects
 from paceline_core.clock import Clock, SystemClock, rfc3339
 from paceline_core.errors import InvalidInput, Unreachable
+from paceline_core.kube import ObjectKey, ScaleTarget
 from paceline_core.registry import RequestClass
 from paceline_core.units import brief, seconds
 from paceline_local.rundir import read_record
@@ -158,9 +159,11 @@ async def measure(where: Where, load: Load, clock: Clock | None = None) -> Repor
 async def _measure_local(attached: Attached, where: Where, load: Load, clock: Clock) -> Report:
     model, url = where.model or attached.service.model.served_name, attached.record.endpoint
     client = Client(BenchTarget(url, where.key or attached.key, model), clock, load.limit_s)
-    watch = Watch(attached.cluster, attached.scale_targets, clock, scrape)
-    observer = Observer(watch, partial(decisions_since, where.state / LEDGER, attached.service.key))
-    promised = attached.service.classes[RequestClass.INTERACTIVE].targets  # the class of requests that name none
+    service = attached.service
+    pools = [ScaleTarget(ObjectKey.parse(service.key), pool.name) for pool in service.pools]
+    watch = Watch(attached.cluster, pools, clock, scrape)
+    observer = Observer(watch, partial(decisions_since, where.state / LEDGER, service.key))
+    promised = service.classes[RequestClass.INTERACTIVE].targets  # the class of requests that name none
     return await execute(_run(load, url, model, load.targets or promised, clock), client, clock, observer)
 
 

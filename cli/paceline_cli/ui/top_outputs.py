@@ -4,7 +4,7 @@ A frame as tables: the columns, and the rows that need attention.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -126,14 +126,16 @@ NONE: Final = "-"
 
 def sections(frame: Frame) -> Iterator[Section]:
     """Services, then tenants and workers, as far as there are any."""
-    classes = [_class(row) for row in frame.classes]
-    yield _section(("SERVICE", "CLASS", "REQ/S", "TOK/S", "RUN", "QUEUE", "HELD", "ELDEST", "TTFT", "TPOT"), classes)
+    header: tuple[str, ...] = ("SERVICE", "CLASS", "REQ/S", "TOK/S", "RUN", "QUEUE", "HELD", "ELDEST", "TTFT", "TPOT")
+    tables = [(header, [_class(row) for row in frame.classes])]
     if frame.tenants:
         header = ("TENANT", "OPEN", "QUEUE", "REQ/MIN", "IN/MIN", "OUT/MIN", "AT ONCE", "MONTH TOKENS", "MONTH $")
-        yield _section(header, [_tenant(row) for row in frame.tenants])
+        tables.append((header, [_tenant(row) for row in frame.tenants]))
     if frame.workers:
         header = ("SERVICE", "WORKER", "STATE", "SLOTS", "QUEUED TOK", "KV", "CIRCUIT", "PICK/S", "HEARD")
-        yield _section(header, [_worker(row) for row in frame.workers])
+        tables.append((header, [_worker(row) for row in frame.workers]))
+    for header, rows in tables:
+        yield Section(header, tuple(rows[:MOST]), max(len(rows) - MOST, 0))
 
 
 def head(frame: Frame) -> Iterator[Row]:
@@ -144,10 +146,6 @@ def head(frame: Frame) -> Iterator[Row]:
         yield Row((f"{silent.gateway} does not answer: {silent.reason}",), bad=True)
     if frame.truncated:
         yield Row(("there is more than is asked for; narrow it with --service",))
-
-
-def _section(header: tuple[str, ...], rows: Sequence[Row]) -> Section:
-    return Section(header, tuple(rows[:MOST]), max(len(rows) - MOST, 0))
 
 
 def _class(row: ClassRow) -> Row:

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from paceline_core.errors import InvalidInput
 from paceline_core.telemetry import configure
 from paceline_core.units import seconds
 from paceline_local import HOST
-from paceline_local.component_configs import Ports, find_prometheus
+from paceline_local.component_configs import PROMETHEUS, Ports
 from paceline_local.context import HttpProber, PortPool, RunContext, is_free, owner
 from paceline_local.keys import KeyFile, create_signing_keys, in_vain
 from paceline_local.manifests import LocalManifests, read_local_manifests
@@ -138,5 +139,5 @@ def choose_ports(public: int, pool: PortPool) -> Ports:
         public=public or pool.take(),
         gateway=pool.take(),
         autoscaler=pool.take(),
-        prometheus=pool.take() if find_prometheus() else None,
+        prometheus=pool.take() if shutil.which(PROMETHEUS) else None,
     )
