@@ -1,32 +1,12 @@
-"""A service's status as the few facts that a screen has room for, and as lines: pure, from the object alone.
-
-The columns of `kubectl get pisvc`, made here from the same rows of the CRD, so that both always say the same.
-"""
+"""A service's status as the few facts that a screen has room for, and as lines: pure, from the object alone."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from typing import Any
 
 from paceline_core.objects import InferenceService, read
-from paceline_core.objects.crd import crd
 from paceline_core.units import brief, seconds
-
-
-@cache
-def header() -> tuple[str, ...]:
-    return ("NAMESPACE", "NAME", *(title.upper() for title, _, _ in _columns()))
-
-
-def cells(document: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
-    found = [document["metadata"]["namespace"], document["metadata"]["name"]]
-    for _, type_, path in _columns():
-        value: Any = document
-        for step in path.removeprefix(".").split("."):
-            value = value.get(step) if isinstance(value, Mapping) else None
-        found.append("" if value is None else age(str(value), now) if type_ == "date" else str(value))
-    return tuple(found)
 
 
 def age(since: str | None, now: datetime) -> str:
@@ -38,13 +18,6 @@ def age(since: str | None, now: datetime) -> str:
         if passed >= size * enough:
             return f"{passed // size}{unit}"
     return f"{passed}s"
-
-
-@cache
-def _columns() -> tuple[tuple[str, str, str], ...]:
-    (version,) = crd(InferenceService)["spec"]["versions"]
-    shown = (column for column in version["additionalPrinterColumns"] if not column.get("priority"))
-    return tuple((column["name"], column["type"], column["jsonPath"]) for column in shown)
 
 
 BAD_WHEN = {"Accepted": "False", "MetricsFresh": "False", "Degraded": "True", "CapacityBlocked": "True"}

@@ -61,7 +61,7 @@ def up(  # noqa: PLR0913, PLR0917 - one argument an option
     level = os.environ.get(LEVEL_VARIABLE, "INFO")
     origins = parse_origins(cors_origin or ())
     options = UpOptions(tuple(files), state.absolute(), port, parse_duration(duration), check, level, origins)
-    asyncio.run(run(options, up_output(as_json=as_json, terminal=sys.stdout.isatty())))
+    asyncio.run(serve(options, up_output(as_json=as_json, terminal=sys.stdout.isatty())))
 
 
 def parse_origins(texts: Sequence[str]) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ def parse_duration(text: str | None) -> float | None:
         raise InvalidInput("--duration", str(error)) from None
 
 
-async def run(options: UpOptions, output: UpOutput) -> None:
+async def serve(options: UpOptions, output: UpOutput) -> None:
     """Run until the check is done, the duration is over or a signal comes. Raises PacelineError when it failed."""
     clock = SystemClock()
     manifests = read_local_manifests(options.files, clock.utc())

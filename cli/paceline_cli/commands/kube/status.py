@@ -1,5 +1,7 @@
 """`kubectl paceline status` and `why`: the columns of `kubectl get pisvc`, or everything about one service; decisions.
 
+The columns are made from the same rows of the CRD, so that both always say the same.
+
 `why` shows the last decisions about a service from the best source that the user may read. The autoscaler's ledger has
 them all, with what was rejected. It is read through the API server's pod proxy (needs `get` on `pods/proxy`), from each
 replica, since only the one that holds the Lease decides. Without it the object's status has the last decision, and
@@ -7,9 +9,11 @@ Events the last changes.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
 from typing import Annotated, Any, Final
 
 import typer
@@ -30,13 +34,15 @@ from paceline_cli.kube.session import (
     text,
 )
 from paceline_cli.ui.detail import detail, entry_lines, event_line, event_time, last
-from paceline_cli.ui.rows import cells, header, table
+from paceline_cli.ui.rows import age, table
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Forbidden, NotFound, PacelineError
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.client.client import KubeClient
 from paceline_core.kube.client.resource import RESOURCES
 from paceline_core.kube.cluster import Manifest
+from paceline_core.objects import InferenceService
+from paceline_core.objects.crd import crd
 
 status_app, why_app = command_app(), command_app()
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name, or namespace/name; default: all.")]
@@ -73,6 +79,28 @@ def status(  # noqa: PLR0913, PLR0917 - one argument an option
     else:
         scope = "this cluster" if everywhere else f"namespace {where.namespace}; try -A"
         typer.echo(f"no services in {scope}", err=True)
+
+
+@cache
+def header() -> tuple[str, ...]:
+    return ("NAMESPACE", "NAME", *(title.upper() for title, _, _ in _columns()))
+
+
+def cells(document: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
+    found = [document["metadata"]["namespace"], document["metadata"]["name"]]
+    for _, type_, path in _columns():
+        value: Any = document
+        for step in path.removeprefix(".").split("."):
+            value = value.get(step) if isinstance(value, Mapping) else None
+        found.append("" if value is None else age(str(value), now) if type_ == "date" else str(value))
+    return tuple(found)
+
+
+@cache
+def _columns() -> tuple[tuple[str, str, str], ...]:
+    (version,) = crd(InferenceService)["spec"]["versions"]
+    shown = (column for column in version["additionalPrinterColumns"] if not column.get("priority"))
+    return tuple((column["name"], column["type"], column["jsonPath"]) for column in shown)
 
 
 AUTOSCALER: Final = "app.kubernetes.io/name=paceline-autoscaler"
