@@ -32,7 +32,7 @@ SCRAPE = "2s"
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where the parts listen. `prometheus` is None when there is none."""
+    """Ports of the parts. `prometheus` is None when there is none."""
 
     public: int
     gateway: int

@@ -1,4 +1,4 @@
-"""What every part of one run shares: its directory, ports and time, and how its processes are probed.
+"""The context shared by every part of a run: its directory, ports and time, and how its processes are probed.
 
 TCP ports of components lie below the kernel's ephemeral range, so that no outgoing connection takes one first. They are
 checked, not reserved: a port taken between the check and the child's bind ends the child; its next start gets another.
@@ -54,7 +54,7 @@ class PortPool:
 
 
 def owner(port: int) -> str:
-    """Who listens there, as far as this user may know: ` (process 4711, nginx)`, or nothing."""
+    """The process that listens there, as far as this user may know: ` (process 4711, nginx)`, or nothing."""
     with contextlib.suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):
             listens = connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port

@@ -1,6 +1,6 @@
-"""What the user's files ask for, checked as a cluster would check it, plus what local mode adds.
+"""The user's files, checked as a cluster would check them, plus what local mode adds.
 
-What this machine cannot serve is refused here, before anything is started.
+Services that this machine cannot serve are refused here, before anything is started.
 """
 
 import uuid
@@ -41,7 +41,7 @@ _LOCAL_TENANT_DOCUMENT: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class LocalManifests:
-    """What to serve: documents with a server's metadata, the services resolved, and warnings in `manifest_warnings`."""
+    """The objects to serve: documents with a server's metadata, services resolved, and notes of `manifest_warnings`."""
 
     documents: tuple[dict[str, Any], ...]
     services: dict[ObjectKey, ResolvedService]
@@ -105,7 +105,7 @@ def _faults(manifests: Sequence[ParsedManifest]) -> Iterator[FieldError]:
 def refused(
     manifests: Iterable[ParsedManifest], why: Callable[[ResolvedService], Iterable[FieldError]]
 ) -> Iterator[FieldError]:
-    """What `why` finds (`unsupported_here`, or `missing_on_host` here) in valid manifests, with its places."""
+    """Problems that `why` finds (`unsupported_here`, or `missing_on_host` here) in valid manifests, with its places."""
     for manifest in manifests:
         if isinstance(manifest.found, InferenceService):
             for problem in why(resolve(manifest.found)):

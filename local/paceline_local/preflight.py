@@ -1,4 +1,4 @@
-"""What a valid service asks for that nothing serves, or not this machine: refused by field, before any start.
+"""Fields of a valid service that nothing serves, or not this machine: refused by field, before any start.
 
 An accelerator is built in, or an AcceleratorProfile among the manifests; a cluster may have more profiles than these.
 Hole: a profile does not say which compute capability a GPU has; one without bf16 counts as too old.
@@ -24,14 +24,14 @@ GPU_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 
 
 def unsupported_here(service: ResolvedService) -> Iterator[FieldError]:
-    """What this version serves nowhere, in the order of causes: the filters, the version, the catalogue."""
+    """Fields that this version serves nowhere, in the order of causes: the filters, the version, the catalogue."""
     yield from invalid_filters(service)
     yield from unsupported(service)
     yield from coldstart.refusals(service)
 
 
 def missing_on_host(service: ResolvedService, gpu_files: Sequence[Path] = GPU_FILES) -> Iterator[FieldError]:
-    """What only this machine cannot give: a cluster, a GPU, the model's files, memory."""
+    """Problems of this machine alone: it has no cluster, GPU, model's files or memory for the service."""
     for index, variable in enumerate(service.runtime.env):
         if variable.value_from is not None:
             field = f"spec.runtime.env[{index}].valueFrom"

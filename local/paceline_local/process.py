@@ -114,7 +114,7 @@ class Supervised:
 
     @property
     def ending(self) -> str:
-        """How it ended last and when it comes back, for a user's eyes."""
+        """Tell a user how it ended last and when it comes back."""
         if self.refusal:
             return f"{self.name} cannot be started: {self.refusal}; tried again in {self.backoff.delay_s:g} s"
         code = self.last_exit or 0
@@ -168,7 +168,7 @@ ENDS_TOLERATED = 2
 
 @dataclass(frozen=True, slots=True)
 class ComponentSpec:
-    """What to run, where it reports readiness, and its grace for ending (seconds)."""
+    """The command to run, where it reports readiness, and its grace for ending (seconds)."""
 
     name: str
     argv: tuple[str, ...]
@@ -179,7 +179,7 @@ class ComponentSpec:
 
 
 class Component:
-    """One component from start to stop. `on_event` gets its name and a sentence when it ends by itself."""
+    """A component from start to stop. `on_event` gets its name and a sentence when it ends by itself."""
 
     def __init__(self, spec: ComponentSpec, site: RunContext, on_event: Callable[[str, str], None]) -> None:
         self.spec = spec

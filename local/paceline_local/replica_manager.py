@@ -31,7 +31,7 @@ _ALL_VALID: Mapping[ObjectKey, ConditionValue] = {}
 
 
 class Launches(Protocol):
-    """What to start for a worker; `Launcher`, or a test's own."""
+    """Builds a worker's launch; `Launcher`, or a test's own."""
 
     def launch(self, target: ScaleTarget, name: str) -> WorkerLaunch: ...
 
@@ -113,7 +113,7 @@ class ReplicaManager:
         return [worker.shown for worker in self._workers if not worker.gone]
 
     def reconcile(self) -> None:
-        """One pass; needs a running loop."""
+        """Do one pass; needs a running loop."""
         self._workers = [worker for worker in self._workers if not worker.gone]
         desired = {target: self._store.scales.get(target).replicas for target in self._store.scales}
         for action in plan_replicas(desired, [worker.replica for worker in self._workers]):

@@ -32,7 +32,7 @@ SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class ObservedReplicas:
-    """One service's replicas by pool, the number wanted over all pools, and the workers that keep ending: why."""
+    """A service's replicas by pool, the number wanted over all pools, and the workers that keep ending: why."""
 
     pools: Mapping[str, PoolCounts]
     desired: int
@@ -47,7 +47,7 @@ def status(  # noqa: PLR0913, PLR0917 - what it speaks of
     now: str,
     accepted: ConditionValue = VALID,
 ) -> dict[str, Any]:
-    """What the operator says; `now` is RFC 3339 UTC, `before` the conditions it wrote last."""
+    """The status as the operator would write it; `now` is RFC 3339 UTC, `before` the conditions it wrote last."""
     pools = list(observed.pools.values())
     least, most = sum(pool.min for pool in service.pools), sum(pool.max for pool in service.pools)
     model = service.model

@@ -1,4 +1,4 @@
-"""What manifests may say and probably do not mean: names that lead nowhere here, names that two share, idle fields.
+"""Warnings about what manifests probably do not mean: names that lead nowhere here or that two share, idle fields.
 
 Notes refuse nothing: what is not among these manifests may be on a cluster, or come later. Contests for model names are
 decided as gateway and operator decide them.
@@ -28,7 +28,7 @@ Named = InferenceService | InferenceRoute
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What there is to be named: services by key, models that clients may ask for, tenants that are honoured.
+    """The names there are: services by key, models that clients may ask for, tenants that are honoured.
 
     `claims`: every claim on every model name; `namespaces`: those that hold services or routes.
     """

@@ -1,4 +1,4 @@
-"""One replica: a supervised process made from a WorkerLaunch, probed as the kubelet probes a pod.
+"""A replica: a supervised process made from a WorkerLaunch, probed as the kubelet probes a pod.
 
 A process that ends is restarted under its name; port and files are prepared anew for each start. `Launcher` is the
 process adapter of `paceline_core.launch`: it binds each worker to paths and ports on this machine.
@@ -67,7 +67,7 @@ def patience(probe: Probe) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What a worker calls: for its launch, after a change, with an event for the user."""
+    """Callbacks of a worker: for its launch, after a change, with an event for the user."""
 
     launch: Callable[[ScaleTarget, str], WorkerLaunch]
     changed: Callable[[], None]

@@ -1,4 +1,4 @@
-"""One streamed chat over one fresh HTTP/1.1 connection, timed as its bytes arrive.
+"""A streamed chat over a fresh HTTP/1.1 connection, timed as its bytes arrive.
 
 httptools parses, at protocol level, because the generator shares its machine with what it measures: 64 events cost
 3 ms of CPU here, 11 ms through httpx (measured on loopback, asyncio's own loop). No connection is reused, so that a
@@ -24,7 +24,7 @@ REFUSAL_LIMIT = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class BenchTarget:
-    """Where requests go: an OpenAI base URL (with or without `/v1`), a key and a model's public name."""
+    """The target of requests: an OpenAI base URL (with or without `/v1`), a key and a model's public name."""
 
     url: str
     key: str
@@ -61,7 +61,7 @@ class BenchTarget:
 
 
 class Exchange(asyncio.Protocol):
-    """One request and its answer; `ended` resolves when the answer is complete or the connection gone."""
+    """A request and its answer; `ended` resolves when the answer is complete or the connection gone."""
 
     def __init__(self, request: bytes, clock: Clock) -> None:
         self.stream = ChatStream()
@@ -135,7 +135,7 @@ class Client:
         self._limit = limit
 
     async def send(self, arrival: Arrival, request: bytes) -> RequestSample:
-        """One exchange; never raises for what the other side does. Times are the clock's."""
+        """Send a request and read its answer; never raises for what the other side does. Times are the clock's."""
         sent = self._clock.monotonic()
         exchange = Exchange(request, self._clock)
         unsent = RequestSample(arrival, Ending.UNREACHABLE, sent=sent)

@@ -54,7 +54,7 @@ app = command_app()
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """What to measure: an own stack from `file`, the one in `state`, or any endpoint by `url`, `key` and `model`."""
+    """The stack to measure: an own one from `file`, the one in `state`, or any endpoint by `url`, `key` and `model`."""
 
     file: Path | None
     state: Path
@@ -65,7 +65,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to offer, and the promise to judge; no targets: the service's own."""
+    """The load to offer, and the promise to judge; no targets: the service's own."""
 
     profile: Profile
     seed: int
@@ -140,7 +140,7 @@ def _check_writable(out: Path | None) -> None:
 
 
 async def measure(where: Where, load: Load, clock: Clock | None = None) -> Report:
-    """One run against whatever `where` names. Raises PacelineError when it cannot begin."""
+    """Run once against whatever `where` names. Raises PacelineError when it cannot begin."""
     clock = clock or SystemClock()
     if where.url is not None:
         if where.file is not None:

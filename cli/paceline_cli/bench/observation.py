@@ -1,4 +1,4 @@
-"""What the stack did during a run: types and the arithmetic over them. Times are seconds since the run's start.
+"""Observations of the stack during a run: types and the arithmetic over them. Times are seconds since the run's start.
 
 Decisions come from the autoscaler's ledger, which is read before the stack goes down, and each is replayed. Known hole:
 a ledger that was rotated during the run is read from its current file alone.
@@ -29,7 +29,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRow:
-    """One entry of the autoscaler's ledger; `replicas` is what it ordered, over all pools."""
+    """An entry of the autoscaler's ledger; `replicas` is what it ordered, over all pools."""
 
     at: float
     time: str

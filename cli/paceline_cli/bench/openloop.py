@@ -15,7 +15,7 @@ from paceline_core.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request to offer at `at`, whatever became of the earlier ones."""
+    """A request to offer at `at`, whatever became of the earlier ones."""
 
     number: int
     at: float
@@ -25,7 +25,7 @@ class Arrival:
 
 
 class Ending(StrEnum):
-    """How an offered request ended, as its client sees it."""
+    """The end of an offered request, as its client sees it."""
 
     OK = "ok"
     REFUSED = "refused"
@@ -47,7 +47,7 @@ class TokenCounts:
 
 @dataclass(frozen=True, slots=True)
 class RequestSample:
-    """One offered request. `content` holds the arrival time of every event with text; `detail` says why it failed."""
+    """An offered request. `content` holds the arrival time of every event with text; `detail` says why it failed."""
 
     arrival: Arrival
     ending: Ending
@@ -87,7 +87,7 @@ class RequestSample:
 
 @dataclass(frozen=True, slots=True)
 class OpenLoop:
-    """How to offer: `prepare` makes a request ahead of its time, `send` ends within a limit of its own."""
+    """Offers requests: `prepare` makes a request ahead of its time, `send` ends within a limit of its own."""
 
     prepare: Callable[[Arrival], bytes]
     send: Callable[[Arrival, bytes], Awaitable[RequestSample]]

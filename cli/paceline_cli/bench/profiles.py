@@ -24,7 +24,7 @@ ARRIVALS_LIMIT = 1_000_000
 
 
 class Spacing(StrEnum):
-    """How arrivals of a phase are spread: memoryless, or one every 1/rate seconds."""
+    """The spread of arrivals in a phase: memoryless, or one every 1/rate seconds."""
 
     POISSON = "poisson"
     EVEN = "even"
@@ -41,7 +41,7 @@ class LoadPhase:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What to offer: phases in order, and the size of every request in tokens."""
+    """The load to offer: phases in order, and the size of every request in tokens."""
 
     name: str
     phases: tuple[LoadPhase, ...]
@@ -139,7 +139,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """What the user wrote; None takes the profile's default."""
+    """Options as the user wrote them; None takes the profile's default."""
 
     profile: ProfileName
     rate: float | None = None

@@ -56,7 +56,7 @@ _NAME = re.compile(r"^(ttft|tpot|e2e)_p(50|90|95|99)$")
 
 
 def met(target: Target, sample: RequestSample) -> bool:
-    """One token has no TPOT and keeps it; an answer without text has no TTFT and misses it."""
+    """A single token has no TPOT and keeps it; an answer without text has no TTFT and misses it."""
     if sample.ending is not Ending.OK:
         return False
     value = latency(sample, target.metric)
@@ -103,7 +103,7 @@ DEFINITIONS = {
 
 @dataclass(frozen=True, slots=True)
 class ClassAttainment:
-    """One target over some requests; `ratio` is None when none were offered."""
+    """A target over some requests; `ratio` is None when none were offered."""
 
     target: str
     threshold: float
@@ -156,7 +156,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything about one run; `verdict` is kept, missed or void."""
+    """The results of a run; `verdict` is kept, missed or void."""
 
     started: str
     endpoint: str
@@ -178,7 +178,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What was run, as the report names it; `started` is RFC 3339 UTC."""
+    """A run as the report names it; `started` is RFC 3339 UTC."""
 
     started: str
     endpoint: str

@@ -51,7 +51,7 @@ class EventReader:
 
 
 class ChatStream:
-    """One chat answer as it arrives. `faults` are sentences, `usage` and `finish` the server's own words."""
+    """A chat answer as it arrives. `faults` are sentences, `usage` and `finish` the server's own words."""
 
     def __init__(self, *, expect_usage: bool = True) -> None:
         self.usage: TokenCounts | None = None

@@ -45,7 +45,7 @@ async def holders(api: KubeClient, system: str) -> Holders:
 
 
 def absent(found: Holders, system: str, now: datetime) -> list[str]:
-    """One line for each component that does not run, or has not renewed its Lease lately."""
+    """A line for each component that does not run, or has not renewed its Lease lately."""
     lines = []
     for part, lease in found.items():
         spec = (lease or {}).get("spec") or {}
@@ -103,7 +103,7 @@ async def services(api: KubeClient, namespace: str) -> list[Manifest]:
 
 
 async def service(api: KubeClient, key: ObjectKey) -> Manifest:
-    """One by its key. Raises NotFound with the names that are like it."""
+    """Get one by its key. Raises NotFound with the names that are like it."""
     try:
         return await api.get(SERVICE, key)
     except NotFound:

@@ -104,7 +104,7 @@ NONE: Final[Mapping[str, str]] = {}
 
 
 def proxied(pod: ObjectKey, port: int, path: str) -> str:
-    """Where the API server passes on what a pod answers at `path` (`/metrics`); needs `get` on `pods/proxy`."""
+    """The API server's path to what a pod answers at `path` (`/metrics`); needs `get` on `pods/proxy`."""
     return RESOURCES["Pod"].path(ObjectKey(pod.namespace, f"{pod.name}:{port}"), f"proxy{path}")
 
 

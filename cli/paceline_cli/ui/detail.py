@@ -1,4 +1,4 @@
-"""Everything that a status says about one service, as lines; pure, from the object alone.
+"""A service's whole status as lines; pure, from the object alone.
 
 The autoscaler's decisions and a service's Events as lines, oldest first.
 """
@@ -16,7 +16,7 @@ from paceline_core.units import counted
 
 
 def entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
-    """One decision: when, which way, why in one sentence; below it what bound it and what was rejected."""
+    """A decision: when, which way, why in one sentence; below it what bound it and what was rejected."""
     decision = entry["decision"]
     moment = rfc3339(datetime.fromtimestamp(entry["observation"]["now"], UTC))
     yield f"{moment}  {decision['direction']:<4}  {decision['reason']}: {decision['sentence']}"
@@ -30,7 +30,7 @@ def entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def last(scaling: Mapping[str, Any]) -> Iterator[str]:
-    """What `status.scaling` keeps: the last decision alone."""
+    """The last decision, all that `status.scaling` keeps."""
     if scaling.get("decision"):
         bound = "" if scaling.get("limit", "none") in ("", "none") else f" (bound by {scaling['limit']})"
         yield f"{scaling.get('time', '')}  {scaling.get('reason', '')}: {scaling['decision']}{bound}".strip()
@@ -50,7 +50,7 @@ def event_time(event: Mapping[str, Any]) -> str:
 
 
 def detail(document: Mapping[str, Any], now: datetime) -> Iterator[str]:
-    """What it serves and how, its last decision, then conditions, pools and targets as tables."""
+    """The model served and how, the last decision, then conditions, pools and targets as tables."""
     service = read(InferenceService, document)
     shown = row(document)
     emulated = " (emulated)" if shown.emulated else ""

@@ -35,7 +35,7 @@ class Time:
 
 @dataclass(frozen=True, slots=True)
 class ClassRow:
-    """One class of one service. Rates are per second; `oldest_s` and `wait_s` of its line, `held` of the service."""
+    """A class of one service. Rates are per second; `oldest_wait_s` and `wait_s` of its line, `held` of the service."""
 
     service: str
     name: str
@@ -52,7 +52,7 @@ class ClassRow:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How far one limit is used; None: there is none, or nothing is known."""
+    """The use of one limit; None: there is none, or nothing is known."""
 
     used: float | None
     limit: float | None
@@ -66,7 +66,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class TenantRow:
-    """One tenant that has used something lately."""
+    """A tenant that has used something lately."""
 
     tenant: str
     open: int
@@ -87,7 +87,7 @@ class TenantRow:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """One worker; `in_flight` and `picks` (per second) are those of all gateways, the rest what one heard last."""
+    """A worker; `in_flight` and `picks` (per second) are those of all gateways, the rest what one heard last."""
 
     service: str
     worker: str
@@ -104,8 +104,8 @@ class WorkerRow:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One refresh. `window_s`: what rates and quantiles are over; `silent`: gateways that did not answer; `cut`: a list
-    was longer than what is asked for."""
+    """A refresh. `window_s`: the seconds that rates and quantiles are over; `silent`: gateways that did not answer;
+    `truncated`: a list was longer than what is asked for."""
 
     time: str
     window_s: float
@@ -142,7 +142,7 @@ Pair = tuple[GatewaySnapshot, GatewaySnapshot]
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """One class at one gateway, now and then, `seconds` apart."""
+    """A class at one gateway, now and then, `seconds` apart."""
 
     service: str
     now: ClassView

@@ -1,4 +1,4 @@
-"""One look at a gateway's admin port: its four views, read one after another within a limit."""
+"""Look at a gateway's admin port: read its four views one after another within a limit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ Fetch = Callable[[str, Mapping[str, str]], Awaitable[str | bytes]]
 
 @dataclass(frozen=True, slots=True)
 class GatewaySnapshot:
-    """One gateway's report; `at` is this program's monotonic time."""
+    """A gateway's report; `at` is this program's monotonic time."""
 
     gateway: str
     at: float

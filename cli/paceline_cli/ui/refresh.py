@@ -33,7 +33,7 @@ INTERVAL_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class RefreshInterval:
-    """How often, and whether one frame is all."""
+    """The time between frames, and whether one frame is all."""
 
     interval_s: float
     once: bool

@@ -25,7 +25,7 @@ BAD_WHEN = {"Accepted": "False", "MetricsFresh": "False", "Degraded": "True", "C
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """One target: `interactive ttft p95`, what was observed (or None) of what is promised, its burn rate."""
+    """A target: `interactive ttft p95`, what was observed (or None) of what is promised, its burn rate."""
 
     name: str
     observed: str | None
@@ -39,7 +39,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class StatusRow:
-    """One service. `decision` is the autoscaler's last sentence, `troubles` are conditions that ask for attention."""
+    """A service. `decision` is the autoscaler's last sentence, `problems` are conditions that ask for attention."""
 
     name: str
     model: str
@@ -119,5 +119,5 @@ def line(row: StatusRow) -> str:
 
 
 def legend(rows: Iterable[StatusRow]) -> str:
-    """What the numbers are that need words; empty where none is shown."""
+    """Explain the numbers that need words; empty where none is shown."""
     return _BURN_RATE if any(promise.burn is not None for row in rows for promise in row.promises) else ""

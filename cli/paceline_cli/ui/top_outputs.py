@@ -1,6 +1,6 @@
-"""Where frames of `paceline top` go: a screen that is redrawn, tables one after another, or JSON for programs.
+"""Outputs of `paceline top`: a screen that is redrawn, tables one after another, or JSON for programs.
 
-A frame as tables: the columns, and the rows that need attention.
+Tables have the columns of a frame, and mark the rows that need attention.
 """
 
 import json
@@ -25,7 +25,7 @@ COLUMNS: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line; `bad` asks for attention."""
+    """A line; `bad` asks for attention."""
 
     cells: tuple[str, ...]
     bad: bool = False
@@ -139,7 +139,7 @@ def sections(frame: Frame) -> Iterator[Section]:
 
 
 def head(frame: Frame) -> Iterator[Row]:
-    """Who was asked, over what time, and who did not answer."""
+    """The gateways that were asked, over what time, and those that did not answer."""
     asked = f"{counted(len(frame.gateways), 'gateway')}: {', '.join(frame.gateways)}" if frame.gateways else ""
     yield Row((f"{asked or 'no gateway answers'}; over the last {brief(round(frame.window_s, 1))}",), not asked)
     for silent in frame.silent:

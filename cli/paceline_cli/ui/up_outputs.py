@@ -1,4 +1,4 @@
-"""Where `paceline up` reports its run: a live screen on a terminal, lines elsewhere, JSON for programs.
+"""Outputs of `paceline up`: a live screen on a terminal, lines elsewhere, JSON for programs.
 
 Lines are for terminals that cannot redraw, files and pipes: a line is written when something changed.
 """
@@ -83,7 +83,7 @@ class LiveUpOutput(PlainUpOutput):
 
 
 class JsonUpOutput:
-    """One object a line; `update` writes a line when something changed."""
+    """Writes an object a line; `update` writes a line when something changed."""
 
     def __init__(self, write: Callable[[str], None] = typer.echo) -> None:
         self._write = write

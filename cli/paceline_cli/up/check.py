@@ -35,7 +35,7 @@ class ChatTarget:
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """One stream: time to first token and total time in seconds, output tokens, the text."""
+    """A stream: time to first token and total time in seconds, output tokens, the text."""
 
     ttft_s: float
     total_s: float

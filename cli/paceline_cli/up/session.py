@@ -46,7 +46,7 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One run between start and stop; `stop` is set by the first Ctrl-C."""
+    """A run between start and stop; `stop` is set by the first Ctrl-C."""
 
     options: UpOptions
     stack: LocalStack

@@ -1,4 +1,4 @@
-"""What the API server of one run stores: objects by kind and key, leases, scales and the autoscaler's state.
+"""Stores of one run's API server: objects by kind and key, leases, scales and the autoscaler's state.
 
 Objects and scales have versions as a real API server would give them. A lease has one holder for a limited time
 (seconds of a monotonic clock). The autoscaler's state, on Kubernetes a ConfigMap for each service, lasts until the
@@ -42,7 +42,7 @@ class Leases:
         self._leases[name] = Lease(holder, now + ttl_s)
 
     def holder(self, name: str) -> str:
-        """Who holds it, or held it last; empty when it is free."""
+        """The one that holds it, or held it last; empty when it is free."""
         held = self._leases.get(name)
         return "" if held is None else held.holder
 
@@ -123,7 +123,7 @@ def apply_status(parts: Mapping[str, Any], status: Mapping[str, Any], manager: s
 
 
 def merged_status(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """What readers see: every manager's part."""
+    """Join every manager's part, as readers see it."""
     whole: dict[str, Any] = {}
     for part in parts.values():
         whole = _joined(whole, part)
@@ -155,7 +155,7 @@ def _less(part: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Scales:
-    """One Scale per pool. Two writers cannot both win: each must name the version it read."""
+    """A Scale per pool. Two writers cannot both win: each must name the version it read."""
 
     def __init__(self) -> None:
         self._scales: dict[ScaleTarget, Scale] = {}

@@ -36,7 +36,7 @@ def until(duration: str, moment: str, now: datetime) -> str:
 
 
 def checked_reason(reason: str) -> str:
-    """One line of at most 256 characters; raises InvalidInput."""
+    """Join to a line of at most 256 characters; raises InvalidInput."""
     text = " ".join(reason.split())
     if len(text) > REASON_LIMIT:
         raise InvalidInput("--reason", f"has {len(text)} characters; keep it to {REASON_LIMIT}")

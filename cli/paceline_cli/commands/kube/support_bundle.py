@@ -50,7 +50,7 @@ def support_bundle(  # noqa: PLR0913, PLR0917 - one argument an option
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """What cannot be read is named in the bundle's index.json and makes nothing fail."""
+    """Name what cannot be read in the bundle's index.json; it makes nothing fail."""
     clock = SystemClock()
     made = clock.utc()
     file = output or Path(f"paceline-support-bundle-{made:%Y%m%d-%H%M%S}.tar.gz")
@@ -139,7 +139,7 @@ class Scope:
 
 
 class Collector:
-    """One run of collecting into one archive."""
+    """Collects once into one archive."""
 
     def __init__(self, api: KubeClient, archive: Archive, clock: Clock, scope: Scope) -> None:
         self._api = api
@@ -179,7 +179,7 @@ class Collector:
             self._archive.add(reading.path, self._redactor.log(found))
 
     async def _piece(self, path: str, fetch: Callable[[], Awaitable[T]]) -> T | None:
-        """What `fetch` returns within the time that is left; where it fails, a line of the index and None."""
+        """Fetch within the time that is left; a failure becomes a line of the index, and None."""
         try:
             async with self._slots, asyncio.timeout(max(0.0, self._deadline - self._clock.monotonic())):
                 return await fetch()

@@ -18,7 +18,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def ask(state: Path, method: str, path: str) -> Any:
-    """One call to the supervisor of a run; raises NotFound when nothing runs there, Unreachable when it is deaf."""
+    """Call the supervisor of a run; raises NotFound when nothing runs there, Unreachable when it is deaf."""
     record = read_record(state)
     transport = httpx.HTTPTransport(uds=record.socket)
     try:
@@ -42,7 +42,7 @@ def served(run: Mapping[str, Any], service: str) -> str:
 
 
 def get(part: str, url: str) -> Any:
-    """One question to a part's admin port; raises Unreachable."""
+    """Ask a part's admin port; raises Unreachable."""
     try:
         answer = httpx.get(url, timeout=LIMIT_S, trust_env=False)
         answer.raise_for_status()

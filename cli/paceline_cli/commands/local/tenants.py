@@ -41,7 +41,7 @@ def checked_tenant(tenant: str) -> str:
 
 
 def missing(tenant: str, place: str, there: Sequence[str] | None, fix: str) -> NotFound:
-    """That a Tenant is not at a place, with the likely name among those there, or all; None: they are not known."""
+    """Say that a Tenant is not at a place, and the likely name among those there, or all; None: they are unknown."""
     others = "" if there is None else likely(tenant, there)
     return NotFound(f"there is no Tenant {tenant} in {place}{others}; {fix}")
 

@@ -1,4 +1,4 @@
-"""What a bundle must not hold, taken out of objects, logs and metrics.
+"""Take what a bundle must not hold out of objects, logs and metrics.
 
 Objects: values of variables, arguments, headers, filters and of annotations that paceline does not know are replaced,
 field managers are dropped. Every value so hidden is remembered and replaced wherever else it turns up (a log that

@@ -1,4 +1,4 @@
-"""Where a bundle's pieces come from: which objects, which pods' logs and metrics. Pure, from what was listed."""
+"""The sources of a bundle's pieces: which objects, which pods' logs and metrics. Pure, from what was listed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Reading:
 
 
 def listings(namespaces: Sequence[str], system: str) -> Iterator[Listing]:
-    """Everything of ours, and Events; never Secrets or ConfigMaps."""
+    """All objects of ours, and Events; never Secrets or ConfigMaps."""
     yield Listing(ACCELERATOR_PROFILE, "")
     yield Listing(TENANT, system)
     for namespace in namespaces:
