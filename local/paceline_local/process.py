@@ -178,7 +178,7 @@ class ComponentSpec:
     grace_s: float
 
 
-class Component:
+class Component(Supervised):
     """A component from start to stop. `on_event` gets its name and a sentence when it ends by itself."""
 
     def __init__(self, spec: ComponentSpec, site: RunContext, on_event: Callable[[str, str], None]) -> None:
@@ -186,11 +186,10 @@ class Component:
         self.log = site.run.log(spec.name)
         self._site = site
         self._on_event = on_event
-        self._leaving = False
         self._ready = False
         self._waiting: asyncio.Task[None] | None = None
         command = Command(spec.argv, spec.env, self.log)
-        self._process = Supervised(spec.name, lambda: command, site.clock, self._on_process)
+        super().__init__(spec.name, lambda: command, site.clock, self._on_process)
 
     @property
     def state(self) -> str:
@@ -198,47 +197,36 @@ class Component:
 
         Once `stop` is called it is `draining`, and in the end `stopped`.
         """
-        if self._leaving:
-            return "draining" if self._process.child else "stopped"
-        if self._process.child is None:
+        if self._stopping.is_set():
+            return "draining" if self.child else "stopped"
+        if self.child is None:
             return "down"
         return "running" if self._ready else "starting"
-
-    def start(self) -> None:
-        self._process.start()
 
     async def wait_ready(self) -> None:
         """Return when it is ready; raises Unreachable with the end of its log when it is not within its limit."""
         limit_s = self.spec.ready.period_s * self.spec.ready.failures
-        began = self._site.clock.monotonic()
+        began = self._clock.monotonic()
         while not self._ready:
-            if self._process.backoff.exits >= ENDS_TOLERATED:
-                what = f"ended {self._process.backoff.exits} times while it started"
-                raise failure(self.spec.name, what, self.log, self._process.refusal)
-            if self._site.clock.monotonic() - began > limit_s:
-                raise failure(self.spec.name, f"is not ready after {limit_s} s", self.log)
-            await self._site.clock.sleep(POLL_S)
-
-    async def stop(self) -> None:
-        self._leaving = True
-        await self._process.stop(self.spec.grace_s)
-
-    def kill(self) -> None:
-        self._leaving = True
-        self._process.kill()
+            if self.backoff.exits >= ENDS_TOLERATED:
+                what = f"ended {self.backoff.exits} times while it started"
+                raise failure(self.name, what, self.log, self.refusal)
+            if self._clock.monotonic() - began > limit_s:
+                raise failure(self.name, f"is not ready after {limit_s} s", self.log)
+            await self._clock.sleep(POLL_S)
 
     def _on_process(self) -> None:
         self._ready = False
         if self._waiting:
             self._waiting.cancel()
-        if self._process.child:
-            self._waiting = asyncio.create_task(self._await_ready(), name=f"await {self.spec.name}")
-        elif not self._leaving:
-            self._on_event(self.spec.name, self._process.ending)
+        if self.child:
+            self._waiting = asyncio.create_task(self._await_ready(), name=f"await {self.name}")
+        elif not self._stopping.is_set():
+            self._on_event(self.name, self.ending)
 
     async def _await_ready(self) -> None:
         while not await self._site.prober.ask(HOST, self.spec.port, self.spec.ready):
-            await self._site.clock.sleep(POLL_S)
+            await self._clock.sleep(POLL_S)
         self._ready = True
 
 

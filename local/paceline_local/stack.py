@@ -77,13 +77,13 @@ class LocalStack:
 
     async def stop(self) -> None:
         self._stopping = True
-        await self._parts[component_configs.AUTOSCALER].stop()
-        await self._parts[component_configs.GATEWAY].stop()
+        for name in (component_configs.AUTOSCALER, component_configs.GATEWAY):
+            await self._parts[name].stop(self._parts[name].spec.grace_s)
         if self._passes:
             self._passes.cancel()
         await self._fleet.stop()
         if scraper := self._parts.get(component_configs.PROMETHEUS):
-            await scraper.stop()
+            await scraper.stop(scraper.spec.grace_s)
         self.store.topics.close()
 
     def kill(self) -> None:

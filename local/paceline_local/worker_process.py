@@ -74,14 +74,15 @@ class Hooks:
     emit_event: Callable[[ScaleTarget, str, str], None]
 
 
-class WorkerProcess:
+class WorkerProcess(Supervised):
     """A replica from its start until nothing of it is left."""
 
     def __init__(self, target: ScaleTarget, ordinal: int, site: RunContext, hooks: Hooks) -> None:
         self.target = target
         self.ordinal = ordinal
-        self.name = f"{target.service.name}-{target.pool}-{ordinal}"
-        self.log = site.run.log(self.name)
+        name = f"{target.service.name}-{target.pool}-{ordinal}"
+        super().__init__(name, self._command, site.clock, self._on_process)
+        self.log = site.run.log(name)
         self.draining = False
         self.gone = False
         self._hopeless = False
@@ -89,23 +90,18 @@ class WorkerProcess:
         self._site = site
         self._hooks = hooks
         self._created = rfc3339(site.clock.utc())
-        self._launch = hooks.launch(target, self.name)
+        self._launch = hooks.launch(target, name)
         self._health: Health | None = None
-        self._process = Supervised(self.name, self._prepare, site.clock, self._on_process)
         self._probing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._process.start()
+        super().start()
         self._probing = asyncio.create_task(self._probe(), name=f"probe {self.name}")
 
     def drain(self) -> asyncio.Task[None]:
         """SIGTERM, its grace, then SIGKILL; the task is done when nothing is left of it."""
         self.draining = True
         return asyncio.create_task(self._leave(), name=f"drain {self.name}")
-
-    def kill(self) -> None:
-        """End it now; a drain that waits for it returns."""
-        self._process.kill()
 
     @property
     def ready(self) -> bool:
@@ -116,18 +112,18 @@ class WorkerProcess:
         """Whether it keeps ending, or ended for a reason that no restart repairs; until it is ready again."""
         if self._health and self._health.started:
             return False
-        return self._hopeless or self._process.backoff.exits > 1
+        return self._hopeless or self.backoff.exits > 1
 
     @property
     def problem(self) -> str:
         """Its name and why it ended, short enough for a status: its last words, or why it has none."""
-        words = self._process.refusal or self._unwritable or last_words(self.log)
+        words = self.refusal or self._unwritable or last_words(self.log)
         return f"{self.name} ({words[:WORDS] or f'see {self.log}'})"
 
     def unserved(self, waited_s: float) -> Unreachable:
         """Why it is given up after `waited_s`."""
         what = "keeps ending" if self.failing else f"is not ready after {waited_s:.0f} s"
-        return failure(self.name, what, self.log, self._process.refusal)
+        return failure(self.name, what, self.log, self.refusal)
 
     @property
     def shown(self) -> dict[str, str]:
@@ -165,30 +161,30 @@ class WorkerProcess:
         )
 
     async def _leave(self) -> None:
-        await self._process.stop(self._launch.grace_s)
+        await self.stop(self._launch.grace_s)
         if self._probing:
             self._probing.cancel()
         self._site.run.forget(self.name)
         self.gone = True
         self._hooks.changed()
 
-    def _prepare(self) -> Command:
+    def _command(self) -> Command:
         self._launch = self._hooks.launch(self.target, self.name)
         for file in self._launch.files:
             write_private(Path(file.path), file.content)
         return Command(self._launch.argv, self._launch.env, self.log)
 
     def _on_process(self) -> None:
-        if self._process.child is not None:
-            self._health = Health(self._site.clock.monotonic())
+        if self.child is not None:
+            self._health = Health(self._clock.monotonic())
         else:
             self._health = None
             ports = (self._launch.port, self._launch.metrics_port)
             # a port taken by another process is replaced at the next start
-            self._hopeless = self._process.last_exit == WRONG and all(is_free(HOST, port) for port in ports)
+            self._hopeless = self.last_exit == WRONG and all(is_free(HOST, port) for port in ports)
             self._unwritable = "" if self.draining else unwritable(self.log)
             if not self.draining:
-                self._hooks.emit_event(self.target, "BackOff", self._process.ending)
+                self._hooks.emit_event(self.target, "BackOff", self.ending)
         self._hooks.changed()
 
     async def _probe(self) -> None:
@@ -196,7 +192,7 @@ class WorkerProcess:
             if self._health and not self.draining:
                 await self._round(self._health)
             starting = self._health is None or not self._health.started
-            await self._site.clock.sleep(STARTING_PERIOD_S if starting else self._launch.readiness.period_s)
+            await self._clock.sleep(STARTING_PERIOD_S if starting else self._launch.readiness.period_s)
 
     async def _round(self, before: Health) -> None:
         launch, ask = self._launch, self._site.prober.ask
@@ -205,13 +201,13 @@ class WorkerProcess:
         )
         if self._health is not before:
             return  # the answers are of a process that has ended meanwhile
-        now = self._site.clock.monotonic()
+        now = self._clock.monotonic()
         self._health = before.after(launch, now, alive=answers[0], ready=answers[1])
         if self._health.ready != before.ready:
             self._hooks.changed()
         if complaint := self._health.complaint(launch, now):
             self._hooks.emit_event(self.target, "Unhealthy", f"{self.name} is restarted: {complaint}")
-            self._process.restart()
+            self.restart()
 
 
 class Launcher:
