@@ -1,45 +1,49 @@
 """The programs `paceline` (this machine) and `kubectl paceline` (a cluster): find the command, import it, run it.
 
-Every error becomes one line and an exit status: 0 done, 1 it failed, 2 the input is wrong. Commands are imported when
+Every error becomes `error: field: message (fix)` and an exit status: 0 done, 1 it failed, 2 the input is wrong; a stack
+trace is shown only if it is asked for. Commands are imported when
 called, so that `paceline version` does not pay for `paceline up`. Which program runs is the entry point's choice: `app`
 or `plugin`; a command of one name means the same in both, and asks another place.
 """
 
+import errno
 import importlib
 import json
 import os
 import platform
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from functools import partial
+from typing import Annotated, Any, ClassVar, TextIO
 
 import typer
 from typer.core import TyperGroup
 
 from paceline_cli.commands import command_app
-from paceline_cli.errors import LEVEL_VARIABLE, explain
 from paceline_core import __version__
-from paceline_core.errors import InvalidInput
+from paceline_core.errors import InvalidInput, PacelineError
 
+LEVEL_VARIABLE = "PACELINE_LOG_LEVEL"
 COMMANDS = {
-    "up": "paceline_cli.commands.local.up",
+    "up": "paceline_cli.up.command",
     "lint": "paceline_cli.commands.lint",
     "status": "paceline_cli.commands.local.status:status_app",
     "top": "paceline_cli.commands.local.top",
     "why": "paceline_cli.commands.local.status:why_app",
-    "keys": "paceline_cli.commands.local.keys",
-    "usage": "paceline_cli.commands.local.usage",
+    "keys": "paceline_cli.commands.local.tenants:keys_app",
+    "usage": "paceline_cli.commands.local.tenants:usage_app",
     "bench": "paceline_cli.bench.command",
     "version": "paceline_cli.main:version_app",
 }
 CLUSTER_COMMANDS = {
-    "status": "paceline_cli.commands.kube.status:app",
+    "status": "paceline_cli.commands.kube.status:status_app",
     "top": "paceline_cli.commands.kube.top:app",
-    "why": "paceline_cli.commands.kube.why:app",
+    "why": "paceline_cli.commands.kube.status:why_app",
     "pause": "paceline_cli.commands.kube.pause:pause_app",
     "resume": "paceline_cli.commands.kube.pause:resume_app",
-    "keys": "paceline_cli.commands.kube.keys:app",
-    "usage": "paceline_cli.commands.kube.usage:app",
+    "keys": "paceline_cli.commands.kube.tenants:keys_app",
+    "usage": "paceline_cli.commands.kube.tenants:usage_app",
     "support-bundle": "paceline_cli.commands.kube.support_bundle:app",
     "version": "paceline_cli.main:version_app",
 }
@@ -69,13 +73,12 @@ class _LazyPlugin(_Lazy):
             raise InvalidInput("kubectl paceline", f"needs the package {error.name}: {fix}") from None
 
 
-def _group_of(cls: type[_Lazy]) -> typer.Typer:
-    return typer.Typer(
+_group, _plugin_group = (
+    typer.Typer(
         cls=cls, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
     )
-
-
-_group, _plugin_group = _group_of(_Lazy), _group_of(_LazyPlugin)
+    for cls in (_Lazy, _LazyPlugin)
+)
 
 
 def _version(asked: bool) -> None:
@@ -108,19 +111,49 @@ def print_version(as_json: Annotated[bool, typer.Option("--json", help="Print JS
         typer.echo(f"paceline {__version__}")
 
 
-def app(arguments: Sequence[str] | None = None) -> None:
-    _run(_group, "paceline", arguments)
-
-
-def plugin(arguments: Sequence[str] | None = None) -> None:
-    _run(_plugin_group, "kubectl paceline", arguments)
-
-
-def _run(group: typer.Typer, name: str, arguments: Sequence[str] | None) -> None:
+def _run(group: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> None:
     try:
         group(arguments, prog_name=name)
     except Exception as error:  # noqa: BLE001 - the one place where no stack trace may pass
         sys.exit(explain(error, sys.stderr))
+
+
+app, plugin = partial(_run, _group, "paceline"), partial(_run, _plugin_group, "kubectl paceline")
+
+
+FAILED, BAD_INPUT = 1, 2
+_MAX_LINES = 100
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def explain(error: Exception, stream: TextIO) -> int:
+    """Write the error; the exit status that goes with it."""
+    if isinstance(error, OSError):
+        error = _of_path(error)
+    if not isinstance(error, PacelineError):
+        stream.write(f"error: unexpected: {type(error).__name__}: {error} (paceline --debug shows where)\n")
+    else:
+        lines = str(error).splitlines()
+        for line in lines[:_MAX_LINES]:
+            stream.write(line if line.startswith(" ") else f"error: {line}")
+            stream.write("\n")
+        if len(lines) > _MAX_LINES:
+            stream.write(f"error: {len(lines) - _MAX_LINES} more like these\n")
+    if os.environ.get(LEVEL_VARIABLE, "").upper() == "DEBUG":
+        stream.write("".join(traceback.format_exception(error)))
+    return BAD_INPUT if isinstance(error, InvalidInput) else FAILED
+
+
+def _of_path(error: OSError) -> Exception:
+    """A path that the system refuses is the user's input like any other; its trace stays with it."""
+    if error.filename is not None:
+        reason = "it is not a folder" if isinstance(error, FileExistsError) else error.strerror
+        fix = f"cannot be used: {reason}; choose another folder with --state"
+        return InvalidInput(os.fsdecode(error.filename), fix).with_traceback(error.__traceback__)
+    if error.errno in _NO_ROOM:  # a write names no path: mostly it is where the output goes
+        full = PacelineError(f"the output or a file cannot be written: {error.strerror}")
+        return full.with_traceback(error.__traceback__)
+    return error
 
 
 if __name__ == "__main__":

@@ -1,35 +1,51 @@
-"""The gateway's and the autoscaler's configuration files of a local run, as their own config models read them."""
+"""The components of a local run with their configuration files: gateway, autoscaler, and Prometheus if it is on PATH.
 
+Prometheus scrapes every part every two seconds and keeps its data in the run's directory. Without one the autoscaler
+reads the parts itself; the start-up lines say which.
+"""
+
+import json
+import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 from paceline_core.config import FILE_VARIABLE, LEVEL_VARIABLE
+from paceline_core.kube.cluster import ServiceEndpoints
 from paceline_core.launch import Probe
-from paceline_local import HOST, NAMESPACE, keys
+from paceline_local import HOST, NAMESPACE
 from paceline_local.context import RunContext
 from paceline_local.process import ComponentSpec
 from paceline_local.rundir import write_private
 
-GATEWAY, AUTOSCALER = "gateway", "autoscaler"
+GATEWAY, AUTOSCALER, PROMETHEUS = "gateway", "autoscaler", "prometheus"
 GATEWAY_DRAIN_S = 30.0
 MARGIN_S = 5.0
 AUTOSCALER_GRACE_S = 10.0
 INTERVAL_S = 1.0
 STALE_AFTER_S = 10.0
-READY = Probe("/readyz", period_s=1, timeout_s=2, failures=60)
+SCRAPE = "2s"
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where the parts listen. `prometheus` is None when there is none."""
+    """Ports of the parts. `prometheus` is None when there is none."""
 
     public: int
     gateway: int
     autoscaler: int
     prometheus: int | None
+
+
+def components(site: RunContext, ports: Ports) -> list[ComponentSpec]:
+    specs = [gateway(site, ports), autoscaler(site, ports)]
+    if ports.prometheus and (executable := shutil.which(PROMETHEUS)):
+        scraped = [(GATEWAY, ports.gateway), (AUTOSCALER, ports.autoscaler)]
+        specs.append(prometheus(executable, site, ports.prometheus, scraped))
+    return specs
 
 
 def gateway(site: RunContext, ports: Ports) -> ComponentSpec:
@@ -39,8 +55,8 @@ def gateway(site: RunContext, ports: Ports) -> ComponentSpec:
         "admin": {"host": HOST, "port": ports.gateway},
         "cluster": {"socket": str(site.run.socket)},
         "namespace": NAMESPACE,
-        "signing_key": str(keys.signing_key_path(site.run, GATEWAY)),
-        "trust_bundle": str(keys.trust_bundle_path(site.run)),
+        "signing_key": str(site.run.signing_key(GATEWAY)),
+        "trust_bundle": str(site.run.trust_bundle),
         "drain_s": GATEWAY_DRAIN_S,
         "cors_origins": list(site.cors_origins),
     }
@@ -55,7 +71,7 @@ def autoscaler(site: RunContext, ports: Ports) -> ComponentSpec:
         "listen": {"host": HOST, "port": ports.autoscaler},
         "cluster": {"socket": str(site.run.socket)},
         "namespace": NAMESPACE,
-        "signing_key": str(keys.signing_key_path(site.run, AUTOSCALER)),
+        "signing_key": str(site.run.signing_key(AUTOSCALER)),
         "gateways": [f"{HOST}:{ports.gateway}"],
         "prometheus": source if ports.prometheus else None,
         "interval_s": INTERVAL_S,
@@ -72,6 +88,45 @@ def _part(site: RunContext, name: str, config: dict[str, Any], port: int, grace_
         argv=(sys.executable, "-m", f"paceline_{name}.main"),
         env={FILE_VARIABLE: str(path), LEVEL_VARIABLE: site.log_level},
         port=port,
-        ready=READY,
+        ready=Probe("/readyz", period_s=1, timeout_s=2, failures=60),
         grace_s=grace_s,
     )
+
+
+def prometheus(executable: str, site: RunContext, port: int, parts: Iterable[tuple[str, int]]) -> ComponentSpec:
+    """Prometheus on `port`: fixed targets for `parts`, (job, port) of what does not come and go; a file for workers."""
+    home = site.run.home(PROMETHEUS)
+    write_scrape_targets(site, [])
+    jobs = [{"job_name": job, "static_configs": [{"targets": [f"{HOST}:{at}"]}]} for job, at in parts]
+    workers = {"job_name": "worker", "file_sd_configs": [{"files": [str(home / "workers.json")]}]}
+    timing = {"scrape_interval": SCRAPE, "scrape_timeout": SCRAPE, "evaluation_interval": SCRAPE}
+    config = {"global": timing, "scrape_configs": [*jobs, workers]}
+    write_private(home / "prometheus.yml", yaml.safe_dump(config, sort_keys=False))
+    return ComponentSpec(
+        name=PROMETHEUS,
+        argv=(
+            executable,
+            f"--config.file={home / 'prometheus.yml'}",
+            f"--storage.tsdb.path={home / 'data'}",
+            "--storage.tsdb.retention.time=2h",
+            "--storage.tsdb.retention.size=256MB",
+            f"--web.listen-address={HOST}:{port}",
+        ),
+        env={},
+        port=port,
+        ready=Probe("/-/ready", period_s=1, timeout_s=1, failures=30),
+        grace_s=10.0,
+    )
+
+
+def write_scrape_targets(site: RunContext, services: Iterable[ServiceEndpoints]) -> None:
+    """Tell Prometheus which workers there are; it notices the file's change by itself."""
+    rows = [
+        {"targets": [f"{endpoint.host}:{endpoint.metrics_port}"], "labels": {"worker": endpoint.name}}
+        for item in services
+        for endpoint in item.endpoints
+    ]
+    path = site.run.home(PROMETHEUS) / "workers.json"
+    text = json.dumps(rows)
+    if not path.exists() or path.read_text() != text:
+        write_private(path, text)

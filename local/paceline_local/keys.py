@@ -24,20 +24,12 @@ from paceline_local.rundir import PRIVATE_DIR, PRIVATE_FILE, RunDir, write_priva
 SIGNERS = ("gateway", "autoscaler")
 
 
-def signing_key_path(run: RunDir, signer: str) -> Path:
-    return run.secrets / f"{signer}.key"
-
-
-def trust_bundle_path(run: RunDir) -> Path:
-    return run.root / "jwks.json"
-
-
 def create_signing_keys(run: RunDir) -> None:
     keys = {signer: new_signing_key() for signer in SIGNERS}
     for signer, private in keys.items():
-        write_private(signing_key_path(run, signer), private)
+        write_private(run.signing_key(signer), private)
     bundle = jwk_set(public_jwk(private, signer) for signer, private in keys.items())
-    write_private(trust_bundle_path(run), json.dumps(bundle))
+    write_private(run.trust_bundle, json.dumps(bundle))
 
 
 def in_vain(keys: Iterable["StoredKey"], tenants: Collection[str]) -> Iterator[str]:
@@ -112,13 +104,10 @@ class KeyFile:
             os.close(handle)
 
 
-KIND = "Secret"
-
-
 def publish_key_secrets(keys: KeyFile, store: ObjectStore) -> None:
     wanted = {key_of(m): m for m in (key.record.manifest(key_namespace_of(NAMESPACE)) for key in keys.all())}
-    known = {key_of(manifest) for manifest in store.objects.list(KIND)}
+    known = {key_of(manifest) for manifest in store.objects.list("Secret")}
     for key in known - wanted.keys():
-        store.objects.remove(KIND, key)
+        store.objects.remove("Secret", key)
     for key in wanted.keys() - known:
         store.objects.put(wanted[key])

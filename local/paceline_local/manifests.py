@@ -1,6 +1,6 @@
-"""What the user's files ask for, checked as a cluster would check it, plus what local mode adds.
+"""The user's files, checked as a cluster would check them, plus what local mode adds.
 
-What this machine cannot serve is refused here, before anything is started.
+Services that this machine cannot serve are refused here, before anything is started.
 """
 
 import uuid
@@ -31,10 +31,17 @@ from paceline_local.preflight import accelerators, missing_on_host, unsupported_
 from paceline_local.warnings import manifest_warnings
 from paceline_planner.hardware import unknown_accelerators, unmanaged_accelerators
 
+_LOCAL_TENANT_DOCUMENT: dict[str, Any] = {
+    "apiVersion": API_VERSION,
+    "kind": "Tenant",
+    "metadata": {"name": LOCAL_TENANT, "namespace": NAMESPACE},
+    "spec": {"services": ["*"]},
+}
+
 
 @dataclass(frozen=True, slots=True)
 class LocalManifests:
-    """What to serve: documents with a server's metadata, the services resolved, and warnings in `manifest_warnings`."""
+    """The objects to serve: documents with a server's metadata, services resolved, and notes of `manifest_warnings`."""
 
     documents: tuple[dict[str, Any], ...]
     services: dict[ObjectKey, ResolvedService]
@@ -52,20 +59,41 @@ def read_local_manifests(files: Sequence[Path], now: datetime) -> LocalManifests
     surveys = [load_manifests(file) for file in files]
     manifests = [manifest for found in surveys for manifest in found.manifests]
     own = [fault for found in surveys for fault in found.faults]
-    if faults := [*own, *_twins(manifests), *_beyond(manifests)]:
+    if faults := [*own, *_faults(manifests)]:
         raise ManifestError(faults)
     services = [resolve(m.found) for m in manifests if isinstance(m.found, InferenceService)]
     if not services:
         raise InvalidInput(", ".join(map(str, files)), "holds no InferenceService; add one to serve")
-    local = [] if any(_is_local_tenant(m) for m in manifests) else [_local_tenant()]
-    documents = tuple(_served(document, now) for document in [*(m.document for m in manifests), *local])
-    return LocalManifests(
-        documents, {ObjectKey.parse(s.key): s for s in services}, tuple(manifest_warnings(manifests, manifests))
+    documents = [manifest.document for manifest in manifests]
+    tenants = {ObjectKey.parse(m.found.key) for m in manifests if isinstance(m.found, Tenant)}
+    if ObjectKey(NAMESPACE, LOCAL_TENANT) not in tenants:
+        documents.append(_LOCAL_TENANT_DOCUMENT)
+    served = tuple(
+        {
+            **document,
+            "metadata": {
+                "namespace": "default",
+                "uid": str(uuid.uuid4()),
+                "creationTimestamp": rfc3339(now),
+                "generation": 1,
+                **document["metadata"],
+            },
+        }
+        for document in documents
     )
+    notes = tuple(manifest_warnings(manifests, manifests))
+    return LocalManifests(served, {ObjectKey.parse(s.key): s for s in services}, notes)
 
 
-def _beyond(manifests: Sequence[ParsedManifest]) -> Iterator[FieldError]:
-    """What this version or this machine does not serve; only these files could define an accelerator."""
+def _faults(manifests: Sequence[ParsedManifest]) -> Iterator[FieldError]:
+    """Twins in two files, then what is not served here.
+
+    One file's twins are found by its reader; only these files could define an accelerator.
+    """
+    places = Counter((m.found.kind, m.found.key) for m in manifests)
+    for manifest in manifests:
+        if places[manifest.found.kind, manifest.found.key] > 1:
+            yield FieldError(f"{manifest.context}: metadata.name", "stands in two files; rename one of them")
     known = accelerators(manifests)
     yield from refused(manifests, unsupported_here)
     yield from refused(manifests, lambda service: unmanaged_accelerators(service, known.get))
@@ -74,23 +102,10 @@ def _beyond(manifests: Sequence[ParsedManifest]) -> Iterator[FieldError]:
     yield from refused(manifests, missing_on_host)
 
 
-def _served(document: dict[str, Any], now: datetime) -> dict[str, Any]:
-    given = {"namespace": "default", "uid": str(uuid.uuid4()), "creationTimestamp": rfc3339(now), "generation": 1}
-    return {**document, "metadata": given | document["metadata"]}
-
-
-def _twins(manifests: Sequence[ParsedManifest]) -> Iterator[FieldError]:
-    """One file's twins are found by its reader; these stand in two files."""
-    places = Counter((m.found.kind, m.found.key) for m in manifests)
-    for manifest in manifests:
-        if places[manifest.found.kind, manifest.found.key] > 1:
-            yield FieldError(f"{manifest.context}: metadata.name", "stands in two files; rename one of them")
-
-
 def refused(
     manifests: Iterable[ParsedManifest], why: Callable[[ResolvedService], Iterable[FieldError]]
 ) -> Iterator[FieldError]:
-    """What `why` finds (`unsupported_here`, or `missing_on_host` here) in valid manifests, with its places."""
+    """Problems that `why` finds (`unsupported_here`, or `missing_on_host` here) in valid manifests, with its places."""
     for manifest in manifests:
         if isinstance(manifest.found, InferenceService):
             for problem in why(resolve(manifest.found)):
@@ -103,17 +118,3 @@ def idle_routes(manifests: Iterable[ParsedManifest]) -> Iterator[FieldError]:
         if isinstance(manifest.found, InferenceRoute):
             for problem in unsupported_route(manifest.found.spec):
                 yield FieldError(f"{manifest.context}: {problem.field}", problem.message)
-
-
-def _is_local_tenant(manifest: ParsedManifest) -> bool:
-    found = manifest.found
-    return isinstance(found, Tenant) and ObjectKey.parse(found.key) == ObjectKey(NAMESPACE, LOCAL_TENANT)
-
-
-def _local_tenant() -> dict[str, Any]:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Tenant",
-        "metadata": {"name": LOCAL_TENANT, "namespace": NAMESPACE},
-        "spec": {"services": ["*"]},
-    }

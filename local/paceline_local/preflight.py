@@ -1,21 +1,15 @@
-"""What a valid service asks for that nothing serves, or not this machine: refused by field, before any start.
+"""Fields of a valid service that nothing serves, or not this machine: refused by field, before any start.
 
 An accelerator is built in, or an AcceleratorProfile among the manifests; a cluster may have more profiles than these.
 Hole: a profile does not say which compute capability a GPU has; one without bf16 counts as too old.
-
-TCP ports of components lie below the kernel's ephemeral range, so that no outgoing connection takes one first. They are
-checked, not reserved: a port taken between the check and the child's bind ends the child; its next start gets another.
 """
 
-import contextlib
-import os
-import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
-from paceline_core.errors import InvalidInput, Unreachable
+from paceline_core.errors import InvalidInput
 from paceline_core.launch import invalid_filters, unsupported
 from paceline_core.manifests import ParsedManifest
 from paceline_core.objects import AcceleratorProfile, FieldError, ResolvedService
@@ -30,64 +24,46 @@ GPU_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 
 
 def unsupported_here(service: ResolvedService) -> Iterator[FieldError]:
-    """What this version serves nowhere, in the order of causes: the filters, the version, the catalogue."""
+    """Fields that this version serves nowhere, in the order of causes: the filters, the version, the catalogue."""
     yield from invalid_filters(service)
     yield from unsupported(service)
     yield from coldstart.refusals(service)
 
 
 def missing_on_host(service: ResolvedService, gpu_files: Sequence[Path] = GPU_FILES) -> Iterator[FieldError]:
-    """What only this machine cannot give: a cluster, a GPU, the model's files, memory."""
-    yield from _clusterbound(service)
-    if not service.emulated:
-        if not any(map(Path.exists, gpu_files)):
-            yield from _gpuless(service)
-        yield from _missing(service)
-        yield from _beyond_context(service)
-        yield from _beyond_memory(service)
-
-
-def _clusterbound(service: ResolvedService) -> Iterator[FieldError]:
+    """Problems of this machine alone: it has no cluster, GPU, model's files or memory for the service."""
     for index, variable in enumerate(service.runtime.env):
         if variable.value_from is not None:
             field = f"spec.runtime.env[{index}].valueFrom"
             yield FieldError(field, "local mode has no Secrets or ConfigMaps; write the value itself as `value`")
-
-
-def _gpuless(service: ResolvedService) -> Iterator[FieldError]:
-    for index, pool in enumerate(service.pools):
+    if service.emulated:
+        return
+    for index, pool in enumerate(() if any(map(Path.exists, gpu_files)) else service.pools):
         if pool.gpus:
             problem = f"this machine has no NVIDIA GPU for {pool.accelerator!r}"
             fix = "write cpu, or emulate with spec.engine.emulate"
             yield FieldError(f"spec.pools[{index}].accelerator", f"{problem}; {fix}")
-
-
-def _missing(service: ResolvedService) -> Iterator[FieldError]:
     source = service.model.source
     folder = Path(source.removeprefix(FILE))
     if source.startswith(FILE) and not folder.is_dir():
         yield FieldError("spec.model.source", f"{folder} is not a folder on this machine; put the model's files there")
+    yield from _too_large(service)
 
 
-def _beyond_context(service: ResolvedService) -> Iterator[FieldError]:
-    asked, most = service.engine.max_model_len, _context(service.model.source)
+def _too_large(service: ResolvedService) -> Iterator[FieldError]:
+    """Hole: a context that a rotary scaling extends is not computed, and not limited."""
+    asked, most = service.engine.max_model_len, None
+    try:
+        config = read_object(locate(service.model.source) / "config.json")
+        if not (config.get("rope_scaling") or config.get("rope_parameters")):
+            most = from_config(config).max_context
+    except InvalidInput:
+        pass  # the worker reports a wrong folder
     if asked and most and asked > most:
         yield FieldError("spec.engine.maxModelLen", f"{asked} is over the model's context of {most}; lower it")
-
-
-def _context(source: str) -> int | None:
-    """As the model's folder says; None where it does not, or where a rotary scaling would have to be reckoned."""
-    try:
-        config = read_object(locate(source) / "config.json")
-        return None if config.get("rope_scaling") or config.get("rope_parameters") else from_config(config).max_context
-    except InvalidInput:
-        return None  # the worker reports a wrong folder
-
-
-def _beyond_memory(service: ResolvedService) -> Iterator[FieldError]:
-    asked, there = service.engine.host_offload_bytes, psutil.virtual_memory().total
-    if asked > there:
-        problem = f"{asked >> 20} MiB are more than this machine's memory of {there >> 20} MiB; ask for less"
+    offloaded, there = service.engine.host_offload_bytes, psutil.virtual_memory().total
+    if offloaded > there:
+        problem = f"{offloaded >> 20} MiB are more than this machine's memory of {there >> 20} MiB; ask for less"
         yield FieldError("spec.engine.kvCache.hostOffloadBytes", problem)
 
 
@@ -107,7 +83,8 @@ def device_notes(service: ResolvedService, known: Mapping[str, Accelerator]) -> 
                 f"spec.pools[{place}].accelerator: workers compute on GPUs of compute capability 8.0 or later "
                 f"(Ampere), which have bf16, and {pool.accelerator} has no teraflops.bf16; write it if the GPU has"
             )
-        if pool.accelerator != "cpu" and service.engine.kv_dtype == "fp8" and not _has_fp8(device):
+        has_fp8 = device is not None and Dtype.FP8 in device.flops
+        if pool.accelerator != "cpu" and service.engine.kv_dtype == "fp8" and not has_fp8:
             yield (
                 "spec.engine.kvCache.dtype: fp8 needs GPUs of compute capability 8.9 or later (Ada, Hopper) in pool "
                 f"{pool.name}, and nothing here says that {pool.accelerator} has fp8; write int8 or bf16 if it has not"
@@ -120,51 +97,3 @@ def profile_notes(profile: AcceleratorProfile) -> Iterator[str]:
     built_in = CATALOGUE.get(profile.name)
     if built_in is not None and built_in.price is not None and profile.spec.dollars_per_hour is None:
         yield f"replaces all of the built-in {profile.name}, its price too; write dollarsPerHour, or it counts as free"
-
-
-def _has_fp8(device: Accelerator | None) -> bool:
-    return device is not None and Dtype.FP8 in device.flops
-
-
-FIRST, LAST = 20_000, 32_000
-
-
-def is_free(host: str, port: int) -> bool:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
-
-
-class PortPool:
-    """The ports of one run on one host; two supervisors begin their search at different places."""
-
-    def __init__(self, host: str) -> None:
-        self._host = host
-        self._taken: set[int] = set()
-
-    def take(self) -> int:
-        start = os.getpid() * 61 % (LAST - FIRST)
-        for step in range(LAST - FIRST):
-            port = FIRST + (start + step) % (LAST - FIRST)
-            if port not in self._taken and is_free(self._host, port):
-                self._taken.add(port)
-                return port
-        raise Unreachable(f"no port between {FIRST} and {LAST} is free on {self._host}")
-
-    def give_back(self, port: int) -> None:
-        self._taken.discard(port)
-
-
-def owner(port: int) -> str:
-    """Who listens there, as far as this user may know: ` (process 4711, nginx)`, or nothing."""
-    with contextlib.suppress(psutil.Error):
-        for connection in psutil.net_connections("tcp"):
-            listens = connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port
-            if listens and connection.pid:
-                return f" (process {connection.pid}, {psutil.Process(connection.pid).name()})"
-    return ""

@@ -16,6 +16,7 @@ import ctypes
 import os
 import signal
 import sys
+from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,49 +60,25 @@ class Command:
     log: Path
 
 
-class Child:
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self.pid = process.pid
+async def spawn(command: Command) -> Process:
+    parent = os.getpid()
 
-    async def wait(self) -> int:
-        code = await self._process.wait()
-        self.kill()
-        return code
+    def end_with_parent() -> None:
+        assert _libc is not None
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(CANNOT_START)
 
-    def terminate(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.terminate()
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-
-
-async def spawn(command: Command) -> Child:
     with command.log.open("ab") as log:
-        process = await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(
             *command.argv,
             env={**os.environ, **command.env},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             process_group=0,
-            preexec_fn=_ends_with(os.getpid()),
+            preexec_fn=end_with_parent if _libc else None,
         )
-    return Child(process)
-
-
-def _ends_with(parent: int) -> Callable[[], None] | None:
-    if (libc := _libc) is None:
-        return None
-
-    def arrange() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(CANNOT_START)
-
-    return arrange
 
 
 class Supervised:
@@ -109,7 +86,7 @@ class Supervised:
 
     def __init__(self, name: str, prepare: Callable[[], Command], clock: Clock, changed: Callable[[], None]) -> None:
         self.name = name
-        self.child: Child | None = None
+        self.child: Process | None = None
         self.backoff = Backoff()
         self.last_exit: int | None = None
         self.refusal = ""
@@ -125,8 +102,7 @@ class Supervised:
 
     async def stop(self, grace_s: float) -> None:
         self._stopping.set()
-        if self.child:
-            self.child.terminate()
+        self._terminate()
         if self._task and not (await asyncio.wait([self._task], timeout=grace_s))[0]:
             _log.warning("still running after its grace; killed", extra={"part": self.name, "grace_s": grace_s})
             self.kill()
@@ -138,7 +114,7 @@ class Supervised:
 
     @property
     def ending(self) -> str:
-        """How it ended last and when it comes back, for a user's eyes."""
+        """Tell a user how it ended last and when it comes back."""
         if self.refusal:
             return f"{self.name} cannot be started: {self.refusal}; tried again in {self.backoff.delay_s:g} s"
         code = self.last_exit or 0
@@ -146,8 +122,15 @@ class Supervised:
         return f"{self.name} ended ({how}); started again in {self.backoff.delay_s:g} s"
 
     def restart(self) -> None:
+        """Kill the process and its children; it comes back."""
         if self.child:
-            self.child.kill()
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.child.pid, signal.SIGKILL)
+
+    def _terminate(self) -> None:
+        if self.child:
+            with contextlib.suppress(ProcessLookupError):
+                self.child.terminate()
 
     async def _run(self) -> None:
         while not self._stopping.is_set():
@@ -155,36 +138,28 @@ class Supervised:
             self.last_exit = await self._once()
             self.backoff = self.backoff.after_exit(self._clock.monotonic() - born)
             self._changed()
-            await self._rest()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.backoff.delay_s):
+                    await self._stopping.wait()
 
     async def _once(self) -> int:
         try:
             self.child = await spawn(self._prepare())
         except (OSError, ValueError, PacelineError) as error:  # ValueError: a NUL in what a process is given
-            self.refusal = _reason(error)
+            self.refusal = str(error)
+            if isinstance(error, OSError) and error.strerror:
+                self.refusal = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
             _log.exception("cannot be started", extra={"part": self.name, "reason": self.refusal})
             return CANNOT_START
         self.refusal = ""
         if self._stopping.is_set():
-            self.child.terminate()
+            self._terminate()
         self._changed()
         code = await self.child.wait()
+        self.restart()  # the children that it left
         self.child = None
         _log.info("ended", extra={"part": self.name, "code": code})
         return code
-
-    async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(self.backoff.delay_s):
-                await self._stopping.wait()
-        except TimeoutError:
-            pass
-
-
-def _reason(error: Exception) -> str:
-    if not isinstance(error, OSError) or not error.strerror:
-        return str(error)
-    return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
 
 
 POLL_S = 0.1
@@ -193,7 +168,7 @@ ENDS_TOLERATED = 2
 
 @dataclass(frozen=True, slots=True)
 class ComponentSpec:
-    """What to run, where it reports readiness, and its grace for ending (seconds)."""
+    """The command to run, where it reports readiness, and its grace for ending (seconds)."""
 
     name: str
     argv: tuple[str, ...]
@@ -203,18 +178,18 @@ class ComponentSpec:
     grace_s: float
 
 
-class Component:
-    """One component from start to stop. `on_event` gets its name and a sentence when it ends by itself."""
+class Component(Supervised):
+    """A component from start to stop. `on_event` gets its name and a sentence when it ends by itself."""
 
     def __init__(self, spec: ComponentSpec, site: RunContext, on_event: Callable[[str, str], None]) -> None:
         self.spec = spec
         self.log = site.run.log(spec.name)
         self._site = site
         self._on_event = on_event
-        self._leaving = False
         self._ready = False
         self._waiting: asyncio.Task[None] | None = None
-        self._process = Supervised(spec.name, self._command, site.clock, self._on_process)
+        command = Command(spec.argv, spec.env, self.log)
+        super().__init__(spec.name, lambda: command, site.clock, self._on_process)
 
     @property
     def state(self) -> str:
@@ -222,51 +197,37 @@ class Component:
 
         Once `stop` is called it is `draining`, and in the end `stopped`.
         """
-        if self._leaving:
-            return "draining" if self._process.child else "stopped"
-        if self._process.child is None:
+        if self._stopping.is_set():
+            return "draining" if self.child else "stopped"
+        if self.child is None:
             return "down"
         return "running" if self._ready else "starting"
-
-    def start(self) -> None:
-        self._process.start()
 
     async def wait_ready(self) -> None:
         """Return when it is ready; raises Unreachable with the end of its log when it is not within its limit."""
         limit_s = self.spec.ready.period_s * self.spec.ready.failures
-        began = self._site.clock.monotonic()
+        began = self._clock.monotonic()
         while not self._ready:
-            if self._process.backoff.exits >= ENDS_TOLERATED:
-                what = f"ended {self._process.backoff.exits} times while it started"
-                raise failure(self.spec.name, what, self.log, self._process.refusal)
-            if self._site.clock.monotonic() - began > limit_s:
-                raise failure(self.spec.name, f"is not ready after {limit_s} s", self.log)
-            await self._site.clock.sleep(POLL_S)
-
-    async def stop(self) -> None:
-        self._leaving = True
-        await self._process.stop(self.spec.grace_s)
-
-    def kill(self) -> None:
-        self._leaving = True
-        self._process.kill()
+            if self.backoff.exits >= ENDS_TOLERATED:
+                what = f"ended {self.backoff.exits} times while it started"
+                raise failure(self.name, what, self.log, self.refusal)
+            if self._clock.monotonic() - began > limit_s:
+                raise failure(self.name, f"is not ready after {limit_s} s", self.log)
+            await self._clock.sleep(POLL_S)
 
     def _on_process(self) -> None:
         self._ready = False
         if self._waiting:
             self._waiting.cancel()
-        if self._process.child:
-            self._waiting = asyncio.create_task(self._await_ready(), name=f"await {self.spec.name}")
-        elif not self._leaving:
-            self._on_event(self.spec.name, self._process.ending)
+        if self.child:
+            self._waiting = asyncio.create_task(self._await_ready(), name=f"await {self.name}")
+        elif not self._stopping.is_set():
+            self._on_event(self.name, self.ending)
 
     async def _await_ready(self) -> None:
         while not await self._site.prober.ask(HOST, self.spec.port, self.spec.ready):
-            await self._site.clock.sleep(POLL_S)
+            await self._clock.sleep(POLL_S)
         self._ready = True
-
-    def _command(self) -> Command:
-        return Command(self.spec.argv, self.spec.env, self.log)
 
 
 def failure(name: str, what: str, log: Path, refusal: str = "") -> Unreachable:

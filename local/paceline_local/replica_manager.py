@@ -21,18 +21,17 @@ from paceline_core.replicas import DrainReplica, StartReplica, count_replicas, p
 from paceline_local import status
 from paceline_local.apiserver import ObjectStore
 from paceline_local.context import RunContext
-from paceline_local.process import POLL_S, failure
+from paceline_local.process import POLL_S
 from paceline_local.rundir import trim
 from paceline_local.worker_process import Hooks, WorkerProcess
 
 TICK_S = 5.0
 LEFT_LOGS = 20
 _ALL_VALID: Mapping[ObjectKey, ConditionValue] = {}
-Publish = Callable[[Iterable[ServiceEndpoints]], None]
 
 
 class Launches(Protocol):
-    """What to start for a worker; `Launcher`, or a test's own."""
+    """Builds a worker's launch; `Launcher`, or a test's own."""
 
     def launch(self, target: ScaleTarget, name: str) -> WorkerLaunch: ...
 
@@ -51,7 +50,7 @@ class ReplicaManager:
         store: ObjectStore,
         services: Mapping[ObjectKey, ResolvedService],
         launcher: Launches,
-        publish: Publish,
+        publish: Callable[[Iterable[ServiceEndpoints]], None],
         left_logs: int = LEFT_LOGS,
         accepted: Mapping[ObjectKey, ConditionValue] = _ALL_VALID,
     ) -> None:
@@ -80,7 +79,8 @@ class ReplicaManager:
                 async with asyncio.timeout(TICK_S):
                     await self._news.wait()
             except TimeoutError:
-                self._trim_logs()
+                for log in self._site.run.logs.glob("*.log"):
+                    trim(log)
 
     async def stop(self) -> None:
         """Drain every worker; returns when all are gone."""
@@ -101,80 +101,66 @@ class ReplicaManager:
         began = self._site.clock.monotonic()
         while True:
             late = self._site.clock.monotonic() - began
-            unserved = self._unserved()
+            wanted = {target.service for target in self._store.scales if self._store.scales.get(target).replicas}
+            unserved = wanted - {worker.target.service for worker in self._workers if worker.ready}
             given_up = {w.target.service: w for w in self._workers if w.failing or late > w.startup_limit_s}
             if unserved <= given_up.keys():
-                return {key: self._why(given_up[key], late) for key in self._services if key in unserved}
+                return {key: given_up[key].unserved(late) for key in self._services if key in unserved}
             await self._site.clock.sleep(POLL_S)
-
-    @staticmethod
-    def _why(worker: WorkerProcess, late: float) -> Unreachable:
-        what = "keeps ending" if worker.failing else f"is not ready after {late:.0f} s"
-        return failure(worker.name, what, worker.log, worker.refusal)
 
     @property
     def workers(self) -> list[dict[str, str]]:
         return [worker.shown for worker in self._workers if not worker.gone]
 
-    def _unserved(self) -> set[ObjectKey]:
-        wanted = {target.service for target in self._store.scales if self._store.scales.get(target).replicas}
-        return wanted - {worker.target.service for worker in self._workers if worker.ready}
-
     def reconcile(self) -> None:
-        """One pass; needs a running loop."""
+        """Do one pass; needs a running loop."""
         self._workers = [worker for worker in self._workers if not worker.gone]
         desired = {target: self._store.scales.get(target).replicas for target in self._store.scales}
         for action in plan_replicas(desired, [worker.replica for worker in self._workers]):
             match action:
                 case StartReplica(target):
-                    self._start(target)
+                    self._started[target] += 1
+                    hooks = Hooks(self._launcher.launch, self.wake, self._event)
+                    worker = WorkerProcess(target, self._started[target], self._site, hooks)
+                    self._workers.append(worker)
+                    worker.start()
                 case DrainReplica(target, ordinal):
                     self._drain(next(w for w in self._workers if (w.target, w.ordinal) == (target, ordinal)))
         self._write_status()
 
-    def _start(self, target: ScaleTarget) -> None:
-        self._started[target] += 1
-        hooks = Hooks(self._launcher.launch, self.wake, self._event)
-        worker = WorkerProcess(target, self._started[target], self._site, hooks)
-        self._workers.append(worker)
-        worker.start()
-
     def _drain(self, worker: WorkerProcess) -> None:
+        def release(drained: asyncio.Task[None]) -> None:
+            self._drains.discard(drained)
+            self._launcher.release(worker.name)
+            self._left_logs.append(worker.log)
+            if len(self._left_logs) > self._left_logs_limit:
+                self._left_logs.popleft().unlink(missing_ok=True)
+
         drain = worker.drain()
         self._drains.add(drain)
-        drain.add_done_callback(self._drains.discard)
-        drain.add_done_callback(lambda _: self._release(worker))
-
-    def _release(self, worker: WorkerProcess) -> None:
-        self._launcher.release(worker.name)
-        self._left_logs.append(worker.log)
-        if len(self._left_logs) > self._left_logs_limit:
-            self._left_logs.popleft().unlink(missing_ok=True)
+        drain.add_done_callback(release)
 
     def _write_status(self) -> None:
-        every = [self._endpoints(key) for key in self._services]
+        there = [worker for worker in self._workers if not worker.gone]
+        every = [
+            ServiceEndpoints(key, tuple(worker.endpoint for worker in there if worker.target.service == key))
+            for key in self._services
+        ]
         for item in every:
             self._store.put_endpoints(item)
         self._publish(every)
+        replicas = [worker.replica for worker in there]
         for key, service in self._services.items():
+            targets = {pool.name: ScaleTarget(key, pool.name) for pool in service.pools}
+            observed = status.ObservedReplicas(
+                pools={name: count_replicas(target, replicas) for name, target in targets.items()},
+                desired=sum(self._store.scales.get(target).replicas for target in targets.values()),
+                failing=tuple(w.problem for w in self._workers if w.target.service == key and w.failing),
+            )
             before = self._store.objects.get(INFERENCE_SERVICE, key)["status"].get("conditions", ())
-            now = rfc3339(self._site.clock.utc())
-            observed, accepted = self._observed(key, service), self._accepted.get(key, VALID)
+            now, accepted = rfc3339(self._site.clock.utc()), self._accepted.get(key, VALID)
             reported = status.status(service, observed, self._site.endpoint, before, now, accepted)
             self._store.objects.patch_status(INFERENCE_SERVICE, key, reported, status.MANAGER)
-
-    def _observed(self, key: ObjectKey, service: ResolvedService) -> status.ObservedReplicas:
-        targets = {pool.name: ScaleTarget(key, pool.name) for pool in service.pools}
-        replicas = [worker.replica for worker in self._workers if not worker.gone]
-        return status.ObservedReplicas(
-            pools={name: count_replicas(target, replicas) for name, target in targets.items()},
-            desired=sum(self._store.scales.get(target).replicas for target in targets.values()),
-            failing=tuple(w.problem for w in self._workers if w.target.service == key and w.failing),
-        )
-
-    def _endpoints(self, key: ObjectKey) -> ServiceEndpoints:
-        mine = (worker for worker in self._workers if worker.target.service == key and not worker.gone)
-        return ServiceEndpoints(key, tuple(worker.endpoint for worker in mine))
 
     def _event(self, target: ScaleTarget, reason: str, message: str) -> None:
         event = {
@@ -185,7 +171,3 @@ class ReplicaManager:
             "message": message,
         }
         self._store.add_event({**event, "extra": {"pool": target.pool}}, self._site.clock.utc())
-
-    def _trim_logs(self) -> None:
-        for log in self._site.run.logs.glob("*.log"):
-            trim(log)

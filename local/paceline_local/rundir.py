@@ -94,8 +94,15 @@ class RunDir:
         return self.root / "secrets"
 
     @property
+    def trust_bundle(self) -> Path:
+        return self.root / "jwks.json"
+
+    @property
     def parts(self) -> Path:
         return self.root / "parts"
+
+    def signing_key(self, signer: str) -> Path:
+        return self.secrets / f"{signer}.key"
 
     def home(self, name: str) -> Path:
         path = self.parts / name
@@ -118,7 +125,8 @@ def run_dir(state: Path) -> Iterator[RunDir]:
         root = state / "run"
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir(mode=PRIVATE_DIR)
-        _forget_half_written(state)
+        for scratch in state.glob(".local.key.*"):  # the text of a key that a killed run was about to put in its place
+            scratch.unlink(missing_ok=True)
         with _cleared(root), _socket_path(root) as socket, _survived(root, socket):
             found = RunDir(root, socket)
             for path in (found.logs, found.secrets, found.parts):
@@ -191,12 +199,6 @@ def _survived(root: Path, socket: Path) -> Iterator[None]:
             watcher.kill()
 
 
-def _forget_half_written(state: Path) -> None:
-    """The text of a key that a killed run was about to put in its place."""
-    for scratch in state.glob(".local.key.*"):
-        scratch.unlink(missing_ok=True)
-
-
 @contextlib.contextmanager
 def _lock(state: Path) -> Iterator[None]:
     handle = os.open(state, os.O_RDONLY)
@@ -204,18 +206,14 @@ def _lock(state: Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
+        holder = ""
+        with contextlib.suppress(NotFound):
+            holder = f" (process {read_record(state).pid})"
         raise Conflict(
-            f"{state} belongs to a run that is still up{_holder(state)}; stop it, or choose another --state"
+            f"{state} belongs to a run that is still up{holder}; stop it, or choose another --state"
         ) from None
     finally:
         os.close(handle)
-
-
-def _holder(state: Path) -> str:
-    try:
-        return f" (process {read_record(state).pid})"
-    except NotFound:
-        return ""
 
 
 @contextlib.contextmanager

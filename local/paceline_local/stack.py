@@ -16,13 +16,13 @@ from paceline_core.clock import rfc3339
 from paceline_core.errors import Unreachable
 from paceline_core.kube.cluster import ObjectKey, ScaleTarget, ServiceEndpoints
 from paceline_core.objects.metadata import INFERENCE_SERVICE
-from paceline_local import HOST, NAMESPACE, component_configs, prometheus, status
+from paceline_local import HOST, NAMESPACE, component_configs, status
 from paceline_local.apiserver import ObjectStore
 from paceline_local.apiserver.api import NO_CONTENT, make_app, serving
 from paceline_local.context import RunContext
-from paceline_local.keys import KeyFile, publish_key_secrets, trust_bundle_path
+from paceline_local.keys import KeyFile, publish_key_secrets
 from paceline_local.manifests import LocalManifests
-from paceline_local.process import Component, ComponentSpec
+from paceline_local.process import Component
 from paceline_local.replica_manager import ReplicaManager
 from paceline_local.rundir import RunRecord
 from paceline_local.worker_process import Launcher
@@ -34,20 +34,26 @@ class LocalStack:
     def __init__(
         self, site: RunContext, manifests: LocalManifests, keys: KeyFile, ports: component_configs.Ports
     ) -> None:
-        self.store = _filled(manifests)
+        self.store = ObjectStore()
+        for document in manifests.documents:
+            self.store.objects.put(document)
+        for key, service in manifests.services.items():
+            for pool in service.pools:
+                self.store.scales.create(ScaleTarget(key, pool.name), max(pool.min, 1))
         accepted = status.write(self.store, rfc3339(site.clock.utc()))
         self._site = site
         self._keys = keys
         self._ports = ports
-        launcher = Launcher(site, manifests.services, trust_bundle_path(site.run))
+        launcher = Launcher(site, manifests.services, site.run.trust_bundle)
         self._fleet = ReplicaManager(site, self.store, manifests.services, launcher, self._publish, accepted=accepted)
-        self._parts = {spec.name: Component(spec, site, self._on_end) for spec in _specs(site, ports)}
+        specs = component_configs.components(site, ports)
+        self._parts = {spec.name: Component(spec, site, self._on_end) for spec in specs}
         self._born = site.clock.monotonic()
         self._passes: asyncio.Task[None] | None = None
         self._stopping = False
 
     def start(self) -> None:
-        self.refresh_keys()
+        publish_key_secrets(self._keys, self.store)
         self._fleet.reconcile()
         self._passes = asyncio.create_task(self._fleet.run(), name="fleet")
         for part in self._parts.values():
@@ -71,22 +77,19 @@ class LocalStack:
 
     async def stop(self) -> None:
         self._stopping = True
-        await self._parts[component_configs.AUTOSCALER].stop()
-        await self._parts[component_configs.GATEWAY].stop()
+        for name in (component_configs.AUTOSCALER, component_configs.GATEWAY):
+            await self._parts[name].stop(self._parts[name].spec.grace_s)
         if self._passes:
             self._passes.cancel()
         await self._fleet.stop()
-        if prometheus.NAME in self._parts:
-            await self._parts[prometheus.NAME].stop()
+        if scraper := self._parts.get(component_configs.PROMETHEUS):
+            await scraper.stop(scraper.spec.grace_s)
         self.store.topics.close()
 
     def kill(self) -> None:
         self._fleet.kill()
         for part in self._parts.values():
             part.kill()
-
-    def refresh_keys(self) -> None:
-        publish_key_secrets(self._keys, self.store)
 
     def snapshot(self) -> dict[str, Any]:
         return {
@@ -126,7 +129,7 @@ class LocalStack:
 
         @app.post("/keys/refresh", status_code=NO_CONTENT)
         async def refresh() -> None:
-            self.refresh_keys()
+            publish_key_secrets(self._keys, self.store)
 
         return app
 
@@ -142,7 +145,7 @@ class LocalStack:
 
     def _publish(self, services: Iterable[ServiceEndpoints]) -> None:
         if self._ports.prometheus:
-            prometheus.targets(self._site, services)
+            component_configs.write_scrape_targets(self._site, services)
 
 
 @contextlib.asynccontextmanager
@@ -154,22 +157,3 @@ async def running(stack: LocalStack, site: RunContext) -> AsyncIterator[None]:
             yield
         finally:
             await stack.stop()
-
-
-def _filled(manifests: LocalManifests) -> ObjectStore:
-    store = ObjectStore()
-    for document in manifests.documents:
-        store.objects.put(document)
-    for key, service in manifests.services.items():
-        for pool in service.pools:
-            store.scales.create(ScaleTarget(key, pool.name), max(pool.min, 1))
-    return store
-
-
-def _specs(site: RunContext, ports: component_configs.Ports) -> list[ComponentSpec]:
-    specs = [component_configs.gateway(site, ports), component_configs.autoscaler(site, ports)]
-    executable = prometheus.find()
-    if executable and ports.prometheus:
-        scraped = [(component_configs.GATEWAY, ports.gateway), (component_configs.AUTOSCALER, ports.autoscaler)]
-        specs.append(prometheus.spec(executable, site, ports.prometheus, scraped))
-    return specs

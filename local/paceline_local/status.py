@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paceline_core.kube.cluster import Manifest, ObjectKey
+from paceline_core.kube.cluster import ObjectKey
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.objects.workload_status import (
@@ -16,7 +16,6 @@ from paceline_core.objects.workload_status import (
     ConditionValue,
     PoolCounts,
     RunningRevision,
-    Status,
     conditions,
     named,
     progress,
@@ -29,67 +28,48 @@ from paceline_operator.plans import ModelNameIndex, plan_profile, plan_route, pl
 
 MANAGER = "paceline-operator"
 SHOWN = 3
-Condition = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedReplicas:
-    """One service's replicas by pool, the number wanted over all pools, and the workers that keep ending: why."""
+    """A service's replicas by pool, the number wanted over all pools, and the workers that keep ending: why."""
 
     pools: Mapping[str, PoolCounts]
     desired: int
     failing: tuple[str, ...] = ()
-
-    @property
-    def ready(self) -> int:
-        return sum(counts.ready for counts in self.pools.values())
-
-    @property
-    def leaving(self) -> int:
-        return sum(counts.draining for counts in self.pools.values()) + max(self.ready - self.desired, 0)
-
-    @property
-    def settled(self) -> bool:
-        return self.ready >= self.desired and not self.leaving
 
 
 def status(  # noqa: PLR0913, PLR0917 - what it speaks of
     service: ResolvedService,
     observed: ObservedReplicas,
     endpoint: str,
-    before: Sequence[Condition],
+    before: Sequence[dict[str, Any]],
     now: str,
     accepted: ConditionValue = VALID,
 ) -> dict[str, Any]:
-    """What the operator says; `now` is RFC 3339 UTC, `before` the conditions it wrote last."""
+    """The status as the operator would write it; `now` is RFC 3339 UTC, `before` the conditions it wrote last."""
     pools = list(observed.pools.values())
     least, most = sum(pool.min for pool in service.pools), sum(pool.max for pool in service.pools)
     model = service.model
     run = RunningRevision(
         service.revision, endpoint, service.emulated, model.served_name, least, most, model=model.source
     )
-    verdicts = _verdicts(observed, accepted)
+    problem = NO_PROBLEM
+    if observed.failing:
+        problem = ConditionValue("True", "BackOff", f"Workers keep ending: {', '.join(observed.failing[:SHOWN])}.")
+    ready, desired = sum(counts.ready for counts in pools), observed.desired
+    leaving = sum(counts.draining for counts in pools) + max(ready - desired, 0)
+    verdicts = {
+        "Accepted": accepted,
+        "Ready": readiness(ready, desired, problem),
+        "Progressing": progress(ready, desired, settled=ready >= desired and not leaving, leaving=leaving),
+        "Degraded": problem,
+    }
     return {
         "observedGeneration": 1,
         "conditions": conditions(verdicts, before, now),
-        "workload": workload(pools, observed.desired, run, verdicts),
+        "workload": workload(pools, desired, run, verdicts),
     }
-
-
-def _verdicts(observed: ObservedReplicas, accepted: ConditionValue) -> dict[str, ConditionValue]:
-    problem = _problem(observed.failing)
-    return {
-        "Accepted": accepted,
-        "Ready": readiness(observed.ready, observed.desired, problem),
-        "Progressing": progress(observed.ready, observed.desired, settled=observed.settled, leaving=observed.leaving),
-        "Degraded": problem,
-    }
-
-
-def _problem(failing: Sequence[str]) -> ConditionValue:
-    if not failing:
-        return NO_PROBLEM
-    return ConditionValue("True", "BackOff", f"Workers keep ending: {', '.join(failing[:SHOWN])}.")
 
 
 def write(store: ObjectStore, time: str) -> Mapping[ObjectKey, ConditionValue]:
@@ -99,17 +79,17 @@ def write(store: ObjectStore, time: str) -> Mapping[ObjectKey, ConditionValue]:
         for manifest in store.objects.list(kind):
             names.put(manifest)
     services = [key_of(manifest) for manifest in store.objects.list(INFERENCE_SERVICE)]
+    served = [str(key) for key in services]
     for kind in (TENANT, INFERENCE_ROUTE, ACCELERATOR_PROFILE):
         for manifest in store.objects.list(kind):
-            if (status := _status(manifest, [str(key) for key in services], names, time)) is not None:
-                store.objects.patch_status(kind, key_of(manifest), status, MANAGER)
+            key = key_of(manifest)
+            match kind:
+                case "Tenant":
+                    status = plan_tenant(manifest, served, NAMESPACE, time)
+                case "InferenceRoute":
+                    status = plan_route(manifest, served, names.loss((kind, key)), (), time)
+                case _:
+                    status = plan_profile(manifest, time)
+            if status is not None:
+                store.objects.patch_status(kind, key, status, MANAGER)
     return {key: named(str(key), names.loss((INFERENCE_SERVICE, key))) for key in services}
-
-
-def _status(manifest: Manifest, services: list[str], names: ModelNameIndex, time: str) -> Status | None:
-    match manifest["kind"]:
-        case "Tenant":
-            return plan_tenant(manifest, services, NAMESPACE, time)
-        case "InferenceRoute":
-            return plan_route(manifest, services, names.loss((INFERENCE_ROUTE, key_of(manifest))), (), time)
-    return plan_profile(manifest, time)

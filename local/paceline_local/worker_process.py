@@ -1,7 +1,11 @@
-"""One replica: a supervised process made from a WorkerLaunch, probed as the kubelet probes a pod.
+"""A replica: a supervised process made from a WorkerLaunch, probed as the kubelet probes a pod.
 
 A process that ends is restarted under its name; port and files are prepared anew for each start. `Launcher` is the
 process adapter of `paceline_core.launch`: it binds each worker to paths and ports on this machine.
+
+Probes are judged over time instead of counts. Until the first readiness the startup limit alone can fail a process;
+afterwards a readiness miss takes it out of the endpoints and a liveness miss restarts it. A probe has failed when it
+missed for `failures` periods.
 """
 
 import asyncio
@@ -12,15 +16,14 @@ from pathlib import Path
 
 from paceline_core.clock import rfc3339
 from paceline_core.config import LEVEL_VARIABLE
+from paceline_core.errors import Unreachable
 from paceline_core.kube.cluster import Endpoint, ObjectKey, ScaleTarget
-from paceline_core.launch import Binding, WorkerLaunch, build
+from paceline_core.launch import Binding, Probe, WorkerLaunch, build
 from paceline_core.objects.resolved import ResolvedService
 from paceline_core.replicas import PoolReplica
 from paceline_local import HOST
-from paceline_local.context import RunContext
-from paceline_local.health import Health, patience
-from paceline_local.preflight import is_free
-from paceline_local.process import Command, Supervised, last_words
+from paceline_local.context import RunContext, is_free
+from paceline_local.process import Command, Supervised, failure, last_words
 from paceline_local.rundir import unwritable, write_private
 
 STARTING_PERIOD_S = 0.2
@@ -30,21 +33,56 @@ WORDS = 300
 
 
 @dataclass(frozen=True, slots=True)
+class Health:
+    """The probe history of one started process; times in seconds of a monotonic clock."""
+
+    born: float
+    started: bool = False
+    ready: bool = False
+    last_alive: float = 0.0
+    last_ready: float = 0.0
+
+    def after(self, launch: WorkerLaunch, now: float, *, alive: bool, ready: bool) -> "Health":
+        last_ready = now if ready else self.last_ready
+        return replace(
+            self,
+            started=self.started or ready,
+            ready=ready or (self.ready and now - last_ready < patience(launch.readiness)),
+            last_alive=now if alive or ready else self.last_alive,
+            last_ready=last_ready,
+        )
+
+    def complaint(self, launch: WorkerLaunch, now: float) -> str | None:
+        if not self.started:
+            limit = patience(launch.startup)
+            return f"not ready {limit:.0f} s after its start" if now - self.born >= limit else None
+        limit = patience(launch.liveness)
+        return f"its engine has not shown life for {limit:.0f} s" if now - self.last_alive >= limit else None
+
+
+def patience(probe: Probe) -> float:
+    """Seconds of misses after which a probe has failed."""
+    return float(probe.period_s * probe.failures)
+
+
+@dataclass(frozen=True, slots=True)
 class Hooks:
-    """What a worker calls: for its launch, after a change, with an event for the user."""
+    """Callbacks of a worker: for its launch, after a change, with an event for the user."""
 
     launch: Callable[[ScaleTarget, str], WorkerLaunch]
     changed: Callable[[], None]
     emit_event: Callable[[ScaleTarget, str, str], None]
 
 
-class WorkerProcess:
+class WorkerProcess(Supervised):
     """A replica from its start until nothing of it is left."""
 
     def __init__(self, target: ScaleTarget, ordinal: int, site: RunContext, hooks: Hooks) -> None:
         self.target = target
         self.ordinal = ordinal
-        self.name = f"{target.service.name}-{target.pool}-{ordinal}"
+        name = f"{target.service.name}-{target.pool}-{ordinal}"
+        super().__init__(name, self._command, site.clock, self._on_process)
+        self.log = site.run.log(name)
         self.draining = False
         self.gone = False
         self._hopeless = False
@@ -52,23 +90,18 @@ class WorkerProcess:
         self._site = site
         self._hooks = hooks
         self._created = rfc3339(site.clock.utc())
-        self._launch = hooks.launch(target, self.name)
+        self._launch = hooks.launch(target, name)
         self._health: Health | None = None
-        self._process = Supervised(self.name, self._prepare, site.clock, self._on_process)
         self._probing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._process.start()
+        super().start()
         self._probing = asyncio.create_task(self._probe(), name=f"probe {self.name}")
 
     def drain(self) -> asyncio.Task[None]:
         """SIGTERM, its grace, then SIGKILL; the task is done when nothing is left of it."""
         self.draining = True
         return asyncio.create_task(self._leave(), name=f"drain {self.name}")
-
-    def kill(self) -> None:
-        """End it now; a drain that waits for it returns."""
-        self._process.kill()
 
     @property
     def ready(self) -> bool:
@@ -79,7 +112,7 @@ class WorkerProcess:
         """Whether it keeps ending, or ended for a reason that no restart repairs; until it is ready again."""
         if self._health and self._health.started:
             return False
-        return self._hopeless or self._process.backoff.exits > 1
+        return self._hopeless or self.backoff.exits > 1
 
     @property
     def problem(self) -> str:
@@ -87,25 +120,26 @@ class WorkerProcess:
         words = self.refusal or self._unwritable or last_words(self.log)
         return f"{self.name} ({words[:WORDS] or f'see {self.log}'})"
 
-    @property
-    def refusal(self) -> str:
-        return self._process.refusal
+    def unserved(self, waited_s: float) -> Unreachable:
+        """Why it is given up after `waited_s`."""
+        what = "keeps ending" if self.failing else f"is not ready after {waited_s:.0f} s"
+        return failure(self.name, what, self.log, self.refusal)
 
     @property
     def shown(self) -> dict[str, str]:
         words = {"draining": self.draining, "ready": self.ready, "keeps ending": self.failing}
         state = next((word for word, so in words.items() if so), "starting")
-        url, metrics = (f"http://{HOST}:{port}" for port in (self._launch.port, self._launch.metrics_port))
-        shown = {"name": self.name, "service": str(self.target.service), "state": state}
-        return {**shown, "url": url, "metrics": f"{metrics}/metrics"}
+        return {
+            "name": self.name,
+            "service": str(self.target.service),
+            "state": state,
+            "url": f"http://{HOST}:{self._launch.port}",
+            "metrics": f"http://{HOST}:{self._launch.metrics_port}/metrics",
+        }
 
     @property
     def startup_limit_s(self) -> float:
         return patience(self._launch.startup)
-
-    @property
-    def log(self) -> Path:
-        return self._site.run.log(self.name)
 
     @property
     def replica(self) -> PoolReplica:
@@ -127,38 +161,38 @@ class WorkerProcess:
         )
 
     async def _leave(self) -> None:
-        await self._process.stop(self._launch.grace_s)
+        await self.stop(self._launch.grace_s)
         if self._probing:
             self._probing.cancel()
         self._site.run.forget(self.name)
         self.gone = True
         self._hooks.changed()
 
-    def _prepare(self) -> Command:
+    def _command(self) -> Command:
         self._launch = self._hooks.launch(self.target, self.name)
         for file in self._launch.files:
             write_private(Path(file.path), file.content)
         return Command(self._launch.argv, self._launch.env, self.log)
 
     def _on_process(self) -> None:
-        running = self._process.child is not None
-        if not running:  # a port taken by another process is replaced at the next start
-            self._hopeless = self._process.last_exit == WRONG and self._ports_are_free()
+        if self.child is not None:
+            self._health = Health(self._clock.monotonic())
+        else:
+            self._health = None
+            ports = (self._launch.port, self._launch.metrics_port)
+            # a port taken by another process is replaced at the next start
+            self._hopeless = self.last_exit == WRONG and all(is_free(HOST, port) for port in ports)
             self._unwritable = "" if self.draining else unwritable(self.log)
-        self._health = Health(self._site.clock.monotonic()) if running else None
-        if not running and not self.draining:
-            self._hooks.emit_event(self.target, "BackOff", self._process.ending)
+            if not self.draining:
+                self._hooks.emit_event(self.target, "BackOff", self.ending)
         self._hooks.changed()
-
-    def _ports_are_free(self) -> bool:
-        return is_free(HOST, self._launch.port) and is_free(HOST, self._launch.metrics_port)
 
     async def _probe(self) -> None:
         while True:
             if self._health and not self.draining:
                 await self._round(self._health)
             starting = self._health is None or not self._health.started
-            await self._site.clock.sleep(STARTING_PERIOD_S if starting else self._launch.readiness.period_s)
+            await self._clock.sleep(STARTING_PERIOD_S if starting else self._launch.readiness.period_s)
 
     async def _round(self, before: Health) -> None:
         launch, ask = self._launch, self._site.prober.ask
@@ -167,13 +201,13 @@ class WorkerProcess:
         )
         if self._health is not before:
             return  # the answers are of a process that has ended meanwhile
-        now = self._site.clock.monotonic()
+        now = self._clock.monotonic()
         self._health = before.after(launch, now, alive=answers[0], ready=answers[1])
         if self._health.ready != before.ready:
             self._hooks.changed()
         if complaint := self._health.complaint(launch, now):
             self._hooks.emit_event(self.target, "Unhealthy", f"{self.name} is restarted: {complaint}")
-            self._process.restart()
+            self.restart()
 
 
 class Launcher:
@@ -189,7 +223,11 @@ class Launcher:
         service = self._services[target.service]
         pool = next(pool for pool in service.pools if pool.name == target.pool)
         home = self._site.run.home(name)
-        port, metrics_port = self._pair(name)
+        pair = self._ports.get(name)
+        if pair is None or not all(is_free(HOST, port) for port in pair):
+            self.release(name)
+            pair = self._ports[name] = (self._site.ports.take(), self._site.ports.take())
+        port, metrics_port = pair
         binding = Binding(
             name=name,
             host=HOST,
@@ -206,11 +244,3 @@ class Launcher:
     def release(self, name: str) -> None:
         for port in self._ports.pop(name, ()):
             self._site.ports.give_back(port)
-
-    def _pair(self, name: str) -> tuple[int, int]:
-        """The API's port and that of metrics."""
-        pair = self._ports.get(name)
-        if pair is None or not all(is_free(HOST, port) for port in pair):
-            self.release(name)
-            pair = self._ports[name] = (self._site.ports.take(), self._site.ports.take())
-        return pair

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from paceline_cli.bench.client import BenchTarget, Client
+from paceline_cli.bench.command import Observer, execute
 from paceline_cli.bench.observation import BenchObservation, DecisionRow, Decisions, Emulation, HostUse, Replicas
 from paceline_cli.bench.profiles import burst, steady
 from paceline_cli.bench.report import Run, parse_target
-from paceline_cli.bench.session import Observer, execute
 from paceline_cli.bench.table import render
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Unreachable

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -121,7 +121,7 @@ def test_a_generator_behind_its_own_schedule_voids_a_run() -> None:
 def test_a_report_is_plain_versioned_json() -> None:
     run = Run("2026-01-01T00:00:00Z", "http://x", "m", PROFILE, 7, (TTFT, TPOT))
     samples = [answered(n, n * 1.0, 0.1, phase=("before", "burst", "burst", "after")[n // 10]) for n in range(40)]
-    data = json.loads(json.dumps(report(run, samples, BenchObservation()).json()))
+    data = json.loads(json.dumps(asdict(report(run, samples, BenchObservation()))))
     assert data["schema"] == "paceline.bench/v1"
     assert data["definitions"]["percentile"].startswith("linear interpolation")
     assert [phase["name"] for phase in data["phases"]] == ["before", "burst", "after"]
@@ -166,9 +166,9 @@ def test_a_profile_without_a_burst_has_no_recovery() -> None:
 
 def test_lateness_is_added_up_over_workers_and_cleared_of_the_past() -> None:
     tally = LatenessTally()
-    tally.baseline("old", {0.05: 50.0, math.inf: 100.0})
-    tally.take("old", {0.05: 150.0, math.inf: 200.0})
-    tally.take("new", {0.05: 10.0, math.inf: 10.0})
+    tally.base["old"] = {0.05: 50.0, math.inf: 100.0}
+    tally.last["old"] = {0.05: 150.0, math.inf: 200.0}
+    tally.last["new"] = {0.05: 10.0, math.inf: 10.0}
     assert tally.emulation() == Emulation(110, 0.05)
 
 

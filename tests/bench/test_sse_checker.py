@@ -135,7 +135,7 @@ def test_usage_that_nobody_asked_for_is_a_violation() -> None:
 
 def test_comments_are_counted_and_ignored() -> None:
     ending, stream, _ = checked(b": hello\n\n" + wire(answer(["a"])).replace(b"data", b": p 1 2\ndata", 1))
-    assert (ending, stream.comments) == (Ending.OK, 2)
+    assert (ending, stream.reader.comments) == (Ending.OK, 2)
 
 
 def test_one_event_may_have_several_data_lines() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline_cli.kube.bundle.collect import FILE_LIMIT, Archive
+from paceline_cli.commands.kube.support_bundle import FILE_LIMIT, Archive
 from paceline_core.errors import InvalidInput
 
 MADE = datetime(2026, 1, 31, 12, tzinfo=UTC)

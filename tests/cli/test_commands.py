@@ -96,7 +96,7 @@ def test_lint_reads_standard_input_where_a_dash_stands_for_a_file() -> None:
 def test_local_commands_start_without_what_only_a_worker_needs() -> None:
     """torch alone takes longer to import than `lint` takes to run."""
     program = (
-        "import sys, paceline_cli.commands.lint, paceline_cli.commands.local.up\n"
+        "import sys, paceline_cli.commands.lint, paceline_cli.up.command\n"
         "print([name for name in ('torch', 'transformers', 'celpy') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)

@@ -13,10 +13,9 @@ from paceline_core.config import load
 from paceline_core.kube import Endpoint, ObjectKey, ServiceEndpoints
 from paceline_core.launch import Probe
 from paceline_gateway.config import GatewayConfig
-from paceline_local import HOST, NAMESPACE, component_configs, keys, prometheus
+from paceline_local import HOST, NAMESPACE, component_configs, keys
 from paceline_local.component_configs import Ports
-from paceline_local.context import RunContext
-from paceline_local.preflight import PortPool
+from paceline_local.context import PortPool, RunContext
 from paceline_local.process import ComponentSpec
 from paceline_local.rundir import run_dir
 
@@ -72,22 +71,22 @@ def test_without_prometheus_the_autoscaler_is_told_of_none(site: RunContext) -> 
 @pytest.mark.parametrize("signer", keys.SIGNERS)
 def test_the_trust_bundle_knows_every_signer(site: RunContext, signer: str) -> None:
     now = site.clock.utc()
-    token = TokenSigner(keys.signing_key_path(site.run, signer).read_bytes(), signer).token("default/chat", now)
-    trust = json.loads(keys.trust_bundle_path(site.run).read_text())
+    token = TokenSigner(site.run.signing_key(signer).read_bytes(), signer).token("default/chat", now)
+    trust = json.loads(site.run.trust_bundle.read_text())
     claims = TokenVerifier(trust, "default/chat").verify(token, now)
     assert claims.issuer == signer
     other = next(name for name in keys.SIGNERS if name != signer)
-    forged = TokenSigner(keys.signing_key_path(site.run, signer).read_bytes(), other).token("default/chat", now)
+    forged = TokenSigner(site.run.signing_key(signer).read_bytes(), other).token("default/chat", now)
     with pytest.raises(InvalidToken, match="wrong_issuer"):
         TokenVerifier(trust, "default/chat").verify(forged, now)
 
 
 def test_prometheus_scrapes_the_parts_and_the_workers_that_there_are(site: RunContext) -> None:
-    part = prometheus.spec("/usr/bin/prometheus", site, 8003, [("gateway", 8001), ("autoscaler", 8002)])
+    part = component_configs.prometheus("/usr/bin/prometheus", site, 8003, [("gateway", 8001), ("autoscaler", 8002)])
     text = next(word for word in part.argv if word.startswith("--config.file=")).partition("=")[2]
     jobs = {job["job_name"]: job for job in yaml.safe_load(Path(text).read_text())["scrape_configs"]}
     assert jobs["gateway"]["static_configs"] == [{"targets": ["127.0.0.1:8001"]}]
     found = Path(jobs["worker"]["file_sd_configs"][0]["files"][0])
     assert yaml.safe_load(found.read_text()) == []
-    prometheus.targets(site, [ServiceEndpoints(ObjectKey("default", "chat"), (WORKER,))])
+    component_configs.write_scrape_targets(site, [ServiceEndpoints(ObjectKey("default", "chat"), (WORKER,))])
     assert yaml.safe_load(found.read_text()) == [{"targets": ["127.0.0.1:20002"], "labels": {"worker": "chat-main-1"}}]

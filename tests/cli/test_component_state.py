@@ -13,8 +13,7 @@ from tests.cli.waiting import until
 from paceline_core.clock import SystemClock
 from paceline_core.launch import Probe
 from paceline_local import HOST
-from paceline_local.context import RunContext
-from paceline_local.preflight import PortPool
+from paceline_local.context import PortPool, RunContext
 from paceline_local.process import Component, ComponentSpec, failure
 from paceline_local.rundir import run_dir
 
@@ -51,7 +50,7 @@ async def part(tmp_path: Path, told: Told) -> AsyncIterator[Component]:
         try:
             yield found
         finally:
-            await found.stop()
+            await found.stop(5.0)
 
 
 async def test_a_part_that_came_back_is_starting_until_it_says_that_it_is_ready(part: Component, told: Told) -> None:
@@ -71,7 +70,7 @@ async def test_a_part_that_came_back_is_starting_until_it_says_that_it_is_ready(
 async def test_a_part_that_is_told_to_leave_drains_and_is_stopped_then(part: Component, told: Told) -> None:
     told.healthy = True
     await part.wait_ready()
-    leaving = asyncio.create_task(part.stop())
+    leaving = asyncio.create_task(part.stop(5.0))
     await asyncio.sleep(0)
     assert part.state == "draining"
     await leaving

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
+from paceline_cli.commands.kube.status import cells, header
 from paceline_cli.ui.detail import detail, event_line, event_time, last
-from paceline_cli.ui.rows import age, cells, header
-from paceline_cli.ui.screen import table
+from paceline_cli.ui.rows import age, table
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

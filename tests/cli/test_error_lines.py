@@ -1,7 +1,7 @@
 import errno
 import io
 
-from paceline_cli.errors import explain
+from paceline_cli.main import explain
 from paceline_core.errors import Conflict, InvalidInput, Unreachable
 
 

@@ -3,9 +3,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from paceline_cli.up.run import choose_ports
+from paceline_cli.up.command import choose_ports
 from paceline_core.errors import InvalidInput
-from paceline_local.preflight import FIRST, LAST, PortPool, is_free, owner
+from paceline_local.context import FIRST, LAST, PortPool, is_free, owner
 
 HOST = "127.0.0.1"
 

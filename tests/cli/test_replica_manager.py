@@ -22,9 +22,7 @@ from paceline_core.launch import LaunchFile, Probe, Resources, WorkerLaunch
 from paceline_core.objects import InferenceService, ResolvedService, resolve, validate
 from paceline_local import HOST
 from paceline_local.apiserver import ENDPOINTS, ObjectStore
-from paceline_local.context import RunContext
-from paceline_local.health import HttpProber
-from paceline_local.preflight import PortPool
+from paceline_local.context import HttpProber, PortPool, RunContext
 from paceline_local.replica_manager import LEFT_LOGS, ReplicaManager
 from paceline_local.rundir import run_dir
 

@@ -3,14 +3,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_local.apiserver.status import apply, merged
+from paceline_local.apiserver.store import apply_status, merged_status
 
 
 def applied(*steps: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     parts: dict[str, Any] = {}
     for manager, status in steps:
-        parts = apply(parts, status, manager)
-    return merged(parts)
+        parts = apply_status(parts, status, manager)
+    return merged_status(parts)
 
 
 def condition(kind: str, status: str = "True") -> dict[str, str]:

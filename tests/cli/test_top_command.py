@@ -16,11 +16,11 @@ from rich.console import Console
 from tests.cli.test_top_frame import cls, look, tenant, worker
 
 from paceline_cli.main import app, plugin
+from paceline_cli.ui.frame import Frame
 from paceline_cli.ui.gateway_poll import PAGES, ROWS, GatewaySnapshot, Reading, UnreachableGateway
 from paceline_cli.ui.gateway_poll import look as ask
 from paceline_cli.ui.refresh import RefreshInterval, show, until_interrupted
 from paceline_cli.ui.top_outputs import JsonTopOutput, PlainTopOutput, ScreenTopOutput
-from paceline_cli.ui.top_rows import Frame
 from paceline_core.clock import ManualClock
 from paceline_core.errors import Forbidden, Unreachable
 from paceline_local.rundir import RunRecord, write_record

@@ -10,12 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from paceline_cli.ui.frame import frame, quantile
+from paceline_cli.ui.frame import Frame, frame, quantile
 from paceline_cli.ui.gateway_poll import GatewaySnapshot, UnreachableGateway
 from paceline_cli.ui.refresh import History
-from paceline_cli.ui.tables import MOST, short
-from paceline_cli.ui.top_outputs import drawn, lines
-from paceline_cli.ui.top_rows import Frame
+from paceline_cli.ui.top_outputs import MOST, drawn, lines, short
 from paceline_gateway.admin.views import HistogramView, Queues, Services, Tenants, Workers
 
 PAGE = {"gateway": "g0", "time": "2026-11-15T00:00:00Z", "total": 1, "truncated": False}

@@ -7,9 +7,8 @@ from typing import Any
 from rich.console import Console
 
 from paceline_cli.ui.detail import detail
-from paceline_cli.ui.rows import row
-from paceline_cli.ui.screen import changed, legend, line, screen
-from paceline_cli.ui.up_outputs import JsonUpOutput, PlainUpOutput, curl, up_output
+from paceline_cli.ui.rows import legend, line, row
+from paceline_cli.ui.up_outputs import JsonUpOutput, PlainUpOutput, changed, curl, screen, up_output
 from paceline_cli.up.check import ChatAnswer, ChatTarget
 
 LOGS = Path("/state/run/logs")

@@ -10,8 +10,7 @@ import pytest
 from tests.cli.stackproc import Api, Up, alive, said, up
 from tests.cli.waiting import wait_until
 
-from paceline_cli.commands.local.usage import Form, exported
-from paceline_cli.ui.tables import COLUMNS, as_csv, usage_rows
+from paceline_cli.commands.local.tenants import COLUMNS, Form, as_csv, exported, usage_rows
 from paceline_core.clock import SystemClock
 from paceline_core.errors import InvalidInput, NotFound
 from paceline_gateway.usage.types import month_of

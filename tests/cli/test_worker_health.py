@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from paceline_core.launch import Probe, Resources, WorkerLaunch
-from paceline_local.health import Health
+from paceline_local.worker_process import Health
 
 LAUNCH = WorkerLaunch(
     service="default/chat",

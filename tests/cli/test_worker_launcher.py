@@ -11,8 +11,7 @@ from paceline_core.kube import ObjectKey, ScaleTarget
 from paceline_core.launch import Probe
 from paceline_core.objects import InferenceService, resolve, validate
 from paceline_local import HOST
-from paceline_local.context import RunContext
-from paceline_local.preflight import PortPool
+from paceline_local.context import PortPool, RunContext
 from paceline_local.rundir import RunDir, run_dir
 from paceline_local.worker_process import Launcher
 

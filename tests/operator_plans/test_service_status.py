@@ -6,7 +6,7 @@ import pytest
 from tests.every import cases
 from tests.operator_plans.plan_factories import EARLY, EMULATE, LATE, LOST, POOL, Operator, condition, service
 
-from paceline_cli.ui.rows import cells, header
+from paceline_cli.commands.kube.status import cells, header
 from paceline_core.kube.cluster import ObjectKey
 from paceline_core.objects import InferenceService, read
 from paceline_operator.plans import plan_service, status_due

@@ -18,7 +18,7 @@ from typing import Any
 
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput, Unreachable
-from paceline_core.kube import Cluster, Listed, ObjectKey, ScaleTarget
+from paceline_core.kube import Cluster, Listed
 from paceline_core.kube.local import LocalCluster
 from paceline_core.objects import InferenceService, ResolvedService, read, resolve
 from paceline_core.objects.metadata import INFERENCE_SERVICE
@@ -36,10 +36,6 @@ class Attached:
     key: str
     service: ResolvedService
     cluster: LocalCluster
-
-    @property
-    def scale_targets(self) -> list[ScaleTarget]:
-        return [ScaleTarget(ObjectKey.parse(self.service.key), pool.name) for pool in self.service.pools]
 
 
 async def attach(state: Path, model: str | None, clock: Clock, limit_s: float = LIST_LIMIT_S) -> Attached:
@@ -91,13 +87,28 @@ async def temporary_stack(file: Path) -> AsyncIterator[Path]:
             yield state
             reader.cancel()
         finally:
-            await _stop(child)
+            with suppress(ProcessLookupError):
+                child.send_signal(signal.SIGINT)
+            try:
+                async with asyncio.timeout(STOP_LIMIT_S):
+                    await child.wait()
+            except TimeoutError:
+                child.kill()
+                await child.wait()
 
 
 async def _ready(child: asyncio.subprocess.Process) -> asyncio.Task[None]:
     """Wait for the line that says ready; the task goes on reading, so that the child never blocks on its output."""
     ready = asyncio.Event()
-    reader = asyncio.create_task(_read(child, ready))
+
+    async def read() -> None:
+        assert child.stdout is not None
+        async for line in child.stdout:
+            with suppress(ValueError):
+                if json.loads(line).get("event") == "ready":
+                    ready.set()
+
+    reader = asyncio.create_task(read())
     waiter = asyncio.create_task(ready.wait())
     await asyncio.wait([reader, waiter], timeout=READY_LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
     waiter.cancel()
@@ -105,22 +116,3 @@ async def _ready(child: asyncio.subprocess.Process) -> asyncio.Task[None]:
         reader.cancel()
         raise Unreachable(f"the stack was not ready within {READY_LIMIT_S:g} s; its output is above")
     return reader
-
-
-async def _read(child: asyncio.subprocess.Process, ready: asyncio.Event) -> None:
-    assert child.stdout is not None
-    async for line in child.stdout:
-        with suppress(ValueError):
-            if json.loads(line).get("event") == "ready":
-                ready.set()
-
-
-async def _stop(child: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):
-        child.send_signal(signal.SIGINT)
-    try:
-        async with asyncio.timeout(STOP_LIMIT_S):
-            await child.wait()
-    except TimeoutError:
-        child.kill()
-        await child.wait()

@@ -1,4 +1,4 @@
-"""One streamed chat over one fresh HTTP/1.1 connection, timed as its bytes arrive.
+"""A streamed chat over a fresh HTTP/1.1 connection, timed as its bytes arrive.
 
 httptools parses, at protocol level, because the generator shares its machine with what it measures: 64 events cost
 3 ms of CPU here, 11 ms through httpx (measured on loopback, asyncio's own loop). No connection is reused, so that a
@@ -24,7 +24,7 @@ REFUSAL_LIMIT = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class BenchTarget:
-    """Where requests go: an OpenAI base URL (with or without `/v1`), a key and a model's public name."""
+    """The target of requests: an OpenAI base URL (with or without `/v1`), a key and a model's public name."""
 
     url: str
     key: str
@@ -40,7 +40,16 @@ class BenchTarget:
 
     def request(self, prompt: str, output_tokens: int) -> bytes:
         """The whole HTTP request of one streamed chat that asks for exactly `output_tokens`."""
-        body = json.dumps(_chat(self.model, prompt, output_tokens)).encode()
+        chat = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "max_completion_tokens": output_tokens,
+            "ignore_eos": True,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        body = json.dumps(chat).encode()
         parts = urlsplit(self.url)
         path = parts.path.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
         head = (
@@ -51,20 +60,8 @@ class BenchTarget:
         return head.encode() + body
 
 
-def _chat(model: str, prompt: str, output_tokens: int) -> dict[str, object]:
-    return {
-        "model": model,
-        "messages": [{"role": "user", "content": prompt}],
-        "max_completion_tokens": output_tokens,
-        "ignore_eos": True,
-        "temperature": 0,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-
-
 class Exchange(asyncio.Protocol):
-    """One request and its answer; `ended` resolves when the answer is complete or the connection gone."""
+    """A request and its answer; `ended` resolves when the answer is complete or the connection gone."""
 
     def __init__(self, request: bytes, clock: Clock) -> None:
         self.stream = ChatStream()
@@ -131,23 +128,25 @@ class Exchange(asyncio.Protocol):
 
 class Client:
     def __init__(self, target: BenchTarget, clock: Clock, limit: float) -> None:
-        self._target = target
+        self.prepare = target.request
         self._host, self._port, tls = target.address
         self._tls = ssl.create_default_context() if tls else None
         self._clock = clock
         self._limit = limit
 
-    def prepare(self, prompt: str, output_tokens: int) -> bytes:
-        return self._target.request(prompt, output_tokens)
-
     async def send(self, arrival: Arrival, request: bytes) -> RequestSample:
-        """One exchange; never raises for what the other side does. Times are the clock's."""
+        """Send a request and read its answer; never raises for what the other side does. Times are the clock's."""
         sent = self._clock.monotonic()
         exchange = Exchange(request, self._clock)
         unsent = RequestSample(arrival, Ending.UNREACHABLE, sent=sent)
         try:
             async with asyncio.timeout(self._limit):
-                await self._converse(exchange)
+                loop = asyncio.get_running_loop()
+                transport, _ = await loop.create_connection(lambda: exchange, self._host, self._port, ssl=self._tls)
+                try:
+                    await exchange.ended
+                finally:
+                    transport.abort()
             ending, detail = exchange.judge()
         except TimeoutError:
             ending, detail = Ending.TIMEOUT, f"no end within {self._limit:g} s"
@@ -155,14 +154,6 @@ class Client:
             return replace(unsent, end=self._clock.monotonic(), detail=str(error))
         content, usage = tuple(exchange.content), exchange.stream.usage
         return RequestSample(arrival, ending, sent, self._clock.monotonic(), content, usage, detail)
-
-    async def _converse(self, exchange: Exchange) -> None:
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_connection(lambda: exchange, self._host, self._port, ssl=self._tls)
-        try:
-            await exchange.ended
-        finally:
-            transport.abort()
 
 
 def _code(body: bytes) -> str:

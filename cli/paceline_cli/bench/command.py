@@ -1,24 +1,38 @@
-"""`paceline bench`: offer load to an OpenAI endpoint, check every stream, judge the promise."""
+"""`paceline bench`: offer load to an OpenAI endpoint, check every stream, judge the promise.
+
+One run from end to end: learn the prompt's cost, offer the schedule, watch the stack, judge.
+"""
 
 import asyncio
 import json
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
 
 from paceline_cli.bench.attach import Attached, attach, temporary_stack
 from paceline_cli.bench.client import BenchTarget, Client
-from paceline_cli.bench.observation import LEDGER, decisions_since
-from paceline_cli.bench.profiles import BenchOptions, Profile, ProfileName, profile_of
+from paceline_cli.bench.observation import LEDGER, BenchObservation, Decisions, decisions_since
+from paceline_cli.bench.openloop import Arrival, Ending, OpenLoop
+from paceline_cli.bench.profiles import (
+    PROBE_WORDS,
+    BenchOptions,
+    Calibration,
+    Profile,
+    ProfileName,
+    Writer,
+    calibrate,
+    profile_of,
+    schedule,
+)
 from paceline_cli.bench.report import Report, Run, parse_target
-from paceline_cli.bench.session import Observer, execute
+from paceline_cli.bench.report import report as judge
 from paceline_cli.bench.table import render
 from paceline_cli.bench.watch import Watch, scrape
 from paceline_cli.commands import command_app
@@ -26,7 +40,8 @@ from paceline_cli.commands.local.state import DEFAULT, AsJson, State
 from paceline_cli.up.session import interrupts
 from paceline_core import objects
 from paceline_core.clock import Clock, SystemClock, rfc3339
-from paceline_core.errors import InvalidInput
+from paceline_core.errors import InvalidInput, Unreachable
+from paceline_core.kube import ObjectKey, ScaleTarget
 from paceline_core.registry import RequestClass
 from paceline_core.units import brief, seconds
 from paceline_local.rundir import read_record
@@ -39,7 +54,7 @@ app = command_app()
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """What to measure: an own stack from `file`, the one in `state`, or any endpoint by `url`, `key` and `model`."""
+    """The stack to measure: an own one from `file`, the one in `state`, or any endpoint by `url`, `key` and `model`."""
 
     file: Path | None
     state: Path
@@ -50,7 +65,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to offer, and the promise to judge; no targets: the service's own."""
+    """The load to offer, and the promise to judge; no targets: the service's own."""
 
     profile: Profile
     seed: int
@@ -79,13 +94,17 @@ def bench(  # noqa: PLR0913, PLR0917 - one argument an option
 ) -> None:
     """Without --file and --url, the run in --state is measured, with its key and its service's promise."""
     options = BenchOptions(profile, rate, burst_rate, duration, prompt_tokens, output_tokens)
-    load = Load(profile_of(options), seed, tuple(parse_target(text) for text in target or ()), _limit(limit))
+    try:
+        limit_s = seconds(limit)
+    except ValueError as error:
+        raise InvalidInput("limit", str(error)) from None
+    load = Load(profile_of(options), seed, tuple(parse_target(text) for text in target or ()), limit_s)
     _check_writable(out)
     if file is None and url is None:
         read_record(state)
     typer.echo(f"offering load for {brief(load.profile.duration)}; the report follows", err=True)
     report = asyncio.run(_until_interrupted(measure(Where(file, state.absolute(), url, key, model), load)))
-    document = json.dumps(report.json(), indent=1, ensure_ascii=False)
+    document = json.dumps(asdict(report), indent=1, ensure_ascii=False)
     if as_json:
         typer.echo(document)
     else:
@@ -121,12 +140,15 @@ def _check_writable(out: Path | None) -> None:
 
 
 async def measure(where: Where, load: Load, clock: Clock | None = None) -> Report:
-    """One run against whatever `where` names. Raises PacelineError when it cannot begin."""
+    """Run once against whatever `where` names. Raises PacelineError when it cannot begin."""
     clock = clock or SystemClock()
     if where.url is not None:
         if where.file is not None:
             raise InvalidInput("url", "goes without --file; name one of them")
-        return await _measure_remote(where, load, clock)
+        if not (where.url and where.key and where.model):
+            raise InvalidInput("url", "needs --key and --model beside it")
+        client = Client(BenchTarget(where.url, where.key, where.model), clock, load.limit_s)
+        return await execute(_run(load, where.url, where.model, load.targets, clock), client, clock)
     async with AsyncExitStack() as stack:
         state = await stack.enter_async_context(temporary_stack(where.file)) if where.file else where.state
         attached = await attach(state, where.model, clock)
@@ -134,32 +156,71 @@ async def measure(where: Where, load: Load, clock: Clock | None = None) -> Repor
         return await _measure_local(attached, replace(where, state=state), load, clock)
 
 
-async def _measure_remote(where: Where, load: Load, clock: Clock) -> Report:
-    if not (where.url and where.key and where.model):
-        raise InvalidInput("url", "needs --key and --model beside it")
-    client = Client(BenchTarget(where.url, where.key, where.model), clock, load.limit_s)
-    return await execute(_run(load, where.url, where.model, load.targets, clock), client, clock)
-
-
 async def _measure_local(attached: Attached, where: Where, load: Load, clock: Clock) -> Report:
     model, url = where.model or attached.service.model.served_name, attached.record.endpoint
     client = Client(BenchTarget(url, where.key or attached.key, model), clock, load.limit_s)
-    watch = Watch(attached.cluster, attached.scale_targets, clock, scrape)
-    observer = Observer(watch, partial(decisions_since, where.state / LEDGER, attached.service.key))
-    return await execute(_run(load, url, model, load.targets or promised(attached), clock), client, clock, observer)
-
-
-def promised(attached: Attached) -> Sequence[objects.Target]:
-    """What the service promises to interactive requests, the class of those that name none."""
-    return attached.service.classes[RequestClass.INTERACTIVE].targets
+    service = attached.service
+    pools = [ScaleTarget(ObjectKey.parse(service.key), pool.name) for pool in service.pools]
+    watch = Watch(attached.cluster, pools, clock, scrape)
+    observer = Observer(watch, partial(decisions_since, where.state / LEDGER, service.key))
+    promised = service.classes[RequestClass.INTERACTIVE].targets  # the class of requests that name none
+    return await execute(_run(load, url, model, load.targets or promised, clock), client, clock, observer)
 
 
 def _run(load: Load, url: str, model: str, targets: Sequence[objects.Target], clock: Clock) -> Run:
     return Run(rfc3339(clock.utc()), url, model, load.profile, load.seed, tuple(targets))
 
 
-def _limit(text: str) -> float:
+LEAD_S = 0.5
+
+
+class Watcher(Protocol):
+    async def begin(self, start: float) -> None: ...
+
+    async def end(self) -> BenchObservation: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """A watcher, and how to learn which decisions were taken since a wall time (Unix seconds)."""
+
+    watch: Watcher
+    decisions: Callable[[float], Decisions | None]
+
+
+async def execute(run: Run, client: Client, clock: Clock, observer: Observer | None = None) -> Report:
+    """Carry out a run and report on it; raises Unreachable when not even a first request is answered."""
+    writer = Writer(run.seed)
     try:
-        return seconds(text)
-    except ValueError as error:
-        raise InvalidInput("limit", str(error)) from None
+        cost = await learn(client, run.seed)
+
+        def prepare(arrival: Arrival) -> bytes:
+            return client.prepare(writer.text(cost.words(arrival.prompt_tokens)), arrival.output_tokens)
+
+        start, began = clock.monotonic() + LEAD_S, clock.utc().timestamp() + LEAD_S
+        if observer is not None:
+            await observer.watch.begin(start)
+        samples = await OpenLoop(prepare, client.send, clock).run(schedule(run.profile, run.seed), start)
+        await clock.sleep(max(start + run.profile.duration - clock.monotonic(), 0.0))
+        seen = BenchObservation()
+        if observer is not None:
+            seen = replace(await observer.watch.end(), decisions=observer.decisions(began))
+        return judge(run, samples, seen)
+    finally:
+        if observer is not None:
+            await observer.watch.close()
+
+
+async def learn(client: Client, seed: int) -> Calibration:
+    """Ask two short questions and read from their `usage` what a prompt costs."""
+    writer = Writer(~seed)
+    counts = []
+    for words in (1, 1 + PROBE_WORDS):
+        request = client.prepare(writer.text(words), 1)
+        sample = await client.send(Arrival(0, 0.0, "probe", 0, 1), request)
+        if sample.ending is not Ending.OK or sample.usage is None:
+            raise Unreachable(f"the first request ended {sample.ending}: {sample.detail}")
+        counts.append(sample.usage.prompt_tokens)
+    return calibrate(*counts)

@@ -1,4 +1,4 @@
-"""What the stack did during a run: types and the arithmetic over them. Times are seconds since the run's start.
+"""Observations of the stack during a run: types and the arithmetic over them. Times are seconds since the run's start.
 
 Decisions come from the autoscaler's ledger, which is read before the stack goes down, and each is replayed. Known hole:
 a ledger that was rotated during the run is read from its current file alone.
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline_autoscaler.output.decision_log import DecisionEntry, read, replay
+from paceline_autoscaler.output.decision_log import read, replay
 from paceline_core.errors import InvalidInput
 from paceline_core.telemetry.instruments import bucket_quantile_bound
 
@@ -29,7 +29,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRow:
-    """One entry of the autoscaler's ledger; `replicas` is what it ordered, over all pools."""
+    """An entry of the autoscaler's ledger; `replicas` is what it ordered, over all pools."""
 
     at: float
     time: str
@@ -81,26 +81,20 @@ class BenchObservation:
 class LatenessTally:
     """Adds up the cumulative lateness buckets of workers that come and go.
 
-    Each worker's last scrape stands; what it counted before the run is taken off. Known hole: the steps between a
-    worker's last scrape and its end are not seen.
+    Each worker's last scrape stands; what it counted before the run (`base`) is taken off. Known hole: the steps
+    between a worker's last scrape and its end are not seen.
     """
 
     def __init__(self) -> None:
-        self._base: dict[str, Buckets] = {}
-        self._last: dict[str, Buckets] = {}
-
-    def baseline(self, worker: str, buckets: Buckets) -> None:
-        self._base[worker] = buckets
-
-    def take(self, worker: str, buckets: Buckets) -> None:
-        self._last[worker] = buckets
+        self.base: dict[str, Buckets] = {}
+        self.last: dict[str, Buckets] = {}
 
     def emulation(self) -> Emulation | None:
-        if not self._last:
+        if not self.last:
             return None
         total: dict[float, float] = {}
-        for worker, buckets in self._last.items():
-            base = self._base.get(worker, {})
+        for worker, buckets in self.last.items():
+            base = self.base.get(worker, {})
             for edge, count in buckets.items():
                 total[edge] = total.get(edge, 0.0) + count - base.get(edge, 0.0)
         return Emulation(int(max(total.values(), default=0)), bucket_quantile_bound(0.99, total.items()))
@@ -119,17 +113,16 @@ def decisions_since(ledger: Path, service: str, start: float) -> Decisions | Non
         entries = [entry for entry in read(ledger) if entry.service == service and entry.observation.now >= start]
     except InvalidInput:
         return None
-    return Decisions(tuple(_row(entry, start) for entry in entries), len(replay(entries)))
-
-
-def _row(entry: DecisionEntry, start: float) -> DecisionRow:
-    decision = entry.decision
-    return DecisionRow(
-        at=entry.observation.now - start,
-        time=entry.time,
-        direction=str(decision.direction),
-        reason=str(decision.reason),
-        limit=str(decision.limit),
-        replicas=decision.replicas,
-        sentence=decision.sentence,
+    rows = tuple(
+        DecisionRow(
+            at=entry.observation.now - start,
+            time=entry.time,
+            direction=str(entry.decision.direction),
+            reason=str(entry.decision.reason),
+            limit=str(entry.decision.limit),
+            replicas=entry.decision.replicas,
+            sentence=entry.decision.sentence,
+        )
+        for entry in entries
     )
+    return Decisions(rows, len(replay(entries)))

@@ -15,7 +15,7 @@ from paceline_core.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request to offer at `at`, whatever became of the earlier ones."""
+    """A request to offer at `at`, whatever became of the earlier ones."""
 
     number: int
     at: float
@@ -25,7 +25,7 @@ class Arrival:
 
 
 class Ending(StrEnum):
-    """How an offered request ended, as its client sees it."""
+    """The end of an offered request, as its client sees it."""
 
     OK = "ok"
     REFUSED = "refused"
@@ -47,7 +47,7 @@ class TokenCounts:
 
 @dataclass(frozen=True, slots=True)
 class RequestSample:
-    """One offered request. `content` holds the arrival time of every event with text; `detail` says why it failed."""
+    """An offered request. `content` holds the arrival time of every event with text; `detail` says why it failed."""
 
     arrival: Arrival
     ending: Ending
@@ -85,16 +85,12 @@ class RequestSample:
         return tuple(later - earlier for earlier, later in pairwise(self.content))
 
 
-Send = Callable[[Arrival, bytes], Awaitable[RequestSample]]
-Prepare = Callable[[Arrival], bytes]
-
-
 @dataclass(frozen=True, slots=True)
 class OpenLoop:
-    """How to offer: `prepare` makes a request ahead of its time, `send` ends within a limit of its own."""
+    """Offers requests: `prepare` makes a request ahead of its time, `send` ends within a limit of its own."""
 
-    prepare: Prepare
-    send: Send
+    prepare: Callable[[Arrival], bytes]
+    send: Callable[[Arrival, bytes], Awaitable[RequestSample]]
     clock: Clock
     in_flight_limit: int = 2000
 
@@ -102,32 +98,27 @@ class OpenLoop:
         """Offer all; samples in order of arrival with times relative to `start` (the clock's monotonic)."""
         samples: list[RequestSample] = []
         tasks: set[asyncio.Task[None]] = set()
+
+        async def offer(arrival: Arrival, request: bytes) -> None:
+            sample = await self.send(arrival, request)
+            samples.append(
+                replace(
+                    sample,
+                    sent=None if sample.sent is None else sample.sent - start,
+                    end=None if sample.end is None else sample.end - start,
+                    content=tuple(moment - start for moment in sample.content),
+                )
+            )
+
         async with asyncio.TaskGroup() as group:
             for arrival in arrivals:
                 request = self.prepare(arrival)
-                await self._until(start + arrival.at)
+                await self.clock.sleep(max(start + arrival.at - self.clock.monotonic(), 0.0))
                 if len(tasks) >= self.in_flight_limit:
-                    samples.append(self._not_sent(arrival))
+                    detail = f"{self.in_flight_limit} requests were already open"
+                    samples.append(RequestSample(arrival, Ending.NOT_SENT, detail=detail))
                     continue
-                task = group.create_task(self._offer(arrival, request, start, samples))
+                task = group.create_task(offer(arrival, request))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
         return sorted(samples, key=lambda sample: sample.arrival.number)
-
-    async def _offer(self, arrival: Arrival, request: bytes, start: float, samples: list[RequestSample]) -> None:
-        samples.append(relative(await self.send(arrival, request), start))
-
-    async def _until(self, moment: float) -> None:
-        await self.clock.sleep(max(moment - self.clock.monotonic(), 0.0))
-
-    def _not_sent(self, arrival: Arrival) -> RequestSample:
-        return RequestSample(arrival, Ending.NOT_SENT, detail=f"{self.in_flight_limit} requests were already open")
-
-
-def relative(sample: RequestSample, start: float) -> RequestSample:
-    return replace(
-        sample,
-        sent=None if sample.sent is None else sample.sent - start,
-        end=None if sample.end is None else sample.end - start,
-        content=tuple(moment - start for moment in sample.content),
-    )

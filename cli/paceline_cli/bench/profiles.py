@@ -24,7 +24,7 @@ ARRIVALS_LIMIT = 1_000_000
 
 
 class Spacing(StrEnum):
-    """How arrivals of a phase are spread: memoryless, or one every 1/rate seconds."""
+    """The spread of arrivals in a phase: memoryless, or one every 1/rate seconds."""
 
     POISSON = "poisson"
     EVEN = "even"
@@ -41,7 +41,7 @@ class LoadPhase:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What to offer: phases in order, and the size of every request in tokens."""
+    """The load to offer: phases in order, and the size of every request in tokens."""
 
     name: str
     phases: tuple[LoadPhase, ...]
@@ -139,7 +139,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """What the user wrote; None takes the profile's default."""
+    """Options as the user wrote them; None takes the profile's default."""
 
     profile: ProfileName
     rate: float | None = None
@@ -172,7 +172,10 @@ def profile_of(options: BenchOptions) -> Profile:
     rate = _RATES[options.profile] if options.rate is None else options.rate
     prompt = size.prompt if options.prompt_tokens is None else options.prompt_tokens
     output = size.output if options.output_tokens is None else options.output_tokens
-    spans = _spans(options.duration or _DURATIONS[options.profile])
+    try:
+        spans = [seconds(part.strip()) for part in (options.duration or _DURATIONS[options.profile]).split(",")]
+    except ValueError as error:
+        raise InvalidInput("duration", str(error)) from None
     if options.profile is ProfileName.BURST:
         if len(spans) != 3:
             raise InvalidInput("duration", "a burst needs three, before, during and after it: 30s,120s,120s")
@@ -182,13 +185,6 @@ def profile_of(options: BenchOptions) -> Profile:
         raise InvalidInput("duration", f"{options.profile} takes one, such as 60s")
     make = poisson if options.profile is ProfileName.POISSON else steady
     return make(rate, spans[0], prompt, output)
-
-
-def _spans(text: str) -> list[float]:
-    try:
-        return [seconds(part.strip()) for part in text.split(",")]
-    except ValueError as error:
-        raise InvalidInput("duration", str(error)) from None
 
 
 PROBE_WORDS = 400
@@ -222,12 +218,11 @@ class Writer:
     def text(self, words: int) -> str:
         """So many words as one line; its first HEAD_WORDS are its own."""
         head = " ".join(self._random.choices(WORDS, k=min(words, HEAD_WORDS)))
-        return f"{head} {self._tail(words - HEAD_WORDS)}" if words > HEAD_WORDS else head
-
-    def _tail(self, words: int) -> str:
+        if words <= HEAD_WORDS:
+            return head
         if words not in self._tails:
-            self._tails[words] = " ".join(self._random.choices(WORDS, k=words))
-        return self._tails[words]
+            self._tails[words] = " ".join(self._random.choices(WORDS, k=words - HEAD_WORDS))
+        return f"{head} {self._tails[words]}"
 
 
 def calibrate(short: int, long: int) -> Calibration:

@@ -11,8 +11,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import cast
 
 from paceline_cli.bench.observation import LATENESS_LIMIT, BenchObservation
 from paceline_cli.bench.openloop import Ending, RequestSample
@@ -22,8 +22,6 @@ from paceline_core.objects import Target
 from paceline_core.objects.fields import Metric
 from paceline_core.registry import RequestClass
 from paceline_core.units import seconds
-
-METHOD = "linear interpolation between closest ranks, rank q * (n - 1)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ _NAME = re.compile(r"^(ttft|tpot|e2e)_p(50|90|95|99)$")
 
 
 def met(target: Target, sample: RequestSample) -> bool:
-    """One token has no TPOT and keeps it; an answer without text has no TTFT and misses it."""
+    """A single token has no TPOT and keeps it; an answer without text has no TTFT and misses it."""
     if sample.ending is not Ending.OK:
         return False
     value = latency(sample, target.metric)
@@ -92,7 +90,7 @@ WINDOW_S = 5.0
 SEND_LATENESS_LIMIT_S = 0.1
 LOSSES_SHOWN = 8
 DEFINITIONS = {
-    "percentile": METHOD,
+    "percentile": "linear interpolation between closest ranks, rank q * (n - 1)",
     "attainment": "share of offered requests within the threshold; any request that did not end ok misses",
     "goodput": "offered requests that met every target's threshold",
     "ttft": "request sent, connection included, to the first event with text",
@@ -105,7 +103,7 @@ DEFINITIONS = {
 
 @dataclass(frozen=True, slots=True)
 class ClassAttainment:
-    """One target over some requests; `ratio` is None when none were offered."""
+    """A target over some requests; `ratio` is None when none were offered."""
 
     target: str
     threshold: float
@@ -158,7 +156,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything about one run; `verdict` is kept, missed or void."""
+    """The results of a run; `verdict` is kept, missed or void."""
 
     started: str
     endpoint: str
@@ -177,13 +175,10 @@ class Report:
     schema: str = SCHEMA
     definitions: Mapping[str, str] = field(default_factory=lambda: DEFINITIONS)
 
-    def json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What was run, as the report names it; `started` is RFC 3339 UTC."""
+    """A run as the report names it; `started` is RFC 3339 UTC."""
 
     started: str
     endpoint: str
@@ -197,6 +192,11 @@ def report(run: Run, samples: Sequence[RequestSample], seen: BenchObservation) -
     overall = summarise("all", run.profile.duration, samples, run.targets)
     timeline = tuple(windows(samples, run.targets, run.profile.duration))
     faults = tuple(_void(overall, seen))
+    lost = Counter((str(sample.ending), sample.detail) for sample in samples if sample.ending is not Ending.OK)
+    phases = []
+    for phase in run.profile.phases:
+        inside = [sample for sample in samples if sample.arrival.phase == phase.name]
+        phases.append(summarise(phase.name, phase.duration, inside, run.targets))
     attained = all(part.met is not False for part in overall.promise)
     return Report(
         started=run.started,
@@ -207,10 +207,10 @@ def report(run: Run, samples: Sequence[RequestSample], seen: BenchObservation) -
         verdict="void" if faults else "kept" if attained else "missed",
         void_because=faults,
         cut_streams=overall.endings.get(Ending.CUT, 0),
-        losses=tuple(_losses(samples)),
+        losses=tuple(Loss(ending, detail, count) for (ending, detail), count in lost.most_common(LOSSES_SHOWN)),
         recovery_s=recovery(run.profile, timeline),
         overall=overall,
-        phases=tuple(_phases(run, samples)),
+        phases=tuple(phases),
         timeline=timeline,
         observation=seen,
     )
@@ -251,7 +251,12 @@ def windows(samples: Sequence[RequestSample], targets: Sequence[Target], duratio
     start = 0.0
     while start < duration:
         end = min(start + WINDOW_S, duration)
-        yield _window(start, end, [sample for sample in samples if start <= sample.arrival.at < end], targets)
+        inside = [sample for sample in samples if start <= sample.arrival.at < end]
+        parts = [attainment(target, inside) for target in targets]
+        ratios = {part.target: part.ratio for part in parts if part.ratio is not None}
+        times = sorted(value for sample in inside if (value := sample.ttft) is not None)
+        attained = all(part.met for part in parts) if inside else None
+        yield Window(start, end, len(inside), ratios, attained, percentile(times, 0.95) if times else None)
         start = end
 
 
@@ -262,38 +267,15 @@ def recovery(profile: Profile, timeline: Sequence[Window]) -> float | None:
     """
     begin = 0.0
     for phase in profile.phases:
+        end = begin + phase.duration
         if phase.name == "burst":
-            return _recovery(begin, begin + phase.duration, timeline)
-        begin += phase.duration
+            inside = [window for window in timeline if begin <= window.start and window.end <= end]
+            broken = [window.end for window in inside if window.attained is False]
+            if not broken:
+                return 0.0 if inside else None
+            return broken[-1] - begin if broken[-1] < inside[-1].end else None
+        begin = end
     return None
-
-
-def _recovery(begin: float, end: float, timeline: Sequence[Window]) -> float | None:
-    inside = [window for window in timeline if begin <= window.start and window.end <= end]
-    broken = [window.end for window in inside if window.attained is False]
-    if not broken:
-        return 0.0 if inside else None
-    return broken[-1] - begin if broken[-1] < inside[-1].end else None
-
-
-def _window(start: float, end: float, samples: Sequence[RequestSample], targets: Sequence[Target]) -> Window:
-    parts = [attainment(target, samples) for target in targets]
-    ratios = {part.target: part.ratio for part in parts if part.ratio is not None}
-    times = sorted(value for sample in samples if (value := sample.ttft) is not None)
-    attained = all(part.met for part in parts) if samples else None
-    return Window(start, end, len(samples), ratios, attained, percentile(times, 0.95) if times else None)
-
-
-def _phases(run: Run, samples: Sequence[RequestSample]) -> Iterator[Summary]:
-    for phase in run.profile.phases:
-        inside = [sample for sample in samples if sample.arrival.phase == phase.name]
-        yield summarise(phase.name, phase.duration, inside, run.targets)
-
-
-def _losses(samples: Sequence[RequestSample]) -> Iterator[Loss]:
-    counts = Counter((str(sample.ending), sample.detail) for sample in samples if sample.ending is not Ending.OK)
-    for (ending, detail), count in counts.most_common(LOSSES_SHOWN):
-        yield Loss(ending, detail, count)
 
 
 def _void(overall: Summary, seen: BenchObservation) -> Iterator[str]:

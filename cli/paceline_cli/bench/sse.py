@@ -32,23 +32,18 @@ class EventReader:
     def feed(self, data: bytes) -> Iterator[str]:
         """Yield the data of every event that these bytes complete; raises Malformed, after which the reader is void."""
         *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            event = self._line(line.removesuffix(b"\r"))
-            if event is not None:
-                yield event
+        for line in (each.removesuffix(b"\r") for each in lines):
+            self._bound(len(line))
+            if not line:
+                event, self._data, self._size = "\n".join(self._data), [], 0
+                if event:
+                    yield event
+            elif line.startswith(b":"):
+                self.comments += 1
+            else:
+                self._data.append(_field(line))
+                self._size += len(line)
         self._bound(len(self._rest))
-
-    def _line(self, line: bytes) -> str | None:
-        self._bound(len(line))
-        if not line:
-            event, self._data, self._size = "\n".join(self._data), [], 0
-            return event or None
-        if line.startswith(b":"):
-            self.comments += 1
-            return None
-        self._data.append(_field(line))
-        self._size += len(line)
-        return None
 
     def _bound(self, more: int) -> None:
         if self._size + more > EVENT_LIMIT:
@@ -56,7 +51,7 @@ class EventReader:
 
 
 class ChatStream:
-    """One chat answer as it arrives. `faults` are sentences, `usage` and `finish` the server's own words."""
+    """A chat answer as it arrives. `faults` are sentences, `usage` and `finish` the server's own words."""
 
     def __init__(self, *, expect_usage: bool = True) -> None:
         self.usage: TokenCounts | None = None
@@ -64,21 +59,17 @@ class ChatStream:
         self.error: str | None = None
         self.faults: list[str] = []
         self._expect_usage = expect_usage
-        self._reader = EventReader()
+        self.reader = EventReader()
         self._opened = False
         self._done = False
         self._broken = False
         self._identity: tuple[Any, Any] | None = None
 
-    @property
-    def comments(self) -> int:
-        return self._reader.comments
-
     def feed(self, data: bytes) -> int:
         """Take bytes; returns how many events with text they completed. After malformed bytes nothing more is read."""
         count = 0
         try:
-            for event in self._reader.feed(b"" if self._broken else data):
+            for event in self.reader.feed(b"" if self._broken else data):
                 count += self._event(event)
         except Malformed as error:
             self._broken = True
@@ -97,16 +88,29 @@ class ChatStream:
         if self._done:
             self._fault("an event after [DONE]")
             return False
-        if text == "[DONE]":
-            self._end()
-            return False
-        return self._chunk(_json_object(text))
+        if text != "[DONE]":
+            return self._chunk(text)
+        self._done = True
+        if self.error is None and self.finish is None:
+            self._fault("[DONE] without finish_reason")
+        if self.error is None and self._expect_usage and self.usage is None:
+            self._fault("[DONE] without the usage chunk that was asked for")
+        return False
 
-    def _chunk(self, chunk: dict[str, Any]) -> bool:
+    def _chunk(self, text: str) -> bool:
+        chunk = _json_object(text)
         if "error" in chunk:
-            self.error = _error_text(chunk["error"])
+            error = chunk["error"]
+            if isinstance(error, dict):
+                error = f"{error.get('code') or error.get('type') or 'error'}: {error.get('message', '')}"
+            self.error = str(error)[:200]
             return False
-        self._same_answer(chunk)
+        identity = (chunk.get("id"), chunk.get("model"))
+        if chunk.get("object") != "chat.completion.chunk" or not all(isinstance(part, str) for part in identity):
+            raise Malformed("a chunk without object chat.completion.chunk, id and model")
+        if self._identity not in (None, identity):
+            self._fault("id or model changed within the stream")
+        self._identity = identity
         choices = chunk.get("choices")
         if not isinstance(choices, list) or len(choices) > 1:
             raise Malformed("choices is not a list of at most one choice")
@@ -126,7 +130,9 @@ class ChatStream:
         if text is not None and not isinstance(text, str):
             raise Malformed("delta.content is not a string")
         if finish is not None:
-            self._finish(finish)
+            if finish not in _FINISHES:
+                self._fault(f"finish_reason {finish!r} is not one of {sorted(_FINISHES)}")
+            self.finish = self.finish or str(finish)
         return bool(text)
 
     def _role(self, role: Any) -> None:
@@ -136,34 +142,18 @@ class ChatStream:
             self._fault(f"role changed to {role!r}")
         self._opened = True
 
-    def _finish(self, finish: Any) -> None:
-        if finish not in _FINISHES:
-            self._fault(f"finish_reason {finish!r} is not one of {sorted(_FINISHES)}")
-        self.finish = self.finish or str(finish)
-
     def _take_usage(self, usage: Any) -> None:
         if not self._expect_usage or self.usage is not None:
             self._fault("a usage chunk that was not asked for, or a second one")
         if self.finish is None:
             self._fault("the usage chunk before finish_reason")
-        self.usage = _usage(usage)
-
-    def _same_answer(self, chunk: dict[str, Any]) -> None:
-        identity = (chunk.get("id"), chunk.get("model"))
-        if chunk.get("object") != "chat.completion.chunk" or not all(isinstance(part, str) for part in identity):
-            raise Malformed("a chunk without object chat.completion.chunk, id and model")
-        if self._identity not in (None, identity):
-            self._fault("id or model changed within the stream")
-        self._identity = identity
-
-    def _end(self) -> None:
-        self._done = True
-        if self.error is not None:
-            return
-        if self.finish is None:
-            self._fault("[DONE] without finish_reason")
-        if self._expect_usage and self.usage is None:
-            self._fault("[DONE] without the usage chunk that was asked for")
+        fields = ("prompt_tokens", "completion_tokens", "total_tokens")
+        counts = [count for name in fields if type(count := usage.get(name)) is int] if isinstance(usage, dict) else []
+        if len(counts) != 3 or min(counts) < 0:
+            raise Malformed("a usage chunk without whole prompt_tokens, completion_tokens and total_tokens")
+        if counts[0] + counts[1] != counts[2]:
+            raise Malformed("total_tokens is not prompt_tokens + completion_tokens")
+        self.usage = TokenCounts(counts[0], counts[1])
 
     def _fault(self, text: str) -> None:
         if len(self.faults) < FAULTS_LIMIT:
@@ -188,19 +178,3 @@ def _json_object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Malformed("an event that is not a JSON object")
     return value
-
-
-def _usage(usage: Any) -> TokenCounts:
-    fields = ("prompt_tokens", "completion_tokens", "total_tokens")
-    counts = [count for name in fields if type(count := usage.get(name)) is int] if isinstance(usage, dict) else []
-    if len(counts) != 3 or min(counts) < 0:
-        raise Malformed("a usage chunk without whole prompt_tokens, completion_tokens and total_tokens")
-    if counts[0] + counts[1] != counts[2]:
-        raise Malformed("total_tokens is not prompt_tokens + completion_tokens")
-    return TokenCounts(counts[0], counts[1])
-
-
-def _error_text(error: Any) -> str:
-    if not isinstance(error, dict):
-        return str(error)[:200]
-    return f"{error.get('code') or error.get('type') or 'error'}: {error.get('message', '')}"[:200]

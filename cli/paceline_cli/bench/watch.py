@@ -5,7 +5,7 @@ that little of its last word is lost. Anything that does not answer leaves a gap
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from itertools import count
 
@@ -46,28 +46,29 @@ class Watch:
         """Note what is there before the run, which starts at `start` (the clock's monotonic). Raises Unreachable."""
         self._start = start
         events = self._cluster.watch_endpoints()
+
+        async def follow() -> None:
+            async for event in events:
+                self._take(event)
+
         try:
             async with asyncio.timeout(FIRST_LIMIT_S):
                 self._take(await anext(events))
         except TimeoutError:
             raise Unreachable(f"the stack did not list its workers within {FIRST_LIMIT_S:g} s") from None
-        await self._scrape_all(self._mine(), self._tally.baseline)
+        await self._scrape_all(self._mine(), self._tally.base)
         psutil.cpu_percent()
-        self._tasks = (asyncio.create_task(self._follow(events)), asyncio.create_task(self._poll()))
+        self._tasks = (asyncio.create_task(follow()), asyncio.create_task(self._poll()))
 
     async def end(self) -> BenchObservation:
         """Stop watching and sum up; the caller adds decisions."""
-        await self._scrape_all(self._mine(), self._tally.take)
+        await self._scrape_all(self._mine(), self._tally.last)
         await self.close()
         host = host_use(psutil.cpu_count() or 1, self._cpu)
         return BenchObservation(tuple(self._replicas), emulation=self._tally.emulation(), host=host)
 
     async def close(self) -> None:
         await cancel(*self._tasks)
-
-    async def _follow(self, events: AsyncIterator[WatchEvent[ServiceEndpoints]]) -> None:
-        async for event in events:
-            self._take(event)
 
     def _take(self, event: WatchEvent[ServiceEndpoints]) -> None:
         match event:
@@ -81,31 +82,25 @@ class Watch:
     async def _poll(self) -> None:
         for tick in count():
             with suppress(PacelineError):
-                self._replicas.append(self._count(await self._desired()))
+                desired = sum([(await self._cluster.get_scale(target)).replicas for target in self._targets])
+                workers, at = self._mine(), self._clock.monotonic() - self._start
+                draining = sum(worker.terminating for worker in workers)
+                ready = sum(worker.ready and not worker.terminating for worker in workers)
+                starting = len(workers) - ready - draining
+                self._replicas.append(Replicas(at, desired, ready, starting, draining))
             due = [worker for worker in self._mine() if worker.terminating or tick % SCRAPE_EVERY == 0]
-            await self._scrape_all(due, self._tally.take)
+            await self._scrape_all(due, self._tally.last)
             await self._clock.sleep(max(self._start + (tick + 1) * PERIOD_S - self._clock.monotonic(), 0.0))
             self._cpu.append(psutil.cpu_percent() / 100)
-
-    async def _desired(self) -> int:
-        return sum([(await self._cluster.get_scale(target)).replicas for target in self._targets])
-
-    def _count(self, desired: int) -> Replicas:
-        workers = self._mine()
-        draining = sum(worker.terminating for worker in workers)
-        ready = sum(worker.ready and not worker.terminating for worker in workers)
-        at = self._clock.monotonic() - self._start
-        return Replicas(at, desired, ready, len(workers) - ready - draining, draining)
 
     def _mine(self) -> list[Endpoint]:
         services = {target.service for target in self._targets}
         return [worker for service in services for worker in self._workers.get(service, ())]
 
-    async def _scrape_all(self, workers: Iterable[Endpoint], keep: Callable[[str, Buckets], None]) -> None:
+    async def _scrape_all(self, workers: Iterable[Endpoint], into: dict[str, Buckets]) -> None:
         for worker in workers:
-            buckets = lateness(await self._scrape(worker))
-            if buckets:
-                keep(worker.name, buckets)
+            if buckets := lateness(await self._scrape(worker)):
+                into[worker.name] = buckets
 
 
 async def scrape(worker: Endpoint) -> str:

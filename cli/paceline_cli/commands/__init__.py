@@ -1,4 +1,4 @@
-"""One module a command, imported when the command is called: each has an `app` with that one command, or a group."""
+"""Commands, imported when called: a module for one, or for those that are read together, with an app for each."""
 
 import typer
 

@@ -77,17 +77,15 @@ def lint(
 
 def examine(files: Sequence[Path]) -> dict[str, Findings]:
     """Read each file as the API server and as local mode do; what one names may stand in another."""
-    surveys = {str(file): _survey(file) for file in files}
+    surveys = {}
+    for file in files:
+        try:
+            surveys[str(file)] = load_manifests(file)
+        except InvalidInput as error:
+            surveys[str(file)] = ManifestFile([], [FieldError(error.field, error.message)])
     here = [manifest for found in surveys.values() for manifest in found.manifests]
     sound = not any(found.faults for found in surveys.values())  # else what seems to be missing may be what is faulty
     return {name: _findings(found, here if sound else None) for name, found in surveys.items()}
-
-
-def _survey(file: Path) -> ManifestFile:
-    try:
-        return load_manifests(file)
-    except InvalidInput as error:
-        return ManifestFile([], [FieldError(error.field, error.message)])
 
 
 def _findings(found: ManifestFile, here: Sequence[ParsedManifest] | None) -> Findings:
@@ -106,7 +104,7 @@ def _print_json(found: Mapping[str, Findings]) -> None:
     faults = {name: of.faults[:_MAX_LINES] for name, of in found.items()}
     remarks = {name: of.notes[:_MAX_LINES] for name, of in found.items()}
     gaps = {name: of.unserved[:_MAX_LINES] for name, of in found.items()}
-    more = {name: _beyond(of.faults) + _beyond(of.notes) for name, of in found.items()}
+    more = {name: len(of.faults[_MAX_LINES:]) + len(of.notes[_MAX_LINES:]) for name, of in found.items()}
     typer.echo(json.dumps({"files": faults, "notes": remarks, "unserved": gaps, "more": more}, indent=1))
 
 
@@ -115,11 +113,7 @@ def _print(found: Mapping[str, Findings]) -> None:
         for word, lines in (("error", of.faults), ("note", of.notes)):
             for line in lines[:_MAX_LINES]:
                 typer.echo(f"{word}: {line}", err=True)
-            if more := _beyond(lines):
+            if more := len(lines[_MAX_LINES:]):
                 typer.echo(f"{word}: {file}: {more} more like these", err=True)
         if not of.faults:
             typer.echo(f"{file}: ok")
-
-
-def _beyond(lines: Sequence[str]) -> int:
-    return max(len(lines) - _MAX_LINES, 0)

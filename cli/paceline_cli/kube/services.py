@@ -45,20 +45,19 @@ async def holders(api: KubeClient, system: str) -> Holders:
 
 
 def absent(found: Holders, system: str, now: datetime) -> list[str]:
-    """One line for each component that does not run, or has not renewed its Lease lately."""
-    return [line for part, lease in found.items() if (line := _line(part, lease, system, now))]
-
-
-def _line(part: str, lease: Manifest | None, system: str, now: datetime) -> str:
-    if lease is None:
-        return f"no {part} has a Lease in {system}; statuses may be old, or it runs elsewhere: --system-namespace"
-    spec = lease.get("spec") or {}
-    renewed = spec.get("renewTime")
-    silent = renewed is None or (now - datetime.fromisoformat(renewed)).total_seconds() > SILENT_S
-    if spec.get("holderIdentity") and not silent:
-        return ""
-    since = f" since {age(renewed, now)}" if renewed else ""
-    return f"no {part} holds its Lease{since}; statuses may be old"
+    """A line for each component that does not run, or has not renewed its Lease lately."""
+    lines = []
+    for part, lease in found.items():
+        spec = (lease or {}).get("spec") or {}
+        renewed = spec.get("renewTime")
+        silent = renewed is None or (now - datetime.fromisoformat(renewed)).total_seconds() > SILENT_S
+        if lease is None:
+            fix = "statuses may be old, or it runs elsewhere: --system-namespace"
+            lines.append(f"no {part} has a Lease in {system}; {fix}")
+        elif silent or not spec.get("holderIdentity"):
+            since = f" since {age(renewed, now)}" if renewed else ""
+            lines.append(f"no {part} holds its Lease{since}; statuses may be old")
+    return lines
 
 
 GATEWAY: Final = "app.kubernetes.io/name=paceline-gateway"
@@ -69,18 +68,15 @@ AT_MOST: Final = 32
 
 
 async def looks(api: KubeClient, system: str, service: str, clock: Clock) -> Reading:
-    pods = [pod for pod in await api.list(RESOURCES["Pod"], system, selector=GATEWAY) if _runs(pod)]
-    if not pods:
+    pods = await api.list(RESOURCES["Pod"], system, selector=GATEWAY)
+    running = (pod for pod in pods if (pod.get("status") or {}).get("phase") == "Running")
+    names = sorted(pod["metadata"]["name"] for pod in running)
+    if not names:
         return [UnreachableGateway(f"namespace {system}", "no gateway runs there; choose another --system-namespace")]
-    names = sorted(pod["metadata"]["name"] for pod in pods)
     found: list[GatewaySnapshot | UnreachableGateway] = list(
         await asyncio.gather(*(look(name, _fetch(api, system, name), service, clock) for name in names[:AT_MOST]))
     )
     return [*found, *(UnreachableGateway(name, f"only {AT_MOST} gateways are asked") for name in names[AT_MOST:])]
-
-
-def _runs(pod: Manifest) -> bool:
-    return bool((pod.get("status") or {}).get("phase") == "Running")
 
 
 def _fetch(api: KubeClient, system: str, name: str) -> Fetch:
@@ -107,12 +103,15 @@ async def services(api: KubeClient, namespace: str) -> list[Manifest]:
 
 
 async def service(api: KubeClient, key: ObjectKey) -> Manifest:
-    """One by its key. Raises NotFound with the names that are like it."""
+    """Get one by its key. Raises NotFound with the names that are like it."""
     try:
         return await api.get(SERVICE, key)
     except NotFound:
         names = [found["metadata"]["name"] for found in await services(api, key.namespace)]
-    raise NotFound(_missing(key, names))
+    fix = ", nor any other; `kubectl paceline status -A` shows those of all namespaces"
+    if names:
+        fix = did_you_mean(key.name, names) or f"; there are {', '.join(names[:10])}"
+    raise NotFound(f"there is no InferenceService {key.name} in namespace {key.namespace}{fix}")
 
 
 def named(text: str, place: KubeTarget) -> ObjectKey:
@@ -122,10 +121,3 @@ def named(text: str, place: KubeTarget) -> ObjectKey:
         if not re.fullmatch(pattern, part):
             raise InvalidInput("NAME", f"{text!r} is no service's name ({FIXES[pattern]})")
     return ObjectKey(namespace or place.namespace, name)
-
-
-def _missing(key: ObjectKey, names: list[str]) -> str:
-    message = f"there is no InferenceService {key.name} in namespace {key.namespace}"
-    if not names:
-        return f"{message}, nor any other; `kubectl paceline status -A` shows those of all namespaces"
-    return f"{message}{did_you_mean(key.name, names) or '; there are ' + ', '.join(names[:10])}"

@@ -8,7 +8,7 @@ Hole: of several files in $KUBECONFIG the first that exists is read; kubectl mer
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,18 +67,13 @@ class KubeTarget:
 
 def place(kubeconfig: str, context: str, namespace: str, system: str) -> KubeTarget:
     """Fill in what kubectl would; raises InvalidInput when there is no kubeconfig or a name cannot be one."""
-    file = _file(kubeconfig)
+    candidates = [Path(part).expanduser() for part in kubeconfig.split(os.pathsep) if part]
+    file = next((path for path in candidates or [Path("~/.kube/config").expanduser()] if path.is_file()), None)
+    if file is None:
+        named = f"{kubeconfig} does not exist" if kubeconfig else "there is none at ~/.kube/config"
+        raise InvalidInput("--kubeconfig", f"{named}; name the cluster's kubeconfig, or set KUBECONFIG")
     chosen = namespace or _namespace(file, context) or "default"
     return KubeTarget(file, context, _checked("--namespace", chosen), _checked("--system-namespace", system))
-
-
-def _file(option: str) -> Path:
-    candidates = [Path(part).expanduser() for part in option.split(os.pathsep) if part]
-    for path in candidates or [Path("~/.kube/config").expanduser()]:
-        if path.is_file():
-            return path
-    named = f"{option} does not exist" if option else "there is none at ~/.kube/config"
-    raise InvalidInput("--kubeconfig", f"{named}; name the cluster's kubeconfig, or set KUBECONFIG")
 
 
 def _namespace(file: Path, context: str) -> str:
@@ -87,14 +82,11 @@ def _namespace(file: Path, context: str) -> str:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         return ""
-    return next(_namespaces(document, context), "")
-
-
-def _namespaces(document: Any, context: str) -> Iterator[str]:
     wanted = context or _field(document, "current-context")
     for entry in _field(document, "contexts") or ():
         if _field(entry, "name") == wanted and (found := _field(_field(entry, "context"), "namespace")):
-            yield str(found)
+            return str(found)
+    return ""
 
 
 def _field(value: Any, name: str) -> Any:
@@ -112,7 +104,7 @@ NONE: Final[Mapping[str, str]] = {}
 
 
 def proxied(pod: ObjectKey, port: int, path: str) -> str:
-    """Where the API server passes on what a pod answers at `path` (`/metrics`); needs `get` on `pods/proxy`."""
+    """The API server's path to what a pod answers at `path` (`/metrics`); needs `get` on `pods/proxy`."""
     return RESOURCES["Pod"].path(ObjectKey(pod.namespace, f"{pod.name}:{port}"), f"proxy{path}")
 
 
@@ -138,17 +130,16 @@ T = TypeVar("T")
 
 
 def run(place: KubeTarget, work: Callable[[KubeClient], Awaitable[T]]) -> T:
-    return asyncio.run(_connected(place, work))
+    async def connected() -> T:
+        api = await KubeClient.connect(Access(place.kubeconfig, place.context))
+        try:
+            return await work(api)
+        except PacelineError as error:
+            raise explained(error, place) from None
+        finally:
+            await api.close()
 
-
-async def _connected(place: KubeTarget, work: Callable[[KubeClient], Awaitable[T]]) -> T:
-    api = await KubeClient.connect(Access(place.kubeconfig, place.context))
-    try:
-        return await work(api)
-    except PacelineError as error:
-        raise explained(error, place) from None
-    finally:
-        await api.close()
+    return asyncio.run(connected())
 
 
 async def expect_namespace(api: KubeClient, name: str) -> None:

@@ -1,1 +1,1 @@
-"""`paceline top`: what the gateways see, read again and again, as tables. Reading, reckoning and drawing are apart."""
+"""Rows, tables and screens of `paceline up`, `status` and `top`. Reading, computing and drawing are apart."""

@@ -1,4 +1,4 @@
-"""Everything that a status says about one service, as lines; pure, from the object alone.
+"""A service's whole status as lines; pure, from the object alone.
 
 The autoscaler's decisions and a service's Events as lines, oldest first.
 """
@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from paceline_cli.ui.rows import age, row
-from paceline_cli.ui.screen import legend, table
+from paceline_cli.ui.rows import age, legend, row, table
 from paceline_core.clock import rfc3339
 from paceline_core.objects import InferenceService, read
 from paceline_core.objects.naming import ANNOTATION_PAUSE_REASON, ANNOTATION_PAUSE_UNTIL
@@ -17,7 +16,7 @@ from paceline_core.units import counted
 
 
 def entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
-    """One decision: when, which way, why in one sentence; below it what bound it and what was rejected."""
+    """A decision: when, which way, why in one sentence; below it what bound it and what was rejected."""
     decision = entry["decision"]
     moment = rfc3339(datetime.fromtimestamp(entry["observation"]["now"], UTC))
     yield f"{moment}  {decision['direction']:<4}  {decision['reason']}: {decision['sentence']}"
@@ -31,7 +30,7 @@ def entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def last(scaling: Mapping[str, Any]) -> Iterator[str]:
-    """What `status.scaling` keeps: the last decision alone."""
+    """The last decision, all that `status.scaling` keeps."""
     if scaling.get("decision"):
         bound = "" if scaling.get("limit", "none") in ("", "none") else f" (bound by {scaling['limit']})"
         yield f"{scaling.get('time', '')}  {scaling.get('reason', '')}: {scaling['decision']}{bound}".strip()
@@ -50,31 +49,46 @@ def event_time(event: Mapping[str, Any]) -> str:
     return next((str(time) for time in times if time), event["metadata"].get("creationTimestamp") or "")
 
 
-_NOTHING = "no status yet: is paceline's operator running, and does it watch this namespace?"
-
-
 def detail(document: Mapping[str, Any], now: datetime) -> Iterator[str]:
-    """What it serves and how, its last decision, then conditions, pools and targets as tables."""
+    """The model served and how, the last decision, then conditions, pools and targets as tables."""
     service = read(InferenceService, document)
     shown = row(document)
     emulated = " (emulated)" if shown.emulated else ""
     source = service.status.workload.model or service.spec.model.source
     yield f"{shown.name}  {shown.model}  {source}{emulated}"
     yield from _facts(document, service.status, shown.replicas)
-    for block in (_conditions(service.status, now), _pools(service.status), _targets(document)):
-        lines = list(block)
-        if len(lines) > 1:
+    conditions = [
+        (c.type, c.status, c.reason, age(c.last_transition_time, now), c.message) for c in service.status.conditions
+    ]
+    desired = {pool.name: str(pool.desired) for pool in service.status.scaling.pools}
+    pools = [
+        (pool.name, str(pool.ready), str(pool.starting), str(pool.draining), desired.get(pool.name, ""))
+        for pool in service.status.workload.pools
+    ]
+    promises = [
+        (each.name, each.observed or "no data", each.target, "" if each.burn is None else f"{each.burn:.1f}")
+        for each in shown.promises
+    ]
+    for header, rows in (
+        (("CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"), conditions),
+        (("POOL", "READY", "STARTING", "DRAINING", "DESIRED"), pools),
+        (("PROMISE", "OBSERVED", "PROMISED", "BURN"), promises),
+    ):
+        if rows:
             yield ""
-            yield from lines
+            yield from table(header, rows)
     if explained := legend([shown]):
         yield explained
-    if not service.status.conditions:
-        yield _NOTHING
+    if not conditions:
+        yield "no status yet: is paceline's operator running, and does it watch this namespace?"
 
 
 def _facts(document: Mapping[str, Any], status: ServiceStatus, replicas: str) -> Iterator[str]:
     scaling, work = status.scaling, status.workload
     decision = f"{scaling.reason}: {scaling.decision}" if scaling.decision else ""
+    # the request to pause; the condition Paused says whether it is in force
+    annotations = document["metadata"].get("annotations") or {}
+    until, reason = annotations.get(ANNOTATION_PAUSE_UNTIL, ""), annotations.get(ANNOTATION_PAUSE_REASON, "")
     facts = {
         "replicas": replicas,
         "revision": f"{work.revision}, canary {work.canary}" if work.canary else work.revision,
@@ -82,39 +96,6 @@ def _facts(document: Mapping[str, Any], status: ServiceStatus, replicas: str) ->
         "promise": scaling.promise,
         "decision": f"{decision} ({scaling.time})" if decision and scaling.time else decision,
         "cost": f"${status.cost.per_hour}/h" if status.cost.per_hour else "",
-        "paused": _paused(document["metadata"].get("annotations") or {}),
+        "paused": f"until {until}: {reason}" if until and reason else f"until {until}" if until else "",
     }
     yield from (f"  {name:<10}{value}" for name, value in facts.items() if value)
-
-
-def _paused(annotations: Mapping[str, str]) -> str:
-    """The request to pause; the condition Paused says whether it is in force."""
-    until, reason = annotations.get(ANNOTATION_PAUSE_UNTIL, ""), annotations.get(ANNOTATION_PAUSE_REASON, "")
-    return f"until {until}: {reason}" if until and reason else f"until {until}" if until else ""
-
-
-def _conditions(status: ServiceStatus, now: datetime) -> Iterator[str]:
-    rows = [(c.type, c.status, c.reason, age(c.last_transition_time, now), c.message) for c in status.conditions]
-    return table(("CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"), rows)
-
-
-def _pools(status: ServiceStatus) -> Iterator[str]:
-    desired = {pool.name: str(pool.desired) for pool in status.scaling.pools}
-    rows = [
-        (pool.name, str(pool.ready), str(pool.starting), str(pool.draining), desired.get(pool.name, ""))
-        for pool in status.workload.pools
-    ]
-    return table(("POOL", "READY", "STARTING", "DRAINING", "DESIRED"), rows)
-
-
-def _targets(document: Mapping[str, Any]) -> Iterator[str]:
-    rows = [
-        (
-            promise.name,
-            promise.observed or "no data",
-            promise.target,
-            "" if promise.burn is None else f"{promise.burn:.1f}",
-        )
-        for promise in row(document).promises
-    ]
-    return table(("PROMISE", "OBSERVED", "PROMISED", "BURN"), rows)

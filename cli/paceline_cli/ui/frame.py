@@ -1,23 +1,123 @@
 """From the gateways' reports, then and now, to one frame of all: rates, quantiles over the time between, sums. Pure.
 
 A gateway that was not there then has no rates yet; what has begun anew since counts from zero. Gateways that count
-tenants' limits in one place each know a little less than all, so of several the highest use is shown.
+tenants' limits in one place each know a little less than all, so of several the highest use is shown. A frame has one
+row a class, a tenant, a worker.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import accumulate, groupby
 from math import inf, isnan
-from typing import Final
+from typing import Any, Final
 
 from paceline_cli.ui.gateway_poll import GatewaySnapshot, Reading, UnreachableGateway
-from paceline_cli.ui.top_rows import ClassRow, Frame, TenantRow, Time, Use, WorkerRow
 from paceline_core.telemetry.instruments import bucket_quantile
 from paceline_gateway.admin.views import Amount, ClassView, HistogramView, WorkerView
 from paceline_gateway.routing.worker import PLACES
 
 OFTEN: Final = 0.95
 """The quantile that is shown without a target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A quantile of TTFT or TPOT in seconds: what was observed, None without requests, and what is promised, if so."""
+
+    quantile: float
+    observed: float | None
+    promised: float | None
+
+    @property
+    def broken(self) -> bool:
+        return self.observed is not None and self.promised is not None and self.observed > self.promised
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRow:
+    """A class of one service. Rates are per second; `oldest_wait_s` and `wait_s` of its line, `held` of the service."""
+
+    service: str
+    name: str
+    requests: float
+    tokens: float
+    in_flight: int
+    queued: int
+    held: int
+    oldest_wait_s: float
+    wait_s: float | None
+    ttft: Time
+    tpot: Time
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The use of one limit; None: there is none, or nothing is known."""
+
+    used: float | None
+    limit: float | None
+
+    @property
+    def share(self) -> float:
+        if self.used is None or self.limit is None:
+            return 0.0
+        return self.used / self.limit if self.limit else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRow:
+    """A tenant that has used something lately."""
+
+    tenant: str
+    open: int
+    queued: int
+    requests: Use
+    input_tokens: Use
+    output_tokens: Use
+    concurrency: Use
+    month_tokens: Use
+    month_dollars: Use
+
+    @property
+    def tightest(self) -> float:
+        """The share of whatever limit is used most."""
+        uses = (self.requests, self.input_tokens, self.output_tokens, self.concurrency)
+        return max(use.share for use in (*uses, self.month_tokens, self.month_dollars))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """A worker; `in_flight` and `picks` (per second) are those of all gateways, the rest what one heard last."""
+
+    service: str
+    worker: str
+    pool: str
+    state: str
+    in_flight: int
+    slots: int | None
+    backlog_tokens: int
+    kv: float
+    circuit: str
+    picks: float
+    heard_s_ago: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A refresh. `window_s`: the seconds that rates and quantiles are over; `silent`: gateways that did not answer;
+    `truncated`: a list was longer than what is asked for."""
+
+    time: str
+    window_s: float
+    gateways: tuple[str, ...]
+    silent: tuple[UnreachableGateway, ...]
+    truncated: bool
+    classes: tuple[ClassRow, ...]
+    tenants: tuple[TenantRow, ...]
+    workers: tuple[WorkerRow, ...]
+
+    def document(self) -> dict[str, Any]:
+        return {"v": 1, **asdict(self)}
 
 
 def frame(reading: Reading, before: Mapping[str, GatewaySnapshot]) -> Frame:
@@ -42,7 +142,7 @@ Pair = tuple[GatewaySnapshot, GatewaySnapshot]
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """One class at one gateway, now and then, `seconds` apart."""
+    """A class at one gateway, now and then, `seconds` apart."""
 
     service: str
     now: ClassView
@@ -78,10 +178,24 @@ def _classes(pairs: Iterable[Pair]) -> Iterable[ClassRow]:
     found = sorted(
         (each for pair in pairs for each in _of(pair)), key=lambda each: (each.service, PLACES[each.now.name])
     )
-    for _, group in groupby(found, key=lambda each: (each.service, each.now.name)):
+    for (service, name), group in groupby(found, key=lambda each: (each.service, each.now.name)):
         parts = list(group)
-        if any(part.now.arrivals or part.now.promises for part in parts):
-            yield _class_row(parts)
+        if not any(part.now.arrivals or part.now.promises for part in parts):
+            continue
+        waits = [part.wait_s for part in parts if part.wait_s is not None]
+        yield ClassRow(
+            service=service,
+            name=name,
+            requests=sum(part.rate("arrivals") for part in parts),
+            tokens=sum(part.tokens for part in parts),
+            in_flight=sum(part.now.in_flight for part in parts),
+            queued=sum(part.now.queued for part in parts),
+            held=sum(part.held for part in parts),
+            oldest_wait_s=max(part.oldest_wait_s for part in parts),
+            wait_s=max(waits, default=None),
+            ttft=_time("ttft", parts),
+            tpot=_time("tpot", parts),
+        )
 
 
 def _of(pair: Pair) -> Iterable[_Class]:
@@ -102,24 +216,6 @@ def _of(pair: Pair) -> Iterable[_Class]:
                 0.0 if line is None else line.oldest_s,
                 None if line is None else line.wait_s,
             )
-
-
-def _class_row(parts: Sequence[_Class]) -> ClassRow:
-    first = parts[0]
-    waits = [part.wait_s for part in parts if part.wait_s is not None]
-    return ClassRow(
-        service=first.service,
-        name=first.now.name,
-        requests=sum(part.rate("arrivals") for part in parts),
-        tokens=sum(part.tokens for part in parts),
-        in_flight=sum(part.now.in_flight for part in parts),
-        queued=sum(part.now.queued for part in parts),
-        held=sum(part.held for part in parts),
-        oldest_wait_s=max(part.oldest_wait_s for part in parts),
-        wait_s=max(waits, default=None),
-        ttft=_time("ttft", parts),
-        tpot=_time("tpot", parts),
-    )
 
 
 def _time(name: str, parts: Sequence[_Class]) -> Time:
@@ -148,6 +244,7 @@ def _tenants(looks: Iterable[GatewaySnapshot]) -> Iterable[TenantRow]:
         views = list(group)
         most = max(views, key=lambda view: (view.month.input_tokens + view.month.output_tokens, view.month.dollars))
         month = most.month
+        budget = None if month.dollars_limit is None else float(month.dollars_limit)
         yield TenantRow(
             tenant=name,
             open=sum(view.open for view in views),
@@ -157,12 +254,8 @@ def _tenants(looks: Iterable[GatewaySnapshot]) -> Iterable[TenantRow]:
             output_tokens=_use(view.output_tokens for view in views),
             concurrency=_use(view.concurrency for view in views),
             month_tokens=Use(month.input_tokens + month.output_tokens, month.tokens_limit),
-            month_dollars=Use(float(month.dollars), _float(month.dollars_limit)),
+            month_dollars=Use(float(month.dollars), budget),
         )
-
-
-def _float(text: str | None) -> float | None:
-    return None if text is None else float(text)
 
 
 def _use(amounts: Iterable[Amount]) -> Use:
@@ -173,9 +266,14 @@ def _use(amounts: Iterable[Amount]) -> Use:
 
 def _workers(pairs: Iterable[Pair]) -> Iterable[WorkerRow]:
     """Each worker once, by its newest report; a breaker that is open at any gateway is shown."""
-    found = sorted(
-        (each for pair in pairs for each in _picks(pair)), key=lambda each: (each[0].service, each[0].worker)
-    )
+    found: list[tuple[WorkerView, float]] = []
+    for now, then in pairs:
+        earlier = {(each.service, each.worker): each.taken for each in then.workers.workers}
+        for view in now.workers.workers:
+            before = earlier.get((view.service, view.worker), 0)
+            grown = view.taken - before if before <= view.taken else view.taken
+            found.append((view, _per_second(grown, now.at - then.at)))
+    found.sort(key=lambda each: (each[0].service, each[0].worker))
     for _, group in groupby(found, key=lambda pair: (pair[0].service, pair[0].worker)):
         members = list(group)
         views = [view for view, _ in members]
@@ -193,16 +291,6 @@ def _workers(pairs: Iterable[Pair]) -> Iterable[WorkerRow]:
             picks=sum(picks for _, picks in members),
             heard_s_ago=last.heard_s_ago,
         )
-
-
-def _picks(pair: Pair) -> Iterable[tuple[WorkerView, float]]:
-    """One gateway's workers, each with how many requests a second went there."""
-    now, then = pair
-    seconds, earlier = now.at - then.at, {(each.service, each.worker): each.taken for each in then.workers.workers}
-    for view in now.workers.workers:
-        before = earlier.get((view.service, view.worker), 0)
-        grown = view.taken - before if before <= view.taken else view.taken
-        yield view, _per_second(grown, seconds)
 
 
 def _per_second(grown: float, seconds: float) -> float:

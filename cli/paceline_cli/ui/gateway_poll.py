@@ -1,4 +1,4 @@
-"""One look at a gateway's admin port: its four views, read one after another within a limit."""
+"""Look at a gateway's admin port: read its four views one after another within a limit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ Fetch = Callable[[str, Mapping[str, str]], Awaitable[str | bytes]]
 
 @dataclass(frozen=True, slots=True)
 class GatewaySnapshot:
-    """One gateway's report; `at` is this program's monotonic time."""
+    """A gateway's report; `at` is this program's monotonic time."""
 
     gateway: str
     at: float
@@ -53,7 +53,9 @@ async def look(
         async with asyncio.timeout(limit_s):
             services = await _pages(Services, fetch, narrowed, lambda page: page.services[-1].service)
             queues = await _pages(Queues, fetch, narrowed, lambda page: page.queues[-1].service)
-            workers = await _pages(Workers, fetch, narrowed, _last_worker)
+            workers = await _pages(
+                Workers, fetch, narrowed, lambda page: f"{page.workers[-1].service} {page.workers[-1].worker}"
+            )
             tenants = await _pages(Tenants, fetch, {"busy": "true"}, lambda page: page.tenants[-1].tenant)
     except TimeoutError:
         return UnreachableGateway(gateway, f"no answer within {limit_s:g} s")
@@ -77,8 +79,3 @@ async def _pages(kind: type[P], fetch: Fetch, query: Mapping[str, str], last: Ca
         page = kind.model_validate_json(more)
         whole = page.model_copy(update={name: (*getattr(whole, name), *getattr(page, name))})
     return whole
-
-
-def _last_worker(page: Workers) -> str:
-    last = page.workers[-1]
-    return f"{last.service} {last.worker}"

@@ -13,15 +13,13 @@ from typing import Annotated, Final
 
 import typer
 
-from paceline_cli.ui.frame import frame
+from paceline_cli.ui.frame import Frame, frame
 from paceline_cli.ui.gateway_poll import GatewaySnapshot, Reading, UnreachableGateway
 from paceline_cli.ui.top_outputs import TopOutput
-from paceline_cli.ui.top_rows import Frame
 from paceline_core.clock import Clock
 from paceline_core.errors import Forbidden, Unreachable
 
 WINDOW_S: Final = 30.0
-Read = Callable[[], Awaitable[Reading]]
 
 OneService = Annotated[
     str, typer.Option("--service", metavar="NAME", help="Service (name or namespace/name). Default: all.")
@@ -35,7 +33,7 @@ INTERVAL_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class RefreshInterval:
-    """How often, and whether one frame is all."""
+    """The time between frames, and whether one frame is all."""
 
     interval_s: float
     once: bool
@@ -51,20 +49,19 @@ class History:
     def frame(self, reading: Reading) -> Frame:
         """Of now, against the oldest snapshot; a gateway that is gone for long is forgotten."""
         found = frame(reading, {name: looks[0] for name, looks in self._looks.items() if looks})
-        for each in reading:
-            if isinstance(each, GatewaySnapshot):
-                self._keep(each)
+        for look in reading:
+            if isinstance(look, GatewaySnapshot):
+                looks = self._looks.setdefault(look.gateway, deque())
+                looks.append(look)
+                while len(looks) > 1 and look.at - looks[0].at >= self._window_s:
+                    looks.popleft()
+                self._looks = {
+                    name: kept for name, kept in self._looks.items() if look.at - kept[-1].at <= self._window_s
+                }
         return found
 
-    def _keep(self, look: GatewaySnapshot) -> None:
-        looks = self._looks.setdefault(look.gateway, deque())
-        looks.append(look)
-        while len(looks) > 1 and look.at - looks[0].at >= self._window_s:
-            looks.popleft()
-        self._looks = {name: looks for name, looks in self._looks.items() if look.at - looks[-1].at <= self._window_s}
 
-
-async def show(read: Read, pace: RefreshInterval, output: TopOutput, clock: Clock) -> None:
+async def show(read: Callable[[], Awaitable[Reading]], pace: RefreshInterval, output: TopOutput, clock: Clock) -> None:
     """Show frames. Raises Unreachable when no gateway answers at first, or for the only frame; Forbidden when the right
     to ask is what is missing.
     """

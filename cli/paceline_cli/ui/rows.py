@@ -1,29 +1,12 @@
-"""A service's status as the few facts that a screen has room for: pure, from the object alone.
+"""A service's status as the few facts that a screen has room for, and as lines: pure, from the object alone."""
 
-The columns of `kubectl get pisvc`, made here from the same rows of the CRD, so that both always say the same.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from typing import Any
 
 from paceline_core.objects import InferenceService, read
-from paceline_core.objects.crd import crd
-from paceline_core.objects.status import TargetState
 from paceline_core.units import brief, seconds
-
-
-@cache
-def header() -> tuple[str, ...]:
-    return ("NAMESPACE", "NAME", *(title.upper() for title, _, _ in _columns()))
-
-
-def cells(document: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
-    metadata = document["metadata"]
-    found = ((type_, _at(document, path)) for _, type_, path in _columns())
-    return (metadata["namespace"], metadata["name"], *(_cell(type_, value, now) for type_, value in found))
 
 
 def age(since: str | None, now: datetime) -> str:
@@ -37,31 +20,12 @@ def age(since: str | None, now: datetime) -> str:
     return f"{passed}s"
 
 
-@cache
-def _columns() -> tuple[tuple[str, str, str], ...]:
-    (version,) = crd(InferenceService)["spec"]["versions"]
-    shown = (column for column in version["additionalPrinterColumns"] if not column.get("priority"))
-    return tuple((column["name"], column["type"], column["jsonPath"]) for column in shown)
-
-
-def _at(document: Any, path: str) -> Any:
-    for step in path.removeprefix(".").split("."):
-        document = document.get(step) if isinstance(document, Mapping) else None
-    return document
-
-
-def _cell(type_: str, value: Any, now: datetime) -> str:
-    if value is None:
-        return ""
-    return age(str(value), now) if type_ == "date" else str(value)
-
-
 BAD_WHEN = {"Accepted": "False", "MetricsFresh": "False", "Degraded": "True", "CapacityBlocked": "True"}
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """One target: `interactive ttft p95`, what was observed (or None) of what is promised, its burn rate."""
+    """A target: `interactive ttft p95`, what was observed (or None) of what is promised, its burn rate."""
 
     name: str
     observed: str | None
@@ -75,7 +39,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class StatusRow:
-    """One service. `decision` is the autoscaler's last sentence, `troubles` are conditions that ask for attention."""
+    """A service. `decision` is the autoscaler's last sentence, `problems` are conditions that ask for attention."""
 
     name: str
     model: str
@@ -101,7 +65,9 @@ def row(document: Mapping[str, Any]) -> StatusRow:
     status = service.status
     pools = status.workload.pools
     ready, starting = sum(pool.ready for pool in pools), sum(pool.starting for pool in pools)
-    desired = _desired(status.workload.summary, ready + starting)
+    # the second number of `3/4`, `3/4 emulated` or `3/4 NameTaken`
+    wanted = status.workload.summary.partition("/")[2].partition(" ")[0]
+    desired = int(wanted) if wanted.isdigit() else ready + starting
     return StatusRow(
         name=service.key,
         model=service.spec.model.served_name or service.name,
@@ -110,7 +76,15 @@ def row(document: Mapping[str, Any]) -> StatusRow:
         starting=starting,
         draining=sum(pool.draining for pool in pools),
         desired=desired,
-        promises=tuple(_promise(target) for target in status.slo),
+        promises=tuple(
+            Promise(
+                name=f"{target.cls} {target.metric} {target.quantile}",
+                observed=None if target.observed is None else brief(seconds(target.observed)),
+                target=brief(seconds(target.target)),
+                burn=target.burn,
+            )
+            for target in status.slo
+        ),
         decision=status.scaling.decision,
         reason=status.scaling.reason,
         cost=status.cost.per_hour or "",
@@ -118,13 +92,32 @@ def row(document: Mapping[str, Any]) -> StatusRow:
     )
 
 
-def _promise(target: TargetState) -> Promise:
-    observed = None if target.observed is None else brief(seconds(target.observed))
-    name = f"{target.cls} {target.metric} {target.quantile}"
-    return Promise(name, observed, brief(seconds(target.target)), target.burn)
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The header's line and one for each row; an empty cell shows nothing."""
+    lines = [header, *rows]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(header))]
+    for line in lines:
+        yield "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
-def _desired(summary: str, default: int) -> int:
-    """The second number of `3/4`, `3/4 emulated` or `3/4 NameTaken`."""
-    wanted = summary.partition("/")[2].partition(" ")[0]
-    return int(wanted) if wanted.isdigit() else default
+_BURN_RATE = (
+    "burn rate: share of the last minute's requests that missed a promise, over the share that may miss it; "
+    "above 1 the error budget will not last its window"
+)
+
+
+def line(row: StatusRow) -> str:
+    """`default/chat  2/3 ready, 1 starting  ttft p95 412ms of 500ms  demand: 3 replicas ...`."""
+    promises = []
+    for promise in row.promises:
+        burn = f", burn rate {promise.burn:.1f}" if promise.burn is not None else ""
+        promises.append(f"{promise.name} {promise.observed or 'no data'} of {promise.target}{burn}")
+    decision = f"{row.reason}: {row.decision}" if row.decision else ""
+    emulated = "emulated" if row.emulated else ""
+    parts = [row.name, row.replicas, emulated, *promises, decision, *row.problems]
+    return "  ".join(part for part in parts if part)
+
+
+def legend(rows: Iterable[StatusRow]) -> str:
+    """Explain the numbers that need words; empty where none is shown."""
+    return _BURN_RATE if any(promise.burn is not None for row in rows for promise in row.promises) else ""

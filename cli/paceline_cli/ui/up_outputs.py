@@ -1,47 +1,29 @@
-"""Where `paceline up` reports its run: a live screen on a terminal, lines elsewhere, JSON for programs."""
+"""Outputs of `paceline up`: a live screen on a terminal, lines elsewhere, JSON for programs.
+
+Lines are for terminals that cannot redraw, files and pipes: a line is written when something changed.
+"""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
 
-from paceline_cli.ui.rows import row
-from paceline_cli.ui.screen import changed, ends, line, screen
+from paceline_cli.ui.rows import StatusRow, line, row
 from paceline_cli.up.check import ChatAnswer, ChatTarget
+from paceline_core.units import duration
 
 Run = Mapping[str, Any]
 
 
-class UpOutput(Protocol):
-    """Reports one run as it proceeds."""
-
-    def starting(self, run: Run, notes: Sequence[str]) -> None: ...
-
-    def ready(self, target: ChatTarget) -> None:
-        """Everything is up; `target` says how to use it."""
-        ...
-
-    def update(self, run: Run) -> None:
-        """The current state; called about twice a second."""
-        ...
-
-    def checked(self, target: ChatTarget, answer: ChatAnswer) -> None:
-        """The check's answer and the model that gave it."""
-        ...
-
-    def stopping(self) -> None: ...
-
-    def stopped(self, logs: Path) -> None:
-        """Every process has ended; only the logs remain."""
-        ...
-
-
 class PlainUpOutput:
-    """Lines, written when something changed."""
+    """Reports a run as it proceeds, in lines: `update` comes about twice a second, `stopped` when only logs remain."""
 
     def __init__(self, write: Callable[[str], None] = typer.echo) -> None:
         self._write = write
@@ -52,14 +34,17 @@ class PlainUpOutput:
         for note in notes:
             self._write(f"note: {note}")
         names = ", ".join(row(document).name for document in run["services"])
-        self._write(f"starting {names}; metrics: {_source(run)}")
+        source = "the autoscaler's embedded source, since there is no prometheus on PATH"
+        if run["source"] == "prometheus":
+            source = "the prometheus found on PATH"
+        self._write(f"starting {names}; metrics: {source}")
 
     def ready(self, target: ChatTarget) -> None:
         self._write(f"\nready  endpoint {target.base_url}  key {target.key}  model {target.model}\n\n{curl(target)}\n")
 
     def update(self, run: Run) -> None:
-        for event in ends(run["events"]):
-            if event not in self._printed:
+        for event in run["events"]:
+            if event["reason"] == "BackOff" and event not in self._printed:
                 self._write(event["message"])
         self._printed = run["events"]
         for news in changed([row(document) for document in run["services"]], self._last_states):
@@ -67,7 +52,10 @@ class PlainUpOutput:
 
     def checked(self, target: ChatTarget, answer: ChatAnswer) -> None:
         self._write(f"answer  {answer.text.strip()!r}")
-        self._write(f"check   {target.model}: {_speed(answer)}")
+        self._write(
+            f"check   {target.model}: ttft {answer.ttft_s * 1000:.0f} ms, {answer.tokens} tokens, "
+            f"{answer.tokens_per_s:.1f} tokens/s, {answer.total_s:.2f} s in all"
+        )
 
     def stopping(self) -> None:
         self._write("stopping: streams are finished first; Ctrl-C again ends everything now")
@@ -95,7 +83,7 @@ class LiveUpOutput(PlainUpOutput):
 
 
 class JsonUpOutput:
-    """One object a line; `update` writes a line when something changed."""
+    """Writes an object a line; `update` writes a line when something changed."""
 
     def __init__(self, write: Callable[[str], None] = typer.echo) -> None:
         self._write = write
@@ -133,6 +121,9 @@ class JsonUpOutput:
         self._write(json.dumps({"event": event, **fields}))
 
 
+UpOutput = PlainUpOutput | JsonUpOutput
+
+
 def up_output(*, as_json: bool, terminal: bool) -> UpOutput:
     if as_json:
         return JsonUpOutput()
@@ -148,14 +139,52 @@ def curl(target: ChatTarget) -> str:
     )
 
 
-def _speed(answer: ChatAnswer) -> str:
-    return (
-        f"ttft {answer.ttft_s * 1000:.0f} ms, {answer.tokens} tokens, {answer.tokens_per_s:.1f} tokens/s, "
-        f"{answer.total_s:.2f} s in all"
+def changed(rows: Iterable[StatusRow], before: dict[str, tuple[object, ...]]) -> list[StatusRow]:
+    """The rows that are news, and `before` brought up to date; a latency that moves within its promise is none."""
+    news = []
+    for each in rows:
+        broken = tuple(promise.name for promise in each.promises if promise.broken)
+        essence = (each.replicas, each.decision, each.problems, broken)
+        if before.get(each.name) != essence:
+            news.append(each)
+        before[each.name] = essence
+    return news
+
+
+EVENTS = 4
+STATE_STYLES = {"down": "bold red", "starting": "yellow"}
+
+
+def screen(rows: Sequence[StatusRow], run: Mapping[str, Any]) -> RenderableType:
+    header = Text.assemble(
+        ("paceline ", "bold"), run["endpoint"], f"  up {duration(int(run['uptime_s']))}", f"  metrics: {run['source']}"
     )
+    for state, style in STATE_STYLES.items():
+        if names := [name for name, now in run["parts"].items() if now == state]:
+            header.append(f"  {state}: {', '.join(names)}", style=style)
+    events = [
+        Text(f"{event['time'][11:19]} {event['reason']}: {event['message']}", style="dim", overflow="ellipsis")
+        for event in run["events"][-EVENTS:]
+    ]
+    return Group(header, *(_panel(row) for row in rows), *events)
 
 
-def _source(run: Run) -> str:
-    if run["source"] == "prometheus":
-        return "the prometheus found on PATH"
-    return "the autoscaler's embedded source, since there is no prometheus on PATH"
+def _panel(row: StatusRow) -> Panel:
+    title = Text.assemble((row.name, "bold"), f" {row.model}", " (emulated)" if row.emulated else "")
+    ready, starting = ("●" * row.ready, "green"), ("○" * row.starting, "yellow")
+    style, cost = "green" if row.ready >= row.desired else "yellow", f"  ${row.cost}/h" if row.cost else ""
+    body: list[RenderableType] = [Text.assemble(ready, starting, " ", (row.replicas, style), cost)]
+    if row.promises:
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        table.add_column("promise")
+        for name in ("observed", "promised", "burn rate"):
+            table.add_column(name, justify="right")
+        for promise in row.promises:
+            burn = "-" if promise.burn is None else f"{promise.burn:.1f}"
+            style = "red" if promise.broken else ""
+            table.add_row(promise.name, promise.observed or "-", promise.target, burn, style=style)
+        body.append(table)
+    if row.decision:
+        body.append(Text.assemble((f"{row.reason}: ", "cyan"), row.decision))
+    body += [Text(problem, style="red") for problem in row.problems]
+    return Panel(Group(*body), title=title, title_align="left", border_style="dim")

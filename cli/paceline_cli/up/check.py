@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +35,7 @@ class ChatTarget:
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """One stream: time to first token and total time in seconds, output tokens, the text."""
+    """A stream: time to first token and total time in seconds, output tokens, the text."""
 
     ttft_s: float
     total_s: float
@@ -85,15 +86,10 @@ async def _events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
         if data == "[DONE]":
             return
         if data != line:
-            yield _object(data)
+            event = None
+            with suppress(ValueError):
+                event = json.loads(data)
+            if not isinstance(event, dict):
+                raise Unreachable(f"the stream holds an event that is no JSON object: {data[:100]}")
+            yield event
     raise Unreachable("the stream ended without [DONE]")
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise Unreachable(f"the stream holds an event that is no JSON object: {text[:100]}")
-    return found

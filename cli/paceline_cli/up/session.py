@@ -7,9 +7,8 @@ closed terminal goes to /dev/null. Under nohup SIGHUP stays ignored.
 import asyncio
 import contextlib
 import os
-import re
 import signal
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,15 +16,16 @@ from typing import Any, TypeVar
 from paceline_cli.ui.up_outputs import UpOutput
 from paceline_cli.up.check import ChatTarget, ask
 from paceline_core.clock import Clock
-from paceline_core.config import ORIGIN_PATTERN
-from paceline_core.errors import InvalidInput, Unreachable
+from paceline_core.errors import Unreachable
 from paceline_core.kube.cluster import ObjectKey
-from paceline_core.units import seconds
 from paceline_local.component_configs import GATEWAY
 from paceline_local.process import failure
 from paceline_local.stack import LocalStack
 
 DEFAULT_PORT = 8000
+REFRESH_S = 0.5
+INTERRUPTED = "interrupted before the check was done"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,32 +44,9 @@ class UpOptions:
     cors_origins: tuple[str, ...] = ()
 
 
-def parse_origins(texts: Sequence[str]) -> tuple[str, ...]:
-    """`https://chat.example.com` or `*`; raises InvalidInput naming the option."""
-    for text in texts:
-        if not re.fullmatch(ORIGIN_PATTERN, text):
-            raise InvalidInput("--cors-origin", f"{text!r} is not an origin; write it like http://localhost:3000, or *")
-    return tuple(texts)
-
-
-def parse_duration(text: str | None) -> float | None:
-    """`90s` -> 90.0; raises InvalidInput naming the option."""
-    if text is None:
-        return None
-    try:
-        return seconds(text)
-    except ValueError as error:
-        raise InvalidInput("--duration", str(error)) from None
-
-
-REFRESH_S = 0.5
-INTERRUPTED = "interrupted before the check was done"
-T = TypeVar("T")
-
-
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One run between start and stop; `stop` is set by the first Ctrl-C."""
+    """A run between start and stop; `stop` is set by the first Ctrl-C."""
 
     options: UpOptions
     stack: LocalStack
@@ -86,25 +63,19 @@ class Session:
             if self.options.check:
                 raise Unreachable(INTERRUPTED)
             return
-        target = self._served(waited.result())
-        if self.options.check:
-            await self._check(target)
-        else:
-            self.output.ready(target)
-            await self._unless_stopped(self._time())
-
-    def _served(self, broken: Mapping[ObjectKey, Unreachable]) -> ChatTarget:
-        """The first service that answers; raises Unreachable when none does, or a check finds one that does not."""
+        broken = waited.result()
         served = [target for key, target in self.targets.items() if key not in broken]
         if broken and (self.options.check or not served):
             raise Unreachable("\n".join(map(str, broken.values())))
-        return served[0]
+        if self.options.check:
+            if not await self._unless_stopped(self._check(served[0])):
+                raise Unreachable(INTERRUPTED)
+            return
+        self.output.ready(served[0])
+        limit = self.options.duration_s
+        await self._unless_stopped(asyncio.Event().wait() if limit is None else self.clock.sleep(limit))
 
     async def _check(self, target: ChatTarget) -> None:
-        if not await self._unless_stopped(self._ask(target)):
-            raise Unreachable(INTERRUPTED)
-
-    async def _ask(self, target: ChatTarget) -> None:
         try:
             async with asyncio.timeout(self.options.duration_s):
                 answer = await ask(target, self.clock)
@@ -114,9 +85,6 @@ class Session:
         except Unreachable as error:
             raise failure("the check", f"failed: {error}", self.stack.log(GATEWAY)) from None
         self.output.checked(target, answer)
-
-    async def _time(self) -> None:
-        await (asyncio.Event().wait() if self.options.duration_s is None else self.clock.sleep(self.options.duration_s))
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T] | None:
         """Do the work, and show how things are meanwhile; None if `stop` is set first."""
@@ -135,20 +103,20 @@ class Session:
             stopped.cancel()
 
 
-OUTPUTS = (1, 2)
-
-
 @contextlib.contextmanager
 def interrupts(first: Callable[[], None], second: Callable[[], None]) -> Iterator[None]:
     """Route the signals for the block; needs a running loop."""
     loop = asyncio.get_running_loop()
-    calls, terminals = iter([first]), [output for output in OUTPUTS if os.isatty(output)]
+    calls, terminals = iter([first]), [output for output in (1, 2) if os.isatty(output)]
 
     def on_signal() -> None:
         next(calls, second)()
 
     def on_hangup() -> None:
-        _silence(terminals)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for output in terminals:
+            os.dup2(nowhere, output)
+        os.close(nowhere)
         on_signal()
 
     handlers = {signal.SIGINT: on_signal, signal.SIGTERM: on_signal}
@@ -161,10 +129,3 @@ def interrupts(first: Callable[[], None], second: Callable[[], None]) -> Iterato
     finally:
         for number in handlers:
             loop.remove_signal_handler(number)
-
-
-def _silence(outputs: Iterable[int]) -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for output in outputs:
-        os.dup2(nowhere, output)
-    os.close(nowhere)

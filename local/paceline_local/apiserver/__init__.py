@@ -1,4 +1,4 @@
-"""What the API server of one run remembers: objects, endpoints, scales, ConfigMaps, leases, the last events.
+"""The memory of one run's API server: objects, endpoints, scales, ConfigMaps, leases, the last events.
 
 Pure state: no sockets, no clock. It lives as long as the run; tenants' keys alone outlive it, in their own file.
 """

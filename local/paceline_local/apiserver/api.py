@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from paceline_core.kube.cluster import ObjectKey, Scale, ScaleTarget, ServiceRef
 from paceline_core.kube.local import PING_S
 from paceline_core.process import QuietServer
 from paceline_local.apiserver import ENDPOINTS, ObjectStore
-from paceline_local.apiserver.watch_feed import Line, WatchFeed
+from paceline_local.apiserver.watch_feed import Line
 
 NO_CONTENT = 204
 
@@ -63,15 +63,7 @@ def make_app(store: ObjectStore, clock: Clock, on_change: Callable[[], None]) ->
     """The routes over a store; `on_change` is called after a scale has changed."""
     app = FastAPI(openapi_url=None)
     app.add_exception_handler(PacelineError, _refused)
-    _add_watches(app, store)
-    _add_scales(app, store, on_change)
-    _add_statuses(app, store)
-    _add_states(app, store)
-    _add_leases_and_events(app, store, clock)
-    return app
 
-
-def _add_watches(app: FastAPI, store: ObjectStore) -> None:
     @app.get("/watch/{kind}")
     async def watch(kind: str) -> StreamingResponse:
         return _stream(store, kind)
@@ -80,8 +72,6 @@ def _add_watches(app: FastAPI, store: ObjectStore) -> None:
     async def watch_endpoints() -> StreamingResponse:
         return _stream(store, ENDPOINTS)
 
-
-def _add_scales(app: FastAPI, store: ObjectStore, on_change: Callable[[], None]) -> None:
     @app.get("/scale/{namespace}/{service}/{pool}/{track}")
     async def get_scale(namespace: str, service: str, pool: str, track: str) -> Scale:
         return store.scales.get(ScaleTarget(ObjectKey(namespace, service), pool, track))
@@ -92,11 +82,13 @@ def _add_scales(app: FastAPI, store: ObjectStore, on_change: Callable[[], None])
         on_change()
         return scale
 
-
-def _add_statuses(app: FastAPI, store: ObjectStore) -> None:
     @app.patch("/status/{kind}/{key:path}", status_code=NO_CONTENT)
     async def patch_status(kind: str, key: str, body: StatusBody) -> None:
         store.objects.patch_status(kind, ObjectKey.parse(key), body.status, body.manager, body.version)
+
+    _add_states(app, store)
+    _add_leases_and_events(app, store, clock)
+    return app
 
 
 def _add_states(app: FastAPI, store: ObjectStore) -> None:
@@ -137,20 +129,17 @@ def _add_leases_and_events(app: FastAPI, store: ObjectStore, clock: Clock) -> No
 
 def _stream(store: ObjectStore, topic: str) -> StreamingResponse:
     first, feed = store.watch(topic)
-    return StreamingResponse(_lines(store, topic, first, feed), media_type="application/x-ndjson")
 
+    async def lines() -> AsyncIterator[bytes]:
+        line: Line | None = first
+        try:
+            while line or not feed.closed:
+                yield json.dumps(line or {"type": "PING"}, separators=(",", ":")).encode() + b"\n"
+                line = await feed.next(PING_S)
+        finally:
+            store.topics.leave(topic, feed)
 
-async def _lines(store: ObjectStore, topic: str, first: Line, feed: WatchFeed) -> AsyncIterator[bytes]:
-    try:
-        yield _encode(first)
-        while (line := await feed.next(PING_S)) or not feed.closed:
-            yield _encode(line or {"type": "PING"})
-    finally:
-        store.topics.leave(topic, feed)
-
-
-def _encode(line: Line) -> bytes:
-    return json.dumps(line, separators=(",", ":")).encode() + b"\n"
+    return StreamingResponse(lines(), media_type="application/x-ndjson")
 
 
 async def _refused(_: Request, error: Exception) -> Response:
@@ -165,28 +154,26 @@ GRACE_S = 2
 @contextlib.asynccontextmanager
 async def serving(app: FastAPI, path: Path) -> AsyncIterator[None]:
     """Serve while the block runs. The socket listens from the start, and only this user can connect to it."""
-    listener = _listen(path)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=GRACE_S)
     server = QuietServer(config)
-    task = asyncio.create_task(server.serve(sockets=[listener]), name="api")
-    try:
-        yield
-    finally:
-        server.should_exit = True
-        await asyncio.wait([task], timeout=GRACE_S + 1)
-        task.cancel()
-        _close(listener, path)
+    with _listening(path) as listener:
+        task = asyncio.create_task(server.serve(sockets=[listener]), name="api")
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            await asyncio.wait([task], timeout=GRACE_S + 1)
+            task.cancel()
 
 
-def _listen(path: Path) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
-    path.chmod(0o600)
-    listener.listen(BACKLOG)
-    listener.setblocking(False)
-    return listener
-
-
-def _close(listener: socket.socket, path: Path) -> None:
-    listener.close()
-    path.unlink(missing_ok=True)
+@contextlib.contextmanager
+def _listening(path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        try:
+            path.chmod(0o600)
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)

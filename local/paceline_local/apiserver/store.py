@@ -1,8 +1,12 @@
-"""What the API server of one run stores: objects by kind and key, leases, scales and the autoscaler's state.
+"""Stores of one run's API server: objects by kind and key, leases, scales and the autoscaler's state.
 
 Objects and scales have versions as a real API server would give them. A lease has one holder for a limited time
 (seconds of a monotonic clock). The autoscaler's state, on Kubernetes a ConfigMap for each service, lasts until the
 run ends.
+
+Status is kept by field manager, as server-side apply with force does it: an apply replaces what its manager applied
+before. A field belongs to the manager that wrote it last, and is gone when that one no longer sends it. `conditions` is
+a list that several managers share, keyed by `type`; every other list belongs to one manager and is replaced whole.
 """
 
 from collections import deque
@@ -16,7 +20,6 @@ from paceline_core.errors import Conflict, InvalidInput, NotFound
 from paceline_core.kube.cluster import Manifest, ObjectKey, Scale, ScaleTarget, ServiceEndpoints, ServiceRef
 from paceline_core.kube.local import endpoints_json
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
-from paceline_local.apiserver import status as statuses
 from paceline_local.apiserver.watch_feed import LIMIT, Topics, WatchFeed
 
 
@@ -39,7 +42,7 @@ class Leases:
         self._leases[name] = Lease(holder, now + ttl_s)
 
     def holder(self, name: str) -> str:
-        """Who holds it, or held it last; empty when it is free."""
+        """The one that holds it, or held it last; empty when it is free."""
         held = self._leases.get(name)
         return "" if held is None else held.holder
 
@@ -71,7 +74,8 @@ class Objects:
 
     def put(self, manifest: Manifest) -> None:
         key = key_of(manifest)
-        self._change(manifest["kind"], key, {**manifest, "status": self._status(manifest["kind"], key)})
+        status = merged_status(self._parts.get((manifest["kind"], key), {}))
+        self._change(manifest["kind"], key, {**manifest, "status": status})
 
     def remove(self, kind: str, key: ObjectKey) -> None:
         last = self.get(kind, key)
@@ -87,9 +91,8 @@ class Objects:
         found = current["metadata"].get("resourceVersion", "")
         if version and version != found:
             raise Conflict(f"{kind} {key} is at version {found}, not {version}")
-        parts = statuses.apply(self._parts.get((kind, key), {}), status, manager)
-        self._parts[kind, key] = parts
-        whole = statuses.merged(parts)
+        parts = self._parts[kind, key] = apply_status(self._parts.get((kind, key), {}), status, manager)
+        whole = merged_status(parts)
         if whole != current["status"]:
             self._change(kind, key, {**current, "status": whole})
 
@@ -98,13 +101,9 @@ class Objects:
             raise NotFound(f"no objects of kind {kind!r} are served here; the kinds are {', '.join(KINDS)}")
         return self._specs[kind]
 
-    def _status(self, kind: str, key: ObjectKey) -> dict[str, Any]:
-        return statuses.merged(self._parts.get((kind, key), {}))
-
     def _change(self, kind: str, key: ObjectKey, manifest: Manifest) -> None:
         self._version += 1
-        metadata = {**manifest["metadata"], "resourceVersion": str(self._version)}
-        item = {**manifest, "metadata": metadata}
+        item = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": str(self._version)}}
         self._kind(kind)[key] = item
         self._topics.publish(kind, {"type": "CHANGED", "item": item})
 
@@ -114,8 +113,49 @@ def key_of(manifest: Manifest) -> ObjectKey:
     return ObjectKey(metadata.get("namespace", ""), metadata["name"])
 
 
+_KEYED = {"conditions": "type"}
+
+
+def apply_status(parts: Mapping[str, Any], status: Mapping[str, Any], manager: str) -> dict[str, Any]:
+    """The parts by manager after `manager` has applied `status`: the others lose the fields that it took."""
+    others = {name: _less(part, status) for name, part in parts.items() if name != manager}
+    return {**others, manager: dict(status)}
+
+
+def merged_status(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Join every manager's part, as readers see it."""
+    whole: dict[str, Any] = {}
+    for part in parts.values():
+        whole = _joined(whole, part)
+    return whole
+
+
+def _joined(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
+    whole = dict(left)
+    for name, value in right.items():
+        there = left.get(name)
+        if isinstance(there, Mapping) and isinstance(value, Mapping):
+            whole[name] = _joined(there, value)
+        else:
+            whole[name] = [*there, *value] if name in _KEYED and isinstance(there, list) else value
+    return whole
+
+
+def _less(part: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
+    rest: dict[str, Any] = {}
+    for name, value in part.items():
+        if name not in taken:
+            rest[name] = value
+        elif isinstance(value, Mapping) and isinstance(taken[name], Mapping):
+            rest[name] = _less(value, taken[name])
+        elif key := _KEYED.get(name):
+            replaced = {item[key] for item in taken[name]}
+            rest[name] = [item for item in value if item[key] not in replaced]
+    return {name: value for name, value in rest.items() if value is not None}
+
+
 class Scales:
-    """One Scale per pool. Two writers cannot both win: each must name the version it read."""
+    """A Scale per pool. Two writers cannot both win: each must name the version it read."""
 
     def __init__(self) -> None:
         self._scales: dict[ScaleTarget, Scale] = {}
@@ -188,7 +228,10 @@ class ObjectStore:
 
     def watch(self, topic: str) -> tuple[dict[str, Any], WatchFeed]:
         """The first line of a watch, and the feed of what follows; raises NotFound for an unknown kind."""
-        items = self._endpoint_items() if topic == ENDPOINTS else self.objects.list(topic)
+        if topic == ENDPOINTS:
+            items: list[Any] = [endpoints_json(item) for item in self._endpoints.values()]
+        else:
+            items = self.objects.list(topic)
         return {"type": "LISTED", "items": items}, self.topics.open(topic)
 
     def put_endpoints(self, item: ServiceEndpoints) -> None:
@@ -198,6 +241,3 @@ class ObjectStore:
 
     def add_event(self, event: Mapping[str, Any], moment: datetime) -> None:
         self.events.append({"time": rfc3339(moment), **event})
-
-    def _endpoint_items(self) -> list[dict[str, Any]]:
-        return [endpoints_json(item) for item in self._endpoints.values()]

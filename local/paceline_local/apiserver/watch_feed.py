@@ -1,4 +1,4 @@
-"""One reader's share of a watch: a bounded queue of events. A reader that falls behind is dropped, and lists again.
+"""A reader's share of a watch: a bounded queue of events. A reader that falls behind is dropped, and lists again.
 
 That is safe because watches are level-triggered: the reader replaces its state when it comes back.
 """
@@ -46,7 +46,7 @@ class WatchFeed:
 
 
 class Topics:
-    """Who watches what; `cuts` counts readers that were too slow."""
+    """Readers by topic; `closed` counts those that were too slow."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._feeds: dict[str, set[WatchFeed]] = {}

@@ -1,4 +1,4 @@
-"""The commands of `kubectl paceline`, one module each."""
+"""The commands of `kubectl paceline`."""
 
 import enum
 import json

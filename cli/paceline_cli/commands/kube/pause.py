@@ -27,7 +27,7 @@ def until(duration: str, moment: str, now: datetime) -> str:
     if bool(duration) == bool(moment):
         raise InvalidInput("--for", "give either --for, like --for 2h, or --until, like --until 2026-01-31T18:00:00Z")
     option = "--for" if duration else "--until"
-    end = _after(duration, now) if duration else _moment(moment)
+    end = _end(duration, moment, now)
     if end <= now:
         raise InvalidInput(option, f"{duration or moment!r} is not in the future")
     if end - now > LONGEST:
@@ -36,28 +36,26 @@ def until(duration: str, moment: str, now: datetime) -> str:
 
 
 def checked_reason(reason: str) -> str:
-    """One line of at most 256 characters; raises InvalidInput."""
+    """Join to a line of at most 256 characters; raises InvalidInput."""
     text = " ".join(reason.split())
     if len(text) > REASON_LIMIT:
         raise InvalidInput("--reason", f"has {len(text)} characters; keep it to {REASON_LIMIT}")
     return text
 
 
-def _after(duration: str, now: datetime) -> datetime:
+def _end(duration: str, moment: str, now: datetime) -> datetime:
+    if duration:
+        try:
+            return now + timedelta(seconds=seconds(duration))
+        except (ValueError, OverflowError):
+            raise InvalidInput("--for", f"{duration!r} is not a duration; write it like 30m, 2h or 3d") from None
     try:
-        return now + timedelta(seconds=seconds(duration))
-    except (ValueError, OverflowError):
-        raise InvalidInput("--for", f"{duration!r} is not a duration; write it like 30m, 2h or 3d") from None
-
-
-def _moment(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
+        end = datetime.fromisoformat(moment)
     except ValueError:
-        raise InvalidInput("--until", f"{text!r} is no time; write it like 2026-01-31T18:00:00Z") from None
-    if moment.tzinfo is None:
-        raise InvalidInput("--until", f"{text!r} has no time zone; write {text}Z for UTC, or {text}+01:00")
-    return moment.astimezone(UTC)
+        raise InvalidInput("--until", f"{moment!r} is no time; write it like 2026-01-31T18:00:00Z") from None
+    if end.tzinfo is None:
+        raise InvalidInput("--until", f"{moment!r} has no time zone; write {moment}Z for UTC, or {moment}+01:00")
+    return end.astimezone(UTC)
 
 
 MANAGER: Final = "kubectl-paceline"

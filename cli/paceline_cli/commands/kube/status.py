@@ -1,27 +1,54 @@
-"""`kubectl paceline status`: the columns of `kubectl get pisvc`, or everything about one service."""
+"""`kubectl paceline status` and `why`: the columns of `kubectl get pisvc`, or everything about one service; decisions.
 
-from collections.abc import Awaitable
+The columns are made from the same rows of the CRD, so that both always say the same.
+
+`why` shows the last decisions about a service from the best source that the user may read. The autoscaler's ledger has
+them all, with what was rejected. It is read through the API server's pod proxy (needs `get` on `pods/proxy`), from each
+replica, since only the one that holds the Lease decides. Without it the object's status has the last decision, and
+Events the last changes.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, TypeVar
+from functools import cache
+from typing import Annotated, Any, Final
 
 import typer
 
 from paceline_cli.commands import command_app
 from paceline_cli.commands.kube import Output, written
 from paceline_cli.kube.services import absent, holders, named, service, services
-from paceline_cli.kube.session import SYSTEM, Context, Kubeconfig, KubeTarget, Namespace, System, place, run
-from paceline_cli.ui.detail import detail
-from paceline_cli.ui.rows import cells, header
-from paceline_cli.ui.screen import table
+from paceline_cli.kube.session import (
+    SYSTEM,
+    Context,
+    Kubeconfig,
+    KubeTarget,
+    Namespace,
+    System,
+    place,
+    proxied,
+    run,
+    text,
+)
+from paceline_cli.ui.detail import detail, entry_lines, event_line, event_time, last
+from paceline_cli.ui.rows import age, table
 from paceline_core.clock import SystemClock
+from paceline_core.errors import Forbidden, NotFound, PacelineError
+from paceline_core.kube import ObjectKey
 from paceline_core.kube.client.client import KubeClient
+from paceline_core.kube.client.resource import RESOURCES
+from paceline_core.kube.cluster import Manifest
+from paceline_core.objects import InferenceService
+from paceline_core.objects.crd import crd
 
-T = TypeVar("T")
-app = command_app()
+status_app, why_app = command_app(), command_app()
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name, or namespace/name; default: all.")]
 
 
-@app.command(help="Show services, or one in detail.")
+@status_app.command(help="Show services, or one in detail.")
 def status(  # noqa: PLR0913, PLR0917 - one argument an option
     name: Name = "",
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Services of all namespaces.")] = False,
@@ -31,30 +58,144 @@ def status(  # noqa: PLR0913, PLR0917 - one argument an option
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    where = place(kubeconfig, context, namespace, system)
-    now = SystemClock().utc()
-    if name:
-        found, notes = run(where, lambda api: _with_notes(api, where, now, service(api, named(name, where))))
-        _say(notes)
-        typer.echo(written(found, output) if output else "\n".join(detail(found, now)))
-        return
-    scope = "" if everywhere else where.namespace
-    every, notes = run(where, lambda api: _with_notes(api, where, now, services(api, scope)))
-    _say(notes if every else [])
+    where, now = place(kubeconfig, context, namespace, system), SystemClock().utc()
+
+    async def found(api: KubeClient) -> tuple[list[Manifest], list[str]]:
+        if name:
+            every = [await service(api, named(name, where))]
+        else:
+            every = await services(api, "" if everywhere else where.namespace)
+        return every, absent(await holders(api, where.system), where.system, now)
+
+    every, notes = run(where, found)
+    for note in notes if every else ():
+        typer.echo(f"note: {note}", err=True)
     if output:
-        typer.echo(written({"services": every}, output))
+        typer.echo(written(every[0] if name else {"services": every}, output))
+    elif name:
+        typer.echo("\n".join(detail(every[0], now)))
     elif every:
         typer.echo("\n".join(table(header(), [cells(each, now) for each in every])))
     else:
-        scope_name = "this cluster" if everywhere else f"namespace {where.namespace}; try -A"
-        typer.echo(f"no services in {scope_name}", err=True)
+        scope = "this cluster" if everywhere else f"namespace {where.namespace}; try -A"
+        typer.echo(f"no services in {scope}", err=True)
 
 
-async def _with_notes(api: KubeClient, where: KubeTarget, now: datetime, work: Awaitable[T]) -> tuple[T, list[str]]:
-    found = await work
-    return found, absent(await holders(api, where.system), where.system, now)
+@cache
+def header() -> tuple[str, ...]:
+    return ("NAMESPACE", "NAME", *(title.upper() for title, _, _ in _columns()))
 
 
-def _say(notes: list[str]) -> None:
-    for note in notes:
-        typer.echo(f"note: {note}", err=True)
+def cells(document: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
+    found = [document["metadata"]["namespace"], document["metadata"]["name"]]
+    for _, type_, path in _columns():
+        value: Any = document
+        for step in path.removeprefix(".").split("."):
+            value = value.get(step) if isinstance(value, Mapping) else None
+        found.append("" if value is None else age(str(value), now) if type_ == "date" else str(value))
+    return tuple(found)
+
+
+@cache
+def _columns() -> tuple[tuple[str, str, str], ...]:
+    (version,) = crd(InferenceService)["spec"]["versions"]
+    shown = (column for column in version["additionalPrinterColumns"] if not column.get("priority"))
+    return tuple((column["name"], column["type"], column["jsonPath"]) for column in shown)
+
+
+AUTOSCALER: Final = "app.kubernetes.io/name=paceline-autoscaler"
+PORT: Final = 8090
+LEDGER_LIMIT: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Entries newest first, and where they are from; without any, `source` says why."""
+
+    source: str
+    entries: tuple[dict[str, Any], ...] = ()
+
+
+async def ledger(api: KubeClient, system: str, key: ObjectKey, limit: int) -> Ledger:
+    """Ask every autoscaler pod; never raises for what is missing or forbidden."""
+    try:
+        pods = await api.list(RESOURCES["Pod"], system, selector=AUTOSCALER)
+    except PacelineError as error:
+        return Ledger(f"the autoscaler's pods cannot be listed ({error})")
+    reasons = [f"no autoscaler runs in namespace {system}"] if not pods else []
+    query = {"service": str(key), "limit": str(limit)}
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        try:
+            url = proxied(ObjectKey(system, name), PORT, "/debug/decisions")
+            entries = json.loads(await text(api, url, query, limit=LEDGER_LIMIT))
+            if not isinstance(entries, list):
+                raise NotFound("its answer is no list of decisions")
+        except (PacelineError, ValueError) as error:
+            reasons.append(f"{name} cannot be asked ({error})")
+            continue
+        if entries:
+            return Ledger(f"the ledger of {system}/{name}", tuple(entries))
+        reasons.append(f"{name} has decided nothing about it")
+    return Ledger("; ".join(reasons))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    key: ObjectKey
+    ledger: Ledger
+    scaling: dict[str, Any]
+    events: list[dict[str, Any]] | None
+
+
+@why_app.command(help="Explain the last decisions about NAME, oldest first.")
+def why(  # noqa: PLR0913, PLR0917 - one argument an option
+    name: Annotated[str, typer.Argument(help="Name, or namespace/name.")],
+    limit: Annotated[int, typer.Option("--limit", min=1, max=512, help="Number of decisions.")] = 10,
+    output: Output = None,
+    namespace: Namespace = "",
+    system: System = SYSTEM,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    where = place(kubeconfig, context, namespace, system)
+    found = run(where, lambda api: _asked(api, where, named(name, where), limit))
+    if output:
+        document = {
+            "service": str(found.key),
+            "source": found.ledger.source,
+            "decisions": list(found.ledger.entries),
+            "scaling": found.scaling,
+            "events": found.events,
+        }
+        typer.echo(written(document, output))
+        return
+    typer.echo("\n".join(lines(found)))
+
+
+async def _asked(api: KubeClient, where: KubeTarget, key: ObjectKey, limit: int) -> Answer:
+    manifest = await service(api, key)
+    scaling = (manifest.get("status") or {}).get("scaling") or {}
+    fields = f"involvedObject.kind=InferenceService,involvedObject.name={key.name}"
+    event_rows = None
+    with suppress(Forbidden):
+        found = await api.list(RESOURCES["Event"], key.namespace, fields=fields)
+        event_rows = sorted(found, key=event_time)[-limit:]
+    return Answer(key, await ledger(api, where.system, key, limit), scaling, event_rows)
+
+
+def lines(found: Answer) -> Iterator[str]:
+    """The source first, since a status keeps one decision and a ledger keeps many."""
+    if found.ledger.entries:
+        yield f"source: {found.ledger.source}"
+        for entry in reversed(found.ledger.entries):
+            yield from entry_lines(entry)
+        return
+    yield f"source: status and Events, since {found.ledger.source}"
+    decisions = list(last(found.scaling))
+    yield from (f"status  {line}" for line in decisions)
+    yield from (f"event   {event_line(event)}" for event in found.events or ())
+    if found.events is None:
+        yield f"Events may not be read with these rights: list on events in namespace {found.key.namespace} is missing"
+    if not decisions and not found.events:
+        yield f"nothing was decided about {found.key} yet"

@@ -1,1 +1,1 @@
-"""The commands of `paceline` on a local run, one module each."""
+"""The commands of `paceline` on a local run."""

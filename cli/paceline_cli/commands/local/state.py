@@ -8,7 +8,7 @@ import httpx
 import typer
 
 from paceline_core.errors import NotFound, Unreachable
-from paceline_local.rundir import RunRecord, read_record
+from paceline_local.rundir import read_record
 
 DEFAULT = Path(".paceline")
 LIMIT_S = 5.0
@@ -18,14 +18,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def ask(state: Path, method: str, path: str) -> Any:
-    """One call to the supervisor of a run; raises NotFound when nothing runs there, Unreachable when it is deaf."""
+    """Call the supervisor of a run; raises NotFound when nothing runs there, Unreachable when it is deaf."""
     record = read_record(state)
     transport = httpx.HTTPTransport(uds=record.socket)
     try:
         with httpx.Client(transport=transport, base_url="http://supervisor", timeout=LIMIT_S) as http:
             answer = http.request(method, path)
     except httpx.HTTPError as error:
-        raise _gone(state, record, error) from None
+        gone = f"the run in {state} does not answer ({type(error).__name__}); its process was {record.pid}"
+        raise NotFound(f"{gone}, start it again with `paceline up`") from None
     if answer.is_error:
         raise Unreachable(f"the supervisor answered {answer.status_code} to {method} {path}")
     return answer.json() if answer.content else None
@@ -41,7 +42,7 @@ def served(run: Mapping[str, Any], service: str) -> str:
 
 
 def get(part: str, url: str) -> Any:
-    """One question to a part's admin port; raises Unreachable."""
+    """Ask a part's admin port; raises Unreachable."""
     try:
         answer = httpx.get(url, timeout=LIMIT_S, trust_env=False)
         answer.raise_for_status()
@@ -50,10 +51,3 @@ def get(part: str, url: str) -> Any:
     except httpx.HTTPError as error:
         raise Unreachable(f"{url} did not answer: {error}") from None
     return answer.json()
-
-
-def _gone(state: Path, record: RunRecord, error: httpx.HTTPError) -> NotFound:
-    return NotFound(
-        f"the run in {state} does not answer ({type(error).__name__}); its process was {record.pid}, "
-        "start it again with `paceline up`"
-    )

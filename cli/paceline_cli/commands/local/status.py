@@ -1,7 +1,7 @@
 """`paceline status` and `paceline why`: the services of a local run, and the autoscaler's last decisions about one."""
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlencode
 
 import typer
@@ -9,8 +9,7 @@ import typer
 from paceline_cli.commands import command_app
 from paceline_cli.commands.local.state import DEFAULT, AsJson, State, ask, get, served
 from paceline_cli.ui.detail import entry_lines
-from paceline_cli.ui.rows import row
-from paceline_cli.ui.screen import legend, line
+from paceline_cli.ui.rows import legend, line, row
 from paceline_local.rundir import read_record
 
 status_app, why_app = command_app(), command_app()
@@ -24,7 +23,9 @@ def status(
 ) -> None:
     run = ask(state, "GET", "/run")
     if service:
-        run = _narrowed(run, served(run, service))
+        key = served(run, service)
+        run["services"] = [document for document in run["services"] if row(document).name == key]
+        run["workers"] = [worker for worker in run["workers"] if worker["service"] == key]
     if as_json:
         typer.echo(json.dumps(run, indent=1))
         return
@@ -41,11 +42,6 @@ def status(
             typer.echo(f"  {worker['name']}  {worker['state']}  {worker['metrics']}")
     if explained := legend(rows):
         typer.echo(explained)
-
-
-def _narrowed(run: dict[str, Any], key: str) -> dict[str, Any]:
-    services = [document for document in run["services"] if row(document).name == key]
-    return {**run, "services": services, "workers": [one for one in run["workers"] if one["service"] == key]}
 
 
 @why_app.command(help="Explain the last decisions about SERVICE, oldest first.")

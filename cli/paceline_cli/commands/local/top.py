@@ -8,7 +8,7 @@ import httpx
 
 from paceline_cli.commands import command_app
 from paceline_cli.commands.local.state import DEFAULT, LIMIT_S, AsJson, State, ask, served
-from paceline_cli.ui.gateway_poll import Fetch, Reading, look
+from paceline_cli.ui.gateway_poll import Reading, look
 from paceline_cli.ui.refresh import INTERVAL_S, Interval, Once, OneService, RefreshInterval, show, until_interrupted
 from paceline_cli.ui.top_outputs import TopOutput, top_output
 from paceline_core.clock import SystemClock
@@ -38,19 +38,15 @@ async def _watch(url: str, key: str, pace: RefreshInterval, output: TopOutput) -
     clock = SystemClock()
     async with httpx.AsyncClient(base_url=url, timeout=LIMIT_S, trust_env=False) as http:
 
+        async def fetch(path: str, query: Mapping[str, str]) -> bytes:
+            try:
+                return (await http.get(path, params=query)).raise_for_status().content
+            except httpx.ConnectError:
+                raise Unreachable("it is not up; `paceline status` shows what is") from None
+            except httpx.HTTPError as error:
+                raise Unreachable(str(error) or type(error).__name__) from None
+
         async def read() -> Reading:
-            return [await look(GATEWAY, _fetch(http), key, clock)]
+            return [await look(GATEWAY, fetch, key, clock)]
 
         await show(read, pace, output, clock)
-
-
-def _fetch(http: httpx.AsyncClient) -> Fetch:
-    async def fetch(path: str, query: Mapping[str, str]) -> bytes:
-        try:
-            return (await http.get(path, params=query)).raise_for_status().content
-        except httpx.ConnectError:
-            raise Unreachable("it is not up; `paceline status` shows what is") from None
-        except httpx.HTTPError as error:
-            raise Unreachable(str(error) or type(error).__name__) from None
-
-    return fetch

@@ -1,1 +1,1 @@
-"""What support needs to see of an install, in one file, with nothing in it that is secret."""
+"""The view of an install that support needs, in one file, with nothing in it that is secret."""

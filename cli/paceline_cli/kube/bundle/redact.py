@@ -1,4 +1,4 @@
-"""What a bundle must not hold, taken out of objects, logs and metrics.
+"""Take what a bundle must not hold out of objects, logs and metrics.
 
 Objects: values of variables, arguments, headers, filters and of annotations that paceline does not know are replaced,
 field managers are dropped. Every value so hidden is remembered and replaced wherever else it turns up (a log that
@@ -11,7 +11,8 @@ Hole: a value of under 8 characters, over 512 or of digits alone is hidden in it
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from paceline_core.objects.naming import ANNOTATION_PAUSE_REASON, ANNOTATION_PAUSE_UNTIL, ANNOTATION_UPGRADE
@@ -63,26 +64,21 @@ class Redactor:
             self._hide(document)
 
     def objects(self, documents: Sequence[Any]) -> str:
+        """As JSON, where a value's quotes and line ends are escaped; its bare form could hit the structure."""
         text = json.dumps([self._hide(document) for document in documents], indent=1)
-        return self._formless(self._without(text, escaped=True))
+        return _clean(text, self._literals.values())
 
     def text(self, text: str) -> str:
-        return self._formless(self._without(self._without(text, escaped=False), escaped=True))
+        return _clean(text, (*self._literals, *self._literals.values()))
 
     def log(self, text: str) -> str:
         """A log, line by line: lines that are JSON lose the fields that could hold prompts."""
-        return self.text("\n".join(_line(line) for line in text.splitlines()))
-
-    def _without(self, text: str, *, escaped: bool) -> str:
-        """In JSON, a value's quotes and line ends are escaped; there its bare form could hit the structure."""
-        for literal in self._literals.values() if escaped else self._literals:
-            text = text.replace(literal, HIDDEN)
-        return text
-
-    def _formless(self, text: str) -> str:
-        for form, into in _FORMS:
-            text = form.sub(into, text)
-        return text
+        lines = text.splitlines()
+        for at, line in enumerate(lines):
+            with suppress(ValueError, RecursionError):
+                if line.startswith("{"):
+                    lines[at] = json.dumps(_without_prompts(json.loads(line)), ensure_ascii=False)
+        return self.text("\n".join(lines))
 
     def _hide(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -119,6 +115,14 @@ class Redactor:
         return HIDDEN
 
 
+def _clean(text: str, literals: Iterable[str]) -> str:
+    for literal in literals:
+        text = text.replace(literal, HIDDEN)
+    for form, into in _FORMS:
+        text = form.sub(into, text)
+    return text
+
+
 def _identifiers(value: Any) -> Iterator[str]:
     """Names, namespaces and label values of the objects in `value`."""
     if isinstance(value, list | tuple):
@@ -128,15 +132,6 @@ def _identifiers(value: Any) -> Iterator[str]:
         labels = metadata.get("labels") or {}
         named = (metadata.get("name"), metadata.get("namespace"), *labels.values())
         yield from (text for text in named if isinstance(text, str))
-
-
-def _line(line: str) -> str:
-    if not line.startswith("{"):
-        return line
-    try:
-        return json.dumps(_without_prompts(json.loads(line)), ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return line
 
 
 def _without_prompts(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Where a bundle's pieces come from: which objects, which pods' logs and metrics. Pure, from what was listed."""
+"""The sources of a bundle's pieces: which objects, which pods' logs and metrics. Pure, from what was listed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Reading:
 
 
 def listings(namespaces: Sequence[str], system: str) -> Iterator[Listing]:
-    """Everything of ours, and Events; never Secrets or ConfigMaps."""
+    """All objects of ours, and Events; never Secrets or ConfigMaps."""
     yield Listing(ACCELERATOR_PROFILE, "")
     yield Listing(TENANT, system)
     for namespace in namespaces:
@@ -60,27 +60,28 @@ def listings(namespaces: Sequence[str], system: str) -> Iterator[Listing]:
     yield from (Listing("Event", namespace) for namespace in dict.fromkeys((*namespaces, system)))
 
 
-def versions() -> Iterator[Reading]:
-    """Which Kubernetes, and which versions of our kinds it serves."""
-    yield Reading("versions/kubernetes.json", "/version")
-    yield Reading("versions/paceline.dev.json", "/apis/paceline.dev")
+VERSIONS: Final = (
+    Reading("versions/kubernetes.json", "/version"),
+    Reading("versions/paceline.dev.json", "/apis/paceline.dev"),
+)
+"""Which Kubernetes, and which versions of our kinds it serves."""
 
 
 def readings(pods: Sequence[Manifest], services: Sequence[Manifest]) -> Iterator[Reading]:
     """Metrics and logs of pods: of our parts, and of workers that run our own engine."""
-    unmanaged = {_place(service) for service in services if _is_unmanaged(service)}
+    unmanaged = _unmanaged(services)
     for pod in pods[:PODS]:
         key, labels = _place(pod), pod["metadata"].get("labels") or {}
-        if (key.namespace, labels.get(LABEL_SERVICE)) in {(place.namespace, place.name) for place in unmanaged}:
+        if ObjectKey(key.namespace, labels.get(LABEL_SERVICE, "")) in unmanaged:
             continue
-        yield from _metrics(key, labels)
+        if port := ADMIN_PORTS.get(labels.get(NAME, "")):
+            yield Reading(f"metrics/{key}.txt", proxied(key, port, "/metrics"))
         yield from _logs(key, pod)
 
 
 def left_out(pods: Sequence[Manifest], services: Sequence[Manifest]) -> Iterator[tuple[str, str]]:
     """(path, reason) of what is not even asked for."""
-    unmanaged = {_place(service) for service in services if _is_unmanaged(service)}
-    for place in sorted(unmanaged):
+    for place in sorted(_unmanaged(services)):
         yield f"logs/{place}", "an unmanaged runtime's log and metrics may hold prompts"
     for pod in pods[PODS:]:
         yield f"logs/{_place(pod)}", f"only the first {PODS} pods are read"
@@ -96,11 +97,6 @@ def concerned(event: Manifest, system: str, services: Sequence[Manifest]) -> boo
     return any(str(about.get("name", "")).startswith(service["metadata"]["name"]) for service in services)
 
 
-def _metrics(key: ObjectKey, labels: Mapping[str, str]) -> Iterator[Reading]:
-    if port := ADMIN_PORTS.get(labels.get(NAME, "")):
-        yield Reading(f"metrics/{key}.txt", proxied(key, port, "/metrics"))
-
-
 def _logs(key: ObjectKey, pod: Manifest) -> Iterator[Reading]:
     restarted = {
         status["name"] for status in (pod.get("status") or {}).get("containerStatuses") or () if status["restartCount"]
@@ -114,8 +110,10 @@ def _logs(key: ObjectKey, pod: Manifest) -> Iterator[Reading]:
             yield Reading(f"logs/{key}/{name}.previous.log", url, (*asked, ("previous", "true")))
 
 
-def _is_unmanaged(service: Manifest) -> bool:
-    return str(((service.get("spec") or {}).get("runtime") or {}).get("name", "paceline")) != "paceline"
+def _unmanaged(services: Sequence[Manifest]) -> set[ObjectKey]:
+    """Services whose workers run another engine than ours."""
+    runtimes = {_place(service): (service.get("spec") or {}).get("runtime") or {} for service in services}
+    return {place for place, runtime in runtimes.items() if str(runtime.get("name", "paceline")) != "paceline"}
 
 
 def _place(manifest: Manifest) -> ObjectKey:

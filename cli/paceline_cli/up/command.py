@@ -1,31 +1,88 @@
-"""One run from its files to its end: check, start, say how to use it, show how it is, stop."""
+"""`paceline up`: serve manifests on this machine, without a cluster.
+
+One run from its files to its end: check, start, say how to use it, show how it is, stop.
+"""
 
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import httpx
+import typer
 
-from paceline_cli.ui.up_outputs import UpOutput
+from paceline_cli.commands import command_app
+from paceline_cli.commands.local.state import DEFAULT, AsJson, State
+from paceline_cli.ui.up_outputs import UpOutput, up_output
 from paceline_cli.up.check import ChatTarget
-from paceline_cli.up.session import Session, UpOptions, interrupts
+from paceline_cli.up.session import DEFAULT_PORT, Session, UpOptions, interrupts
 from paceline_core.clock import SystemClock
+from paceline_core.config import LEVEL_VARIABLE, ORIGIN_PATTERN
 from paceline_core.errors import InvalidInput
 from paceline_core.telemetry import configure
-from paceline_local import HOST, prometheus
-from paceline_local.component_configs import Ports
-from paceline_local.context import RunContext
-from paceline_local.health import HttpProber
+from paceline_core.units import seconds
+from paceline_local import HOST
+from paceline_local.component_configs import PROMETHEUS, Ports
+from paceline_local.context import HttpProber, PortPool, RunContext, is_free, owner
 from paceline_local.keys import KeyFile, create_signing_keys, in_vain
 from paceline_local.manifests import LocalManifests, read_local_manifests
-from paceline_local.preflight import PortPool, is_free, owner
 from paceline_local.rundir import run_dir, write_record
 from paceline_local.stack import LocalStack, running
 
+app = command_app()
 
-async def up(options: UpOptions, output: UpOutput) -> None:
+
+@app.command(help="Serve the services of FILE on this machine until Ctrl-C.")
+def up(  # noqa: PLR0913, PLR0917 - one argument an option
+    files: Annotated[
+        list[Path],
+        typer.Option("--file", "-f", metavar="FILE", help="YAML file of manifests, read once; may be repeated."),
+    ],
+    check: Annotated[bool, typer.Option("--check", help="Start, send one chat, print its speed, stop.")] = False,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="Port of the API (0 = random).")
+    ] = DEFAULT_PORT,
+    duration: Annotated[
+        str | None,
+        typer.Option("--duration", metavar="TIME", help="Stop this long after everything is ready, e.g. 90s."),
+    ] = None,
+    cors_origin: Annotated[
+        list[str] | None,
+        typer.Option("--cors-origin", metavar="ORIGIN", help="Let pages of ORIGIN read answers; may be repeated."),
+    ] = None,
+    state: State = DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    level = os.environ.get(LEVEL_VARIABLE, "INFO")
+    origins = parse_origins(cors_origin or ())
+    options = UpOptions(tuple(files), state.absolute(), port, parse_duration(duration), check, level, origins)
+    asyncio.run(serve(options, up_output(as_json=as_json, terminal=sys.stdout.isatty())))
+
+
+def parse_origins(texts: Sequence[str]) -> tuple[str, ...]:
+    """`https://chat.example.com` or `*`; raises InvalidInput naming the option."""
+    for text in texts:
+        if not re.fullmatch(ORIGIN_PATTERN, text):
+            raise InvalidInput("--cors-origin", f"{text!r} is not an origin; write it like http://localhost:3000, or *")
+    return tuple(texts)
+
+
+def parse_duration(text: str | None) -> float | None:
+    """`90s` -> 90.0; raises InvalidInput naming the option."""
+    if text is None:
+        return None
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise InvalidInput("--duration", str(error)) from None
+
+
+async def serve(options: UpOptions, output: UpOutput) -> None:
     """Run until the check is done, the duration is over or a signal comes. Raises PacelineError when it failed."""
     clock = SystemClock()
     manifests = read_local_manifests(options.files, clock.utc())
@@ -82,5 +139,5 @@ def choose_ports(public: int, pool: PortPool) -> Ports:
         public=public or pool.take(),
         gateway=pool.take(),
         autoscaler=pool.take(),
-        prometheus=pool.take() if prometheus.find() else None,
+        prometheus=pool.take() if shutil.which(PROMETHEUS) else None,
     )

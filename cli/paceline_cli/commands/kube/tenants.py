@@ -1,4 +1,7 @@
-"""`kubectl paceline keys`: tenants' API keys as Secrets in their own namespace. A key's text is shown once."""
+"""`kubectl paceline keys` and `usage`: tenants' API keys as Secrets in their own namespace, and what tenants used.
+
+A key's text is shown once. Usage comes from the statuses of the Tenants.
+"""
 
 from contextlib import suppress
 from typing import Annotated, Any, Final
@@ -8,9 +11,19 @@ import typer
 from paceline_cli.commands import command_app
 from paceline_cli.commands.kube import Output, written
 from paceline_cli.commands.kube.pause import MANAGER
-from paceline_cli.commands.local.keys import TenantName, checked, missing
+from paceline_cli.commands.local.tenants import (
+    Form,
+    Month,
+    OneTenant,
+    TenantName,
+    Written,
+    checked_month,
+    checked_tenant,
+    exported,
+    missing,
+)
 from paceline_cli.kube.session import SYSTEM, Context, Keys, Kubeconfig, System, expect_namespace, place, run
-from paceline_cli.ui.screen import table
+from paceline_cli.ui.rows import table
 from paceline_core.auth import new_key
 from paceline_core.auth.api_keys import TENANT_LABEL
 from paceline_core.errors import Forbidden, NotFound, PacelineError
@@ -23,10 +36,10 @@ SECRET: Final = RESOURCES["Secret"]
 TENANT: Final = RESOURCES["Tenant"]
 PREFIX: Final = "paceline-key-"
 
-app = command_app("Make, list and revoke tenants' API keys.")
+keys_app = command_app("Make, list and revoke tenants' API keys.")
 
 
-@app.command(help="Make a key for a tenant and print it; it is shown only once.")
+@keys_app.command(help="Make a key for a tenant and print it; it is shown only once.")
 def create(  # noqa: PLR0913, PLR0917 - one argument an option
     tenant: TenantName,
     output: Output = None,
@@ -36,14 +49,14 @@ def create(  # noqa: PLR0913, PLR0917 - one argument an option
     context: Context = "",
 ) -> None:
     """The key's text goes to standard output alone; the cluster keeps a salted hash."""
-    record, text = new_key(checked(tenant))
+    record, text = new_key(checked_tenant(tenant))
     where = place(kubeconfig, context, "", system)
     manifest = record.manifest(where.keys(key_namespace))
     run(where, lambda api: _created(api, where.system, tenant, manifest))
     typer.echo(written({"key": text, "id": record.key_id, "tenant": tenant}, output) if output else text)
 
 
-@app.command(name="list", help="List keys by id; secrets are not stored.")
+@keys_app.command(name="list", help="List keys by id; secrets are not stored.")
 def list_keys(
     output: Output = None,
     system: System = SYSTEM,
@@ -64,7 +77,7 @@ def list_keys(
     typer.echo("\n".join(table(("ID", "TENANT", "CREATED"), [tuple(row.values()) for row in rows])))
 
 
-@app.command(help="Revoke a key; gateways refuse it once they observe the change.")
+@keys_app.command(help="Revoke a key; gateways refuse it once they observe the change.")
 def revoke(
     identity: Annotated[str, typer.Argument(metavar="ID", help="Id of the key, from `list`.")],
     system: System = SYSTEM,
@@ -80,23 +93,20 @@ def revoke(
 
 async def _created(api: KubeClient, system: str, tenant: str, manifest: Manifest) -> None:
     namespace = manifest["metadata"]["namespace"]
-    with suppress(Forbidden):  # who may not look at Tenants may still make keys
-        await _expect_tenant(api, ObjectKey(system, tenant), namespace)
+    key = ObjectKey(system, tenant)
+    try:
+        with suppress(Forbidden):  # who may not look at Tenants may still make keys
+            await api.get(TENANT, key)
+    except NotFound:
+        raise await _unknown(api, key, namespace) from None
     try:
         await api.create(SECRET, namespace, manifest, MANAGER)
     except NotFound:
         raise _nowhere(namespace) from None
 
 
-async def _expect_tenant(api: KubeClient, tenant: ObjectKey, namespace: str) -> None:
-    """Raises NotFound with the Tenants there are; where even the keys' namespace is not, that says more."""
-    try:
-        await api.get(TENANT, tenant)
-    except NotFound:
-        raise await _unknown(api, tenant, namespace) from None
-
-
 async def _unknown(api: KubeClient, tenant: ObjectKey, namespace: str) -> NotFound:
+    """With the Tenants there are; where even the keys' namespace is not, that says more."""
     try:
         await expect_namespace(api, namespace)
     except NotFound:
@@ -151,3 +161,33 @@ def _row(secret: Manifest) -> dict[str, Any]:
         "tenant": metadata["labels"][TENANT_LABEL],
         "created": metadata["creationTimestamp"],
     }
+
+
+usage_app = command_app()
+
+
+@usage_app.command(help="Print what each tenant used in a month; only this month and the last are kept.")
+def usage(  # noqa: PLR0913, PLR0917 - one argument an option
+    month: Month = "",
+    form: Written = Form.CSV,
+    tenant: OneTenant = "",
+    system: System = SYSTEM,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    where, chosen = place(kubeconfig, context, "", system), checked_month(month)
+    tenants, note = run(where, lambda api: _tenants(api, where.system))
+    if note:
+        typer.echo(note, err=True)
+    typer.echo(exported(tenants, chosen, form, tenant), nl=False)
+
+
+async def _tenants(api: KubeClient, namespace: str) -> tuple[list[Manifest], str]:
+    """All Tenants, and that there are none. Raises NotFound where paceline is not."""
+    try:
+        if found := await api.list(TENANT, namespace):
+            return found, ""
+        await expect_namespace(api, namespace)
+    except NotFound:
+        raise NotFound(f"there is no paceline in namespace {namespace}; choose another --system-namespace") from None
+    return [], f"there are no Tenants in {namespace}"
