@@ -15,7 +15,6 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
 from math import floor
 
 from paceline_autoscaler.output.worker_events import IsolationEvents
@@ -107,7 +106,7 @@ class GatewayDemand:
                 self._faults.begin(f"no gateway is found at {address}", repr(error))
                 continue
             self._faults.end(f"no gateway is found at {address}")
-            self._resolved[address] = tuple(f"{_in_url(ip)}:{port}" for ip in found)
+            self._resolved[address] = tuple(f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}" for ip in found)
         self._streams.follow(
             StreamSource(host, f"http://{host}/internal/demand", GATEWAY_AUDIENCE) for host in self.hosts
         )
@@ -120,10 +119,6 @@ class GatewayDemand:
         isolated = self.isolations.on(report, self._clock.utc())
         if isolated or any(cls.held for service in report.services for cls in service.classes):
             self._on_urgent()
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 @dataclass(slots=True)
@@ -145,13 +140,22 @@ class DemandMeter:
     def on(self, report: DemandReport, now: float) -> None:
         if self._since is None:
             self._since = now
-        rows = {(service.service, cls): rows for service in report.services for cls, rows in _by_class(service.classes)}
-        totals = {kind: _add(*map(_counts, rows)) for kind, rows in rows.items()}
+        rows: dict[Kind, tuple[ClassDemand, ...]] = {}
+        for service in report.services:
+            for row in service.classes:
+                kind = (service.service, row.name)
+                rows[kind] = (*rows.get(kind, ()), row)
+        totals = {
+            kind: _add(*((row.arrivals, row.prompt_tokens, row.output_tokens, row.completed) for row in found))
+            for kind, found in rows.items()
+        }
         before = self._gateways.get(report.gateway)
         if before is not None:
             base = before.totals if before.started == report.started else {}
             for kind, counts in totals.items():
-                self._spread(kind, before.at, now, _rise(base.get(kind, _ZERO), counts))
+                old = base.get(kind, _ZERO)
+                fell = any(after < earlier for earlier, after in zip(old, counts, strict=True))
+                self._spread(kind, before.at, now, counts if fell else _add(counts, _scale(old, -1.0)))
         self._gateways[report.gateway] = _Gateway(now, report.started, totals, rows)
         self._prune(now)
 
@@ -208,20 +212,6 @@ class DemandMeter:
                 del self._bins[kind]
         for name in [name for name, gateway in self._gateways.items() if gateway.at < oldest]:
             del self._gateways[name]
-
-
-def _by_class(rows: Iterable[ClassDemand]) -> list[tuple[RequestClass, tuple[ClassDemand, ...]]]:
-    ordered = sorted(rows, key=lambda row: row.name)
-    return [(cls, tuple(found)) for cls, found in groupby(ordered, key=lambda row: row.name)]
-
-
-def _counts(row: ClassDemand) -> Counts:
-    return (row.arrivals, row.prompt_tokens, row.output_tokens, row.completed)
-
-
-def _rise(old: Counts, new: Counts) -> Counts:
-    fell = any(after < before for before, after in zip(old, new, strict=True))
-    return new if fell else _add(new, _scale(old, -1.0))
 
 
 def _scale(counts: Counts, factor: float) -> Counts:
