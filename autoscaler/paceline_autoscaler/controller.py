@@ -182,9 +182,8 @@ class Autoscaler:
                 self._not_created.setdefault(key, self._deps.clock.monotonic())
                 return  # the Deployments are not created yet
             except Forbidden as error:
-                if (
-                    key in self._scalers and self._candidate.leads
-                ):  # the object's status still reports the missing right
+                # the object's status still reports the missing right
+                if key in self._scalers and self._candidate.leads:
                     await self._scalers[key].report_forbidden(self.cluster_view.services[key], str(error))
                 raise
             if not self._candidate.leads:

@@ -20,7 +20,7 @@ from paceline_core.launch import Binding, Probe, Resources, WorkerLaunch
 from paceline_core.objects import AcceleratorProfile, read
 from paceline_core.objects.fields import ApiModel
 from paceline_core.objects.naming import LABEL_SERVICE, selector_labels
-from paceline_core.objects.pods import ResourceAmounts, ResourceRequirements, TopologySpreadConstraint, Volume
+from paceline_core.objects.pods import ResourceAmounts, ResourceRequirements, Volume
 from paceline_core.objects.resolved import PodSettings, ResolvedPool
 from paceline_core.objects.service import Toleration
 from paceline_core.units import cores as read_cores
@@ -128,18 +128,15 @@ def _container(launch: WorkerLaunch, pod: PodSettings, settings: Settings) -> Ma
 
 def _env(launch: WorkerLaunch, settings: Settings) -> list[Manifest]:
     literal = {**launch.env, LEVEL_VARIABLE: settings.log_level}
-    given = [{"name": name, **_value(value)} for name, value in literal.items()]
+    given = [  # nothing for an empty text, since the server stores it so
+        {"name": name, **({"value": text.replace("$", "$$")} if text else {})} for name, text in literal.items()
+    ]
     bound = [
         {"name": name, "valueFrom": source.model_dump(by_alias=True, exclude_none=True)}
         for name, source in launch.env_from.items()
         if name not in literal
     ]
     return given + bound
-
-
-def _value(text: str) -> dict[str, str]:
-    """Nothing for an empty text, since the server stores it so."""
-    return {"value": text.replace("$", "$$")} if text else {}
 
 
 def _probe(probe: Probe) -> Manifest:
@@ -191,7 +188,10 @@ def placement(pool: ResolvedPool, nodes: Mapping[str, str], selector: Mapping[st
         "nodeSelector": {**nodes, **pool.node_selector},
         "tolerations": tolerations,
         "affinity": affinity,
-        "topologySpreadConstraints": [_spread(constraint, selector) for constraint in pool.pod.spread],
+        "topologySpreadConstraints": [
+            _stated(one) if one.label_selector else {**_stated(one), "labelSelector": {"matchLabels": dict(selector)}}
+            for one in pool.pod.spread
+        ],
         **({"priorityClassName": pool.pod.priority_class} if pool.pod.priority_class else {}),
     }
 
@@ -270,11 +270,6 @@ def _empty(volume: Volume) -> Manifest:
         return {}
     limit = {"sizeLimit": binary_size(quantity(empty.size_limit))} if empty.size_limit else {}
     return {**({"medium": empty.medium} if empty.medium else {}), **limit}
-
-
-def _spread(constraint: TopologySpreadConstraint, selector: Mapping[str, str]) -> Manifest:
-    stated = _stated(constraint)
-    return stated if constraint.label_selector else {**stated, "labelSelector": {"matchLabels": dict(selector)}}
 
 
 def _stated(part: ApiModel | Toleration) -> Manifest:

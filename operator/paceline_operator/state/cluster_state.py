@@ -137,20 +137,15 @@ class ClusterState:
             return
         item = change.item
         if item.kind in {INFERENCE_SERVICE, INFERENCE_ROUTE}:
-            self._contest(item)
+            manifest, place = self.objects.get(item), (item.kind, item.key)
+            for kind, key in self.names.remove(place) if manifest is None else self.names.put(manifest):
+                self._queue.put(ReconcileKey(kind, key), Priority.STATUS)
         if item.kind == INFERENCE_SERVICE:
             self._service(change)
         elif item.kind == ACCELERATOR_PROFILE:
             self._all(INFERENCE_SERVICE, Priority.STATUS)
         if not change.went:
             self._queue.put(item, change.priority)
-
-    def _contest(self, item: ReconcileKey) -> None:
-        manifest = self.objects.get(item)
-        place = (item.kind, item.key)
-        concerned = self.names.remove(place) if manifest is None else self.names.put(manifest)
-        for kind, key in concerned:
-            self._queue.put(ReconcileKey(kind, key), Priority.STATUS)
 
     def _service(self, change: Change) -> None:
         key = change.item.key
