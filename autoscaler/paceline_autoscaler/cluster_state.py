@@ -85,12 +85,11 @@ class ClusterView:
 
     def _update_spec(self, key: ObjectKey) -> None:
         if key in self.services:
-            self.specs[key] = scaling_spec(resolve(self.services[key]), self._accelerator)
+            self.specs[key] = scaling_spec(
+                resolve(self.services[key]), lambda name: self.profiles.get(name) or built_in(name)
+            )
         else:
             self.specs.pop(key, None)
-
-    def _accelerator(self, name: str) -> Accelerator | None:
-        return self.profiles.get(name) or built_in(name)
 
     def _service(self, manifest: Manifest) -> InferenceService | None:
         try:

@@ -62,7 +62,7 @@ class Autoscaler:
         self._signals = signals
         self._deps = deps
         self._interval_s = interval_s
-        self._cluster_view = ClusterView()
+        self.cluster_view = ClusterView()
         self._scalers: dict[ObjectKey, ServiceScaler] = {}
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._not_created: dict[ObjectKey, float] = {}
@@ -72,11 +72,7 @@ class Autoscaler:
     @property
     def ready(self) -> bool:
         """Whether services and workers are known, also while a watch is lost."""
-        return self._cluster_view.known
-
-    @property
-    def world(self) -> ClusterView:
-        return self._cluster_view
+        return self.cluster_view.known
 
     async def run(self) -> None:
         """Watch, listen, measure and pass, until cancelled."""
@@ -85,7 +81,7 @@ class Autoscaler:
             group.create_task(follow(self._cluster.watch(ACCELERATOR_PROFILE), self.on_profile))
             group.create_task(follow(self._cluster.watch_endpoints(), self.on_workers))
             group.create_task(self._signals.gateways.run())
-            group.create_task(self._signals.attainment.run(self._cluster_view.specs.values))
+            group.create_task(self._signals.attainment.run(self.cluster_view.specs.values))
             group.create_task(self._passes())
 
     async def close(self) -> None:
@@ -99,7 +95,7 @@ class Autoscaler:
 
     async def step(self) -> None:
         began = self._deps.clock.monotonic()
-        if not self._cluster_view.known or not await self._may_write():
+        if not self.cluster_view.known or not await self._may_write():
             self._signals.gateways.isolations.take()
             self._signals.ended.take()
             self._drop(list(self._scalers) if self._candidate.elsewhere else [])
@@ -109,8 +105,9 @@ class Autoscaler:
             await self._cluster.event(isolation_event(service, isolated))
         for ended in self._signals.ended.take():
             await self._cluster.event(ended)
-        specs = dict(self._cluster_view.specs)
-        gone = [key for key in self._scalers if not self._still(key)]
+        specs = dict(self.cluster_view.specs)
+        uids = {key: service.metadata.uid for key, service in self.cluster_view.services.items()}
+        gone = [key for key, scaler in self._scalers.items() if uids.get(key) != scaler.uid]
         self._drop(gone)
         await self._sweep(began, now=bool(gone))
         results = await asyncio.gather(*(self._pass(key, spec) for key, spec in specs.items()), return_exceptions=True)
@@ -124,20 +121,20 @@ class Autoscaler:
     def on_workers(self, event: WatchEvent[ServiceEndpoints]) -> None:
         """Take one event of the watch on workers, and follow their load streams."""
         self._note(WORKERS, event)
-        self._signals.ended.on_workers(event, self._cluster_view.workers)
-        self._cluster_view.on_workers(event)
-        self._signals.workers.follow(self._cluster_view.workers.values())
+        self._signals.ended.on_workers(event, self.cluster_view.workers)
+        self.cluster_view.on_workers(event)
+        self._signals.workers.follow(self.cluster_view.workers.values())
 
     def on_service(self, event: WatchEvent[Manifest]) -> None:
-        known = len(self._cluster_view.uids)
+        known = len(self.cluster_view.uids)
         self._note(INFERENCE_SERVICE, event)
-        self._cluster_view.on_service(event)
-        if len(self._cluster_view.uids) > known:
+        self.cluster_view.on_service(event)
+        if len(self.cluster_view.uids) > known:
             self._signals.wake.set()  # a new one gets its status at once
 
     def on_profile(self, event: WatchEvent[Manifest]) -> None:
         self._note(ACCELERATOR_PROFILE, event)
-        self._cluster_view.on_profile(event)
+        self.cluster_view.on_profile(event)
 
     async def _may_write(self) -> bool:
         if not self._candidate.renewed_within(RENEW_S):
@@ -157,27 +154,27 @@ class Autoscaler:
                 gauge.set(1)
 
     async def _passes(self) -> None:
+        """A pass an interval, or as soon as `wake` is set; MIN_PAUSE_S apart, so that a stuck event cannot spin it."""
+        clock, wake = self._deps.clock, self._signals.wake
         while True:
-            self._signals.wake.clear()
+            wake.clear()
             await self.step()
-            await self._pause()
-
-    async def _pause(self) -> None:
-        """An interval, or until `wake` is set; at least MIN_PAUSE_S, so that a stuck event cannot spin it."""
-        await self._deps.clock.sleep(MIN_PAUSE_S)
-        await first(self._deps.clock.sleep(max(self.pause_s() - MIN_PAUSE_S, 0.0)), self._signals.wake.wait())
+            await clock.sleep(MIN_PAUSE_S)
+            await first(clock.sleep(max(self.pause_s() - MIN_PAUSE_S, 0.0)), wake.wait())
 
     def pause_s(self) -> float:
         """Seconds until the next pass; fewer while Deployments of a new service are about to be created."""
         now = self._deps.clock.monotonic()
-        self._not_created = {key: since for key, since in self._not_created.items() if key in self._cluster_view.specs}
+        self._not_created = {key: since for key, since in self._not_created.items() if key in self.cluster_view.specs}
         soon = any(now - since < NOT_CREATED_S for since in self._not_created.values())
         return min(self._interval_s, NOT_CREATED_PAUSE_S) if soon else self._interval_s
 
     async def _pass(self, key: ObjectKey, spec: ScalingSpec) -> None:
         async with self._gate:
             try:
-                scaler = self._scaler(key)
+                if (scaler := self._scalers.get(key)) is None:
+                    scaler = ServiceScaler(key, self.cluster_view.services[key].metadata.uid, self._deps)
+                    self._scalers[key] = scaler
                 await scaler.load_state()
                 scales = await self._deps.writer.scales(spec)
                 self._not_created.pop(key, None)
@@ -185,7 +182,9 @@ class Autoscaler:
                 self._not_created.setdefault(key, self._deps.clock.monotonic())
                 return  # the Deployments are not created yet
             except Forbidden as error:
-                await self._report_forbidden(key, error)
+                # the object's status still reports the missing right
+                if key in self._scalers and self._candidate.leads:
+                    await self._scalers[key].report_forbidden(self.cluster_view.services[key], str(error))
                 raise
             if not self._candidate.leads:
                 return
@@ -196,15 +195,10 @@ class Autoscaler:
             if self._candidate.leads:
                 quantiles = dict(self._signals.attainment.quantiles(spec.service))
                 await scaler.report(
-                    self._cluster_view.services[key], observation, decision, quantiles, self._cluster_view.lost
+                    self.cluster_view.services[key], observation, decision, quantiles, self.cluster_view.lost
                 )
             if self._candidate.leads:
                 await scaler.save_state()
-
-    async def _report_forbidden(self, key: ObjectKey, error: Forbidden) -> None:
-        """A right to read what a decision needs is missing; the object's status still reports that."""
-        if key in self._scalers and self._candidate.leads:
-            await self._scalers[key].report_forbidden(self._cluster_view.services[key], str(error))
 
     def _snapshot(self, scaler: ServiceScaler, spec: ScalingSpec, scales: dict[str, Scale]) -> SignalSnapshot:
         key, signals, metrics = scaler.key, self._signals, self._deps.metrics
@@ -213,27 +207,18 @@ class Autoscaler:
         return SignalSnapshot(
             demand=signals.gateways.demand(spec.service),
             scales=scales,
-            endpoints=self._cluster_view.endpoints(key),
-            endpoints_lost=self._cluster_view.workers_lost,
-            objects_lost=self._cluster_view.services_lost,
+            endpoints=self.cluster_view.endpoints(key),
+            endpoints_lost=self.cluster_view.workers_lost,
+            objects_lost=self.cluster_view.services_lost,
             loads=signals.workers.loads(spec.service),
             attainment=signals.attainment.attainment(spec.service),
             state_unread=bool(scaler.unread),
         )
 
-    def _scaler(self, key: ObjectKey) -> ServiceScaler:
-        if key not in self._scalers:
-            self._scalers[key] = ServiceScaler(key, self._cluster_view.services[key].metadata.uid, self._deps)
-        return self._scalers[key]
-
-    def _still(self, key: ObjectKey) -> bool:
-        service = self._cluster_view.services.get(key)
-        return service is not None and service.metadata.uid == self._scalers[key].uid
-
     async def _sweep(self, at: float, *, now: bool) -> None:
         """Delete the states of services that are gone: at once, every SWEEP_S for missed ones, soon after a failure."""
         due = now or self._swept_at is None or at - self._swept_at >= SWEEP_S
-        alive = self._cluster_view.alive
+        alive = self.cluster_view.alive
         if due and alive is not None:
             whole = await self._deps.writer.forget_gone(alive)
             self._swept_at = at if whole else at - SWEEP_S + SWEEP_RETRY_S

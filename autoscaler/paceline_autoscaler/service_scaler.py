@@ -86,7 +86,10 @@ class ServiceScaler:
         """Log a decision, then write the replicas it orders; `state` is what it leaves to remember."""
         self._deps.log.add(self.state, observation, decision)
         self.state = state
-        self._record(observation, decision)
+        now = self._deps.clock.monotonic()
+        elapsed_s = 0.0 if self._passed_at is None else now - self._passed_at
+        self._passed_at = now
+        _record(self._deps.metrics, self.key, observation, decision, elapsed_s)
         await self._scale(decision, scales)
         if observation.supply != self._supply:
             self._standing, self._supply = decision, observation.supply
@@ -150,12 +153,6 @@ class ServiceScaler:
                 await self._deps.writer.emit_event(self.key, decision)
             if decision.limit is not (ScaleLimit.NONE if before is None else before.limit):
                 await self._deps.writer.warn_of_limit(self.key, decision)
-
-    def _record(self, observation: Observation, decision: Decision) -> None:
-        now = self._deps.clock.monotonic()
-        elapsed = 0.0 if self._passed_at is None else now - self._passed_at
-        self._passed_at = now
-        _record(self._deps.metrics, self.key, observation, decision, elapsed)
 
     def _due(self, status: Status, now: float) -> bool:
         if self._written is None or now - self._written_at >= STATUS_REPEAT_S:

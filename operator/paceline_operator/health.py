@@ -1,8 +1,8 @@
-"""Is the process ill, and is it ready: pure judgements, and the port that tells them.
+"""Is the process healthy, and is it ready: pure judgements, and the port that reports them.
 
-Ill: a watch is silent for longer than two of its limits, a key waits while workers have nothing to do, or a part ended
-that should not. A watch that is refused is not silent: a new process would be refused as well, and kubelet's pauses
-between restarts would outlive the right's return. Ready: everything was listed once; a standby is ready too.
+Unhealthy: a watch is silent for longer than two of its limits, a key waits while workers have nothing to do, or a part
+ended that should not. A watch that is refused is not silent: a new process would be refused as well, and kubelet's
+pauses between restarts would outlive the right's return. Ready: everything was listed once; a standby is ready too.
 """
 
 from collections.abc import Callable, Iterable
@@ -68,7 +68,12 @@ def make_app(inputs: HealthInputs) -> FastAPI:
 
     @app.get("/metrics")
     async def metrics(request: Request) -> Response:
-        _measure(inputs)
+        now, backlog, gauge = inputs.clock.monotonic(), inputs.queue.backlog, inputs.metrics.gauge
+        gauge("paceline_operator_leader").set(inputs.leads())
+        gauge("paceline_operator_queue_depth").set(backlog.depth)
+        gauge("paceline_operator_queue_oldest_seconds").set(backlog.oldest_s(now))
+        for watch in inputs.liveness():
+            gauge("paceline_operator_watch_age_seconds", watch.name).set(watch.age(now))
         body, content_type = inputs.metrics.exposition(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
@@ -78,15 +83,6 @@ def make_app(inputs: HealthInputs) -> FastAPI:
 
 def _answer(error: str) -> Response:
     return PlainTextResponse(error or "ok", 503 if error else 200)
-
-
-def _measure(inputs: HealthInputs) -> None:
-    now, backlog, metrics = inputs.clock.monotonic(), inputs.queue.backlog, inputs.metrics
-    metrics.gauge("paceline_operator_leader").set(inputs.leads())
-    metrics.gauge("paceline_operator_queue_depth").set(backlog.depth)
-    metrics.gauge("paceline_operator_queue_oldest_seconds").set(backlog.oldest_s(now))
-    for watch in inputs.liveness():
-        metrics.gauge("paceline_operator_watch_age_seconds", watch.name).set(watch.age(now))
 
 
 async def _not_found(_: Request, __: Exception) -> Response:

@@ -31,8 +31,7 @@ from paceline_operator.controllers.signing_keys import KeyRotator, RotationConfi
 from paceline_operator.handlers import run_under_kopf
 from paceline_operator.health import HealthInputs, make_app
 from paceline_operator.state.child_cache import NAMESPACE
-from paceline_operator.state.cluster_state import ClusterState
-from paceline_operator.state.informers import Informers
+from paceline_operator.state.cluster_state import ClusterState, Informers
 from paceline_operator.state.workqueue import Priority, ReconcileKey, WorkQueue
 from paceline_operator.write.executor import PlanExecutor, WriteGate, event_recorder
 from paceline_operator.write.throttle import WriteRateLimiter

@@ -12,7 +12,7 @@ from random import Random
 
 from paceline_autoscaler.model.capacity import TokenMix, price
 from paceline_autoscaler.policies import decide
-from paceline_autoscaler.signals.demand_meter import DemandMeter
+from paceline_autoscaler.signals.live import DemandMeter
 from paceline_autoscaler.types import (
     Attainment,
     Decision,

@@ -86,7 +86,7 @@ class Rig:
     async def start(self, ready: int = 1, desired: int | None = None, **spec: Any) -> None:
         """One service with so many ready workers, its gateway heard."""
         self.cluster.move(POOL, ready if desired is None else desired)
-        self.autoscaler.world.on_service(Listed((manifest(classes=SLO, **spec),)))
+        self.autoscaler.cluster_view.on_service(Listed((manifest(classes=SLO, **spec),)))
         await self.gateways.find()
         await self.see(ready)
 
@@ -119,7 +119,7 @@ class Rig:
         """So many seconds alike, with a pass and a round of questions after each."""
         for _ in range(count):
             await self.hear(ready, requests)
-            await self.measures.round(self.autoscaler.world.specs.values())
+            await self.measures.round(self.autoscaler.cluster_view.specs.values())
             await self.autoscaler.step()
 
 
@@ -195,7 +195,7 @@ async def test_one_service_that_breaks_does_not_break_the_others(rig: Rig) -> No
     await rig.start()
     other = manifest(classes=SLO)
     other["metadata"]["name"] = "other"
-    rig.autoscaler.world.on_service(Listed((other, manifest(classes=SLO))))
+    rig.autoscaler.cluster_view.on_service(Listed((other, manifest(classes=SLO))))
     rig.cluster.broken["get_scale default/other"] = RuntimeError("a bug")
     await rig.seconds(4, ready=1, requests=25)
     assert rig.cluster.written
@@ -305,7 +305,7 @@ async def test_an_object_made_anew_under_the_same_name_is_another_service(rig: R
     rig.cluster.states.clear()
     anew = manifest(classes=SLO)
     anew["metadata"]["uid"] = "another"
-    rig.autoscaler.world.on_service(Listed((anew,)))
+    rig.autoscaler.cluster_view.on_service(Listed((anew,)))
     await rig.seconds(1, ready=3)
     after = rig.deps.log.recent()[0]
     assert after.kind == "change"
@@ -316,7 +316,7 @@ async def test_a_service_that_is_gone_leaves_no_series(rig: Rig) -> None:
     await rig.start()
     await rig.seconds(2, ready=1)
     assert exported(rig, 'pisvc="chat"')
-    rig.autoscaler.world.on_service(Deleted(manifest()))
+    rig.autoscaler.cluster_view.on_service(Deleted(manifest()))
     await rig.autoscaler.step()
     assert not exported(rig, 'pisvc="chat"')
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_autoscaler.signals.demand_meter import DemandMeter
+from paceline_autoscaler.signals.live import DemandMeter
 from paceline_autoscaler.types import ClassSignals as Demanded
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand

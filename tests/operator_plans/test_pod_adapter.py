@@ -16,8 +16,7 @@ from paceline_core.launch import Binding, Probe, WorkerLaunch, build
 from paceline_core.objects import InferenceService, ResolvedService, read, resolve
 from paceline_core.units import quantity
 from paceline_operator.plans.children import render
-from paceline_operator.plans.pod import BINDING, USER, pod_template
-from paceline_operator.plans.pod_overrides import binary_size, cores
+from paceline_operator.plans.pod import BINDING, USER, binary_size, cores, pod_template
 from paceline_workers.config import WorkerConfig
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -17,8 +17,7 @@ from paceline_core.kube.client.resource import Resource
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_SERVICE
 from paceline_operator.state.child_cache import CHILD_KINDS
-from paceline_operator.state.cluster_state import ClusterState
-from paceline_operator.state.informers import SELECTOR, Informers
+from paceline_operator.state.cluster_state import SELECTOR, ClusterState, Informers
 from paceline_operator.state.object_cache import KINDS
 from paceline_operator.state.workqueue import Priority, ReconcileKey, WorkQueue
 from paceline_operator.write.executor import PlanExecutor

@@ -59,7 +59,11 @@ class PrometheusSource:
 
     async def query(self, expression: str, series: str) -> QueryAnswer:
         """Answer any PromQL vector expression; `series` selects the raw series whose newest sample gives the age."""
-        text = f'({expression}) or label_replace({self._age_of(series)}, "{_AGE}", "s", "", "")'
+        # timestamp() of an instant selector goes silent as soon as a target is gone; the subquery looks back past that
+        step = max(self._stale_after_s / 10, 1.0)
+        back = max(self._stale_after_s * 4, 60.0)
+        age = f"time() - max(max_over_time(timestamp({series})[{back:.0f}s:{step:.0f}s]))"
+        text = f'({expression}) or label_replace({age}, "{_AGE}", "s", "", "")'
         try:
             async with asyncio.timeout(self._deadline_s):
                 return await self._in_thread(lambda: self._fetch(text))
@@ -68,12 +72,6 @@ class PrometheusSource:
 
     async def run(self) -> None:
         """Nothing is done between questions."""
-
-    def _age_of(self, series: str) -> str:
-        # timestamp() of an instant selector goes silent as soon as a target is gone; the subquery looks back past that.
-        step = max(self._stale_after_s / 10, 1.0)
-        back = max(self._stale_after_s * 4, 60.0)
-        return f"time() - max(max_over_time(timestamp({series})[{back:.0f}s:{step:.0f}s]))"
 
     async def _in_thread(self, work: Callable[[], QueryAnswer]) -> QueryAnswer:
         if not self._free.acquire(blocking=False):

@@ -89,12 +89,9 @@ def _growth(question: Query, by: tuple[str, ...], histories: Iterable[SampleWind
             points = [scrape.values[key] for scrape in scrapes if key in scrape.values]
             if len(points) > 1:
                 group = tuple((label, value) for label, value in key[1] if label in by)
-                totals[group] = totals.get(group, 0.0) + _rise(points)
+                rise = sum(new - old if new >= old else new for old, new in pairwise(points))
+                totals[group] = totals.get(group, 0.0) + rise
     return totals
-
-
-def _rise(points: list[float]) -> float:
-    return sum(new - old if new >= old else new for old, new in pairwise(points))
 
 
 def _quantiles(question: HistogramQuantile, buckets: Mapping[Labels, float]) -> list[MetricSample]:
@@ -153,16 +150,14 @@ class ScrapeSource:
         if not ages:
             return Empty()
         if len(missing) == len(ages):
-            return self._incomplete(min(ages.values()))
+            if (youngest_s := min(ages.values())) < math.inf:
+                return Stale(youngest_s)
+            cause = "; ".join(f"{url}: {fault}" for url, fault in self._faults.items())
+            return Error(ErrorKind.UNREACHABLE, cause[:200])
         if missing:
             return Partial(tuple(f"{url}: {self._faults.get(url, 'not scraped yet')}" for url in missing))
         samples = evaluate(question, self._histories.values(), now)
         return classify(samples, max(ages.values()), self._stale_after_s)
-
-    def _incomplete(self, age_s: float) -> QueryAnswer:
-        if age_s < float("inf"):
-            return Stale(age_s)
-        return Error(ErrorKind.UNREACHABLE, "; ".join(f"{url}: {fault}" for url, fault in self._faults.items())[:200])
 
     async def _scrape(self, url: str) -> None:
         try:

@@ -197,7 +197,7 @@ def _role_estimate(observation: Observation, state: LearnedState, role: Role, st
         PoolEstimate(
             spec=spec,
             status=statuses[spec.name],
-            ratio=_ratio(costs[spec.name], costs[reference]),
+            ratio=costs[spec.name] / costs[reference] if costs[spec.name] > 0 and costs[reference] > 0 else 1.0,
             etas=_etas(statuses[spec.name], observation.now, state, start),
         )
         for spec in specs
@@ -210,10 +210,6 @@ def _role_estimate(observation: Observation, state: LearnedState, role: Role, st
         backlog=_backlog(observation, pools, prices, state, start + clear_s(start)),
         burn=worst_burn(observation, role),
     )
-
-
-def _ratio(cost: float, reference: float) -> float:
-    return cost / reference if cost > 0 and reference > 0 else 1.0
 
 
 def _prices(
@@ -247,7 +243,10 @@ def _backlog(
     queued = 0.0
     for cls in classes:
         waiting = max(cls.queued, cls.held)
-        work = reference.of(waiting, _queued_tokens(cls, waiting), output_of(cls, state.output_tokens))
+        tokens: float = cls.queued_tokens
+        if waiting and not tokens and cls.flows and cls.flows[-1].arrivals:
+            tokens = waiting * cls.flows[-1].prompt_tokens / cls.flows[-1].arrivals
+        work = reference.of(waiting, tokens, output_of(cls, state.output_tokens))
         queued += work * _urgency(cls, observation.goal, horizon_s)
     output = mix_of(classes, state.output_tokens).output_tokens
     in_workers = sum(
@@ -256,12 +255,6 @@ def _backlog(
         for load in pool.status.loads
     )
     return queued + in_workers
-
-
-def _queued_tokens(cls: ClassSignals, waiting: int) -> float:
-    if not waiting or cls.queued_tokens or not cls.flows or not cls.flows[-1].arrivals:
-        return cls.queued_tokens
-    return waiting * cls.flows[-1].prompt_tokens / cls.flows[-1].arrivals
 
 
 def _urgency(cls: ClassSignals, spec: ScalingSpec, horizon_s: float) -> float:

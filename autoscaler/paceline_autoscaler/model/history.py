@@ -17,7 +17,6 @@ from paceline_autoscaler.types import (
     DemandPeak,
     LearnedState,
     Observation,
-    PoolSpeed,
     Replica,
     Role,
     ScalingSpec,
@@ -46,23 +45,20 @@ def learn(observation: Observation, state: LearnedState) -> LearnedState:
     """Fold one observation into the state."""
     if state.policy != observation.goal.policy:
         state = replace(state, policy=observation.goal.policy, memories=())
-    if observation.now - state.at > MAX_GAP_S:
-        state = _after_gap(state)
+    if observation.now - state.at > MAX_GAP_S:  # discard conclusions that assume continuous data
+        memories = tuple(replace(history, complete_since=None) for history in state.memories)
+        state = replace(state, idle_since=None, memories=memories)
     if not observation.endpoints_lost:
         state = _drains(observation, _starts(observation, state))
+    before = {speed.pool: speed for speed in state.speeds}
+    speeds = [speed_of(pool.name, pool.loads) or before.get(pool.name) for pool in observation.pools]
     return replace(
         state,
         at=observation.now,
         idle_since=_idle_since(observation, state),
         output_tokens=_output_tokens(observation.demand.classes, state.output_tokens),
-        speeds=_speeds(observation, state),
+        speeds=tuple(speed for speed in speeds if speed is not None),
     )
-
-
-def _after_gap(state: LearnedState) -> LearnedState:
-    """After a gap in observation, discard conclusions that assume continuous data."""
-    memories = tuple(replace(history, complete_since=None) for history in state.memories)
-    return replace(state, idle_since=None, memories=memories)
 
 
 def start_s(spec: ScalingSpec, state: LearnedState) -> float:
@@ -160,7 +156,10 @@ def _starts(observation: Observation, state: LearnedState) -> LearnedState:
     before = dict(state.starting)
     ready = _named(replicas, ReplicaState.READY)
     took = [now - before[name] for name in ready if name in before]
-    took += _starts_between_passes(replicas, state, start_s(observation.goal, state))
+    # a replica that is ready when first observed took no longer than its age to start
+    known, usual_s = {*state.started, *before}, start_s(observation.goal, state)
+    fresh = [replica for replica in replicas if replica.state is ReplicaState.READY and replica.name not in known]
+    took += [replica.age_s for replica in fresh if 0 < replica.age_s < usual_s]
     starting = tuple(
         (replica.name, before.get(replica.name, now if replica.name in state.started else now - replica.age_s))
         for replica in replicas
@@ -174,13 +173,6 @@ def _starts(observation: Observation, state: LearnedState) -> LearnedState:
         starting=starting[:_MAX_NAMES],
         started=started[:_MAX_NAMES],
     )
-
-
-def _starts_between_passes(replicas: Iterable[Replica], state: LearnedState, usual_s: float) -> list[float]:
-    """A replica that is ready when first observed took no longer than its age to start."""
-    known = {*state.started, *(name for name, _ in state.starting)}
-    fresh = [replica for replica in replicas if replica.state is ReplicaState.READY and replica.name not in known]
-    return [replica.age_s for replica in fresh if 0 < replica.age_s < usual_s]
 
 
 def _drains(observation: Observation, state: LearnedState) -> LearnedState:
@@ -198,13 +190,12 @@ def _named(replicas: Iterable[Replica], state: ReplicaState) -> list[str]:
 
 def _idle_since(observation: Observation, state: LearnedState) -> float | None:
     demand = observation.demand
-    if demand.heard < max(demand.expected, 1) or any(_active(cls) for cls in demand.classes):
+    active = any(
+        cls.queued or cls.held or cls.in_flight or (cls.flows and cls.flows[0].arrivals > 0) for cls in demand.classes
+    )
+    if active or demand.heard < max(demand.expected, 1):
         return None
     return state.idle_since if state.idle_since is not None else observation.now
-
-
-def _active(cls: ClassSignals) -> bool:
-    return bool(cls.queued or cls.held or cls.in_flight or (cls.flows and cls.flows[0].arrivals > 0))
 
 
 def _output_tokens(classes: Iterable[ClassSignals], known: float | None) -> float | None:
@@ -214,12 +205,6 @@ def _output_tokens(classes: Iterable[ClassSignals], known: float | None) -> floa
     if not samples:
         return known
     return sum(tokens * weight for tokens, weight in samples) / sum(weight for _, weight in samples)
-
-
-def _speeds(observation: Observation, state: LearnedState) -> tuple[PoolSpeed, ...]:
-    before = {speed.pool: speed for speed in state.speeds}
-    now = {pool.name: speed_of(pool.name, pool.loads) or before.get(pool.name) for pool in observation.pools}
-    return tuple(speed for speed in now.values() if speed is not None)
 
 
 def _upper_quartile(values: tuple[float, ...], prior: float) -> float:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 
 from paceline_autoscaler.types import (
     Attainment,
@@ -41,6 +40,7 @@ def built_in(name: str) -> Accelerator | None:
 def scaling_spec(service: ResolvedService, find: Find = built_in) -> ScalingSpec:
     """A resolved service in numbers; `find` knows accelerators by name. An unknown price counts as 0."""
     scaling = service.scaling
+    dollars = scaling.budget_dollars_per_hour
     return ScalingSpec(
         service=service.key,
         policy=scaling.policy,
@@ -51,7 +51,7 @@ def scaling_spec(service: ResolvedService, find: Find = built_in) -> ScalingSpec
         drain_limit_s=service.rollout.drain_timeout_s,
         idle_after_s=scaling.scale_to_zero_after_s,
         budget_gpus=scaling.budget_gpus,
-        budget_dollars_per_hour=_dollars(scaling.budget_dollars_per_hour),
+        budget_dollars_per_hour=None if dollars is None else float(dollars),
         pause_until=service.pause_until,
         pause_reason=service.pause_reason,
         foreign=service.runtime.workload,
@@ -71,10 +71,6 @@ def _pool_spec(pool: ResolvedPool, service: ResolvedService, find: Find) -> Pool
     """An emulated pool has the GPUs and price of the accelerator it emulates, not of the machine it runs on."""
     gpus, price = replica_devices(service, pool), pool_price(service, pool, find)
     return PoolSpec(pool.name, pool.role, pool.min, pool.max, gpus, float(price or 0))
-
-
-def _dollars(amount: Decimal | None) -> float | None:
-    return None if amount is None else float(amount)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +109,14 @@ def observe(now: float, spec: ScalingSpec, signals: SignalSnapshot) -> Observati
 def _pool_status(
     name: str, scale: Scale, endpoints: list[Endpoint], loads: Mapping[str, WorkerLoad], now: float
 ) -> PoolStatus:
-    replicas = tuple(Replica(e.name, _state(e), _age(e, now)) for e in sorted(endpoints, key=lambda e: e.name))
+    replicas = tuple(_replica(endpoint, now) for endpoint in sorted(endpoints, key=lambda e: e.name))
     ready = [replica.name for replica in replicas if replica.state is ReplicaState.READY]
     return PoolStatus(name, scale.replicas, replicas, tuple(loads[worker] for worker in ready if worker in loads))
 
 
-def _state(endpoint: Endpoint) -> ReplicaState:
+def _replica(endpoint: Endpoint, now: float) -> Replica:
+    state = ReplicaState.READY if endpoint.ready else ReplicaState.STARTING
     if endpoint.terminating:
-        return ReplicaState.DRAINING
-    return ReplicaState.READY if endpoint.ready else ReplicaState.STARTING
-
-
-def _age(endpoint: Endpoint, now: float) -> float:
-    return 0.0 if endpoint.created is None else max(now - datetime.fromisoformat(endpoint.created).timestamp(), 0.0)
+        state = ReplicaState.DRAINING
+    created = now if endpoint.created is None else datetime.fromisoformat(endpoint.created).timestamp()
+    return Replica(endpoint.name, state, max(now - created, 0.0))

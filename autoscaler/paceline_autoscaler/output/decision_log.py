@@ -112,13 +112,11 @@ class DecisionLog:
 
 def same_kind(one: Decision, other: Decision) -> bool:
     """Whether two decisions differ in numbers and words alone."""
-    return _kind(one) == _kind(other)
-
-
-def _kind(decision: Decision) -> tuple[object, ...]:
-    replicas = tuple(pool.replicas for pool in decision.pools)
-    wanted = tuple(pool.wish for pool in decision.pools)
-    return decision.direction, decision.reason, decision.limit, decision.gaps, replicas, wanted
+    first, second = (
+        (each.direction, each.reason, each.limit, each.gaps, [(pool.replicas, pool.wish) for pool in each.pools])
+        for each in (one, other)
+    )
+    return first == second
 
 
 def read(path: Path) -> Iterator[DecisionEntry]:
@@ -151,7 +149,8 @@ def tail(path: Path, limit: int = TAIL_LIMIT) -> list[DecisionEntry]:
 
 def replay(entries: Iterable[DecisionEntry]) -> list[DecisionEntry]:
     """Decide everything again; the entries whose decision does not come out the same, byte for byte."""
-    return [entry for entry in entries if not _same(decide(entry.observation, entry.state)[0], entry.decision)]
+    dump = _DECISION.dump_json
+    return [entry for entry in entries if dump(decide(entry.observation, entry.state)[0]) != dump(entry.decision)]
 
 
 def entry_json(entry: DecisionEntry) -> bytes:
@@ -163,18 +162,11 @@ def explain(entry: DecisionEntry) -> str:
     """A few lines for people: when, what, why, what else was possible, what was missing."""
     decision = entry.decision
     lines = [f"{entry.time}  {entry.service}  {decision.sentence}"]
-    lines.append(f"    reason {decision.reason}, limit {decision.limit}" + _folded(entry))
+    folded = f"; {counted(entry.held, 'time')} the same before" if entry.held else ""
+    lines.append(f"    reason {decision.reason}, limit {decision.limit}{folded}")
     lines += [f"    not {rejected}" for rejected in decision.rejected]
     lines += [f"    missing: {', '.join(decision.gaps)}"] if decision.gaps else []
     return "\n".join(lines)
-
-
-def _folded(entry: DecisionEntry) -> str:
-    return f"; {counted(entry.held, 'time')} the same before" if entry.held else ""
-
-
-def _same(one: Decision, other: Decision) -> bool:
-    return _DECISION.dump_json(one) == _DECISION.dump_json(other)
 
 
 def main(arguments: list[str]) -> int:

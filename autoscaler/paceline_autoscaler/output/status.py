@@ -130,7 +130,7 @@ def _target(target: SloTarget, rows: Mapping[Any, SloCounts], quantiles: Mapping
         "target": duration(target.seconds),
     }
     if target in quantiles:
-        slo["observed"] = _time(quantiles[target])
+        slo["observed"] = duration(rounded(max(quantiles[target], 0.0)))
     if burn is not None:
         slo["burn"] = rounded(burn)
     return slo
@@ -261,7 +261,3 @@ def _unmeasured(source: StatusInput) -> str:
 
 def rounded(value: float, figures: int = 2) -> float:
     return round(value, figures - 1 - floor(log10(abs(value)))) if value else 0.0
-
-
-def _time(seconds: float) -> str:
-    return duration(rounded(max(seconds, 0.0)))

@@ -76,7 +76,9 @@ def termination_events(before: ServiceEndpoints, after: ServiceEndpoints) -> Ite
         if new is not None:
             yield from _of_one(before.service, old, new)
         elif not old.terminating and not old.disruption and (old.host or old.name in failed):
-            yield _lost(before.service, old, _why(failed.get(old.name)))
+            pod = failed.get(old.name)
+            why = pod.disruption or pod.ended if pod else "its pod was removed without an order to end"
+            yield _lost(before.service, old, why)
 
 
 def _of_one(service: ObjectKey, old: Endpoint, new: Endpoint) -> Iterator[Event]:
@@ -91,10 +93,6 @@ def _of_one(service: ObjectKey, old: Endpoint, new: Endpoint) -> Iterator[Event]
         message = f"Worker {new.name} of pool {new.pool} is taken away ({new.disruption})"
         end = "; it finishes its streams." if graceful else "."
         yield Event(INFERENCE_SERVICE, service, "Normal" if graceful else "Warning", "WorkerEvicted", f"{message}{end}")
-
-
-def _why(failed: Endpoint | None) -> str:
-    return "its pod was removed without an order to end" if failed is None else failed.disruption or failed.ended
 
 
 def _lost(service: ObjectKey, old: Endpoint, why: str) -> Event:

@@ -41,20 +41,15 @@ def why_paused(annotation: str | None, now: float) -> str | None:
     """Why nothing may be scaled at `now` (Unix seconds), or None."""
     if annotation is None:
         return None
-    until = _time(annotation)
-    if until is None:
+    try:
+        until = datetime.fromisoformat(annotation)
+    except ValueError:
+        until = None
+    if until is None or until.tzinfo is None:
         example = rfc3339(datetime.fromtimestamp((now // HOUR_S + 1) * HOUR_S, UTC))
         problem = f"annotation {ANNOTATION_PAUSE_UNTIL} is {annotation[:40]!r}, which is not a time"
         return f"{problem}; write it like {example} or remove it"
     return f"paused until {rfc3339(until)}" if now < until.timestamp() else None
-
-
-def _time(text: str) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo is not None else None
 
 
 def constrain(work: WorkEstimate, recommendation: Recommendation) -> Decision:
@@ -73,7 +68,14 @@ def constrain(work: WorkEstimate, recommendation: Recommendation) -> Decision:
         sentence=f"{_move(sum(current.values()), final.total)}: {final.body}",
         rejected=final.rejected,
         gaps=work.missing,
-        reading=_signal_values(work, final.capacity),
+        reading=SignalValues(
+            demand=max((group.demand for group in work.groups), default=0.0),
+            backlog=max((group.backlog for group in work.groups), default=0.0),
+            capacity=final.capacity,
+            burn=work.burn,
+            start_s=work.start_s,
+            drain_s=work.drain_s,
+        ),
     )
 
 
@@ -89,7 +91,11 @@ def block_scale_down(work: WorkEstimate, wanted: Recommendation) -> Recommendati
         return replace(wanted, counts=counts, reason=ScaleReason.MISSING_DATA, body=f"{why}; {otherwise}")
     if work.backlogged:
         return replace(wanted, counts=counts, reason=ScaleReason.BACKLOG, body=f"requests are waiting; {otherwise}")
-    if _draining(work):
+    there = (ReplicaState.READY, ReplicaState.STARTING)
+    if any(
+        pool.count(ReplicaState.DRAINING) or sum(pool.count(state) for state in there) > pool.desired
+        for pool in work.observation.pools
+    ):  # a replica drains, or more exist than are ordered: the last scale-down is not complete
         body = f"a replica is still draining; {otherwise}"
         return replace(wanted, counts=counts, reason=ScaleReason.COOLDOWN, body=body)
     return wanted
@@ -187,26 +193,6 @@ def _direction(pools: tuple[PoolDecision, ...]) -> Direction:
     if any(pool.replicas > pool.current for pool in pools):
         return Direction.UP
     return Direction.DOWN if any(pool.replicas < pool.current for pool in pools) else Direction.HOLD
-
-
-def _signal_values(work: WorkEstimate, capacity: float) -> SignalValues:
-    return SignalValues(
-        demand=max((group.demand for group in work.groups), default=0.0),
-        backlog=max((group.backlog for group in work.groups), default=0.0),
-        capacity=capacity,
-        burn=work.burn,
-        start_s=work.start_s,
-        drain_s=work.drain_s,
-    )
-
-
-def _draining(work: WorkEstimate) -> bool:
-    """Whether a replica drains, or more exist than are ordered: the last scale-down is not complete."""
-    there = (ReplicaState.READY, ReplicaState.STARTING)
-    return any(
-        pool.count(ReplicaState.DRAINING) or sum(pool.count(state) for state in there) > pool.desired
-        for pool in work.observation.pools
-    )
 
 
 def _within(spec: ScalingSpec, counts: Mapping[str, int]) -> bool:

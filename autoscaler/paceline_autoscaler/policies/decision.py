@@ -60,14 +60,11 @@ def recommend(work: WorkEstimate, state: LearnedState) -> tuple[Recommendation, 
     for group in work.groups:
         part, state = POLICIES[work.spec.policy].recommend(group, work, state)
         parts.append(part)
-    return _scale_from_zero(work, _scale_to_zero(work, _join(parts))), state
-
-
-def _join(parts: list[Recommendation]) -> Recommendation:
-    """The counts of all roles; the words of the part that changes most: up before down before cooldown before hold."""
+    # the words of the part that changes most: up before down before cooldown before hold
     first = max(parts, key=lambda part: _PRECEDENCE.get(part.reason, 0))
     counts = {name: count for part in parts for name, count in part.counts.items()}
-    return replace(first, counts=counts, capacity=min(part.capacity for part in parts))
+    joined = replace(first, counts=counts, capacity=min(part.capacity for part in parts))
+    return _scale_from_zero(work, _scale_to_zero(work, joined)), state
 
 
 def _scale_to_zero(work: WorkEstimate, recommendation: Recommendation) -> Recommendation:
@@ -85,16 +82,13 @@ def _scale_from_zero(work: WorkEstimate, recommendation: Recommendation) -> Reco
     """A request starts one replica of each role at zero, or as many as the policy wants."""
     counts = dict(recommendation.counts)
     at_zero = [group for group in work.groups if group.desired == 0]
-    if not at_zero or not _requested(work):
+    classes = work.observation.demand.classes
+    requested = any(cls.held or cls.queued or (cls.flows and cls.flows[0].arrivals > 0) for cls in classes)
+    if not at_zero or not requested:
         return recommendation
     for group in at_zero:
         if not any(counts[pool.spec.name] for pool in group.pools):
             counts[group.pools[0].spec.name] = 1
-    held = sum(max(cls.held, cls.queued) for cls in work.observation.demand.classes)
+    held = sum(max(cls.held, cls.queued) for cls in classes)
     body = f"{counted(held, 'request')} waiting for the first replica" if held else "requests arrive, no replica runs"
     return replace(recommendation, counts=counts, reason=ScaleReason.SCALE_FROM_ZERO, body=body)
-
-
-def _requested(work: WorkEstimate) -> bool:
-    classes = work.observation.demand.classes
-    return any(cls.held or cls.queued or (cls.flows and cls.flows[0].arrivals > 0) for cls in classes)

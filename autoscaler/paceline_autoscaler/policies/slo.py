@@ -32,7 +32,19 @@ class SloPolicy:
     def recommend(
         self, group: RoleEstimate, work: WorkEstimate, state: LearnedState
     ) -> tuple[Recommendation, LearnedState]:
-        recommendation, history = _recommend(group, work, _record(group, work, history_of(state, group.role)))
+        complete = MissingSignal.GATEWAYS not in work.missing
+        sample = DemandSample(work.observation.now, group.demand, group.ready, complete)
+        history = record_demand(history_of(state, group.role), sample, work.round_trip_s)
+        ctx = _Context(group, work, history, FluidModel(group, work.start_s, work.clear_s, history.derate))
+        if not group.speed_known:
+            recommendation = _speed_unknown(ctx)
+        elif (least := ctx.fluid.least()) != ctx.counts:
+            recommendation = _up(ctx, least)
+        elif _burning(ctx):
+            recommendation = _one_more(ctx)
+            history = replace(history, derate=_proven_derate(ctx))
+        else:
+            recommendation = _down_or_hold(ctx)
         return recommendation, with_history(state, history)
 
 
@@ -103,24 +115,6 @@ class _Context:
 
     def recommend(self, counts: dict[str, int], reason: ScaleReason, body: str, *rejected: str) -> Recommendation:
         return Recommendation(counts, reason, body, rejected=rejected, capacity=self.capacity(self.counts))
-
-
-def _record(group: RoleEstimate, work: WorkEstimate, history: DemandHistory) -> DemandHistory:
-    complete = MissingSignal.GATEWAYS not in work.missing
-    sample = DemandSample(work.observation.now, group.demand, group.ready, complete)
-    return record_demand(history, sample, work.round_trip_s)
-
-
-def _recommend(group: RoleEstimate, work: WorkEstimate, history: DemandHistory) -> tuple[Recommendation, DemandHistory]:
-    ctx = _Context(group, work, history, FluidModel(group, work.start_s, work.clear_s, history.derate))
-    if not group.speed_known:
-        return _speed_unknown(ctx), history
-    wanted = ctx.fluid.least()
-    if wanted != ctx.counts:
-        return _up(ctx, wanted), history
-    if _burning(ctx):
-        return _one_more(ctx), replace(history, derate=_proven_derate(ctx))
-    return _down_or_hold(ctx), history
 
 
 def _speed_unknown(ctx: _Context) -> Recommendation:

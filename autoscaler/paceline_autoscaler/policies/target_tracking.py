@@ -39,16 +39,14 @@ class TargetTracking:
         sample = DemandSample(work.observation.now, need, group.ready, MissingSignal.GATEWAYS not in work.missing)
         history = record_demand(history_of(state, group.role), sample, WINDOW_S)
         highest = peak(history) if covered_s(history, sample.now) >= WINDOW_S else None
-        return self._recommend(group, need, highest), with_history(state, history)
-
-    def _recommend(self, group: RoleEstimate, need: float, highest: float | None) -> Recommendation:
+        state = with_history(state, history)
         words = f"{self.name} needs {need:.2f} replicas at the target"
         if need > group.desired * (1 + TOLERANCE):
-            return Recommendation(spread(group, ceil(need)), ScaleReason.DEMAND, words)
+            return Recommendation(spread(group, ceil(need)), ScaleReason.DEMAND, words), state
         if highest is not None and 0 < ceil(highest) < group.desired and need < group.desired * (1 - TOLERANCE):
             body = f"{words}, and {highest:.2f} at most in the last {WINDOW_S:.0f} s"
-            return Recommendation(spread(group, ceil(highest)), ScaleReason.CONSOLIDATE, body)
-        return Recommendation(group.counts(), ScaleReason.STEADY, words)
+            return Recommendation(spread(group, ceil(highest)), ScaleReason.CONSOLIDATE, body), state
+        return Recommendation(group.counts(), ScaleReason.STEADY, words), state
 
 
 def spread(group: RoleEstimate, total: int) -> dict[str, int]:

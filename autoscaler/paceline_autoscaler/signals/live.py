@@ -3,21 +3,32 @@
 A DNS name stands for all addresses of one family behind it (IPv4 if there is any, so that a dual-stack gateway is not
 counted twice). A name that does not resolve keeps its last addresses: losing the resolver is not losing gateways. A
 gateway that is silent makes demand incomplete. Workers come from the endpoints watch, their load from their streams.
+
+Gateways report cumulative counters; the meter makes rates over windows of them. A rise between two reports is spread
+evenly over the time between them, so rates do not jitter with the reports, and a report that comes late is counted
+where it belongs. A gateway seen for the first time only sets the base line (what it counted before is not recent); one
+whose counters restart (`started` differs, or a count fell) counted all of it now.
+Hole: what a gateway counted between its last report and its death is lost.
 """
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import floor
 
 from paceline_autoscaler.output.worker_events import IsolationEvents
-from paceline_autoscaler.signals.demand_meter import SILENCE_S, DemandMeter
-from paceline_autoscaler.types import Demand, Now, WorkerLoad
+from paceline_autoscaler.types import ClassSignals, Demand, Now, RateWindow, WorkerLoad
 from paceline_core.auth.internal_token import GATEWAY_AUDIENCE
 from paceline_core.kube import ServiceEndpoints
+from paceline_core.registry.enums import RequestClass
 from paceline_core.telemetry import FaultLog, get_logger
-from paceline_core.wire import DemandReport, LoadReport, WorkerState
+from paceline_core.wire import ClassDemand, DemandReport, LoadReport, WorkerState
 from paceline_core.wire.stream import ReportStreams, StreamClient, StreamSource, check_service, worker_source
 
+WINDOWS_S = (5, 15, 60)
+SILENCE_S = 4.0
+_ENOUGH_COMPLETED = 8
 RESOLVE_S = 2.0
 LOAD_SILENCE_S = 12.0
 _RESOLVE_LIMIT_S = 3.0
@@ -25,6 +36,9 @@ _log = get_logger(__name__)
 
 Resolve = Callable[[str, int], Awaitable[tuple[str, ...]]]
 OnLoad = Callable[[str, str, LoadReport], None]
+Counts = tuple[float, float, float, float]
+Kind = tuple[str, RequestClass]
+_ZERO: Counts = (0.0, 0.0, 0.0, 0.0)
 
 
 async def resolve(host: str, port: int) -> tuple[str, ...]:
@@ -92,7 +106,7 @@ class GatewayDemand:
                 self._faults.begin(f"no gateway is found at {address}", repr(error))
                 continue
             self._faults.end(f"no gateway is found at {address}")
-            self._resolved[address] = tuple(f"{_in_url(ip)}:{port}" for ip in found)
+            self._resolved[address] = tuple(f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}" for ip in found)
         self._streams.follow(
             StreamSource(host, f"http://{host}/internal/demand", GATEWAY_AUDIENCE) for host in self.hosts
         )
@@ -107,8 +121,107 @@ class GatewayDemand:
             self._on_urgent()
 
 
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+@dataclass(slots=True)
+class _Gateway:
+    at: float
+    started: str
+    totals: Mapping[Kind, Counts]
+    rows: Mapping[Kind, tuple[ClassDemand, ...]]
+
+
+@dataclass(slots=True)
+class DemandMeter:
+    """Demand per service and class over all gateways, from whatever lines of their streams arrived."""
+
+    _gateways: dict[str, _Gateway] = field(default_factory=dict)
+    _bins: dict[Kind, dict[int, Counts]] = field(default_factory=dict)
+    _since: float | None = None
+
+    def on(self, report: DemandReport, now: float) -> None:
+        if self._since is None:
+            self._since = now
+        rows: dict[Kind, tuple[ClassDemand, ...]] = {}
+        for service in report.services:
+            for row in service.classes:
+                kind = (service.service, row.name)
+                rows[kind] = (*rows.get(kind, ()), row)
+        totals = {
+            kind: _add(*((row.arrivals, row.prompt_tokens, row.output_tokens, row.completed) for row in found))
+            for kind, found in rows.items()
+        }
+        before = self._gateways.get(report.gateway)
+        if before is not None:
+            base = before.totals if before.started == report.started else {}
+            for kind, counts in totals.items():
+                old = base.get(kind, _ZERO)
+                fell = any(after < earlier for earlier, after in zip(old, counts, strict=True))
+                self._spread(kind, before.at, now, counts if fell else _add(counts, _scale(old, -1.0)))
+        self._gateways[report.gateway] = _Gateway(now, report.started, totals, rows)
+        self._prune(now)
+
+    def of(self, service: str, now: float, expected: int, heard: int) -> Demand:
+        """A service's demand; `heard` of the `expected` gateways are not silent."""
+        classes = (self._class((service, cls), now) for cls in RequestClass)
+        return Demand(expected, heard, tuple(found for found in classes if found is not None))
+
+    def _class(self, kind: Kind, now: float) -> ClassSignals | None:
+        rows = [row for g in self._gateways.values() if now - g.at <= SILENCE_S for row in g.rows.get(kind, ())]
+        if not rows and kind not in self._bins:
+            return None
+        deadlines = [row.nearest_deadline_s for row in rows if row.nearest_deadline_s is not None]
+        return ClassSignals(
+            name=kind[1],
+            flows=tuple(self._flow(kind, now, window) for window in WINDOWS_S),
+            output_tokens=self._output_tokens(kind, now),
+            queued=sum(row.queued for row in rows),
+            queued_tokens=sum(row.queued_prompt_tokens for row in rows),
+            held=sum(row.held for row in rows),
+            in_flight=sum(row.in_flight for row in rows),
+            deadline_s=min(deadlines, default=None),
+        )
+
+    def _flow(self, kind: Kind, now: float, window: int) -> RateWindow:
+        arrivals, prompt_tokens, _, _ = self._sum(kind, now, window)
+        return RateWindow(min(window, max(now - (self._since or now), 1.0)), arrivals, prompt_tokens)
+
+    def _output_tokens(self, kind: Kind, now: float) -> float | None:
+        *_, output, completed = self._sum(kind, now, WINDOWS_S[-1])
+        if completed < _ENOUGH_COMPLETED:
+            *_, output, completed = _add(*(gateway.totals.get(kind, _ZERO) for gateway in self._gateways.values()))
+        return output / completed if completed >= 1 else None
+
+    def _sum(self, kind: Kind, now: float, window: int) -> Counts:
+        bins, end = self._bins.get(kind, {}), floor(now)
+        return _add(*(bins[index] for index in range(end - window, end) if index in bins))
+
+    def _spread(self, kind: Kind, start: float, end: float, counts: Counts) -> None:
+        if counts == _ZERO:
+            return
+        start = max(min(start, end - 0.001), end - WINDOWS_S[-1])
+        bins = self._bins.setdefault(kind, {})
+        for index in range(floor(start), floor(end) + 1):
+            share = (min(index + 1, end) - max(index, start)) / (end - start)
+            bins[index] = _add(bins.get(index, _ZERO), _scale(counts, share))
+
+    def _prune(self, now: float) -> None:
+        oldest = floor(now) - WINDOWS_S[-1]
+        for kind, bins in list(self._bins.items()):
+            for index in [index for index in bins if index < oldest]:
+                del bins[index]
+            if not bins:
+                del self._bins[kind]
+        for name in [name for name, gateway in self._gateways.items() if gateway.at < oldest]:
+            del self._gateways[name]
+
+
+def _scale(counts: Counts, factor: float) -> Counts:
+    a, b, c, d = counts
+    return (a * factor, b * factor, c * factor, d * factor)
+
+
+def _add(*many: Counts) -> Counts:
+    a, b, c, d = (sum(column) for column in zip(*many, strict=True)) if many else _ZERO
+    return (a, b, c, d)
 
 
 class WorkerLoads:

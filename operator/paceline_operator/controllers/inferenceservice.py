@@ -75,7 +75,7 @@ class ServiceReconciler:
         self.conflicts = ConflictBackoff(deps.clock)
 
     def report_shared_fault(self, namespace: str, fault: ConditionFault | None) -> None:
-        """What keeps the things that a namespace's services share from being as wished: each of them says it."""
+        """What keeps the things that a namespace's services share from being as desired: each of them says it."""
         problem = PodProblem(fault.reason, fault.message) if fault else None
         if self._shared.get(namespace) == problem:
             return
@@ -94,7 +94,7 @@ class ServiceReconciler:
             raise ReconcileError(fault_of(error, f"read {live.kind} {live.key}")) from error
 
     async def reconcile(self, key: ObjectKey, priority: Priority) -> float | None:
-        """One pass; when to look again. Raises Faulty, NotLeading, Unreachable or Refused."""
+        """One pass; when to look again. Raises ReconcileError, NotLeading or PacelineError."""
         for _ in range(ROUNDS):
             manifest = self._deps.state.objects.get(ReconcileKey(INFERENCE_SERVICE, key))
             if manifest is None:
@@ -109,7 +109,9 @@ class ServiceReconciler:
             plan = await self._round(view, priority)
             if not plan.actions:
                 quiet_s = self.conflicts.quiet_s(_places(key, manifest))
-                waits = (plan.again_s, self._deps.diagnostics.again_s(key), _unmanaged_poll_s(view), quiet_s)
+                # no watch tells when an object that does not carry our label goes
+                poll_s = UNMANAGED_POLL_S if any(not live.managed for live in view.children.values()) else None
+                waits = (plan.again_s, self._deps.diagnostics.again_s(key), poll_s, quiet_s)
                 return min((wait for wait in waits if wait is not None), default=None)
         raise ReconcileError(
             ConditionFault(
@@ -242,11 +244,6 @@ class ServiceReconciler:
 
 def _status_content(manifest: Manifest, status: Manifest) -> tuple[ObjectRef, Manifest]:
     return (INFERENCE_SERVICE, key_of(manifest)), {**timeless(status), "uid": manifest["metadata"]["uid"]}
-
-
-def _unmanaged_poll_s(view: ReconcileInput) -> float | None:
-    """No watch tells when an object that does not carry our label goes."""
-    return UNMANAGED_POLL_S if any(not live.managed for live in view.children.values()) else None
 
 
 def _places(key: ObjectKey, manifest: Manifest) -> list[ObjectRef]:

@@ -67,8 +67,12 @@ class KeyRotator:
 
     async def _plan(self) -> KeysPlan:
         held = {signer: SigningKey(*public_half(private)) for signer, private in self._pairs.items()}
+        try:
+            registry = await self._api.get(RESOURCES["ConfigMap"], ObjectKey(self._namespace, REGISTRY))
+        except NotFound:
+            registry = None
         view = KeysView(
-            registry=await self._registry(),
+            registry=registry,
             held=held,
             delivered=frozenset(self._delivered),
             namespace=self._namespace,
@@ -78,12 +82,6 @@ class KeyRotator:
             memo=self._memo,
         )
         return plan_keys(view)
-
-    async def _registry(self) -> Manifest | None:
-        try:
-            return await self._api.get(RESOURCES["ConfigMap"], ObjectKey(self._namespace, REGISTRY))
-        except NotFound:
-            return None
 
     async def _execute(self, plan: KeysPlan, priority: Priority) -> bool:
         if plan.registry is not None:

@@ -1,7 +1,7 @@
 """What one service owns: a headless Service, a PodDisruptionBudget, a Deployment for each pool.
 
 A Deployment remembers what its pods were rendered from (`paceline.dev/inputs`, a hash of what the user wrote) and the
-template that came of it (`paceline.dev/rendered`). While the inputs are the same, that template is wished again: an
+template that came of it (`paceline.dev/rendered`). While the inputs are the same, that template is desired again: an
 upgrade of paceline re-rolls no pod. Accelerator profiles are no input: one that is gone or unreadable moves nothing.
 
 Whether a live object still is what we state: every leaf that we state must be so; what others add may stay.
@@ -167,13 +167,10 @@ _WHOLE: Final = frozenset(("selector", "podSelector", "nodeSelector", "ingress")
 
 def differs(desired: DesiredChild, live: ObservedChild) -> bool:
     """Whether an apply of `desired` would change `live`."""
-    return not _holds(_stated(desired.body), orjson.loads(live.content), "")
-
-
-def _stated(body: Mapping[str, Any]) -> dict[str, Any]:
+    body = desired.body
     metadata = {name: part for name, part in body["metadata"].items() if name not in ("name", "namespace")}
     rest = {name: part for name, part in body.items() if name not in ("apiVersion", "kind", "metadata")}
-    return {"metadata": metadata, **rest}
+    return not _holds({"metadata": metadata, **rest}, orjson.loads(live.content), "")
 
 
 def _holds(desired: Any, found: Any, name: str) -> bool:
@@ -193,18 +190,13 @@ def _has(found: Mapping[str, Any], key: str, desired: Any) -> bool:
 
 
 def _list_holds(desired: list[Any], found: list[Any], name: str) -> bool:
-    if keys := _keys(desired, name):
+    first = desired[0] if desired and isinstance(desired[0], dict) else {}
+    if keys := next((keys for keys in _MERGE_KEYS.get(name, ()) if keys[0] in first), None):
         by_key = {tuple(item.get(key) for key in keys): item for item in found}
         return all(_holds(item, by_key.get(tuple(item.get(key) for key in keys)), "") for item in desired)
     return len(desired) == len(found) and all(
         _holds(one, other, name) for one, other in zip(desired, found, strict=True)
     )
-
-
-def _keys(desired: list[Any], name: str) -> tuple[str, ...] | None:
-    if not desired or not isinstance(desired[0], dict):
-        return None
-    return next((keys for keys in _MERGE_KEYS.get(name, ()) if keys[0] in desired[0]), None)
 
 
 SHOWN: Final = 4

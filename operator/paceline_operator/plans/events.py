@@ -12,7 +12,7 @@ from typing import Any
 from paceline_core.kube.cluster import Event, ObjectKey
 from paceline_core.objects.metadata import INFERENCE_SERVICE
 from paceline_operator.plans.status import owned, rolls
-from paceline_operator.plans.types import Action, Apply, Delete, ObjectRef, ObservedChild, ReconcileInput
+from paceline_operator.plans.types import Action, Apply, Delete, ObjectRef, ReconcileInput
 
 CREATED, REPAIRED, REMOVED = "Created", "Repaired", "PoolRemoved"
 SCALED, FOREIGN_FIELDS = "ManuallyScaled", "ForeignFieldsKept"
@@ -34,7 +34,11 @@ def events(
     """At most one for all that is made, one for each repair, removal, scale, addition and condition that turned."""
     metadata = view.service["metadata"]
     key = ObjectKey(metadata.get("namespace", ""), metadata["name"])
-    repaired = _repaired(actions, view.children) if repairs else ()
+    repaired = []
+    for action in actions if repairs else ():
+        if isinstance(action, Apply) and (live := view.children.get(action.child.place)) is not None:
+            by = f" by {live.changed_by}" if live.changed_by else ""
+            repaired.append(("Normal", REPAIRED, f"{live.kind} {live.key.name} was changed{by}; restored."))
     done = _done(actions, before, bulk=view.bulk_starts > 0)
     turned = _turned_conditions(before, written) if written else ()
     reported = [*done, *repaired, *_by_others(view), *turned]
@@ -89,13 +93,6 @@ def _done(actions: Sequence[Action], before: Mapping[str, Any], *, bulk: bool) -
     for action in actions:
         if isinstance(action, Delete):
             yield ("Normal", REMOVED, f"Deleted {action.kind} {action.key.name}: {action.reason}.")
-
-
-def _repaired(actions: Sequence[Action], children: Mapping[ObjectRef, ObservedChild]) -> Iterator[tuple[str, str, str]]:
-    for action in actions:
-        if isinstance(action, Apply) and (live := children.get(action.child.place)) is not None:
-            by = f" by {live.changed_by}" if live.changed_by else ""
-            yield ("Normal", REPAIRED, f"{live.kind} {live.key.name} was changed{by}; restored.")
 
 
 def _turned_conditions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

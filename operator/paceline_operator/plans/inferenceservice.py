@@ -35,7 +35,6 @@ from paceline_operator.plans.types import (
     DesiredChild,
     HandOver,
     Memo,
-    ObjectRef,
     ObservedChild,
     ReconcileInput,
     ReconcilePlan,
@@ -73,7 +72,8 @@ def plan_service(view: ReconcileInput) -> ReconcilePlan:
     if view.service["metadata"].get("deletionTimestamp"):
         return ReconcilePlan()
     memo = view.memo or Memo(since=view.now)
-    inputs, fingerprints = _inputs(view), _fingerprints(view)
+    inputs = _inputs(view)
+    fingerprints = frozenset((place, live.fingerprint) for place, live in view.children.items())
     known = memo.settled
     same = known is not None and known.inputs == inputs
     if known is not None and same and known.children == fingerprints:
@@ -96,14 +96,10 @@ def _inputs(view: ReconcileInput) -> tuple[object, ...]:
     return (metadata["uid"], metadata.get("generation"), upgrade, view.loss, devices, shared, unmanaged, view.settings)
 
 
-def _fingerprints(view: ReconcileInput) -> frozenset[tuple[ObjectRef, str]]:
-    return frozenset((place, live.fingerprint) for place, live in view.children.items())
-
-
 def _with_status(view: ReconcileInput, memo: Memo, work: _Work) -> ReconcilePlan:
-    rollout = RolloutProgress(
-        any(_moves_pods(action) for action in work.actions), work.coming, work.waits, work.unmanaged
-    )
+    # a Service or a budget is whole as soon as it is written
+    moves_pods = any(not isinstance(one, Apply) or one.child.kind == "Deployment" for one in work.actions)
+    rollout = RolloutProgress(moves_pods, work.coming, work.waits, work.unmanaged)
     before = view.service.get("status") or {}
     after = status(view, work.facts, rollout)
     held_until = memo.since + initial_delay_s(view.bulk_starts)
@@ -119,11 +115,6 @@ def _with_status(view: ReconcileInput, memo: Memo, work: _Work) -> ReconcilePlan
     )
 
 
-def _moves_pods(action: Action) -> bool:
-    """A Service or a budget is whole as soon as it is written."""
-    return not isinstance(action, Apply) or action.child.kind == "Deployment"
-
-
 def _validated(view: ReconcileInput, memo: Memo, inputs: tuple[object, ...]) -> tuple[tuple[object, ...], Validation]:
     """To read and resolve a service is a tenth of its plan: a creation takes two plans and one judgement."""
     known = memo.validated
@@ -134,14 +125,11 @@ def _plan_work(view: ReconcileInput, validation: Validation) -> _Work:
     if not validation.runs or validation.resolved is None:
         return _Work(_facts(view, validation))
     children = desired_children(view, validation)
-    if too_large := [child for child in children if _size(child) > RENDERED_LIMIT]:
+    rendered = [(child, child.body["metadata"].get("annotations", {}).get(RENDERED, "")) for child in children]
+    if too_large := [child for child, template in rendered if len(template) > RENDERED_LIMIT]:
         problem = FieldError("spec.runtime.env", f"makes {too_large[0].key.name} too large; move values to a ConfigMap")
         return _Work(_facts(view, validation, refusal("TooLarge", [problem])))
     return _plan_children(view, validation.resolved, _facts(view, validation), children)
-
-
-def _size(child: DesiredChild) -> int:
-    return len(child.body["metadata"].get("annotations", {}).get(RENDERED, ""))
 
 
 def _facts(view: ReconcileInput, validation: Validation, accepted: ConditionValue | None = None) -> ServiceFacts:
@@ -215,12 +203,12 @@ def _plan_children(
     for child in children:
         live = view.children.get(child.place)
         if live is not None and not owned(live, service.uid):
-            if _is_older(live, service):
+            if live.owner is not None and (live.owner.kind, live.owner.name) == (INFERENCE_SERVICE, service.name):
                 waits.append(f"{_name(child)} of the deleted object of the same name goes first")
             else:
                 unmanaged.append(_name(child))
             continue
-        found = _updates(child, live) if live else [_created(child, first.get(child.place))]
+        found = _updates(child, live, first.get(child.place))
         if found and shared and child.kind == "Deployment":
             waits.append(f"{_name(child)} needs {', '.join(shared)} of the namespace")
         else:
@@ -242,21 +230,15 @@ def first_replicas(manifest: Manifest, pool: ResolvedPool) -> int:
     return min(int(known.get(pool.name, max(pool.min, 1))), pool.max)
 
 
-def _is_older(live: ObservedChild, service: ResolvedService) -> bool:
-    return live.owner is not None and (live.owner.kind, live.owner.name) == (INFERENCE_SERVICE, service.name)
-
-
-def _created(child: DesiredChild, replicas: int | None) -> Action:
-    return Apply(child, force=False, replicas=replicas, reason=f"{_name(child)} does not exist")
-
-
-def _updates(child: DesiredChild, live: ObservedChild) -> list[Action]:
+def _updates(child: DesiredChild, live: ObservedChild | None, replicas: int | None) -> list[Action]:
+    if live is None:
+        return [Apply(child, force=False, replicas=replicas, reason=f"{_name(child)} does not exist")]
     if not differs(child, live):
         return []
     counts = live.replicas
     if counts and not counts.shared:
         return [HandOver(live.key, live.uid, counts.desired, "an apply without replicas would reset them")]
-    return [Apply(child, force=True, uid=live.uid, reason=f"{_name(child)} is not as wished")]
+    return [Apply(child, force=True, uid=live.uid, reason=f"{_name(child)} is not as desired")]
 
 
 def _removals(

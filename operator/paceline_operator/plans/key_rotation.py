@@ -48,10 +48,12 @@ class _Entry:
 def plan_keys(view: KeysView) -> KeysPlan:
     """The next step of every signer. Raises InvalidInput for a registry that cannot be read: nothing is done then."""
     entries, rotated = _read(view.registry)
-    asked = _asked(view.registry)
+    annotations = ((view.registry or {}).get("metadata") or {}).get("annotations") or {}
+    asked = str(annotations.get(ROTATE, ""))
     memo = {_mark(entry): view.memo.get(_mark(entry), view.now) for entry in entries}
     after = [step for signer in SIGNERS for step in _signer(signer, entries, view, memo, forced=asked != rotated)]
-    answered = asked if all(_comes(signer, after) for signer in SIGNERS) else rotated
+    coming = {entry.signer for entry in after if entry.state in ("published", "delivering")}
+    answered = asked if coming.issuperset(SIGNERS) else rotated
     changed = after != entries or answered != rotated
     return KeysPlan(
         registry=_apply(view, after, answered) if changed else None,
@@ -64,10 +66,6 @@ def plan_keys(view: KeysView) -> KeysPlan:
 
 def _mark(entry: _Entry) -> str:
     return f"{entry.kid} {entry.state}"
-
-
-def _comes(signer: str, entries: Sequence[_Entry]) -> bool:
-    return any(entry.signer == signer and entry.state in ("published", "delivering") for entry in entries)
 
 
 def _to_deliver(entry: _Entry, view: KeysView) -> bool:
@@ -96,18 +94,15 @@ def _step(entry: _Entry, own: Sequence[_Entry], view: KeysView, memo: Mapping[st
     if entry.state == "published":
         first = not any(other.state in ("delivering", "active") for other in own)
         ready = first or spent >= PUBLISH_S
-        return _turned(entry, "delivering", view) if _held(view, entry) and ready else _retained(entry, view)
+        if not _held(view, entry):  # worth something only to the process that holds its private half
+            return None
+        return _turned(entry, "delivering", view) if ready else entry
     if entry.state == "delivering" and entry.kid in view.delivered:
         return _turned(entry, "active", view)
     if entry.state in ("delivering", "active"):
         superseded = any(other.state == "active" and other.since > entry.since for other in own)
         return _turned(entry, "retired", view) if superseded else entry
     return None if spent >= RETIRE_S else entry
-
-
-def _retained(entry: _Entry, view: KeysView) -> _Entry | None:
-    """A key that was only published is worth something to the process that holds its private half."""
-    return entry if _held(view, entry) else None
 
 
 def _held(view: KeysView, entry: _Entry) -> bool:
@@ -133,11 +128,6 @@ def _waits(entries: Sequence[_Entry], view: KeysView, memo: Mapping[str, float])
             yield max(entry.since + view.rotate_every_s - view.wall, _WORK_S)
         else:
             yield _WORK_S
-
-
-def _asked(registry: Manifest | None) -> str:
-    annotations = ((registry or {}).get("metadata") or {}).get("annotations") or {}
-    return str(annotations.get(ROTATE, ""))
 
 
 def _read(registry: Manifest | None) -> tuple[list[_Entry], str]:

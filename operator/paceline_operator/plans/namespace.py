@@ -54,26 +54,18 @@ def plan_namespace(view: NamespaceView) -> ReconcilePlan:
     if view.terminating:
         return ReconcilePlan()
     desired = {child.kind: child for child in _desired(view)}
-    actions: list[Action] = [
-        action for kind, child in desired.items() if (action := _updates(child, view.shared.get(kind))) is not None
-    ]
-    return ReconcilePlan(actions=(*actions, *_removals(view, desired)))
-
-
-def _updates(child: DesiredChild, live: ObservedChild | None) -> Action | None:
-    name = f"{child.kind} {child.key.name}"
-    if live is None:
-        return Apply(child, force=False, reason=f"{name} does not exist")
-    if live.managed and differs(child, live):
-        return Apply(child, force=True, uid=live.uid, reason=f"{name} is not as wished")
-    return None
-
-
-def _removals(view: NamespaceView, desired: Mapping[str, DesiredChild]) -> Iterable[Delete]:
+    actions: list[Action] = []
+    for kind, child in desired.items():
+        name, live = f"{child.kind} {child.key.name}", view.shared.get(kind)
+        if live is None:
+            actions.append(Apply(child, force=False, reason=f"{name} does not exist"))
+        elif live.managed and differs(child, live):
+            actions.append(Apply(child, force=True, uid=live.uid, reason=f"{name} is not as desired"))
     for kind, live in sorted(view.shared.items()):
         unknown = kind == "ConfigMap" and view.trust is None and _keeps_trust(view)
         if kind not in desired and live.managed and not unknown:
-            yield Delete(kind, live.key, live.uid, f"no service of {view.namespace} needs it")
+            actions.append(Delete(kind, live.key, live.uid, f"no service of {view.namespace} needs it"))
+    return ReconcilePlan(actions=tuple(actions))
 
 
 def _keeps_trust(view: NamespaceView) -> bool:

@@ -33,12 +33,16 @@ _MESSAGE_LIMIT = 512
 def observe_child(manifest: Manifest) -> ObservedChild:
     metadata, kind = manifest["metadata"], str(manifest["kind"])
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    owners = metadata.get("ownerReferences") or ()
     content = orjson.dumps(_content(manifest), option=orjson.OPT_SORT_KEYS)
     return ObservedChild(
         kind=kind,
         key=ObjectKey(metadata.get("namespace", ""), metadata["name"]),
         uid=metadata["uid"],
-        owner=_owner(metadata),
+        owner=next(
+            (Owner(one["kind"], one["name"], one["uid"]) for one in owners if one.get("controller")),
+            None,
+        ),
         content=content,
         fingerprint=hashlib.blake2b(content, digest_size=12).hexdigest(),
         managed=labels.get(MANAGED_BY[0]) == MANAGED_BY[1],
@@ -72,13 +76,6 @@ def _content(manifest: Manifest) -> Manifest:
         },
         **rest,
     }
-
-
-def _owner(metadata: Mapping[str, Any]) -> Owner | None:
-    for reference in metadata.get("ownerReferences") or ():
-        if reference.get("controller"):
-            return Owner(reference["kind"], reference["name"], reference["uid"])
-    return None
 
 
 def _replicas(manifest: Manifest) -> ReplicaCounts:

@@ -4,7 +4,7 @@ Pure and level-triggered: an answer depends on what exists now, so an object may
 function answers with the operator's share of the status, or None when that stands there already.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
@@ -14,7 +14,6 @@ from paceline_core.kube.cluster import Manifest
 from paceline_core.launch import repeated, unused_fields
 from paceline_core.objects import AcceleratorProfile, InferenceRoute, ManifestError, Tenant, read
 from paceline_core.objects.model_names import LostName
-from paceline_core.objects.route import Backend, RouteSpec
 from paceline_core.objects.workload_status import ConditionValue, Status, conditions, sentence
 from paceline_operator.plans.validation import refusal
 from paceline_planner import hardware
@@ -57,16 +56,12 @@ def _tenant(manifest: Manifest, services: Collection[str], namespace: str) -> Co
         tenant = read(Tenant, manifest)
     except ManifestError as error:
         return refusal("Invalid", error.problems)
-    unknown = [entry for entry in tenant.spec.services if not _exists(entry, services)]
+    # a wildcard allows what may come; only a named service can be missing
+    unknown = [entry for entry in tenant.spec.services if not entry.endswith("*") and entry not in services]
     if unknown:
         message = f"Honoured; {_listed(unknown)} of spec.services does not exist yet."
         return ConditionValue("True", "ServiceMissing", message)
     return ConditionValue("True", "Valid", "The tenant is honoured.")
-
-
-def _exists(entry: str, services: Collection[str]) -> bool:
-    """A wildcard allows what may come; only a named service can be missing."""
-    return entry.endswith("*") or entry in services
 
 
 def _route(
@@ -78,23 +73,18 @@ def _route(
         return refusal("Invalid", error.problems)
     if loss is not None and not loss.partial:
         return ConditionValue("False", "NameTaken", f"{sentence(str(loss))} Change spec.model.")
-    if banned := [host for host in _hosts(route.spec) if host not in hosts]:
+    outside = [urlsplit(one.url).hostname or one.url for one in route.spec.backends if one.url is not None]
+    if banned := [host for host in outside if host not in hosts]:
         message = f"{_listed(banned)} of spec.backends is not among the outside hosts that this install allows."
         return ConditionValue("False", "HostNotAllowed", message)
     verdict = _backed(route, services)
     return verdict if loss is None else replace(verdict, message=f"{verdict.message} {sentence(str(loss))}")
 
 
-def _hosts(spec: RouteSpec) -> Iterator[str]:
-    for backend in spec.backends:
-        if backend.url is not None:
-            yield urlsplit(backend.url).hostname or backend.url
-
-
 def _backed(route: InferenceRoute, services: Collection[str]) -> ConditionValue:
     named = [backend.service for backend in route.spec.backends if backend.service is not None]
     absent = [f"{route.namespace}/{name}" for name in named if f"{route.namespace}/{name}" not in services]
-    if not any(_takes_traffic(backend) for backend in route.spec.backends):
+    if not any(backend.service is not None and backend.weight != 0 for backend in route.spec.backends):
         message = "Every backend that takes traffic is a url, and this version does not forward to outside endpoints."
         return _without(route, "Unsupported", message)
     if len(absent) == len(named):
@@ -114,10 +104,6 @@ def _without(route: InferenceRoute, reason: str, message: str) -> ConditionValue
     if route.spec.fallback:
         return ConditionValue("True", reason, f"Served by spec.fallback alone. {message}")
     return ConditionValue("False", reason, message)
-
-
-def _takes_traffic(backend: Backend) -> bool:
-    return backend.service is not None and backend.weight != 0
 
 
 def _profile(manifest: Manifest) -> ConditionValue:

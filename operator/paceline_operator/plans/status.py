@@ -177,15 +177,12 @@ def _ready(
 ) -> ConditionValue:
     if not deployed.deployments and facts.accepted.status == "False" and not facts.pools:
         return _NOTHING_RUNS
-    return readiness(deployed.ready, deployed.desired, degraded, _serving(facts, run))
-
-
-def _serving(facts: ServiceFacts, run: RunningRevision) -> str:
+    serving = ""
     if run.rolling_out:
-        return f"revision {run.revision} serves until revision {run.rolling_out} has replaced it"
-    if not facts.pools and not facts.workload and run.revision:
-        return f"revision {run.revision} of the last accepted spec serves"
-    return ""
+        serving = f"revision {run.revision} serves until revision {run.rolling_out} has replaced it"
+    elif not facts.pools and not facts.workload and run.revision:
+        serving = f"revision {run.revision} of the last accepted spec serves"
+    return readiness(deployed.ready, deployed.desired, degraded, serving)
 
 
 def rolls(before: Mapping[str, Any]) -> bool:
@@ -254,8 +251,10 @@ def status_due(
     """
     if same_share(before, after):
         return None
+    share = _share(after)
     if not _share(before) and written is None:
-        return 0.0 if _final(after) else max(held_until - now, 0.0)
+        final = any(share[kind]["status"] == "False" for kind in ("Accepted", "Progressing"))
+        return 0.0 if final else max(held_until - now, 0.0)
     if written is None or _turned_ready(before, after):
         return 0.0
     return max(written + COALESCE_S - now, 0.0)
@@ -276,11 +275,6 @@ def same_share(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
 
 def _share(status: Mapping[str, Any]) -> dict[str, Any]:
     return {one["type"]: one for one in status.get("conditions") or () if one["type"] in CONDITIONS}
-
-
-def _final(status: Mapping[str, Any]) -> bool:
-    share = _share(status)
-    return any(share[kind]["status"] == "False" for kind in ("Accepted", "Progressing"))
 
 
 def _turned_ready(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""What the operator's plans speak of: children wished and seen, what a reconcile sees, what it answers.
+"""What the operator's plans speak of: children desired and observed, what a reconcile sees, what it answers.
 
 Plain data: a `ReconcileInput` goes into a plan, a `ReconcilePlan` comes out, and the shell carries it out. A `Memo`
 only saves time: a plan without it is the same. Times are seconds of a monotonic clock (`now`) and RFC 3339 UTC

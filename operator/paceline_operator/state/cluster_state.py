@@ -2,19 +2,36 @@
 
 Nothing is decided here. A service that comes or goes concerns its namespace (what its services share), routes, tenants
 and, as a route does, whatever claims the same name; a profile concerns every service; a child concerns its owner.
+
+Events come from one list-and-watch for each kind, of objects and of children alike. It lists its kind, follows it, and
+lists it anew after every fault, so one relist repairs whatever was missed. A list keeps only what the caches need of
+each object: a thousand whole ones would double the process.
 """
 
-from paceline_core.kube import Deleted, Listed, ObjectKey, Upserted, WatchLost
-from paceline_core.kube.cluster import Manifest, WatchEvent
-from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
-from paceline_operator.plans.key_rotation import REGISTRY
-from paceline_operator.plans.validation import ModelNameIndex
-from paceline_operator.state.child_cache import CHILD_KINDS, NAMESPACE, ChildCache, Requeue
-from paceline_operator.state.object_cache import KINDS, Change, ObjectCache
-from paceline_operator.state.workqueue import Priority, ReconcileKey, WorkQueue
+from collections.abc import Coroutine
+from typing import Any
 
+from paceline_core.clock import Clock
+from paceline_core.errors import PacelineError
+from paceline_core.kube import Deleted, Listed, ObjectKey, Upserted, WatchLost
+from paceline_core.kube.client.client import KubeClient
+from paceline_core.kube.client.resource import RESOURCES
+from paceline_core.kube.client.watch import WatchLiveness, WatchOptions, watch_all
+from paceline_core.kube.cluster import Manifest, Namespaces, WatchEvent
+from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_ROUTE, INFERENCE_SERVICE, TENANT
+from paceline_core.telemetry import get_logger
+from paceline_operator.plans.key_rotation import REGISTRY
+from paceline_operator.plans.labels import MANAGED_BY
+from paceline_operator.plans.validation import ModelNameIndex
+from paceline_operator.state.child_cache import CHILD_KINDS, NAMESPACE, ChildCache, Requeue, trimmed
+from paceline_operator.state.object_cache import KINDS, Change, ObjectCache, trimmed_object
+from paceline_operator.state.workqueue import Priority, ReconcileKey, WorkQueue
+from paceline_operator.write.executor import PlanExecutor
+
+SELECTOR = "=".join(MANAGED_BY)
 FORBIDDEN = " is forbidden"
 """What every refusal for a missing right says, after the resource."""
+_log = get_logger(__name__)
 
 
 class ClusterState:
@@ -120,20 +137,15 @@ class ClusterState:
             return
         item = change.item
         if item.kind in {INFERENCE_SERVICE, INFERENCE_ROUTE}:
-            self._contest(item)
+            manifest, place = self.objects.get(item), (item.kind, item.key)
+            for kind, key in self.names.remove(place) if manifest is None else self.names.put(manifest):
+                self._queue.put(ReconcileKey(kind, key), Priority.STATUS)
         if item.kind == INFERENCE_SERVICE:
             self._service(change)
         elif item.kind == ACCELERATOR_PROFILE:
             self._all(INFERENCE_SERVICE, Priority.STATUS)
         if not change.went:
             self._queue.put(item, change.priority)
-
-    def _contest(self, item: ReconcileKey) -> None:
-        manifest = self.objects.get(item)
-        place = (item.kind, item.key)
-        concerned = self.names.remove(place) if manifest is None else self.names.put(manifest)
-        for kind, key in concerned:
-            self._queue.put(ReconcileKey(kind, key), Priority.STATUS)
 
     def _service(self, change: Change) -> None:
         key = change.item.key
@@ -147,3 +159,52 @@ class ClusterState:
     def _all(self, kind: str, priority: Priority) -> None:
         for key in self.objects.keys(kind):
             self._queue.put(ReconcileKey(kind, key), priority)
+
+
+class Informers:
+    """`watches` run until cancelled. Children are also watched in paceline's own namespace."""
+
+    def __init__(
+        self, api: KubeClient, state: ClusterState, executor: PlanExecutor, clock: Clock, namespaces: Namespaces
+    ) -> None:
+        self._api = api
+        self._state = state
+        self._executor = executor
+        self._namespaces = namespaces
+        self._liveness = {kind: WatchLiveness(kind, clock) for kind in (*KINDS, *CHILD_KINDS)}
+
+    @property
+    def liveness(self) -> list[WatchLiveness]:
+        """That of every watch whose kind may be read."""
+        return [one for kind, one in self._liveness.items() if kind not in self._state.unreadable]
+
+    def watches(self) -> dict[str, Coroutine[Any, Any, None]]:
+        return {kind: self._watch(self._options(kind)) for kind in self._liveness}
+
+    def _options(self, kind: str) -> WatchOptions:
+        resource, watched = RESOURCES[kind], self._namespaces.watched
+        if kind in CHILD_KINDS:
+            places = tuple(dict.fromkeys((*watched, self._namespaces.own))) if watched else ()
+            return WatchOptions(resource, places, SELECTOR, trimmed)
+        return WatchOptions(resource, watched if resource.namespaced else (), trim=trimmed_object)
+
+    async def _watch(self, options: WatchOptions) -> None:
+        kind = options.resource.kind
+        async for event in watch_all(self._api, options, self._liveness[kind]):
+            self._leave_unread(kind, event)
+            for key in self._state.on_event(kind, event):
+                await self._observe(kind, key)
+
+    def _leave_unread(self, kind: str, event: WatchEvent[Manifest]) -> None:
+        """An install for some namespaces may lack the right to read the cluster's AcceleratorProfiles."""
+        if kind != ACCELERATOR_PROFILE or not self._namespaces.watched:
+            return
+        if isinstance(event, WatchLost) and FORBIDDEN in event.reason:
+            _log.info("AcceleratorProfiles may not be read; built-in ones are used", extra={"reason": event.reason})
+            self._state.leave_unread(kind)
+
+    async def _observe(self, kind: str, key: ObjectKey) -> None:
+        try:
+            self._state.wake(await self._executor.observe(kind, key))
+        except PacelineError as error:
+            _log.warning("a doubtful child could not be read", extra={"kind": kind, "reason": str(error)})

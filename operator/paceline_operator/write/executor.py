@@ -36,7 +36,7 @@ _log = get_logger(__name__)
 
 
 class KubeApi(Protocol):
-    """What is asked of the API server; see ApiServer."""
+    """The requests that writers make; see KubeClient."""
 
     async def get(self, resource: Resource, key: ObjectKey, subresource: str = "") -> Manifest: ...
 
@@ -80,7 +80,7 @@ class PlanExecutor:
         self._terminating: OrderedDict[str, float] = OrderedDict()
 
     async def execute(self, actions: Iterable[Action], priority: Priority) -> list[ConditionFault]:
-        """Do them in order; the faults met. Raises NotLeading, Unreachable, or Refused for too many requests."""
+        """Do them in order; the faults met. Raises NotLeading, Unreachable, or ApiError for too many requests."""
         faults = []
         for action in actions:
             try:
@@ -136,7 +136,8 @@ class PlanExecutor:
         try:
             match action:
                 case Apply():
-                    await self._apply(action, priority)
+                    send = self.write if action.force else self.create
+                    self._cache.put(await send(action.manifest(), priority), answer=True)
                 case HandOver():
                     await self._hand_over(action, priority)
                 case Delete():
@@ -145,10 +146,6 @@ class PlanExecutor:
             kind, key = _place(action)
             _log.info("a conflict is looked into", extra={"kind": kind, "object": str(key), "reason": str(error)})
             await self.observe(kind, key)
-
-    async def _apply(self, action: Apply, priority: Priority) -> None:
-        send = self.write if action.force else self.create
-        self._cache.put(await send(action.manifest(), priority), answer=True)
 
     async def _hand_over(self, action: HandOver, priority: Priority) -> None:
         body = action.manifest()
