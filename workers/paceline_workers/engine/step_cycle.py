@@ -21,7 +21,7 @@ from math import inf
 
 from paceline_workers.engine.backends.base import BackendInfo, StepResult
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
-from paceline_workers.engine.kv_cache.tiers import DiskIndex
+from paceline_workers.engine.kv_cache.offload import DiskIndex
 from paceline_workers.engine.scheduling import Request, Scheduler, StepPlan
 from paceline_workers.engine.steptime import StepTimeFit
 from paceline_workers.messages import Heartbeat, StepStats, Tokens
