@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWindow
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
-from paceline_workers.engine.kv_cache.offload import CopyKind, number_of
-from paceline_workers.engine.kv_cache.tiers import DiskIndex, HostStore
+from paceline_workers.engine.kv_cache.offload import CopyKind, DiskIndex, HostStore, number_of
 
 SIZE = 4
 ATTENTION_WINDOWS = st.sampled_from([ALL, ALL, AttentionWindow(4), AttentionWindow(6, 1), AttentionWindow(5, 4)])

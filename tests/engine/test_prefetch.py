@@ -18,9 +18,8 @@ from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
 from paceline_workers.engine.channel import Channel
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
-from paceline_workers.engine.kv_cache.offload import CopyKind
+from paceline_workers.engine.kv_cache.offload import CopyKind, DiskIndex
 from paceline_workers.engine.kv_cache.prefetch import MAX_WAITING, DiskPrefetchQueue
-from paceline_workers.engine.kv_cache.tiers import DiskIndex
 from paceline_workers.engine.loop import EngineLoop
 from paceline_workers.engine.page_files import PageFiles, file_bytes
 from paceline_workers.engine.scheduling import SchedulerLimits

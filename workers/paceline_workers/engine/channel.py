@@ -85,12 +85,9 @@ class Channel:
             raise PeerGone("the API process has closed the connection")
         try:
             for body in self._reader.feed(data):
-                self._take(body)
+                message = to_engine.decode(body)
+                if isinstance(message, Shutdown):
+                    raise PeerGone("the API process asked for the end")
+                self._inbox.append(message)
         except (ValueError, msgspec.DecodeError) as error:
             raise PeerGone(f"the API process sent a malformed frame: {error}") from None
-
-    def _take(self, body: bytes) -> None:
-        message = to_engine.decode(body)
-        if isinstance(message, Shutdown):
-            raise PeerGone("the API process asked for the end")
-        self._inbox.append(message)

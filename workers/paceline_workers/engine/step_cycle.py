@@ -21,7 +21,7 @@ from math import inf
 
 from paceline_workers.engine.backends.base import BackendInfo, StepResult
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
-from paceline_workers.engine.kv_cache.tiers import DiskIndex
+from paceline_workers.engine.kv_cache.offload import DiskIndex
 from paceline_workers.engine.scheduling import Request, Scheduler, StepPlan
 from paceline_workers.engine.steptime import StepTimeFit
 from paceline_workers.messages import Heartbeat, StepStats, Tokens
@@ -110,7 +110,19 @@ class StepCycle:
         for other in self._in_flight:
             other.since = now
         frames = self.scheduler.commit(step.plan, result.samples, now, result.scores)
-        self._observe(step.plan, result.seconds or now - step.since, result.lateness)
+        work = step.plan.work
+        stats = StepStats(
+            seconds=result.seconds or now - step.since,
+            prefill_tokens=work.prefill_tokens,
+            decode_tokens=work.sequences,
+            sequences=len(step.plan.chunks),
+            kv_tokens=work.kv_tokens,
+            lateness=result.lateness,
+            window=step.plan.window,
+            context=work.context,
+        )
+        self.fit.observe(stats)
+        self._recent.append(stats)
         return frames
 
     def fail(self, step: PlannedStep, now: float) -> list[Tokens]:
@@ -128,31 +140,14 @@ class StepCycle:
     def finish(self, now: float) -> None:
         """End a round: set when the next one must begin."""
         if self._in_flight:
-            self.wake = self._in_flight[0].since + self._head_start(self._in_flight[0].plan)
+            flying = self._in_flight[0]
+            # planned so far into it that the next step is laid out when it is over
+            self.wake = flying.since + self.fit.seconds(flying.plan.work) * (1 - _HEADROOM) - 2 * self._host
         elif self._collected or self._plan.chunks:
             self.wake = now
         else:
             self._ended = None
             self.wake = inf if self._plan.wake is None else self._plan.wake
-
-    def _head_start(self, plan: StepPlan) -> float:
-        """Seconds into a step at which the next one should be planned, to be laid out when this one is over."""
-        return self.fit.seconds(plan.work) * (1 - _HEADROOM) - 2 * self._host
-
-    def _observe(self, plan: StepPlan, seconds: float, lateness: float) -> None:
-        work = plan.work
-        stats = StepStats(
-            seconds=seconds,
-            prefill_tokens=work.prefill_tokens,
-            decode_tokens=work.sequences,
-            sequences=len(plan.chunks),
-            kv_tokens=work.kv_tokens,
-            lateness=lateness,
-            window=plan.window,
-            context=work.context,
-        )
-        self.fit.observe(stats)
-        self._recent.append(stats)
 
     # --- reports
 

@@ -59,17 +59,14 @@ class StepTimeFit:
         """Learn from one step, unless it is an outlier."""
         if stats.seconds <= 0:
             return
-        terms = self._terms(stats)
+        raw = (1, stats.prefill_tokens, stats.decode_tokens, stats.kv_tokens, stats.prefill_tokens * stats.context)
+        terms = [scale * value / stats.seconds for scale, value in zip(self._scale, raw, strict=True)]
         miss = 1.0 - sum(factor * term for factor, term in zip(self._factors, terms, strict=True))
         if self._outlier(miss):
             return
         self._observations += 1
         self._variance += (min(miss * miss, GATE * GATE) - self._variance) * RECENT
         self._update(terms, miss)
-
-    def _terms(self, stats: StepStats) -> Vector:
-        raw = (1, stats.prefill_tokens, stats.decode_tokens, stats.kv_tokens, stats.prefill_tokens * stats.context)
-        return [scale * value / stats.seconds for scale, value in zip(self._scale, raw, strict=True)]
 
     def _outlier(self, miss: float) -> bool:
         """Judged only once the fit has seen enough to know what is usual."""
@@ -92,10 +89,7 @@ class StepTimeFit:
             [cell - step * value for cell, value in zip(row, spread, strict=True)]
             for row, step in zip(self._spread, gain, strict=True)
         ]
-        self._forget()
-
-    def _forget(self) -> None:
-        """Widen the spread, but never beyond where it began: what is not seen must not become arbitrary."""
+        # Forget: widen the spread, but never beyond where it began, lest what is not seen become arbitrary.
         for place, row in enumerate(self._spread):
             if row[place] / FORGET <= 1.0:
                 row[place] /= FORGET

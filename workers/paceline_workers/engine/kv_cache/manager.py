@@ -18,13 +18,13 @@ Known hole: a step's copies must be executed, or `invalidate`ed, before the next
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from paceline_workers.engine.kv_cache import prefix_keys
 from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWindow
-from paceline_workers.engine.kv_cache.offload import Copy, CopyKind, Offload
+from paceline_workers.engine.kv_cache.offload import Copy, CopyKind, DiskIndex, HostStore, Offload
 from paceline_workers.engine.kv_cache.page_pool import PageHolder, PagePool
 from paceline_workers.engine.kv_cache.prefix_keys import PrefixKeyIndex
-from paceline_workers.engine.kv_cache.tiers import DiskIndex, HostStore
 
 _HOST = -1
 """Stands for the page of a digest that is known in the host store alone."""
@@ -219,7 +219,11 @@ class KVCacheManager:
                 place = self._place(owner, number)
                 owner.pages[place] = self._pool.publish(owner.pages[place], owner.digests[number])
                 self._keys.touch(owner.digests[number])
-        self._drop(owner, self.attention_window.dropped(end, size) - owner.dropped)
+        out = slice(self._head, self._head + self.attention_window.dropped(end, size) - owner.dropped)
+        if out.stop > out.start:
+            self._pool.release(owner.pages[out])
+            del owner.pages[out]
+            owner.dropped += out.stop - out.start
 
     def note(self, owner: PageHolder, keys: Iterable[tuple[str, int]]) -> None:
         """A gateway's keys for the first so many of its tokens; `key_changes` reports what becomes of them."""
@@ -305,21 +309,15 @@ class KVCacheManager:
             return _Hit([])
         digests = self._digests(owner)
         if self.attention_window.window is None:
-            return _Hit(self._look(digests) if self.offload.restores else self._pool.find(digests))
+            if not self.offload.restores:
+                return _Hit(self._pool.find(digests))
+            prefix = takewhile(lambda page: page is not None, map(self._page, digests))
+            return _Hit([page for page in prefix if page is not None])
         found = [self._page(digest) for digest in digests]
         end = self.attention_window.hit((page is not None for page in found), self.page_tokens)
         dropped = max(min(self.attention_window.dropped(end * self.page_tokens, self.page_tokens), end - self._head), 0)
         pages = found[: min(self._head, end)] + found[self._head + dropped : end]
         return _Hit([page for page in pages if page is not None], dropped)
-
-    def _look(self, digests: Sequence[bytes]) -> list[int]:
-        found = []
-        for digest in digests:
-            page = self._page(digest)
-            if page is None:
-                break
-            found.append(page)
-        return found
 
     def _page(self, digest: bytes) -> int | None:
         page = self._pool.lookup(digest)
@@ -346,14 +344,6 @@ class KVCacheManager:
 
     def _missing(self, owner: PageHolder, tokens: int) -> int:
         return self._pages(tokens) - owner.dropped - len(owner.pages)
-
-    def _drop(self, owner: PageHolder, count: int) -> None:
-        """Give back the `count` pages behind the head."""
-        if count > 0:
-            out = slice(self._head, self._head + count)
-            self._pool.release(owner.pages[out])
-            del owner.pages[out]
-            owner.dropped += count
 
     def _restore(self, owner: PageHolder, hit: _Hit) -> list[int]:
         """The table of `hit` with a page for each _HOST, which is named at once: it is filled before it is read."""

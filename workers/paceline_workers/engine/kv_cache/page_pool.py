@@ -28,7 +28,7 @@ class PagePool:
         self.idle_seconds = 0.0
         self.now = 0.0
         self._evicting = evicting
-        self._held = 0
+        self.held = 0
         self._references = [0] * total
         self._digest: list[bytes | None] = [None] * total
         self._idle_since = [0.0] * total
@@ -39,28 +39,40 @@ class PagePool:
     @property
     def available(self) -> int:
         """Pages that can be taken now, cached ones included."""
-        return self.total - self._held
+        return self.total - self.held
 
     @property
     def free(self) -> int:
         """Pages that can be taken without losing a prefix."""
         return self.available - self.cached
 
-    @property
-    def held(self) -> int:
-        return self._held
-
     def take(self, count: int) -> list[int]:
         """`count` pages to write, each with one reference; evicts the least recently used prefixes if it must."""
         if count > self.available:
             raise ValueError(f"{count} pages wanted, {self.available} available")
-        return [self._take() for _ in range(count)]
+        pages = []
+        for _ in range(count):
+            page = self._next[self.total]
+            self._unlink(page)
+            digest = self._digest[page]
+            if digest is not None:
+                if self._evicting:
+                    self._evicting(page, digest)
+                del self._page[digest]
+                self._digest[page] = None
+                self.cached -= 1
+                self.evicted += 1
+                self.idle_seconds += self.now - self._idle_since[page]
+            self._references[page] = 1
+            self.held += 1
+            pages.append(page)
+        return pages
 
     def hold(self, page: int) -> None:
         """One more reference to a page found by `find` or held already."""
         if self._references[page] == 0:
             self._unlink(page)
-            self._held += 1
+            self.held += 1
             self.cached -= self._digest[page] is not None
         self._references[page] += 1
 
@@ -123,7 +135,10 @@ class PagePool:
         for table in tables:
             for page in table:
                 counts[page] += 1
-        listed = list(self._walk())
+        listed, page = [], self._next[self.total]
+        while page != self.total:
+            listed.append(page)
+            page = self._next[page]
         idle = {page for page in range(self.total) if counts[page] == 0}
         named = {page: digest for page, digest in enumerate(self._digest) if digest is not None}
         faults = {
@@ -138,31 +153,12 @@ class PagePool:
             if found:
                 raise RuntimeError(fault)
 
-    def _take(self) -> int:
-        page = self._next[self.total]
-        self._unlink(page)
-        digest = self._digest[page]
-        if digest is not None:
-            self._evict(page, digest)
-        self._references[page] = 1
-        self._held += 1
-        return page
-
-    def _evict(self, page: int, digest: bytes) -> None:
-        if self._evicting:
-            self._evicting(page, digest)
-        del self._page[digest]
-        self._digest[page] = None
-        self.cached -= 1
-        self.evicted += 1
-        self.idle_seconds += self.now - self._idle_since[page]
-
     def _drop(self, page: int) -> None:
         if self._references[page] < 1:
             raise ValueError(f"page {page} is released but not held")
         self._references[page] -= 1
         if self._references[page] == 0:
-            self._held -= 1
+            self.held -= 1
             self._idle_since[page] = self.now
             named = self._digest[page] is not None
             self.cached += named
@@ -176,12 +172,6 @@ class PagePool:
     def _unlink(self, page: int) -> None:
         before, following = self._previous[page], self._next[page]
         self._next[before], self._previous[following] = following, before
-
-    def _walk(self) -> Iterable[int]:
-        page = self._next[self.total]
-        while page != self.total:
-            yield page
-            page = self._next[page]
 
 
 class PageHolder(Protocol):

@@ -77,7 +77,10 @@ class DiskPrefetchQueue:
     def leave(self, now: float) -> list[Request]:
         """Requests that have waited long enough, in order of arrival."""
         for digest, good in self._files.arrived() if self._files else ():
-            self._settle(digest, good=good)
+            if not self._memory.offload.arrived(digest, good=good) and good and self._files is not None:
+                self._files.discard(digest)
+            for pending in self._waiting:
+                pending.lacking.discard(digest)
         ready = [pending for pending in self._waiting if not pending.lacking or now >= pending.until]
         self._waiting = [pending for pending in self._waiting if pending not in ready]
         return [pending.request for pending in ready]
@@ -90,9 +93,3 @@ class DiskPrefetchQueue:
         for copy in copies:
             if copy.kind is CopyKind.LOAD and self._files is not None:
                 self._files.discard(digest_of(copy.source))
-
-    def _settle(self, digest: bytes, *, good: bool) -> None:
-        if not self._memory.offload.arrived(digest, good=good) and good and self._files is not None:
-            self._files.discard(digest)
-        for pending in self._waiting:
-            pending.lacking.discard(digest)

@@ -74,24 +74,21 @@ class GrammarCompileQueue:
     def leave(self, now: float) -> list[PendingGrammar]:
         """Requests that need not wait any longer, in order of arrival."""
         gone, self._refused = self._refused, []
-        while self._waiting and (future := self._prepare(self._waiting[0])).done():
-            pending = self._waiting.popleft()
+        while self._waiting and self._compiler is not None:
+            pending = self._waiting[0]
+            future = self._compiler.prepare(pending.request.sampling.grammar)
+            if not future.done():
+                break
+            self._waiting.popleft()
             gone.append(PendingGrammar(pending.request, pending.submit, _refusal(future)))
-        late = [pending for pending in self._waiting if _late(pending.request, now)]
+        deadlines = [(pending, pending.request.deadline) for pending in self._waiting]
+        late = [pending for pending, deadline in deadlines if deadline is not None and now >= deadline]
         for pending in late:
             self._waiting.remove(pending)
         return gone + late
 
     def abort(self, request_id: str) -> None:
         self._waiting = deque(pending for pending in self._waiting if pending.request.id != request_id)
-
-    def _prepare(self, pending: PendingGrammar) -> Future[Any]:
-        assert self._compiler is not None
-        return self._compiler.prepare(pending.request.sampling.grammar)
-
-
-def _late(request: Request, now: float) -> bool:
-    return request.deadline is not None and now >= request.deadline
 
 
 def _refusal(future: Future[Any]) -> Rejection | None:

@@ -96,7 +96,14 @@ class StepCommit:
             return [structs.replace(self.end(request, "stop", "", now), vector=sample.vector)]
         if request.beams is None:
             return [self.end(request, "length", "", now)]
-        return self._beam(request, sample, now)
+        group = request.beams
+        request.pending -= 1
+        group.lead.first_token = group.lead.first_token or now
+        if not beams.take(request, group, sample.candidates, self._memory):
+            return []  # with the candidates of all other beams, the answers may be found
+        self._forecast.observe(group.lead)
+        self._requests.remove(group.lead)
+        return beams.answers(group, now)
 
     def _prompt_logprobs(self, request: Request, start: int, scores: Sequence[PromptLogprob]) -> list[Tokens]:
         """The scores not yet reported before a preemption, in frames of bounded size."""
@@ -104,15 +111,3 @@ class StepCommit:
         request.reported = max(request.reported, start + len(scores))
         parts = [list(new[first : first + MAX_FRAME_TOKENS]) for first in range(0, len(new), MAX_FRAME_TOKENS)]
         return [Tokens(request.id, 0, [], cached=request.cached, prompt_logprobs=part) for part in parts]
-
-    def _beam(self, member: Request, sample: SampledToken, now: float) -> list[Tokens]:
-        """The candidates of one beam; with those of all others, the answers may be found."""
-        group = member.beams
-        assert group is not None
-        member.pending -= 1
-        group.lead.first_token = group.lead.first_token or now
-        if not beams.take(member, group, sample.candidates, self._memory):
-            return []
-        self._forecast.observe(group.lead)
-        self._requests.remove(group.lead)
-        return beams.answers(group, now)

@@ -37,9 +37,12 @@ class Deadlines:
             heapq.heappush(self._heap, (self._due(request), next(self._order), request))
 
     def next(self) -> float | None:
-        while self._heap and not self._open(self._heap[0][2]):
+        while self._heap:
+            time, _, request = self._heap[0]
+            if request.state is not RequestStatus.DONE and request.first_token is None:
+                return time
             heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        return None
 
     def due(self, now: float) -> Iterator[Request]:
         """Take out those that are too late; one that has made progress since is watched further."""
@@ -75,10 +78,6 @@ class Deadlines:
     @property
     def _trusted(self) -> bool:
         return cost.known(self._costs.model) and self._costs.model.observations >= MIN_OBSERVATIONS
-
-    @staticmethod
-    def _open(request: Request) -> bool:
-        return request.state is not RequestStatus.DONE and request.first_token is None
 
 
 def too_late(request: Request, now: float) -> str:

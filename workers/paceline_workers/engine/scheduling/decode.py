@@ -45,18 +45,15 @@ class DecodePhase:
         if step.closed:
             chunks = [chunk for chunk in chunks if chunk.request.state is runs]  # not preempted by a later one
         step.add_decodes(chunks)
-        step.seconds = self._spare_seconds(chunks)
-        return prefills
-
-    def _spare_seconds(self, chunks: list[Chunk]) -> float:
-        """Seconds that prefill may take beside these decodes."""
         tpot = min([chunk.request.tpot for chunk in chunks], default=inf)
         kv_tokens = self._memory.attention_window.total([chunk.start + 1 for chunk in chunks])
-        return cost.spare(self._costs.model, tpot, len(chunks), kv_tokens, self._costs.margin)
+        step.seconds = cost.spare(self._costs.model, tpot, len(chunks), kv_tokens, self._costs.margin)
+        return prefills
 
     def _grow(self, request: Request, step: StepBuilder) -> bool:
         while not self._memory.grow(request, request.pending):
-            victim = self._cheapest_but_oldest()
+            oldest = min(self._requests.running, key=attrgetter("arrival"))
+            victim = self._preemption.choose(other for other in self._requests.leads() if other is not oldest)
             for member in members(victim):
                 step.remove(member)
             self._requests.preempt(victim)
@@ -64,7 +61,3 @@ class DecodePhase:
             if victim is lead(request):
                 return False
         return True
-
-    def _cheapest_but_oldest(self) -> Request:
-        oldest = min(self._requests.running, key=attrgetter("arrival"))
-        return self._preemption.choose(request for request in self._requests.leads() if request is not oldest)

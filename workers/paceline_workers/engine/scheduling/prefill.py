@@ -63,19 +63,16 @@ class PrefillPhase:
                 self._admit(name, step, opens[name], now)
 
     def _admit(self, name: RequestClass, step: StepBuilder, opened: float, now: float, *, above: float = -inf) -> None:
-        while step.admits(name) and (request := self._head(name, now)):
+        waiting = self._requests.waiting
+        while step.admits(name) and (request := waiting.head(name, now)):
+            if self._requeue(request):
+                continue  # another may be the head, by what is cached now
             if response_ratio(request, now) <= above or request.preempted_round == self._requests.round:
                 return
             if not self._make_room(request, step):
                 return
             self._requests.admit(request, now, self._window.waited(request, opened, now))
             step.add_prefill(request, self._memory.reach(request))
-
-    def _head(self, name: RequestClass, now: float) -> Request | None:
-        """The next of a class, by what is cached now."""
-        while (request := self._requests.waiting.head(name, now)) and self._requeue(request):
-            pass
-        return request
 
     def _requeue(self, request: Request) -> bool:
         """Refresh a waiting request; whether that changed its bucket."""

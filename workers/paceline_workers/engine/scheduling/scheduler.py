@@ -139,10 +139,11 @@ class Scheduler:
     def step(self, now: float) -> StepPlan:
         """Plan the next step; empty while idle, while a batch window is open, or when only a commit can bring more."""
         self._requests.round += 1
-        opens = self._batching.opens(self._batch())
-        if not self.running and none_open(opens, now):
+        limits, memory, running = self.limits, self.memory, len(self.running)
+        oldest = {name: request.arrival for name, request in self.waiting.oldest().items()}
+        opens = self._batching.opens(BatchState(oldest, self.waiting.counts(), running, limits.slots - running))
+        if not running and none_open(opens, now):
             return self._window.hold(opens, self._deadlines.next(), now)
-        limits, memory = self.limits, self.memory
         memory.now = now
         self._prefill.refresh_some()
         self.admission.changed()
@@ -163,10 +164,6 @@ class Scheduler:
         self.memory.now = now
         self.admission.changed()
         return self._commit.apply(plan, samples, now, scores)
-
-    def _batch(self) -> BatchState:
-        oldest = {name: request.arrival for name, request in self.waiting.oldest().items()}
-        return BatchState(oldest, self.waiting.counts(), len(self.running), self.limits.slots - len(self.running))
 
     def _planned(self, step: StepBuilder, window: float) -> StepPlan:
         """The step as a plan; its tokens count as computed from here on."""

@@ -63,7 +63,9 @@ class StepBuilder:
         if count > 0:
             self.seconds = max(self.seconds - cost.seconds(self.model, request.computed, count, self.visible), 0.0)
             self.min_prefill = max(self.min_prefill - count, 0)
-            self._add(request, count)
+            self.chunks.append(Chunk(request, request.computed, count, count == request.gap))
+            self.budget -= count
+            self.tokens[request.request_class] += count
 
     def remove(self, request: Request) -> None:
         """Take a request out again; the seconds it would have taken are not given back."""
@@ -73,8 +75,3 @@ class StepBuilder:
                 self.budget += chunk.count
                 self.tokens[request.request_class] -= chunk.count
                 return
-
-    def _add(self, request: Request, count: int) -> None:
-        self.chunks.append(Chunk(request, request.computed, count, count == request.gap))
-        self.budget -= count
-        self.tokens[request.request_class] += count
