@@ -22,8 +22,7 @@ from paceline_gateway.telemetry.metrics import TenantSeries, UsageSeries
 from paceline_gateway.usage import cost
 from paceline_gateway.usage.cost import BudgetExposure, Part, PricedReplica, cost_of
 from paceline_gateway.usage.ledger import UsageLedger
-from paceline_gateway.usage.status_entries import read_usage
-from paceline_gateway.usage.types import StoredUsage, UsageAmount
+from paceline_gateway.usage.types import StoredUsage, UsageAmount, read_usage
 from paceline_planner.hardware import pool_price
 
 Earlier = Sequence[tuple[Worker, int]]

@@ -16,7 +16,7 @@ def chain(name: int, blocks: int) -> tuple[str, ...]:
     return tuple(f"{name:08x}{block:08x}" for block in range(blocks))
 
 
-def test_a_worker_has_what_it_told_and_others_have_nothing() -> None:
+def test_a_worker_has_what_it_reported_and_others_have_nothing() -> None:
     index, keys = PrefixIndex(PLENTY), chain(1, 5)
     index.reported("a", keys[:3], ())
     assert [index.cached(name, keys, NOW) for name in ("a", "b")] == [3, 0]
@@ -31,7 +31,7 @@ def test_what_was_evicted_is_not_cached_any_more() -> None:
     assert index.cached("a", keys, NOW) == 2
 
 
-def test_a_dispatched_prompt_is_hoped_for_until_time_or_the_worker_tells() -> None:
+def test_a_dispatched_prompt_is_assumed_cached_until_a_timeout_or_a_report() -> None:
     index, keys = PrefixIndex(PLENTY), chain(1, 4)
     index.note("a", keys, NOW)
     assert index.cached("a", keys, NOW + HOPE_S / 2) == 4
@@ -44,7 +44,7 @@ def test_a_dispatched_prompt_is_hoped_for_until_time_or_the_worker_tells() -> No
     assert index.cached("a", keys, NOW) == 0
 
 
-def test_hope_takes_nothing_from_what_was_told() -> None:
+def test_an_assumed_prefix_does_not_replace_a_reported_one() -> None:
     index, keys = PrefixIndex(PLENTY), chain(1, 4)
     index.reported("a", keys, ())
     index.note("a", keys, NOW)

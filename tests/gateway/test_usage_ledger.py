@@ -14,8 +14,16 @@ from paceline_core.objects.defaults import resolve_tenant
 from paceline_core.objects.tenant import MonthlyUsage, Tenant
 from paceline_core.objects.validate import read
 from paceline_gateway.usage.ledger import UsageLedger
-from paceline_gateway.usage.status_entries import MAX_ENTRIES
-from paceline_gateway.usage.types import SETTLED, StoredUsage, UsageAmount, UsageEntry, before, end_of, month_of
+from paceline_gateway.usage.types import (
+    MAX_ENTRIES,
+    SETTLED,
+    StoredUsage,
+    UsageAmount,
+    UsageEntry,
+    before,
+    end_of,
+    month_of,
+)
 
 GATEWAYS = st.integers(0, 2)
 BUDGET = resolve_tenant(read(Tenant, manifests.tenant(TENANT, limits={"monthly": {"tokens": 100, "dollars": "0.50"}})))

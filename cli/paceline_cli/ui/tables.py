@@ -15,8 +15,7 @@ from paceline_cli.ui.top_rows import ClassRow, Frame, TenantRow, Time, Use, Work
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.tenant import MonthlyUsage
 from paceline_core.units import brief, counted
-from paceline_gateway.usage.status_entries import read_usage
-from paceline_gateway.usage.types import StoredUsage, UsageEntry
+from paceline_gateway.usage.types import StoredUsage, UsageEntry, read_usage
 
 COLUMNS: Final = ("month", "tenant", "requests", "input_tokens", "output_tokens", "dollars", "written")
 

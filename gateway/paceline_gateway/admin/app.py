@@ -20,8 +20,7 @@ from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Code, RequestError, error_response
 from paceline_core.registry.enums import RequestClass
 from paceline_core.telemetry import Metrics
-from paceline_gateway.admin.auth import require
-from paceline_gateway.admin.control import AdminControl, add_control
+from paceline_gateway.admin.control import AdminControl, add_control, require
 from paceline_gateway.admin.pages import (
     DEFAULT_PAGE,
     MAX_PAGE,

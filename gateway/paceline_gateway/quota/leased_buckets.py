@@ -202,11 +202,12 @@ class LeasedBuckets:
     def wait_at(self, need: Vector, limits: Vector, levels: Vector) -> tuple[float, int]:
         """The same beside a pool of these limits that has these levels."""
         longest, lacking = 0.0, 0
+        free_s = self._duration / max(self.limits[SLOTS], 1.0)  # until one of so many requests ends at random
         for kind in self.kinds:
             limit = limits[kind]
             missing = min(need[kind], limit or need[kind]) - self.have[kind] - levels[kind]
             if missing > CLOSE:
-                wait = self._until_free() if kind == SLOTS else missing * 60.0 / limit if limit else NEVER
+                wait = free_s if kind == SLOTS else missing * 60.0 / limit if limit else NEVER
                 if wait > longest:
                     longest, lacking = wait, kind
         return longest, lacking
@@ -217,10 +218,6 @@ class LeasedBuckets:
             return False
         left = self.left(now)
         return all(not self.owed[kind] and left[kind] >= self.limits[kind] - CLOSE for kind in self.kinds)
-
-    def _until_free(self) -> float:
-        """Until one of so many requests ends, if they end at random times."""
-        return self._duration / max(self.limits[SLOTS], 1.0)
 
     def _belief(self, now: float) -> Vector | None:
         return None if self._levels is None else self.levels(now)

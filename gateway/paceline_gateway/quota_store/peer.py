@@ -25,7 +25,7 @@ from paceline_core.errors import Code, PacelineError, RequestError, Unreachable
 from paceline_core.kube import Cluster
 from paceline_core.kube.leader_election import LeaderElector
 from paceline_core.process import cancel
-from paceline_gateway.admin.auth import require
+from paceline_gateway.admin.control import require
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.connection_pool import Address
 from paceline_gateway.http.connection_pool import ConnectionPool as Connections

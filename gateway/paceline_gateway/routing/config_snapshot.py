@@ -61,7 +61,12 @@ def directory(  # noqa: PLR0913, PLR0917 - one argument a kind
     accelerators: Iterable[Accelerator] = (),
 ) -> ConfigSnapshot:
     """Index the objects. Tenants outside `namespace` are not honoured."""
-    named: list[_Named] = sorted((*services, *routes), key=_age)
+    named: list[_Named] = sorted(
+        (*services, *routes),
+        key=lambda item: (
+            item.claim.age if isinstance(item, Unread) else age(item.metadata.creation_timestamp, item.key)
+        ),
+    )
     by_age = [item for item in named if isinstance(item, InferenceService)]
     resolved = {service.key: resolve(service) for service in by_age}
     renamed = {item.key: old for item in by_age if (old := _earlier_name(item, resolved[item.key]))}
@@ -85,10 +90,6 @@ def _earlier_name(service: InferenceService, resolved: ResolvedService) -> str:
 def short_names(service: ResolvedService) -> tuple[str, ...]:
     """What a service may be called beside `namespace/name`; the name that clients should use comes first."""
     return tuple(dict.fromkeys((service.model.served_name, service.name)))
-
-
-def _age(item: _Named) -> tuple[str, str]:
-    return item.claim.age if isinstance(item, Unread) else age(item.metadata.creation_timestamp, item.key)
 
 
 def _claimed(

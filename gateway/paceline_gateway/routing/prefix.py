@@ -41,25 +41,22 @@ def prefix_keys(body: Mapping[str, Any], tenant: str) -> PrefixKeys | None:
     prompt = canonical(body)
     if prompt is None or len(prompt) < BLOCK:
         return None
-    key, ends = _seed(body, tenant), reaches(len(prompt))
+    key, salt = xxh3_64_intdigest(tenant.encode()), body.get("cache_salt")
+    if isinstance(salt, str):
+        key = xxh3_64_intdigest(salt.encode(errors="surrogatepass"), key)
+    ends = reaches(len(prompt))
     chain = [key := xxh3_64_intdigest(prompt[start:end], key) for start, end in pairwise((0, *ends))]
     keys = pack(f">{len(chain)}Q", *chain).hex(",", 8).split(",")
     return PrefixKeys(len(prompt), tuple(keys))
-
-
-def _seed(body: Mapping[str, Any], tenant: str) -> int:
-    """Of a tenant's requests with the same `cache_salt`: workers share prefixes among these alone."""
-    seed, salt = xxh3_64_intdigest(tenant.encode()), body.get("cache_salt")
-    if not isinstance(salt, str):
-        return seed
-    return xxh3_64_intdigest(salt.encode(errors="surrogatepass"), seed)
 
 
 def canonical(body: Mapping[str, Any]) -> memoryview | None:
     """The prompt as this gateway writes it down; None where there is none, or several, or what is left of one."""
     if body.get("truncate_prompt_tokens") is not None:
         return None
-    messages, prompt = body.get("messages", _items(body.get("input"))), body.get("prompt")
+    given, prompt = body.get("input"), body.get("prompt")  # items of a response, or texts and ids of other routes
+    items = given if isinstance(given, list) and given and isinstance(given[0], dict) else None
+    messages = body.get("messages", items)
     try:
         if isinstance(messages, list):
             offered = None if body.get("tool_choice") == "none" else body.get("tools")
@@ -81,11 +78,6 @@ def _rendered(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     return [one for one in value if not (type(one) is dict and str(one.get("text")).startswith(ATTRIBUTION))]
-
-
-def _items(given: Any) -> Any:
-    """Of a response's input; None for the texts and ids of other routes."""
-    return given if isinstance(given, list) and given and isinstance(given[0], dict) else None
 
 
 def _opened(items: list[Any], before: bytes = b"") -> memoryview:

@@ -78,7 +78,7 @@ def service_demand(service: ServiceState, now: float) -> ServiceDemand:
 
 
 def _class_demand(service: ServiceState, name: RequestClass, now: float, *, held: bool) -> Iterator[ClassDemand]:
-    tallies, line = service.tenants[name], service.dispatcher.lines[name]
+    tallies, line = service.tenants[name], service.dispatcher.queues[name]
     queues = _queues(line, tallies)
     for tenant, tally in tallies.items():
         queue = queues.get(tenant, _EMPTY)

@@ -17,8 +17,7 @@ from paceline_gateway.queueing.fair_queue import FairQueue
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.request.prompt_size import PromptSize
 from paceline_gateway.routing.config_snapshot import NOTHING, ConfigSnapshot
-from paceline_gateway.routing.fallback_chain import DestinationLoad, When, choose
-from paceline_gateway.routing.model_lookup import Destination
+from paceline_gateway.routing.model_lookup import Destination, DestinationLoad, When, choose
 from paceline_gateway.routing.policies import RoutingPolicy
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.services.demand_report import ChangeNotifier
@@ -143,7 +142,7 @@ class ServiceRegistry:
         return {
             f"{key} {name}": queue
             for key, service in self.services.items()
-            for name, queue in service.dispatcher.lines.items()
+            for name, queue in service.dispatcher.queues.items()
         }
 
     def on_snapshot(self, snapshot: ConfigSnapshot) -> None:
@@ -182,7 +181,7 @@ class ServiceRegistry:
         if service is not None:
             known = service.fleet.get(worker)
             reconnected = known is not None and not known.connected
-            service.fleet.says(worker, report, self._now())
+            service.fleet.on_report(worker, report, self._now())
             if reconnected and known is not None:
                 self.deaths.heard(known)
             if report.cleared:

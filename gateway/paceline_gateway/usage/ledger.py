@@ -18,8 +18,7 @@ from datetime import datetime
 from paceline_core.clock import rfc3339
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
-from paceline_gateway.usage.status_entries import grown
-from paceline_gateway.usage.types import NOTHING, ZERO, StoredUsage, UsageAmount, UsageWrite, end_of, month_of
+from paceline_gateway.usage.types import NOTHING, ZERO, StoredUsage, UsageAmount, UsageWrite, end_of, grown, month_of
 
 
 @dataclass(slots=True, eq=False)
