@@ -108,7 +108,7 @@ class Billing:
 
     def _seen(self, tenant: Tenant) -> None:
         entries = read_usage(tenant.status.usage)
-        self.ledger.seen(tenant.name, StoredUsage(tenant.metadata.resource_version, entries))
+        self.ledger.on_status(tenant.name, StoredUsage(tenant.metadata.resource_version, entries))
 
     def _priced_at(
         self, service: ServiceState, worker: Worker | None, snapshot: ConfigSnapshot

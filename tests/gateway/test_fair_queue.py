@@ -214,8 +214,8 @@ def test_counters_of_idle_tenants_are_forgotten_at_last() -> None:
 
 def test_the_peak_is_remembered_for_a_window_and_forgotten_after_two() -> None:
     peak = WindowedMax()
-    peak.saw(7, NOW)
-    peak.saw(2, NOW + 1)
+    peak.observe(7, NOW)
+    peak.observe(2, NOW + 1)
     assert peak.value(NOW + WINDOW_S - 1) == 7
     assert peak.value(NOW + 3 * WINDOW_S) == 0
 

@@ -101,7 +101,7 @@ def test_a_changed_target_preserves_the_counts() -> None:
     metrics = Metrics("gateway")
     series = ServiceMetrics(metrics, CHAT)
     series.classes[RequestClass.INTERACTIVE].ended(RECORD, [])
-    forget(metrics, "default", "chat", promises_only=True)
+    forget(metrics, "default", "chat", targets_only=True)
     ServiceMetrics(metrics, snapshot(service()).services["default/chat"])
     shown = samples(metrics)
     assert (

@@ -67,7 +67,7 @@ class World:
         if process.unseen:
             process.last = process.unseen.pop(0)
         if process.last is not None:
-            process.ledger.seen(TENANT, process.last)
+            process.ledger.on_status(TENANT, process.last)
 
     def charge(self, process: Running, amount: UsageAmount) -> None:
         """A request ended there."""

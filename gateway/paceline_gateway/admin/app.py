@@ -139,7 +139,7 @@ class AdminDeps:
     peers: PeerStore | None = None
 
 
-def create_admin(seen: AdminDeps) -> FastAPI:
+def create_admin(deps: AdminDeps) -> FastAPI:
     app = FastAPI(
         title="paceline gateway, admin port",
         docs_url=None,
@@ -147,19 +147,19 @@ def create_admin(seen: AdminDeps) -> FastAPI:
         openapi_url="/v1/openapi.json",
         exception_handlers={RequestError: _refused, HTTPException: _no_route, RequestValidationError: _invalid},
     )
-    requests = seen.requests
-    _add_probes(app, seen.unready)
-    _add_demand(app, seen)
-    add_views(app, requests, seen.name, seen.clock)
-    add_control(app, seen.control, seen.trust)
-    if seen.peers is not None:
-        add_quota(app, seen.peers, seen.trust)
+    requests = deps.requests
+    _add_probes(app, deps.unready)
+    _add_demand(app, deps)
+    add_views(app, requests, deps.name, deps.clock)
+    add_control(app, deps.control, deps.trust)
+    if deps.peers is not None:
+        add_quota(app, deps.peers, deps.trust)
 
     @app.get("/metrics")
     async def scrape(request: Request) -> Response:
         """For Prometheus."""
         requests.show()
-        body, content_type = seen.metrics.exposition(request.headers.get("accept", ""))
+        body, content_type = deps.metrics.exposition(request.headers.get("accept", ""))
         return Response(body, media_type=content_type)
 
     return app
@@ -178,16 +178,16 @@ def _add_probes(app: FastAPI, unready: Callable[[], str]) -> None:
         return Response(f"{reason or 'ok'}\n", status_code=503 if reason else 200, media_type="text/plain")
 
 
-def _add_demand(app: FastAPI, seen: AdminDeps) -> None:
-    registry, clock, started = seen.requests.registry, seen.clock, rfc3339(seen.clock.utc())
+def _add_demand(app: FastAPI, deps: AdminDeps) -> None:
+    registry, clock, started = deps.requests.registry, deps.clock, rfc3339(deps.clock.utc())
 
     @app.get("/internal/demand")
     async def demand(request: Request) -> StreamingResponse:
         """Lines of DemandReport for a bearer of the autoscaler's internal token."""
-        require(request, seen.trust, "autoscaler", "the autoscaler")
+        require(request, deps.trust, "autoscaler", "the autoscaler")
         if registry.changes.readers >= SUBSCRIBERS:
             raise RequestError(Code.NO_CAPACITY, f"{SUBSCRIBERS} readers are here already.", retry_after=5.0)
-        lines = demand_lines(seen.name, started, registry.services.values, clock.monotonic, registry.changes)
+        lines = demand_lines(deps.name, started, registry.services.values, clock.monotonic, registry.changes)
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
 

@@ -154,7 +154,7 @@ class Dispatcher:
         if self._numbers.total:
             return None
         name, ticket.joined = ticket.request_class, now
-        self._peak.saw(self._urgent + (name is URGENT), now)
+        self._peak.observe(self._urgent + (name is URGENT), now)
         self.fleet.reserved = self._peak.value(now)
         ask = ticket.ask
         pick = self.fleet.pick(ask, now, ticket.avoid)
@@ -168,7 +168,7 @@ class Dispatcher:
         """Wait at the end of the tenant's line."""
         ticket.joined = now
         self._join(ticket, front=False)
-        self._peak.saw(len(self.queues[URGENT]) + self._urgent, now)
+        self._peak.observe(len(self.queues[URGENT]) + self._urgent, now)
 
     def rejoin(self, ticket: QueuedRequest, deadline: float) -> None:
         """Wait again, before the others: its worker failed it."""

@@ -34,7 +34,7 @@ class WindowedMax:
         self._current = 0
         self._before = 0
 
-    def saw(self, value: int, now: float) -> None:
+    def observe(self, value: int, now: float) -> None:
         """So many at once."""
         self._turn(now)
         self._current = max(self._current, value)

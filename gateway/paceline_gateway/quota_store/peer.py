@@ -71,14 +71,13 @@ class CounterServer:
             self.members = {holder: until for holder, until in self.members.items() if until > now}
             self.pool.sweep(now)
         grants = tuple(self.pool.exchange(ask, now) for ask in call.asks)
-        return ExchangeResponse(len(self.members), grants, None if call.served is None else self._sums(call.served))
-
-    def _sums(self, served: Mapping[str, float]) -> dict[str, float]:
+        if call.served is None:
+            return ExchangeResponse(len(self.members), grants)
         if len(self.served) > SUMS:
             self.served.clear()
-        for name, amount in served.items():
+        for name, amount in call.served.items():
             self.served[name] = self.served.get(name, 0.0) + amount
-        return self.served.copy()
+        return ExchangeResponse(len(self.members), grants, self.served.copy())
 
 
 @dataclass(frozen=True, slots=True)

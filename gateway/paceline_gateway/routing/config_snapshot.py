@@ -69,7 +69,11 @@ def directory(  # noqa: PLR0913, PLR0917 - one argument a kind
     )
     by_age = [item for item in named if isinstance(item, InferenceService)]
     resolved = {service.key: resolve(service) for service in by_age}
-    renamed = {item.key: old for item in by_age if (old := _earlier_name(item, resolved[item.key]))}
+    renamed = {  # by the served name of the pods that serve while a rollout brings another one
+        item.key: old
+        for item in by_age
+        if (old := item.status.workload.served_name) and old != resolved[item.key].model.served_name
+    }
     return ConfigSnapshot(
         services=resolved,
         created={service.key: service.metadata.creation_timestamp or "" for service in by_age},
@@ -79,12 +83,6 @@ def directory(  # noqa: PLR0913, PLR0917 - one argument a kind
         accelerators={**CATALOGUE, **{item.name: item for item in accelerators}},
         renamed=renamed,
     )
-
-
-def _earlier_name(service: InferenceService, resolved: ResolvedService) -> str:
-    """The served name of the pods that serve while a rollout brings another one; empty if it is that of the spec."""
-    reported = service.status.workload.served_name
-    return "" if reported == resolved.model.served_name else reported
 
 
 def short_names(service: ResolvedService) -> tuple[str, ...]:

@@ -4,12 +4,11 @@ when a request starts to be held, so that a service at zero wakes without waitin
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from paceline_core.registry import RequestClass
 from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand, encode
-from paceline_gateway.queueing.fair_queue import FairQueue
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.services.service_state import ServiceState
 from paceline_gateway.telemetry.metrics import OTHER
@@ -79,7 +78,11 @@ def service_demand(service: ServiceState, now: float) -> ServiceDemand:
 
 def _class_demand(service: ServiceState, name: RequestClass, now: float, *, held: bool) -> Iterator[ClassDemand]:
     tallies, line = service.tenants[name], service.dispatcher.queues[name]
-    queues = _queues(line, tallies)
+    late = {ticket.id for ticket in line.late}
+    queues: dict[str, _Queue] = {}
+    for ticket in line:
+        label = ticket.tenant if ticket.tenant in tallies else OTHER
+        queues.setdefault(label, _Queue()).add(ticket, late=ticket.id in late)
     for tenant, tally in tallies.items():
         queue = queues.get(tenant, _EMPTY)
         yield ClassDemand(
@@ -98,16 +101,6 @@ def _class_demand(service: ServiceState, name: RequestClass, now: float, *, held
             good=tally.good,
             bad=tally.bad,
         )
-
-
-def _queues(line: FairQueue, tenants: Container[str]) -> dict[str, _Queue]:
-    """Who waits, by whom their demand is told of."""
-    late = {ticket.id for ticket in line.late}
-    queues: dict[str, _Queue] = {}
-    for ticket in line:
-        label = ticket.tenant if ticket.tenant in tenants else OTHER
-        queues.setdefault(label, _Queue()).add(ticket, late=ticket.id in late)
-    return queues
 
 
 async def demand_lines(

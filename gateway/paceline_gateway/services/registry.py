@@ -100,20 +100,17 @@ class ServiceRegistry:
             return
         self._dispatching.add(key)
         try:
-            self._dispatch(service, key)
+            again = True
+            while again:
+                self._again.discard(key)
+                for ticket, worker in service.dispatcher.dispatch(self._now()):
+                    self.listener.on_assigned(ticket, worker)
+                for ticket in service.dispatcher.expired:
+                    self.listener.on_expired(ticket)
+                again = key in self._again
         finally:
             self._dispatching.discard(key)
         self._note_held(service)
-
-    def _dispatch(self, service: ServiceState, key: str) -> None:
-        while True:
-            self._again.discard(key)
-            for ticket, worker in service.dispatcher.dispatch(self._now()):
-                self.listener.on_assigned(ticket, worker)
-            for ticket in service.dispatcher.expired:
-                self.listener.on_expired(ticket)
-            if key not in self._again:
-                return
 
     def choose(self, chain: Sequence[Destination], name: RequestClass, size: int, prompt: PromptSize) -> int:
         """The place of the destination that takes a request; a diverted request is demand for the first one too."""
@@ -159,7 +156,7 @@ class ServiceRegistry:
                 self.on_workers(key, self._endpoints.get(key, ()))
             elif service.spec != spec:
                 if service.spec.classes != spec.classes:
-                    forget(self._metrics, spec.namespace, spec.name, promises_only=True)
+                    forget(self._metrics, spec.namespace, spec.name, targets_only=True)
                     service.series = ServiceMetrics(self._metrics, spec)
                     self.listener.on_classes_changed()
                 service.spec = spec

@@ -103,7 +103,7 @@ class UsageLedger:
         account = self._accounts.get(tenant)
         return NOTHING if account is None else account.reserved
 
-    def seen(self, tenant: str, stored: StoredUsage) -> None:
+    def on_status(self, tenant: str, stored: StoredUsage) -> None:
         """The API server has this of a tenant. What a good write has replaced since is not news."""
         account = self._accounts.setdefault(tenant, _Account())
         if stored.version and stored.version == account.passed:
