@@ -147,13 +147,13 @@ def test_an_estimate_is_never_more_than_the_model_takes() -> None:
 
 
 async def test_a_notified_reader_gets_a_report_at_once_and_a_closed_notifier_ends_the_stream() -> None:
-    bell, services = ChangeNotifier(), [service_state()]
-    lines = demand_lines("g0", "2026-01-01T00:00:00Z", lambda: services, lambda: NOW, bell)
+    changes, services = ChangeNotifier(), [service_state()]
+    lines = demand_lines("g0", "2026-01-01T00:00:00Z", lambda: services, lambda: NOW, changes)
     first = decode(DemandReport, await anext(lines))
-    assert bell.readers == 1
-    bell.ring()
+    assert changes.readers == 1
+    changes.notify()
     second = decode(DemandReport, await anext(lines))
     assert (first.seq, second.seq, second.gateway) == (0, 1, "g0")
-    bell.close()
+    changes.close()
     assert [line async for line in lines] == []
-    assert bell.readers == 0
+    assert changes.readers == 0

@@ -5,7 +5,7 @@ components send each other, needs an internal token. The port is served on the l
 is small and every body is refused by its length before it is read.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -32,7 +32,6 @@ from paceline_gateway.admin.pages import (
     workers,
 )
 from paceline_gateway.admin.views import Page, Queues, Services, Tenants, Workers
-from paceline_gateway.proxy.active_request import ActiveRequest
 from paceline_gateway.proxy.request_manager import RequestManager
 from paceline_gateway.quota_store.peer import PeerStore, add_quota
 from paceline_gateway.services.demand_report import SUBSCRIBERS, demand_lines
@@ -51,11 +50,6 @@ class TenantsQuery(_List):
     """`busy`: only tenants that have used something of their limits lately."""
 
     busy: bool = False
-
-    @property
-    def asked(self) -> PageQuery:
-        """As the views want it."""
-        return PageQuery(self.limit, self.after)
 
 
 class ServicesQuery(_List):
@@ -77,7 +71,7 @@ def add_views(app: FastAPI, requests: RequestManager, name: str, clock: Clock) -
     @app.get("/v1/tenants", response_model=Tenants)
     async def all_tenants(query: Annotated[TenantsQuery, Query()]) -> Response:
         """Limits, what is left of them, months to date, open requests."""
-        return _json(tenants(state(), query.asked, busy=query.busy))
+        return _json(tenants(state(), PageQuery(query.limit, query.after), busy=query.busy))
 
     @app.get("/v1/queues", response_model=Queues)
     async def all_queues(query: Annotated[ServicesQuery, Query()]) -> Response:
@@ -97,6 +91,11 @@ def add_views(app: FastAPI, requests: RequestManager, name: str, clock: Clock) -
 
 def see(requests: RequestManager, name: str, clock: Clock) -> AdminSnapshot:
     """A gateway at this moment."""
+    streaming: dict[tuple[str, RequestClass], int] = {}
+    for request in requests.requests:
+        if request.service is not None and request.ticket is not None:
+            place = (request.service.key, request.ticket.request_class)
+            streaming[place] = streaming.get(place, 0) + request.machine.meter.output
     return AdminSnapshot(
         gateway=name,
         now=clock.monotonic(),
@@ -106,18 +105,8 @@ def see(requests: RequestManager, name: str, clock: Clock) -> AdminSnapshot:
         quotas=requests.quotas,
         ledger=requests.billing.ledger,
         reservations=requests.reservations,
-        streaming=_streaming(requests.requests),
+        streaming=streaming,
     )
-
-
-def _streaming(requests: Iterable[ActiveRequest]) -> dict[tuple[str, RequestClass], int]:
-    """Output tokens so far, by service and class."""
-    found: dict[tuple[str, RequestClass], int] = {}
-    for request in requests:
-        if request.service is not None and request.ticket is not None:
-            place = (request.service.key, request.ticket.request_class)
-            found[place] = found.get(place, 0) + request.machine.meter.output
-    return found
 
 
 def _json(page: Page) -> Response:

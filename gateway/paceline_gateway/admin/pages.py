@@ -176,7 +176,7 @@ def _service(state: AdminSnapshot, service: ServiceState) -> ServiceView:
 
 def _class(state: AdminSnapshot, service: ServiceState, name: RequestClass) -> ClassView:
     tally, waiting = service.tallies[name], len(service.dispatcher.queues[name])
-    ttft, tpot = service.series.classes[name].times
+    series = service.series.classes[name]
     targets = service.spec.classes[name].targets
     return ClassView(
         name=name,
@@ -190,8 +190,8 @@ def _class(state: AdminSnapshot, service: ServiceState, name: RequestClass) -> C
         streaming_tokens=state.streaming.get((service.key, name), 0),
         queued=waiting,
         in_flight=tally.open - waiting,
-        ttft=_times(ttft),
-        tpot=_times(tpot),
+        ttft=_times(series.ttft),
+        tpot=_times(series.tpot),
     )
 
 

@@ -81,6 +81,8 @@ class QuotaManager:
         self.lent = 0
         """Reservations made out of this gateway's own share since the start."""
         self.gateways = gateways
+        self.shared = send is not None
+        """Several gateways count in one place."""
         self._send = send
         self._holder = holder
         self._own = BucketStore()
@@ -90,11 +92,6 @@ class QuotaManager:
 
     def __len__(self) -> int:
         return len(self._buckets)
-
-    @property
-    def shared(self) -> bool:
-        """Several gateways count in one place."""
-        return self._send is not None
 
     @property
     def busy(self) -> KeysView[str]:

@@ -7,10 +7,10 @@ the request's `cache_salt`, because workers share prefixes inside these alone. I
 to our own workers only, and no client ever sees one.
 Known hole: the same text as a string and as a list of parts has different keys.
 
-Which beginnings of prompts each worker probably has cached: told by the worker, or hoped for.
+Which beginnings of prompts each worker probably has cached: reported by the worker, or assumed.
 
 A worker's load stream says which keys have come to be cached and which are gone. What was just dispatched is taken to
-be cached there for HOPE_S more, until the worker's word replaces it: two prompts with one beginning that come together
+be cached there for ASSUMED_S more, until a report replaces it: two prompts with one beginning that come together
 must not be computed twice. A worker that is gone, or whose load stream begins anew, has nothing.
 
 Keys are chained and a worker drops the end of a prefix before its beginning, so one known key vouches for all before
@@ -89,7 +89,7 @@ def _written(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
-HOPE_S = 5.0
+ASSUMED_S = 5.0
 ENTRY_BYTES = 384
 """What one key costs at most: its text, a time, and its place in an ordered dictionary while that grows."""
 
@@ -116,7 +116,7 @@ class PrefixIndex:
 
     def note(self, worker: str, keys: Sequence[str], now: float) -> None:
         """A prompt with these keys goes to this worker."""
-        known, until = self._known(worker), now + HOPE_S
+        known, until = self._known(worker), now + ASSUMED_S
         get, move = known.get, known.move_to_end
         for key in reversed(keys):
             if get(key) != inf:

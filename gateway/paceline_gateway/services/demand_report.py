@@ -28,18 +28,18 @@ class ChangeNotifier:
     def readers(self) -> int:
         return len(self._readers)
 
-    def ring(self) -> None:
-        """Somebody is held who was not before."""
+    def notify(self) -> None:
+        """A request is held, and none was before."""
         for reader in self._readers:
             reader.set()
 
     def close(self) -> None:
         self.closed = True
-        self.ring()
+        self.notify()
 
     @contextlib.contextmanager
     def reader(self) -> Iterator[asyncio.Event]:
-        """An event that is set by `ring`."""
+        """An event that is set by `notify`."""
         event = asyncio.Event()
         self._readers.add(event)
         try:
@@ -108,16 +108,16 @@ async def demand_lines(
     started: str,
     states: Callable[[], Iterable[ServiceState]],
     now: Callable[[], float],
-    bell: ChangeNotifier,
+    changes: ChangeNotifier,
 ) -> AsyncIterator[bytes]:
     """One reader's lines, until it closes the generator."""
-    with bell.reader() as rung:
+    with changes.reader() as changed:
         seq = 0
-        while not bell.closed:
+        while not changes.closed:
             services = tuple(service_demand(service, now()) for service in states())
             yield encode(DemandReport(seq=seq, gateway=gateway, started=started, services=services))
             seq += 1
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PERIOD_S):
-                    await rung.wait()
-            rung.clear()
+                    await changed.wait()
+            changed.clear()

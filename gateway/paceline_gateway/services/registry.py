@@ -213,6 +213,6 @@ class ServiceRegistry:
         key, held = service.key, service.dispatcher.held(self._now()) > 0
         if held and key not in self._held:
             self._held.add(key)
-            self.changes.ring()
+            self.changes.notify()
         elif not held:
             self._held.discard(key)

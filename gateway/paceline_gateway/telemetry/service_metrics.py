@@ -35,8 +35,8 @@ class ClassMetrics:
         targets = [target for cls in service.classes.values() for target in cls.targets]
         ttft, tpot, e2e = ([t.seconds for t in targets if t.metric == metric] for metric in ("ttft", "tpot", "e2e"))
         self._duration: Histogram = metrics.histogram("paceline_request_duration_seconds", *place, targets=e2e)
-        self._ttft = metrics.histogram("paceline_request_ttft_seconds", *place, targets=ttft)
-        self._tpot = metrics.histogram("paceline_request_tpot_seconds", *place, targets=tpot)
+        self.ttft = metrics.histogram("paceline_request_ttft_seconds", *place, targets=ttft)
+        self.tpot = metrics.histogram("paceline_request_tpot_seconds", *place, targets=tpot)
         self.itl: Histogram = metrics.histogram("paceline_stream_itl_seconds", *place, targets=tpot)
         self.queued: Gauge = metrics.gauge("paceline_queue_requests", *place)
         self.oldest = metrics.gauge("paceline_queue_oldest_wait_seconds", *place)
@@ -49,20 +49,15 @@ class ClassMetrics:
         self._verdicts: dict[tuple[str, Verdict], Counter] = {}
         self._export_targets(metrics, place, service, name)
 
-    @property
-    def times(self) -> tuple[Histogram, Histogram]:
-        """TTFT and TPOT so far."""
-        return self._ttft, self._tpot
-
     def ended(self, record: RequestRecord, verdicts: Verdicts, trace_id: int = 0, at: float = 0.0) -> None:
         """Count one request of this class; one of a trace, as an example of it, `at` Unix seconds."""
         self._outcomes[record.outcome].inc()
         if record.outcome is _OK:
             _observe(self._duration, record.e2e, trace_id, at)
         if (ttft := record.ttft) is not None:
-            _observe(self._ttft, ttft, trace_id, at)
+            _observe(self.ttft, ttft, trace_id, at)
         if (tpot := record.tpot) is not None:
-            self._tpot.observe(tpot)
+            self.tpot.observe(tpot)
         for verdict in verdicts:
             self._verdicts[verdict].inc()
 
