@@ -60,7 +60,7 @@ class FairFront(Front):
             job.worker, job.gateway = worker, self
             self.story.waits[job.tenant].append((now, now - job.at))
             gone.append(job)
-        lines = self.dispatcher.lines.values()
+        lines = self.dispatcher.queues.values()
         self.story.alone.update(
             (tenant, now) for tenant in self.story.alone if not any(line.shares.of(tenant) for line in lines)
         )

@@ -285,7 +285,7 @@ class Simulation:
         """All of it."""
         for engine in self.engines:
             for front in self.fronts:
-                front.fleet.says(engine.name, engine.report(), -RAMP_S)
+                front.fleet.on_report(engine.name, engine.report(), -RAMP_S)
             self._at(REPORT_S * self._by_name[engine.name] / len(self.engines), self._report, engine)
         for job in self._jobs:
             self._at(job.at, self._arrive, job)
@@ -356,7 +356,7 @@ class Simulation:
     def _report(self, engine: Engine) -> None:
         report = engine.report()
         for front in self.fronts:
-            front.fleet.says(engine.name, report, self.now)
+            front.fleet.on_report(engine.name, report, self.now)
             self._dispatch(front)
         self._at(self.now + REPORT_S, self._report, engine)
 

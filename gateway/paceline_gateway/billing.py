@@ -22,8 +22,7 @@ from paceline_gateway.telemetry.metrics import TenantSeries, UsageSeries
 from paceline_gateway.usage import cost
 from paceline_gateway.usage.cost import BudgetExposure, Part, PricedReplica, cost_of
 from paceline_gateway.usage.ledger import UsageLedger
-from paceline_gateway.usage.status_entries import read_usage
-from paceline_gateway.usage.types import StoredUsage, UsageAmount
+from paceline_gateway.usage.types import StoredUsage, UsageAmount, read_usage
 from paceline_planner.hardware import pool_price
 
 Earlier = Sequence[tuple[Worker, int]]
@@ -109,7 +108,7 @@ class Billing:
 
     def _seen(self, tenant: Tenant) -> None:
         entries = read_usage(tenant.status.usage)
-        self.ledger.seen(tenant.name, StoredUsage(tenant.metadata.resource_version, entries))
+        self.ledger.on_status(tenant.name, StoredUsage(tenant.metadata.resource_version, entries))
 
     def _priced_at(
         self, service: ServiceState, worker: Worker | None, snapshot: ConfigSnapshot

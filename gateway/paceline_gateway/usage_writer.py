@@ -15,7 +15,7 @@ from paceline_core.objects.metadata import TENANT
 from paceline_core.process import cancel, ended
 from paceline_core.telemetry import FaultLog, get_logger
 from paceline_gateway.usage.ledger import UsageLedger
-from paceline_gateway.usage.status_entries import status_of
+from paceline_gateway.usage.types import status_of
 
 EVERY_S: Final = 60.0
 TICK_S: Final = 1.0

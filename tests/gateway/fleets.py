@@ -21,12 +21,12 @@ def fleet(*names: str, policy: RoutingPolicy | None = None, **said: object) -> W
     made = WorkerPool(policy or ShortestTTFT(LOOKAHEAD_S), silence_s=1e9, lookahead_s=LOOKAHEAD_S, prefix_bytes=1 << 20)
     made.update(endpoint(name) for name in names)
     for name in names:
-        made.says(name, report(name, **({"step_time": FAST, "slots": 64, "kv": KV} | said)), NOW - RAMP_S)
+        made.on_report(name, report(name, **({"step_time": FAST, "slots": 64, "kv": KV} | said)), NOW - RAMP_S)
     return made
 
 
 def say(made: WorkerPool, name: str, now: float = NOW, **said: object) -> None:
-    made.says(name, report(name, **({"step_time": FAST, "slots": 64, "kv": KV} | said)), now)
+    made.on_report(name, report(name, **({"step_time": FAST, "slots": 64, "kv": KV} | said)), now)
 
 
 def ask(prompt: int, tokens: int = 1000, blocks: int = 4, name: RequestClass = INTERACTIVE) -> RoutingRequest:

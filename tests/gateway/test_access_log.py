@@ -80,7 +80,7 @@ def test_lines_are_gathered_but_not_without_end() -> None:
     assert len(written(stream)) == FLUSH_LINES
 
 
-def test_without_an_outlet_nothing_is_kept() -> None:
+def test_without_an_outlet_nothing_is_buffered() -> None:
     log = AccessLog(None, lambda: NOON)
     log.ended(RECORD, b"x", "/")
     log.refused(RequestError(Code.INVALID_JSON, "no"), b"x", "/")

@@ -48,7 +48,7 @@ async def test_every_family_of_the_registry_is_there_from_the_start(stand: Stand
     )
 
 
-async def test_a_changed_promise_is_shown_and_the_old_one_forgotten(stand: Stand) -> None:
+async def test_a_changed_target_is_exported_and_the_old_one_removed(stand: Stand) -> None:
     for limit, seconds in (("500ms", 0.5), ("2s", 2.0)):
         slo = {"interactive": {"slo": {"ttft": {"p95": limit}}}}
         stand.cluster.put(manifests.service(classes=slo))

@@ -93,7 +93,7 @@ def test_a_tenants_limits_show_what_is_used_reserved_and_left() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.floats(0, 5)), max_size=20), st.integers(5, 100))
-def test_what_is_told_to_be_left_is_what_clients_are_told_and_never_more_than_there_is(
+def test_the_remaining_limit_shown_equals_the_header_and_never_exceeds_the_limit(
     uses: list[tuple[int, float]], limit: int
 ) -> None:
     quotas, objects, now = QuotaManager(), tenant(limits={"requestsPerMinute": limit}), 0.0
@@ -133,7 +133,7 @@ def test_a_changed_limit_is_shown_before_the_tenant_asks_again() -> None:
     assert (view.requests.limit, view.requests.used, view.requests.remaining) == (600, 1, 599)
 
 
-def test_a_month_is_told_with_its_budget_and_what_open_requests_may_use_of_it() -> None:
+def test_a_month_is_shown_with_its_budget_and_open_reservations() -> None:
     seen = gateway_state(tenant(limits={"monthly": {"tokens": 1000, "dollars": "2.5"}}))
     who = seen.snapshot.tenants["team"]
     assert seen.ledger.reserve(1, who, UsageAmount(1, 30, 10, Decimal("0.001"))) is None
@@ -144,7 +144,7 @@ def test_a_month_is_told_with_its_budget_and_what_open_requests_may_use_of_it() 
     assert (month.reserved_tokens, month.reserved_dollars) == (40, "0.001")
 
 
-def test_only_busy_tenants_are_told_when_asked_for() -> None:
+def test_only_busy_tenants_are_listed_on_request() -> None:
     quotas, objects = QuotaManager(), [tenant(name, limits={"requestsPerMinute": 9}) for name in ("idle", "team")]
     granted(quotas, snapshot(*objects).tenants["team"], QuotaUsage(1, 1, 1), NOW)
     page = tenants(gateway_state(*objects, quotas=quotas), PageQuery(), busy=True)
@@ -172,7 +172,7 @@ def test_an_answer_is_never_longer_than_asked_for() -> None:
     assert (len(page.tenants), page.total, page.truncated) == (MAX_PAGE, MAX_PAGE + 1, True)
 
 
-def test_a_line_tells_who_waits_since_when_and_what_is_each_ones_share() -> None:
+def test_a_queue_view_lists_tenants_with_wait_and_share() -> None:
     seen = gateway_state(service(classes={"interactive": {"queueLimit": 30}}), tenant(weight=2), tenant("other"))
     state = seen.services["default/chat"]
     for number in range(4):
@@ -188,7 +188,7 @@ def test_a_line_tells_who_waits_since_when_and_what_is_each_ones_share() -> None
     assert queue.lines[1].wait_s == 0.0
 
 
-def test_of_many_tenants_in_a_line_those_are_told_who_hold_most() -> None:
+def test_a_queue_view_of_many_tenants_lists_the_largest() -> None:
     seen = gateway_state(service())
     for number in range(3 * TENANTS):
         wait(seen.services["default/chat"], number, f"t{number % (2 * TENANTS):02}")
@@ -197,7 +197,7 @@ def test_of_many_tenants_in_a_line_those_are_told_who_hold_most() -> None:
     assert {who.waiting for who in line.tenants} == {2}
 
 
-def test_the_waits_that_tenants_and_lines_tell_of_are_the_same_requests() -> None:
+def test_tenant_and_queue_views_count_the_same_waiting_requests() -> None:
     seen = gateway_state(service(), service("code"), tenant(), tenant("other"))
     for number, key in enumerate(["default/chat", "default/code", "default/chat"]):
         wait(seen.services[key], number, "team", name=BATCH if number else INTERACTIVE)
@@ -211,11 +211,11 @@ def shown(seen: AdminSnapshot, **asked: Any) -> Workers:
     return workers(seen, PageQuery(**asked))
 
 
-def test_a_worker_is_told_by_its_word_and_by_what_went_there_since() -> None:
+def test_a_worker_view_adds_dispatched_work_to_the_last_report() -> None:
     seen = gateway_state(service())
     state = seen.services["default/chat"]
     state.fleet.update([endpoint("w0"), endpoint("w1", ready=False)])
-    state.fleet.says("w0", report(running=2, waiting={INTERACTIVE: 1}, queued_tokens={BATCH: 40}), NOW - 1)
+    state.fleet.on_report("w0", report(running=2, waiting={INTERACTIVE: 1}, queued_tokens={BATCH: 40}), NOW - 1)
     wait(state, 0, "team")
     assert len(state.dispatcher.dispatch(NOW)) == 1
     known, fresh = shown(seen).workers
@@ -227,11 +227,11 @@ def test_a_worker_is_told_by_its_word_and_by_what_went_there_since() -> None:
     assert (fresh.worker, fresh.state, fresh.slots, fresh.heard_s_ago) == ("w1", "starting", None, None)
 
 
-def test_a_paused_workers_breaker_is_told_with_the_rest_of_its_pause() -> None:
+def test_an_open_circuit_breaker_is_shown_with_its_remaining_pause() -> None:
     seen = gateway_state(service())
     state = seen.services["default/chat"]
     state.fleet.update([endpoint("w0")])
-    state.fleet.says("w0", report(), NOW - 1)
+    state.fleet.on_report("w0", report(), NOW - 1)
     (worker,) = state.fleet
     worker.breaker.failed(1, NOW - 0.25)
     (view,) = shown(seen).workers
@@ -263,7 +263,7 @@ def test_workers_are_paged_over_services_and_narrowed_to_one() -> None:
     assert shown(seen, service="default/none").workers == ()
 
 
-def test_a_service_tells_what_came_and_what_was_kept() -> None:
+def test_a_service_view_shows_arrivals_and_slo_results() -> None:
     promised = {"interactive": {"slo": {"ttft": {"p95": "500ms"}}}}
     seen = gateway_state(service(classes=promised))
     state = seen.services["default/chat"]
@@ -289,7 +289,7 @@ def test_every_view_is_json_that_reads_back_as_itself() -> None:
     seen = gateway_state(service(), tenant(limits={"monthly": {"dollars": "1"}}))
     state = seen.services["default/chat"]
     state.fleet.update([endpoint()])
-    state.fleet.says("w0", report(), NOW)
+    state.fleet.on_report("w0", report(), NOW)
     wait(state, 0, "team")
     for page in (tenants(seen, PageQuery()), queues(seen, PageQuery()), shown(seen), services(seen, PageQuery())):
         text = page.model_dump_json()

@@ -27,7 +27,7 @@ def dispatcher(*workers: str, held: int = 100, size: int = 10**6, slots: int = 4
     fleet = WorkerPool(ShortestTTFT(0.5), silence_s=1e9, lookahead_s=0.5, prefix_bytes=1 << 20)
     fleet.update(endpoint(name) for name in workers)
     for name in workers:
-        fleet.says(name, report(name, slots=slots), NOW - RAMP_S)
+        fleet.on_report(name, report(name, slots=slots), NOW - RAMP_S)
     return Dispatcher(fleet, QueueLimits(held=held, size=size))
 
 
@@ -52,14 +52,14 @@ def shed(queue: Dispatcher, tenant: str, limit: int, now: float = NOW) -> ShedDe
     return found
 
 
-def test_a_tenant_alone_may_fill_the_line() -> None:
+def test_a_single_tenant_may_fill_the_queue() -> None:
     queue = crowded("aaa")
     assert queue.shed(ticket(99), 4, NOW) is None
     full = shed(queue, "a", 3)
     assert (full.ticket.id, full.reason, full.error.code) == (99, ShedReason.QUEUE_FULL, Code.QUEUE_FULL)
 
 
-def test_one_beyond_his_share_of_a_full_line_is_refused_with_429() -> None:
+def test_a_tenant_beyond_its_share_of_a_full_queue_is_refused_with_429() -> None:
     full = shed(crowded("aaab"), "a", 4)
     assert (full.ticket.id, full.reason, full.error.row.status) == (99, ShedReason.TENANT_SHARE, 429)
     assert full.error.retry_after is not None
@@ -73,7 +73,7 @@ def test_one_below_his_share_takes_the_place_of_the_newest_of_the_largest() -> N
     assert queue.shed(ticket(99, "b"), 4, NOW) is None
 
 
-def test_a_full_line_of_equals_refuses_a_stranger_with_503() -> None:
+def test_a_full_queue_of_equals_refuses_a_new_tenant_with_503() -> None:
     full = shed(crowded("abcd"), "e", 4)
     assert (full.ticket.id, full.reason, full.error.row.status) == (99, ShedReason.QUEUE_FULL, 503)
 
@@ -121,7 +121,7 @@ def served(queue: Dispatcher, seconds: float, each: float = 1.0) -> float:
     return now
 
 
-def test_who_would_wait_beyond_its_deadline_is_refused_at_once_and_told_how_long() -> None:
+def test_a_request_that_would_miss_its_deadline_is_refused_at_once_with_retry_after() -> None:
     queue = crowded("a" * 80)
     now = served(queue, 20)
     patient, hasty = ticket(200), ticket(201)
@@ -134,7 +134,7 @@ def test_who_would_wait_beyond_its_deadline_is_refused_at_once_and_told_how_long
     assert 33 < full.error.retry_after < 50  # 61 wait, one goes each second, and it may wait 20
 
 
-def test_a_quiet_tenant_is_not_told_the_wait_of_a_noisy_one() -> None:
+def test_a_quiet_tenant_does_not_get_the_retry_after_of_a_noisy_one() -> None:
     queue = crowded("a" * 80)
     now = served(queue, 20)
     hasty = ticket(201, "quiet")
@@ -193,7 +193,7 @@ def overloaded(seconds: int) -> list[RequestClass]:
     for second in range(seconds):
         now = NOW + second
         for name in RequestClass:
-            while len(queue.lines[name]) < 20:
+            while len(queue.queues[name]) < 20:
                 number += 1
                 joining = ticket(number, "a", name)
                 joining.deadline = now + 10_000
@@ -253,7 +253,7 @@ def test_everybody_goes_or_expires_in_time(seed: int) -> None:
             under_way.append((now + dice.choice((0.3, 2)), gone))
         for late in queue.expired:
             queue.withdraw(late)
-        assert all(now < each.deadline for line in queue.lines.values() for each in line)
+        assert all(now < each.deadline for line in queue.queues.values() for each in line)
 
 
 class Hall(RuleBasedStateMachine):
@@ -289,11 +289,11 @@ class Hall(RuleBasedStateMachine):
         # room only shrinks meanwhile: whoever goes late could have gone first
         assert [each.resumed for each in assigned] == sorted((each.resumed for each in assigned), reverse=True)
         fresh = {each.request_class for each in assigned if not each.resumed}
-        assert not [name for name in fresh if self.service.lines[name].resumed]
+        assert not [name for name in fresh if self.service.queues[name].resumed]
         self.nobody_waits_beside_room()
 
     def nobody_waits_beside_room(self) -> None:
-        for name, line in self.service.lines.items():
+        for name, line in self.service.queues.items():
             if line.willing:
                 assert not self.service.fleet.has_room(self.now, name)
                 return
@@ -315,15 +315,15 @@ class Hall(RuleBasedStateMachine):
 
     @invariant()
     def bounds_hold(self) -> None:
-        again = {name: sum(t.charged > 0 for t in line) for name, line in self.service.lines.items()}
-        for name, line in self.service.lines.items():
+        again = {name: sum(t.charged > 0 for t in line) for name, line in self.service.queues.items()}
+        for name, line in self.service.queues.items():
             assert len(line) - again[name] <= LIMIT
-        fresh = [t.size for line in self.service.lines.values() for t in line if not t.charged]
+        fresh = [t.size for line in self.service.queues.values() for t in line if not t.charged]
         assert sum(fresh) <= 40 * 20
 
     @invariant()
     def all_are_counted_once(self) -> None:
-        waiting = [each for line in self.service.lines.values() for each in line]
+        waiting = [each for line in self.service.queues.values() for each in line]
         assert self.service.waiting == len(waiting)
         assert self.service.size == sum(each.size for each in waiting)
         assert sum(worker.in_flight for worker in self.service.fleet) == len(self.gone)

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from paceline_gateway.request.attempts import WINDOW_S, RetryBudget
 
 
-def test_a_quiet_service_may_retry_up_to_the_floor() -> None:
+def test_a_quiet_service_may_retry_up_to_the_minimum() -> None:
     budget = RetryBudget(0.2, min_retries=3)
     assert [budget.take(0.0) for _ in range(5)] == [True, True, True, False, False]
 

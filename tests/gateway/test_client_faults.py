@@ -57,7 +57,7 @@ async def test_a_wrong_body_is_named(stand: Stand, body: bytes, expected: tuple[
     assert code(await stand.client.post("/v1/chat/completions", content=body)) == expected
 
 
-async def test_an_unknown_path_and_a_wrong_method_are_told(stand: Stand) -> None:
+async def test_an_unknown_path_and_a_wrong_method_are_refused(stand: Stand) -> None:
     assert code(await stand.client.post("/v1/nonsense", json=CHAT)) == (404, "route_not_found")
     assert code(await stand.client.get("/v1/models/")) == (404, "route_not_found")
     wrong = [await stand.client.get("/v1/chat/completions"), await stand.client.post("/v1/models", json=CHAT)]
@@ -144,7 +144,7 @@ async def test_a_prompt_never_reaches_the_metrics(stand: Stand, make_worker: Mak
     assert "secret plan" not in json.dumps(await stand.workers() + [await stand.queue()])
 
 
-async def test_a_tenant_over_its_limit_is_told_when_to_come_again(stand: Stand, make_worker: MakeWorker) -> None:
+async def test_a_tenant_over_its_limit_gets_retry_after(stand: Stand, make_worker: MakeWorker) -> None:
     stand.work(await make_worker())
     stand.cluster.put(manifests.tenant(limits={"requestsPerMinute": 2}))
     answers = [await stand.client.post("/v1/chat/completions", json=CHAT) for _ in range(3)]

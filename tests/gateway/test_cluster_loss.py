@@ -94,7 +94,7 @@ async def test_a_right_that_is_missing_is_named_until_it_comes_back(caplog: pyte
     await snapshot.watcher.close()
 
 
-async def test_no_picture_comes_before_everything_is_listed() -> None:
+async def test_no_snapshot_comes_before_everything_is_listed() -> None:
     snapshot = Picture()
     board = snapshot.cluster.board("Secret")
     board.refusal = WatchLost("the API server hangs")
@@ -127,7 +127,7 @@ def test_before_the_first_lists_every_kind_is_missing() -> None:
     assert Picture().watcher.unlisted.count("is not listed yet") == 6
 
 
-async def test_a_status_alone_makes_no_new_picture_and_tenants_are_told_before_it() -> None:
+async def test_a_status_alone_makes_no_new_snapshot_and_tenants_are_published_before_it() -> None:
     snapshot, told = Picture(), list[tuple[object, ConfigSnapshot | None]]()
     snapshot.watcher.on_tenants = lambda event: told.append((event, snapshot.directory))
     tenant = manifests.tenant()

@@ -56,7 +56,7 @@ def test_a_dispatched_request_is_in_flight_and_no_longer_held() -> None:
     made.arrived(INTERACTIVE, 10)
     made.dispatcher.join(QueuedRequest(0, INTERACTIVE, 10, 100, NOW + 9), NOW)
     made.fleet.update([endpoint()])
-    made.fleet.says("w0", report(), NOW)
+    made.fleet.on_report("w0", report(), NOW)
     made.dispatcher.dispatch(NOW)
     demand = service_demand(made, NOW)
     assert (demand.classes[0].in_flight, demand.classes[0].queued, demand.classes[0].held) == (1, 0, 0)
@@ -98,7 +98,11 @@ def test_the_rows_of_a_class_are_bounded_and_add_up_to_it(story: list[Asked]) ->
             made.ended(ended, [("ttft_p95", Verdict.GOOD)], INTERACTIVE, PromptSize(200))
         elif asked.waits:
             made.dispatcher.join(QueuedRequest(number, INTERACTIVE, 10, 100, NOW + 9, tenant=asked.tenant), NOW)
-    rows, whole, line = service_demand(made, NOW).classes, made.tallies[INTERACTIVE], made.dispatcher.lines[INTERACTIVE]
+    rows, whole, line = (
+        service_demand(made, NOW).classes,
+        made.tallies[INTERACTIVE],
+        made.dispatcher.queues[INTERACTIVE],
+    )
     assert len({row.tenant for row in rows}) == len(rows) <= TENANTS + 1
     for field in ("arrivals", "prompt_tokens", "output_tokens", "completed", "good", "bad"):
         assert sum(getattr(row, field) for row in rows) == getattr(whole, field)
@@ -131,9 +135,9 @@ def test_an_estimate_is_never_more_than_the_model_takes() -> None:
     made = service_state()
     assert made.prompt_tokens(PromptSize(3_000_000)) == 750_000
     made.fleet.update([endpoint("w0")])
-    made.fleet.says("w0", report("w0", max_model_len=0), NOW)
+    made.fleet.on_report("w0", report("w0", max_model_len=0), NOW)
     assert made.prompt_tokens(PromptSize(3_000_000)) == 750_000
-    made.fleet.says("w0", report("w0", max_model_len=4096), NOW)
+    made.fleet.on_report("w0", report("w0", max_model_len=4096), NOW)
     assert (made.prompt_tokens(PromptSize(3_000_000)), made.prompt_tokens(PromptSize(400))) == (4096, 100)
     assert made.prompt_tokens(PromptSize(3_000_000, prompts=100)) == 409_600
     assert made.most_prompt_tokens(PromptSize(5000)) == 4096
@@ -142,14 +146,14 @@ def test_an_estimate_is_never_more_than_the_model_takes() -> None:
     assert made.prompt_tokens(PromptSize(3_000_000)) == 4096
 
 
-async def test_a_rung_bell_brings_a_line_at_once_and_a_closed_one_the_end() -> None:
-    bell, services = ChangeNotifier(), [service_state()]
-    lines = demand_lines("g0", "2026-01-01T00:00:00Z", lambda: services, lambda: NOW, bell)
+async def test_a_notified_reader_gets_a_report_at_once_and_a_closed_notifier_ends_the_stream() -> None:
+    changes, services = ChangeNotifier(), [service_state()]
+    lines = demand_lines("g0", "2026-01-01T00:00:00Z", lambda: services, lambda: NOW, changes)
     first = decode(DemandReport, await anext(lines))
-    assert bell.readers == 1
-    bell.ring()
+    assert changes.readers == 1
+    changes.notify()
     second = decode(DemandReport, await anext(lines))
     assert (first.seq, second.seq, second.gateway) == (0, 1, "g0")
-    bell.close()
+    changes.close()
     assert [line async for line in lines] == []
-    assert bell.readers == 0
+    assert changes.readers == 0

@@ -21,7 +21,7 @@ def dispatcher(slots: int = 4) -> Dispatcher:
     fleet = WorkerPool(ShortestTTFT(0.5), silence_s=1000.0, lookahead_s=0.5, prefix_bytes=1 << 20)
     fleet.update([endpoint("w0"), endpoint("w1")])
     for name in ("w0", "w1"):
-        fleet.says(name, report(name, slots=slots), NOW)
+        fleet.on_report(name, report(name, slots=slots), NOW)
     return Dispatcher(fleet, QueueLimits(held=100, size=10**6))
 
 
@@ -40,14 +40,14 @@ def state(room: Dispatcher, now: float) -> list[object]:
     """All that the next one's turn, worker and predictions rest on."""
     lines = [
         (line.accounts.time, [line.accounts.counter(tenant) for tenant in "abc"], line.taken(), line.cost)
-        for line in room.lines.values()
+        for line in room.queues.values()
     ]
     pace = [room.wait_s(name, now) for name in RequestClass]
     return [lines, pace, room.fleet.reserved, [(worker.in_flight, worker.work) for worker in room.fleet]]
 
 
 @given(st.lists(STEP, max_size=12))
-def test_it_leaves_everything_as_if_it_had_stood_in_line(
+def test_direct_dispatch_leaves_the_same_state_as_queueing(
     steps: list[tuple[str, RequestClass, int, int, float]],
 ) -> None:
     straight, in_line, now = dispatcher(), dispatcher(), NOW

@@ -23,7 +23,7 @@ def dispatcher(*workers: str, held: int = 100, size: int = 10**6, slots: int = 4
     fleet = WorkerPool(ShortestTTFT(0.5), silence_s=2.0, lookahead_s=0.5, prefix_bytes=1 << 20)
     fleet.update(endpoint(name) for name in workers)
     for name in workers:
-        fleet.says(name, report(name, slots=slots), NOW)
+        fleet.on_report(name, report(name, slots=slots), NOW)
     return Dispatcher(fleet, QueueLimits(held=held, size=size))
 
 
@@ -77,7 +77,7 @@ def test_a_worker_that_joins_takes_what_already_waits() -> None:
         queue.join(ticket(number), NOW)
     queue.dispatch(NOW)
     queue.fleet.update([endpoint("w0"), endpoint("w1")])
-    queue.fleet.says("w1", report("w1", slots=1), NOW)
+    queue.fleet.on_report("w1", report("w1", slots=1), NOW)
     ((moved, worker),) = queue.dispatch(NOW)
     assert (moved.id, worker.name) == (1, "w1")
 
@@ -88,12 +88,12 @@ def test_requests_are_held_while_no_worker_is_eligible() -> None:
     assert queue.held(NOW) == 1
     assert queue.dispatch(NOW) == []
     queue.fleet.update([endpoint("w0")])
-    queue.fleet.says("w0", report("w0"), NOW)
+    queue.fleet.on_report("w0", report("w0"), NOW)
     assert queue.held(NOW) == 0
     assert order(queue.dispatch(NOW)) == [0]
 
 
-def test_a_full_class_refuses_and_says_when_to_come_again() -> None:
+def test_a_full_class_refuses_with_retry_after() -> None:
     queue = dispatcher("w0", slots=1)
     for number in range(3):
         queue.join(ticket(number), NOW)
@@ -236,7 +236,7 @@ class Room(RuleBasedStateMachine):
     def say(self, name: str, state: WorkerState, queued: int) -> None:
         step = StepTime(base=0.01, prefill=0.001)
         line = report(name, slots=3, state=state, queued_tokens={INTERACTIVE: queued}, step_time=step)
-        self.service.fleet.says(name, line, self.now)
+        self.service.fleet.on_report(name, line, self.now)
 
     @rule(seconds=st.floats(0, 5))
     def wait(self, seconds: float) -> None:
@@ -244,7 +244,7 @@ class Room(RuleBasedStateMachine):
 
     @invariant()
     def nobody_is_lost(self) -> None:
-        standing = {each.id for line in self.service.lines.values() for each in line}
+        standing = {each.id for line in self.service.queues.values() for each in line}
         assert standing == set(self.joined)
         assert self.service.waiting == len(self.joined)
         assert self.service.size == sum(each.size for each in self.joined.values())
@@ -257,7 +257,7 @@ class Room(RuleBasedStateMachine):
 
     @invariant()
     def sums_are_right(self) -> None:
-        for line in self.service.lines.values():
+        for line in self.service.queues.values():
             assert line.prompt_tokens == sum(each.prompt_tokens for each in line)
         for worker in self.service.fleet:
             assert sum(worker.unbegun_tokens) == sum(flight.tokens for flight in worker.unbegun.values())

@@ -61,7 +61,7 @@ async def test_who_refused_is_still_asked_when_nobody_else_is_there(stand: Stand
     await only.stop()
 
 
-async def test_its_last_word_counts(stand: Stand) -> None:
+async def test_its_last_report_counts(stand: Stand) -> None:
     """A line that was written before it drained may come after its refusal; the next line says so again."""
     leaving = await Leaver("leaving").start()
     stand.work(leaving)

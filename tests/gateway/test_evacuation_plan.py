@@ -29,8 +29,8 @@ def fleet(*names: str, slots: int = 8, now: float = NOW, **said: object) -> Work
     made = WorkerPool(ShortestTTFT(LOOKAHEAD_S), silence_s=6.0, lookahead_s=LOOKAHEAD_S, prefix_bytes=1)
     made.update(endpoint(name) for name in names)
     for name in names:
-        made.says(name, report(name, **({"slots": slots, "kv": KV, "step_time": FAST} | said)), now)
-    made.says(names[0], report(names[0], state=WorkerState.DRAINING), now)
+        made.on_report(name, report(name, **({"slots": slots, "kv": KV, "step_time": FAST} | said)), now)
+    made.on_report(names[0], report(names[0], state=WorkerState.DRAINING), now)
     worker(made, names[0]).take(10**9, 1, INTERACTIVE, now, stream=True)
     return made
 
@@ -66,7 +66,7 @@ def test_a_worker_is_left_once_it_has_drained_for_a_moment() -> None:
 
 def test_a_pod_that_terminates_drains_whatever_it_says() -> None:
     made, moves = fleet("a", "b"), EvacuationPlanner(LOOKAHEAD_S)
-    made.says("a", report("a"), NOW)
+    made.on_report("a", report("a"), NOW)
     made.update([replace(endpoint("a"), terminating=True), endpoint("b")])
     assert moves.leaving(made, NOW) == []
     assert moves.leaving(made, NOW + GRACE_S) == [worker(made, "a")]
@@ -99,7 +99,7 @@ def test_nobody_is_moved_to_where_the_memory_is_full() -> None:
 @pytest.mark.parametrize("state", [WorkerState.STARTING, WorkerState.DRAINING, WorkerState.FAILED])
 def test_who_is_not_ready_gets_nothing(state: WorkerState) -> None:
     made = fleet("a", "b")
-    made.says("b", report("b", state=state), NOW)
+    made.on_report("b", report("b", state=state), NOW)
     assert due(made, streams(1)) == []
 
 
@@ -127,7 +127,7 @@ def test_those_who_wait_and_are_as_urgent_come_first() -> None:
     assert due(made, mixed, waiting=NOBODY | {INTERACTIVE: 1}) == []
 
 
-def test_slots_that_are_kept_for_urgent_requests_stay_free() -> None:
+def test_slots_reserved_for_urgent_requests_stay_free() -> None:
     made = fleet("a", "b")
     made.reserved = 4
     assert len(due(made, streams(8, name=BATCH))) == 4
@@ -139,7 +139,7 @@ def test_who_was_asked_and_is_still_there_is_asked_again_only_later() -> None:
     (leaving,), own = made.draining(), {worker(made, "a"): streams(1)}
     assert moves.due(made, own, NOBODY, NOW) == {leaving: [0]}
     assert moves.due(made, own, NOBODY, NOW + 1) == {}
-    made.says("b", report("b"), NOW + AGAIN_S)
+    made.on_report("b", report("b"), NOW + AGAIN_S)
     assert moves.due(made, own, NOBODY, NOW + AGAIN_S) == {leaving: [0]}
 
 

@@ -184,7 +184,7 @@ def test_nobody_past_its_deadline_is_given_out() -> None:
     assert (len(fair), fair.late, fair.nearest_deadline) == (0, [], None)
 
 
-def test_the_sooner_deadline_is_told_after_others_have_left() -> None:
+def test_the_nearest_deadline_is_right_after_others_have_left() -> None:
     sooner = ticket(0)
     sooner.deadline = NOW + 1
     fair = line(sooner, ticket(1))
@@ -202,7 +202,7 @@ def test_deadlines_of_those_who_left_take_no_room() -> None:
     assert len(fair._deadlines) < 100
 
 
-def test_accounts_of_idle_tenants_are_forgotten_at_last() -> None:
+def test_counters_of_idle_tenants_are_forgotten_at_last() -> None:
     accounts = VirtualTokenCounters()
     for number in range(IDLE + 10):
         accounts.enter(f"t{number}", 1)
@@ -214,8 +214,8 @@ def test_accounts_of_idle_tenants_are_forgotten_at_last() -> None:
 
 def test_the_peak_is_remembered_for_a_window_and_forgotten_after_two() -> None:
     peak = WindowedMax()
-    peak.saw(7, NOW)
-    peak.saw(2, NOW + 1)
+    peak.observe(7, NOW)
+    peak.observe(2, NOW + 1)
     assert peak.value(NOW + WINDOW_S - 1) == 7
     assert peak.value(NOW + 3 * WINDOW_S) == 0
 
@@ -348,7 +348,7 @@ class Days(RuleBasedStateMachine):
         assert fair.prompt_tokens == sum(each.prompt_tokens for each in waiting)
         assert (fair.size, fair.cost) == (40 * len(waiting), sum(each.cost for each in waiting))
         for tenant in "abc":
-            assert fair.cost_of(tenant) == sum(each.cost for each in waiting if each.tenant == tenant)
+            assert fair.costs.get(tenant, 0) == sum(each.cost for each in waiting if each.tenant == tenant)
         on_time = [each.deadline for each in waiting if each not in fair.late]
         assert fair.nearest_deadline == min(on_time, default=None)
 

@@ -66,14 +66,14 @@ async def nothing_is_left(stand: Stand) -> None:
     for service in stand.process.registry.services.values():
         assert (service.dispatcher.waiting, [tally.open for tally in service.tallies.values()]) == (0, [0, 0, 0])
         assert not [worker.name for worker in service.fleet if worker.in_flight]
-        assert all(abs(line.accounts.spread) == 0 for line in service.dispatcher.lines.values())
+        assert all(abs(line.accounts.spread) == 0 for line in service.dispatcher.queues.values())
 
 
 def diverted(stand: Stand, reason: str) -> Any:
     return stand.metric("paceline_fallback_requests_total", pisvc="chat", reason=reason)
 
 
-async def test_a_service_that_is_down_is_stood_in_for_and_asked_again_when_it_is_back(
+async def test_a_service_that_is_down_is_replaced_and_asked_again_when_it_is_back(
     stand: Stand, make_worker: MakeWorker
 ) -> None:
     stand.cluster.put(manifests.service("spare"))
@@ -141,7 +141,7 @@ async def test_another_worker_of_the_service_is_asked_before_another_service(
     assert spare.seen == []
 
 
-async def test_what_would_wait_longer_than_promised_goes_to_the_overflow_backend(
+async def test_a_request_predicted_to_miss_its_target_goes_to_the_overflow_backend(
     stand: Stand, make_worker: MakeWorker
 ) -> None:
     stand.cluster.put(manifests.service("spare"))

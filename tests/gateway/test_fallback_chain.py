@@ -15,8 +15,17 @@ from paceline_gateway.config import HttpLimits
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.request.prompt_size import PromptSize
 from paceline_gateway.routing.config_snapshot import ConfigSnapshot
-from paceline_gateway.routing.fallback_chain import DestinationLoad, When, choose, next_destination, overloaded, share_s
-from paceline_gateway.routing.model_lookup import Destination, Requester, resolve_model
+from paceline_gateway.routing.model_lookup import (
+    Destination,
+    DestinationLoad,
+    Requester,
+    When,
+    choose,
+    next_destination,
+    overloaded,
+    resolve_model,
+    share_s,
+)
 from paceline_gateway.routing.policies import ShortestTTFT
 from paceline_gateway.services.service_state import ServiceState
 from paceline_gateway.telemetry.service_metrics import ServiceMetrics
@@ -126,9 +135,9 @@ def test_a_service_is_down_without_workers_crowded_when_late_and_full_when_it_re
     made = service_state(queueLimit=1)
     assert made.pressure(CLS, 40, PromptSize(40), NOW) is DOWN
     made.fleet.update([endpoint()])
-    made.fleet.says("w0", report(slots=1), NOW)
+    made.fleet.on_report("w0", report(slots=1), NOW)
     assert made.pressure(CLS, 40, PromptSize(40), NOW) is OPEN
-    made.fleet.says("w0", report(slots=1, queued_tokens={CLS: 600}), NOW)
+    made.fleet.on_report("w0", report(slots=1, queued_tokens={CLS: 600}), NOW)
     assert made.pressure(CLS, 40, PromptSize(40), NOW) is CROWDED
     for number in range(2):
         made.dispatcher.join(QueuedRequest(number, CLS, 10, 40, NOW + 30), NOW)
@@ -139,7 +148,7 @@ SECONDS = st.floats(0.0, 100.0)
 
 
 @given(SECONDS, st.none() | SECONDS, st.lists(SECONDS, max_size=3))
-def test_only_a_promise_that_is_predicted_to_break_crowds_a_service(
+def test_only_a_target_that_is_predicted_to_be_missed_overloads_a_service(
     ttft_s: float, wait_s: float | None, promised: list[float]
 ) -> None:
     found = overloaded(ttft_s, wait_s, promised)
@@ -162,8 +171,8 @@ def busy(slots: int = 2) -> ServiceState:
     """A service whose worker has requests in all its slots, and a step of 10 ms."""
     made = service_state()
     made.fleet.update([endpoint()])
-    made.fleet.says("w0", report(slots=slots), NOW)
-    made.fleet.says("w0", report(slots=slots), NOW + 10)  # all slots are open to it by now
+    made.fleet.on_report("w0", report(slots=slots), NOW)
+    made.fleet.on_report("w0", report(slots=slots), NOW + 10)  # all slots are open to it by now
     for number in range(slots):
         made.dispatcher.join(QueuedRequest(number, CLS, 10, 40, NOW + 60), NOW + 10)
     assert len(made.dispatcher.dispatch(NOW + 10)) == slots
@@ -178,7 +187,7 @@ def learn(made: ServiceState, tokens: int) -> None:
     made.tallies[CLS].ended(True, tokens)
 
 
-def test_a_service_without_a_free_slot_is_crowded_when_the_wait_for_one_breaks_the_promise() -> None:
+def test_a_service_without_a_free_slot_is_overloaded_when_the_slot_wait_misses_the_target() -> None:
     for tokens, pressure in ((50, OPEN), (200, CROWDED)):  # half of 50 * 10 ms, and of 200 * 10 ms
         made = busy()
         learn(made, tokens)
@@ -207,14 +216,14 @@ def test_a_free_slot_is_no_wait_however_long_answers_are() -> None:
     assert made.pressure(CLS, 40, PromptSize(40), NOW + 10) is OPEN
 
 
-def test_a_line_that_moves_faster_than_the_answers_length_says_is_believed() -> None:
+def test_a_measured_dispatch_rate_overrides_the_slower_length_estimate() -> None:
     made, now = busy(), NOW + 10
     learn(made, 4000)
     for number in range(100, 160):  # answers of a tenth of a second, for longer than the pace is remembered
         made.dispatcher.join(QueuedRequest(number, CLS, 10, 40, now + 60), now)
         for busy_one in list(made.dispatcher._in_flight)[:1]:
             made.dispatcher.release(QueuedRequest(busy_one, CLS, 10, 40, now + 60), now, suspect=False)
-        made.fleet.says("w0", report(slots=2, running=2), now)
+        made.fleet.on_report("w0", report(slots=2, running=2), now)
         assert len(made.dispatcher.dispatch(now)) == 1
         made.dispatcher.began(QueuedRequest(number, CLS, 10, 40, now + 60))
         now += 0.2

@@ -74,7 +74,7 @@ async def test_a_worker_killed_between_done_and_the_end_of_its_answer_is_not_mis
     await balanced(stand, {"ok": 1})
 
 
-async def test_a_worker_killed_while_requests_wait_for_it_leaves_them_in_the_line(
+async def test_a_worker_killed_while_requests_wait_for_it_leaves_them_queued(
     stand: Stand, make_worker: MakeWorker
 ) -> None:
     worker = await make_worker(slots=1)
@@ -212,7 +212,7 @@ class Blackhole:
     _real = 0
 
 
-async def test_a_host_that_vanishes_without_a_word_costs_its_streams_a_silence(
+async def test_a_host_that_vanishes_silently_delays_its_streams_by_the_silence_timeout(
     tmp_path: Path, make_worker: MakeWorker
 ) -> None:
     """Half-open: what is in flight goes on elsewhere, and nothing new is sent there."""
@@ -236,7 +236,7 @@ async def test_a_host_that_vanishes_without_a_word_costs_its_streams_a_silence(
         await hole.stop()
 
 
-async def test_a_kept_connection_that_is_half_open_has_an_end(tmp_path: Path, make_worker: MakeWorker) -> None:
+async def test_a_half_open_persistent_connection_times_out(tmp_path: Path, make_worker: MakeWorker) -> None:
     async with gateway(tmp_path, {"first_token_s": 1.5, "answer_s": 1.5}) as stand:
         worker = await make_worker()
         hole = await Blackhole.before(worker)

@@ -61,7 +61,7 @@ async def test_the_official_client_reads_an_error_as_one(stand: Stand) -> None:
             await client.models.list()
 
 
-async def test_the_worker_is_told_who_asks_and_believes_it(stand: Stand, make_worker: MakeWorker) -> None:
+async def test_the_worker_receives_the_caller_and_accepts_it(stand: Stand, make_worker: MakeWorker) -> None:
     worker = await make_worker()
     stand.work(worker)
     trace = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
@@ -79,7 +79,7 @@ async def test_the_worker_is_told_who_asks_and_believes_it(stand: Stand, make_wo
     assert "cookie" not in seen.headers
 
 
-async def test_the_worker_is_told_the_limit_of_the_class_and_no_client_is_believed_one(
+async def test_the_worker_receives_the_limit_of_the_class_and_never_a_clients(
     stand: Stand, make_worker: MakeWorker
 ) -> None:
     worker = await make_worker()
@@ -88,9 +88,7 @@ async def test_the_worker_is_told_the_limit_of_the_class_and_no_client_is_believ
     assert worker.seen[0].headers["x-paceline-max-tokens"] == "4096"
 
 
-async def test_the_worker_is_told_the_strictest_time_per_token_that_is_promised_now(
-    stand: Stand, make_worker: MakeWorker
-) -> None:
+async def test_the_worker_receives_the_strictest_current_tpot_target(stand: Stand, make_worker: MakeWorker) -> None:
     worker = await make_worker()
     stand.work(worker)
     await stand.client.post("/v1/chat/completions", json=CHAT, headers={"x-paceline-tpot-ms": "1"})
@@ -105,7 +103,7 @@ async def test_the_worker_is_told_the_strictest_time_per_token_that_is_promised_
     assert "x-paceline-tpot-ms" not in worker.seen[0].headers
 
 
-async def test_the_worker_is_told_the_keys_of_a_long_prompt_and_no_client_is_believed_them(
+async def test_the_worker_receives_the_keys_of_a_long_prompt_and_never_a_clients(
     stand: Stand, make_worker: MakeWorker
 ) -> None:
     worker = await make_worker()
@@ -154,7 +152,7 @@ async def test_a_harmful_request_id_is_replaced(stand: Stand, make_worker: MakeW
         assert response.headers["x-request-id"] != given
 
 
-async def test_connections_to_workers_are_kept_and_used_again(stand: Stand, make_worker: MakeWorker) -> None:
+async def test_connections_to_workers_are_reused(stand: Stand, make_worker: MakeWorker) -> None:
     worker = await make_worker()
     stand.work(worker)
     await stand.ready()
@@ -231,7 +229,7 @@ async def test_a_models_length_is_what_its_workers_report(stand: Stand, make_wor
     assert told["max_model_len"] == (await stand.client.get("/v1/models/chat")).json()["max_model_len"] == 4096
 
 
-async def test_the_version_is_told_to_who_has_a_key(stand: Stand) -> None:
+async def test_the_version_is_sent_to_clients_with_a_key(stand: Stand) -> None:
     assert (await stand.client.get("/version")).json() == {"version": __version__}
     assert (await stand.client.get("/version", headers={"authorization": ""})).status_code == 401
     assert (await stand.client.post("/version", json={})).status_code == 405
@@ -242,9 +240,7 @@ async def test_health_needs_no_key(stand: Stand) -> None:
     assert (response.status_code, response.json()) == (200, {"status": "ok"})
 
 
-async def test_tokens_of_a_stream_under_way_are_counted_by_a_promise_that_has_changed(
-    stand: Stand, make_worker: MakeWorker
-) -> None:
+async def test_tokens_of_an_open_stream_are_counted_by_a_changed_target(stand: Stand, make_worker: MakeWorker) -> None:
     worker = await make_worker()
     worker.script = lambda _: Script(tokens=("a",) * 10_000, delay_s=0.005)
     stand.work(worker)

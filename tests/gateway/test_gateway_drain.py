@@ -39,7 +39,7 @@ async def ask(client: httpx.AsyncClient) -> tuple[int, str]:
     return response.status_code, response.headers.get("connection", "keep-alive")
 
 
-async def test_while_it_settles_everybody_is_served_and_told_to_move_on(
+async def test_while_it_settles_requests_are_served_with_connection_close(
     tmp_path: Path, make_worker: MakeWorker
 ) -> None:
     async with gateway(tmp_path, lame_duck_s=LONG_S) as stand, visitor(stand) as known, visitor(stand) as fresh:
@@ -53,7 +53,7 @@ async def test_while_it_settles_everybody_is_served_and_told_to_move_on(
             await stand.run
 
 
-async def test_a_connection_that_was_never_told_may_ask_once_more_after_the_end_of_new_work(
+async def test_a_connection_without_connection_close_may_send_one_more_request_after_the_settle_time(
     stand: Stand, make_worker: MakeWorker
 ) -> None:
     worker = await make_worker()

@@ -101,7 +101,7 @@ async def test_pipelined_requests_are_answered_in_order(stand: Stand, make_worke
         assert await client.code() == (400, "invalid_json")
 
 
-async def test_a_client_that_asks_first_is_told_to_continue(stand: Stand, make_worker: MakeWorker) -> None:
+async def test_a_client_that_expects_100_gets_100_continue(stand: Stand, make_worker: MakeWorker) -> None:
     stand.work(await make_worker())
     whole = request(stand, CHAT, "expect: 100-continue\r\n")
     head, body = whole.split(b"\r\n\r\n")
@@ -169,7 +169,7 @@ async def test_an_old_client_gets_a_stream_that_ends_with_the_connection(stand: 
     assert text.endswith(b"data: [DONE]\n\n")
 
 
-async def test_a_connection_is_kept_and_closed_as_asked(stand: Stand, make_worker: MakeWorker) -> None:
+async def test_a_connection_is_persistent_or_closed_as_requested(stand: Stand, make_worker: MakeWorker) -> None:
     stand.work(await make_worker())
     async with raw(stand) as client:
         for body in (CHAT, CHAT | {"stream": True}):

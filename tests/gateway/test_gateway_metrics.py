@@ -50,7 +50,7 @@ def test_every_outcome_and_verdict_is_there_at_zero() -> None:
     assert len(names) == 4 * 3 + 2
 
 
-def test_the_promise_is_shown_beside_the_counts() -> None:
+def test_the_target_is_exported_beside_the_counts() -> None:
     shown = counted(CHAT)
     labels = 'class="interactive",pisvc="chat",pisvc_namespace="default",slo='
     assert shown[f'paceline_slo_threshold_seconds{{{labels}"ttft_p99"}}'] == 1.0
@@ -97,11 +97,11 @@ def test_a_deleted_service_leaves_nothing() -> None:
     assert not [name for name in samples(metrics) if "chat" in name]
 
 
-def test_a_changed_promise_keeps_the_counts() -> None:
+def test_a_changed_target_preserves_the_counts() -> None:
     metrics = Metrics("gateway")
     series = ServiceMetrics(metrics, CHAT)
     series.classes[RequestClass.INTERACTIVE].ended(RECORD, [])
-    forget(metrics, "default", "chat", promises_only=True)
+    forget(metrics, "default", "chat", targets_only=True)
     ServiceMetrics(metrics, snapshot(service()).services["default/chat"])
     shown = samples(metrics)
     assert (

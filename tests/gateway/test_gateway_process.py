@@ -87,7 +87,7 @@ async def running(configured: Path) -> AsyncIterator[Running]:
 
 
 @pytest.mark.parametrize("field", ["listen", "admin"])
-async def test_a_port_in_use_is_one_clear_line(tmp_path: Path, field: str) -> None:
+async def test_a_port_in_use_is_one_clear_error_line(tmp_path: Path, field: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         status, lines = await last_words(
@@ -99,7 +99,7 @@ async def test_a_port_in_use_is_one_clear_line(tmp_path: Path, field: str) -> No
     ]
 
 
-async def test_an_address_of_another_machine_is_one_clear_line(tmp_path: Path) -> None:
+async def test_an_address_of_another_machine_is_one_clear_error_line(tmp_path: Path) -> None:
     status, (line,) = await last_words(await spawn(configuration(tmp_path, listen={"host": "192.0.2.1", "port": 1})))
     assert status == 2
     assert "192.0.2.1:1" in line

@@ -61,7 +61,7 @@ async def test_two_gateways_have_one_limit_between_them(tmp_path: Path, make_wor
 
 def served(stand: Stand) -> float:
     """What a gateway knows that its tenant was served in interactive requests."""
-    line = stand.process.registry.services["default/chat"].dispatcher.lines[RequestClass.INTERACTIVE]
+    line = stand.process.registry.services["default/chat"].dispatcher.queues[RequestClass.INTERACTIVE]
     return line.accounts.counter("team")
 
 

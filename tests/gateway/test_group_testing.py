@@ -183,7 +183,7 @@ class World:
         self._born += 1
         self.fleet.update(endpoint(name, port=1 + int(name[1:])) for name in self.names)
         for name in self.names:
-            self.fleet.says(name, report(name, slots=self._slots), self.now - 1e3)
+            self.fleet.on_report(name, report(name, slots=self._slots), self.now - 1e3)
         for worker in self.fleet:
             worker.ready_since = self.now - 1e3
 
@@ -360,7 +360,7 @@ def test_new_requests_keep_off_a_trial() -> None:
     assert [world.queue.pass_by(ticket, world.now) is tried for ticket in new] == [False] * 4
 
 
-def test_suspects_wait_beside_the_line_and_hold_it_up_for_a_moment_only() -> None:
+def test_suspects_wait_beside_the_queue_and_delay_it_briefly() -> None:
     world = World([never] * (GROUP + 2), workers=1, slots=128)
     world.kill(world.worker(world.all[0]))
     assert [each.machine.waiting for each in world.all] == [False, *[True] * (GROUP + 1)]
@@ -408,7 +408,7 @@ def test_a_stream_near_its_place_is_not_blamed_where_another_gateways_request_ma
     for _ in range(3 * PROOF):
         world.step(only)
     worker = world.worker(only)
-    world.fleet.says(worker.name, report(worker.name, slots=8, gateways=2), world.now)
+    world.fleet.on_report(worker.name, report(worker.name, slots=8, gateways=2), world.now)
     world.kill(worker)
     assert only.deaths == [SuspectGroup.SUSPECT, SuspectGroup.SUSPECT]
     assert only.ticket.past == 3 * PROOF

@@ -123,7 +123,7 @@ async def test_requests_wait_while_the_engine_restarts(stand: Stand, make_worker
     assert (await post).status_code == 200
 
 
-async def test_requests_of_a_deleted_service_are_told_so(stand: Stand) -> None:
+async def test_requests_of_a_deleted_service_end_with_an_error(stand: Stand) -> None:
     post = asyncio.create_task(stand.client.post("/v1/chat/completions", json=STREAM))
     await until(lambda: stand.process.requests.open == 1)
     stand.cluster.drop("InferenceService", "default/chat")

@@ -117,7 +117,7 @@ def test_a_gateway_that_stops_gives_everything_back() -> None:
 
 
 @pytest.mark.parametrize("need", [40, 100, 130])
-def test_the_wait_told_is_the_true_one_with_others_reservations_open(need: int) -> None:
+def test_retry_after_is_exact_with_others_reservations_open(need: int) -> None:
     pool, (left, right), who = BucketStore(), members(2), limited(outputTokensPerMinute=100)
     one(left, pool, who, QuotaUsage(1, 1, 70), 0.0)
     error = one(right, pool, who, QuotaUsage(1, 1, need), 3.0)
@@ -182,7 +182,7 @@ def test_while_the_store_is_away_an_open_tenant_has_this_gateways_share() -> Non
     assert error.retry_after == pytest.approx(6.0)
 
 
-def test_while_the_store_is_away_a_closed_tenant_is_refused_and_told_why() -> None:
+def test_while_the_store_is_away_a_closed_tenant_is_refused_with_the_reason() -> None:
     member, who = Member("g0"), limited(on_store_failure="closed", requestsPerMinute=40)
     member.reserve(who, ONE, 0.0)
     member.quotas.lost(0.0)
@@ -242,7 +242,7 @@ def test_a_late_copy_of_an_old_ask_changes_nothing() -> None:
     assert pool.exchange(probe("o", who), 0.0).levels[2] == pytest.approx(40.0)
 
 
-def test_a_store_that_has_forgotten_everything_is_told_what_the_gateways_know() -> None:
+def test_a_store_that_lost_its_state_is_restored_from_the_gateways_beliefs() -> None:
     group, who = members(3), limited(outputTokensPerMinute=100)
     before = BucketStore(epoch=1)
     for member in group:

@@ -71,7 +71,7 @@ def test_a_name_is_contested_only_among_what_the_caller_may_use() -> None:
     assert find("chat", seen).service.key == "young/chat"
 
 
-def test_unknown_and_forbidden_are_told_the_same() -> None:
+def test_unknown_and_forbidden_get_the_same_answer() -> None:
     seen = snapshot(service(), tenant(services=["elsewhere/*"]))
     for name in ("default/chat", "chat", "nonsense"):
         error = refused(name, seen)

@@ -47,7 +47,7 @@ class Gateway:
     largest: int = 0
 
     def __post_init__(self) -> None:
-        self.ledger.seen(TEAM, StoredUsage("1"))
+        self.ledger.on_status(TEAM, StoredUsage("1"))
 
     def ask(self, text: int, limit: int, choices: int = 1, least: int = 0) -> bool:
         """Whether a request is let in."""

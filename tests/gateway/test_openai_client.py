@@ -67,7 +67,7 @@ async def test_many_at_once_get_their_own_answers(stand: Stand, make_worker: Mak
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_rate_limit_is_waited_out_as_long_as_it_is_told(
+async def test_a_rate_limit_is_waited_out_by_its_retry_after(
     stand: Stand, make_worker: MakeWorker, streamed: bool
 ) -> None:
     """Two seconds: by itself the client would come again after half a second, and be refused again."""

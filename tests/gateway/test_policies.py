@@ -123,7 +123,7 @@ def test_what_was_just_dispatched_counts_as_cached_there() -> None:
     assert (again.worker, again.cached_tokens) == (first.worker, 1000)
 
 
-def test_a_load_stream_that_begins_anew_tells_everything_again() -> None:
+def test_a_reopened_load_stream_replaces_the_known_prefixes() -> None:
     made, asked = fleet("a", "b", "c"), ask(1)
     has(made, "b", asked, 4)
     made.disconnected("b")

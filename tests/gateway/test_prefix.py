@@ -5,7 +5,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_gateway.routing.prefix import ENTRY_BYTES, HOPE_S, PrefixIndex
+from paceline_gateway.routing.prefix import ASSUMED_S, ENTRY_BYTES, PrefixIndex
 
 NOW = 10.0
 PLENTY = 1 << 20
@@ -16,7 +16,7 @@ def chain(name: int, blocks: int) -> tuple[str, ...]:
     return tuple(f"{name:08x}{block:08x}" for block in range(blocks))
 
 
-def test_a_worker_has_what_it_told_and_others_have_nothing() -> None:
+def test_a_worker_has_what_it_reported_and_others_have_nothing() -> None:
     index, keys = PrefixIndex(PLENTY), chain(1, 5)
     index.reported("a", keys[:3], ())
     assert [index.cached(name, keys, NOW) for name in ("a", "b")] == [3, 0]
@@ -31,24 +31,24 @@ def test_what_was_evicted_is_not_cached_any_more() -> None:
     assert index.cached("a", keys, NOW) == 2
 
 
-def test_a_dispatched_prompt_is_hoped_for_until_time_or_the_worker_tells() -> None:
+def test_a_dispatched_prompt_is_assumed_cached_until_a_timeout_or_a_report() -> None:
     index, keys = PrefixIndex(PLENTY), chain(1, 4)
     index.note("a", keys, NOW)
-    assert index.cached("a", keys, NOW + HOPE_S / 2) == 4
-    assert index.cached("a", keys, NOW + HOPE_S) == 0
+    assert index.cached("a", keys, NOW + ASSUMED_S / 2) == 4
+    assert index.cached("a", keys, NOW + ASSUMED_S) == 0
     index.note("a", keys, NOW)
     index.reported("a", keys[:2], ())
-    assert index.cached("a", keys, NOW + 2 * HOPE_S) == 2
+    assert index.cached("a", keys, NOW + 2 * ASSUMED_S) == 2
     index.note("a", keys, NOW)
     index.reported("a", (), keys)
     assert index.cached("a", keys, NOW) == 0
 
 
-def test_hope_takes_nothing_from_what_was_told() -> None:
+def test_an_assumed_prefix_does_not_replace_a_reported_one() -> None:
     index, keys = PrefixIndex(PLENTY), chain(1, 4)
     index.reported("a", keys, ())
     index.note("a", keys, NOW)
-    assert index.cached("a", keys, NOW + 2 * HOPE_S) == 4
+    assert index.cached("a", keys, NOW + 2 * ASSUMED_S) == 4
 
 
 def test_a_worker_that_is_gone_has_nothing() -> None:

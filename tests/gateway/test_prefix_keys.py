@@ -70,7 +70,7 @@ def test_requests_with_another_cache_salt_share_no_key() -> None:
 
 
 @pytest.mark.parametrize("field", ["chat_template", "chat_template_kwargs", "documents"])
-def test_what_the_template_is_told_changes_all_keys(field: str) -> None:
+def test_template_arguments_change_all_keys(field: str) -> None:
     told = chat(LONG, **{field: [{"title": "one"}]})
     assert not set(keys(told)) & set(keys(chat(LONG)))
     assert keys(told) == keys(told | {"temperature": 1})
@@ -82,7 +82,7 @@ def test_a_prompt_that_is_cut_has_no_keys_since_its_begin_may_be_gone() -> None:
     assert keys({"prompt": LONG, "truncate_prompt_tokens": -1}) == ()
 
 
-def test_what_a_client_tells_of_itself_changes_no_key() -> None:
+def test_a_clients_attribution_changes_no_key() -> None:
     """It is new in each request and stands at the very begin."""
     brief = {"type": "text", "text": "be brief"}
     own = [{"type": "text", "text": f"x-anthropic-billing-header: cch={number}"} for number in (1, 2)]

@@ -30,7 +30,7 @@ async def limit(stand: Stand, **limits: int) -> None:
 
 
 @pytest.mark.parametrize("body", [CHAT, STREAM], ids=["whole", "stream"])
-async def test_an_answer_tells_where_the_tenant_stands(
+async def test_an_answer_carries_the_tenants_limits(
     stand: Stand, make_worker: MakeWorker, body: dict[str, object]
 ) -> None:
     stand.work(await make_worker())
@@ -46,7 +46,7 @@ async def test_an_answer_tells_where_the_tenant_stands(
 
 
 @pytest.mark.parametrize(("status", "requests"), [(400, "9"), (501, "10")])
-async def test_a_refusal_by_a_worker_tells_what_is_left_when_its_reservation_is_refunded(
+async def test_a_refusal_by_a_worker_reports_the_limits_after_the_refund(
     stand: Stand, make_worker: MakeWorker, status: int, requests: str
 ) -> None:
     worker = await make_worker()
@@ -60,9 +60,7 @@ async def test_a_refusal_by_a_worker_tells_what_is_left_when_its_reservation_is_
     assert response.headers["x-ratelimit-reset-tokens"] == "0s"
 
 
-async def test_a_request_that_no_worker_answered_tells_that_nothing_is_charged(
-    stand: Stand, make_worker: MakeWorker
-) -> None:
+async def test_a_request_that_no_worker_answered_is_not_charged(stand: Stand, make_worker: MakeWorker) -> None:
     worker = await make_worker()
     worker.script = lambda _: Script(cut_after=0)
     stand.work(worker)
@@ -73,13 +71,13 @@ async def test_a_request_that_no_worker_answered_tells_that_nothing_is_charged(
     assert response.headers["x-ratelimit-remaining-tokens"] == "60000"
 
 
-async def test_without_limits_nothing_is_told(stand: Stand, make_worker: MakeWorker) -> None:
+async def test_without_limits_no_header_is_sent(stand: Stand, make_worker: MakeWorker) -> None:
     stand.work(await make_worker())
     response = await stand.client.post("/v1/chat/completions", json=CHAT)
     assert not [name for name in response.headers if name.startswith("x-ratelimit")]
 
 
-async def test_a_refusal_tells_it_too_and_the_official_client_understands_it(stand: Stand) -> None:
+async def test_a_refusal_carries_the_limits_and_the_official_client_reads_them(stand: Stand) -> None:
     await limit(stand, requestsPerMinute=0)
     refusal = await refused(stand)
     assert refusal.response.headers["x-ratelimit-limit-requests"] == "0"

@@ -20,7 +20,7 @@ def record(outcome: Outcome, *, sent: bool = True, prompt: int = 0, output: int 
     return RequestRecord(outcome, 200, None, "team", None, 0.0, 0.0, 1.0 if sent else None, None, 2.0, 1, "w0", meter)
 
 
-def test_without_limits_everything_fits_and_nothing_is_told() -> None:
+def test_without_limits_everything_fits_and_no_header_is_sent() -> None:
     quotas, who = QuotaManager(), limited()
     for _ in range(1000):
         assert granted(quotas, who, QuotaUsage(1, 10**6, 10**6), 0.0).fields == b""
@@ -34,7 +34,7 @@ def test_without_limits_everything_fits_and_nothing_is_told() -> None:
         ("outputTokensPerMinute", 6000, QuotaUsage(1, 0, 100)),
     ],
 )
-def test_a_limit_holds_and_tells_when_to_come_again(name: str, limit: int, use: QuotaUsage) -> None:
+def test_a_limit_holds_and_sends_retry_after(name: str, limit: int, use: QuotaUsage) -> None:
     quotas, who = QuotaManager(), limited("team", "open", **{name: limit})
     for _ in range(60):
         granted(quotas, who, use, 0.0)
@@ -154,7 +154,7 @@ def test_changed_limits_forget_nothing_of_what_is_used(before: int, after: int, 
     refused(quotas, who, QuotaUsage(1, 1, 1), 0.0)
 
 
-def test_accounts_of_who_is_idle_are_forgotten_and_of_nobody_else() -> None:
+def test_counters_of_idle_tenants_only_are_forgotten() -> None:
     quotas, now = QuotaManager(), 0.0
     for number in range(100):
         quotas.settle(granted(quotas, limited(f"t{number}", requestsPerMinute=60), ONE, now), ONE, now)
@@ -240,7 +240,7 @@ def test_reserved_is_settled_and_refunded_and_open(steps: list[tuple[QuotaUsage,
 
 
 @given(STEPS, USES)
-def test_waiting_as_told_is_enough_and_not_more_than_enough(
+def test_waiting_for_retry_after_is_just_enough(
     steps: list[tuple[QuotaUsage, QuotaUsage, bool, float]], last: QuotaUsage
 ) -> None:
     quotas, now = QuotaManager(), 0.0

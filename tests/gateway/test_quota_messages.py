@@ -90,7 +90,7 @@ def test_the_holders_name_begins_with_where_it_is(holder: str, address: tuple[st
     assert address_of(holder) == address
 
 
-def test_one_call_tells_of_so_many_tenants_and_no_more() -> None:
+def test_one_call_reports_a_bounded_number_of_tenants() -> None:
     told = read_call(
         write_call(ExchangeRequest("g0", 1.0, (), {f"t{number}": 1.0 for number in range(MAX_REPORTED + 9)}))
     )

@@ -31,7 +31,7 @@ def lines(fields: bytes) -> dict[str, str]:
     return dict(line.split(": ", 1) for line in fields.decode().splitlines())
 
 
-def test_limit_rest_and_reset_are_told_with_the_request_itself_counted() -> None:
+def test_limit_remaining_and_reset_include_the_request_itself() -> None:
     who = limited(requestsPerMinute=60, outputTokensPerMinute=6000)
     assert lines(granted(QuotaManager(), who, QuotaUsage(1, 10, 600), 0.0).fields) == {
         "x-ratelimit-limit-requests": "60",
@@ -43,7 +43,7 @@ def test_limit_rest_and_reset_are_told_with_the_request_itself_counted() -> None
     }
 
 
-def test_of_input_and_output_the_scarcer_one_is_told() -> None:
+def test_of_input_and_output_the_scarcer_one_is_reported() -> None:
     who = limited(inputTokensPerMinute=1000, outputTokensPerMinute=6000)
     fields = lines(granted(QuotaManager(), who, QuotaUsage(1, 900, 600), 0.0).fields)
     assert (fields["x-ratelimit-limit-tokens"], fields["x-ratelimit-remaining-tokens"]) == ("1000", "100")
@@ -56,7 +56,7 @@ def test_an_overdrawn_limit_has_nothing_left() -> None:
     assert fields["x-ratelimit-reset-tokens"] == "10m0s"
 
 
-def test_a_limit_of_zero_is_told_as_one_that_is_never_full_again() -> None:
+def test_a_limit_of_zero_is_reported_as_never_refilled() -> None:
     quotas, who = QuotaManager(), limited(requestsPerMinute=0, outputTokensPerMinute=0)
     assert lines(quotas.fields(who, 0.0)) == {
         f"x-ratelimit-{word}-{what}": "0" for word in ("limit", "remaining") for what in ("requests", "tokens")

@@ -56,7 +56,7 @@ async def waiting(stand: Stand) -> asyncio.Task[httpx.Response]:
         (no_service, 404, "model_not_found"),
     ],
 )
-async def test_who_may_not_any_more_is_told_at_once(
+async def test_a_revoked_caller_is_refused_at_once(
     stand: Stand, change: Callable[[Stand], None], status: int, code: str
 ) -> None:
     post = await waiting(stand)

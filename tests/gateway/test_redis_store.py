@@ -186,7 +186,7 @@ async def test_a_redis_that_does_not_answer_holds_nobody_up_for_long(tmp_path: P
         assert node.quotas.away
 
 
-async def test_a_password_is_read_from_its_file_at_each_connect_and_never_told(
+async def test_a_password_is_read_from_its_file_at_each_connect_and_never_exposed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret = tmp_path / "password"

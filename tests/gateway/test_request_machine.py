@@ -127,7 +127,7 @@ def test_every_wait_has_an_end(state: RequestState, code: Code, outcome: Outcome
     assert (error_of(actions).code, record_of(actions).outcome) == (code, outcome)
 
 
-def test_the_reason_for_a_long_wait_is_told_apart() -> None:
+def test_the_reasons_for_a_long_wait_are_distinct() -> None:
     held = error_of(life_in(RequestState.QUEUED).on(e.Expired(held=True), 99.0)).message
     crowded = error_of(life_in(RequestState.QUEUED).on(e.Expired(held=False), 99.0)).message
     assert "became ready" in held
@@ -479,7 +479,7 @@ def test_a_stream_that_went_on_elsewhere_is_one_good_stream() -> None:
     assert record.abort is None
 
 
-def test_the_time_of_all_its_workers_is_told_and_the_gap_is_a_wait() -> None:
+def test_the_time_of_all_its_workers_is_recorded_and_the_gap_is_a_wait() -> None:
     spent = phases(record_of(resumed_life().on(e.Finished(), 12.0)))
     assert (spent[Phase.PREFILL], spent[Phase.DECODE]) == (1.0 + 2.0, 2.0 + 3.0)
     assert spent[Phase.QUEUE] == 1.0 + 1.0

@@ -29,7 +29,7 @@ def test_network_is_what_the_worker_does_not_account_for() -> None:
     assert round(spent[Phase.NETWORK], 6) == 0.1
 
 
-def test_without_the_workers_word_the_first_token_divides_prefill_from_decode() -> None:
+def test_without_worker_timings_the_first_token_divides_prefill_from_decode() -> None:
     spent = phases(record(0.0, 1.0, 3.0, 7.0, None))
     assert (spent[Phase.PREFILL], spent[Phase.DECODE], spent[Phase.NETWORK]) == (2.0, 4.0, 0.0)
 

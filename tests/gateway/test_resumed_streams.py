@@ -116,7 +116,7 @@ async def test_both_lives_have_one_seed_and_the_clients_body_unchanged(stand: St
     assert len({worker.name for worker in made if worker.seen}) == 2
 
 
-async def test_the_next_worker_is_told_what_the_ids_mean(stand: Stand, make_worker: MakeWorker) -> None:
+async def test_the_next_worker_receives_the_meaning_of_the_ids(stand: Stand, make_worker: MakeWorker) -> None:
     made = await workers(stand, make_worker, script(cut_after=2, headers=(("x-paceline-vocabulary", "5f0c"),)))
     text_of(await stand.client.post("/v1/chat/completions", json=STREAM))
     assert [request.resume["vocabulary"] for request in seen(*made) if request.resume] == ["5f0c"]
@@ -190,7 +190,7 @@ async def _told(stand: Stand, worker: WorkerDouble) -> None:
     await worker.stop()
 
 
-async def test_what_is_too_long_to_be_kept_cannot_go_on(tmp_path: Any, make_worker: MakeWorker) -> None:
+async def test_a_stream_beyond_the_journal_limit_cannot_resume(tmp_path: Any, make_worker: MakeWorker) -> None:
     async with gateway(tmp_path, {"resume_bytes": 20}) as stand:
         await workers(stand, make_worker, script(cut_after=4))
         response = await stand.client.post("/v1/chat/completions", json=STREAM)

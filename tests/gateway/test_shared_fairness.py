@@ -103,7 +103,7 @@ def counted(line: FairQueue) -> float:
     return line.accounts.counter("a")
 
 
-def test_what_was_told_from_here_is_not_charged_again_and_what_others_told_is_in_part() -> None:
+def test_own_reports_are_not_charged_again_and_those_of_others_are_in_part() -> None:
     line = FairQueue()
     common = SharedFairness(lambda: {NAME: line})
     before = counted(line)
@@ -132,7 +132,7 @@ def test_what_was_served_while_nobody_could_be_asked_is_not_made_up_for() -> Non
     assert line.accounts.counter("a") == before
 
 
-def test_no_more_is_told_at_once_than_one_message_takes() -> None:
+def test_a_report_holds_no_more_tenants_than_one_message_takes() -> None:
     line = FairQueue()
     for number in range(MAX_REPORTED + 5):
         each = ticket(number, f"t{number}", number + 1)

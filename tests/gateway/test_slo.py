@@ -65,7 +65,7 @@ def test_a_whole_answer_is_judged_on_its_e2e_alone() -> None:
     assert verdicts == [("e2e_p99", Verdict.GOOD), GOOD]
 
 
-def test_a_whole_answers_limit_is_derived_when_none_is_promised() -> None:
+def test_a_whole_answers_target_is_derived_when_none_is_set() -> None:
     # 0.5 s + 21 tokens x 0.05 s = 1.55 s
     assert evaluate_slos(record(stream=False, e2e=1.5), [TTFT, TPOT]) == [("e2e_p95", Verdict.GOOD), GOOD]
     assert evaluate_slos(record(stream=False, e2e=1.6), [TTFT, TPOT]) == [("e2e_p95", Verdict.BAD_E2E), GOOD]

@@ -35,7 +35,7 @@ class Shared:
         waiting = {INTERACTIVE: self.total - running}
         told = report("a", slots=self.slots, gateways=len(self.views), running=running, waiting=waiting)
         for view in self.views:
-            view.says(told, now)
+            view.on_report(told, now)
 
     def fill(self, busy: Collection[int]) -> None:
         """Those who have requests waiting send what they may."""

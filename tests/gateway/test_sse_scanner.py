@@ -88,7 +88,7 @@ def test_content_is_known_in_both_dialects(text: bytes) -> None:
     assert scanner.began
 
 
-def test_tokens_are_counted_by_position_where_the_worker_tells_it() -> None:
+def test_tokens_are_counted_by_position_where_the_worker_sends_it() -> None:
     scanner = SseScanner(TokenUsage())
     scanner.feed(b": p 0 1,2,3\n" + chunk("abc"))
     assert scanner.fresh == 3
@@ -120,7 +120,7 @@ CHOICES = [
     st.lists(st.integers(0, 2000), max_size=12),
     st.integers(0, 2000),
 )
-def test_wherever_a_stream_is_cut_what_is_told_is_what_has_passed(
+def test_wherever_a_stream_is_cut_the_scanner_reports_what_has_passed(
     pieces: list[tuple[bytes, bytes]], cuts: list[int], end: int
 ) -> None:
     whole = b"".join(line + events for line, events in pieces) + TAIL
@@ -149,7 +149,7 @@ def test_the_events_of_one_comment_pass_together_or_not_at_all() -> None:
     assert scanner.feed(chunk("c")) == chunk("b") + chunk("c")
 
 
-def test_the_end_passes_as_a_whole_so_that_usage_is_not_told_twice() -> None:
+def test_the_end_passes_as_a_whole_so_that_usage_is_not_sent_twice() -> None:
     scanner = SseScanner(TokenUsage())
     scanner.feed(b": p 0 1\n" + chunk("a"))
     assert scanner.feed(TAIL.removesuffix(DONE)) == b""
@@ -211,7 +211,7 @@ def test_a_model_that_speaks_of_errors_is_not_one() -> None:
     assert not scanner.done
 
 
-def test_a_line_without_end_is_not_kept_for_ever() -> None:
+def test_an_endless_line_is_not_buffered_without_limit() -> None:
     scanner = SseScanner(TokenUsage())
     scanner.feed(chunk("a"))
     assert scanner.feed(b"x" * (LINE_LIMIT + 1)) == b"x" * (LINE_LIMIT + 1)
@@ -241,7 +241,7 @@ def test_a_stream_that_goes_on_keeps_what_its_first_worker_found_cached() -> Non
     assert (meter.prompt, meter.cached) == (20, 4)
 
 
-def test_a_foreign_stream_that_tells_its_usage_as_it_goes_is_believed_at_any_moment() -> None:
+def test_a_foreign_stream_with_running_usage_is_counted_at_any_moment() -> None:
     meter = TokenUsage()
     scanner = SseScanner(meter)
     for output in (2, 5):
@@ -289,7 +289,7 @@ def test_the_code_of_an_error_is_one_that_we_know_or_none(text: bytes, code: Cod
     assert read_code(text) is code
 
 
-def test_a_null_usage_says_nothing() -> None:
+def test_a_null_usage_is_ignored() -> None:
     meter = TokenUsage(prompt=3)
     read_usage(b'{"usage":null}', meter)
     assert meter.prompt == 3
@@ -307,7 +307,7 @@ def test_a_server_timing_of_others_says_nothing() -> None:
     assert meter.worker is None
 
 
-def test_a_stream_that_never_has_content_is_not_kept_for_ever() -> None:
+def test_a_stream_that_never_has_content_is_not_buffered_without_limit() -> None:
     scanner, piece, out = SseScanner(TokenUsage()), b"event: nothing\n\n" * 4096, 0
     for fed in range(1, 41):
         out += len(scanner.feed(piece))

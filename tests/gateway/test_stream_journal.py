@@ -37,7 +37,7 @@ def test_ids_are_put_together_by_choice() -> None:
     ],
     ids=["an opening", "nothing behind it", "held ids", "held ids that came anew", "delivered ids that came anew"],
 )
-def test_ids_that_brought_no_event_are_told_apart_and_may_come_anew(
+def test_ids_that_brought_no_event_are_counted_apart_and_may_repeat(
     lines: list[bytes], choices: list[ResumedChoice]
 ) -> None:
     resume = told(*lines).resume()
@@ -75,7 +75,7 @@ def test_a_stream_without_a_name_is_not_resumed(first: bytes) -> None:
     assert told(b": p 0 1\n", first=first).resume() is None
 
 
-def test_above_its_limit_nothing_is_kept() -> None:
+def test_above_its_limit_nothing_is_stored() -> None:
     stream = told(b": p 0 1\n", b": p 1 2\n", limit=16)
     assert stream.resume() is not None
     stream.add(b": p 2 3\n")

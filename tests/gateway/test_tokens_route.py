@@ -54,7 +54,7 @@ async def test_it_is_a_request_of_the_tenant_and_uses_no_tokens(
 
 
 @pytest.mark.real
-async def test_a_real_worker_tells_ids_that_it_turns_back_into_the_text(tmp_path: Path) -> None:
+async def test_a_real_worker_sends_ids_that_it_decodes_back_into_the_text(tmp_path: Path) -> None:
     key = new_signing_key()
     with replicas(tmp_path, 1, key, engine=EMULATED) as workers:
         async with gateway(tmp_path, signing_key=key) as stand:

@@ -47,14 +47,14 @@ def test_nothing_that_a_client_sends_fails_or_reaches_the_worker_unread(text: by
 
 
 @pytest.mark.parametrize("draw", [0.0, 0.99])
-def test_the_callers_word_holds_whatever_the_ratio(draw: float) -> None:
+def test_the_callers_sampling_flag_overrides_the_ratio(draw: float) -> None:
     trace, line = begin(TEXT, 0.0, draw)
     assert trace is not None
     assert (trace.trace_id, trace.parent_id, line) == (SAMPLED.trace_id, SAMPLED.span_id, b"")
     assert begin(TEXT[:-2] + b"00", 1.0, draw) == (None, b"traceparent: " + TEXT[:-2] + b"00\r\n")
 
 
-def test_without_a_word_the_ratio_decides_once_for_the_worker_too() -> None:
+def test_without_a_sampling_flag_the_ratio_decides_once_for_the_worker_too() -> None:
     trace, line = begin(b"", 0.5, 0.4)
     assert trace is not None
     assert (trace.parent_id, line) == (None, b"")

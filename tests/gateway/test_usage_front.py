@@ -170,7 +170,7 @@ async def test_a_raised_budget_lets_requests_in_at_once(stand: Stand, make_worke
     assert 0 < await stand.metric("paceline_tenant_budget_ratio", tenant="team", kind="tokens") < 1
 
 
-async def test_use_and_cost_are_told_by_service_class_and_tenant(stand: Stand, make_worker: MakeWorker) -> None:
+async def test_use_and_cost_are_exported_by_service_class_and_tenant(stand: Stand, make_worker: MakeWorker) -> None:
     stand.work(await make_worker())
     answer = await stand.client.post("/v1/chat/completions", json=CHAT, headers={"x-paceline-class": "batch"})
     await ended(stand)

@@ -14,8 +14,16 @@ from paceline_core.objects.defaults import resolve_tenant
 from paceline_core.objects.tenant import MonthlyUsage, Tenant
 from paceline_core.objects.validate import read
 from paceline_gateway.usage.ledger import UsageLedger
-from paceline_gateway.usage.status_entries import MAX_ENTRIES
-from paceline_gateway.usage.types import SETTLED, StoredUsage, UsageAmount, UsageEntry, before, end_of, month_of
+from paceline_gateway.usage.types import (
+    MAX_ENTRIES,
+    SETTLED,
+    StoredUsage,
+    UsageAmount,
+    UsageEntry,
+    before,
+    end_of,
+    month_of,
+)
 
 GATEWAYS = st.integers(0, 2)
 BUDGET = resolve_tenant(read(Tenant, manifests.tenant(TENANT, limits={"monthly": {"tokens": 100, "dollars": "0.50"}})))
@@ -174,7 +182,7 @@ def test_a_status_that_a_good_write_has_replaced_is_not_news() -> None:
     old = world.view
     world.charge(gateway, spent())
     world.write(gateway)
-    gateway.ledger.seen(TENANT, old)
+    gateway.ledger.on_status(TENANT, old)
     assert gateway.ledger.used(TENANT) == spent()
 
 
@@ -264,7 +272,7 @@ def test_what_is_reserved_counts_so_that_many_at_once_cannot_pass_the_budget() -
 
 def test_a_refusal_says_what_is_left_and_when_the_month_ends_and_that_a_retry_does_not_help() -> None:
     ledger = UsageLedger("g0", START)
-    ledger.seen(TENANT, StoredUsage("1", (UsageEntry("other", "2026-11", UsageAmount(3, 40, 50), ""),)))
+    ledger.on_status(TENANT, StoredUsage("1", (UsageEntry("other", "2026-11", UsageAmount(3, 40, 50), ""),)))
     refusal = ledger.reserve(1, BUDGET, UsageAmount(1, 10, 20))
     assert refusal is not None
     assert refusal.code is Code.INSUFFICIENT_QUOTA
@@ -278,7 +286,8 @@ def test_a_refusal_says_what_is_left_and_when_the_month_ends_and_that_a_retry_do
 def test_a_budget_in_dollars_refuses_once_it_is_used_up_even_where_a_cost_is_unknown() -> None:
     ledger = UsageLedger("g0", START)
     tenant = replace(BUDGET, monthly_tokens=None)
-    ledger.seen(TENANT, StoredUsage("1", (UsageEntry("other", "2026-11", UsageAmount(1, 1, 1, Decimal("0.49")), ""),)))
+    entry = UsageEntry("other", "2026-11", UsageAmount(1, 1, 1, Decimal("0.49")), "")
+    ledger.on_status(TENANT, StoredUsage("1", (entry,)))
     assert ledger.reserve(1, tenant, UsageAmount(1, 1, 1)) is None
     assert ledger.reserve(2, tenant, UsageAmount(1, 1, 1, Decimal("0.02"))) is not None
     ledger.charged(TENANT, UsageAmount(1, 1, 1, Decimal("0.01")), 0.0)
@@ -289,7 +298,7 @@ def test_a_budget_in_dollars_refuses_once_it_is_used_up_even_where_a_cost_is_unk
 
 def test_a_raised_budget_holds_at_once_and_a_new_month_does_too() -> None:
     ledger = UsageLedger("g0", START)
-    ledger.seen(TENANT, StoredUsage("1", (UsageEntry("other", "2026-11", UsageAmount(3, 50, 50), ""),)))
+    ledger.on_status(TENANT, StoredUsage("1", (UsageEntry("other", "2026-11", UsageAmount(3, 50, 50), ""),)))
     assert ledger.reserve(1, BUDGET, UsageAmount(1, 1, 1)) is not None
     assert ledger.reserve(1, replace(BUDGET, monthly_tokens=200), UsageAmount(1, 1, 1)) is None
     ledger.roll(end_of("2026-11"))
@@ -298,7 +307,7 @@ def test_a_raised_budget_holds_at_once_and_a_new_month_does_too() -> None:
 
 def test_a_deleted_tenant_is_forgotten() -> None:
     ledger = UsageLedger("g0", START)
-    ledger.seen(TENANT, StoredUsage("1"))
+    ledger.on_status(TENANT, StoredUsage("1"))
     ledger.charged(TENANT, spent(), 0.0)
     ledger.keep({})
     ledger.charged(TENANT, spent(), 0.0)

@@ -83,22 +83,22 @@ def test_a_gateway_hears_of_its_own_suspects_and_of_their_last_accusation(name: 
 
 
 @pytest.mark.parametrize("loss", [DisconnectReason.REFUSED, DisconnectReason.INVALID])
-def test_what_a_worker_that_lives_can_do_is_told_at_once(loss: DisconnectReason) -> None:
+def test_a_loss_that_a_live_worker_can_cause_is_resolved_at_once(loss: DisconnectReason) -> None:
     deaths, call, worker = WorkerDeaths(), Caller(suspect(1)), Worker(endpoint())
-    worker.says(report(), 100.0)
+    worker.on_report(report(), 100.0)
     deaths.lost(DESK, worker, call, loss, None)
     assert call.told == [(loss, None)]
 
 
 @pytest.mark.parametrize("loss", [DisconnectReason.CLOSED, DisconnectReason.STALE])
-def test_a_broken_answer_waits_for_its_workers_word(loss: DisconnectReason) -> None:
+def test_a_broken_answer_waits_until_its_workers_state_is_known(loss: DisconnectReason) -> None:
     later: Later = []
     deaths, call, worker = (
         WorkerDeaths("one", lambda _, then: later.append(then)),
         Caller(suspect(1)),
         Worker(endpoint()),
     )
-    worker.says(report(), 100.0)
+    worker.on_report(report(), 100.0)
     deaths.lost(DESK, worker, call, loss, None)
     assert call.told == []
     later.pop()()
@@ -112,7 +112,7 @@ def test_while_its_load_stream_is_cut_it_waits_longer_and_a_new_one_says_that_it
         Caller(suspect(1)),
         Worker(endpoint()),
     )
-    worker.says(report(), 100.0)
+    worker.on_report(report(), 100.0)
     deaths.lost(DESK, worker, call, DisconnectReason.CLOSED, None)
     worker.connected = False
     later.pop()()

@@ -18,8 +18,8 @@ def fleet(*names: str, now: float = NOW) -> WorkerPool:
     made = WorkerPool(ShortestTTFT(0.5), silence_s=2.0, lookahead_s=0.5, prefix_bytes=1 << 20)
     made.update(endpoint(name, port=index) for index, name in enumerate(names))
     for name in names:
-        made.says(name, report(name), now - RAMP_S)
-        made.says(name, report(name), now)
+        made.on_report(name, report(name), now - RAMP_S)
+        made.on_report(name, report(name), now)
     return made
 
 
@@ -31,14 +31,14 @@ def picked(made: WorkerPool, tokens: int = 10, now: float = NOW, avoid: frozense
 def test_the_worker_with_the_least_work_ahead_is_picked() -> None:
     made = fleet("a", "b", "c")
     for name, queued in (("a", 300), ("b", 20), ("c", 200)):
-        made.says(name, report(name, queued_tokens={CLS: queued}), NOW)
+        made.on_report(name, report(name, queued_tokens={CLS: queued}), NOW)
     assert picked(made) == "b"
 
 
 def test_work_is_time_so_a_fast_worker_may_have_more_tokens_ahead() -> None:
     made = fleet("fast", "slow")
-    made.says("fast", report("fast", queued_tokens={CLS: 300}, step_time=StepTime(base=0.01, prefill=0.0001)), NOW)
-    made.says("slow", report("slow", queued_tokens={CLS: 100}), NOW)
+    made.on_report("fast", report("fast", queued_tokens={CLS: 300}, step_time=StepTime(base=0.01, prefill=0.0001)), NOW)
+    made.on_report("slow", report("slow", queued_tokens={CLS: 100}), NOW)
     assert picked(made) == "fast"
 
 
@@ -69,9 +69,9 @@ def test_a_whole_answers_prompt_counts_until_a_report_must_include_it() -> None:
     worker = made.get("a")
     assert worker is not None
     worker.take(1, 100, CLS, NOW, stream=False)
-    worker.says(report(), NOW + REPORT_LAG_S / 2)
+    worker.on_report(report(), NOW + REPORT_LAG_S / 2)
     assert worker.backlog == 100
-    worker.says(report(), NOW + REPORT_LAG_S * 2)
+    worker.on_report(report(), NOW + REPORT_LAG_S * 2)
     assert worker.backlog == 0
     worker.give(1, NOW)
     assert worker.backlog == 0
@@ -79,16 +79,16 @@ def test_a_whole_answers_prompt_counts_until_a_report_must_include_it() -> None:
 
 def test_what_went_there_since_the_report_is_added_to_the_workers_own_count() -> None:
     made = fleet("a")
-    made.says("a", report(queued_tokens={CLS: 70, RequestClass.BATCH: 30}), NOW)
+    made.on_report("a", report(queued_tokens={CLS: 70, RequestClass.BATCH: 30}), NOW)
     worker = made.get("a")
     assert worker is not None
     worker.take(1, 40, CLS, NOW, stream=True)
     assert worker.backlog == 140
-    worker.says(report(queued_tokens={CLS: 90}), NOW)
+    worker.on_report(report(queued_tokens={CLS: 90}), NOW)
     assert worker.backlog == 90
     worker.began(1)
     assert worker.backlog == 90
-    worker.says(report(), NOW)
+    worker.on_report(report(), NOW)
     assert worker.backlog == 0
 
 
@@ -109,8 +109,10 @@ def test_among_equals_the_emptier_one_goes_first() -> None:
 def test_pages_in_use_make_steps_longer() -> None:
     made = fleet("full", "empty")
     step = StepTime(base=0.01, prefill=0.001, kv=0.00001)
-    made.says("full", report("full", kv=KVLoad(page_tokens=16, total=100, free=10), step_time=step), NOW)
-    made.says("empty", report("empty", kv=KVLoad(page_tokens=16, total=100, free=10, cached=90), step_time=step), NOW)
+    made.on_report("full", report("full", kv=KVLoad(page_tokens=16, total=100, free=10), step_time=step), NOW)
+    made.on_report(
+        "empty", report("empty", kv=KVLoad(page_tokens=16, total=100, free=10, cached=90), step_time=step), NOW
+    )
     assert picked(made) == "empty"
 
 
@@ -126,16 +128,16 @@ def test_a_full_worker_is_not_picked() -> None:
 
 def test_gateways_that_share_a_worker_have_equal_shares_of_its_slots() -> None:
     made = fleet("a")
-    made.says("a", report("a", slots=4, gateways=3), NOW)
+    made.on_report("a", report("a", slots=4, gateways=3), NOW)
     worker = made.get("a")
     assert worker is not None
     for ticket in range(2):
         assert picked(made) == "a"
         worker.take(ticket, 0, CLS, NOW, stream=True)
     assert picked(made) is None
-    made.says("a", report("a", slots=4, gateways=2, running=4), NOW)
+    made.on_report("a", report("a", slots=4, gateways=2, running=4), NOW)
     assert picked(made) is None
-    made.says("a", report("a", slots=4, running=2), NOW)
+    made.on_report("a", report("a", slots=4, running=2), NOW)
     assert picked(made) == "a"
 
 
@@ -150,7 +152,7 @@ def test_gateways_that_share_a_worker_have_equal_shares_of_its_slots() -> None:
 )
 def test_only_a_ready_worker_is_picked(state: WorkerState, standing: WorkerHealth) -> None:
     made = fleet("a")
-    made.says("a", report(state=state), NOW)
+    made.on_report("a", report(state=state), NOW)
     assert made.standings(NOW)[standing] == 1
     assert (picked(made) == "a") == (state is WorkerState.READY)
 
@@ -171,7 +173,7 @@ def test_a_worker_that_has_never_reported_is_starting() -> None:
 
 def test_a_silent_worker_is_picked_only_when_nobody_else_is_left() -> None:
     made = fleet("silent", "ready")
-    made.says("ready", report("ready", queued_tokens={CLS: 400}), NOW + 3)
+    made.on_report("ready", report("ready", queued_tokens={CLS: 400}), NOW + 3)
     assert made.standings(NOW + 3)[WorkerHealth.SILENT] == 1
     assert picked(made, now=NOW + 3) == "ready"
     made.disconnected("ready")
@@ -207,7 +209,7 @@ def test_workers_to_avoid_are_avoided_if_there_are_others() -> None:
     assert picked(made, avoid=frozenset({"a", "b"})) is not None
 
 
-def test_a_worker_to_avoid_is_better_than_a_blocked_line() -> None:
+def test_a_worker_to_avoid_is_better_than_a_blocked_queue() -> None:
     made = fleet("a", "b")
     full = made.get("b")
     assert full is not None
@@ -240,7 +242,7 @@ def test_whoever_is_picked_had_room_and_none_with_room_had_less_work(
     names = [f"w{index}" for index in range(len(workers))]
     made = fleet(*names)
     for name, (queued, running) in zip(names, workers, strict=True):
-        made.says(name, report(name, queued_tokens={CLS: queued}), NOW)
+        made.on_report(name, report(name, queued_tokens={CLS: queued}), NOW)
         worker = made.get(name)
         assert worker is not None
         for ticket in range(running):

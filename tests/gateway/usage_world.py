@@ -6,8 +6,7 @@ from decimal import Decimal
 
 from paceline_core.objects.tenant import MonthlyUsage
 from paceline_gateway.usage.ledger import UsageLedger
-from paceline_gateway.usage.status_entries import read_usage, status_of
-from paceline_gateway.usage.types import NOTHING, StoredUsage, UsageAmount, UsageWrite
+from paceline_gateway.usage.types import NOTHING, StoredUsage, UsageAmount, UsageWrite, read_usage, status_of
 
 TENANT = "team"
 START = datetime(2026, 11, 15, tzinfo=UTC)
@@ -68,7 +67,7 @@ class World:
         if process.unseen:
             process.last = process.unseen.pop(0)
         if process.last is not None:
-            process.ledger.seen(TENANT, process.last)
+            process.ledger.on_status(TENANT, process.last)
 
     def charge(self, process: Running, amount: UsageAmount) -> None:
         """A request ended there."""

@@ -5,7 +5,7 @@ components send each other, needs an internal token. The port is served on the l
 is small and every body is refused by its length before it is read.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -20,8 +20,7 @@ from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Code, RequestError, error_response
 from paceline_core.registry.enums import RequestClass
 from paceline_core.telemetry import Metrics
-from paceline_gateway.admin.auth import require
-from paceline_gateway.admin.control import AdminControl, add_control
+from paceline_gateway.admin.control import AdminControl, add_control, require
 from paceline_gateway.admin.pages import (
     DEFAULT_PAGE,
     MAX_PAGE,
@@ -33,7 +32,6 @@ from paceline_gateway.admin.pages import (
     workers,
 )
 from paceline_gateway.admin.views import Page, Queues, Services, Tenants, Workers
-from paceline_gateway.proxy.active_request import ActiveRequest
 from paceline_gateway.proxy.request_manager import RequestManager
 from paceline_gateway.quota_store.peer import PeerStore, add_quota
 from paceline_gateway.services.demand_report import SUBSCRIBERS, demand_lines
@@ -52,11 +50,6 @@ class TenantsQuery(_List):
     """`busy`: only tenants that have used something of their limits lately."""
 
     busy: bool = False
-
-    @property
-    def asked(self) -> PageQuery:
-        """As the views want it."""
-        return PageQuery(self.limit, self.after)
 
 
 class ServicesQuery(_List):
@@ -78,7 +71,7 @@ def add_views(app: FastAPI, requests: RequestManager, name: str, clock: Clock) -
     @app.get("/v1/tenants", response_model=Tenants)
     async def all_tenants(query: Annotated[TenantsQuery, Query()]) -> Response:
         """Limits, what is left of them, months to date, open requests."""
-        return _json(tenants(state(), query.asked, busy=query.busy))
+        return _json(tenants(state(), PageQuery(query.limit, query.after), busy=query.busy))
 
     @app.get("/v1/queues", response_model=Queues)
     async def all_queues(query: Annotated[ServicesQuery, Query()]) -> Response:
@@ -98,6 +91,11 @@ def add_views(app: FastAPI, requests: RequestManager, name: str, clock: Clock) -
 
 def see(requests: RequestManager, name: str, clock: Clock) -> AdminSnapshot:
     """A gateway at this moment."""
+    streaming: dict[tuple[str, RequestClass], int] = {}
+    for request in requests.requests:
+        if request.service is not None and request.ticket is not None:
+            place = (request.service.key, request.ticket.request_class)
+            streaming[place] = streaming.get(place, 0) + request.machine.meter.output
     return AdminSnapshot(
         gateway=name,
         now=clock.monotonic(),
@@ -107,18 +105,8 @@ def see(requests: RequestManager, name: str, clock: Clock) -> AdminSnapshot:
         quotas=requests.quotas,
         ledger=requests.billing.ledger,
         reservations=requests.reservations,
-        streaming=_streaming(requests.requests),
+        streaming=streaming,
     )
-
-
-def _streaming(requests: Iterable[ActiveRequest]) -> dict[tuple[str, RequestClass], int]:
-    """Output tokens so far, by service and class."""
-    found: dict[tuple[str, RequestClass], int] = {}
-    for request in requests:
-        if request.service is not None and request.ticket is not None:
-            place = (request.service.key, request.ticket.request_class)
-            found[place] = found.get(place, 0) + request.machine.meter.output
-    return found
 
 
 def _json(page: Page) -> Response:
@@ -140,7 +128,7 @@ class AdminDeps:
     peers: PeerStore | None = None
 
 
-def create_admin(seen: AdminDeps) -> FastAPI:
+def create_admin(deps: AdminDeps) -> FastAPI:
     app = FastAPI(
         title="paceline gateway, admin port",
         docs_url=None,
@@ -148,19 +136,19 @@ def create_admin(seen: AdminDeps) -> FastAPI:
         openapi_url="/v1/openapi.json",
         exception_handlers={RequestError: _refused, HTTPException: _no_route, RequestValidationError: _invalid},
     )
-    requests = seen.requests
-    _add_probes(app, seen.unready)
-    _add_demand(app, seen)
-    add_views(app, requests, seen.name, seen.clock)
-    add_control(app, seen.control, seen.trust)
-    if seen.peers is not None:
-        add_quota(app, seen.peers, seen.trust)
+    requests = deps.requests
+    _add_probes(app, deps.unready)
+    _add_demand(app, deps)
+    add_views(app, requests, deps.name, deps.clock)
+    add_control(app, deps.control, deps.trust)
+    if deps.peers is not None:
+        add_quota(app, deps.peers, deps.trust)
 
     @app.get("/metrics")
     async def scrape(request: Request) -> Response:
         """For Prometheus."""
         requests.show()
-        body, content_type = seen.metrics.exposition(request.headers.get("accept", ""))
+        body, content_type = deps.metrics.exposition(request.headers.get("accept", ""))
         return Response(body, media_type=content_type)
 
     return app
@@ -179,16 +167,16 @@ def _add_probes(app: FastAPI, unready: Callable[[], str]) -> None:
         return Response(f"{reason or 'ok'}\n", status_code=503 if reason else 200, media_type="text/plain")
 
 
-def _add_demand(app: FastAPI, seen: AdminDeps) -> None:
-    registry, clock, started = seen.requests.registry, seen.clock, rfc3339(seen.clock.utc())
+def _add_demand(app: FastAPI, deps: AdminDeps) -> None:
+    registry, clock, started = deps.requests.registry, deps.clock, rfc3339(deps.clock.utc())
 
     @app.get("/internal/demand")
     async def demand(request: Request) -> StreamingResponse:
         """Lines of DemandReport for a bearer of the autoscaler's internal token."""
-        require(request, seen.trust, "autoscaler", "the autoscaler")
+        require(request, deps.trust, "autoscaler", "the autoscaler")
         if registry.changes.readers >= SUBSCRIBERS:
             raise RequestError(Code.NO_CAPACITY, f"{SUBSCRIBERS} readers are here already.", retry_after=5.0)
-        lines = demand_lines(seen.name, started, registry.services.values, clock.monotonic, registry.changes)
+        lines = demand_lines(deps.name, started, registry.services.values, clock.monotonic, registry.changes)
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
 

@@ -12,11 +12,11 @@ from fastapi import FastAPI, Request
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from paceline_core.auth import TrustBundle
+from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_core.telemetry import get_logger, log_level, set_level
 from paceline_core.units import seconds
-from paceline_gateway.admin.auth import require
 from paceline_gateway.admin.views import DrainView, LogLevel
 from paceline_gateway.drain import DrainState
 
@@ -24,6 +24,13 @@ ISSUER = "admin"
 BODY_BYTES = 1024
 MAX_S = 86_400.0
 _log = get_logger(__name__)
+
+
+def require(request: Request, trust: TrustBundle, issuer: str, who: str, how: str = "") -> None:
+    """Raise RequestError unless it bears a token of this issuer; `who` names it, `how` says where to get one."""
+    claims = trust.claims(request.headers.get(HEADER, ""))
+    if claims is None or claims.issuer != issuer:
+        raise RequestError(Code.INVALID_API_KEY, f"Send {HEADER}: a token of {who} for {GATEWAY_AUDIENCE}{how}.")
 
 
 class WantedLevel(BaseModel):

@@ -116,7 +116,7 @@ def _queue(state: AdminSnapshot, service: ServiceState) -> Queue:
         size_bytes=room.size,
         size_limit=room.caps.size,
         reserved_slots=service.fleet.reserved,
-        lines=tuple(_line(state, service, name, line) for name, line in room.lines.items()),
+        lines=tuple(_line(state, service, name, line) for name, line in room.queues.items()),
     )
 
 
@@ -146,7 +146,7 @@ def _holder(state: AdminSnapshot, line: FairQueue, tenant: str, limit: int) -> L
         tenant=tenant,
         waiting=line.shares.of(tenant),
         share=round(line.shares.share(tenant, 1 if known is None else known.weight, limit), 1),
-        cost_tokens=line.cost_of(tenant),
+        cost_tokens=line.costs.get(tenant, 0),
         counter=round(line.accounts.counter(tenant), 1),
     )
 
@@ -175,8 +175,8 @@ def _service(state: AdminSnapshot, service: ServiceState) -> ServiceView:
 
 
 def _class(state: AdminSnapshot, service: ServiceState, name: RequestClass) -> ClassView:
-    tally, waiting = service.tallies[name], len(service.dispatcher.lines[name])
-    ttft, tpot = service.series.classes[name].times
+    tally, waiting = service.tallies[name], len(service.dispatcher.queues[name])
+    series = service.series.classes[name]
     targets = service.spec.classes[name].targets
     return ClassView(
         name=name,
@@ -190,8 +190,8 @@ def _class(state: AdminSnapshot, service: ServiceState, name: RequestClass) -> C
         streaming_tokens=state.streaming.get((service.key, name), 0),
         queued=waiting,
         in_flight=tally.open - waiting,
-        ttft=_times(ttft),
-        tpot=_times(tpot),
+        ttft=_times(series.ttft),
+        tpot=_times(series.tpot),
     )
 
 
@@ -225,7 +225,7 @@ def _queued(services: Iterable[ServiceState]) -> Counter[str]:
     """How many of each tenant's requests stand in lines."""
     found: Counter[str] = Counter()
     for service in services:
-        for line in service.dispatcher.lines.values():
+        for line in service.dispatcher.queues.values():
             for tenant, waiting in line.shares.items():
                 found[tenant] += waiting
     return found

@@ -83,7 +83,7 @@ class Evacuator:
                 and (stream := _stream(request)) is not None
             ):
                 streams[workers[request.machine.worker]][stream] = request
-        waiting = {name: len(line) for name, line in service.dispatcher.lines.items()}
+        waiting = {name: len(line) for name, line in service.dispatcher.queues.items()}
         due = moves.due(service.fleet, {worker: list(own) for worker, own in streams.items()}, waiting, now)
         for worker, tickets in due.items():
             chosen = [

@@ -14,7 +14,7 @@ from paceline_gateway.api.routes import writes
 from paceline_gateway.proxy.active_request import ActiveRequest
 from paceline_gateway.proxy.request_context import Placement
 from paceline_gateway.queueing.queued_request import QueuedRequest
-from paceline_gateway.routing.fallback_chain import DestinationLoad, next_destination, share_s
+from paceline_gateway.routing.model_lookup import DestinationLoad, next_destination, share_s
 from paceline_gateway.services.registry import ServiceRegistry
 from paceline_gateway.services.service_state import ServiceState
 

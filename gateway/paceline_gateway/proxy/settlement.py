@@ -74,7 +74,7 @@ class Settlement:
         service.isolate(request.ticket.request_class, entry)
         extra = {"service": service.key, "tenant": entry.tenant, "request_id": request_id, "worker": entry.worker}
         _log.warning("a request is isolated: two workers died of it", extra=extra)
-        self.registry.changes.ring()
+        self.registry.changes.notify()
 
 
 def _made(request: ActiveRequest, record: RequestRecord) -> int:

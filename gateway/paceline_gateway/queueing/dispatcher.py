@@ -17,7 +17,7 @@ from math import inf
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry.enums import RequestClass, ShedReason
-from paceline_gateway.queueing.fair_queue import Cached, FairQueue, StarvationGuard
+from paceline_gateway.queueing.fair_queue import FairQueue, StarvationGuard
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.queueing.shedding import (
     DispatchRate,
@@ -45,12 +45,12 @@ class QueueLimits:
 
 
 class Dispatcher:
-    """`waiting` counts the requests in all lines, `size` the bytes of their bodies."""
+    """`waiting` counts the requests in all queues, `size` the bytes of their bodies."""
 
     def __init__(self, fleet: WorkerPool, caps: QueueLimits) -> None:
         self.fleet = fleet
-        self.lines = {name: FairQueue() for name in RequestClass}
-        self.turns = StarvationGuard(self.lines)
+        self.queues = {name: FairQueue() for name in RequestClass}
+        self.turns = StarvationGuard(self.queues)
         self.caps = caps
         self._drain = {name: DispatchRate() for name in RequestClass}
         self._served = {name: DispatchRate() for name in RequestClass}
@@ -73,7 +73,7 @@ class Dispatcher:
     @property
     def expired(self) -> list[QueuedRequest]:
         """Requests that wait past their deadline; they leave once told so."""
-        return [ticket for line in self.lines.values() for ticket in line.late]
+        return [ticket for line in self.queues.values() for ticket in line.late]
 
     def held(self, now: float) -> int:
         """Requests that wait because nobody is eligible."""
@@ -81,11 +81,11 @@ class Dispatcher:
 
     def ahead(self, name: RequestClass) -> int:
         """Requests that wait in a class's line and in more urgent ones."""
-        return sum(len(line) for other, line in self.lines.items() if PLACES[other] <= PLACES[name])
+        return sum(len(line) for other, line in self.queues.items() if PLACES[other] <= PLACES[name])
 
     def wait_s(self, name: RequestClass, now: float) -> float | None:
         """Seconds until all who wait in a class's line will have gone; None where its pace is not known."""
-        line, rate = self.lines[name], self._served[name]
+        line, rate = self.queues[name], self._served[name]
         if not len(line):
             return 0.0
         return line.cost / rate.per_second(now) if rate.known(now) and rate.per_second(now) > 0 else None
@@ -103,9 +103,9 @@ class Dispatcher:
         name = ticket.request_class
         for full in self._full(name, ticket.size, limit, now):
             own = full.reason is ShedReason.QUEUE_FULL
-            lines = [self.lines[name]] if own else reversed(self.lines.values())
+            lines = [self.queues[name]] if own else reversed(self.queues.values())
             return choose_victim(ticket, full, lines, self._after(name, now))
-        return misses_deadline(ticket, self.lines[name], self._served[name], now)
+        return misses_deadline(ticket, self.queues[name], self._served[name], now)
 
     def enqueue(self, ticket: QueuedRequest, deadline: float, now: float, *, again: bool = False) -> Worker | None:
         """Wait for a worker until `deadline`; the worker if the request goes to one at once.
@@ -122,13 +122,13 @@ class Dispatcher:
         return worker
 
     def withdraw(self, ticket: QueuedRequest) -> None:
-        if self.lines[ticket.request_class].leave(ticket):
+        if self.queues[ticket.request_class].leave(ticket):
             self._left(ticket)
 
     def dispatch(self, now: float) -> list[tuple[QueuedRequest, Worker]]:
         """Every request that can go now, in order, each with a worker whose slot is already taken."""
         self.fleet.reserved = self._peak.value(now)
-        for line in self.lines.values():
+        for line in self.queues.values():
             line.expire(now)
             if (suspect := line.suspect) is not None and now < suspect.sure_until:
                 self.fleet.make_way(suspect.sure_until, now)
@@ -154,13 +154,13 @@ class Dispatcher:
         if self._numbers.total:
             return None
         name, ticket.joined = ticket.request_class, now
-        self._peak.saw(self._urgent + (name is URGENT), now)
+        self._peak.observe(self._urgent + (name is URGENT), now)
         self.fleet.reserved = self._peak.value(now)
         ask = ticket.ask
         pick = self.fleet.pick(ask, now, ticket.avoid)
         if pick is None:
             return None
-        self.lines[name].pass_by(ticket, max(ticket.prompt_tokens - pick.cached_tokens, 1))
+        self.queues[name].pass_by(ticket, max(ticket.prompt_tokens - pick.cached_tokens, 1))
         self._give(ticket, ask, pick, now)
         return pick.worker
 
@@ -168,7 +168,7 @@ class Dispatcher:
         """Wait at the end of the tenant's line."""
         ticket.joined = now
         self._join(ticket, front=False)
-        self._notice(now)
+        self._peak.observe(len(self.queues[URGENT]) + self._urgent, now)
 
     def rejoin(self, ticket: QueuedRequest, deadline: float) -> None:
         """Wait again, before the others: its worker failed it."""
@@ -215,15 +215,15 @@ class Dispatcher:
     def settle(self, ticket: QueuedRequest, used: float) -> None:
         """It is over and used so many tokens, output twice: its tenant's account is put right."""
         if ticket.charged:
-            self.lines[ticket.request_class].settle(ticket, used)
+            self.queues[ticket.request_class].settle(ticket, used)
 
     def _full(self, name: RequestClass, size: int, limit: int, now: float) -> Iterator[ExceededLimit]:
         """What has no room for one more."""
-        line, caps, waiting = self.lines[name], self.caps, self.waiting
+        line, caps, waiting = self.queues[name], self.caps, self._numbers.total
         if len(line) >= limit and (waiting or not self.fleet.has_room(now, name)):
             why = f"The queue of {name} requests is full: {len(line)} waiting."
             yield ExceededLimit(line.shares, 1, limit, ShedReason.QUEUE_FULL, Code.QUEUE_FULL, why)
-        if self.size + size > caps.size:
+        if self._sizes.total + size > caps.size:
             why = "The waiting requests are too large together."
             yield ExceededLimit(self._sizes, size, caps.size, ShedReason.BYTES, Code.QUEUE_FULL, why)
         if waiting >= caps.held and not self.fleet.eligible(now):
@@ -231,21 +231,21 @@ class Dispatcher:
             yield ExceededLimit(self._numbers, 1, caps.held, ShedReason.NO_WORKER, Code.NO_CAPACITY, why)
 
     def _after(self, name: RequestClass, now: float) -> float:
-        return self._drain[name].retry_after(len(self.lines[name]) + 1, now)
+        return self._drain[name].retry_after(len(self.queues[name]) + 1, now)
 
     def _next(self, now: float) -> tuple[QueuedRequest, Worker] | None:
         """The next to go."""
-        for line in self.lines.values():
+        for line in self.queues.values():
             if (suspect := line.suspect) is not None and (gone := self._send(suspect, now)) is not None:
                 return gone
-        for line in self.lines.values():
+        for line in self.queues.values():
             if (resumed := line.resumed) is not None and (gone := self._send(resumed, now)) is not None:
                 return gone
         for name in self.turns.due(now):
             if (gone := self._place(name, now)) is not None:
                 self.turns.took(name)
                 return gone
-        for name, line in self.lines.items():
+        for name, line in self.queues.items():
             if line.willing:
                 gone = self._place(name, now)
                 if gone is not None:
@@ -254,8 +254,13 @@ class Dispatcher:
         return None
 
     def _place(self, name: RequestClass, now: float) -> tuple[QueuedRequest, Worker] | None:
-        line = self.lines[name]
-        ticket = line.next(self._cached(name, now) if line.willing > 1 else None)
+        line, prefixes = self.queues[name], self.fleet.prefixes
+        roomy = self.fleet.roomy(now, name) if line.willing > 1 else []
+
+        def cached(ticket: QueuedRequest) -> int:
+            return max(prefixes.cached(worker, ticket.keys, now) for worker in roomy) if ticket.keys else 0
+
+        ticket = line.next(cached if roomy else None)
         return None if ticket is None else self._send(ticket, now)
 
     def _send(self, ticket: QueuedRequest, now: float) -> tuple[QueuedRequest, Worker] | None:
@@ -263,7 +268,7 @@ class Dispatcher:
         pick = self.fleet.pick(ask, now, ticket.avoid, now < ticket.sure_until if ticket.suspect else None)
         if pick is None:
             return None
-        self.lines[ticket.request_class].went(ticket, max(ticket.prompt_tokens - pick.cached_tokens, 1))
+        self.queues[ticket.request_class].went(ticket, max(ticket.prompt_tokens - pick.cached_tokens, 1))
         self._left(ticket)
         self._give(ticket, ask, pick, now)
         return ticket, pick.worker
@@ -283,25 +288,14 @@ class Dispatcher:
         self._drain[name].departed(now)
         self._served[name].departed(now, ticket.cost)
 
-    def _cached(self, name: RequestClass, now: float) -> Cached | None:
-        """How much of a ticket's prompt the best worker with room has; None if nobody has room."""
-        roomy, prefixes = self.fleet.roomy(now, name), self.fleet.prefixes
-        if not roomy:
-            return None
-        return lambda ticket: max(prefixes.cached(worker, ticket.keys, now) for worker in roomy) if ticket.keys else 0
-
     def _join(self, ticket: QueuedRequest, *, front: bool) -> None:
-        self.lines[ticket.request_class].join(ticket, front=front)
+        self.queues[ticket.request_class].join(ticket, front=front)
         self._numbers.add(ticket.tenant, ticket.weight, 1)
         self._sizes.add(ticket.tenant, ticket.weight, ticket.size)
 
     def _left(self, ticket: QueuedRequest) -> None:
         self._numbers.remove(ticket.tenant, 1)
         self._sizes.remove(ticket.tenant, ticket.size)
-
-    def _notice(self, now: float) -> None:
-        """What interactive requests need at once."""
-        self._peak.saw(len(self.lines[URGENT]) + self._urgent, now)
 
 
 def _end_trial(worker: Worker, ticket: QueuedRequest) -> None:

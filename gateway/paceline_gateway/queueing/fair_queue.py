@@ -50,7 +50,8 @@ class FairQueue:
         self.size = 0
         self._all: OrderedDict[int, QueuedRequest] = OrderedDict()
         self._own: dict[str, OrderedDict[int, QueuedRequest]] = {}
-        self._costs: dict[str, int] = {}
+        self.costs: dict[str, int] = {}
+        """By tenant, what its waiting requests are expected to be charged, were nothing cached."""
         self._resumed: dict[int, QueuedRequest] = {}
         self._again: dict[int, QueuedRequest] = {}
         self._suspects: dict[int, QueuedRequest] = {}
@@ -107,14 +108,13 @@ class FairQueue:
         """The first of those whose stream has begun and must go on."""
         return next(iter(self._resumed.values()), None)
 
-    def cost_of(self, tenant: str) -> int:
-        """What a tenant's waiting requests are expected to be charged, were nothing cached."""
-        return self._costs.get(tenant, 0)
-
     def join(self, ticket: QueuedRequest, *, front: bool = False) -> None:
         """Stand at the end of the tenant's line, or before all."""
         self._all[ticket.id] = ticket
-        self._note_deadline(ticket)
+        heapq.heappush(self._deadlines, (ticket.deadline, ticket.id))
+        if len(self._deadlines) > 2 * len(self._all) + 64:
+            self._deadlines = [(t.deadline, t.id) for t in self._all.values() if t.id not in self._late]
+            heapq.heapify(self._deadlines)
         if front:
             self._all.move_to_end(ticket.id, last=False)
             own = self._suspects if ticket.suspect else self._resumed if ticket.resumed else self._again
@@ -134,7 +134,7 @@ class FairQueue:
         self._count(ticket, -1)
         self.shares.remove(ticket.tenant, 1)
         if not self.shares.of(ticket.tenant):
-            del self._costs[ticket.tenant]
+            del self.costs[ticket.tenant]
         return True
 
     def expire(self, now: float) -> None:
@@ -206,12 +206,6 @@ class FairQueue:
         tickets = list(islice(self._own[tenant].values(), DEPTH))
         return tickets[:1] if tickets[0].overtaken >= OVERTAKEN else tickets
 
-    def _note_deadline(self, ticket: QueuedRequest) -> None:
-        heapq.heappush(self._deadlines, (ticket.deadline, ticket.id))
-        if len(self._deadlines) > 2 * len(self._all) + 64:
-            self._deadlines = [(t.deadline, t.id) for t in self._all.values() if t.id not in self._late]
-            heapq.heapify(self._deadlines)
-
     def _step_out(self, ticket: QueuedRequest) -> None:
         if any(own.pop(ticket.id, None) is not None for own in (self._resumed, self._again, self._suspects)):
             return
@@ -225,7 +219,7 @@ class FairQueue:
         self.prompt_tokens += sign * ticket.prompt_tokens
         self.cost += sign * ticket.cost
         self.size += sign * ticket.size
-        self._costs[ticket.tenant] = self._costs.get(ticket.tenant, 0) + sign * ticket.cost
+        self.costs[ticket.tenant] = self.costs.get(ticket.tenant, 0) + sign * ticket.cost
 
 
 STARVED_S = {RequestClass.BATCH: 30.0, RequestClass.OFFLINE: 120.0}

@@ -27,7 +27,7 @@ class SharedFairness:
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
         self._reported: dict[str, float] = {}
-        self._seen: dict[str, float] | None = None
+        self._sums: dict[str, float] | None = None
 
     def report(self) -> dict[str, float]:
         """Tokens over weight served here since this was last asked, by name."""
@@ -42,17 +42,17 @@ class SharedFairness:
 
     def heard(self, sums: Mapping[str, float]) -> None:
         """The sums of all, in which is what was told last."""
-        seen, lines = self._seen, self._lines()
-        self._seen = dict(sums)
-        if seen is None:
+        previous, lines = self._sums, self._lines()
+        self._sums = dict(sums)
+        if previous is None:
             return
         for name, total in sums.items():
             line, _, tenant = name.partition("\n")
-            before = seen.get(name, 0.0)
+            before = previous.get(name, 0.0)
             others = total - before - self._reported.get(name, 0.0)
             if line in lines and total >= before and others > 0:
                 lines[line].elsewhere(tenant, PART * others)
 
     def lost(self) -> None:
         """The exchange failed, or there is nobody to share with."""
-        self._seen = None
+        self._sums = None

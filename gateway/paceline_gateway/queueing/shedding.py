@@ -34,7 +34,7 @@ class WindowedMax:
         self._current = 0
         self._before = 0
 
-    def saw(self, value: int, now: float) -> None:
+    def observe(self, value: int, now: float) -> None:
         """So many at once."""
         self._turn(now)
         self._current = max(self._current, value)
@@ -151,7 +151,7 @@ def misses_deadline(ticket: QueuedRequest, line: FairQueue, rate: DispatchRate, 
 
 def backlog(ticket: QueuedRequest, line: FairQueue) -> float:
     """Tokens to be served until it has gone: all that wait, or less if its tenant has less than its share of them."""
-    own = line.cost_of(ticket.tenant) + ticket.cost
+    own = line.costs.get(ticket.tenant, 0) + ticket.cost
     weights = line.accounts.weight + (0 if line.shares.of(ticket.tenant) else ticket.weight)
     return min(line.cost + ticket.cost, own * weights / ticket.weight)
 

@@ -115,7 +115,10 @@ class BucketStore:
             return self._grant(book, holder.given if ask.seq == holder.seq else NOTHING)
         _relimit(book, ask)
         holder.seq, holder.heard, holder.out = ask.seq, now, ask.held
-        _take_back(book, ask)
+        caps = _caps(book)
+        for kind in range(RATES):
+            book.levels[kind] = min(book.levels[kind] + ask.back[kind], caps[kind])
+        book.levels[SLOTS] = caps[SLOTS]
         holder.given = _fitting(book, ask)
         _lease(book, holder, ask)
         return self._grant(book, holder.given)
@@ -170,13 +173,6 @@ def _relimit(book: _TenantBuckets, ask: LeaseRequest) -> None:
                 less = max(book.base[kind] - ask.belief[kind], 0.0)
                 book.levels[kind] -= less
                 book.base[kind] -= less
-
-
-def _take_back(book: _TenantBuckets, ask: LeaseRequest) -> None:
-    caps = _caps(book)
-    for kind in range(RATES):
-        book.levels[kind] = min(book.levels[kind] + ask.back[kind], caps[kind])
-    book.levels[SLOTS] = caps[SLOTS]
 
 
 def _fitting(book: _TenantBuckets, ask: LeaseRequest) -> Vector:

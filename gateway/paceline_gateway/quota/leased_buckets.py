@@ -133,7 +133,8 @@ class LeasedBuckets:
 
     def ask(self, seq: int, holder: str, target: Vector, needs: Sequence[Vector], now: float) -> LeaseRequest:
         """Give back what is over the target, pay what is due, ask for what the waiting ones need and for the target."""
-        belief, first = self._belief(now), needs[0] if needs else NOTHING
+        belief = None if self._levels is None else self.levels(now)
+        first = needs[0] if needs else NOTHING
         back, held, least, want = [0.0] * SIZE, [0.0] * SIZE, [0.0] * SIZE, [0.0] * SIZE
         for kind in self.kinds:
             have, total = self.have[kind], sum(need[kind] for need in needs) + target[kind]
@@ -143,7 +144,10 @@ class LeasedBuckets:
             least[kind] = max(first[kind] - stay, 0.0)
             want[kind] = max(total - stay, 0.0)
             self.have[kind], self.owed[kind] = stay, 0.0
-        self._measure(now)
+        passed, self.asked_at = max(now - self.asked_at, 0.05), now
+        for kind in self.kinds:  # learn the pace from what was spent since the last ask
+            self._pace[kind] += (max(self._spent[kind], 0.0) / passed - self._pace[kind]) * min(passed / SLICE_S, 1.0)
+            self._spent[kind] = 0.0
         self.goal = target
         vectors = (tuple(back), tuple(held), tuple(least), tuple(want))
         return LeaseRequest(self.tenant.name, holder, seq, self.limits, *vectors, self.epoch, belief)
@@ -160,9 +164,7 @@ class LeasedBuckets:
         held[SLOTS] = self.open + self.have[SLOTS]
         for kind in self.kinds:
             least[kind] = max(need[kind] - self.have[kind], 0.0)
-        belief = self._belief(now)
-        if belief is not None:
-            belief = tuple(level / gateways for level in belief)
+        belief = None if self._levels is None else tuple(level / gateways for level in self.levels(now))
         lent = limits_of(self.tenant, gateways)
         return LeaseRequest(
             self.tenant.name, "", seq, lent, NOTHING, tuple(held), tuple(least), tuple(least), 0, belief
@@ -202,11 +204,12 @@ class LeasedBuckets:
     def wait_at(self, need: Vector, limits: Vector, levels: Vector) -> tuple[float, int]:
         """The same beside a pool of these limits that has these levels."""
         longest, lacking = 0.0, 0
+        free_s = self._duration / max(self.limits[SLOTS], 1.0)  # until one of so many requests ends at random
         for kind in self.kinds:
             limit = limits[kind]
             missing = min(need[kind], limit or need[kind]) - self.have[kind] - levels[kind]
             if missing > CLOSE:
-                wait = self._until_free() if kind == SLOTS else missing * 60.0 / limit if limit else NEVER
+                wait = free_s if kind == SLOTS else missing * 60.0 / limit if limit else NEVER
                 if wait > longest:
                     longest, lacking = wait, kind
         return longest, lacking
@@ -217,21 +220,6 @@ class LeasedBuckets:
             return False
         left = self.left(now)
         return all(not self.owed[kind] and left[kind] >= self.limits[kind] - CLOSE for kind in self.kinds)
-
-    def _until_free(self) -> float:
-        """Until one of so many requests ends, if they end at random times."""
-        return self._duration / max(self.limits[SLOTS], 1.0)
-
-    def _belief(self, now: float) -> Vector | None:
-        return None if self._levels is None else self.levels(now)
-
-    def _measure(self, now: float) -> None:
-        """Learn the pace from what was spent since the last ask."""
-        passed = max(now - self.asked_at, 0.05)
-        for kind in self.kinds:
-            self._pace[kind] += (max(self._spent[kind], 0.0) / passed - self._pace[kind]) * min(passed / SLICE_S, 1.0)
-            self._spent[kind] = 0.0
-        self.asked_at = now
 
 
 def _limited(limits: Vector) -> tuple[int, ...]:

@@ -10,10 +10,12 @@ whatever the store does.
 """
 
 from collections import deque
-from collections.abc import Callable, KeysView, Sequence
+from collections.abc import Callable, KeysView, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from operator import add, sub
+from types import MappingProxyType
+from typing import Final
 
 from paceline_core.errors import RequestError
 from paceline_core.objects.resolved import ResolvedTenant
@@ -41,6 +43,7 @@ RETRY_S = 1.0
 LEAST_S = 0.01
 ASKS = 2
 """Exchanges made for one request before it is decided."""
+NO_REFUND: Final[Mapping[int, float]] = MappingProxyType({})
 OWN_SHARE = b"x-paceline-quota: own-share\r\n"
 """Told while the store is away, so that a client sees why its limits have shrunk."""
 
@@ -78,6 +81,8 @@ class QuotaManager:
         self.lent = 0
         """Reservations made out of this gateway's own share since the start."""
         self.gateways = gateways
+        self.shared = send is not None
+        """Several gateways count in one place."""
         self._send = send
         self._holder = holder
         self._own = BucketStore()
@@ -87,11 +92,6 @@ class QuotaManager:
 
     def __len__(self) -> int:
         return len(self._buckets)
-
-    @property
-    def shared(self) -> bool:
-        """Several gateways count in one place."""
-        return self._send is not None
 
     @property
     def busy(self) -> KeysView[str]:
@@ -116,14 +116,17 @@ class QuotaManager:
         buckets.refresh(now)
         if not buckets.waiters and buckets.fits(use):
             self._take(buckets, use, then, now)
-            if self._send is not None:
-                self._top_up(buckets, now)
+            if self._send is not None and any(buckets.have[kind] < buckets.goal[kind] / 2 for kind in buckets.kinds):
+                self._exchange(buckets, now)  # renews a slice before it is used up
         elif self._send is None or self.away:
             self._here(buckets, use, then, now)
         elif len(buckets.waiters) >= WAITERS:
             then(too_many_waiters(WAITERS))
         else:
-            return self._wait(buckets, use, then, now)
+            waiter = PendingReservation(use, then)
+            buckets.waiters.append(waiter)
+            self._exchange(buckets, now)
+            return waiter
         return None
 
     def exhausted(self, tenant: ResolvedTenant, least: QuotaUsage, now: float) -> RequestError | None:
@@ -151,22 +154,22 @@ class QuotaManager:
         buckets = self._buckets[reservation.tenant]
         self.totals.settle(reservation.use, used)
         buckets.give(reservation, used, now)
-        if self._send is not None and self._stranded(buckets):
-            self._exchange(buckets, now)
+        if self._send is None:
+            return
+        for kind in buckets.kinds:  # more came back than is worth keeping: others may lack it
+            if buckets.have[kind] - buckets.goal[kind] >= max(SHARE * buckets.limits[kind] / self.gateways, 1.0):
+                self._exchange(buckets, now)
+                return
 
     def fields(self, tenant: ResolvedTenant, now: float) -> bytes:
         """Header lines that tell a tenant where it stands."""
         buckets = self._buckets_of(tenant, now)
-        return self._fields(buckets, buckets.left(now))
+        return self._fields(buckets, now)
 
     def refunded(self, reservation: Reservation, used: QuotaUsage, now: float) -> bytes:
         """The same once a reservation is settled by so much."""
         buckets = self._buckets[reservation.tenant]
-        left = list(buckets.left(now))
-        for kind in reservation.kinds:
-            back = reservation.use[kind] - used[kind]
-            left[kind] = min(left[kind] + back, buckets.limits[kind])
-        return self._fields(buckets, left)
+        return self._fields(buckets, now, {kind: reservation.use[kind] - used[kind] for kind in reservation.kinds})
 
     def answered(self, ask: LeaseRequest, grant: LeaseGrant, now: float) -> None:
         """The shared pool's answer to what was sent."""
@@ -229,9 +232,9 @@ class QuotaManager:
         return buckets
 
     def _take(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
-        buckets.take(use, now)
         self.totals.reserve(use)
-        then(Reservation(buckets.tenant.name, use, buckets.kinds, now, self._fields(buckets, buckets.left(now))))
+        buckets.take(use, now)
+        then(Reservation(buckets.tenant.name, use, buckets.kinds, now, self._fields(buckets, now)))
 
     def _here(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
         """Without the shared pool: decide by what is there, or out of a part of the limits while it is away."""
@@ -240,30 +243,20 @@ class QuotaManager:
         elif buckets.tenant.on_store_failure == "closed":
             then(store_unavailable(RETRY_S))
         else:
-            self._borrow(buckets, use, then, now)
-
-    def _borrow(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
-        """Serve out of this gateway's own share of the limits."""
-        ask = buckets.share_ask(next(self._sequence), use, self.gateways, now)
-        grant = self._own.exchange(ask, now)
-        buckets.lend(grant)
-        if buckets.fits(use):
-            self.lent += 1
-            self._take(buckets, use, then, now)
-        else:
-            then(_over(buckets, use, ask.limits, grant.levels))
+            ask = buckets.share_ask(next(self._sequence), use, self.gateways, now)
+            grant = self._own.exchange(ask, now)
+            buckets.lend(grant)
+            if buckets.fits(use):
+                self.lent += 1
+                self._take(buckets, use, then, now)
+            else:
+                then(_over(buckets, use, ask.limits, grant.levels))
 
     def _decide(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
         if buckets.fits(use):
             self._take(buckets, use, then, now)
         else:
             then(_over(buckets, use, buckets.limits, buckets.levels(now)))
-
-    def _wait(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> PendingReservation:
-        waiter = PendingReservation(use, then)
-        buckets.waiters.append(waiter)
-        self._exchange(buckets, now)
-        return waiter
 
     def _serve(self, buckets: LeasedBuckets, now: float) -> None:
         """Answer who was asked for, in order; who came later, or seems to lack nothing, is asked for anew."""
@@ -277,14 +270,6 @@ class QuotaManager:
             else:
                 self._decide(buckets, waiter.use, waiter.then, now)
 
-    def _top_up(self, buckets: LeasedBuckets, now: float) -> None:
-        """Renew a slice before it is used up."""
-        if buckets.asked is None and not self.away:
-            for kind in buckets.kinds:
-                if buckets.have[kind] < buckets.goal[kind] / 2:
-                    self._exchange(buckets, now)
-                    return
-
     def _exchange(self, buckets: LeasedBuckets, now: float) -> None:
         """Ask the shared pool for what the waiting ones need and for the slice; one ask at a time."""
         if buckets.asked is not None or self._send is None or self.away:
@@ -297,16 +282,12 @@ class QuotaManager:
         buckets.asked = buckets.ask(next(self._sequence), self._holder, target, needs, now)
         self._send(buckets.asked)
 
-    def _stranded(self, buckets: LeasedBuckets) -> bool:
-        """More came back than is worth keeping: others may lack it."""
-        for kind in buckets.kinds:
-            if buckets.have[kind] - buckets.goal[kind] >= max(SHARE * buckets.limits[kind] / self.gateways, 1.0):
-                return True
-        return False
-
-    def _fields(self, buckets: LeasedBuckets, left: Sequence[float]) -> bytes:
+    def _fields(self, buckets: LeasedBuckets, now: float, back: Mapping[int, float] = NO_REFUND) -> bytes:
         if not buckets.kinds:
             return b""
+        left = list(buckets.left(now))
+        for kind, amount in back.items():
+            left[kind] = min(left[kind] + amount, buckets.limits[kind])
         fields = ratelimit_fields(buckets.limits, left)
         return fields + OWN_SHARE if self.away else fields
 

@@ -6,7 +6,7 @@
 A call may tell, and its reply then does, what tenants were served: "served": {"<line>\\n<tenant>": tokens over weight}.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -44,9 +44,10 @@ class ExchangeResponse:
 
 
 def write_call(call: ExchangeRequest) -> bytes:
-    asks = [
-        {"tenant": ask.tenant, "seq": ask.seq, "epoch": ask.epoch, "vectors": _vectors(ask)} for ask in call.asks
-    ]  # an infinite number is written as null
+    asks = []  # an infinite number is written as null
+    for ask in call.asks:
+        vectors = [ask.limits, ask.back, ask.held, ask.least, ask.want, *([] if ask.belief is None else [ask.belief])]
+        asks.append({"tenant": ask.tenant, "seq": ask.seq, "epoch": ask.epoch, "vectors": vectors})
     more = {} if call.served is None else {"served": call.served}
     return orjson.dumps({"v": VERSION, "holder": call.holder, "ttl": call.ttl_s, "asks": asks} | more)
 
@@ -85,11 +86,6 @@ def read_reply(body: bytes, asks: int) -> ExchangeResponse:
     if version != VERSION or len(grants) != asks:
         raise Unreachable(f"the gateway that counts answers {asks} asks with {len(grants)} grants of v {version!r}")
     return ExchangeResponse(gateways, grants, served)
-
-
-def _vectors(ask: LeaseRequest) -> Sequence[Vector]:
-    known = (ask.limits, ask.back, ask.held, ask.least, ask.want)
-    return known if ask.belief is None else (*known, ask.belief)
 
 
 def _ask(holder: str, data: Any) -> LeaseRequest:

@@ -25,7 +25,7 @@ from paceline_core.errors import Code, PacelineError, RequestError, Unreachable
 from paceline_core.kube import Cluster
 from paceline_core.kube.leader_election import LeaderElector
 from paceline_core.process import cancel
-from paceline_gateway.admin.auth import require
+from paceline_gateway.admin.control import require
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.connection_pool import Address
 from paceline_gateway.http.connection_pool import ConnectionPool as Connections
@@ -71,14 +71,13 @@ class CounterServer:
             self.members = {holder: until for holder, until in self.members.items() if until > now}
             self.pool.sweep(now)
         grants = tuple(self.pool.exchange(ask, now) for ask in call.asks)
-        return ExchangeResponse(len(self.members), grants, None if call.served is None else self._sums(call.served))
-
-    def _sums(self, served: Mapping[str, float]) -> dict[str, float]:
+        if call.served is None:
+            return ExchangeResponse(len(self.members), grants)
         if len(self.served) > SUMS:
             self.served.clear()
-        for name, amount in served.items():
+        for name, amount in call.served.items():
             self.served[name] = self.served.get(name, 0.0) + amount
-        return self.served.copy()
+        return ExchangeResponse(len(self.members), grants, self.served.copy())
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,14 +131,11 @@ class QuotaSync:
             await self._exchange(quotas)
         if self._common is not None and self._clock.monotonic() >= self._share_at:
             self._share_at = self._clock.monotonic() + SHARE_S
-            await self._share(self._common, quotas)
-
-    async def _share(self, common: SharedFairness, quotas: QuotaManager) -> None:
-        served = common.report()
-        if quotas.gateways > 1:
-            common.heard(await self._bounded(self._store.share(served)))
-        else:
-            common.lost()
+            served = self._common.report()
+            if quotas.gateways > 1:
+                self._common.heard(await self._bounded(self._store.share(served)))
+            else:
+                self._common.lost()
 
     async def _exchange(self, quotas: QuotaManager) -> None:
         batch, self._asks = self._asks[:BATCH], self._asks[BATCH:]

@@ -75,7 +75,8 @@ class Breaker:
         if ticket in self._probes:
             self._probes.clear()
             self.broken = False
-            if not self._often:
+            outcomes = self._outcomes
+            if len(outcomes) < MIN_SAMPLES or outcomes.count(False) < RATIO * len(outcomes):
                 self._pauses = 0
 
     def failed(self, ticket: int, now: float) -> None:
@@ -88,11 +89,6 @@ class Breaker:
         self._pauses += 1
         self.failed_at = now
         self.until = now + min(PAUSE_S * 2.0 ** (self._pauses - 1), MAX_PAUSE_S)
-
-    @property
-    def _often(self) -> bool:
-        failures = self._outcomes.count(False)
-        return len(self._outcomes) >= MIN_SAMPLES and failures >= RATIO * len(self._outcomes)
 
 
 def ejected(broken: Mapping[str, Breaker], size: int, now: float) -> set[str]:

@@ -61,10 +61,19 @@ def directory(  # noqa: PLR0913, PLR0917 - one argument a kind
     accelerators: Iterable[Accelerator] = (),
 ) -> ConfigSnapshot:
     """Index the objects. Tenants outside `namespace` are not honoured."""
-    named: list[_Named] = sorted((*services, *routes), key=_age)
+    named: list[_Named] = sorted(
+        (*services, *routes),
+        key=lambda item: (
+            item.claim.age if isinstance(item, Unread) else age(item.metadata.creation_timestamp, item.key)
+        ),
+    )
     by_age = [item for item in named if isinstance(item, InferenceService)]
     resolved = {service.key: resolve(service) for service in by_age}
-    renamed = {item.key: old for item in by_age if (old := _earlier_name(item, resolved[item.key]))}
+    renamed = {  # by the served name of the pods that serve while a rollout brings another one
+        item.key: old
+        for item in by_age
+        if (old := item.status.workload.served_name) and old != resolved[item.key].model.served_name
+    }
     return ConfigSnapshot(
         services=resolved,
         created={service.key: service.metadata.creation_timestamp or "" for service in by_age},
@@ -76,19 +85,9 @@ def directory(  # noqa: PLR0913, PLR0917 - one argument a kind
     )
 
 
-def _earlier_name(service: InferenceService, resolved: ResolvedService) -> str:
-    """The served name of the pods that serve while a rollout brings another one; empty if it is that of the spec."""
-    reported = service.status.workload.served_name
-    return "" if reported == resolved.model.served_name else reported
-
-
 def short_names(service: ResolvedService) -> tuple[str, ...]:
     """What a service may be called beside `namespace/name`; the name that clients should use comes first."""
     return tuple(dict.fromkeys((service.model.served_name, service.name)))
-
-
-def _age(item: _Named) -> tuple[str, str]:
-    return item.claim.age if isinstance(item, Unread) else age(item.metadata.creation_timestamp, item.key)
 
 
 def _claimed(

@@ -7,7 +7,7 @@ has had nothing yet. What cannot move ends where it is. Known hole: what other g
 with the next reports only.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -80,38 +80,26 @@ class EvacuationPlanner:
         self._asked = {t: at for t, at in self._asked.items() if t in there and now < at + AGAIN_S}
         if self._asked:
             return {}
-        rooms, urgent = self._rooms(fleet, now), min((PLACES[name] for name in waiting if waiting[name]), default=inf)
+        ready = fleet.ready(now)
+        reserved = -(-fleet.reserved // len(ready)) if ready else 0
+        rooms = [TargetCapacity(worker, reserved, self._lookahead_s - worker.backlog_s) for worker in ready]
+        urgent = min((PLACES[name] for name in waiting if waiting[name]), default=inf)
         chosen = {
-            worker: _placed([s for s in own if PLACES[s.request_class] < urgent], _same(rooms, worker))
+            worker: _placed(
+                [stream for stream in own if PLACES[stream.request_class] < urgent],
+                [room for room in rooms if room.worker.endpoint.revision == worker.endpoint.revision],
+            )
             for worker, own in streams.items()
         }
         self._asked = {ticket: now for tickets in chosen.values() for ticket in tickets}
         return {worker: tickets for worker, tickets in chosen.items() if tickets}
 
-    def _rooms(self, fleet: WorkerPool, now: float) -> list[TargetCapacity]:
-        ready = fleet.ready(now)
-        reserved = -(-fleet.reserved // len(ready)) if ready else 0
-        return [TargetCapacity(worker, reserved, self._lookahead_s - worker.backlog_s) for worker in ready]
-
-
-def _same(rooms: Iterable[TargetCapacity], worker: Worker) -> list[TargetCapacity]:
-    """Where the same model goes on."""
-    return [room for room in rooms if room.worker.endpoint.revision == worker.endpoint.revision]
-
 
 def _placed(streams: Sequence[MovableStream], rooms: Sequence[TargetCapacity]) -> list[int]:
     chosen = []
-    for stream in sorted(streams, key=_effort):
-        room = max((room for room in rooms if room.holds(stream)), key=_seconds, default=None)
+    for stream in sorted(streams, key=lambda stream: (PLACES[stream.request_class], stream.tokens)):
+        room = max((room for room in rooms if room.holds(stream)), key=lambda room: room.seconds, default=None)
         if room is not None:
             room.take(stream)
             chosen.append(stream.ticket)
     return chosen
-
-
-def _effort(stream: MovableStream) -> tuple[int, int]:
-    return PLACES[stream.request_class], stream.tokens
-
-
-def _seconds(room: TargetCapacity) -> float:
-    return room.seconds

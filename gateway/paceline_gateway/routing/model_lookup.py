@@ -5,21 +5,36 @@ of the oldest object that claims it and exists for the caller (`core/.../objects
 services, and where they lead nowhere no other namespace is asked. A route exists for a caller that matches it and may
 use one of its backends. What comes back is a chain: where it goes, and where it may go instead
 (`fallback`). Known holes: cascades, degradation and regions are not acted on yet; `url` backends are refused by name.
+
+Which destination of a route's chain takes a request: the one drawn by weight, unless it cannot and a later one can.
+
+The chain is in order: the backend drawn, the others of its kind, those for overflow, those for failure, then the
+route's fallback models. Each kind has its own reason to be asked; none is asked that is in no better state itself.
+If nobody is better off, the first one holds or refuses the request by its own rules.
+
+A service is crowded where the first token would come later than promised: by what is queued at its workers, or, where
+no slot is free, by the wait for one. A wait that is not known diverts nobody. Known hole: the whole line is taken to be
+ahead, also of a tenant whose turn comes sooner.
+
+Decided on admission, and again for who waits for a worker: when none can be asked any more, when the request would have
+to leave the queue, when workers have failed it, or when it has waited its share of the time that it may wait. A
+request only ever goes on, so each destination is asked at most once.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, get_args
+from enum import IntEnum
+from typing import Literal, NamedTuple, get_args
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedRoute, ResolvedService, ResolvedTenant
-from paceline_core.objects.route import Backend, HeaderMatch, Match
+from paceline_core.objects.route import Backend, Match
 from paceline_core.objects.route import When as BackendWhen
 from paceline_gateway.routing.config_snapshot import Claimant, ConfigSnapshot, Unread, short_names
-from paceline_gateway.routing.fallback_chain import When
 
 ATTEMPTS = 2
 RETRY_SHARE = 0.2
+When = Literal["always", "overflow", "failure", "fallback"]
 
 
 class Destination(NamedTuple):
@@ -62,7 +77,10 @@ def resolve_model(name: str, asker: Requester, snapshot: ConfigSnapshot, draw: f
     """
     if found := _named(name, asker, snapshot, draw, fall_back=True):
         return found
-    if any(isinstance(one, ResolvedRoute) and _outside(one) for one in _owners(name, asker, snapshot)):
+    if any(
+        isinstance(one, ResolvedRoute) and all(backend.url is not None for backend, _ in one.backends)
+        for one in _owners(name, asker, snapshot)
+    ):
         message = f"The model `{name}` is answered by outside endpoints, which this version does not forward to."
         raise RequestError(Code.MODEL_NOT_FOUND, message, param="model")
     raise RequestError(
@@ -123,13 +141,11 @@ def _exists(one: Claimant, asker: Requester) -> bool:
         return asker.tenant.allows(one.key)
     if isinstance(one, Unread):
         return asker.tenant.allows(one.claim.key)
-    return _applies(one, asker) and any(asker.tenant.allows(key) for key in _behind(one))
-
-
-def _behind(route: ResolvedRoute) -> list[str]:
-    """Services of which a caller must be allowed to use one; a route without any is judged as a service of its name."""
-    named = [backend.service for backend, _ in route.backends if backend.service]
-    return [f"{route.namespace}/{name}" for name in named or [route.name]]
+    if one.matches and not any(_match(match, asker) for match in one.matches):
+        return False
+    # of the services behind a route the caller must be allowed one; a route without any is judged by its own name
+    named = [backend.service for backend, _ in one.backends if backend.service] or [one.name]
+    return any(asker.tenant.allows(f"{one.namespace}/{service}") for service in named)
 
 
 def _chain(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
@@ -144,10 +160,6 @@ def _by_route(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, 
             model = chosen.backend.model or _accepted_name(chosen.service, route.model, snapshot)
             found.append(Destination(chosen.service, model, route.attempts, route.retry_budget, when))
     return tuple(found)
-
-
-def _outside(route: ResolvedRoute) -> bool:
-    return all(backend.url is not None for backend, _ in route.backends)
 
 
 def _fallbacks(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, draw: float) -> list[Destination]:
@@ -185,14 +197,62 @@ def _accepted_name(service: ResolvedService, name: str, snapshot: ConfigSnapshot
     return name if name in (service.model.served_name, service.key) else service.model.served_name
 
 
-def _applies(route: ResolvedRoute, asker: Requester) -> bool:
-    return not route.matches or any(_match(match, asker) for match in route.matches)
-
-
 def _match(match: Match, asker: Requester) -> bool:
     tenant = not match.tenants or asker.tenant.name in match.tenants
-    return tenant and all(_has(header, asker.headers) for header in match.headers)
+    return tenant and all(
+        asker.headers.get(header.name.lower().encode()) == header.value.encode() for header in match.headers
+    )
 
 
-def _has(header: HeaderMatch, headers: Mapping[bytes, bytes]) -> bool:
-    return headers.get(header.name.lower().encode()) == header.value.encode()
+class DestinationLoad(IntEnum):
+    """How a service would take one more request."""
+
+    OPEN = 0
+    OVERLOADED = 1
+    """It has workers, but the predicted wait breaks the promise."""
+    QUEUE_FULL = 2
+    """It would refuse it."""
+    UNAVAILABLE = 3
+    """No worker can be reached."""
+
+
+_REASON = {
+    "always": DestinationLoad.QUEUE_FULL,
+    "overflow": DestinationLoad.OVERLOADED,
+    "failure": DestinationLoad.UNAVAILABLE,
+    "fallback": DestinationLoad.QUEUE_FULL,
+}
+"""How badly off all must be that were asked before it for a destination of this kind to be asked."""
+
+
+def overloaded(ttft_s: float, wait_s: float | None, promised: Sequence[float]) -> DestinationLoad:
+    """How a service with workers takes a request: `ttft_s` after it has waited so long for a slot, None if not known.
+
+    Who must wait is held to the strictest of the promises, who need not to the loosest.
+    """
+    if not promised:
+        return DestinationLoad.OPEN
+    late = ttft_s + wait_s > min(promised) if wait_s else ttft_s > max(promised)
+    return DestinationLoad.OVERLOADED if late else DestinationLoad.OPEN
+
+
+def choose(chain: Sequence[tuple[When, DestinationLoad]]) -> int:
+    """The place in the chain that takes the request."""
+    place = next_destination(chain[1:], chain[0][1])
+    return 0 if place is None else place + 1
+
+
+def next_destination(rest: Sequence[tuple[When, DestinationLoad]], here: DestinationLoad) -> int | None:
+    """The place in the rest of a chain that takes a request from where it is now; None if it is best off there."""
+    best = here
+    for place, (when, pressure) in enumerate(rest):
+        if best >= _REASON[when]:
+            if pressure < min(best, DestinationLoad.QUEUE_FULL):
+                return place
+            best = min(best, pressure)
+    return None
+
+
+def share_s(hold_s: float, left: int) -> float:
+    """How long a request waits at one destination while so many others are left; it may wait `hold_s` in all."""
+    return hold_s / (left + 1)

@@ -2,7 +2,7 @@
 
 Estimated seconds to the first token = what is ahead of it + its own uncached tokens, by the worker's step-time model,
 + the wait for a slot there; and a convex price on KV memory, which grows without bound as it fills up. What a worker
-has cached counts as not to be computed, unless the worker is hot (`balance`).
+has cached counts as not to be computed, unless the worker is hot (`HotSpotGuard`).
 
 Among those within TOLERANCE of the best the prompt's first unknown key decides by rendezvous, so that gateways that
 know the same send the same beginning to the same worker without talking, and a worker that joins or leaves moves few.

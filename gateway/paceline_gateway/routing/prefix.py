@@ -7,10 +7,10 @@ the request's `cache_salt`, because workers share prefixes inside these alone. I
 to our own workers only, and no client ever sees one.
 Known hole: the same text as a string and as a list of parts has different keys.
 
-Which beginnings of prompts each worker probably has cached: told by the worker, or hoped for.
+Which beginnings of prompts each worker probably has cached: reported by the worker, or assumed.
 
 A worker's load stream says which keys have come to be cached and which are gone. What was just dispatched is taken to
-be cached there for HOPE_S more, until the worker's word replaces it: two prompts with one beginning that come together
+be cached there for ASSUMED_S more, until a report replaces it: two prompts with one beginning that come together
 must not be computed twice. A worker that is gone, or whose load stream begins anew, has nothing.
 
 Keys are chained and a worker drops the end of a prefix before its beginning, so one known key vouches for all before
@@ -41,25 +41,22 @@ def prefix_keys(body: Mapping[str, Any], tenant: str) -> PrefixKeys | None:
     prompt = canonical(body)
     if prompt is None or len(prompt) < BLOCK:
         return None
-    key, ends = _seed(body, tenant), reaches(len(prompt))
+    key, salt = xxh3_64_intdigest(tenant.encode()), body.get("cache_salt")
+    if isinstance(salt, str):
+        key = xxh3_64_intdigest(salt.encode(errors="surrogatepass"), key)
+    ends = reaches(len(prompt))
     chain = [key := xxh3_64_intdigest(prompt[start:end], key) for start, end in pairwise((0, *ends))]
     keys = pack(f">{len(chain)}Q", *chain).hex(",", 8).split(",")
     return PrefixKeys(len(prompt), tuple(keys))
-
-
-def _seed(body: Mapping[str, Any], tenant: str) -> int:
-    """Of a tenant's requests with the same `cache_salt`: workers share prefixes among these alone."""
-    seed, salt = xxh3_64_intdigest(tenant.encode()), body.get("cache_salt")
-    if not isinstance(salt, str):
-        return seed
-    return xxh3_64_intdigest(salt.encode(errors="surrogatepass"), seed)
 
 
 def canonical(body: Mapping[str, Any]) -> memoryview | None:
     """The prompt as this gateway writes it down; None where there is none, or several, or what is left of one."""
     if body.get("truncate_prompt_tokens") is not None:
         return None
-    messages, prompt = body.get("messages", _items(body.get("input"))), body.get("prompt")
+    given, prompt = body.get("input"), body.get("prompt")  # items of a response, or texts and ids of other routes
+    items = given if isinstance(given, list) and given and isinstance(given[0], dict) else None
+    messages = body.get("messages", items)
     try:
         if isinstance(messages, list):
             offered = None if body.get("tool_choice") == "none" else body.get("tools")
@@ -83,11 +80,6 @@ def _rendered(value: Any) -> Any:
     return [one for one in value if not (type(one) is dict and str(one.get("text")).startswith(ATTRIBUTION))]
 
 
-def _items(given: Any) -> Any:
-    """Of a response's input; None for the texts and ids of other routes."""
-    return given if isinstance(given, list) and given and isinstance(given[0], dict) else None
-
-
 def _opened(items: list[Any], before: bytes = b"") -> memoryview:
     """A list without its closing bracket: more items only add to it."""
     return memoryview(before + _written(items))[:-1]
@@ -97,7 +89,7 @@ def _written(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
-HOPE_S = 5.0
+ASSUMED_S = 5.0
 ENTRY_BYTES = 384
 """What one key costs at most: its text, a time, and its place in an ordered dictionary while that grows."""
 
@@ -124,7 +116,7 @@ class PrefixIndex:
 
     def note(self, worker: str, keys: Sequence[str], now: float) -> None:
         """A prompt with these keys goes to this worker."""
-        known, until = self._known(worker), now + HOPE_S
+        known, until = self._known(worker), now + ASSUMED_S
         get, move = known.get, known.move_to_end
         for key in reversed(keys):
             if get(key) != inf:

@@ -99,7 +99,7 @@ class Worker:
     drains: bool = False
     """It has refused a request because it drains, and no report has come since."""
     work: float = 0.0
-    """Seconds of work dispatched here, fading; kept by the fleet's balance."""
+    """Seconds of work dispatched here, fading; kept by the fleet's `HotSpotGuard`."""
     share: int = 0
     token_s: float = 0.0
     step_s: float = 0.0
@@ -108,15 +108,11 @@ class Worker:
     kv_total: int = 0
     behind: int = 0
     name: str = field(init=False)
-    """The endpoint's."""
+    address: tuple[str, int] = field(init=False)
+    """Host and port; a name that comes back under another address is another worker."""
 
     def __post_init__(self) -> None:
-        self.name = self.endpoint.name
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """Host and port."""
-        return (self.endpoint.host, self.endpoint.port)
+        self.name, self.address = self.endpoint.name, (self.endpoint.host, self.endpoint.port)
 
     @property
     def draining(self) -> bool:
@@ -212,8 +208,8 @@ class Worker:
 
     def began(self, ticket: int) -> None:
         """Its prompt is computed: the first token came."""
-        self.breaker.succeeded(ticket)
         self._computed(ticket)
+        self.breaker.succeeded(ticket)
 
     def give(self, ticket: int, now: float, *, failed: bool = False) -> None:
         """It ended here. A stream that ends before it begins, without a failure, tells nothing: its client left."""
@@ -228,7 +224,7 @@ class Worker:
         self.urgent.discard(ticket)
         self._computed(ticket)
 
-    def says(self, report: LoadReport, now: float) -> None:
+    def on_report(self, report: LoadReport, now: float) -> None:
         """A line of the load stream."""
         if report.state is not WorkerState.READY:
             self.ready_since = inf
@@ -236,16 +232,6 @@ class Worker:
             self.ready_since = now
         self.report, self.heard, self.connected, self.drains, self.dead = report, now, True, False, False
         self.reports += 1
-        self._read(report)
-        self.reported = [report.queued_tokens.get(name, 0) for name in RequestClass]
-        self.fresh_tokens = [0] * _CLASSES
-        for place in range(_CLASSES):
-            self._believe(place)
-        old = now - REPORT_LAG_S
-        for ticket in [t for t in self.whole & self.unbegun.keys() if self.unbegun[t].sent <= old]:
-            self._computed(ticket)
-
-    def _read(self, report: LoadReport) -> None:
         kv, model = report.kv, report.step_time
         self.behind = sum(report.waiting.values()) + report.running - report.slots
         self.share = self._part(report.slots, max(report.gateways, 1))
@@ -254,6 +240,13 @@ class Worker:
         self.step_s = model.seconds(prefill_tokens=0, sequences=report.running, kv_tokens=self.kv_tokens)
         self.token_s = model.prefill + self.step_s / STEP_TOKENS
         self.context_s = model.context
+        self.reported = [report.queued_tokens.get(name, 0) for name in RequestClass]
+        self.fresh_tokens = [0] * _CLASSES
+        for place in range(_CLASSES):
+            self._believe(place)
+        old = now - REPORT_LAG_S
+        for ticket in [t for t in self.whole & self.unbegun.keys() if self.unbegun[t].sent <= old]:
+            self._computed(ticket)
 
     def _part(self, slots: int, gateways: int) -> int:
         """Slots that this gateway may fill: its equal part, or what it fills and its part of those that lie idle.

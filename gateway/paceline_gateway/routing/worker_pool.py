@@ -43,20 +43,18 @@ class HotSpotGuard:
     def __init__(self) -> None:
         self._since: float | None = None
 
-    def add(self, worker: Worker, seconds: float, now: float, others: Collection[Worker]) -> None:
-        worker.work += seconds * self._growth(now, others)
-
     def joined(self, worker: Worker, others: Collection[Worker]) -> None:
         """It starts where the others are."""
         worker.work = sum(other.work for other in others) / len(others) if others else 0.0
 
-    def line(self, workers: Collection[Worker], now: float) -> float:
+    def threshold(self, workers: Collection[Worker], now: float) -> float:
         """The sum above which a worker is hot."""
-        growth = self._growth(now, workers)
+        growth = self.growth(now, workers)
         mean = sum(worker.work for worker in workers) / len(workers) if workers else 0.0
         return LIMIT * mean + SLACK_S * growth
 
-    def _growth(self, now: float, workers: Collection[Worker]) -> float:
+    def growth(self, now: float, workers: Collection[Worker]) -> float:
+        """How much a second of work of now weighs beside those in the sums."""
         if self._since is None:
             self._since = now
         growth = exp(min((now - self._since) / MEMORY_S, _MAX_EXPONENT))
@@ -81,7 +79,7 @@ class WorkerPool:
         self._silence_s = silence_s
         self._lookahead_s = lookahead_s
         self._workers: dict[str, Worker] = {}
-        self._balance = HotSpotGuard()
+        self._hot_spots = HotSpotGuard()
         self._picks = 0
         self.prefixes = PrefixIndex(prefix_bytes)
         self.reserved = 0
@@ -114,7 +112,7 @@ class WorkerPool:
         for name in known:
             self.prefixes.gone(name)
 
-    def says(self, name: str, report: LoadReport, now: float) -> None:
+    def on_report(self, name: str, report: LoadReport, now: float) -> None:
         """A worker reported. The first line of a load stream tells all that it has cached."""
         worker = self._workers.get(name)
         if worker is None:
@@ -122,8 +120,8 @@ class WorkerPool:
         if not worker.connected:
             self.prefixes.gone(name)
         if worker.ready_since == inf and report.state is WorkerState.READY:
-            self._balance.joined(worker, [other for other in self.eligible(now) if other is not worker])
-        worker.says(report, now)
+            self._hot_spots.joined(worker, [other for other in self.eligible(now) if other is not worker])
+        worker.on_report(report, now)
         if report.prefix.added or report.prefix.evicted:
             self.prefixes.reported(name, report.prefix.added, report.prefix.evicted)
         self.context = report.max_model_len or self.context
@@ -156,7 +154,8 @@ class WorkerPool:
     def eligible(self, now: float) -> list[Worker]:
         """Workers that may be asked at all, with or without room."""
         ready, silent = [], []
-        out = self._left_out(now)
+        broken = {name: worker.breaker for name, worker in self._workers.items() if worker.breaker.broken}
+        out = ejected(broken, len(self._workers), now) if broken else set()
         for name, worker in self._workers.items():
             report = worker.report
             if report is None or report.state is not _READY or worker.endpoint.terminating or name in out:
@@ -225,9 +224,10 @@ class WorkerPool:
 
     def take(self, pick: Selection, ticket: int, ask: RoutingRequest, now: float, *, stream: bool) -> None:
         worker, uncached = pick.worker, max(ask.prompt_tokens - pick.cached_tokens, 1)
+        seconds = worker.work_s(uncached, pick.cached_tokens, ask.expected_output)
         worker.take(ticket, uncached, ask.request_class, now, stream=stream)
-        work = worker.work_s(uncached, pick.cached_tokens, ask.expected_output)
-        self._balance.add(worker, work, now, self._workers.values())
+        growth = self._hot_spots.growth(now, self._workers.values())  # before `work` is read: it may scale all down
+        worker.work += seconds * growth
         if ask.keys:
             self.prefixes.note(worker.name, ask.keys, now)
 
@@ -239,7 +239,7 @@ class WorkerPool:
         new: list[Candidate] = []
         avoided: list[Candidate] = []
         eligible, place, cached = self.eligible(now), PLACES[ask.request_class], 0
-        line, reserved = self._balance.line(eligible, now), self._reserved_each(len(eligible))
+        hot, reserved = self._hot_spots.threshold(eligible, now), self._reserved_each(len(eligible))
         for worker in eligible:
             if worker.in_flight >= (worker.open_to(place, reserved) if reserved else worker.share):
                 continue
@@ -247,7 +247,7 @@ class WorkerPool:
                 continue
             if ask.keys:
                 cached = ask.tokens(self.prefixes.cached(worker.endpoint.name, ask.keys, now))
-            candidate = Candidate(worker, cached, self._roomy(worker, place), worker.work > line)
+            candidate = Candidate(worker, cached, self._roomy(worker, place), worker.work > hot)
             if avoid and worker.name in avoid:
                 avoided.append(candidate)
             elif now < worker.ready_since + RAMP_S and worker.in_flight >= worker.ramped(now):
@@ -272,7 +272,3 @@ class WorkerPool:
 
     def _reserved_each(self, workers: int) -> int:
         return -(-self.reserved // workers) if self.reserved and workers else 0
-
-    def _left_out(self, now: float) -> set[str]:
-        broken = {name: worker.breaker for name, worker in self._workers.items() if worker.breaker.broken}
-        return ejected(broken, len(self._workers), now) if broken else set()

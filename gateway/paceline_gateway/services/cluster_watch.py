@@ -67,7 +67,7 @@ class ClusterWatcher:
         self._keys: ResourceStore[ObjectKey, ApiKeyRecord] = ResourceStore()
         self._accelerators: ResourceStore[ObjectKey, Accelerator] = ResourceStore()
         self._workers: ResourceStore[str, tuple[Endpoint, ...]] = ResourceStore()
-        self.on_tenants: Callable[[Listed[Tenant] | Upserted[Tenant]], None] = _ignore
+        self.on_tenants: Callable[[Listed[Tenant] | Upserted[Tenant]], None] = lambda _: None
         self._listed: set[str] = set()
         self._metrics = metrics
         self._complaints = FaultLog(_log)
@@ -77,7 +77,8 @@ class ClusterWatcher:
     def unlisted(self) -> str:
         """What has never been listed yet, and why not as far as that is known; empty when everything has been."""
         missing = [kind for kind in (*self._stores, WORKERS) if kind not in self._listed]
-        return "; ".join(f"{kind} is not listed yet{self._why(kind)}" for kind in missing)
+        reasons = {kind: self._complaints.standing.get(_lost(kind)) for kind in missing}
+        return "; ".join(f"{kind} is not listed yet{f': {why}' if why else ''}" for kind, why in reasons.items())
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._watch(kind, *store)) for kind, store in self._stores.items()]
@@ -101,10 +102,6 @@ class ClusterWatcher:
             ACCELERATOR_PROFILE: (self._accelerators, _read_profile),
         }
 
-    def _why(self, kind: str) -> str:
-        reason = self._complaints.standing.get(_lost(kind))
-        return f": {reason}" if reason else ""
-
     def _note(self, kind: str, event: WatchEvent[Any]) -> None:
         """Keep account of what is current; a fault that lasts is told once."""
         match event:
@@ -124,7 +121,8 @@ class ClusterWatcher:
             if kind == TENANT:
                 self._publish_tenants(event)
             if (matters or isinstance(event, Listed)) and self._listed.issuperset(self._stores):
-                self._on_snapshot(self._snapshot())
+                objects = (self._services.values(), self._routes.values(), self._tenants.values(), self._keys.values())
+                self._on_snapshot(directory(*objects, self._namespace, self._accelerators.values()))
 
     def _publish_tenants(self, event: WatchEvent[Manifest]) -> None:
         match event:
@@ -141,10 +139,6 @@ class ClusterWatcher:
             self._note(WORKERS, event)
             for change in self._workers.apply(event, lambda item: str(item.service), lambda item: item.endpoints):
                 self._on_workers(change.key, change.after or ())
-
-    def _snapshot(self) -> ConfigSnapshot:
-        shelves = (self._services.values(), self._routes.values(), self._tenants.values(), self._keys.values())
-        return directory(*shelves, self._namespace, self._accelerators.values())
 
     def _read_key(self, item: Manifest) -> ApiKeyRecord | None:
         metadata = item.get("metadata", {})
@@ -186,10 +180,6 @@ def _judged_by(item: object) -> object:
         return item
     metadata = item.metadata
     return (getattr(item, "spec", None), metadata.uid, metadata.annotations, metadata.creation_timestamp)
-
-
-def _ignore(_: object) -> None:
-    """Nobody wants to know."""
 
 
 def _lost(kind: str) -> str:

@@ -4,12 +4,11 @@ when a request starts to be held, so that a service at zero wakes without waitin
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from paceline_core.registry import RequestClass
 from paceline_core.wire import ClassDemand, DemandReport, ServiceDemand, encode
-from paceline_gateway.queueing.fair_queue import FairQueue
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.services.service_state import ServiceState
 from paceline_gateway.telemetry.metrics import OTHER
@@ -29,18 +28,18 @@ class ChangeNotifier:
     def readers(self) -> int:
         return len(self._readers)
 
-    def ring(self) -> None:
-        """Somebody is held who was not before."""
+    def notify(self) -> None:
+        """A request is held, and none was before."""
         for reader in self._readers:
             reader.set()
 
     def close(self) -> None:
         self.closed = True
-        self.ring()
+        self.notify()
 
     @contextlib.contextmanager
     def reader(self) -> Iterator[asyncio.Event]:
-        """An event that is set by `ring`."""
+        """An event that is set by `notify`."""
         event = asyncio.Event()
         self._readers.add(event)
         try:
@@ -78,8 +77,12 @@ def service_demand(service: ServiceState, now: float) -> ServiceDemand:
 
 
 def _class_demand(service: ServiceState, name: RequestClass, now: float, *, held: bool) -> Iterator[ClassDemand]:
-    tallies, line = service.tenants[name], service.dispatcher.lines[name]
-    queues = _queues(line, tallies)
+    tallies, line = service.tenants[name], service.dispatcher.queues[name]
+    late = {ticket.id for ticket in line.late}
+    queues: dict[str, _Queue] = {}
+    for ticket in line:
+        label = ticket.tenant if ticket.tenant in tallies else OTHER
+        queues.setdefault(label, _Queue()).add(ticket, late=ticket.id in late)
     for tenant, tally in tallies.items():
         queue = queues.get(tenant, _EMPTY)
         yield ClassDemand(
@@ -100,31 +103,21 @@ def _class_demand(service: ServiceState, name: RequestClass, now: float, *, held
         )
 
 
-def _queues(line: FairQueue, tenants: Container[str]) -> dict[str, _Queue]:
-    """Who waits, by whom their demand is told of."""
-    late = {ticket.id for ticket in line.late}
-    queues: dict[str, _Queue] = {}
-    for ticket in line:
-        label = ticket.tenant if ticket.tenant in tenants else OTHER
-        queues.setdefault(label, _Queue()).add(ticket, late=ticket.id in late)
-    return queues
-
-
 async def demand_lines(
     gateway: str,
     started: str,
     states: Callable[[], Iterable[ServiceState]],
     now: Callable[[], float],
-    bell: ChangeNotifier,
+    changes: ChangeNotifier,
 ) -> AsyncIterator[bytes]:
     """One reader's lines, until it closes the generator."""
-    with bell.reader() as rung:
+    with changes.reader() as changed:
         seq = 0
-        while not bell.closed:
+        while not changes.closed:
             services = tuple(service_demand(service, now()) for service in states())
             yield encode(DemandReport(seq=seq, gateway=gateway, started=started, services=services))
             seq += 1
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PERIOD_S):
-                    await rung.wait()
-            rung.clear()
+                    await changed.wait()
+            changed.clear()

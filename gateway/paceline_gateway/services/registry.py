@@ -17,8 +17,7 @@ from paceline_gateway.queueing.fair_queue import FairQueue
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.request.prompt_size import PromptSize
 from paceline_gateway.routing.config_snapshot import NOTHING, ConfigSnapshot
-from paceline_gateway.routing.fallback_chain import DestinationLoad, When, choose
-from paceline_gateway.routing.model_lookup import Destination
+from paceline_gateway.routing.model_lookup import Destination, DestinationLoad, When, choose
 from paceline_gateway.routing.policies import RoutingPolicy
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.services.demand_report import ChangeNotifier
@@ -101,20 +100,17 @@ class ServiceRegistry:
             return
         self._dispatching.add(key)
         try:
-            self._dispatch(service, key)
+            again = True
+            while again:
+                self._again.discard(key)
+                for ticket, worker in service.dispatcher.dispatch(self._now()):
+                    self.listener.on_assigned(ticket, worker)
+                for ticket in service.dispatcher.expired:
+                    self.listener.on_expired(ticket)
+                again = key in self._again
         finally:
             self._dispatching.discard(key)
         self._note_held(service)
-
-    def _dispatch(self, service: ServiceState, key: str) -> None:
-        while True:
-            self._again.discard(key)
-            for ticket, worker in service.dispatcher.dispatch(self._now()):
-                self.listener.on_assigned(ticket, worker)
-            for ticket in service.dispatcher.expired:
-                self.listener.on_expired(ticket)
-            if key not in self._again:
-                return
 
     def choose(self, chain: Sequence[Destination], name: RequestClass, size: int, prompt: PromptSize) -> int:
         """The place of the destination that takes a request; a diverted request is demand for the first one too."""
@@ -143,7 +139,7 @@ class ServiceRegistry:
         return {
             f"{key} {name}": queue
             for key, service in self.services.items()
-            for name, queue in service.dispatcher.lines.items()
+            for name, queue in service.dispatcher.queues.items()
         }
 
     def on_snapshot(self, snapshot: ConfigSnapshot) -> None:
@@ -160,7 +156,7 @@ class ServiceRegistry:
                 self.on_workers(key, self._endpoints.get(key, ()))
             elif service.spec != spec:
                 if service.spec.classes != spec.classes:
-                    forget(self._metrics, spec.namespace, spec.name, promises_only=True)
+                    forget(self._metrics, spec.namespace, spec.name, targets_only=True)
                     service.series = ServiceMetrics(self._metrics, spec)
                     self.listener.on_classes_changed()
                 service.spec = spec
@@ -182,7 +178,7 @@ class ServiceRegistry:
         if service is not None:
             known = service.fleet.get(worker)
             reconnected = known is not None and not known.connected
-            service.fleet.says(worker, report, self._now())
+            service.fleet.on_report(worker, report, self._now())
             if reconnected and known is not None:
                 self.deaths.heard(known)
             if report.cleared:
@@ -217,6 +213,6 @@ class ServiceRegistry:
         key, held = service.key, service.dispatcher.held(self._now()) > 0
         if held and key not in self._held:
             self._held.add(key)
-            self.changes.ring()
+            self.changes.notify()
         elif not held:
             self._held.discard(key)

@@ -20,7 +20,7 @@ from paceline_gateway.request.prompt_size import PromptSize
 from paceline_gateway.request.slo import Verdicts
 from paceline_gateway.request.types import RequestRecord, RequestTerms
 from paceline_gateway.routing.circuit_breaker import BreakerState
-from paceline_gateway.routing.fallback_chain import DestinationLoad, overloaded
+from paceline_gateway.routing.model_lookup import DestinationLoad, overloaded
 from paceline_gateway.routing.policies import RoutingPolicy, RoutingRequest
 from paceline_gateway.routing.worker import WorkerHealth
 from paceline_gateway.routing.worker_pool import WorkerPool
@@ -81,6 +81,7 @@ class ServiceState:
             lookahead_s=limits.lookahead_s,
             prefix_bytes=limits.prefix_bytes,
         )
+        self.fleet = fleet
         self.dispatcher = Dispatcher(fleet, QueueLimits(held=limits.held_requests, size=limits.queue_bytes))
         self.estimate = PromptEstimate()
         self.tallies = {name: RequestCounters() for name in RequestClass}
@@ -90,10 +91,6 @@ class ServiceState:
         """The last requests that were isolated."""
         self._budgets: dict[float, RetryBudget] = {}
 
-    @property
-    def fleet(self) -> WorkerPool:
-        return self.dispatcher.fleet
-
     def expected_output(self, name: RequestClass, asked: int | None) -> int:
         """Output tokens to expect of a request: the class's mean so far, never more than what was asked for."""
         tally = self.tallies[name]
@@ -102,13 +99,12 @@ class ServiceState:
 
     def prompt_tokens(self, prompt: PromptSize, tenant: str = "") -> int:
         """Prompt tokens to expect; what is beyond the model's context is refused and must buy no replica."""
-        return self._within_context(prompt, self.estimate.tokens(prompt, tenant))
+        tokens = self.estimate.tokens(prompt, tenant)
+        return min(tokens, self.fleet.context * prompt.prompts) if self.fleet.context else tokens
 
     def most_prompt_tokens(self, prompt: PromptSize) -> int:
         """Prompt tokens that there are at most, beside what a chat template adds."""
-        return self._within_context(prompt, MAX_INT64 if prompt.unbound else prompt.most)
-
-    def _within_context(self, prompt: PromptSize, tokens: int) -> int:
+        tokens = MAX_INT64 if prompt.unbound else prompt.most
         return min(tokens, self.fleet.context * prompt.prompts) if self.fleet.context else tokens
 
     def expected_usage(  # noqa: PLR0913 - what a reservation rests on
@@ -157,7 +153,7 @@ class ServiceState:
         if not promised:
             return DestinationLoad.OPEN
         ttft_s = self.fleet.ttft_s(
-            RoutingRequest(self.prompt_tokens(prompt), name), self.dispatcher.lines[name].prompt_tokens, now
+            RoutingRequest(self.prompt_tokens(prompt), name), self.dispatcher.queues[name].prompt_tokens, now
         )
         return overloaded(ttft_s, self._slot_wait_s(name, now), promised)
 
@@ -166,7 +162,7 @@ class ServiceState:
         tally, dispatcher = self.tallies[name], self.dispatcher
         output = tally.output_tokens // tally.completed if tally.completed else None
         wait = self.fleet.slot_wait_s(name, dispatcher.ahead(name), output, now)
-        pace = dispatcher.wait_s(name, now) if len(dispatcher.lines[name]) else None
+        pace = dispatcher.wait_s(name, now) if len(dispatcher.queues[name]) else None
         if wait == 0 or pace is None:
             return wait
         return pace if wait is None else min(wait, pace)
@@ -275,7 +271,7 @@ class ServiceState:
         self.series.in_flight.set(sum(tally.open for tally in self.tallies.values()))
         self.series.held.set(self.dispatcher.held(now))
         self.series.reserved_slots.set(self.fleet.reserved)
-        for name, line in self.dispatcher.lines.items():
+        for name, line in self.dispatcher.queues.items():
             self.series.classes[name].show(line, self.dispatcher.turns.promoted.pop(name, 0), now)
 
 

@@ -62,7 +62,7 @@ class WorkerDeaths:
 
     def __init__(self, gateway: str = "", later: Callable[[float, Callable[[], None]], object] | None = None) -> None:
         self._gateway = gateway
-        self._later = later or _call_later
+        self._later = later or (lambda seconds, then: asyncio.get_running_loop().call_later(seconds, then))
         self._open: dict[Worker, dict[LostRequest, DisconnectReason]] = {}
 
     def lost(
@@ -90,12 +90,12 @@ class WorkerDeaths:
             return
         worker.dead = True
         _count(service, worker)
-        for request, loss in self._taken(worker):
+        for request, loss in self._open.pop(worker, {}).items():
             request.resolve_loss(worker, loss, _part(service, request))
 
     def heard(self, worker: Worker) -> None:
         """The worker lives: its load stream stands anew."""
-        for request, loss in self._taken(worker):
+        for request, loss in self._open.pop(worker, {}).items():
             request.resolve_loss(worker, loss, None)
 
     def engine(self, service: ServiceState, worker: Worker, request: LostRequest) -> SuspectGroup | None:
@@ -144,9 +144,6 @@ class WorkerDeaths:
         if loss is not None:
             request.resolve_loss(worker, loss, None)
 
-    def _taken(self, worker: Worker) -> Iterator[tuple[LostRequest, DisconnectReason]]:
-        yield from self._open.pop(worker, {}).items()
-
 
 def _count(service: ServiceState, worker: Worker) -> None:
     if service.dispatcher.died(worker):
@@ -155,7 +152,3 @@ def _count(service: ServiceState, worker: Worker) -> None:
 
 def _part(service: ServiceState, request: LostRequest) -> SuspectGroup | None:
     return None if request.ticket is None else service.dispatcher.part(request.ticket)
-
-
-def _call_later(seconds: float, then: Callable[[], None]) -> object:
-    return asyncio.get_running_loop().call_later(seconds, then)

@@ -102,7 +102,11 @@ class TenantSeries:
         self._request(label, record.outcome)
         for kind, tokens in (("input", record.meter.prompt), ("output", record.meter.output)):
             if tokens:
-                self._token(label, kind, tokens)
+                child = self._tokens.get((label, kind))
+                if child is None:
+                    child = self._metrics.counter("paceline_tenant_tokens_total", label, kind)
+                    self._tokens[label, kind] = child
+                child.inc(tokens)
 
     def refused(self, outcome: Outcome) -> None:
         """Count a request that was refused before anything was known of it."""
@@ -119,12 +123,6 @@ class TenantSeries:
             self._requests[label, outcome] = child
         child.inc()
 
-    def _token(self, label: str, kind: str, tokens: int) -> None:
-        child = self._tokens.get((label, kind))
-        if child is None:
-            child = self._tokens[label, kind] = self._metrics.counter("paceline_tenant_tokens_total", label, kind)
-        child.inc(tokens)
-
     def label(self, tenant: str) -> str:
         """The tenant's own label, or the one that all beyond the limit share."""
         if tenant in self._labels:
@@ -137,7 +135,6 @@ class TenantSeries:
 
 
 Key = tuple[str, RequestClass, str]
-Children = tuple[Counter, Counter, Counter, Counter]
 
 
 class UsageSeries:
@@ -146,7 +143,7 @@ class UsageSeries:
     def __init__(self, metrics: Metrics, tenants: TenantSeries) -> None:
         self._metrics = metrics
         self._tenants = tenants
-        self._children: dict[Key, Children] = {}
+        self._children: dict[Key, tuple[Counter, Counter, Counter, Counter]] = {}
         self._fresh: dict[Key, UsageAmount] = {}
         self._budgets: set[tuple[str, str]] = set()
         self._age = metrics.gauge("paceline_usage_checkpoint_age_seconds")
@@ -189,17 +186,14 @@ class UsageSeries:
         for key, spent in fresh.items():
             children = self._children.get(key)
             if children is None:
-                children = self._children[key] = self._made(*key)
+                service, name, label = key
+                place = (*service.partition("/")[::2], name, label)
+                children = self._children[key] = (
+                    self._metrics.counter("paceline_usage_requests_total", *place),
+                    self._metrics.counter("paceline_usage_tokens_total", *place, "input"),
+                    self._metrics.counter("paceline_usage_tokens_total", *place, "output"),
+                    self._metrics.counter("paceline_usage_dollars_total", *place),
+                )
             amounts = (spent.requests, spent.input_tokens, spent.output_tokens, float(spent.dollars))
             for child, amount in zip(children, amounts, strict=True):
                 child.inc(amount)
-
-    def _made(self, service: str, name: RequestClass, label: str) -> Children:
-        namespace, _, own = service.partition("/")
-        place = (namespace, own, name, label)
-        return (
-            self._metrics.counter("paceline_usage_requests_total", *place),
-            self._metrics.counter("paceline_usage_tokens_total", *place, "input"),
-            self._metrics.counter("paceline_usage_tokens_total", *place, "output"),
-            self._metrics.counter("paceline_usage_dollars_total", *place),
-        )

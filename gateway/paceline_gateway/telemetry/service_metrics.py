@@ -1,10 +1,8 @@
 """One service's metric children, made at zero when the service appears, so that `increase()` sees the first event."""
 
-from collections.abc import Iterable
-
 from prometheus_client import Gauge
 
-from paceline_core.objects.resolved import ResolvedService, Target
+from paceline_core.objects.resolved import ResolvedService
 from paceline_core.registry import METRICS, Outcome, Phase, RequestClass, Verdict
 from paceline_core.registry.enums import AbortReason, FallbackReason, ResumeReason, ShedReason
 from paceline_core.registry.metrics import SERVICE
@@ -33,10 +31,12 @@ class ClassMetrics:
         self._outcomes: dict[Outcome, Counter] = {
             outcome: metrics.counter("paceline_requests_total", *place, outcome.value) for outcome in Outcome
         }
-        ttft, tpot, e2e = (_seconds(service, metric) for metric in ("ttft", "tpot", "e2e"))
+        # of all classes: dashboards add classes up, so they share one ladder of buckets
+        targets = [target for cls in service.classes.values() for target in cls.targets]
+        ttft, tpot, e2e = ([t.seconds for t in targets if t.metric == metric] for metric in ("ttft", "tpot", "e2e"))
         self._duration: Histogram = metrics.histogram("paceline_request_duration_seconds", *place, targets=e2e)
-        self._ttft = metrics.histogram("paceline_request_ttft_seconds", *place, targets=ttft)
-        self._tpot = metrics.histogram("paceline_request_tpot_seconds", *place, targets=tpot)
+        self.ttft = metrics.histogram("paceline_request_ttft_seconds", *place, targets=ttft)
+        self.tpot = metrics.histogram("paceline_request_tpot_seconds", *place, targets=tpot)
         self.itl: Histogram = metrics.histogram("paceline_stream_itl_seconds", *place, targets=tpot)
         self.queued: Gauge = metrics.gauge("paceline_queue_requests", *place)
         self.oldest = metrics.gauge("paceline_queue_oldest_wait_seconds", *place)
@@ -47,12 +47,7 @@ class ClassMetrics:
         self._spread = metrics.gauge("paceline_queue_fairness_gap_tokens", *place)
         self._promoted: Counter = metrics.counter("paceline_queue_starvation_promotions_total", *place)
         self._verdicts: dict[tuple[str, Verdict], Counter] = {}
-        self._promise(metrics, place, service, name)
-
-    @property
-    def times(self) -> tuple[Histogram, Histogram]:
-        """TTFT and TPOT so far."""
-        return self._ttft, self._tpot
+        self._export_targets(metrics, place, service, name)
 
     def ended(self, record: RequestRecord, verdicts: Verdicts, trace_id: int = 0, at: float = 0.0) -> None:
         """Count one request of this class; one of a trace, as an example of it, `at` Unix seconds."""
@@ -60,9 +55,9 @@ class ClassMetrics:
         if record.outcome is _OK:
             _observe(self._duration, record.e2e, trace_id, at)
         if (ttft := record.ttft) is not None:
-            _observe(self._ttft, ttft, trace_id, at)
+            _observe(self.ttft, ttft, trace_id, at)
         if (tpot := record.tpot) is not None:
-            self._tpot.observe(tpot)
+            self.tpot.observe(tpot)
         for verdict in verdicts:
             self._verdicts[verdict].inc()
 
@@ -75,18 +70,20 @@ class ClassMetrics:
         self._spread.set(line.accounts.spread)
         self._promoted.inc(promoted)
 
-    def _promise(
+    def _export_targets(
         self, metrics: Metrics, place: tuple[str, str, str], service: ResolvedService, name: RequestClass
     ) -> None:
         cls = service.classes[name]
         self.capacity.set(cls.queue_limit)
         for target in cls.targets:
             metrics.gauge("paceline_slo_threshold_seconds", *place, target.name).set(target.seconds)
-        for target in (*cls.targets, *whole_answer_targets(cls.targets, 0)):
+        judged = (*cls.targets, *whole_answer_targets(cls.targets, 0))
+        for target in judged:
             metrics.gauge("paceline_slo_objective_ratio", *place, target.name).set(target.objective)
         metrics.gauge("paceline_slo_objective_ratio", *place, AVAILABILITY).set(cls.availability)
         metrics.gauge("paceline_slo_window_seconds", *place).set(cls.slo_window_s)
-        for slo, metric in _slos(cls.targets):
+        slos = dict.fromkeys((target.name, str(target.metric)) for target in judged)  # every value of the label `slo`
+        for slo, metric in (*slos, (AVAILABILITY, AVAILABILITY)):
             for verdict in _VERDICTS[metric]:
                 child = metrics.counter("paceline_slo_requests_total", *place, slo, verdict.value)
                 self._verdicts[slo, verdict] = child
@@ -146,20 +143,8 @@ def _observe(histogram: Histogram, value: float, trace_id: int, at: float) -> No
         histogram.observe(value)
 
 
-def forget(metrics: Metrics, namespace: str, name: str, *, promises_only: bool = False) -> None:
-    """A service is gone: drop what it showed. Or only its promises have changed: drop what is shown per target."""
+def forget(metrics: Metrics, namespace: str, name: str, *, targets_only: bool = False) -> None:
+    """A service is gone: drop what it showed. Or only its targets have changed: drop what is shown per target."""
     for row in METRICS.values():
-        if row.owner == "gateway" and row.labels[:2] == SERVICE and ("slo" in row.labels or not promises_only):
+        if row.owner == "gateway" and row.labels[:2] == SERVICE and ("slo" in row.labels or not targets_only):
             metrics.forget(row.name, namespace, name)
-
-
-def _seconds(service: ResolvedService, metric: str) -> list[float]:
-    """What the service promises for a metric, over all classes: boards add classes up, so their ladders are one."""
-    return [target.seconds for cls in service.classes.values() for target in cls.targets if target.metric == metric]
-
-
-def _slos(targets: Iterable[Target]) -> list[tuple[str, str]]:
-    """Every value of the label `slo` that a class can have, with its metric."""
-    given = tuple(targets)
-    judged = (*given, *whole_answer_targets(given, 0))
-    return [*dict.fromkeys((target.name, str(target.metric)) for target in judged), (AVAILABILITY, AVAILABILITY)]

@@ -65,15 +65,12 @@ class RequestSpanWriter:
         return trace.begin(traceparent, ratio, self._draw())
 
     def record(self, ended: FinishedRequest) -> None:
-        self._queue_all(_Spans(ended, self._about, self._clock))
+        for span in _Spans(ended, self._about, self._clock).all():
+            self._queue.on_end(span)
 
     def close(self) -> None:
         """Send what is queued, for a moment."""
         self._queue.shutdown()
-
-    def _queue_all(self, spans: "_Spans") -> None:
-        for span in spans.all():
-            self._queue.on_end(span)
 
 
 class _Spans:

@@ -18,8 +18,7 @@ from datetime import datetime
 from paceline_core.clock import rfc3339
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
-from paceline_gateway.usage.status_entries import grown
-from paceline_gateway.usage.types import NOTHING, ZERO, StoredUsage, UsageAmount, UsageWrite, end_of, month_of
+from paceline_gateway.usage.types import NOTHING, ZERO, StoredUsage, UsageAmount, UsageWrite, end_of, grown, month_of
 
 
 @dataclass(slots=True, eq=False)
@@ -104,7 +103,7 @@ class UsageLedger:
         account = self._accounts.get(tenant)
         return NOTHING if account is None else account.reserved
 
-    def seen(self, tenant: str, stored: StoredUsage) -> None:
+    def on_status(self, tenant: str, stored: StoredUsage) -> None:
         """The API server has this of a tenant. What a good write has replaced since is not news."""
         account = self._accounts.setdefault(tenant, _Account())
         if stored.version and stored.version == account.passed:

@@ -32,8 +32,7 @@ from paceline_core.kube.connect import ClusterConfig, connect
 from paceline_core.kube.events import GAP_S, EventRecorder
 from paceline_core.kube.kubernetes import KubernetesCluster, state_name
 from paceline_core.kube.leader_election import LeaseClient
-from paceline_gateway.usage.status_entries import status_of
-from paceline_gateway.usage.types import UsageAmount, UsageEntry
+from paceline_gateway.usage.types import UsageAmount, UsageEntry, status_of
 
 pytestmark = pytest.mark.real
 

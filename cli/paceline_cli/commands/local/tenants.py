@@ -26,8 +26,7 @@ from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.field_errors import did_you_mean
 from paceline_core.objects.fields import FIXES, LABEL_PATTERN, MONTH_PATTERN
 from paceline_core.objects.tenant import MonthlyUsage
-from paceline_gateway.usage.status_entries import read_usage
-from paceline_gateway.usage.types import StoredUsage, before, month_of
+from paceline_gateway.usage.types import StoredUsage, before, month_of, read_usage
 from paceline_local.keys import KeyFile
 
 TenantName = Annotated[str, typer.Argument(help="Name of the Tenant.")]
