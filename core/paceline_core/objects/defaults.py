@@ -22,7 +22,7 @@ from paceline_core.objects.service import (
     ServiceClass,
     ServiceSpec,
 )
-from paceline_core.objects.service_runtime import Emulate, Engine, Speculative
+from paceline_core.objects.service_runtime import Engine
 from paceline_core.objects.tenant import MonthlyBudget, Tenant
 from paceline_core.registry.enums import RequestClass
 from paceline_core.units import dollars, quantity, seconds
@@ -118,7 +118,7 @@ def _runtime(spec: ServiceSpec) -> r.ResolvedRuntime:
 
 
 def _engine(engine: Engine) -> r.ResolvedEngine:
-    cache = engine.kv_cache
+    cache, draft, emulate = engine.kv_cache, engine.speculative, engine.emulate
     return r.ResolvedEngine(
         max_model_len=engine.max_model_len,
         max_seqs=_or(engine.max_seqs, min(64, _or(engine.step_tokens, 64))),
@@ -133,19 +133,13 @@ def _engine(engine: Engine) -> r.ResolvedEngine:
         batching=engine.batching or "continuous",
         batch_invariant=_or(engine.batch_invariant, False),
         warm_prefixes=engine.warm_prefixes,
-        speculation=_speculation(engine.speculative) if engine.speculative else None,
+        speculation=r.ResolvedSpeculation(draft.method, _or(draft.tokens, 4), draft.draft_model) if draft else None,
         pipeline=_or(engine.parallel.pipeline, 1),
         expert=_or(engine.parallel.expert, 1),
-        emulation=_emulation(engine.emulate) if engine.emulate else None,
+        emulation=r.ResolvedEmulation(emulate.accelerator, emulate.model, _seconds(emulate.cold_start, 30.0))
+        if emulate
+        else None,
     )
-
-
-def _speculation(speculative: Speculative) -> r.ResolvedSpeculation:
-    return r.ResolvedSpeculation(speculative.method, _or(speculative.tokens, 4), speculative.draft_model)
-
-
-def _emulation(emulate: Emulate) -> r.ResolvedEmulation:
-    return r.ResolvedEmulation(emulate.accelerator, emulate.model, _seconds(emulate.cold_start, 30.0))
 
 
 def _class(name: RequestClass, cls: ServiceClass) -> r.ResolvedClass:
