@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from paceline_core.objects import resolved as r
 from paceline_core.objects.fields import Metric
 from paceline_core.objects.naming import ANNOTATION_PAUSE_REASON, ANNOTATION_PAUSE_UNTIL, revision
-from paceline_core.objects.route import Cascade, Degrade, InferenceRoute
+from paceline_core.objects.route import InferenceRoute
 from paceline_core.objects.service import (
     Budget,
     Canary,
@@ -85,6 +85,7 @@ def resolve_tenant(tenant: Tenant) -> r.ResolvedTenant:
 
 def resolve_route(route: InferenceRoute) -> r.ResolvedRoute:
     spec = route.spec
+    cascade, degrade = spec.cascade, spec.degrade
     return r.ResolvedRoute(
         namespace=route.namespace,
         name=route.name,
@@ -94,8 +95,12 @@ def resolve_route(route: InferenceRoute) -> r.ResolvedRoute:
         fallback=spec.fallback,
         attempts=_or(spec.retry.attempts, 3 if spec.fallback or len(spec.backends) > 1 else 2),
         retry_budget=_or(spec.retry.budget, 0.2),
-        cascade=_cascade(spec.cascade) if spec.cascade else None,
-        degrade=_degrade(spec.degrade) if spec.degrade else None,
+        cascade=r.ResolvedCascade(cascade.first, frozenset(cascade.escalate_on or ("error", "refusal")))
+        if cascade
+        else None,
+        degrade=r.ResolvedDegrade(degrade.trigger, degrade.model, degrade.max_tokens, _seconds(degrade.after, 10.0))
+        if degrade
+        else None,
     )
 
 
@@ -217,14 +222,6 @@ def _rollout(rollout: Rollout) -> r.ResolvedRollout:
         abort_on=frozenset(canary.abort_on or ("burn", "errors", "restarts")),
         drain_timeout_s=_seconds(rollout.drain_timeout, 300.0),
     )
-
-
-def _cascade(cascade: Cascade) -> r.ResolvedCascade:
-    return r.ResolvedCascade(cascade.first, frozenset(cascade.escalate_on or ("error", "refusal")))
-
-
-def _degrade(degrade: Degrade) -> r.ResolvedDegrade:
-    return r.ResolvedDegrade(degrade.trigger, degrade.model, degrade.max_tokens, _seconds(degrade.after, 10.0))
 
 
 def _or(value: T | None, default: T) -> T:
