@@ -131,7 +131,7 @@ def read_slice(manifest: Manifest) -> EndpointEntry | None:
         return None
     ports = [port for port in manifest.get("ports") or () if port.get("port")]
     named = [port for port in ports if port.get("name") == PORT_NAME]
-    port = int((named or ports)[0]["port"]) if ports else 0
+    port = int((named or ports)[0]["port"]) if ports else 0  # the one called http, else the first with a number
     endpoints = manifest.get("endpoints") or () if port and manifest.get("addressType") != "FQDN" else ()
     workers = tuple(
         _from_slice(service, item, port)
