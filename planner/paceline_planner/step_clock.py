@@ -24,10 +24,8 @@ from paceline_planner.steptime import StepWork, step_seconds
 
 
 class StepClock(Protocol):
-    """How long steps take."""
-
     def seconds(self, work: StepWork) -> float:
-        """Seconds of one step that computes `work`."""
+        """Seconds of one step that computes `work`; a step without work takes none."""
         ...
 
 
@@ -40,7 +38,6 @@ class RooflineClock:
     tensor: int = 1
 
     def seconds(self, work: StepWork) -> float:
-        """The roofline's prediction."""
         return step_seconds(self.shape, self.accelerator, work, self.tensor)
 
 
@@ -51,7 +48,6 @@ class FittedClock:
     model: StepTime
 
     def seconds(self, work: StepWork) -> float:
-        """The model's prediction; a step without work takes none."""
         if not work.prefill_tokens and not work.sequences:
             return 0.0
         return self.model.seconds(
@@ -85,11 +81,9 @@ class Grid:
 
     @property
     def shortest(self) -> float:
-        """The shortest measured step."""
         return min(map(min, self.values))
 
     def at(self, row: float, column: float) -> float:
-        """The interpolated value."""
         return _linear(self.rows, [_linear(self.columns, values, column) for values in self.values], row)
 
 
@@ -115,7 +109,6 @@ class TableClock:
         return cls(Grid.of(prefill, "steps.prefill"), Grid.of(decode, "steps.decode"))
 
     def seconds(self, work: StepWork) -> float:
-        """The interpolated step; a step without work takes none."""
         prefill = self.prefill.at(work.prefill_tokens, work.context) if work.prefill_tokens else 0.0
         decode = self.decode.at(work.sequences, work.kv_tokens / work.sequences) if work.sequences else 0.0
         if not prefill or not decode:

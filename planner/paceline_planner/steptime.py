@@ -59,7 +59,6 @@ class StepParts:
 
     @property
     def seconds(self) -> float:
-        """The whole step."""
         kernels = self.matrices + self.output + self.prefill_attention + self.decode_attention
         return kernels + self.link + self.overhead
 
@@ -75,11 +74,14 @@ def step_parts(shape: ModelShape, accelerator: Accelerator, work: StepWork, tens
     tokens = work.prefill_tokens + work.sequences
     if tokens == 0:
         return StepParts()
+    sampled = work.sequences + (work.prefill_tokens > 0)  # of a prefill only the last token passes the output matrix
+    attention = work.prefill_tokens * work.context * _pair_seconds(shape, accelerator)
+    reading = work.context * shape.kv_bytes_per_token / accelerator.read_rate if work.prefill_tokens else 0.0
     efficiency = accelerator.efficiency
     return StepParts(
         matrices=_product(shape, accelerator, shape.layers * shape.layer_matrices, tokens, tensor),
-        output=_product(shape, accelerator, shape.vocabulary_matrix, _sampled(work), tensor),
-        prefill_attention=_prefill_attention(shape, accelerator, work, tensor),
+        output=_product(shape, accelerator, shape.vocabulary_matrix, sampled, tensor),
+        prefill_attention=max(attention, reading) / tensor,
         decode_attention=work.kv_tokens * shape.kv_bytes_per_token / (accelerator.read_rate * tensor),
         link=_link_seconds(shape, accelerator, tokens, tensor),
         overhead=efficiency.step + efficiency.layer * shape.layers + efficiency.sequence * work.sequences,
@@ -94,32 +96,17 @@ def check_tensor(shape: ModelShape, accelerator: Accelerator, tensor: int) -> No
         raise InvalidInput("tensor", f"{accelerator.name} has no link to others of its node; use 1")
 
 
-def _sampled(work: StepWork) -> int:
-    """Rows of the output matrix product: every decoding sequence, and the last token of the prefill."""
-    return work.sequences + (work.prefill_tokens > 0)
-
-
 def _product(shape: ModelShape, accelerator: Accelerator, parameters: int, tokens: int, tensor: int) -> float:
     arithmetic = 2 * parameters * tokens / accelerator.compute_rate(shape.weight_dtype)
     reading = parameters * shape.weight_dtype.size / accelerator.read_rate
     return max(arithmetic, reading) / tensor
 
 
-def _prefill_attention(shape: ModelShape, accelerator: Accelerator, work: StepWork, tensor: int) -> float:
-    arithmetic = work.prefill_tokens * work.context * _pair_seconds(shape, accelerator)
-    reading = work.context * shape.kv_bytes_per_token / accelerator.read_rate if work.prefill_tokens else 0.0
-    return max(arithmetic, reading) / tensor
-
-
 def _pair_seconds(shape: ModelShape, accelerator: Accelerator) -> float:
     """Seconds for one token to attend to one other in all layers."""
     flops = 4 * shape.layers * shape.heads * shape.head_dim
-    return flops / accelerator.attention_rate(_attention_dtype(shape))
-
-
-def _attention_dtype(shape: ModelShape) -> Dtype:
-    """Attention is computed in the KV cache's type; 8-bit caches are widened first."""
-    return Dtype.BF16 if shape.kv_dtype.size == 1 else shape.kv_dtype
+    computed = Dtype.BF16 if shape.kv_dtype.size == 1 else shape.kv_dtype  # 8-bit caches are widened first
+    return flops / accelerator.attention_rate(computed)
 
 
 def _link_seconds(shape: ModelShape, accelerator: Accelerator, tokens: int, tensor: int) -> float:

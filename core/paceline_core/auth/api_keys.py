@@ -25,6 +25,7 @@ class ApiKeyRecord:
     digest: str
 
     def manifest(self, namespace: str) -> dict[str, Any]:
+        fields = {"keyId": self.key_id, "salt": self.salt, "digest": self.digest}
         return {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -34,11 +35,8 @@ class ApiKeyRecord:
                 "labels": {TENANT_LABEL: self.tenant},
             },
             "type": "paceline.dev/api-key",
-            "data": {k: base64.b64encode(v.encode()).decode() for k, v in self._fields().items()},
+            "data": {k: base64.b64encode(v.encode()).decode() for k, v in fields.items()},
         }
-
-    def _fields(self) -> dict[str, str]:
-        return {"keyId": self.key_id, "salt": self.salt, "digest": self.digest}
 
     @classmethod
     def from_manifest(cls, manifest: dict[str, Any]) -> "ApiKeyRecord":

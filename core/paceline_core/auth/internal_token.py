@@ -7,7 +7,6 @@ leeway behind `exp`; LEEWAY_S is how far a signer's clock may be ahead. Known ho
 minutes, which the network inside the cluster does not need.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol
@@ -119,7 +118,10 @@ class TokenVerifier:
         moment = now.timestamp()
         if not moment < claims.expires <= moment + LIFETIME_S + LEEWAY_S:
             self._verified.pop(token, None)
-            raise _late_or_early(claims, moment)
+            if claims.expires <= moment:
+                raise InvalidToken("expired", f"it ended {moment - claims.expires:.0f} s ago")
+            ahead = f"exp is more than {LIFETIME_S} s ahead; compare the clocks of both nodes"
+            raise InvalidToken("bad_expiry", ahead)
         if len(self._verified) >= _CACHE_LIMIT:
             self._verified.clear()
         self._verified[token] = claims
@@ -130,7 +132,8 @@ class TokenVerifier:
         if len(token) > MAX_TOKEN_CHARS:
             raise InvalidToken("too_long", f"{len(token)} characters; a token has at most {MAX_TOKEN_CHARS}")
         try:
-            known = self._keys.get(_key_id(token))
+            header = parse_object(base64url_decode(token.partition(".")[0]))
+            known = self._keys.get(str(header.get("kid")))
             if known is None:
                 raise InvalidToken("unknown_key", "the header's kid is not in the JWK set")
             claims = self._jwt.decode(
@@ -141,7 +144,10 @@ class TokenVerifier:
             raise InvalidToken(fault, str(error)) from None
         except ValueError as error:
             raise InvalidToken("malformed", str(error)) from None
-        return TokenClaims(claims["iss"], claims["aud"], _moment(claims["exp"]))
+        expires = claims["exp"]
+        if type(expires) is not int:
+            raise InvalidToken("bad_expiry", "exp is not a whole number of seconds")
+        return TokenClaims(claims["iss"], claims["aud"], expires)
 
 
 class _StrictJwt(jwt.PyJWT):
@@ -149,21 +155,3 @@ class _StrictJwt(jwt.PyJWT):
 
     def _decode_payload(self, decoded: dict[str, Any]) -> dict[str, Any]:
         return parse_object(decoded["payload"])
-
-
-def _key_id(token: str) -> str:
-    """The header's key id, not yet verified. Raises ValueError for a header that is none."""
-    header: Mapping[str, Any] = parse_object(base64url_decode(token.partition(".")[0]))
-    return str(header.get("kid"))
-
-
-def _moment(expires: object) -> int:
-    if type(expires) is not int:
-        raise InvalidToken("bad_expiry", "exp is not a whole number of seconds")
-    return expires
-
-
-def _late_or_early(claims: TokenClaims, moment: float) -> InvalidToken:
-    if claims.expires <= moment:
-        return InvalidToken("expired", f"it ended {moment - claims.expires:.0f} s ago")
-    return InvalidToken("bad_expiry", f"exp is more than {LIFETIME_S} s ahead; compare the clocks of both nodes")

@@ -18,7 +18,6 @@ from paceline_core.errors import InvalidInput
 from paceline_core.telemetry import FaultLog, get_logger
 
 T = TypeVar("T")
-Version = tuple[int, int, int, int]
 _FAULT = "a key file cannot be used; its last content stays"
 _log = get_logger(__name__)
 
@@ -30,30 +29,26 @@ class ReloadedFile(Generic[T]):
         self._path = path
         self._read = read
         self._value = first
-        self._version: Version | None = None
+        self._version: tuple[int, int, int, int] | None = None
         self._complaints = FaultLog(_log)
 
     def current(self) -> T:
         """The file's content now, or the last that could be read."""
         try:
-            self._refresh()
+            status = self._path.stat()
+            version = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size)
+            if version != self._version:
+                self._version = None  # what could not be read is tried again, what is wrong only when it has changed
+                try:
+                    self._value = self._read(self._path)
+                except InvalidInput:
+                    self._version = version
+                    raise
+                self._version = version
+                self._complaints.end(_FAULT)
         except (OSError, InvalidInput) as error:
             self._complaints.begin(_FAULT, str(error))
         return self._value
-
-    def _refresh(self) -> None:
-        status = self._path.stat()
-        version = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size)
-        if version == self._version:
-            return
-        self._version = None  # what could not be read is tried again, what is wrong only when it has changed
-        try:
-            self._value = self._read(self._path)
-        except InvalidInput:
-            self._version = version
-            raise
-        self._version = version
-        self._complaints.end(_FAULT)
 
 
 class FileSigner:

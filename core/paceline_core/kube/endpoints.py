@@ -129,9 +129,15 @@ def read_slice(manifest: Manifest) -> EndpointEntry | None:
     service = (metadata.get("labels") or {}).get(LABEL_SERVICE)
     if not service:
         return None
-    port = _slice_port(manifest)
+    ports = [port for port in manifest.get("ports") or () if port.get("port")]
+    named = [port for port in ports if port.get("name") == PORT_NAME]
+    port = int((named or ports)[0]["port"]) if ports else 0  # the one called http, else the first with a number
     endpoints = manifest.get("endpoints") or () if port and manifest.get("addressType") != "FQDN" else ()
-    workers = tuple(_from_slice(service, item, port) for item in endpoints if _names_a_pod(item))
+    workers = tuple(
+        _from_slice(service, item, port)
+        for item in endpoints
+        if (item.get("targetRef") or {}).get("kind") == "Pod" and item.get("addresses")
+    )
     return EndpointEntry(ObjectKey(metadata["namespace"], service), metadata["name"], workers)
 
 
@@ -158,17 +164,6 @@ def _from_slice(service: str, item: Mapping[str, Any], port: int) -> Endpoint:
     name = item["targetRef"]["name"]
     pool, track = pool_and_track(service, name)
     return Endpoint(name, pool, track, "", item["addresses"][0], port, ready, terminating)
-
-
-def _names_a_pod(item: Mapping[str, Any]) -> bool:
-    return (item.get("targetRef") or {}).get("kind") == "Pod" and bool(item.get("addresses"))
-
-
-def _slice_port(manifest: Manifest) -> int:
-    """The port called http, else the first one with a number, else 0."""
-    ports = [port for port in manifest.get("ports") or () if port.get("port")]
-    named = [port for port in ports if port.get("name") == PORT_NAME]
-    return int((named or ports)[0]["port"]) if ports else 0
 
 
 def _from_pod(manifest: Manifest, labels: Mapping[str, str], status: Mapping[str, Any]) -> Endpoint:

@@ -78,7 +78,12 @@ class EventCorrelator:
 
     def due(self, now: float) -> list[tuple[SeriesKey, Series]]:
         """What is to be written now; each spends a token of its object."""
-        return [(key, series) for key, series in self._unwritten() if self._ripe(series, now) and self._spend(key, now)]
+        ripe = (
+            (key, series)
+            for key, series in self._unwritten()
+            if series.tried_at is None or now - series.tried_at >= GAP_S
+        )
+        return [(key, series) for key, series in ripe if self._spend(key, now)]
 
     def wait(self, now: float) -> float | None:
         """Seconds until something may be due, as far as is known now; None when all is written."""
@@ -97,9 +102,6 @@ class EventCorrelator:
 
     def _unwritten(self) -> Iterator[tuple[SeriesKey, Series]]:
         return ((key, series) for key, series in self._series.items() if series.count > series.written)
-
-    def _ripe(self, series: Series, now: float) -> bool:
-        return series.tried_at is None or now - series.tried_at >= GAP_S
 
     def _spend(self, key: SeriesKey, now: float) -> bool:
         bucket = self._bucket(key, now)

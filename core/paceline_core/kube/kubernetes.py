@@ -186,10 +186,12 @@ class KubernetesCluster:
     async def patch_status(
         self, kind: str, key: ObjectKey, status: Mapping[str, Any], manager: str, version: str = ""
     ) -> None:
-        body = {**_head(RESOURCES[kind], key), "status": dict(status)}
+        resource = RESOURCES[kind]
+        metadata = {"namespace": key.namespace, "name": key.name} if resource.namespaced else {"name": key.name}
         if version:
-            body["metadata"] = {**body["metadata"], "resourceVersion": version}
-        await self._api.apply(RESOURCES[kind], body, manager, subresource="status")
+            metadata["resourceVersion"] = version
+        body = {"apiVersion": resource.api_version, "kind": kind, "metadata": metadata, "status": dict(status)}
+        await self._api.apply(resource, body, manager, subresource="status")
 
     async def get_state(self, service: ServiceRef) -> Mapping[str, str] | None:
         return await self._states.get(service)
@@ -222,17 +224,14 @@ class KubernetesCluster:
     async def _knowing_uids(self, watch: Events) -> Events:
         async with aclosing(watch) as events:
             async for event in events:
-                self._learn(event)
+                match event:
+                    case Listed(items):
+                        self._uids = {key_of(item): item["metadata"]["uid"] for item in items}
+                    case Upserted(item):
+                        self._uids[key_of(item)] = item["metadata"]["uid"]
+                    case Deleted(item):
+                        self._uids.pop(key_of(item), None)
                 yield event
-
-    def _learn(self, event: WatchEvent[Manifest]) -> None:
-        match event:
-            case Listed(items):
-                self._uids = {key_of(item): item["metadata"]["uid"] for item in items}
-            case Upserted(item):
-                self._uids[key_of(item)] = item["metadata"]["uid"]
-            case Deleted(item):
-                self._uids.pop(key_of(item), None)
 
     async def _profiles(self) -> Events:
         warned = False
@@ -263,11 +262,6 @@ class KubernetesCluster:
             return self._uids[key]
         resource = RESOURCES.get(kind)
         return str((await self._api.get(resource, key))["metadata"]["uid"]) if resource else ""
-
-
-def _head(resource: Resource, key: ObjectKey) -> Manifest:
-    metadata = {"namespace": key.namespace, "name": key.name} if resource.namespaced else {"name": key.name}
-    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
 
 
 def _deployment(target: ScaleTarget) -> ObjectKey:

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from paceline_core.objects import resolved as r
 from paceline_core.objects.fields import Metric
 from paceline_core.objects.naming import ANNOTATION_PAUSE_REASON, ANNOTATION_PAUSE_UNTIL, revision
-from paceline_core.objects.route import Cascade, Degrade, InferenceRoute
+from paceline_core.objects.route import InferenceRoute
 from paceline_core.objects.service import (
     Budget,
     Canary,
@@ -22,7 +22,7 @@ from paceline_core.objects.service import (
     ServiceClass,
     ServiceSpec,
 )
-from paceline_core.objects.service_runtime import Emulate, Engine, Speculative
+from paceline_core.objects.service_runtime import Engine
 from paceline_core.objects.tenant import MonthlyBudget, Tenant
 from paceline_core.registry.enums import RequestClass
 from paceline_core.units import dollars, quantity, seconds
@@ -85,6 +85,7 @@ def resolve_tenant(tenant: Tenant) -> r.ResolvedTenant:
 
 def resolve_route(route: InferenceRoute) -> r.ResolvedRoute:
     spec = route.spec
+    cascade, degrade = spec.cascade, spec.degrade
     return r.ResolvedRoute(
         namespace=route.namespace,
         name=route.name,
@@ -94,8 +95,12 @@ def resolve_route(route: InferenceRoute) -> r.ResolvedRoute:
         fallback=spec.fallback,
         attempts=_or(spec.retry.attempts, 3 if spec.fallback or len(spec.backends) > 1 else 2),
         retry_budget=_or(spec.retry.budget, 0.2),
-        cascade=_cascade(spec.cascade) if spec.cascade else None,
-        degrade=_degrade(spec.degrade) if spec.degrade else None,
+        cascade=r.ResolvedCascade(cascade.first, frozenset(cascade.escalate_on or ("error", "refusal")))
+        if cascade
+        else None,
+        degrade=r.ResolvedDegrade(degrade.trigger, degrade.model, degrade.max_tokens, _seconds(degrade.after, 10.0))
+        if degrade
+        else None,
     )
 
 
@@ -118,7 +123,7 @@ def _runtime(spec: ServiceSpec) -> r.ResolvedRuntime:
 
 
 def _engine(engine: Engine) -> r.ResolvedEngine:
-    cache = engine.kv_cache
+    cache, draft, emulate = engine.kv_cache, engine.speculative, engine.emulate
     return r.ResolvedEngine(
         max_model_len=engine.max_model_len,
         max_seqs=_or(engine.max_seqs, min(64, _or(engine.step_tokens, 64))),
@@ -133,19 +138,13 @@ def _engine(engine: Engine) -> r.ResolvedEngine:
         batching=engine.batching or "continuous",
         batch_invariant=_or(engine.batch_invariant, False),
         warm_prefixes=engine.warm_prefixes,
-        speculation=_speculation(engine.speculative) if engine.speculative else None,
+        speculation=r.ResolvedSpeculation(draft.method, _or(draft.tokens, 4), draft.draft_model) if draft else None,
         pipeline=_or(engine.parallel.pipeline, 1),
         expert=_or(engine.parallel.expert, 1),
-        emulation=_emulation(engine.emulate) if engine.emulate else None,
+        emulation=r.ResolvedEmulation(emulate.accelerator, emulate.model, _seconds(emulate.cold_start, 30.0))
+        if emulate
+        else None,
     )
-
-
-def _speculation(speculative: Speculative) -> r.ResolvedSpeculation:
-    return r.ResolvedSpeculation(speculative.method, _or(speculative.tokens, 4), speculative.draft_model)
-
-
-def _emulation(emulate: Emulate) -> r.ResolvedEmulation:
-    return r.ResolvedEmulation(emulate.accelerator, emulate.model, _seconds(emulate.cold_start, 30.0))
 
 
 def _class(name: RequestClass, cls: ServiceClass) -> r.ResolvedClass:
@@ -223,14 +222,6 @@ def _rollout(rollout: Rollout) -> r.ResolvedRollout:
         abort_on=frozenset(canary.abort_on or ("burn", "errors", "restarts")),
         drain_timeout_s=_seconds(rollout.drain_timeout, 300.0),
     )
-
-
-def _cascade(cascade: Cascade) -> r.ResolvedCascade:
-    return r.ResolvedCascade(cascade.first, frozenset(cascade.escalate_on or ("error", "refusal")))
-
-
-def _degrade(degrade: Degrade) -> r.ResolvedDegrade:
-    return r.ResolvedDegrade(degrade.trigger, degrade.model, degrade.max_tokens, _seconds(degrade.after, 10.0))
 
 
 def _or(value: T | None, default: T) -> T:

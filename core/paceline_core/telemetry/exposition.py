@@ -32,7 +32,7 @@ class Family:
 
 
 def page(families: Iterable[Family]) -> bytes:
-    return "".join(line for family in families for line in _family(family, family.name, _plain)).encode()
+    return "".join(line for family in families for line in _family(family, family.name, lambda _: {})).encode()
 
 
 def open_page(families: Iterable[Family]) -> bytes:
@@ -50,10 +50,6 @@ def _family(family: Family, name: str, examples: Callable[[Histogram], Mapping[i
             yield from _histogram(family.name, names, value, examples(value))
         else:
             yield f"{family.name}{_braces(names)} {float(value)!r}\n"
-
-
-def _plain(_: Histogram) -> Mapping[int, str]:
-    return {}
 
 
 def _exemplars(value: Histogram) -> Mapping[int, str]:

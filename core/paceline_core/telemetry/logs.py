@@ -53,16 +53,12 @@ class BackgroundWriter:
         self._limit = limit
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._size = 0
-        self._lost = 0
+        self.lost = 0
         self._closed = False
         self._change = threading.Condition()
         self._fd = _descriptor(stream)
         if self._fd is not None:
             threading.Thread(target=self._run, args=(self._fd,), name="log", daemon=True).start()
-
-    @property
-    def lost(self) -> int:
-        return self._lost
 
     def put(self, text: bytes, lines: int = 1) -> None:
         """Write whole lines soon. Never waits for a reader."""
@@ -71,7 +67,7 @@ class BackgroundWriter:
             return
         with self._change:
             if self._closed or self._size + len(text) > self._limit:
-                self._lost += lines
+                self.lost += lines
                 return
             self._waiting.append((text, lines))
             self._size += len(text)
@@ -88,18 +84,17 @@ class BackgroundWriter:
             self._change.notify_all()
 
     def _run(self, fd: int) -> None:
-        while (first := self._next()) is not None:
-            text, lines = first
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: self._waiting or self._closed)
+                if self._closed:
+                    return
+                text, lines = self._waiting.popleft()
             written = _write(fd, text)
             with self._change:
                 self._size -= len(text)
-                self._lost += 0 if written else lines
+                self.lost += 0 if written else lines
                 self._change.notify_all()
-
-    def _next(self) -> tuple[bytes, int] | None:
-        with self._change:
-            self._change.wait_for(lambda: self._waiting or self._closed)
-            return None if self._closed else self._waiting.popleft()
 
 
 def _write(fd: int, text: bytes) -> bool:
@@ -148,16 +143,13 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line |= {name: _safe(name, value) for name, value in vars(record).items() if name not in _STANDARD}
+        fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        line |= {name: "***" if name.lower() in _FORBIDDEN else value for name, value in fields.items()}
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = f"{type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
             if logging.getLogger().isEnabledFor(logging.DEBUG):
                 line["trace"] = self.formatException(record.exc_info)
         return _KEY.sub("pl_***", json.dumps(line, default=str, ensure_ascii=False))
-
-
-def _safe(name: str, value: Any) -> Any:
-    return "***" if name.lower() in _FORBIDDEN else value
 
 
 class OutletHandler(logging.Handler):

@@ -19,7 +19,8 @@ RETRY_LIMIT_S: Final = 300.0
 def api_error(status: int, body: bytes, headers: Mapping[str, str], request: str) -> PacelineError:
     """The error for an answer of 300 or more; `request` is `PATCH /path` and leads when the server says nothing."""
     status_object = _status_object(body)
-    message = str(status_object.get("message") or "") or f"{request}: {status} {_text(body)}".rstrip()
+    text = " ".join(body[:WORDS_LIMIT].decode(errors="replace").split())[:200]
+    message = str(status_object.get("message") or "") or f"{request}: {status} {text}".rstrip()
     reason = str(status_object.get("reason") or "")
     if status == 404:
         return NotFound(message)
@@ -63,10 +64,6 @@ def _status_object(body: bytes) -> Mapping[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     return found if isinstance(found, dict) and found.get("kind") == "Status" else {}
-
-
-def _text(body: bytes) -> str:
-    return " ".join(body[:WORDS_LIMIT].decode(errors="replace").split())[:200]
 
 
 GAP_S: Final = 1.0
