@@ -4,8 +4,6 @@ API key -> tenant, tenant -> class. Pure, over the directory's snapshot.
 
 A key is proved by one SHA-256 against its record. A head that repeats on its connection is not proved again before the
 snapshot changes (`Head.judged`), so a revoked key is refused at once. Which part of a key was wrong is not told.
-
-The refusal of a request whose tenant has as many answers under way as it may.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +14,7 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import PrefixKeys
-from paceline_gateway.http.message import Headers, HttpRequest
-from paceline_gateway.http.request_reader import RejectedRequest
+from paceline_gateway.http.message import Headers
 from paceline_gateway.request.body import ParsedBody, parse, rename_model
 from paceline_gateway.request.prompt_size import PromptSize, measure
 from paceline_gateway.routing.config_snapshot import ConfigSnapshot
@@ -194,10 +191,3 @@ def admit_tokens(  # noqa: PLR0913 - as above
     if runtime not in _TOKENIZERS:
         raise RequestError(Code.ROUTE_NOT_FOUND, f"The model is served by {runtime}, which has no {path} like vLLM's.")
     return admission._replace(stream=False, prefix=None, fallbacks=(), counts=True)
-
-
-def too_many_in_flight(request: HttpRequest) -> RejectedRequest:
-    """The refusal for a tenant that has as many answers under way as it may."""
-    message = "Your requests take up all the connections that one tenant may have; retry."
-    error = RequestError(Code.NO_CAPACITY, message, retry_after=1.0)
-    return RejectedRequest(error, request.head, request.keep_alive, request.chunked)

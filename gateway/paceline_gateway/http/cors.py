@@ -59,4 +59,10 @@ def preflight_fields(headers: Headers, methods: str) -> bytes:
     return b"access-control-allow-methods: %b\r\n%baccess-control-max-age: %d\r\n" % lines
 
 
+def is_cross_origin(headers: Headers) -> bool:
+    """Whether a page of another site asks: browsers let any page connect, and say only here whose it is."""
+    origin = headers.get(b"origin", b"")
+    return origin != b"" and origin.partition(b"://")[2] != headers.get(b"host", b"")
+
+
 NO_CORS = CorsPolicy()

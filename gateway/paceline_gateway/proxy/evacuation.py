@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable
 
 from paceline_core.telemetry import get_logger
 from paceline_core.wire import Evacuate, encode
-from paceline_gateway.http.connection_pool import ConnectionPool, UpstreamExchange
+from paceline_gateway.http.connection_pool import ConnectionPool, DisconnectReason, UpstreamExchange
 from paceline_gateway.http.message import Headers
-from paceline_gateway.http.upstream_connection import DisconnectReason
 from paceline_gateway.proxy.active_request import ActiveRequest
 from paceline_gateway.request.types import AT_WORKER
 from paceline_gateway.routing.evacuation_plan import AGAIN_S, EvacuationPlanner, MovableStream

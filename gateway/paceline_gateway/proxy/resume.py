@@ -12,7 +12,7 @@ from dataclasses import replace
 from paceline_core.json_limits import CHOICES_PER_REQUEST
 from paceline_core.registry.enums import AbortReason, ResumeReason
 from paceline_core.wire import Resume, ResumedChoice, encode
-from paceline_gateway.http.upstream_connection import DisconnectReason
+from paceline_gateway.http.connection_pool import DisconnectReason
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.request import events as e
 from paceline_gateway.request.group_testing import SuspectGroup
