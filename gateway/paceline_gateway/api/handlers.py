@@ -22,7 +22,7 @@ from paceline_core.telemetry import get_logger
 from paceline_gateway.api import admission as admissions
 from paceline_gateway.api.admission import AdmittedRequest, admit_tokens, sent_key_id
 from paceline_gateway.http.cors import NO_CORS, CorsPolicy, is_cross_origin, preflight_fields
-from paceline_gateway.http.message import Head, Headers, HttpRequest
+from paceline_gateway.http.message import Head, HttpRequest
 from paceline_gateway.http.request_reader import RejectedRequest
 from paceline_gateway.http.response import ResponseWriter, json_fields, request_id_field
 from paceline_gateway.proxy.active_request import ActiveRequest, Placement
@@ -112,7 +112,11 @@ class PublicApi:
                 return RequestError(Code.INVALID_REQUEST, message)
             if route is not Route.HEALTH and not preflight:
                 head.tenant = self.authenticate(head)
-            _check_coding(head.headers)
+            coding = head.headers.get(b"content-encoding")
+            if coding is not None and coding.lower() != b"identity":  # bodies are read as they come
+                message = "Bodies with a content-encoding are not read here; send the JSON as it is."
+                plain = {"accept-encoding": "identity"}
+                return RequestError(Code.INVALID_REQUEST, message, param="content-encoding", headers=plain)
             head.judged = self._registry.version
         except RequestError as error:
             return error
@@ -276,15 +280,6 @@ def _check_socket(head: Head, cors: CorsPolicy) -> None:
     if is_cross_origin(head.headers) and not cors.allows(head.headers):
         message = "Pages of other sites may not connect; leave the header `origin` out."
         raise RequestError(Code.INVALID_REQUEST, message, param="origin")
-
-
-def _check_coding(headers: Headers) -> None:
-    """Bodies are read as they come. Raises RequestError `invalid_request`."""
-    coding = headers.get(b"content-encoding")
-    if coding is not None and coding.lower() != b"identity":
-        message = "Bodies with a content-encoding are not read here; send the JSON as it is."
-        plain = {"accept-encoding": "identity"}
-        raise RequestError(Code.INVALID_REQUEST, message, param="content-encoding", headers=plain)
 
 
 def _answering(request: ActiveRequest, step: Callable[[], None]) -> None:

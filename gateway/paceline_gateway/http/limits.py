@@ -29,6 +29,7 @@ FRAMING_BYTES = 8
 BODY_BYTES = 1024
 PARSED_BYTES = 128
 """Bytes of a whole body that cost a unit to judge."""
+SHARE = 8
 
 
 class LoopBudget:
@@ -61,9 +62,6 @@ class LoopBudget:
             if not self._called:
                 self._called = True
                 self._call_soon(self._next)
-
-
-SHARE = 8
 
 
 class SharedLimit:

@@ -55,8 +55,12 @@ class Evacuator:
         self._asked: list[tuple[EvacuationRequest, UpstreamExchange]] = []
 
     def sweep(self, services: Iterable[ServiceState], requests: Iterable[ActiveRequest], now: float) -> None:
-        """Ask where it is time; request it a few times a second."""
-        self._forget(now)
+        """Ask where it is time; call it a few times a second."""
+        for asked, exchange in self._asked:
+            if not asked.over and now >= asked.since + AGAIN_S:
+                exchange.abort()
+                asked.over = True
+        self._asked = [entry for entry in self._asked if not entry[0].over]
         for service in services:
             moves = self._moves.setdefault(service.key, EvacuationPlanner(self._lookahead_s))
             if leaving := moves.leaving(service.fleet, now):
@@ -101,13 +105,6 @@ class Evacuator:
         )
         asked = EvacuationRequest(worker.name, len(names), now)
         self._asked.append((asked, self._pool.send(worker.address, [head.encode(), body], asked)))
-
-    def _forget(self, now: float) -> None:
-        for asked, exchange in self._asked:
-            if not asked.over and now >= asked.since + AGAIN_S:
-                exchange.abort()
-                asked.over = True
-        self._asked = [entry for entry in self._asked if not entry[0].over]
 
 
 def _stream(request: ActiveRequest) -> MovableStream | None:

@@ -64,17 +64,6 @@ class StreamJournal:
         return None
 
 
-def piece(line: bytes) -> tuple[int, int, int, int] | None:
-    """Choice, position, number of ids and of events of a comment `: p` or `: c`; None if it is malformed."""
-    fields = line[2:].split()
-    if fields[:1] == [b"p"]:
-        fields.insert(1, b"0")
-    fields += [b"1"] * (len(fields) == 4)
-    if len(fields) < 5 or not (fields[1].isdigit() and fields[2].isdigit() and fields[4].isdigit()):
-        return None
-    return int(fields[1]), int(fields[2]), 0 if fields[3] == b"-" else fields[3].count(b",") + 1, int(fields[4])
-
-
 def _choices(lines: list[bytearray]) -> list[ResumedChoice]:
     """Empty unless each choice's ids begin at 0 and have no gap.
 

@@ -11,7 +11,6 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import PREFIX, RESUME, SEED
 from paceline_gateway.api.admission import AdmittedRequest
 from paceline_gateway.http.message import Head
-from paceline_gateway.http.response import request_id_field
 from paceline_gateway.routing.worker import Worker
 
 _RESUME = RESUME.encode()
@@ -38,7 +37,7 @@ class UpstreamRequest:
             own = f"{SEED}: {random.getrandbits(31)}\r\nx-paceline-max-tokens: {admission.max_tokens}\r\n"
         if admission.prefix is not None:
             own += f"{PREFIX}: {admission.prefix.header()}\r\n"
-        self._same = b"".join((same, request_id_field(request_id), own.encode(), trace, b"\r\n"))
+        self._same = b"".join((same, b"x-request-id: %b\r\n" % request_id, own.encode(), trace, b"\r\n"))
 
     def message(
         self, worker: Worker, token: str, deadline_ms: int, resume: bytes = b"", trace: bytes = b""

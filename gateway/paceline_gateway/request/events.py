@@ -109,19 +109,8 @@ class Expired:
 
 
 Event = (
-    Authenticated
-    | Admitted
-    | Queued
-    | Diverted
-    | Refused
-    | Assigned
-    | Answered
-    | Began
-    | Finished
-    | Lost
-    | AttemptFailed
-    | ClientGone
-    | Expired
+    Authenticated | Admitted | Queued | Diverted | Refused | Assigned | Answered | Began | Finished | Lost
+    | AttemptFailed | ClientGone | Expired
 )  # fmt: skip
 
 
@@ -210,17 +199,6 @@ class Settle(NamedTuple):
 
 
 Action = (
-    Enqueue
-    | Dequeue
-    | TryFallback
-    | SwitchDestination
-    | Send
-    | Resumed
-    | AbortUpstream
-    | ReleaseSlot
-    | Accuse
-    | SendResponse
-    | Close
-    | Fail
-    | Settle
+    Enqueue | Dequeue | TryFallback | SwitchDestination | Send | Resumed | AbortUpstream | ReleaseSlot | Accuse
+    | SendResponse | Close | Fail | Settle
 )  # fmt: skip

@@ -15,7 +15,7 @@ import orjson
 from paceline_core.errors import Code
 from paceline_core.registry.enums import AbortReason, ResumeReason
 from paceline_core.wire import MOVED, MoveReason
-from paceline_gateway.proxy.resume import StreamJournal, piece
+from paceline_gateway.proxy.resume import StreamJournal
 from paceline_gateway.request.types import TokenUsage, WorkerPhases
 
 LINE_LIMIT = 1 << 20
@@ -52,23 +52,9 @@ class SseScanner:
     """
 
     __slots__ = (
-        "_counted",
-        "_ending",
-        "_events",
-        "_held",
-        "_journal",
-        "_meter",
-        "_positions",
-        "_rest",
-        "_resumed",
-        "_usage",
-        "began",
-        "done",
-        "error",
-        "failed",
-        "fresh",
-        "moved",
-    )
+        "_counted", "_ending", "_events", "_held", "_journal", "_meter", "_positions", "_rest", "_resumed", "_usage",
+        "began", "done", "error", "failed", "fresh", "moved",
+    )  # fmt: skip
 
     def __init__(self, meter: TokenUsage, journal: StreamJournal | None = None, *, resumed: bool = False) -> None:
         self.began = resumed
@@ -102,7 +88,18 @@ class SseScanner:
         else:
             lines = self._plain(plain)
             self.fresh = max(meter.output - before, 1)
-        return lines if self.began else self._first(lines)
+        if self.began:
+            return lines
+        self._held += lines
+        self._events += _events(lines)
+        early = not self._events or (self._events < 2 and _CONTENT.search(self._held) is None)
+        if early and len(self._held) <= LINE_LIMIT:
+            return b""
+        self.began = True
+        held, self._held = self._held, b""
+        if self._journal is not None:
+            self._journal.begin(held)
+        return held
 
     def finish(self) -> bytes:
         """The stream is over: whatever was held back, and the counts."""
@@ -118,13 +115,6 @@ class SseScanner:
         if self._resumed:
             self._meter.cached = cached
 
-    def _whole_lines(self, packet: bytes) -> bytes:
-        if packet.endswith(b"\n") or len(packet) > LINE_LIMIT:
-            return packet
-        end = packet.rfind(b"\n") + 1
-        self._rest = packet[end:]
-        return packet[:end]
-
     def _plain(self, piece: re.Match[bytes]) -> bytes:
         line, position, further, event = piece.groups()
         self._positions = True
@@ -134,35 +124,35 @@ class SseScanner:
         return event
 
     def _pieces(self, packet: bytes) -> bytes:
-        """What may be forwarded of anything else."""
-        retained, at = list[bytes](), 0
-        while True:
+        """What may be forwarded of anything else. From the first comment on that is not whole, everything waits."""
+        retained, at, size = list[bytes](), 0, len(packet)
+        while at < size:
             plain = _PLAIN.match(packet, at)
-            if plain is None:
-                at = self._other(packet, at, retained)
-            else:
+            if plain is not None:
                 retained.append(self._plain(plain))
                 at = plain.end()
-            if at >= len(packet):
-                return b"".join(retained)
-
-    def _other(self, packet: bytes, at: int, retained: list[bytes]) -> int:
-        """Take what comes before the next comment, and that one with what belongs to it: where that ends.
-
-        From the first one on that is not whole, everything waits.
-        """
-        begin = at if packet.startswith(b":", at) else packet.find(b"\n:", at) + 1 or len(packet)
-        if begin == len(packet):
-            self._keep(self._whole_lines(packet[at:]), retained)
-            return len(packet)
-        self._keep(packet[at:begin], retained)
-        end = self._comment(packet, begin)
-        if end is None:
-            self._keep(self._wait(packet[begin:]), retained)
-            return len(packet)
-        at = packet.find(b"\n", begin) + 1
-        self._keep(packet[at:end], retained)
-        return max(at, end)
+                continue
+            begin = at if packet.startswith(b":", at) else packet.find(b"\n:", at) + 1 or size
+            if begin == size:
+                lines = packet[at:]
+                if not lines.endswith(b"\n") and len(lines) <= LINE_LIMIT:
+                    whole = lines.rfind(b"\n") + 1
+                    lines, self._rest = lines[:whole], lines[whole:]
+                self._keep(lines, retained)
+                break
+            self._keep(packet[at:begin], retained)
+            end = self._comment(packet, begin)
+            if end is None and size - begin <= LINE_LIMIT:
+                self._rest = packet[begin:]
+                break
+            if end is None:
+                self._give_up()
+                self._keep(_COMMENT.sub(b"", packet[begin:]), retained)
+                break
+            at = packet.find(b"\n", begin) + 1
+            self._keep(packet[at:end], retained)
+            at = max(at, end)
+        return b"".join(retained)
 
     def _keep(self, lines: bytes, retained: list[bytes]) -> None:
         """These may be forwarded; looked through for what ends a stream."""
@@ -210,18 +200,24 @@ class SseScanner:
         elif line.startswith(b": phases "):
             self._meter.worker = _phases(line[9:])
         elif line.startswith(_MOVED):
-            self.moved = _reason(line[len(_MOVED) :])
+            word = line[len(_MOVED) :].strip().decode("latin-1")
+            # a word that is not known yet is as good as a lost connection
+            self.moved = ResumeReason(word) if word in set(MoveReason) else ResumeReason.CONNECTION
         return end
 
     def _piece(self, line: bytes, packet: bytes, end: int) -> int | None:
-        parsed = piece(line)
-        if parsed is None:
+        """Take in a comment `: p` or `: c`: choice, position, ids, and how many events belong to it."""
+        fields = line[2:].split()
+        if fields[:1] == [b"p"]:
+            fields.insert(1, b"0")
+        fields += [b"1"] * (len(fields) == 4)
+        if len(fields) < 5 or not (fields[1].isdigit() and fields[2].isdigit() and fields[4].isdigit()):
             self._give_up()
             return end
         self._positions = True
-        _, position, ids, events = parsed
+        position, ids = int(fields[2]), 0 if fields[3] == b"-" else fields[3].count(b",") + 1
         begin = end
-        for _ in range(events):
+        for _ in range(int(fields[4])):
             end = packet.find(b"\n\n", end) + 2
             if end < 2:
                 return None
@@ -233,29 +229,9 @@ class SseScanner:
             self._journal.add(line)
         return end
 
-    def _wait(self, rest: bytes) -> bytes:
-        if len(rest) <= LINE_LIMIT:
-            self._rest = rest
-            return b""
-        self._give_up()
-        return _COMMENT.sub(b"", rest)
-
     def _give_up(self) -> None:
         if self._journal is not None:
             self._journal.give_up(AbortReason.INCONSISTENT)
-
-    def _first(self, lines: bytes) -> bytes:
-        self._held += lines
-        self._events += _events(lines)
-        if len(self._held) <= LINE_LIMIT and (
-            not self._events or (self._events < 2 and _CONTENT.search(self._held) is None)
-        ):
-            return b""
-        self.began = True
-        held, self._held = self._held, b""
-        if self._journal is not None:
-            self._journal.begin(held)
-        return held
 
 
 def _events(lines: bytes) -> int:
@@ -306,12 +282,6 @@ def read_server_timing(value: bytes, meter: TokenUsage) -> None:
             spent[name] = float(duration) / 1000
     if spent:
         meter.worker = WorkerPhases(**spent)
-
-
-def _reason(text: bytes) -> ResumeReason:
-    """A worker's word; one that is not known yet is as good as a lost connection."""
-    word = text.strip().decode("latin-1")
-    return ResumeReason(word) if word in set(MoveReason) else ResumeReason.CONNECTION
 
 
 def _phases(text: bytes) -> WorkerPhases | None:
