@@ -21,7 +21,7 @@ from paceline_core.registry.enums import FallbackReason
 from paceline_core.telemetry import get_logger
 from paceline_gateway.api import admission as admissions
 from paceline_gateway.api.admission import AdmittedRequest, admit_tokens, sent_key_id
-from paceline_gateway.http.cors import NO_CORS, CorsPolicy, is_cross_origin, preflight_fields
+from paceline_gateway.http.cors import NO_CORS, CorsPolicy, preflight_fields
 from paceline_gateway.http.message import Head, HttpRequest
 from paceline_gateway.http.request_reader import RejectedRequest
 from paceline_gateway.http.response import ResponseWriter, json_fields, request_id_field
@@ -104,7 +104,7 @@ class PublicApi:
         try:
             if head.upgrade:
                 _check_socket(head, self._cors)
-            preflight = self._cors.is_preflight(head)
+            preflight = head.method == "OPTIONS" and self._cors.is_preflight(head)
             route = None if head.upgrade or preflight else find_route(head.method, head.path)
             brings = head.headers.get(b"content-length", b"0").strip(b"0") or b"transfer-encoding" in head.headers
             if brings and (route in _READ_ONLY or preflight):  # none is waited for and none kept
@@ -133,7 +133,7 @@ class PublicApi:
         """Take a whole request."""
         head, request_id = request.head, _request_id(request.head)
         try:
-            if self._cors.is_preflight(head):
+            if head.method == "OPTIONS" and self._cors.is_preflight(head):
                 fields = preflight_fields(head.headers, ", ".join(_METHODS[_route_of(head.path)]))
                 reply.whole(200, request_id_field(request_id) + fields, b"")
                 return
@@ -151,8 +151,7 @@ class PublicApi:
         tenant = http.head.tenant
         if tenant is None:
             raise RequestError(Code.INVALID_API_KEY, "No API key was sent.")
-        request = ActiveRequest(self._requests.context, http, reply, request_id)
-        request.on(e.Authenticated(tenant.name))
+        request = ActiveRequest(self._requests.context, http, reply, request_id, tenant.name)
         _answering(request, lambda: self.reserve(request, self.admit(request, tenant, counts=counts), tenant))
 
     def admit(self, request: ActiveRequest, tenant: ResolvedTenant, *, counts: bool) -> AdmittedRequest:
@@ -277,7 +276,9 @@ def _check_socket(head: Head, cors: CorsPolicy) -> None:
     if head.path not in _SOCKETS:
         message = f"{head.path[:128]} takes no WebSocket; /v1/chat/completions and /v1/completions do."
         raise RequestError(Code.ROUTE_NOT_FOUND, message)
-    if is_cross_origin(head.headers) and not cors.allows(head.headers):
+    # browsers let any page connect, and say only here whose it is
+    origin, host = head.headers.get(b"origin", b""), head.headers.get(b"host", b"")
+    if origin and origin.partition(b"://")[2] != host and not cors.allows(head.headers):
         message = "Pages of other sites may not connect; leave the header `origin` out."
         raise RequestError(Code.INVALID_REQUEST, message, param="origin")
 

@@ -46,9 +46,8 @@ class CorsPolicy:
         return b"access-control-allow-origin: %b\r\naccess-control-expose-headers: %b\r\nvary: origin\r\n" % lines
 
     def is_preflight(self, head: Head) -> bool:
-        """Whether a browser asks, before the request itself, if its page may send it."""
-        asks = head.method == "OPTIONS" and b"access-control-request-method" in head.headers
-        return asks and self.allows(head.headers)
+        """Whether an OPTIONS is a browser's question, before the request itself, if its page may send that."""
+        return b"access-control-request-method" in head.headers and self.allows(head.headers)
 
 
 def preflight_fields(headers: Headers, methods: str) -> bytes:
@@ -57,12 +56,6 @@ def preflight_fields(headers: Headers, methods: str) -> bytes:
     allowed = b"access-control-allow-headers: %b\r\n" % asked if asked else b""
     lines = (methods.encode(), allowed, _PREFLIGHT_S)
     return b"access-control-allow-methods: %b\r\n%baccess-control-max-age: %d\r\n" % lines
-
-
-def is_cross_origin(headers: Headers) -> bool:
-    """Whether a page of another site asks: browsers let any page connect, and say only here whose it is."""
-    origin = headers.get(b"origin", b"")
-    return origin != b"" and origin.partition(b"://")[2] != headers.get(b"host", b"")
 
 
 NO_CORS = CorsPolicy()

@@ -95,10 +95,6 @@ class SharedLimit:
             if not self._held[holder]:
                 del self._held[holder]
 
-    def of(self, holder: str) -> int:
-        """The amount that a holder has."""
-        return self._held.get(holder, 0)
-
 
 class UnreadBuffer:
     """`go_on` is called in a later turn, unless the connection is closed by then."""

@@ -1,6 +1,5 @@
-"""The nouns of the public side: a request's head, the whole request, and how header blocks are written."""
+"""The nouns of the public side: a request's head, the whole request, and status lines."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import NamedTuple
@@ -47,8 +46,3 @@ _STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode()
 def status_line(status: int) -> bytes:
     """`HTTP/1.1 200 OK` and its line end; an unknown status goes without a phrase."""
     return _STATUS.get(status) or f"HTTP/1.1 {status} \r\n".encode()
-
-
-def block(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Header lines, each with its line end. Values must come from a parser or from us: they are not checked again."""
-    return b"".join([b"%b: %b\r\n" % pair for pair in fields])

@@ -189,7 +189,10 @@ class RequestReader:
         except httptools.HttpParserError as error:
             other = next((name for begin, name in _OTHERS.items() if data.startswith(begin)), "")
             spoken = other and f" This is {other}; speak plain HTTP/1.1 here."
-            self._refuse(Code.INVALID_REQUEST, f"The request is not valid HTTP/1.1: {error}.{spoken}")
+            self._give_up(
+                self._refused
+                or RequestError(Code.INVALID_REQUEST, f"The request is not valid HTTP/1.1: {error}.{spoken}")
+            )
         if not self.idle and not self.deaf:
             # what yields no body is head, chunk extension or trailer: llhttp would buffer any amount of it
             self._fed = 0 if self._progress else self._fed + len(data)
@@ -205,7 +208,10 @@ class RequestReader:
     def late(self) -> None:
         """The request that has begun took too long."""
         part = "body" if self.in_body else "head"
-        self._refuse(Code.REQUEST_TIMEOUT, f"The request's {part} did not arrive in time; send it again.")
+        self._give_up(
+            self._refused
+            or RequestError(Code.REQUEST_TIMEOUT, f"The request's {part} did not arrive in time; send it again.")
+        )
 
     def close(self) -> None:
         """The connection is gone: forget everything that waits."""

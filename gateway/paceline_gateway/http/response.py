@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import orjson
 
-from paceline_core.errors import ErrorResponse, RequestError, error_response
-from paceline_gateway.http.message import block, status_line
+from paceline_core.errors import RequestError, error_response
+from paceline_gateway.http.message import status_line
 
 _JSON = b"content-type: application/json\r\n"
 _DATA = b"data:"
@@ -134,7 +134,7 @@ class ResponseWriter:
             # an event that the worker left half sent must not swallow ours
             self.end(spoken.event if self._last.endswith(b"\n\n") else b"\n\n" + spoken.event)
         else:
-            lines = block([(name.encode(), value.encode()) for name, value in spoken.headers.items()])
+            lines = b"".join([f"{name}: {value}\r\n".encode() for name, value in spoken.headers.items()])
             self.whole(spoken.status, lines + fields, spoken.body)
 
     def gone(self, *, stalled: bool = False) -> None:
@@ -201,8 +201,8 @@ class WebSocketResponse(ResponseWriter):
         if self.done:
             return
         *events, self._rest = (self._rest + data).split(b"\n\n")
-        messages = [payload for event in events if (payload := _payload(event))]
-        if messages:
+        lines = [[line[len(_DATA) :].strip() for line in e.split(b"\n") if line.startswith(_DATA)] for e in events]
+        if messages := [message for parts in lines if (message := b"\n".join(parts))]:
             self._channel.send(messages)
         if len(self._rest) > EVENT_LIMIT:
             self._wire.abort()
@@ -214,29 +214,19 @@ class WebSocketResponse(ResponseWriter):
             self._end(keep_alive=True)
 
     def fail(self, error: RequestError, fields: bytes = b"") -> None:
-        """The error object, and where events have been sent already, their end."""
+        """The error object with what stands in headers elsewhere; where events have been sent, also their end."""
         if self.done:
             return
         spoken = error_response(error)
         if self.begun:
             self._rest = b""
             self.end(spoken.event)
-        else:
-            self.whole(spoken.status, fields, _refusal(spoken))
-
-
-def _payload(event: bytes) -> bytes:
-    lines = [line[len(_DATA) :].strip() for line in event.split(b"\n") if line.startswith(_DATA)]
-    return b"\n".join(lines)
-
-
-def _refusal(spoken: ErrorResponse) -> bytes:
-    """The error object with what stands in headers elsewhere."""
-    body: dict[str, Any] = orjson.loads(spoken.body)
-    body["error"]["should_retry"] = spoken.headers["x-should-retry"] == "true"
-    if (wait := spoken.headers.get("retry-after-ms")) is not None:
-        body["error"]["retry_after_ms"] = int(wait)
-    return orjson.dumps(body)
+            return
+        body: dict[str, Any] = orjson.loads(spoken.body)
+        body["error"]["should_retry"] = spoken.headers["x-should-retry"] == "true"
+        if (wait := spoken.headers.get("retry-after-ms")) is not None:
+            body["error"]["retry_after_ms"] = int(wait)
+        self.whole(spoken.status, fields, orjson.dumps(body))
 
 
 def request_id_field(request_id: bytes) -> bytes:

@@ -89,7 +89,13 @@ class WebSocket(asyncio.Protocol):
                 return
             piece, data = (data, b"") if len(data) <= _SLICE else (data[:_SLICE], data[_SLICE:])
             budget.left -= 1 + len(piece) // BODY_BYTES
-            self._end(piece) if self._over else self._feed(piece)
+            if not self._over:
+                self._feed(piece)
+                continue
+            self._drop(len(piece))
+            self._frames.receive_data(piece)  # only the client's own word of the end is still heard
+            budget.left -= _FRAME * len(self._frames.events_received())
+            self._flush()
 
     def _feed(self, data: bytes) -> None:
         fresh = not (self._fragments or self._unread)
@@ -186,7 +192,10 @@ class WebSocket(asyncio.Protocol):
     def _take(self, frame: Frame) -> None:
         self._unread = 0
         if frame.opcode not in _DATA_FRAMES:
-            self._take_control()
+            now = self.server.now()  # a client may ping now and then; its own close is no ping
+            self._controls_at = max(self._controls_at, now - _BURST) + 1 / CONTROLS
+            if self._controls_at > now:
+                self._close(POLICY, f"Control frames come too often; send at most {CONTROLS} a second.")
             return
         self._excess = self._excess or len(self._inbox) > WAITING - (self._reply is not None)
         if self._excess:
@@ -204,13 +213,6 @@ class WebSocket(asyncio.Protocol):
                 self._close(POLICY, f"The message has too many fragments; send at most {FRAGMENTS}, or larger ones.")
         if frame.fin:
             self._fragments, self._message = 0, bytearray()
-
-    def _take_control(self) -> None:
-        """A client may ping now and then; its own close is no ping."""
-        now = self.server.now()
-        self._controls_at = max(self._controls_at, now - _BURST) + 1 / CONTROLS
-        if self._controls_at > now:
-            self._close(POLICY, f"Control frames come too often; send at most {CONTROLS} a second.")
 
     def _advance(self) -> None:
         application = self.server.application
@@ -264,13 +266,6 @@ class WebSocket(asyncio.Protocol):
         if self._frames.state is State.OPEN:
             self._frames.send_close(code, reason)
         self._reading = self.server.now() + self.server.limits.lingering_close_s
-        self._flush()
-
-    def _end(self, data: bytes) -> None:
-        """Only the client's own word of the end is still heard."""
-        self._drop(len(data))
-        self._frames.receive_data(data)
-        self.server.budget.left -= _FRAME * len(self._frames.events_received())
         self._flush()
 
     def _drop(self, size: int) -> None:

@@ -24,7 +24,7 @@ from paceline_gateway.quota.types import PendingReservation, Reservation, used_b
 from paceline_gateway.request import events as e
 from paceline_gateway.request.group_testing import PROOF, SuspectGroup
 from paceline_gateway.request.machine import RequestMachine
-from paceline_gateway.request.sse_scanner import SseScanner, read_code, read_server_timing, read_usage
+from paceline_gateway.request.sse_scanner import SseScanner, StreamJournal, read_code, read_server_timing, read_usage
 from paceline_gateway.request.types import DISPATCHED, STREAMING, RequestRecord, Timeouts
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.services.service_state import ServiceState
@@ -76,7 +76,9 @@ class ActiveRequest:
         "quota_fields", "reply", "request_id", "reservation", "resume", "service", "ticket", "trace",
     )  # fmt: skip
 
-    def __init__(self, context: RequestContext, http: HttpRequest, reply: ResponseWriter, request_id: bytes) -> None:
+    def __init__(
+        self, context: RequestContext, http: HttpRequest, reply: ResponseWriter, request_id: bytes, tenant: str
+    ) -> None:
         self._context = context
         self._exchange: UpstreamExchange | None = None
         self._worker: Worker | None = None
@@ -87,8 +89,9 @@ class ActiveRequest:
         self._next: Placement | None = None
         self._paused = False
         self.http, self.request_id, self.reply = http, request_id, reply
+        self.resume = ResumeState(0)
         self.machine = RequestMachine(http.received, context.timeouts)
-        self.resume = ResumeState(0, 0)
+        self.machine.on(e.Authenticated(tenant), context.now())
         self.service: ServiceState | None = None
         self.admission: AdmittedRequest | None = None
         self.ticket: QueuedRequest | None = None
@@ -140,7 +143,7 @@ class ActiveRequest:
         if not machine.begun:  # nothing of an earlier attempt counts for the next one
             machine.meter.output = 0
             if self.admission is not None and self.admission.native and self.admission.stream:
-                self.resume.restart()
+                self.resume.journal = StreamJournal(context.limits.resume_bytes)
         self._scan = SseScanner(machine.meter, self.resume.journal, resumed=machine.begun)
         self._stream, self._progress, self._status = False, 0, 200
         self._fields, self._size = b"", 0
@@ -149,9 +152,9 @@ class ActiveRequest:
         limit_s = min(machine.limit - context.now(), context.timeouts.first_token_s)
         trace = b"" if self.trace is None else self.trace.sent(worker.name, now, resumed=machine.begun)
         own = trace + context.deaths.introduction(self.ticket, now)
-        token = context.internal_token(self.service.key)
-        message = self._upstream.message(worker, token, max(1, round(limit_s * 1000)), resume, own)
-        self._exchange = context.pool.send(worker.address, message, self)
+        address, token = worker.address, context.internal_token(self.service.key)
+        message = self._upstream.message(address, token, max(1, round(limit_s * 1000)), resume, own)
+        self._exchange = context.pool.send(address, message, self)
         if self._paused:
             self._exchange.pause(True)
         return False
@@ -259,7 +262,7 @@ class ActiveRequest:
 
     def _place(self, placement: Placement) -> None:
         self.service, self.admission, self.ticket = service, admission, ticket = placement
-        self.resume = ResumeState(self._context.limits.resume_bytes, ticket.prompt_tokens)
+        self.resume = ResumeState(ticket.prompt_tokens)
         self.measure_itl()
         tpot_s, trace = service.spec.classes[admission.request_class].tpot_s, b""
         if self.trace is None:

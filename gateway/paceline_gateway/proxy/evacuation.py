@@ -112,7 +112,8 @@ def _stream(request: ActiveRequest) -> MovableStream | None:
     journal, ticket = request.resume.journal, request.ticket
     if ticket is None or journal is None or journal.abort_reason is not None or request.machine.state not in AT_WORKER:
         return None
-    return MovableStream(ticket.id, ticket.request_class, request.resume.tokens(request.machine.meter.output))
+    tokens = request.resume.prompt_tokens + request.machine.meter.output  # that another worker would have to compute
+    return MovableStream(ticket.id, ticket.request_class, tokens)
 
 
 def _movable(request: ActiveRequest) -> bool:

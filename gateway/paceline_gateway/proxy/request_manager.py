@@ -151,7 +151,12 @@ class RequestManager:
         self._tokens.clear()
         for request in [request for request in self._open.values() if request.machine.deadline <= now]:
             self._expire(request, now)
-        self._leave_blocked(now)
+        blocked: set[BlockedGroup] = set()
+        up: dict[ServiceState, bool] = {}
+        for request in list(self._with_fallbacks.values()):
+            found = fallback_reason(request, up, now)
+            if found is not None and found not in blocked and not self.fall_back(request, found.reason):
+                blocked.add(found)
         services = self.registry.services.values()
         for service in services:
             self.registry.dispatch(service)
@@ -228,15 +233,6 @@ class RequestManager:
         ticket = placement.ticket
         placement.service.arrived(ticket.request_class, ticket.prompt_tokens, ticket.tenant)
         return placement
-
-    def _leave_blocked(self, now: float) -> None:
-        """Requests that wait in vain move to the next destination of their route."""
-        blocked: set[BlockedGroup] = set()
-        up: dict[ServiceState, bool] = {}
-        for request in list(self._with_fallbacks.values()):
-            found = fallback_reason(request, up, now)
-            if found is not None and found not in blocked and not self.fall_back(request, found.reason):
-                blocked.add(found)
 
     def _remove(self, request: ActiveRequest, reason: FallbackReason, error: RequestError) -> None:
         """A request can wait at its service no longer."""

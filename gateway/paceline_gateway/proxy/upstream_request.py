@@ -10,8 +10,8 @@ from functools import lru_cache
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import PREFIX, RESUME, SEED
 from paceline_gateway.api.admission import AdmittedRequest
+from paceline_gateway.http.connection_pool import Address
 from paceline_gateway.http.message import Head
-from paceline_gateway.routing.worker import Worker
 
 _RESUME = RESUME.encode()
 
@@ -40,10 +40,10 @@ class UpstreamRequest:
         self._same = b"".join((same, b"x-request-id: %b\r\n" % request_id, own.encode(), trace, b"\r\n"))
 
     def message(
-        self, worker: Worker, token: str, deadline_ms: int, resume: bytes = b"", trace: bytes = b""
+        self, address: Address, token: str, deadline_ms: int, resume: bytes = b"", trace: bytes = b""
     ) -> list[bytes]:
-        """Head and body for this worker; `resume` is where a stream goes on, `trace` what this worker hears."""
-        opening = _opening(self._path, worker.address, token)
+        """Head and body for the worker there; `resume` is where a stream goes on, `trace` what this worker hears."""
+        opening = _opening(self._path, address, token)
         if resume:
             size = len(self._body) + len(resume)
             own = b"content-length: %d\r\n%b: %d\r\n" % (size, _RESUME, len(resume))
@@ -53,7 +53,7 @@ class UpstreamRequest:
 
 
 @lru_cache(maxsize=1024)
-def _opening(path: str, address: tuple[str, int], token: str) -> bytes:
+def _opening(path: str, address: Address, token: str) -> bytes:
     """The first lines: those that all requests to a worker share for as long as a token lives."""
     host, port = address
     return f"POST {path} HTTP/1.1\r\nhost: {host}:{port}\r\nx-paceline-internal-token: {token}\r\n".encode()

@@ -5,6 +5,10 @@ never forwarded. What belongs to one comment goes on as a whole or waits, so tha
 byte that was passed on; without comments only whole lines do. Nothing goes on before the first content: until then
 another worker can still answer. Content is a non-empty text in the first event, or any second event, since engines
 differ in what else they stream. JSON holds no raw line feed, so `\\n:` is always a comment and `\\n\\n` ends an event.
+
+What of a stream its client has is kept raw in a journal, comment lines as they came, and read only when the stream must
+go on elsewhere. Invariant: the lines are exactly the comments whose events were passed on, in order. Above `limit`
+bytes, and after anything that contradicts itself, nothing is kept and the stream cannot be resumed.
 """
 
 import re
@@ -13,9 +17,9 @@ from typing import Any
 import orjson
 
 from paceline_core.errors import Code
+from paceline_core.json_limits import CHOICES_PER_REQUEST
 from paceline_core.registry.enums import AbortReason, ResumeReason
-from paceline_core.wire import MOVED, MoveReason
-from paceline_gateway.proxy.resume import StreamJournal
+from paceline_core.wire import MOVED, MoveReason, Resume, ResumedChoice
 from paceline_gateway.request.types import TokenUsage, WorkerPhases
 
 LINE_LIMIT = 1 << 20
@@ -41,6 +45,87 @@ _PROMPT = re.compile(rb": prompt (\d{1,9}) (\d{1,9})\n")
 _USAGE_SPAN = 512
 _NUMBER = int | float
 _SPENT = frozenset(WorkerPhases._fields)
+BEGINNING = 512
+_IDENTITY = re.compile(rb'"id":\s*"([^"\\]{1,128})"')
+_CREATED = re.compile(rb'"created(?:_at)?":\s*(\d{1,15})\b')
+
+
+class StreamJournal:
+    """One stream, over all workers that had a part in it."""
+
+    __slots__ = ("_beginning", "_limit", "_lines", "abort_reason")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lines = bytearray()
+        self._beginning = b""
+        self.abort_reason: AbortReason | None = None
+        """Why the stream cannot be resumed, if that is known already."""
+
+    def begin(self, first: bytes) -> None:
+        """The first events, which name the stream."""
+        if not self._beginning:
+            self._beginning = first[:BEGINNING]
+
+    def add(self, line: bytes) -> None:
+        """A comment whose events are passed on."""
+        if self.abort_reason is None:
+            self._lines += line
+            if len(self._lines) > self._limit:
+                self.give_up(AbortReason.JOURNAL_OVERFLOW)
+
+    def give_up(self, why: AbortReason) -> None:
+        """Keep nothing more."""
+        self.abort_reason = why
+        self._lines = bytearray()
+
+    def resume(self) -> Resume | None:
+        """The stream so far; None where it cannot be resumed, and `abort_reason` says why."""
+        if self.abort_reason is None:
+            identity, created = _IDENTITY.search(self._beginning), _CREATED.search(self._beginning)
+            choices = _choices(self._lines.splitlines())
+            if identity and choices and (created or b"message_start" in self._beginning):
+                return Resume(id=identity[1].decode(), created=int(created[1]) if created else 0, choices=choices)
+            self.give_up(AbortReason.INCONSISTENT)
+        return None
+
+
+def _choices(lines: list[bytearray]) -> list[ResumedChoice]:
+    """Empty unless each choice's ids begin at 0 and have no gap.
+
+    Ids that brought no event may come a second time: a worker that goes on may generate them anew.
+    """
+    ids_of: dict[int, list[int]] = {}
+    delivered: dict[int, int] = {}
+    ended: set[int] = set()
+    try:
+        for choice, position, ids, events, last in map(_read, lines):
+            so_far = ids_of.setdefault(choice, [])
+            if not delivered.get(choice, 0) <= position <= len(so_far) or choice >= CHOICES_PER_REQUEST:
+                return []
+            so_far[position:] = ids
+            if events:
+                delivered[choice] = len(so_far)
+            if last:
+                ended.add(choice)
+    except ValueError:
+        return []
+    numbers = range(max(ids_of, default=-1) + 1)
+    return [_choice(ids_of.get(at, []), delivered.get(at), ended=at in ended) for at in numbers]
+
+
+def _choice(ids: list[int], delivered: int | None, *, ended: bool) -> ResumedChoice:
+    """Without `delivered` where it says nothing more: all of some ids, or no event at all."""
+    if ids and (delivered := delivered or 0) == len(ids):
+        delivered = None
+    return ResumedChoice(ids=ids, ended=ended, delivered=delivered)
+
+
+def _read(line: bytearray) -> tuple[int, int, list[int], int, bool]:
+    fields = bytes(line[2:]).split()
+    choice, (position, ids, *rest) = (0, fields[1:]) if fields[0] == b"p" else (int(fields[1]), fields[2:])
+    new = [] if ids == b"-" else [int(token) for token in ids.split(b",")]
+    return choice, int(position), new, int(rest[0]) if rest else 1, b"end" in rest
 
 
 class SseScanner:
