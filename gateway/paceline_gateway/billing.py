@@ -1,4 +1,4 @@
-"""Who pays for a request: reserves a monthly budget before it, prices and charges what it used after it.
+"""Bills a request: reserves a monthly budget before it, prices and charges what it used after it.
 
 A thin joint between the requests and the pure ledger; never waits, so that a request depends on no API server.
 """
@@ -28,7 +28,8 @@ from paceline_planner.hardware import pool_price
 
 
 class Billing:
-    """One gateway's. `name` is the gateway's, unique among them and the same after a restart in its place."""
+    """The billing of one gateway. `name` is the gateway's, unique among them and the same after a restart in its
+    place."""
 
     def __init__(self, name: str, clock: Clock, metrics: Metrics, tenants: TenantSeries) -> None:
         self.ledger = UsageLedger(name, clock.utc())
@@ -80,7 +81,7 @@ class Billing:
         self.series.charged(service.key, name, record.tenant, spent)
 
     def on_tenants(self, event: Listed[Tenant] | Upserted[Tenant]) -> None:
-        """What the API server has of tenants."""
+        """Take over what the API server has of tenants."""
         match event:
             case Listed(tenants):
                 self.ledger.keep({tenant.name: tenant for tenant in tenants})
@@ -95,7 +96,7 @@ class Billing:
         self.series.show(snapshot.tenants.values(), self.ledger.used, oldest)
 
     def _any_replica(self, service: ServiceState, snapshot: ConfigSnapshot) -> PricedReplica | None:
-        """Where a request would run if it ran now, as far as that is known beforehand."""
+        """The replica that a request would run on now, as far as that is known beforehand."""
         worker = next((worker for worker in service.fleet if worker.report is not None), None)
         return None if worker is None else self._replica(service.spec, worker, snapshot)
 

@@ -1,9 +1,8 @@
-"""From a request's head and body to the terms it is served under, or the reason why not. Pure.
-
-API key -> tenant, tenant -> class. Pure, over the directory's snapshot.
+"""From a request's head and body to the terms it is served under, or the reason why not. Pure, over a snapshot.
 
 A key is proved by one SHA-256 against its record. A head that repeats on its connection is not proved again before the
-snapshot changes (`Head.judged`), so a revoked key is refused at once. Which part of a key was wrong is not told.
+snapshot changes (`Head.judged`), so a revoked key is refused at once. An error does not say which part of a key is
+wrong.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -98,12 +97,12 @@ class AdmittedRequest(NamedTuple):
     choices: int = 1
     native: bool = False
     fallbacks: tuple[Destination, ...] = ()
-    """Where it may go if nobody answers it there."""
+    """Later destinations, for when none of the workers there answers it."""
     prompt: PromptSize = PromptSize()
     min_tokens: int = 0
     """Tokens that each choice has for certain."""
     counts: bool = False
-    """It asks what a text is in tokens, or ids in text: nothing is computed for it, nor was anything promised."""
+    """Asks what a text is in tokens, or ids in text: nothing is computed for it, nor was anything promised."""
 
 
 _TOKENIZERS = frozenset({"paceline", "vllm", "sglang", "custom"})

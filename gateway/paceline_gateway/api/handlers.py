@@ -42,11 +42,11 @@ _VERSION = orjson.dumps({"version": __version__})
 
 
 class Route(StrEnum):
-    """What a path is about."""
+    """The subject of a path."""
 
     GENERATE = "generate"
     TOKENS = "tokens"
-    """What a text is in tokens, and back."""
+    """Texts to tokens, and back."""
     MODELS = "models"
     HEALTH = "health"
     VERSION = "version"

@@ -1,4 +1,4 @@
-"""One client's connection: bytes to the reader, requests to the application one at a time, answers back in order.
+"""A client's connection: bytes to the reader, requests to the application one at a time, answers back in order.
 
 A client that closes its sending side is taken for gone, as nginx and Envoy do: a closed socket sends the same FIN as a
 half-closed one, a write fails only a round trip after it, and while a request waits for a worker nothing is written at
@@ -28,7 +28,7 @@ _FOREVER = float("inf")
 
 
 def _nowhere(_data: bytes) -> None:
-    """Take bytes for a client that is gone."""
+    """Drop bytes for a client that is gone."""
 
 
 class Connection(asyncio.Protocol):

@@ -32,7 +32,7 @@ class DisconnectReason(StrEnum):
     CLOSED = "closed"
     """The connection ended before the response did."""
     INVALID = "invalid"
-    """What came back is not HTTP."""
+    """The bytes that came back are not HTTP."""
 
 
 class Receiver(Protocol):
@@ -50,7 +50,7 @@ class Receiver(Protocol):
 
 
 class UpstreamExchange:
-    """One request under way. Its methods work at any moment: before the connection stands, and after the end.
+    """A request under way. Its methods work at any moment: before the connection stands, and after the end.
 
     `task` makes the connection, where there was none to be had.
     """

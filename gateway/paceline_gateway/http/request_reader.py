@@ -31,14 +31,14 @@ from paceline_gateway.http.message import Head, HttpRequest
 
 PIPELINE_LIMIT = 16
 HEADER_COST = 32
-"""What each header counts for beyond its text, as in HTTP/2: so the limit in bytes is one of their number too."""
+"""Bytes that each header counts for beyond its text, as in HTTP/2: so the limit bounds their number too."""
 MAX_BYTES = 4096
 """Bytes of a head that is remembered."""
 _ONCE = frozenset((
     b"host", b"authorization", b"x-api-key", b"content-type", b"x-request-id", b"x-paceline-class", b"transfer-encoding"
 ))  # fmt: skip
 _OTHERS = {b"PRI * HTTP/2": "HTTP/2", b"\x16\x03": "TLS"}
-"""What a client that begins so speaks instead."""
+"""Protocols by the bytes that they begin with."""
 _VERSIONS = frozenset({"1.0", "1.1"})
 _DIGITS = 15
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})[ \t]*\r\n" % _DIGITS, re.IGNORECASE)
@@ -91,7 +91,7 @@ def text_of(data: bytes) -> bytes:
 
 
 def remember(text: bytes, head: Head, *, chunked: bool) -> CachedHead | None:
-    """How to know it again, if it announces its body by a length and asks for nothing else."""
+    """The head as it is known again, if it announces its body by a length and asks for nothing else."""
     found = _LENGTH.search(text)
     if found is None or head.upgrade or b"expect" in head.headers:
         return None
@@ -99,7 +99,7 @@ def remember(text: bytes, head: Head, *, chunked: bool) -> CachedHead | None:
 
 
 class RequestReader:
-    """One connection's incoming side. `gate` judges a head before its body is read.
+    """The incoming side of a connection. `gate` judges a head before its body is read.
 
     `idle`: no request has begun; `in_body`: a head is complete, its body is not.
     """
@@ -189,10 +189,7 @@ class RequestReader:
         except httptools.HttpParserError as error:
             other = next((name for begin, name in _OTHERS.items() if data.startswith(begin)), "")
             spoken = other and f" This is {other}; speak plain HTTP/1.1 here."
-            self._give_up(
-                self._refused
-                or RequestError(Code.INVALID_REQUEST, f"The request is not valid HTTP/1.1: {error}.{spoken}")
-            )
+            self._refuse(Code.INVALID_REQUEST, f"The request is not valid HTTP/1.1: {error}.{spoken}")
         if not self.idle and not self.deaf:
             # what yields no body is head, chunk extension or trailer: llhttp would buffer any amount of it
             self._fed = 0 if self._progress else self._fed + len(data)
@@ -208,10 +205,7 @@ class RequestReader:
     def late(self) -> None:
         """The request that has begun took too long."""
         part = "body" if self.in_body else "head"
-        self._give_up(
-            self._refused
-            or RequestError(Code.REQUEST_TIMEOUT, f"The request's {part} did not arrive in time; send it again.")
-        )
+        self._refuse(Code.REQUEST_TIMEOUT, f"The request's {part} did not arrive in time; send it again.")
 
     def close(self) -> None:
         """The connection is gone: forget everything that waits."""

@@ -30,7 +30,7 @@ class ServerState(Protocol):
 
 
 class ResponseTransport(Protocol):
-    """What a reply needs of its connection."""
+    """A connection, as its replies see it."""
 
     @property
     def server(self) -> ServerState: ...
@@ -53,7 +53,7 @@ def _ignore(_paused: bool) -> None:
 
 
 class ResponseWriter:
-    """One answer. `on_gone` is called once if the client leaves before the end, with whether it was cut since it read
+    """An answer. `on_gone` is called once if the client leaves before the end, with whether it was cut since it read
     nothing; `on_pressure` when it reads slowly.
 
     `bare`: it answers HEAD, so its content is told by its length alone. `path`: the route, for the form of its errors.
@@ -129,13 +129,13 @@ class ResponseWriter:
         """End with an error in the form that is still possible."""
         if self.done:
             return
-        spoken = error_response(error, self._path)
+        answer = error_response(error, self._path)
         if self.begun:
             # an event that the worker left half sent must not swallow ours
-            self.end(spoken.event if self._last.endswith(b"\n\n") else b"\n\n" + spoken.event)
+            self.end(answer.event if self._last.endswith(b"\n\n") else b"\n\n" + answer.event)
         else:
-            lines = b"".join([f"{name}: {value}\r\n".encode() for name, value in spoken.headers.items()])
-            self.whole(spoken.status, lines + fields, spoken.body)
+            lines = b"".join([f"{name}: {value}\r\n".encode() for name, value in answer.headers.items()])
+            self.whole(answer.status, lines + fields, answer.body)
 
     def gone(self, *, stalled: bool = False) -> None:
         """The client has left, or was cut since it read nothing."""
@@ -151,7 +151,7 @@ class ResponseWriter:
         self._wire.answered(keep_alive=keep_alive)
 
     def _forget(self) -> None:
-        """Who listens most likely holds this reply: as no circle both go at once, without the garbage collector."""
+        """Let go of listeners, which most likely hold this reply: without a cycle both are freed at once."""
         self.on_gone, self.on_pressure = None, _ignore
 
     def _last_fields(self) -> bytes:
@@ -176,7 +176,7 @@ class WebSocketTransport(ResponseTransport, Protocol):
 
 
 class WebSocketResponse(ResponseWriter):
-    """One message's answer."""
+    """The answer to one message."""
 
     __slots__ = ("_channel", "_rest")
 
@@ -186,7 +186,6 @@ class WebSocketResponse(ResponseWriter):
         self._rest = b""
 
     def whole(self, status: int, fields: bytes, body: bytes) -> None:  # noqa: ARG002 - a message has neither
-        """One message."""
         if not self.done:
             self._channel.send([body])
             self._end(keep_alive=True)
@@ -201,8 +200,12 @@ class WebSocketResponse(ResponseWriter):
         if self.done:
             return
         *events, self._rest = (self._rest + data).split(b"\n\n")
-        lines = [[line[len(_DATA) :].strip() for line in e.split(b"\n") if line.startswith(_DATA)] for e in events]
-        if messages := [message for parts in lines if (message := b"\n".join(parts))]:
+        messages = []
+        for event in events:
+            lines = [line[len(_DATA) :].strip() for line in event.split(b"\n") if line.startswith(_DATA)]
+            if message := b"\n".join(lines):
+                messages.append(message)
+        if messages:
             self._channel.send(messages)
         if len(self._rest) > EVENT_LIMIT:
             self._wire.abort()
@@ -217,16 +220,16 @@ class WebSocketResponse(ResponseWriter):
         """The error object with what stands in headers elsewhere; where events have been sent, also their end."""
         if self.done:
             return
-        spoken = error_response(error)
+        answer = error_response(error)
         if self.begun:
             self._rest = b""
-            self.end(spoken.event)
+            self.end(answer.event)
             return
-        body: dict[str, Any] = orjson.loads(spoken.body)
-        body["error"]["should_retry"] = spoken.headers["x-should-retry"] == "true"
-        if (wait := spoken.headers.get("retry-after-ms")) is not None:
+        body: dict[str, Any] = orjson.loads(answer.body)
+        body["error"]["should_retry"] = answer.headers["x-should-retry"] == "true"
+        if (wait := answer.headers.get("retry-after-ms")) is not None:
             body["error"]["retry_after_ms"] = int(wait)
-        self.whole(spoken.status, fields, orjson.dumps(body))
+        self.whole(answer.status, fields, orjson.dumps(body))
 
 
 def request_id_field(request_id: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """The listening side: connections, their limits, and a clean end.
 
 An end loses no request: a client is told to close in the head of an answer, never by closing under its feet while it
-may be sending. So a connection that was not told yet may ask once more, however late, and is served; only connections
+may be sending. So a connection that was not told so may ask once more, however late, and is served; only connections
 made after the end of new work are turned away.
 Where all places are taken, connections without a request under way make room, of whoever has most of them.
 """
@@ -29,7 +29,7 @@ PAUSE_S = 0.1
 
 
 class Application(Protocol):
-    """What a server serves. All of it returns at once; answers come through the reply, now or later."""
+    """The application behind a server. All of it returns at once; answers come through the reply, now or later."""
 
     def gate(self, head: Head) -> RequestError | None:
         """Judge a request by its head."""
@@ -136,7 +136,7 @@ class Server:
             connection.expire()
 
     def settle(self) -> None:
-        """Serve on, but let each answer be the last of its connection: clients move on to somebody else."""
+        """Serve on, but let each answer be the last of its connection: clients move on to another gateway."""
         self.closing = True
         for connection in list(self.connections):
             if isinstance(connection, WebSocket):

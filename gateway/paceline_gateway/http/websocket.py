@@ -43,7 +43,7 @@ _DATA_FRAMES = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
 
 
 class WebSocket(asyncio.Protocol):
-    """One connection, from the answer to its handshake on, which carries `fields`."""
+    """A connection, from the answer to its handshake on, which carries `fields`."""
 
     def __init__(self, server: "Server", head: Head, transport: asyncio.Transport, fields: bytes) -> None:
         self.server = server
@@ -275,7 +275,7 @@ class WebSocket(asyncio.Protocol):
             self.abort()
 
     def _gone(self, *, stalled: bool = False) -> None:
-        """Nobody waits for an answer any more; the connection itself is closed by the client's word or by `expire`."""
+        """Drop all that waits for an answer; the connection itself is closed by the client's word or by `expire`."""
         if not self._over:
             self._over, self._reading = True, self.server.now() + self.server.limits.lingering_close_s
         reply, self._reply = self._reply, None

@@ -1,4 +1,4 @@
-"""One request between its client and its worker: feeds the request machine, executes its actions, moves bytes.
+"""A request between its client and its worker: feeds the request machine, executes its actions, moves bytes.
 
 It speaks one way: it calls what its `RequestContext` holds and acts on what that returns. After the first content
 a stream's bytes are forwarded packet by packet; the machine hears of the first and the last only.
@@ -47,7 +47,7 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """What a request needs of its gateway.
+    """The parts of a gateway that a request uses.
 
     `dispatch`: the service has more room, or more requests wait. `fall_back`: the placement at another destination
     that takes a request which workers have failed, if one should; `last`: its next attempt here is its last.
@@ -68,7 +68,7 @@ class RequestContext:
 
 
 class ActiveRequest:
-    """One request from its last byte to its answer's last byte. Receives the worker's response."""
+    """A request from its last byte to its answer's last byte. Receives the worker's response."""
 
     __slots__ = (
         "_collected", "_context", "_exchange", "_fields", "_itl", "_last", "_lost", "_next", "_paused", "_progress",
@@ -102,7 +102,7 @@ class ActiveRequest:
         reply.on_gone, reply.on_pressure = lambda stalled: self.on(e.ClientGone(stalled)), self._pressure
 
     def admitted(self, placement: Placement) -> None:
-        """It is known what it asks for, and of which service."""
+        """Enter the service that it asks for."""
         self._place(placement)
         service, admission, ticket = placement
         self.on(e.Admitted(service.terms(admission, ticket), service.budget(admission.destination.retry_share)))

@@ -20,7 +20,7 @@ _log = get_logger(__name__)
 
 
 class EvacuationRequest:
-    """One worker that was asked. Receives its answer."""
+    """A worker that was asked to give streams up. Receives its answer."""
 
     def __init__(self, worker: str, streams: int, since: float) -> None:
         self._log_fields = {"worker": worker, "streams": streams}
@@ -34,13 +34,13 @@ class EvacuationRequest:
             _log.warning("a draining worker keeps its streams", extra=self._log_fields | {"status": status})
 
     def data(self, data: bytes) -> None:
-        """How many it gave up: their own streams tell."""
+        """Ignore how many it gave up: their own streams show that."""
 
     def end(self) -> None:
         self.over = True
 
     def lost(self, _: DisconnectReason) -> None:
-        """It is gone, and its streams with it, or it will be asked again."""
+        """Let it be asked again, unless it is gone, and its streams with it."""
         self.over = True
 
 
@@ -108,7 +108,7 @@ class Evacuator:
 
 
 def _stream(request: ActiveRequest) -> MovableStream | None:
-    """What could move of it; None if no other worker could go on with it."""
+    """The part of it that could move; None if no other worker could go on with it."""
     journal, ticket = request.resume.journal, request.ticket
     if ticket is None or journal is None or journal.abort_reason is not None or request.machine.state not in AT_WORKER:
         return None

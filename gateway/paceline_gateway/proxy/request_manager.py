@@ -59,7 +59,7 @@ class BlockedGroup:
 
 @dataclass(frozen=True, slots=True)
 class GatewayDeps:
-    """What the gateway's requests work with; `name` is the gateway's."""
+    """The parts that the gateway's requests share; `name` is the gateway's."""
 
     limits: HttpLimits
     clock: Clock
@@ -116,7 +116,7 @@ class RequestManager:
 
     @property
     def reservations(self) -> Iterator[Reservation]:
-        """What open requests have reserved."""
+        """Reservations of open requests."""
         return (request.reservation for request in self._open.values() if request.reservation is not None)
 
     def internal_token(self, service: str) -> str:
@@ -225,7 +225,7 @@ class RequestManager:
         return None
 
     def _left(self, request: ActiveRequest, reason: FallbackReason) -> Placement | None:
-        """Where a request goes that leaves its service; counted at both services."""
+        """The placement of a request that leaves its service; counted at both services."""
         placement = find_fallback(request, reason, self.registry, self.now())
         if placement is None or request.service is None or request.ticket is None:
             return None

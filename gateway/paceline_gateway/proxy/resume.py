@@ -1,4 +1,4 @@
-"""What it takes to go on with a stream at another worker: what was told, and how a loss looks to the machine."""
+"""Going on with a stream at another worker: the text so far, and how a loss looks to the machine."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from paceline_gateway.routing.worker import Worker
 from paceline_gateway.routing.worker_pool import WorkerPool
 
 NO_STREAM = 502
-"""What a worker's answer is that should have been the rest of a stream and is no stream."""
+"""The status of a worker's answer that should have been the rest of a stream and is no stream."""
 
 _LOST = {
     DisconnectReason.STALE: e.Lost(harmless=True, suspect=False),
@@ -29,7 +29,8 @@ _MOVED = {
 
 
 class ResumeState:
-    """One request's. `journal` is None while its stream could not be resumed anyway; `message` is a resumption's body.
+    """The resumption of one request. `journal` is None while its stream could not be resumed anyway; `message` is a
+    resumption's body.
 
     `vocabulary`: what the stream's ids mean, as the worker said that began it. `earlier`: the workers that were lost,
     each with the output tokens there were by then.
@@ -45,7 +46,7 @@ class ResumeState:
         self.earlier: list[tuple[Worker, int]] = []
 
     def abort_reason(self) -> AbortReason | None:
-        """What keeps the stream from going on elsewhere; None if nothing does, and then `message` is how."""
+        """The reason why the stream cannot go on elsewhere; None if it can, and then `message` is how."""
         if self.journal is None:
             return AbortReason.UNSUPPORTED_RUNTIME
         resume = self.journal.resume()
@@ -63,7 +64,7 @@ class ResumeState:
         return replace(lost, abort=self.abort_reason()) if begun else lost
 
     def requeue(self, ticket: QueuedRequest, output: int, fleet: WorkerPool, worker: Worker) -> None:
-        """What was told is part of the prompt now, and better not read by another revision's model."""
+        """Count the text so far as prompt, which another revision's model had better not read."""
         ticket.resumed = True
         self.earlier.append((worker, output))
         ticket.prompt_tokens = self.prompt_tokens + output

@@ -1,4 +1,4 @@
-"""The one place where a request that ended is settled: charged, judged against its SLOs, counted, traced and logged.
+"""Settles a request that ended, in one place: charged, judged against its SLOs, counted, traced and logged.
 
 Every request comes here exactly once (`request.machine`), whatever ended it. A request that ended before it was let
 into a queue has no service to count it; one that ended before its reservation is charged nothing.
@@ -28,7 +28,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What settling works with."""
+    """Settles requests."""
 
     registry: ServiceRegistry
     quotas: QuotaManager

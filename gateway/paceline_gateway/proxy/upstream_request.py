@@ -1,4 +1,4 @@
-"""What goes to a worker: the client's body under headers of ours, and where a stream goes on, what was told so far.
+"""The message to a worker: the client's body under headers of ours, and where a stream goes on, the text so far.
 
 The seed is sent with the first attempt already: a stream can go on with the same text only under the same seed, and a
 body that names its own outdoes it.
@@ -17,7 +17,7 @@ _RESUME = RESUME.encode()
 
 
 class UpstreamRequest:
-    """One request's message to whichever worker gets it.
+    """A request's message to whichever worker gets it.
 
     `tpot_s`: seconds per output token that it is promised, 0 for none; `trace`: what all workers hear of its trace, a
     header line.

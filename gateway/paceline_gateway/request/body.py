@@ -1,4 +1,4 @@
-"""What the gateway reads of a request's body. Everything else is the worker's to judge and passes untouched.
+"""The fields that the gateway reads of a request's body. Everything else is the worker's to judge and passes untouched.
 
 How many tokens a prompt will be, without a tokenizer: learned by tenant from what workers count.
 

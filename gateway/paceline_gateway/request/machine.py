@@ -57,7 +57,7 @@ Actions = tuple[e.Action, ...]
 
 
 class RequestMachine:
-    """One request. `meter` is shared with whoever watches the answer pass.
+    """The state of one request. `meter` is shared with whoever watches the answer pass.
 
     `heard`: when more of a stream came last; set for each packet, hence no event. `limit`: the deadline of its state,
     but that of a stream's silence. `begun`: its client has content. `worker`: whose turn it is, or was last.
@@ -104,7 +104,7 @@ class RequestMachine:
         return self.state in WAITING
 
     def on(self, event: e.Event, now: float) -> Actions:
-        """What to do about it; nothing once the request is done."""
+        """The actions that follow from it; none once the request is done."""
         if self.state is DONE:
             return ()
         return self._reactions[type(event)](self, event, now)

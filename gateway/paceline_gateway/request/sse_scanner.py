@@ -1,4 +1,4 @@
-"""What the gateway learns from a stream that passes: bytes in, the client's bytes out, no event decoded.
+"""Learns from a stream that passes: bytes in, the client's bytes out, no event decoded.
 
 Our workers put comment lines (docs/worker-protocol.md) into the same write as their events; they are read here and
 never forwarded. What belongs to one comment goes on as a whole or waits, so that a stream can go on elsewhere after any
@@ -6,9 +6,9 @@ byte that was passed on; without comments only whole lines do. Nothing goes on b
 another worker can still answer. Content is a non-empty text in the first event, or any second event, since engines
 differ in what else they stream. JSON holds no raw line feed, so `\\n:` is always a comment and `\\n\\n` ends an event.
 
-What of a stream its client has is kept raw in a journal, comment lines as they came, and read only when the stream must
-go on elsewhere. Invariant: the lines are exactly the comments whose events were passed on, in order. Above `limit`
-bytes, and after anything that contradicts itself, nothing is kept and the stream cannot be resumed.
+The part of a stream that its client has is kept raw in a journal, comment lines as they came, and read only when the
+stream must go on elsewhere. Invariant: the lines are exactly the comments whose events were passed on, in order. Above
+`limit` bytes, and after anything that contradicts itself, nothing is kept and the stream cannot be resumed.
 """
 
 import re
@@ -51,7 +51,7 @@ _CREATED = re.compile(rb'"created(?:_at)?":\s*(\d{1,15})\b')
 
 
 class StreamJournal:
-    """One stream, over all workers that had a part in it."""
+    """A stream's journal, over all workers that had a part in it."""
 
     __slots__ = ("_beginning", "_limit", "_lines", "abort_reason")
 
@@ -129,8 +129,8 @@ def _read(line: bytearray) -> tuple[int, int, list[int], int, bool]:
 
 
 class SseScanner:
-    """One attempt's stream. `began`: content has passed; `done`: `[DONE]` has; `failed`: an error event has, of code
-    `error`.
+    """The stream of one attempt. `began`: content has passed; `done`: `[DONE]` has; `failed`: an error event has, of
+    code `error`.
 
     `moved`: the worker has given the stream up. `journal`, if any, records what is passed on. `resumed`: it goes on
     from elsewhere.
@@ -160,7 +160,7 @@ class SseScanner:
         self._resumed = resumed
 
     def feed(self, packet: bytes) -> bytes:
-        """What may be forwarded now. `fresh` is how many tokens this packet brought."""
+        """The bytes that may be forwarded now. `fresh` is how many tokens this packet brought."""
         if self._rest:
             packet, self._rest = self._rest + packet, b""
         meter, plain = self._meter, _PLAIN.fullmatch(packet)
@@ -209,7 +209,8 @@ class SseScanner:
         return event
 
     def _pieces(self, packet: bytes) -> bytes:
-        """What may be forwarded of anything else. From the first comment on that is not whole, everything waits."""
+        """The bytes that may be forwarded of anything else. From the first comment on that is not whole, everything
+        waits."""
         retained, at, size = list[bytes](), 0, len(packet)
         while at < size:
             plain = _PLAIN.match(packet, at)
