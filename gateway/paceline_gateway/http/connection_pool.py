@@ -81,14 +81,14 @@ class UpstreamExchange:
         """Stop reading the response, or read on."""
         self._paused = paused
         if self._upstream is not None and self._upstream.receiver is self._receiver:
-            self._upstream.pause() if paused else self._upstream.resume()
+            self._upstream.pause(paused)
 
     def use(self, upstream: "UpstreamConnection", request: list[bytes]) -> None:
         """A connection is there: send."""
         self._upstream = upstream
         upstream.send(request, self._receiver)
         if self._paused:
-            upstream.pause()
+            upstream.pause(True)
 
 
 class ConnectionPool:
@@ -208,14 +208,10 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             self._transport.writelines(request)
 
-    def pause(self) -> None:
-        """Read no more for now: the receiver cannot take it so fast."""
+    def pause(self, paused: bool) -> None:
+        """Read no more for now, since the receiver cannot take it so fast; or read on."""
         if self._transport is not None:
-            self._transport.pause_reading()
-
-    def resume(self) -> None:
-        if self._transport is not None:
-            self._transport.resume_reading()
+            self._transport.pause_reading() if paused else self._transport.resume_reading()
 
     def abort(self) -> None:
         """Close at once: the worker sees that nobody listens. The receiver hears nothing more."""

@@ -143,16 +143,13 @@ class ResponseWriter:
             self.done = True
             if self.on_gone is not None:
                 self.on_gone(stalled)
-            self._forget()
+            self.on_gone, self.on_pressure = None, _ignore
 
     def _end(self, keep_alive: bool) -> None:
         self.done = True
-        self._forget()
-        self._wire.answered(keep_alive=keep_alive)
-
-    def _forget(self) -> None:
-        """Let go of listeners, which most likely hold this reply: without a cycle both are freed at once."""
+        # whoever listens most likely holds this reply: without a cycle both are freed at once
         self.on_gone, self.on_pressure = None, _ignore
+        self._wire.answered(keep_alive=keep_alive)
 
     def _last_fields(self) -> bytes:
         """The last lines of every head: the client is told of the connection's end here or not at all."""

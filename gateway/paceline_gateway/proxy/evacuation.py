@@ -89,10 +89,10 @@ class Evacuator:
         waiting = {name: len(line) for name, line in service.dispatcher.lines.items()}
         due = moves.due(service.fleet, {worker: list(own) for worker, own in streams.items()}, waiting, now)
         for worker, tickets in due.items():
-            chosen = [
-                request for stream, request in streams[worker].items() if stream.ticket in tickets and _movable(request)
-            ]
-            self._ask(service, worker, chosen, now)
+            chosen = [request for stream, request in streams[worker].items() if stream.ticket in tickets]
+            # what is kept of a stream is read before it is asked for
+            movable = [r for r in chosen if not r.machine.begun or r.resume.abort_reason() is None]
+            self._ask(service, worker, movable, now)
 
     def _ask(self, service: ServiceState, worker: Worker, requests: Iterable[ActiveRequest], now: float) -> None:
         names = [request.request_id.decode("latin-1") for request in requests]
@@ -114,8 +114,3 @@ def _stream(request: ActiveRequest) -> MovableStream | None:
         return None
     tokens = request.resume.prompt_tokens + request.machine.meter.output  # that another worker would have to compute
     return MovableStream(ticket.id, ticket.request_class, tokens)
-
-
-def _movable(request: ActiveRequest) -> bool:
-    """The same, looked at closely: what is kept of it is read."""
-    return not request.machine.begun or request.resume.abort_reason() is None
