@@ -56,7 +56,7 @@ class ResponseWriter:
     """An answer. `on_gone` is called once if the client leaves before the end, with whether it was cut since it read
     nothing; `on_pressure` when it reads slowly.
 
-    `bare`: it answers HEAD, so its content is told by its length alone. `path`: the route, for the form of its errors.
+    `bare`: it answers HEAD, so only the length of its content is sent. `path`: the route, for the form of its errors.
     `fields`: header lines of its head, whatever it is.
     """
 
@@ -152,7 +152,7 @@ class ResponseWriter:
         self._wire.answered(keep_alive=keep_alive)
 
     def _last_fields(self) -> bytes:
-        """The last lines of every head: the client is told of the connection's end here or not at all."""
+        """The last lines of every head: the client hears of the connection's end here or not at all."""
         server = self._wire.server
         self._keep_alive = self._keep_alive and not server.closing
         last = server.date if self._keep_alive else server.date + b"connection: close\r\n"

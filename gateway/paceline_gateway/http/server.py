@@ -1,7 +1,7 @@
 """The listening side: connections, their limits, and a clean end.
 
-An end loses no request: a client is told to close in the head of an answer, never by closing under its feet while it
-may be sending. So a connection that was not told so may ask once more, however late, and is served; only connections
+An end loses no request: a client is asked to close in the head of an answer, never by closing under its feet while it
+may be sending. So a connection that was not asked yet may ask once more, however late, and is served; only connections
 made after the end of new work are turned away.
 Where all places are taken, connections without a request under way make room, of whoever has most of them.
 """

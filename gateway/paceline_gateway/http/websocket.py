@@ -175,7 +175,7 @@ class WebSocket(asyncio.Protocol):
             self._close(AWAY, "The gateway shuts down; what it has not answered was not begun.")
 
     def expire(self) -> None:
-        """A limit has passed: who reads nothing is cut, who sends nothing is told."""
+        """A limit has passed: a client that reads nothing is cut, one that sends nothing is closed with a reason."""
         stalled = self._stalled <= self.server.now()
         if stalled or self._over:
             self._gone(stalled=stalled)

@@ -2,7 +2,7 @@
 
 Where a request can be, and what a worker's own answer makes of it.
 
-The errors with which a request ends that was admitted: what the client is told of it.
+The errors that an admitted request ends with, as its client reads them.
 """
 
 from dataclasses import dataclass
