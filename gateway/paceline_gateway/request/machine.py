@@ -196,11 +196,10 @@ class RequestMachine:
             return self._lost_begun(e.Lost(reason=ResumeReason.STALL, abort=None), now, e.AbortUpstream())
         if self.begun:
             self._abort = event.abort if self.state is STREAMING else AbortReason.DEADLINE_EXCEEDED
-        error = types.late(self.state, begun=self.begun, held=event.held)
-        return (*self._leave(), e.Fail(error), self._settle_with(error, now))
+        return self._end(types.late(self.state, begun=self.begun, held=event.held), now)
 
     def _refused(self, event: e.Refused, now: float) -> Actions:
-        return (*self._leave(), e.Fail(event.error), self._settle_with(event.error, now))
+        return self._end(event.error, now)
 
     def _lost(self, event: e.Lost, now: float) -> Actions:
         if self.state not in AT_WORKER:
@@ -282,6 +281,9 @@ class RequestMachine:
         last = not lost.harmless and self._attempts - self._spared + 1 >= self._terms.attempts
         seek = (e.TryFallback(last),) if self._terms.fallbacks else ()
         return (*first, e.ReleaseSlot(self.worker, suspect=lost.suspect), e.Enqueue(again=True), *seek)
+
+    def _end(self, error: RequestError, now: float) -> Actions:
+        return (*self._leave(), e.Fail(error), self._settle_with(error, now))
 
     def _leave(self) -> Actions:
         if self.waiting:
