@@ -1,1 +1,1 @@
-"""The front door: identity, class queues, routing, the life of a request, the streaming proxy."""
+"""The gateway: identity, class queues, routing, the life of a request, the streaming proxy."""

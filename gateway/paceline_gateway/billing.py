@@ -1,4 +1,4 @@
-"""Who pays for a request: reserves a monthly budget before it, prices and charges what it used after it.
+"""Bills a request: reserves a monthly budget before it, prices and charges what it used after it.
 
 A thin joint between the requests and the pure ledger; never waits, so that a request depends on no API server.
 """
@@ -25,18 +25,15 @@ from paceline_gateway.usage.ledger import UsageLedger
 from paceline_gateway.usage.types import StoredUsage, UsageAmount, read_usage
 from paceline_planner.hardware import pool_price
 
-Earlier = Sequence[tuple[Worker, int]]
-"""Workers that a stream has lost, each with the output tokens there were by then."""
-
 
 class Billing:
-    """One gateway's. `name` is the gateway's, unique among them and the same after a restart in its place."""
+    """The billing of one gateway. `name` is unique among gateways and survives a restart."""
 
     def __init__(self, name: str, clock: Clock, metrics: Metrics, tenants: TenantSeries) -> None:
         self.ledger = UsageLedger(name, clock.utc())
         self.exposure = BudgetExposure()
         self._clock = clock
-        self._series = UsageSeries(metrics, tenants)
+        self.series = UsageSeries(metrics, tenants)
         self._prices: dict[tuple[str, str], Decimal | None] = {}
         self._priced = NOTHING
 
@@ -61,10 +58,6 @@ class Billing:
         """Why not even so small a request fits into a tenant's month; None where it does."""
         return self.ledger.exhausted(tenant, UsageAmount(least.requests, least.input_tokens, least.output_tokens))
 
-    def release(self, request: int) -> None:
-        self.ledger.release(request)
-        self.exposure.release(request)
-
     def charged(  # noqa: PLR0913, PLR0917 - all that a price rests on
         self,
         record: RequestRecord,
@@ -72,72 +65,52 @@ class Billing:
         service: ServiceState,
         name: RequestClass,
         snapshot: ConfigSnapshot,
-        earlier: Earlier = (),
+        workers: Sequence[tuple[Worker | None, int]],
     ) -> None:
-        """A request has used so much, at the worker that ended it and at those that its stream has lost before."""
+        """A request has used so much; `workers` had a part in it, each with the output tokens there were by its end."""
         if not use.requests:
             return
-        parts = [
-            (self._priced_at(service, worker, snapshot), min(output, use.output_tokens)) for worker, output in earlier
-        ]
-        parts.append((self._priced_at(service, service.fleet.get(record.worker), snapshot), use.output_tokens))
+        parts: list[Part] = []
+        for worker, output in workers:  # where that is not known any more, at any worker's price
+            replica = None if worker is None else self._replica(service.spec, worker, snapshot)
+            parts.append((replica or self._any_replica(service, snapshot), min(output, use.output_tokens)))
         spent = _spent(parts, use, record.meter.cached)
         self.ledger.charged(record.tenant, spent, self._clock.monotonic())
-        self._series.charged(service.key, name, record.tenant, spent)
+        self.series.charged(service.key, name, record.tenant, spent)
 
     def on_tenants(self, event: Listed[Tenant] | Upserted[Tenant]) -> None:
-        """What the API server has of tenants."""
+        """Take over what the API server has of tenants."""
         match event:
-            case Listed(items):
-                self.ledger.keep({tenant.name: tenant for tenant in items})
-                for tenant in items:
-                    self._seen(tenant)
+            case Listed(tenants):
+                self.ledger.keep({tenant.name: tenant for tenant in tenants})
             case Upserted(tenant):
-                self._seen(tenant)
-
-    def roll(self) -> None:
-        """Give the calendar its say."""
-        self.ledger.roll(self._clock.utc())
-
-    def forget(self, service: str) -> None:
-        self._series.forget(service)
+                tenants = (tenant,)
+        for tenant in tenants:
+            stored = StoredUsage(tenant.metadata.resource_version, read_usage(tenant.status.usage))
+            self.ledger.on_status(tenant.name, stored)
 
     def show(self, snapshot: ConfigSnapshot) -> None:
         oldest = max((age for _, age in self.ledger.holds(self._clock.monotonic())), default=0.0)
-        self._series.show(snapshot.tenants.values(), self.ledger.used, oldest)
-
-    def _seen(self, tenant: Tenant) -> None:
-        entries = read_usage(tenant.status.usage)
-        self.ledger.on_status(tenant.name, StoredUsage(tenant.metadata.resource_version, entries))
-
-    def _priced_at(
-        self, service: ServiceState, worker: Worker | None, snapshot: ConfigSnapshot
-    ) -> PricedReplica | None:
-        """Where a request ran; if that is not known any more, at any worker's price."""
-        replica = None if worker is None else self._replica(service.spec, worker, snapshot)
-        return replica or self._any_replica(service, snapshot)
+        self.series.show(snapshot.tenants.values(), self.ledger.used, oldest)
 
     def _any_replica(self, service: ServiceState, snapshot: ConfigSnapshot) -> PricedReplica | None:
-        """Where a request would run if it ran now, as far as that is known beforehand."""
+        """The replica that a request would run on now, as far as that is known beforehand."""
         worker = next((worker for worker in service.fleet if worker.report is not None), None)
         return None if worker is None else self._replica(service.spec, worker, snapshot)
 
     def _replica(self, service: ResolvedService, worker: Worker, snapshot: ConfigSnapshot) -> PricedReplica | None:
-        """None while the worker has not said how fast it is, or its price is unknown."""
-        report, price = worker.report, self._price(service, worker.endpoint.pool, snapshot)
-        if report is None or price is None:
-            return None
-        return PricedReplica(report.step_time, report.slots, service.engine.step_tokens, price)
-
-    def _price(self, service: ResolvedService, name: str, snapshot: ConfigSnapshot) -> Decimal | None:
-        """A replica's price in this pool; looked up once a snapshot."""
+        """None while the worker has not said how fast it is, or its price, looked up once a snapshot, is unknown."""
         if snapshot is not self._priced:
             self._priced, self._prices = snapshot, {}
+        name = worker.endpoint.pool
         key = (service.key, name)
         if key not in self._prices:
             pool = next((pool for pool in service.pools if pool.name == name), None)
             self._prices[key] = None if pool is None else pool_price(service, pool, snapshot.accelerators.get)
-        return self._prices[key]
+        report, price = worker.report, self._prices[key]
+        if report is None or price is None:
+            return None
+        return PricedReplica(report.step_time, report.slots, service.engine.step_tokens, price)
 
 
 def _spent(parts: Sequence[Part], use: QuotaUsage, cached: int) -> UsageAmount:

@@ -44,7 +44,7 @@ class HttpLimits(Config):
     resume_s: float = Field(default=60.0, gt=0)
     """From the loss of a stream's worker to the next token, from another worker."""
     resume_bytes: int = Field(default=1_000_000, ge=0, le=1_000_000)
-    """What is kept of a stream to resume it: some 13 bytes a token. A longer one cannot go on at another worker."""
+    """Bytes kept of a stream to resume it: some 13 bytes a token. A longer one cannot go on at another worker."""
     upstream_keepalive_timeout_s: float = Field(default=30.0, gt=0)
     load_silence_s: float = Field(default=6.0, gt=0)
     """A worker whose load stream says nothing for this long is picked only when nobody else is left."""
@@ -56,7 +56,7 @@ class HttpLimits(Config):
     lookahead_s: float = Field(default=0.5, gt=0)
     """Prompt work a worker is given ahead of time; the rest waits here, where another worker can still take it."""
     prefix_bytes: int = Field(default=32 * _MIB, ge=1024)
-    """What may be remembered of one service's cached prefixes; the longest unused are forgotten first."""
+    """Bytes remembered of one service's cached prefixes; the longest unused are forgotten first."""
 
 
 class RedisConfig(Config):
@@ -70,7 +70,7 @@ class RedisConfig(Config):
     ca_file: Path | None = None
     """Certificates that a `rediss` server is checked with. Default: the system's."""
     prefix: str = Field(default="paceline", min_length=1)
-    """What every key begins with; the namespace follows."""
+    """The beginning of every key; the namespace follows."""
     timeout_s: float = Field(default=0.25, gt=0)
     """Of one connect and one answer."""
 
@@ -81,7 +81,7 @@ class RedisConfig(Config):
 
 
 class Quota(Config):
-    """Where tenants' limits are counted. Without a shared place each gateway counts alone."""
+    """The place where tenants' limits are counted. Without a shared place each gateway counts alone."""
 
     redis: RedisConfig | None = None
     lease: bool = False
@@ -93,18 +93,19 @@ class Quota(Config):
 
 
 class GatewayConfig(Config):
-    """Everything one gateway needs to know. Public port: the OpenAI API; admin port: metrics, health, demand."""
+    """The configuration of one gateway. Public port: the OpenAI API; admin port: metrics, health, demand."""
 
     name: str = Field(default_factory=socket.gethostname, min_length=1)
-    """Who reports demand; unique among gateways. Left out: the host's name, which in a pod is the pod's."""
+    """The name that demand is reported under; unique among gateways. Left out: the host's name, which in a pod is the
+    pod's."""
     listen: Listen = Listen(port=8080)
     admin: Listen = Listen(port=8081)
     cluster: ClusterConfig = ClusterConfig()
-    """What plays the API server: the local supervisor's socket, a kubeconfig, or by default the pod's own cluster."""
+    """The API server: the local supervisor's socket, a kubeconfig, or by default the pod's own cluster."""
     namespace: str = "paceline-system"
-    """Where Tenants are honoured."""
+    """The namespace of Tenants."""
     key_namespace: str = ""
-    """Where key Secrets are honoured. Empty: `<namespace>-tenant-keys`."""
+    """The namespace of key Secrets. Empty: `<namespace>-tenant-keys`."""
     signing_key: Path
     """Private key of this gateway's internal tokens: a file of 32 raw bytes, read again when it changes."""
     trust_bundle: Path

@@ -13,7 +13,7 @@ class DrainStage(StrEnum):
     DRAINING = "draining"
     """New connections are turned away, open streams run on."""
     CUTTING = "cutting"
-    """What was left is being ended."""
+    """The rest is being ended."""
 
 
 class DrainState:

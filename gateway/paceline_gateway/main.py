@@ -10,7 +10,6 @@ import asyncio
 import gc
 import os
 import sys
-from collections.abc import Sequence
 
 import uvloop
 
@@ -50,19 +49,11 @@ async def _run(config: GatewayConfig, ports: ListenSockets, lines: BackgroundWri
     outlets = LogSinks(lines, tracing(config.name, clock, os.environ))
     cluster = await connect(config.cluster, config.namespace, clock, "slices", config.key_namespace)
     stop, abort = asyncio.Event(), asyncio.Event()
-    on_signals(lambda: _set_next((stop, abort)))
+    on_signals(lambda: abort.set() if stop.is_set() else stop.set())  # the first signal drains, the second cuts
     try:
         await GatewayProcess(config, cluster, clock, ports, outlets).run(stop, abort)
     finally:
         await cluster.close()
-
-
-def _set_next(events: Sequence[asyncio.Event]) -> None:
-    """The first signal drains, the second cuts."""
-    for event in events:
-        if not event.is_set():
-            event.set()
-            return
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One gateway process: its parts put together, its two ports, its end.
+"""A gateway process: its parts put together, its two ports, its end.
 
 Both ports are taken before anything starts, so that a busy one is one clear line and no half-started gateway. SIGTERM
 turns readiness red, and new work is still taken while load balancers learn of it (`lame_duck_s`), each answer the last
@@ -62,7 +62,7 @@ class ListenSockets:
 
 
 class GatewayProcess:
-    """Everything of one gateway."""
+    """The parts of one gateway, started, drained and closed in order."""
 
     def __init__(
         self,

@@ -66,16 +66,14 @@ class UsageWriter:
             _log.error("usage was not written before the end", extra={"tenants": left})
 
     async def _run(self) -> None:
+        """Write what is due, and rest for longer where the API server would not have it."""
         while True:
-            well = await self._some()
-            await self._clock.sleep(TICK_S if well else AGAIN_S)
-
-    async def _some(self) -> bool:
-        """Write what is due; False when it should rest for a while."""
-        for tenant in self._ledger.due(self._clock.monotonic(), self._every_s)[:BATCH]:
-            if not await self._write(tenant):
-                return False
-        return True
+            rest_s = TICK_S
+            for tenant in self._ledger.due(self._clock.monotonic(), self._every_s)[:BATCH]:
+                if not await self._write(tenant):
+                    rest_s = AGAIN_S
+                    break
+            await self._clock.sleep(rest_s)
 
     async def _write(self, tenant: str) -> bool:
         """Write one tenant's numbers; False when the API server would not have them."""

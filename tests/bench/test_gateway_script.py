@@ -3,8 +3,7 @@
 from benchmarks.gateway.script import Script
 from tests.every import cases
 
-from paceline_gateway.proxy.resume import StreamJournal
-from paceline_gateway.request.sse_scanner import SseScanner
+from paceline_gateway.request.sse_scanner import SseScanner, StreamJournal
 from paceline_gateway.request.types import TokenUsage
 
 SCRIPT = Script(tokens=4)

@@ -141,7 +141,7 @@ async def test_http_2_without_asking_is_refused_cleanly(stand: Stand) -> None:
     process = await start(stand, "--http2-prior-knowledge", *data(CHAT))
     printed, _ = await process.communicate()
     assert (printed, process.returncode != 0) == (b"", True)
-    await until(lambda: not stand.process.server._connections)
+    await until(lambda: not stand.process.server.connections)
     await balanced(stand, {})
     assert await stand.metric("paceline_tenant_requests_total", tenant="_none", outcome="client_error") == 1
 
@@ -157,4 +157,4 @@ async def test_a_handshake_for_a_websocket_is_answered(stand: Stand) -> None:
     assert b"< HTTP/1.1 101 " in talk
     process.terminate()
     await process.wait()
-    await until(lambda: not stand.process.server._connections)
+    await until(lambda: not stand.process.server.connections)

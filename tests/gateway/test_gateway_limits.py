@@ -46,7 +46,7 @@ class Deaf(WorkerDouble):
 async def _all_given_back(stand: Stand) -> None:
     """No connection, call, byte or reservation is left; idle connections to workers are for others to use."""
     server, requests = stand.process.server, stand.process.requests
-    await until(lambda: not server._connections and not server.memory.used and not requests.open)
+    await until(lambda: not server.connections and not server.memory.used and not requests.open)
     assert not any(requests.quotas.totals.open)
 
 
@@ -56,7 +56,7 @@ async def test_both_legs_of_a_request_send_without_delay(stand: Stand, make_work
         await client.send(request(stand, CHAT))
         assert (await client.answer())[0] == 200
         upstreams = [u for kept in stand.process.requests.pool._idle.values() for u in kept]
-        legs: list[Any] = [*stand.process.server._connections, *upstreams]
+        legs: list[Any] = [*stand.process.server.connections, *upstreams]
         assert len(legs) >= 2
         for leg in legs:
             sock = leg._transport.get_extra_info("socket")
@@ -102,7 +102,7 @@ async def test_what_waits_for_a_client_that_does_not_read_is_bounded(stand: Stan
     stand.work(worker)
     async with raw(stand, buffer=4096) as client:
         await client.send(request(stand, STREAM))
-        (connection,) = stand.process.server._connections
+        (connection,) = stand.process.server.connections
         transport = connection._transport
         assert transport is not None
         await until(lambda: transport.get_write_buffer_size() > WRITE_BUFFER)

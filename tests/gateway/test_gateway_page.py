@@ -18,8 +18,8 @@ from paceline_gateway.config import GatewayConfig, HttpLimits, Quota, RedisConfi
 from paceline_gateway.http.connection import DROPPED_BODIES
 from paceline_gateway.http.limits import SHARE, TURN
 from paceline_gateway.http.request_reader import PIPELINE_LIMIT
+from paceline_gateway.http.response import EVENT_LIMIT
 from paceline_gateway.http.websocket import CONTROLS, FRAGMENTS
-from paceline_gateway.http.websocket_response import EVENT_LIMIT
 
 ROOT = Path(__file__).parents[2]
 ROWS = {

@@ -76,7 +76,7 @@ def answering(**settings: Any) -> Callable[[Seen], Script]:
 
 async def left_nothing(stand: Stand) -> None:
     server, requests = stand.process.server, stand.process.requests
-    await until(lambda: not server._connections and not server.memory.used and not requests.open)
+    await until(lambda: not server.connections and not server.memory.used and not requests.open)
     assert not any(requests.quotas.totals.open)
 
 

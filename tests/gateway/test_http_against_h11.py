@@ -12,10 +12,10 @@ from tests.gateway.http_grammar import mutants, pieces, pipelines, responses
 
 from paceline_core.errors import Code
 from paceline_gateway.config import HttpLimits
+from paceline_gateway.http.connection_pool import DisconnectReason, UpstreamConnection
 from paceline_gateway.http.limits import SharedLimit
 from paceline_gateway.http.message import Headers, HttpRequest
 from paceline_gateway.http.request_reader import RequestReader
-from paceline_gateway.http.upstream_connection import DisconnectReason, UpstreamConnection
 
 LIMITS = HttpLimits(head_bytes=8192, body_bytes=4096)
 CUTS = st.lists(st.integers(0, 1 << 16), max_size=8)

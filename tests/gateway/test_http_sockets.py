@@ -6,12 +6,11 @@ from paceline_core.clock import ManualClock
 from paceline_core.errors import RequestError
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.connection import Connection
-from paceline_gateway.http.connection_pool import UpstreamExchange
+from paceline_gateway.http.connection_pool import DisconnectReason, UpstreamConnection, UpstreamExchange
 from paceline_gateway.http.message import Head, Headers, HttpRequest
 from paceline_gateway.http.request_reader import RejectedRequest
 from paceline_gateway.http.response import ResponseWriter
 from paceline_gateway.http.server import Server
-from paceline_gateway.http.upstream_connection import DisconnectReason, UpstreamConnection
 
 
 class Socket:

@@ -271,7 +271,7 @@ def test_the_newest_client_gets_a_place_from_whoever_has_most_that_ask_nothing()
     for connection, _ in others:
         connection.data_received(GET)
     crowd = [world.connect() for _ in range(400)]
-    assert len(world.server._connections) <= 200
+    assert len(world.server.connections) <= 200
     assert not any(transport.aborted for _, transport in others)
     assert world.server.evicted >= 220
     assert not crowd[-1][1].aborted
@@ -300,7 +300,7 @@ def test_a_burst_of_clients_where_every_place_answers_costs_one_look_at_all_plac
     busy = [world.connect(f"10.0.0.{index}")[0] for index in range(3)]
     for index, connection in enumerate(busy):
         connection.data_received(b"GET /a HTTP/1.1\r\nhost: a\r\nx-tenant: t%d\r\n\r\n" % index)
-    world.server._connections = looks = Looks(world.server._connections)
+    world.server.connections = looks = Looks(world.server.connections)
     for _ in range(100):
         world.connect("10.0.0.9")
     assert (looks.count, world.server.refused) == (1, 100)

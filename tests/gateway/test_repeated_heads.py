@@ -6,8 +6,15 @@ from tests.every import cases
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.limits import SharedLimit
-from paceline_gateway.http.message import MAX_BYTES, CachedHead, Head, HttpRequest, remember, text_of
-from paceline_gateway.http.request_reader import RejectedRequest, RequestReader
+from paceline_gateway.http.message import Head, HttpRequest
+from paceline_gateway.http.request_reader import (
+    MAX_BYTES,
+    CachedHead,
+    RejectedRequest,
+    RequestReader,
+    remember,
+    text_of,
+)
 
 LIMITS = HttpLimits(head_bytes=2048, body_bytes=4096, memory_bytes=6000)
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %b\r\nx-a: 1\r\n\r\n"

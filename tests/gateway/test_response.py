@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.http.response import ResponseWriter, json_fields
-from paceline_gateway.http.websocket_response import EVENT_LIMIT, WebSocketResponse
+from paceline_gateway.http.response import EVENT_LIMIT, ResponseWriter, WebSocketResponse, json_fields
 
 LOST = RequestError(Code.STREAM_LOST, "lost")
 FULL = RequestError(Code.QUEUE_FULL, "full", retry_after=2.5)
@@ -22,6 +21,10 @@ class Wire:
     date: bytes = b"date: now\r\n"
     aborted: bool = field(default=False)
     closing: bool = False
+
+    @property
+    def server(self) -> "Wire":
+        return self
 
     def write(self, data: bytes) -> None:
         self.sent += data
@@ -144,6 +147,7 @@ class Channel:
     date, closing = b"", False
 
     def __init__(self) -> None:
+        self.server = self
         self.sent: list[bytes] = []
         self.aborted = False
 

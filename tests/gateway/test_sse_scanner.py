@@ -10,11 +10,11 @@ from tests.every import cases
 
 from paceline_core.errors import Code, RequestError, error_response
 from paceline_core.registry.enums import AbortReason, ResumeReason
-from paceline_gateway.proxy.resume import StreamJournal
 from paceline_gateway.request.sse_scanner import (
     CODE_LIMIT,
     LINE_LIMIT,
     SseScanner,
+    StreamJournal,
     read_code,
     read_server_timing,
     read_usage,

@@ -4,7 +4,7 @@ import pytest
 
 from paceline_core.registry.enums import AbortReason
 from paceline_core.wire import Resume, ResumedChoice
-from paceline_gateway.proxy.resume import StreamJournal
+from paceline_gateway.request.sse_scanner import StreamJournal
 
 FIRST = b'data: {"id":"chatcmpl-5f0c","object":"chat.completion.chunk","created":1767225600,"model":"chat"}\n\n'
 

@@ -15,7 +15,7 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.telemetry import Metrics
 from paceline_core.wire import SUSPECT
 from paceline_gateway.config import HttpLimits
-from paceline_gateway.http.upstream_connection import DisconnectReason
+from paceline_gateway.http.connection_pool import DisconnectReason
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.request.group_testing import PROOF, SuspectGroup
 from paceline_gateway.routing.policies import ShortestTTFT

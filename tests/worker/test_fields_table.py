@@ -16,7 +16,7 @@ from tests.worker.vllm_fields import VLLM_FIELDS
 
 from paceline_core import __version__
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.api.routes import find_route
+from paceline_gateway.api.handlers import find_route
 from paceline_workers.server.openai.anthropic.request import CountTokensRequest, MessagesRequest
 from paceline_workers.server.openai.embeddings import EmbeddingRequest
 from paceline_workers.server.openai.fields import FIELDS, Api, FieldRoute, RequestField, Support, field_of

@@ -14,8 +14,7 @@ from tests.worker.test_reasoning_routes import TEMPLATE
 from tests.worker.test_tool_routes import CALL
 
 from paceline_core.wire import encode
-from paceline_gateway.proxy.resume import StreamJournal
-from paceline_gateway.request.sse_scanner import SseScanner
+from paceline_gateway.request.sse_scanner import SseScanner, StreamJournal
 from paceline_gateway.request.types import TokenUsage
 from paceline_workers.server.text.tokenizer import Tokenizer
 

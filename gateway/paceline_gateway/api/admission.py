@@ -1,11 +1,8 @@
-"""From a request's head and body to the terms it is served under, or the reason why not. Pure.
-
-API key -> tenant, tenant -> class. Pure, over the directory's snapshot.
+"""From a request's head and body to the terms it is served under, or the reason why not. Pure, over a snapshot.
 
 A key is proved by one SHA-256 against its record. A head that repeats on its connection is not proved again before the
-snapshot changes (`Head.judged`), so a revoked key is refused at once. Which part of a key was wrong is not told.
-
-The refusal of a request whose tenant has as many answers under way as it may.
+snapshot changes (`Head.judged`), so a revoked key is refused at once. An error does not say which part of a key is
+wrong.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +13,7 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import PrefixKeys
-from paceline_gateway.http.message import Headers, HttpRequest
-from paceline_gateway.http.request_reader import RejectedRequest
+from paceline_gateway.http.message import Headers
 from paceline_gateway.request.body import ParsedBody, parse, rename_model
 from paceline_gateway.request.prompt_size import PromptSize, measure
 from paceline_gateway.routing.config_snapshot import ConfigSnapshot
@@ -101,12 +97,12 @@ class AdmittedRequest(NamedTuple):
     choices: int = 1
     native: bool = False
     fallbacks: tuple[Destination, ...] = ()
-    """Where it may go if nobody answers it there."""
+    """Later destinations, for when none of the workers there answers it."""
     prompt: PromptSize = PromptSize()
     min_tokens: int = 0
     """Tokens that each choice has for certain."""
     counts: bool = False
-    """It asks what a text is in tokens, or ids in text: nothing is computed for it, nor was anything promised."""
+    """Asks what a text is in tokens, or ids in text: nothing is computed for it, nor was anything promised."""
 
 
 _TOKENIZERS = frozenset({"paceline", "vllm", "sglang", "custom"})
@@ -194,10 +190,3 @@ def admit_tokens(  # noqa: PLR0913 - as above
     if runtime not in _TOKENIZERS:
         raise RequestError(Code.ROUTE_NOT_FOUND, f"The model is served by {runtime}, which has no {path} like vLLM's.")
     return admission._replace(stream=False, prefix=None, fallbacks=(), counts=True)
-
-
-def too_many_in_flight(request: HttpRequest) -> RejectedRequest:
-    """The refusal for a tenant that has as many answers under way as it may."""
-    message = "Your requests take up all the connections that one tenant may have; retry."
-    error = RequestError(Code.NO_CAPACITY, message, retry_after=1.0)
-    return RejectedRequest(error, request.head, request.keep_alive, request.chunked)

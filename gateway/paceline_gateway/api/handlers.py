@@ -6,6 +6,7 @@ Each step returns at once; the tenant's reservation and the answer may come late
 import random
 from collections.abc import Callable
 from datetime import datetime
+from enum import StrEnum
 from functools import partial
 from itertools import count
 from typing import Any
@@ -20,35 +21,62 @@ from paceline_core.registry.enums import FallbackReason
 from paceline_core.telemetry import get_logger
 from paceline_gateway.api import admission as admissions
 from paceline_gateway.api.admission import AdmittedRequest, admit_tokens, sent_key_id
-from paceline_gateway.api.routes import (
-    MODELS_PREFIX,
-    Route,
-    check_bodiless,
-    check_coding,
-    find_route,
-    find_socket,
-    methods_of,
-    writes,
-)
 from paceline_gateway.http.cors import NO_CORS, CorsPolicy, preflight_fields
 from paceline_gateway.http.message import Head, HttpRequest
 from paceline_gateway.http.request_reader import RejectedRequest
 from paceline_gateway.http.response import ResponseWriter, json_fields, request_id_field
-from paceline_gateway.proxy.active_request import ActiveRequest
-from paceline_gateway.proxy.request_context import Placement
+from paceline_gateway.proxy.active_request import ActiveRequest, Placement
 from paceline_gateway.proxy.request_manager import RequestManager
 from paceline_gateway.quota.types import QuotaUsage, Reservation
 from paceline_gateway.request import events as e
-from paceline_gateway.routing.config_snapshot import NOTHING, ConfigSnapshot
+from paceline_gateway.request.prompt_size import EMBEDDINGS, RERANK, SCORE, TOKENIZERS, WITHOUT_OUTPUT
+from paceline_gateway.routing.config_snapshot import NOTHING
 from paceline_gateway.routing.model_lookup import Requester, resolve_model, usable_names
 from paceline_gateway.services.registry import RETRY_S
 from paceline_gateway.telemetry.access_log import AccessLog
 
 _log = get_logger(__name__)
-_READ_ONLY = frozenset({Route.MODELS, Route.HEALTH, Route.VERSION})
 CHEAP_BYTES = 16 << 10
 """A body up to this is parsed before its tenant's limits are checked: parsing costs no more than the check."""
 _VERSION = orjson.dumps({"version": __version__})
+
+
+class Route(StrEnum):
+    """The subject of a path."""
+
+    GENERATE = "generate"
+    TOKENS = "tokens"
+    """Texts to tokens, and back."""
+    MODELS = "models"
+    HEALTH = "health"
+    VERSION = "version"
+
+
+_READ = ("GET", "HEAD")
+_METHODS = {
+    Route.GENERATE: ("POST",),
+    Route.TOKENS: ("POST",),
+    Route.MODELS: _READ,
+    Route.HEALTH: _READ,
+    Route.VERSION: _READ,
+}
+_PATHS = {
+    "/v1/chat/completions": Route.GENERATE,
+    "/v1/completions": Route.GENERATE,
+    EMBEDDINGS: Route.GENERATE,
+    **dict.fromkeys((*SCORE, *RERANK), Route.GENERATE),
+    "/v1/responses": Route.GENERATE,
+    "/v1/messages": Route.GENERATE,
+    **dict.fromkeys(TOKENIZERS, Route.TOKENS),
+    "/v1/models": Route.MODELS,
+    "/health": Route.HEALTH,
+    "/version": Route.VERSION,
+}
+_ALL = ", ".join(f"{_METHODS[route][0]} {path}" for path, route in _PATHS.items())
+_ADMIN = frozenset({"/metrics", "/healthz", "/readyz"})
+_SOCKETS = frozenset({"/v1/chat/completions", "/v1/completions"})
+MODELS_PREFIX = "/v1/models/"
+_READ_ONLY = frozenset({Route.MODELS, Route.HEALTH, Route.VERSION})
 _ANSWERED_BY_WORKERS = frozenset({Route.GENERATE, Route.TOKENS})
 
 
@@ -75,14 +103,20 @@ class PublicApi:
             return None
         try:
             if head.upgrade:
-                find_socket(head, self._cors)
-            preflight = self._cors.is_preflight(head)
+                _check_socket(head, self._cors)
+            preflight = head.method == "OPTIONS" and self._cors.is_preflight(head)
             route = None if head.upgrade or preflight else find_route(head.method, head.path)
-            if route in _READ_ONLY or preflight:
-                check_bodiless(head)
+            brings = head.headers.get(b"content-length", b"0").strip(b"0") or b"transfer-encoding" in head.headers
+            if brings and (route in _READ_ONLY or preflight):  # none is waited for and none kept
+                message = f"{head.method} {head.path[:128]} takes no body; leave it out."
+                return RequestError(Code.INVALID_REQUEST, message)
             if route is not Route.HEALTH and not preflight:
                 head.tenant = self.authenticate(head)
-            check_coding(head.headers)
+            coding = head.headers.get(b"content-encoding")
+            if coding is not None and coding.lower() != b"identity":  # bodies are read as they come
+                message = "Bodies with a content-encoding are not read here; send the JSON as it is."
+                plain = {"accept-encoding": "identity"}
+                return RequestError(Code.INVALID_REQUEST, message, param="content-encoding", headers=plain)
             head.judged = self._registry.version
         except RequestError as error:
             return error
@@ -97,21 +131,19 @@ class PublicApi:
 
     def handle(self, request: HttpRequest, reply: ResponseWriter) -> None:
         """Take a whole request."""
-        request_id = _request_id(request.head)
+        head, request_id = request.head, _request_id(request.head)
         try:
-            if self._cors.is_preflight(request.head):
-                methods = ", ".join(methods_of(request.head.path))
-                reply.whole(200, request_id_field(request_id) + preflight_fields(request.head.headers, methods), b"")
+            if head.method == "OPTIONS" and self._cors.is_preflight(head):
+                fields = preflight_fields(head.headers, ", ".join(_METHODS[_route_of(head.path)]))
+                reply.whole(200, request_id_field(request_id) + fields, b"")
                 return
-            route = find_route(request.head.method, request.head.path)
+            route = find_route(head.method, head.path)
             if route in _ANSWERED_BY_WORKERS:
                 self._generate(request, reply, request_id, counts=route is Route.TOKENS)
             elif route is Route.MODELS:
-                reply.whole(200, json_fields(request_id), listing(request.head, self._registry.snapshot, self._context))
-            elif route is Route.VERSION:
-                reply.whole(200, json_fields(request_id), _VERSION)
+                reply.whole(200, json_fields(request_id), self._models(head))
             else:
-                reply.whole(200, json_fields(request_id), b'{"status":"ok"}')
+                reply.whole(200, json_fields(request_id), _VERSION if route is Route.VERSION else b'{"status":"ok"}')
         except RequestError as error:
             reply.fail(error, request_id_field(request_id))
 
@@ -119,18 +151,19 @@ class PublicApi:
         tenant = http.head.tenant
         if tenant is None:
             raise RequestError(Code.INVALID_API_KEY, "No API key was sent.")
-        request = ActiveRequest(self._requests.context, http, reply, request_id)
-        request.on(e.Authenticated(tenant.name))
-        _answering(request, self._accept, request, tenant, counts)
-
-    def _accept(self, request: ActiveRequest, tenant: ResolvedTenant, counts: bool) -> None:
-        self.reserve(request, self.admit(request, tenant, counts=counts), tenant)
+        request = ActiveRequest(self._requests.context, http, reply, request_id, tenant.name)
+        _answering(request, lambda: self.reserve(request, self.admit(request, tenant, counts=counts), tenant))
 
     def admit(self, request: ActiveRequest, tenant: ResolvedTenant, *, counts: bool) -> AdmittedRequest:
         """The terms of what is asked for: model, destination, class, tokens. Raises RequestError."""
         head, body, draw, snapshot = request.http.head, request.http.body, self._draw(), self._registry.snapshot
-        if len(body) > CHEAP_BYTES:
-            self._check_exhausted(request, tenant, counts)
+        if len(body) > CHEAP_BYTES:  # a tenant that may ask nothing at all is refused before its body is parsed
+            requests, tokens = self._requests, not counts
+            least = QuotaUsage(1, tokens, tokens and head.path not in WITHOUT_OUTPUT)
+            refusal = requests.billing.exhausted(tenant, least)
+            if refusal := refusal or requests.quotas.exhausted(tenant, least, requests.now()):
+                request.quota_fields = self.standing(head)
+                raise refusal
         if counts:
             admission = admit_tokens(body, head.headers, tenant, snapshot, draw, path=head.path)
         else:
@@ -144,7 +177,7 @@ class PublicApi:
         """Reserve the expected use of the tenant's month and limits; `_reserved` gets the result, now or later."""
         spec, name, requests = admission.destination.service, admission.request_class, self._requests
         service, now = self._registry.services[spec.key], requests.now()
-        writing = writes(request.http.head.path)
+        writing = request.http.head.path not in WITHOUT_OUTPUT
         deadline = now + spec.classes[name].hold_timeout_s
         ticket = service.ticket(next(self._numbers), tenant, admission, deadline, writes=writing)
         requests.add(request, Placement(service, admission, ticket))
@@ -160,7 +193,7 @@ class PublicApi:
         request.pending = None
         if isinstance(result, Reservation):
             request.quota_fields = result.fields
-            _answering(request, self.enqueue, request, result)
+            _answering(request, partial(self.enqueue, request, result))
             return
         request.quota_fields = self.standing(request.http.head)
         request.on(e.Refused(result))
@@ -192,59 +225,68 @@ class PublicApi:
     def refuse(self, refusal: RejectedRequest, reply: ResponseWriter) -> None:
         """Answer a request that was refused while it was read."""
         head = refusal.head
-        request_id = _new_id() if head is None else _request_id(head)
+        request_id = _request_id(head)
         self._requests.tenants.refused(refusal.error.row.outcome)
-        if head is None:
-            self._access.refused(refusal.error, request_id, "")
-        else:
-            self._access.refused(refusal.error, request_id, head.path, sent_key_id(head.headers))
+        path, key = ("", None) if head is None else (head.path, sent_key_id(head.headers))
+        self._access.refused(refusal.error, request_id, path, key)
         reply.fail(refusal.error, request_id_field(request_id))
 
-    def _check_exhausted(self, request: ActiveRequest, tenant: ResolvedTenant, counts: bool) -> None:
-        """Refuse a tenant that may ask nothing at all before its body is parsed. Raises RequestError."""
-        requests, tokens = self._requests, not counts
-        least = QuotaUsage(1, tokens, tokens and writes(request.http.head.path))
-        refusal = requests.billing.exhausted(tenant, least) or requests.quotas.exhausted(tenant, least, requests.now())
-        if refusal is not None:
-            request.quota_fields = self.standing(request.http.head)
-            raise refusal
+    def _models(self, head: Head) -> bytes:
+        """The body of `GET /v1/models` and of `GET /v1/models/{name}`. Raises RequestError `model_not_found`."""
+        if head.tenant is None:
+            raise RequestError(Code.INTERNAL_ERROR, "The request came in without a tenant.")
+        requester, snapshot = Requester(head.tenant, head.headers), self._registry.snapshot
+        if head.path.startswith(MODELS_PREFIX):
+            name = unquote(head.path.removeprefix(MODELS_PREFIX))
+            return orjson.dumps(self._model(name, resolve_model(name, requester, snapshot, 0.0)[0].service))
+        models = [self._model(name, service) for name, service in usable_names(requester, snapshot).items()]
+        return orjson.dumps({"object": "list", "data": models})
 
-    def _context(self, key: str) -> int:
-        """Tokens that a service's workers take; 0 until one has reported it."""
-        service = self._registry.services.get(key)
-        return 0 if service is None else service.fleet.context
-
-
-Context = Callable[[str], int]
-"""Tokens that the workers of a service take, by its key; 0 until one has reported it."""
-
-
-def listing(head: Head, snapshot: ConfigSnapshot, context: Context) -> bytes:
-    """The body of `GET /v1/models` and of `GET /v1/models/{name}`. Raises RequestError `model_not_found`."""
-    if head.tenant is None:
-        raise RequestError(Code.INTERNAL_ERROR, "The request came in without a tenant.")
-    requester = Requester(head.tenant, head.headers)
-    if head.path.startswith(MODELS_PREFIX):
-        name = unquote(head.path.removeprefix(MODELS_PREFIX))
-        found = resolve_model(name, requester, snapshot, 0.0)[0]
-        return orjson.dumps(_model(name, found.service, snapshot, context))
-    names = usable_names(requester, snapshot)
-    models = [_model(name, service, snapshot, context) for name, service in names.items()]
-    return orjson.dumps({"object": "list", "data": models})
+    def _model(self, name: str, service: ResolvedService) -> dict[str, Any]:
+        created = self._registry.snapshot.created.get(service.key, "")
+        seconds = int(datetime.fromisoformat(created).timestamp()) if created else 0
+        state = self._registry.services.get(service.key)
+        length = (state is not None and state.fleet.context) or service.engine.max_model_len
+        own = {"id": name, "object": "model", "created": seconds, "owned_by": service.namespace}
+        return own | {"max_model_len": length}
 
 
-def _model(name: str, service: ResolvedService, snapshot: ConfigSnapshot, context: Context) -> dict[str, Any]:
-    created = snapshot.created.get(service.key, "")
-    seconds = int(datetime.fromisoformat(created).timestamp()) if created else 0
-    length = context(service.key) or service.engine.max_model_len
-    own = {"id": name, "object": "model", "created": seconds, "owned_by": service.namespace}
-    return own | {"max_model_len": length}
+def find_route(method: str, path: str) -> Route:
+    """The route of a request. Raises RequestError `route_not_found` or `method_not_allowed`."""
+    route = _route_of(path)
+    methods = _METHODS[route]
+    if method not in methods:
+        message = f"{path[:128]} takes {methods[0]}, not {method}."
+        raise RequestError(Code.METHOD_NOT_ALLOWED, message, headers={"allow": ", ".join(methods)})
+    return route
 
 
-def _answering(request: ActiveRequest, step: Callable[..., None], *given: Any) -> None:
+def _route_of(path: str) -> Route:
+    route = _PATHS.get(path)
+    if route is None and path.startswith(MODELS_PREFIX) and path != MODELS_PREFIX:
+        route = Route.MODELS
+    if route is None:
+        elsewhere = " (this one is on the admin port)" if path in _ADMIN else ""
+        raise RequestError(Code.ROUTE_NOT_FOUND, f"There is no {path[:128]} here{elsewhere}; there are {_ALL}.")
+    return route
+
+
+def _check_socket(head: Head, cors: CorsPolicy) -> None:
+    """A path must take WebSocket connections, and from this page. Raises RequestError."""
+    if head.path not in _SOCKETS:
+        message = f"{head.path[:128]} takes no WebSocket; /v1/chat/completions and /v1/completions do."
+        raise RequestError(Code.ROUTE_NOT_FOUND, message)
+    # browsers let any page connect, and say only here whose it is
+    origin, host = head.headers.get(b"origin", b""), head.headers.get(b"host", b"")
+    if origin and origin.partition(b"://")[2] != host and not cors.allows(head.headers):
+        message = "Pages of other sites may not connect; leave the header `origin` out."
+        raise RequestError(Code.INVALID_REQUEST, message, param="origin")
+
+
+def _answering(request: ActiveRequest, step: Callable[[], None]) -> None:
     """Take a step; whatever fails in it, the request ends with an answer."""
     try:
-        step(*given)
+        step()
     except RequestError as error:
         request.on(e.Refused(error))
     except Exception:  # noqa: BLE001 - the last boundary: a fault here must still end with an answer
@@ -252,12 +294,8 @@ def _answering(request: ActiveRequest, step: Callable[..., None], *given: Any) -
         request.on(e.Refused(RequestError(Code.INTERNAL_ERROR, "The gateway failed on this request.")))
 
 
-def _request_id(head: Head) -> bytes:
+def _request_id(head: Head | None) -> bytes:
     """The client's own id if it is harmless, else a new one."""
-    given = head.headers.get(b"x-request-id", b"")
+    given = b"" if head is None else head.headers.get(b"x-request-id", b"")
     harmless = len(given) <= 64 and given.replace(b"-", b"a").replace(b"_", b"a").isalnum()
-    return given if harmless else _new_id()
-
-
-def _new_id() -> bytes:
-    return b"%024x" % random.getrandbits(96)
+    return given if harmless else b"%024x" % random.getrandbits(96)

@@ -1,4 +1,4 @@
-"""One client's connection: bytes to the reader, requests to the application one at a time, answers back in order.
+"""A client's connection: bytes to the reader, requests to the application one at a time, answers back in order.
 
 A client that closes its sending side is taken for gone, as nginx and Envoy do: a closed socket sends the same FIN as a
 half-closed one, a write fails only a round trip after it, and while a request waits for a worker nothing is written at
@@ -9,16 +9,16 @@ What arrives while the loop's budget is used up waits in its connection, which r
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from paceline_core.errors import Code, RequestError
-from paceline_gateway.api.admission import too_many_in_flight
-from paceline_gateway.config import HttpLimits
-from paceline_gateway.http.cors import CorsPolicy
-from paceline_gateway.http.limits import BODY_BYTES, PARSED_BYTES, REQUEST, SLICE, LoopBudget, SharedLimit, UnreadBuffer
-from paceline_gateway.http.message import Head, HttpRequest
-from paceline_gateway.http.request_reader import RejectedRequest, RequestReader, holder_of
+from paceline_gateway.http.limits import BODY_BYTES, PARSED_BYTES, REQUEST, SLICE, UnreadBuffer
+from paceline_gateway.http.message import Head
+from paceline_gateway.http.request_reader import RejectedRequest, RequestReader, holder_of, too_many_in_flight
 from paceline_gateway.http.response import ResponseWriter
+
+if TYPE_CHECKING:
+    from paceline_gateway.http.server import Server
 
 WRITE_BUFFER = 256 << 10
 DROPPED_BODIES = 4
@@ -28,64 +28,7 @@ _FOREVER = float("inf")
 
 
 def _nowhere(_data: bytes) -> None:
-    """Where bytes go that nobody is there for."""
-
-
-class Application(Protocol):
-    """What a server serves. All of it returns at once; answers come through the reply, now or later."""
-
-    def gate(self, head: Head) -> RequestError | None:
-        """Judge a request by its head."""
-        ...
-
-    def turn_away(self, head: Head) -> RequestError | None:
-        """Judge a request on a connection that came after the end of all new work."""
-        ...
-
-    def standing(self, head: Head) -> bytes:
-        """Header lines for a WebSocket's handshake: where its tenant stands."""
-        ...
-
-    def handle(self, request: HttpRequest, reply: ResponseWriter) -> None:
-        """Take a request."""
-        ...
-
-    def refuse(self, refusal: RejectedRequest, reply: ResponseWriter) -> None:
-        """Answer a request that was refused while it was read."""
-        ...
-
-
-class ServerContext(Protocol):
-    """What a connection needs of its server."""
-
-    limits: HttpLimits
-    application: Application
-    date: bytes
-    closing: bool
-    budget: LoopBudget
-    memory: SharedLimit
-    answering: SharedLimit
-    cors: CorsPolicy
-
-    def now(self) -> float:
-        """Monotonic seconds."""
-        ...
-
-    def reader(self) -> RequestReader:
-        """A reader for a new connection."""
-        ...
-
-    def opened(self, connection: "Connection") -> bool:
-        """Count it in; False when there are too many."""
-        ...
-
-    def closed(self, connection: "Connection") -> None:
-        """Count it out."""
-        ...
-
-    def switch(self, connection: "Connection", head: Head, transport: asyncio.Transport) -> None:
-        """Let the connection be a WebSocket from now on."""
-        ...
+    """Drop bytes for a client that is gone."""
 
 
 class Connection(asyncio.Protocol):
@@ -95,21 +38,21 @@ class Connection(asyncio.Protocol):
     request that showed a key, before that the client's address.
     """
 
-    def __init__(self, context: ServerContext) -> None:
-        self._context = context
-        self._reader = context.reader()
+    def __init__(self, server: "Server") -> None:
+        self.server = server
+        self._reader = RequestReader(server.limits, server.memory, server.gate, server.now)
         self._transport: asyncio.Transport | None = None
         self.write: Callable[[bytes], None] = _nowhere
         self._reply: ResponseWriter | None = None
         self._held = 0
         self._held_by: str | None = None
-        self._unread = UnreadBuffer(context.budget, context.memory, self._go_on)
+        self._unread = UnreadBuffer(server.budget, server.memory, self._go_on)
         self._dropped = 0
         self._tenant = ""
         self._over = False
         self._lingering = False
         self._stalled = _FOREVER
-        self._reading = context.now() + context.limits.keepalive_timeout_s
+        self._reading = server.now() + server.limits.keepalive_timeout_s
 
     @property
     def deadline(self) -> float:
@@ -129,16 +72,6 @@ class Connection(asyncio.Protocol):
         return self._reply is None
 
     @property
-    def date(self) -> bytes:
-        """The Date header's line."""
-        return self._context.date
-
-    @property
-    def closing(self) -> bool:
-        """Answers that begin now shall be the last of their connections."""
-        return self._context.closing
-
-    @property
     def busy(self) -> bool:
         """A request has begun to arrive, or is being answered."""
         return self._transport is not None and not self._over and (self._reply is not None or not self._reader.idle)
@@ -148,23 +81,21 @@ class Connection(asyncio.Protocol):
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
         self.write = transport.write
-        if not self._context.opened(self):
+        if not self.server.opened(self):
             full = RequestError(Code.NO_CAPACITY, "The gateway has too many connections; retry.", retry_after=1.0)
             ResponseWriter(self, keep_alive=False, chunked=True).fail(full)
 
     def data_received(self, data: bytes) -> None:
-        budget = self._context.budget
-        if self._lingering:
-            self._drop(len(data))
-        elif budget.left > 0 and len(data) <= SLICE:
-            budget.left -= self._feed(data)
-            self._advance()
-        else:
-            self._take(data)
-
-    def _take(self, data: bytes) -> None:
         """Read and answer, slice by slice, as far as this turn's budget goes."""
-        budget = self._context.budget
+        budget = self.server.budget
+        if self._lingering:  # drop what a refused client still sends, within a bound: a reset could overtake the answer
+            self._dropped += len(data)
+            budget.left -= 1 + len(data) // BODY_BYTES
+            if self._dropped > DROPPED_BODIES * self.server.limits.body_bytes:
+                self.abort()
+            elif budget.left <= 0:
+                self._wait(b"")
+            return
         while data and not self._over:
             if budget.left <= 0:
                 self._wait(data)
@@ -174,11 +105,15 @@ class Connection(asyncio.Protocol):
             self._advance()
 
     def _feed(self, data: bytes) -> int:
-        reader = self._reader
+        reader, server = self._reader, self.server
         was_idle, was_head = reader.idle, not reader.in_body
         cost = reader.feed(data)
         if not reader.idle:
-            self._rearm(was_idle=was_idle, was_head=was_head)
+            # each part of a request has its own limit, counted from where the part begins
+            if was_idle:
+                self._reading = server.now() + server.limits.header_timeout_s
+            if was_head and reader.in_body:
+                self._reading = server.now() + server.limits.body_timeout_s
             if reader.expects and self._reply is None:
                 reader.expects = False
                 self.write(_CONTINUE)
@@ -193,17 +128,40 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.resume_reading()
             self._advance()
-            self._take(data)
+            if not self._over:
+                self.data_received(data)
 
-    def _drop(self, size: int) -> None:
-        """Drop what a refused client still sends, within a bound: a reset could overtake the answer."""
-        budget = self._context.budget
-        self._dropped += size
-        budget.left -= 1 + size // BODY_BYTES
-        if self._dropped > DROPPED_BODIES * self._context.limits.body_bytes:
-            self.abort()
-        elif budget.left <= 0:
-            self._wait(b"")
+    def _advance(self) -> None:
+        """On to the next request; not while answers to earlier ones wait to be read, or they would pile up."""
+        server, budget, ready = self.server, self.server.budget, self._reader.ready
+        while self._reply is None and ready and not self._over and self._stalled == _FOREVER:
+            if budget.left <= 0:
+                self._wait(b"")
+                return
+            item = ready.popleft()
+            head, keep_alive, chunked = item.head, item.keep_alive, item.chunked
+            if head is None:
+                self._reply = reply = ResponseWriter(self, keep_alive=keep_alive, chunked=chunked)
+            else:
+                fields, bare = server.cors.fields(head.headers), head.method == "HEAD"
+                self._reply = reply = ResponseWriter(
+                    self, keep_alive=keep_alive, chunked=chunked, bare=bare, path=head.path, fields=fields
+                )
+            budget.left -= REQUEST
+            if isinstance(item, RejectedRequest):
+                server.application.refuse(item, reply)
+            elif item.head.upgrade:
+                self._switch(item.head)
+            else:
+                budget.left -= len(item.body) // PARSED_BYTES
+                self._held, self._held_by = len(item.body), holder_of(item.head)
+                self._tenant = self._held_by or self._tenant
+                if server.answering.take(self._held_by, 1):
+                    server.application.handle(item, reply)
+                else:
+                    server.memory.give(self._held_by, self._held)
+                    self._held_by = None
+                    server.application.refuse(too_many_in_flight(item), reply)
 
     def eof_received(self) -> bool:
         """asyncio: the client sends no more, so it is gone."""
@@ -214,10 +172,10 @@ class Connection(asyncio.Protocol):
         self._transport, self.write = None, _nowhere
         self._over = True
         self._client_gone()
-        self._context.closed(self)
+        self.server.connections.discard(self)
 
     def pause_writing(self) -> None:
-        self._stalled = self._context.now() + self._context.limits.write_timeout_s
+        self._stalled = self.server.now() + self.server.limits.write_timeout_s
         if self._reply is not None:
             self._reply.on_pressure(True)
 
@@ -236,10 +194,8 @@ class Connection(asyncio.Protocol):
         """The current reply is complete: on to the next request, or close."""
         self._reply = None
         self._release()
-        limits = self._context.limits
-        self._reading = self._context.now() + (
-            limits.keepalive_timeout_s if self._reader.idle else limits.body_timeout_s
-        )
+        limits = self.server.limits
+        self._reading = self.server.now() + (limits.keepalive_timeout_s if self._reader.idle else limits.body_timeout_s)
         if not keep_alive or (self._reader.deaf and not self._reader.ready):
             self._hang_up()
         elif self._reader.ready:
@@ -247,7 +203,7 @@ class Connection(asyncio.Protocol):
 
     def expire(self) -> None:
         """A limit has passed: a stalled or silent client is cut, a slow request refused."""
-        stalled = self._stalled <= self._context.now()
+        stalled = self._stalled <= self.server.now()
         if stalled or self._lingering or self._reader.idle:
             self._client_gone(stalled=stalled)
             self.abort()
@@ -255,55 +211,12 @@ class Connection(asyncio.Protocol):
             self._reader.late()
             self._advance()
 
-    def _rearm(self, *, was_idle: bool, was_head: bool) -> None:
-        """Each part of a request has its own limit, counted from where the part begins."""
-        limits = self._context.limits
-        if was_idle:
-            self._reading = self._context.now() + limits.header_timeout_s
-        if was_head and self._reader.in_body:
-            self._reading = self._context.now() + limits.body_timeout_s
-
-    def _advance(self) -> None:
-        """On to the next request; not while answers to earlier ones wait to be read, or they would pile up."""
-        budget = self._context.budget
-        while self._reply is None and self._reader.ready and not self._over and self._stalled == _FOREVER:
-            if budget.left <= 0:
-                self._wait(b"")
-                return
-            item = self._reader.ready.popleft()
-            bare = item.head is not None and item.head.method == "HEAD"
-            path = "" if item.head is None else item.head.path
-            fields = b"" if item.head is None else self._context.cors.fields(item.head.headers)
-            self._reply = reply = ResponseWriter(
-                self, keep_alive=item.keep_alive, chunked=item.chunked, bare=bare, path=path, fields=fields
-            )
-            budget.left -= REQUEST
-            if isinstance(item, RejectedRequest):
-                self._context.application.refuse(item, reply)
-            elif item.head.upgrade:
-                self._switch(item.head)
-            else:
-                budget.left -= len(item.body) // PARSED_BYTES
-                self._answer(item, reply)
-
-    def _answer(self, request: HttpRequest, reply: ResponseWriter) -> None:
-        """Let it be answered, if its tenant may have one more answer under way."""
-        context, holder = self._context, holder_of(request.head)
-        self._held, self._held_by = len(request.body), holder
-        self._tenant = holder or self._tenant
-        if context.answering.take(holder, 1):
-            context.application.handle(request, reply)
-        else:
-            context.memory.give(holder, self._held)
-            self._held_by = None
-            context.application.refuse(too_many_in_flight(request), reply)
-
     def _release(self) -> None:
         """Give back what was held for the request that was answered."""
         holder, self._held_by = self._held_by, None
         if holder is not None:
-            self._context.answering.give(holder, 1)
-            self._context.memory.give(holder, self._held)
+            self.server.answering.give(holder, 1)
+            self.server.memory.give(holder, self._held)
 
     def _switch(self, head: Head) -> None:
         """The connection is a WebSocket from here on. Its client may send only after our answer to the handshake."""
@@ -311,7 +224,7 @@ class Connection(asyncio.Protocol):
         self._reply, self._over = None, True
         self._reader.close()
         if transport is not None:
-            self._context.switch(self, head, transport)
+            self.server.switch(self, head, transport)
 
     def _client_gone(self, *, stalled: bool = False) -> None:
         reply, self._reply = self._reply, None
@@ -331,7 +244,7 @@ class Connection(asyncio.Protocol):
         self._lingering = self._reader.deaf or not self._reader.idle
         self._reader.close()
         if self._lingering:
-            self._reading = self._context.now() + self._context.limits.lingering_close_s
+            self._reading = self.server.now() + self.server.limits.lingering_close_s
             self._transport.write_eof()
         else:
             self._transport.close()

@@ -1,27 +1,67 @@
-"""Connections to workers: the one used last is used next, idle ones are closed before the worker would do it."""
+"""Connections to workers: the one used last is used next, idle ones are closed before the worker would do it.
+
+A connection sends a request, hands its response to a receiver, and is kept for the next one if framing allows.
+Invariant: every exchange ends in exactly one `end` or `lost`, unless its owner aborted it; then in neither.
+"""
 
 import asyncio
+import socket
 from collections.abc import Callable
+from enum import StrEnum
 from functools import partial
+from typing import Protocol, cast
+
+import httptools
 
 from paceline_core.process import cancel
 from paceline_gateway.config import HttpLimits
-from paceline_gateway.http.upstream_connection import DisconnectReason, Receiver, UpstreamConnection
+from paceline_gateway.http.message import Headers
 
 Address = tuple[str, int]
 IDLE_LIMIT = 64
+HEAD_LIMIT = 64 << 10
+
+
+class DisconnectReason(StrEnum):
+    """How an exchange broke."""
+
+    REFUSED = "refused"
+    """No connection came about; the worker has seen nothing of the request."""
+    STALE = "stale"
+    """A kept connection was closed just as it was used again: an ordinary race, not the worker's fault."""
+    CLOSED = "closed"
+    """The connection ended before the response did."""
+    INVALID = "invalid"
+    """The bytes that came back are not HTTP."""
+
+
+class Receiver(Protocol):
+    """Gets a response: names of `headers` in lower case, `data` at most once per packet."""
+
+    def head(self, status: int, headers: Headers) -> None: ...
+
+    def data(self, data: bytes) -> None: ...
+
+    def end(self) -> None: ...
+
+    def lost(self, loss: DisconnectReason) -> None:
+        """There will be no more of the response."""
+        ...
 
 
 class UpstreamExchange:
-    """One request under way. Its methods work at any moment: before the connection stands, and after the end."""
+    """A request under way. Its methods work at any moment: before the connection stands, and after the end.
 
-    __slots__ = ("_paused", "_receiver", "_task", "_upstream", "aborted")
+    `task` makes the connection, where there was none to be had.
+    """
+
+    __slots__ = ("_paused", "_receiver", "_upstream", "aborted", "task")
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
         self._upstream: UpstreamConnection | None = None
-        self._task: asyncio.Task[None] | None = None
         self._paused = False
+        self.task: asyncio.Task[None] | None = None
         self.aborted = False
 
     @property
@@ -32,27 +72,23 @@ class UpstreamExchange:
     def abort(self) -> None:
         """Give up: the worker sees a closed connection, the receiver hears nothing more."""
         self.aborted = True
-        if self._task is not None:
-            self._task.cancel()
-        if self._upstream is not None and self._upstream.serves(self._receiver):
+        if self.task is not None:
+            self.task.cancel()
+        if self._upstream is not None and self._upstream.receiver is self._receiver:  # it may long serve another
             self._upstream.abort()
 
     def pause(self, paused: bool) -> None:
         """Stop reading the response, or read on."""
         self._paused = paused
-        if self._upstream is not None and self._upstream.serves(self._receiver):
-            self._upstream.pause() if paused else self._upstream.resume()
+        if self._upstream is not None and self._upstream.receiver is self._receiver:
+            self._upstream.pause(paused)
 
-    def use(self, upstream: UpstreamConnection, request: list[bytes]) -> None:
+    def use(self, upstream: "UpstreamConnection", request: list[bytes]) -> None:
         """A connection is there: send."""
         self._upstream = upstream
         upstream.send(request, self._receiver)
         if self._paused:
-            upstream.pause()
-
-    def wait_for(self, task: asyncio.Task[None]) -> None:
-        """The connection is being made by this task."""
-        self._task = task
+            upstream.pause(True)
 
 
 class ConnectionPool:
@@ -67,14 +103,16 @@ class ConnectionPool:
     def send(self, address: Address, request: list[bytes], receiver: Receiver) -> UpstreamExchange:
         """Send a request over a kept connection, or over a new one."""
         exchange = UpstreamExchange(receiver)
-        upstream = self._take(address)
-        if upstream is not None:
-            exchange.use(upstream, request)
-        else:
-            task = asyncio.get_running_loop().create_task(self._connect(address, request, receiver, exchange))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            exchange.wait_for(task)
+        idle = self._idle.get(address)
+        while idle:
+            upstream = idle.pop()
+            if upstream.open:
+                exchange.use(upstream, request)
+                return exchange
+        task = asyncio.get_running_loop().create_task(self._connect(address, request, receiver, exchange))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        exchange.task = task
         return exchange
 
     def sweep(self) -> None:
@@ -94,18 +132,10 @@ class ConnectionPool:
         self._idle.clear()
         await cancel(*self._tasks)
 
-    def _take(self, address: Address) -> UpstreamConnection | None:
-        idle = self._idle.get(address)
-        while idle:
-            upstream = idle.pop()
-            if upstream.open:
-                return upstream
-        return None
-
     async def _connect(
         self, address: Address, request: list[bytes], receiver: Receiver, exchange: UpstreamExchange
     ) -> None:
-        upstream = self._make(address)
+        upstream = UpstreamConnection(partial(self._keep, address), partial(self._drop, address))
         try:
             async with asyncio.timeout(self._limits.connect_s):
                 await asyncio.get_running_loop().create_connection(lambda: upstream, *address)
@@ -119,10 +149,7 @@ class ConnectionPool:
             return
         exchange.use(upstream, request)
 
-    def _make(self, address: Address) -> UpstreamConnection:
-        return UpstreamConnection(partial(self._keep, address), partial(self._drop, address))
-
-    def _keep(self, address: Address, upstream: UpstreamConnection) -> None:
+    def _keep(self, address: Address, upstream: "UpstreamConnection") -> None:
         idle = self._idle.setdefault(address, [])
         if len(idle) >= IDLE_LIMIT:
             upstream.abort()
@@ -130,7 +157,149 @@ class ConnectionPool:
         upstream.idle_since = self._now()
         idle.append(upstream)
 
-    def _drop(self, address: Address, upstream: UpstreamConnection) -> None:
+    def _drop(self, address: Address, upstream: "UpstreamConnection") -> None:
         idle = self._idle.get(address)
         if idle and upstream in idle:
             idle.remove(upstream)
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """`on_idle` takes the connection back after a response, `on_closed` hears of its end.
+
+    `complete`: all of a response has come. `receiver` gets the one under way, if there is one.
+    """
+
+    complete: bool
+    _headed: bool
+    _keep: bool
+    _broken: bool
+    _until_close: bool
+    _head_size: int
+
+    def __init__(
+        self, on_idle: Callable[["UpstreamConnection"], None], on_closed: Callable[["UpstreamConnection"], None]
+    ) -> None:
+        self._on_idle = on_idle
+        self._on_closed = on_closed
+        self._transport: asyncio.Transport | None = None
+        self.receiver: Receiver | None = None
+        self._used = False
+        self._headers: Headers = {}
+        self._body: list[bytes] = []
+        self.on_body = self._body.append
+        self._parser = httptools.HttpResponseParser(self)
+        self.idle_since = 0.0
+        self._clear()
+
+    @property
+    def open(self) -> bool:
+        """Whether a request can be sent."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is one by its methods alone
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, request: list[bytes], receiver: Receiver) -> None:
+        self.receiver = receiver
+        self._clear()
+        if self._transport is None:
+            self._lose(DisconnectReason.STALE if self._used else DisconnectReason.CLOSED)
+        else:
+            self._transport.writelines(request)
+
+    def pause(self, paused: bool) -> None:
+        """Read no more for now, since the receiver cannot take it so fast; or read on."""
+        if self._transport is not None:
+            self._transport.pause_reading() if paused else self._transport.resume_reading()
+
+    def abort(self) -> None:
+        """Close at once: the worker sees that nobody listens. The receiver hears nothing more."""
+        self.receiver = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        receiver = self.receiver
+        if receiver is None:
+            self.abort()
+            return
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._broken = True
+        if not self._headed:
+            self._head_size += len(data)
+            self._broken = self._broken or self._head_size > HEAD_LIMIT
+            if self._status >= 200:
+                self._headed = True
+                receiver.head(self._status, self._headers)
+        if self._body and self._headed and self.receiver is not None:
+            piece = b"".join(self._body)
+            self._body.clear()
+            receiver.data(piece)
+        if self.complete and self.receiver is not None:
+            self._finish()
+        elif self._broken:
+            self._lose(DisconnectReason.INVALID)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """asyncio: the connection is closed; that ends a response without a length."""
+        self._transport = None
+        self._on_closed(self)
+        if self.receiver is None:
+            return
+        if self._headed and self._until_close and _error is None:
+            self._finish()
+        else:
+            self._lose(DisconnectReason.STALE if self._used and not self._headed else DisconnectReason.CLOSED)
+
+    def on_message_begin(self) -> None:
+        """httptools: a response starts; one that nobody asked for is not parsed, and makes the connection useless."""
+        if self.complete:
+            raise ValueError
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """httptools: one header, or one trailer, which nobody reads."""
+        if not self._status:
+            name = name.lower()
+            if name == b"transfer-encoding" and name in self._headers:
+                self._broken = True
+            self._headers[name] = value.strip()
+
+    def on_headers_complete(self) -> None:
+        self._status = self._parser.get_status_code()
+        self._broken = self._broken or self._status < 100
+        self._until_close = b"transfer-encoding" not in self._headers and b"content-length" not in self._headers
+
+    def on_message_complete(self) -> None:
+        """httptools: the response is complete, or was only an interim one."""
+        if self._status < 200:
+            self._headers, self._status = {}, 0
+        elif not self._broken:
+            self.complete, self._keep = True, self._parser.should_keep_alive()
+
+    def _clear(self) -> None:
+        self._headers = {}
+        self._body.clear()
+        self._status = self._head_size = 0
+        self._headed = self.complete = self._keep = self._broken = self._until_close = False
+
+    def _finish(self) -> None:
+        receiver, self.receiver, transport = self.receiver, None, self._transport
+        keep = self._keep and not self._broken and not self._until_close
+        if transport is not None and keep and not transport.is_closing():
+            self._used = True
+            transport.resume_reading()
+            self._on_idle(self)
+        elif transport is not None:
+            transport.close()
+        if receiver is not None:
+            receiver.end()
+
+    def _lose(self, loss: DisconnectReason) -> None:
+        receiver, self.receiver = self.receiver, None
+        if self._transport is not None:
+            self._transport.abort()
+        if receiver is not None:
+            receiver.lost(loss)

@@ -46,9 +46,8 @@ class CorsPolicy:
         return b"access-control-allow-origin: %b\r\naccess-control-expose-headers: %b\r\nvary: origin\r\n" % lines
 
     def is_preflight(self, head: Head) -> bool:
-        """Whether a browser asks, before the request itself, if its page may send it."""
-        asks = head.method == "OPTIONS" and b"access-control-request-method" in head.headers
-        return asks and self.allows(head.headers)
+        """Whether an OPTIONS is a browser's question, before the request itself, if its page may send that."""
+        return b"access-control-request-method" in head.headers and self.allows(head.headers)
 
 
 def preflight_fields(headers: Headers, methods: str) -> bytes:

@@ -1,19 +1,17 @@
-"""How much work clients' bytes may cause in one turn of the event loop, so that streams are served in between.
+"""Bounds on what clients may cause: work in a turn of the event loop, amounts they share, bytes not looked at yet.
 
-A unit is about a microsecond: eight bytes of heads and chunk sizes, a KiB of body; a request is a hundred. A connection
-that finds nothing left stops reading and gets its place in a line. The next turn serves the line first, each connection
-as far as the budget goes. So a turn costs at most TURN and the one step that overdrew it, however many clients send.
+The loop's budget lets streams be served in between. A unit is about a microsecond: eight bytes of heads and chunk
+sizes, a KiB of body; a request is a hundred. A connection that finds nothing left stops reading and gets its place in a
+line. The next turn serves the line first, each connection as far as the budget goes. So a turn costs at most TURN and
+the one step that overdrew it, however many clients send.
 
-A bounded amount that clients share: bytes of bodies, requests being answered.
+Bytes of bodies and requests being answered are amounts that clients share. A holder may have at most SHARE times what
+is left free (a dynamic threshold, as switches use it for their packet buffers): one holder alone gets 8/9 of all, two
+get 8/17 each, and whoever comes next finds some left. Nothing that is held is ever taken away. `least` is what one may
+always have while it fits at all: one body.
 
-A holder may have at most SHARE times what is left free (a dynamic threshold, as switches use it for their packet
-buffers): one holder alone gets 8/9 of all, two get 8/17 each, and whoever comes next finds some left. Nothing that is
-held is ever taken away. `least` is what one may always have while it fits at all: one body.
-
-Bytes that one connection has received and not looked at yet, because the loop's budget was used up.
-
-The connection reads no more meanwhile; what waits is counted in the memory of bodies, as its holder's. It is one packet
-at most: what the event loop hands over in one go.
+A connection whose bytes wait because the budget was used up reads no more meanwhile; what waits is counted in the
+memory of bodies, as its holder's. It is one packet at most: what the event loop hands over in one go.
 """
 
 import asyncio
@@ -29,6 +27,7 @@ FRAMING_BYTES = 8
 BODY_BYTES = 1024
 PARSED_BYTES = 128
 """Bytes of a whole body that cost a unit to judge."""
+SHARE = 8
 
 
 class LoopBudget:
@@ -63,9 +62,6 @@ class LoopBudget:
                 self._call_soon(self._next)
 
 
-SHARE = 8
-
-
 class SharedLimit:
     """Amounts by holder: a tenant's name, or an address where no key was shown yet."""
 
@@ -96,10 +92,6 @@ class SharedLimit:
             self._held[holder] -= amount
             if not self._held[holder]:
                 del self._held[holder]
-
-    def of(self, holder: str) -> int:
-        """The amount that a holder has."""
-        return self._held.get(holder, 0)
 
 
 class UnreadBuffer:

@@ -7,36 +7,42 @@ Host, repeated Authorization, and upgrades but to WebSocket. Two things pass tha
 a request, and several blanks between the parts of its first line.
 Limits hold before anything is buffered: the head by raw bytes fed, the body by its announced and its actual length.
 After a fault of framing or of size the reader is deaf: the answers it owes are given, nothing more is parsed.
+
+Over one connection a client's requests are mostly alike but for the length of their bodies: a head that was read is
+known by its bytes from then on, and not parsed again when the same bytes come. Only the digits of its content-length
+may differ, so nothing gets past here that the parser has not let past.
 """
 
+import base64
+import binascii
+import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import httptools
 
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.limits import BODY_BYTES, FRAMING_BYTES, SharedLimit
-from paceline_gateway.http.message import CachedHead, Head, HttpRequest, is_handshake, remember, text_of
+from paceline_gateway.http.message import Head, HttpRequest
 
 PIPELINE_LIMIT = 16
 HEADER_COST = 32
-"""What each header counts for beyond its text, as in HTTP/2: so the limit in bytes is one of their number too."""
-_ONCE = frozenset(
-    {
-        b"host",
-        b"authorization",
-        b"x-api-key",
-        b"content-type",
-        b"x-request-id",
-        b"x-paceline-class",
-        b"transfer-encoding",
-    }
-)
+"""Bytes that each header counts for beyond its text, as in HTTP/2: so the limit bounds their number too."""
+MAX_BYTES = 4096
+"""Bytes of a head that is remembered."""
+_ONCE = frozenset((
+    b"host", b"authorization", b"x-api-key", b"content-type", b"x-request-id", b"x-paceline-class", b"transfer-encoding"
+))  # fmt: skip
 _OTHERS = {b"PRI * HTTP/2": "HTTP/2", b"\x16\x03": "TLS"}
+"""Protocols by the bytes that they begin with."""
 _VERSIONS = frozenset({"1.0", "1.1"})
+_DIGITS = 15
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})[ \t]*\r\n" % _DIGITS, re.IGNORECASE)
+_END = b"\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +55,51 @@ class RejectedRequest:
     chunked: bool = True
 
 
+def too_many_in_flight(request: HttpRequest) -> RejectedRequest:
+    """The refusal for a tenant that has as many answers under way as it may."""
+    message = "Your requests take up all the connections that one tenant may have; retry."
+    error = RequestError(Code.NO_CAPACITY, message, retry_after=1.0)
+    return RejectedRequest(error, request.head, request.keep_alive, request.chunked)
+
+
 def holder_of(head: Head | None) -> str:
     """The tenant whose share of the memory a request takes."""
     return "" if head is None or head.tenant is None else head.tenant.name
 
 
+class CachedHead(NamedTuple):
+    """A head by its bytes before and after the digits of its content-length; `chunked` as a request has it."""
+
+    before: bytes
+    after: bytes
+    head: Head
+    chunked: bool
+
+    def match(self, data: bytes) -> tuple[bytes, int] | None:
+        """If this head begins `data`: the digits of its content-length, and where its body begins."""
+        if not data.startswith(self.before):
+            return None
+        begin = len(self.before)
+        end = data.find(self.after, begin, begin + _DIGITS + len(self.after))
+        digits = data[begin : max(end, begin)]
+        return (digits, end + len(self.after)) if digits.isdigit() else None
+
+
+def text_of(data: bytes) -> bytes:
+    """The head that begins a packet, as it came; nothing if it is not whole or too long to be remembered."""
+    return data[: data.find(_END, 0, MAX_BYTES) + len(_END)] if data[:1].isalpha() and _END in data[:MAX_BYTES] else b""
+
+
+def remember(text: bytes, head: Head, *, chunked: bool) -> CachedHead | None:
+    """The head as it is known again, if it announces its body by a length and asks for nothing else."""
+    found = _LENGTH.search(text)
+    if found is None or head.upgrade or b"expect" in head.headers:
+        return None
+    return CachedHead(text[: found.start(1)], text[found.end(1) :], head, chunked)
+
+
 class RequestReader:
-    """One connection's incoming side. `gate` judges a head before its body is read.
+    """The incoming side of a connection. `gate` judges a head before its body is read.
 
     `idle`: no request has begun; `in_body`: a head is complete, its body is not.
     """
@@ -103,10 +147,6 @@ class RequestReader:
             self._parse(data)
         return (size - self._got) // FRAMING_BYTES + self._got // BODY_BYTES
 
-    def release(self, request: HttpRequest) -> None:
-        """The body of a request that was taken from `ready` is no longer held."""
-        self._memory.give(holder_of(request.head), len(request.body))
-
     def _again(self, data: bytes) -> bytes | None:
         """Take a head that is known, and of its body what is there: what is beyond. None if the parser must see it."""
         known = self._known
@@ -147,13 +187,19 @@ class RequestReader:
         except httptools.HttpParserUpgrade:
             self.deaf = True  # refused by its head, or the last one that is HTTP: nothing may follow before our answer
         except httptools.HttpParserError as error:
-            self._refuse(Code.INVALID_REQUEST, f"The request is not valid HTTP/1.1: {error}.{_spoken(data)}")
+            other = next((name for begin, name in _OTHERS.items() if data.startswith(begin)), "")
+            spoken = other and f" This is {other}; speak plain HTTP/1.1 here."
+            self._refuse(Code.INVALID_REQUEST, f"The request is not valid HTTP/1.1: {error}.{spoken}")
         if not self.idle and not self.deaf:
             # what yields no body is head, chunk extension or trailer: llhttp would buffer any amount of it
             self._fed = 0 if self._progress else self._fed + len(data)
             self._check_head(self._fed)
             if within and self.in_body:
-                self._check_chunks(len(data) - self._got + got)
+                # bounds chunk sizes, extensions and trailers: a tiny chunk costs like a large one
+                self._framing += len(data) - self._got + got
+                if self._framing > self._limits.head_bytes + self._taken // 2:
+                    message = "The body's chunks are too small, or say too much beside it"
+                    self._note(Code.INVALID_REQUEST, f"{message}; send chunks of 16 bytes or more.")
             self._give_up(self._refused)
 
     def late(self) -> None:
@@ -166,7 +212,7 @@ class RequestReader:
         self._drop_body()
         for item in self.ready:
             if isinstance(item, HttpRequest):
-                self.release(item)
+                self._memory.give(holder_of(item.head), len(item.body))
         self.ready.clear()
         self.deaf = True
 
@@ -252,14 +298,6 @@ class RequestReader:
             message = f"The request's head is over the limit of {self._limits.head_bytes} bytes; send fewer headers."
             self._note(Code.HEADERS_TOO_LARGE, message)
 
-    def _check_chunks(self, framing: int) -> None:
-        """Bound what a body brings beside its bytes: chunk sizes, extensions, trailers. A tiny chunk costs like a large
-        one."""
-        self._framing += framing
-        if self._framing > self._limits.head_bytes + self._taken // 2:
-            message = "The body's chunks are too small, or say too much beside it; send chunks of 16 bytes or more."
-            self._note(Code.INVALID_REQUEST, message)
-
     def _check_framing(self, head: Head, version: str) -> None:
         headers = head.headers
         if version not in _VERSIONS:
@@ -273,9 +311,16 @@ class RequestReader:
             self._check_upgrade(head)
 
     def _check_upgrade(self, head: Head) -> None:
-        if is_handshake(head.method, head.headers):
-            head.upgrade = True
-        else:
+        """Let nothing pass but the handshake of a WebSocket (RFC 6455, 4.2.1), and that in order."""
+        headers = head.headers
+        try:
+            key = base64.b64decode(headers.get(b"sec-websocket-key", b""), validate=True)
+        except binascii.Error:
+            key = b""
+        asks = headers.get(b"upgrade", b"").lower() == b"websocket" and headers.get(b"sec-websocket-version") == b"13"
+        bodiless = not {b"content-length", b"transfer-encoding"} & headers.keys()
+        head.upgrade = head.method == "GET" and asks and bodiless and len(key) == 16
+        if not head.upgrade:
             message = "Tunnels and upgrades but WebSocket (version 13) are not served here; use plain HTTP/1.1."
             self._note(Code.INVALID_REQUEST, message)
 
@@ -303,12 +348,6 @@ class RequestReader:
         self._memory.give(holder_of(self._head), self._taken)
         self._taken = 0
         self._body, self._more = b"", bytearray()
-
-
-def _spoken(data: bytes) -> str:
-    """What a client that begins so speaks instead."""
-    found = next((name for begin, name in _OTHERS.items() if data.startswith(begin)), "")
-    return found and f" This is {found}; speak plain HTTP/1.1 here."
 
 
 @lru_cache(maxsize=64)

@@ -2,20 +2,38 @@
 
 Errors take the only form they can at that moment: a whole OpenAI error object before the first byte, an SSE event
 after it. A reply whose client has gone swallows what is written to it.
+
+Over WebSocket, what would be server-sent events are messages, and a whole answer or an error is one message: the same
+texts as the worker's own WebSocket sends (docs/api.md). Status and headers have no place there: what a client needs of
+them, whether and when to ask again, stands in the error object.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
+
+import orjson
 
 from paceline_core.errors import RequestError, error_response
-from paceline_gateway.http.message import Headers, block, status_line
+from paceline_gateway.http.message import status_line
 
 _JSON = b"content-type: application/json\r\n"
-_PASSED_ON = (b"content-type", b"cache-control", b"retry-after", b"retry-after-ms", b"x-should-retry")
+_DATA = b"data:"
+EVENT_LIMIT = 4 << 20
+"""Bytes of one event over WebSocket; a stream with a longer one breaks off."""
+
+
+class ServerState(Protocol):
+    """`date`: the Date header's line. `closing`: answers that begin now shall be the last of their connections."""
+
+    date: bytes
+    closing: bool
 
 
 class ResponseTransport(Protocol):
-    """What a reply needs of its connection."""
+    """A connection, as its replies see it."""
+
+    @property
+    def server(self) -> ServerState: ...
 
     def write(self, data: bytes) -> None:
         """Send bytes; nothing happens when the client is gone."""
@@ -29,44 +47,23 @@ class ResponseTransport(Protocol):
         """Close at once: the client must not take what it has for the whole."""
         ...
 
-    @property
-    def date(self) -> bytes:
-        """The Date header's line."""
-        ...
-
-    @property
-    def closing(self) -> bool:
-        """Answers that begin now shall be the last of their connections."""
-        ...
-
 
 def _ignore(_paused: bool) -> None:
-    """Nobody cares."""
+    """Let the client read as slowly as it does."""
 
 
 class ResponseWriter:
-    """One answer. `on_gone` is called once if the client leaves before the end, with whether it was cut since it read
+    """An answer. `on_gone` is called once if the client leaves before the end, with whether it was cut since it read
     nothing; `on_pressure` when it reads slowly.
 
-    `bare`: it answers HEAD, so its content is told by its length alone. `path`: the route, for the form of its errors.
+    `bare`: it answers HEAD, so only the length of its content is sent. `path`: the route, for the form of its errors.
     `fields`: header lines of its head, whatever it is.
     """
 
     __slots__ = (
-        "_bare",
-        "_chunked",
-        "_fields",
-        "_held",
-        "_keep_alive",
-        "_last",
-        "_path",
-        "_wire",
-        "_write",
-        "begun",
-        "done",
-        "on_gone",
-        "on_pressure",
-    )
+        "_bare", "_chunked", "_fields", "_held", "_keep_alive", "_last", "_path", "_wire", "_write", "begun", "done",
+        "on_gone", "on_pressure",
+    )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - what a head says of its answer
         self,
@@ -100,9 +97,9 @@ class ResponseWriter:
         """Head and body in one write; `fields` are complete header lines."""
         if self.done:
             return
-        length, common = b"content-length: %d\r\n" % len(body), self._common()
+        length, last = b"content-length: %d\r\n" % len(body), self._last_fields()
         content = b"" if self._bare else body
-        self._wire.write(b"".join((status_line(status), fields, length, common, b"\r\n", content)))
+        self._wire.write(b"".join((status_line(status), fields, length, last, b"\r\n", content)))
         self._end(self._keep_alive)
 
     def begin(self, status: int, fields: bytes, first: bytes) -> None:
@@ -112,8 +109,8 @@ class ResponseWriter:
         self.begun, self._last = True, first
         self._keep_alive = self._keep_alive and self._chunked
         coding = b"transfer-encoding: chunked\r\n" if self._chunked else b""
-        head = (status_line(status), fields, coding, self._common(), b"\r\n", self._frame(first))
-        self._write(b"".join(head))
+        rest = (fields, coding, self._last_fields(), b"\r\n", self._frame(first))
+        self._write(b"".join((status_line(status), *rest)))
 
     def more(self, data: bytes) -> None:
         """A further piece; an empty one is nothing."""
@@ -132,13 +129,13 @@ class ResponseWriter:
         """End with an error in the form that is still possible."""
         if self.done:
             return
-        spoken = error_response(error, self._path)
+        answer = error_response(error, self._path)
         if self.begun:
             # an event that the worker left half sent must not swallow ours
-            self.end(spoken.event if self._last.endswith(b"\n\n") else b"\n\n" + spoken.event)
+            self.end(answer.event if self._last.endswith(b"\n\n") else b"\n\n" + answer.event)
         else:
-            lines = block([(name.encode(), value.encode()) for name, value in spoken.headers.items()])
-            self.whole(spoken.status, lines + fields, spoken.body)
+            lines = b"".join([f"{name}: {value}\r\n".encode() for name, value in answer.headers.items()])
+            self.whole(answer.status, lines + fields, answer.body)
 
     def gone(self, *, stalled: bool = False) -> None:
         """The client has left, or was cut since it read nothing."""
@@ -146,21 +143,19 @@ class ResponseWriter:
             self.done = True
             if self.on_gone is not None:
                 self.on_gone(stalled)
-            self._forget()
+            self.on_gone, self.on_pressure = None, _ignore
 
     def _end(self, keep_alive: bool) -> None:
         self.done = True
-        self._forget()
+        # whoever listens most likely holds this reply: without a cycle both are freed at once
+        self.on_gone, self.on_pressure = None, _ignore
         self._wire.answered(keep_alive=keep_alive)
 
-    def _forget(self) -> None:
-        """Who listens most likely holds this reply: as no circle both go at once, without the garbage collector."""
-        self.on_gone, self.on_pressure = None, _ignore
-
-    def _common(self) -> bytes:
-        """The last lines of every head: the client is told of the connection's end here or not at all."""
-        self._keep_alive = self._keep_alive and not self._wire.closing
-        last = self._wire.date if self._keep_alive else self._wire.date + b"connection: close\r\n"
+    def _last_fields(self) -> bytes:
+        """The last lines of every head: the client hears of the connection's end here or not at all."""
+        server = self._wire.server
+        self._keep_alive = self._keep_alive and not server.closing
+        last = server.date if self._keep_alive else server.date + b"connection: close\r\n"
         return self._fields + last if self._fields else last
 
     def _frame(self, data: bytes) -> bytes:
@@ -169,14 +164,74 @@ class ResponseWriter:
         return b"%x\r\n%b\r\n" % (len(data), data)
 
 
+class WebSocketTransport(ResponseTransport, Protocol):
+    """A WebSocket connection, as its replies see it."""
+
+    def send(self, messages: list[bytes]) -> None:
+        """Send texts, in one write."""
+        ...
+
+
+class WebSocketResponse(ResponseWriter):
+    """The answer to one message."""
+
+    __slots__ = ("_channel", "_rest")
+
+    def __init__(self, channel: WebSocketTransport) -> None:
+        super().__init__(channel, keep_alive=True, chunked=True)
+        self._channel = channel
+        self._rest = b""
+
+    def whole(self, status: int, fields: bytes, body: bytes) -> None:  # noqa: ARG002 - a message has neither
+        if not self.done:
+            self._channel.send([body])
+            self._end(keep_alive=True)
+
+    def begin(self, status: int, fields: bytes, first: bytes) -> None:  # noqa: ARG002 - as above
+        """The first events."""
+        self.begun = True
+        self.more(first)
+
+    def more(self, data: bytes) -> None:
+        """Further bytes of the stream; an event is sent when it is whole."""
+        if self.done:
+            return
+        *events, self._rest = (self._rest + data).split(b"\n\n")
+        messages = []
+        for event in events:
+            lines = [line[len(_DATA) :].strip() for line in event.split(b"\n") if line.startswith(_DATA)]
+            if message := b"\n".join(lines):
+                messages.append(message)
+        if messages:
+            self._channel.send(messages)
+        if len(self._rest) > EVENT_LIMIT:
+            self._wire.abort()
+
+    def end(self, last: bytes = b"") -> None:
+        """The last bytes; an event that the worker left half sent goes nowhere."""
+        if not self.done:
+            self.more(last)
+            self._end(keep_alive=True)
+
+    def fail(self, error: RequestError, fields: bytes = b"") -> None:
+        """The error object with what stands in headers elsewhere; where events have been sent, also their end."""
+        if self.done:
+            return
+        answer = error_response(error)
+        if self.begun:
+            self._rest = b""
+            self.end(answer.event)
+            return
+        body: dict[str, Any] = orjson.loads(answer.body)
+        body["error"]["should_retry"] = answer.headers["x-should-retry"] == "true"
+        if (wait := answer.headers.get("retry-after-ms")) is not None:
+            body["error"]["retry_after_ms"] = int(wait)
+        self.whole(answer.status, fields, orjson.dumps(body))
+
+
 def request_id_field(request_id: bytes) -> bytes:
     """The header line that names a request."""
     return b"x-request-id: " + request_id + b"\r\n"
-
-
-def passed_on(headers: Headers) -> bytes:
-    """Those lines of a worker's head that are for the client too."""
-    return b"".join([b"%b: %b\r\n" % (name, headers[name]) for name in _PASSED_ON if name in headers])
 
 
 def json_fields(request_id: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """The listening side: connections, their limits, and a clean end.
 
-An end loses no request: a client is told to close in the head of an answer, never by closing under its feet while it
-may be sending. So a connection that was not told yet may ask once more, however late, and is served; only connections
+An end loses no request: a client is asked to close in the head of an answer, never by closing under its feet while it
+may be sending. So a connection that was not asked yet may ask once more, however late, and is served; only connections
 made after the end of new work are turned away.
 Where all places are taken, connections without a request under way make room, of whoever has most of them.
 """
@@ -10,24 +10,53 @@ import asyncio
 import socket
 from collections import defaultdict
 from email.utils import format_datetime
+from typing import Protocol
 
 from paceline_core.clock import Clock
+from paceline_core.errors import RequestError
 from paceline_core.process import BACKLOG
 from paceline_core.registry.enums import ClientLimit
 from paceline_gateway.config import HttpLimits
-from paceline_gateway.http.connection import Application, Connection
+from paceline_gateway.http.connection import Connection
 from paceline_gateway.http.cors import NO_CORS, CorsPolicy
 from paceline_gateway.http.limits import LoopBudget, SharedLimit
 from paceline_gateway.http.message import Head, HttpRequest
-from paceline_gateway.http.request_reader import RejectedRequest, RequestReader
+from paceline_gateway.http.request_reader import RejectedRequest
 from paceline_gateway.http.response import ResponseWriter
 from paceline_gateway.http.websocket import WebSocket
 
 PAUSE_S = 0.1
 
 
+class Application(Protocol):
+    """The application behind a server. All of it returns at once; answers come through the reply, now or later."""
+
+    def gate(self, head: Head) -> RequestError | None:
+        """Judge a request by its head."""
+        ...
+
+    def turn_away(self, head: Head) -> RequestError | None:
+        """Judge a request on a connection that came after the end of all new work."""
+        ...
+
+    def standing(self, head: Head) -> bytes:
+        """Header lines for a WebSocket's handshake: where its tenant stands."""
+        ...
+
+    def handle(self, request: HttpRequest, reply: ResponseWriter) -> None:
+        """Take a request."""
+        ...
+
+    def refuse(self, refusal: RejectedRequest, reply: ResponseWriter) -> None:
+        """Answer a request that was refused while it was read."""
+        ...
+
+
 class Server:
-    """All connections of one port. `closing` makes every answer the last of its connection."""
+    """All connections of one port. `closing` makes every answer the last of its connection.
+
+    `date` is the Date header's line. `gate` judges the heads of connections that come from now on.
+    """
 
     def __init__(
         self,
@@ -46,27 +75,25 @@ class Server:
         self.budget = budget or LoopBudget(lambda step: asyncio.get_running_loop().call_soon(step))
         self.evicted = self.refused = 0
         self._next_look = 0.0
-        self._gate = application.gate
+        self.gate = application.gate
         self.now = clock.monotonic
         self._clock = clock
-        self._connections: set[Connection | WebSocket] = set()
+        self.connections: set[Connection | WebSocket] = set()
         self._listener: asyncio.Server | None = None
-        self.date = self._date()
+        self.date = b""
+        self._tick()
 
     async def start(self, sock: socket.socket) -> None:
         """Accept on a socket that is already bound."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(lambda: Connection(self), sock=sock, backlog=BACKLOG)
 
-    def reader(self) -> RequestReader:
-        return RequestReader(self.limits, self.memory, self._gate, self.now)
-
     def opened(self, connection: Connection) -> bool:
         """Count it in; False when there are too many."""
-        if len(self._connections) >= self.limits.connections and not self._evict():
+        if len(self.connections) >= self.limits.connections and not self._evict():
             self.refused += 1
             return False
-        self._connections.add(connection)
+        self.connections.add(connection)
         return True
 
     def _evict(self) -> bool:
@@ -77,7 +104,7 @@ class Server:
         if self.now() < self._next_look:
             return False
         groups: defaultdict[str, list[Connection | WebSocket]] = defaultdict(list)
-        for connection in self._connections:
+        for connection in self.connections:
             if connection.evictable:
                 groups[connection.holder].append(connection)
         victims: list[Connection | WebSocket] = []
@@ -85,60 +112,44 @@ class Server:
             group.sort(key=lambda one: one.deadline)
             victims += group[: (len(group) + 1) // 2]
         for victim in victims[: max(1, self.limits.connections // 100)]:
-            self._connections.discard(victim)
+            self.connections.discard(victim)
             victim.abort()
             self.evicted += 1
         if not victims:
             self._next_look = self.now() + PAUSE_S
         return bool(victims)
 
-    def closed(self, connection: Connection | WebSocket) -> None:
-        """Count it out."""
-        self._connections.discard(connection)
-
     def switch(self, connection: Connection, head: Head, transport: asyncio.Transport) -> None:
         """Let the connection be a WebSocket from now on."""
-        self._connections.discard(connection)
+        self.connections.discard(connection)
         socket = WebSocket(self, head, transport, self.application.standing(head))
-        self._connections.add(socket)
+        self.connections.add(socket)
         transport.set_protocol(socket)
         if self.closing:
             socket.settle()
 
-    def judge(self, head: Head) -> RejectedRequest | None:
-        """Judge a message by the handshake's headers."""
-        error = self.application.gate(head)
-        return None if error is None else RejectedRequest(error, head, keep_alive=True)
-
-    def serve(self, request: HttpRequest | RejectedRequest, reply: ResponseWriter) -> None:
-        """Answer a message."""
-        if isinstance(request, RejectedRequest):
-            self.application.refuse(request, reply)
-        else:
-            self.application.handle(request, reply)
-
     def sweep(self) -> None:
         """Enforce every connection's limits; call it a few times a second."""
-        self.date = self._date()
+        self._tick()
         now = self.now()
-        for connection in [c for c in self._connections if c.deadline <= now]:
+        for connection in [c for c in self.connections if c.deadline <= now]:
             connection.expire()
 
     def settle(self) -> None:
-        """Serve on, but let each answer be the last of its connection: clients move on to somebody else."""
+        """Serve on, but let each answer be the last of its connection: clients move on to another gateway."""
         self.closing = True
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             if isinstance(connection, WebSocket):
                 connection.settle()
 
     def drain(self) -> None:
         """Turn new connections away; those that were there before may finish what they began or begin now."""
         self.settle()
-        self._gate = self.application.turn_away
+        self.gate = self.application.turn_away
 
     def count(self, *, websocket: bool) -> int:
         """Open connections of one kind."""
-        return sum(isinstance(connection, WebSocket) is websocket for connection in self._connections)
+        return sum(isinstance(connection, WebSocket) is websocket for connection in self.connections)
 
     def limited(self) -> dict[ClientLimit, int]:
         """How often each limit was enforced since the start."""
@@ -153,16 +164,16 @@ class Server:
     @property
     def busy(self) -> int:
         """Connections with a request under way."""
-        return sum(connection.busy for connection in self._connections)
+        return sum(connection.busy for connection in self.connections)
 
     async def close(self) -> None:
         """Stop accepting and cut what is left."""
         if self._listener is not None:
             self._listener.close()
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.abort()
         if self._listener is not None:
             await self._listener.wait_closed()
 
-    def _date(self) -> bytes:
-        return f"date: {format_datetime(self._clock.utc(), usegmt=True)}\r\n".encode()
+    def _tick(self) -> None:
+        self.date = f"date: {format_datetime(self._clock.utc(), usegmt=True)}\r\n".encode()

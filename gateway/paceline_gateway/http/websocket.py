@@ -14,21 +14,20 @@ whatever it has not answered then was not begun.
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from websockets.frames import Frame, Opcode
 from websockets.protocol import SERVER, State
 from websockets.protocol import Protocol as Frames
 from websockets.utils import accept_key
 
-from paceline_gateway.api.admission import too_many_in_flight
-from paceline_gateway.config import HttpLimits
-from paceline_gateway.http.limits import BODY_BYTES, PARSED_BYTES, REQUEST, LoopBudget, SharedLimit, UnreadBuffer
+from paceline_gateway.http.limits import BODY_BYTES, PARSED_BYTES, REQUEST, UnreadBuffer
 from paceline_gateway.http.message import Head, HttpRequest
-from paceline_gateway.http.request_reader import RejectedRequest, holder_of
-from paceline_gateway.http.response import ResponseWriter
-from paceline_gateway.http.websocket_response import WebSocketResponse
+from paceline_gateway.http.request_reader import RejectedRequest, holder_of, too_many_in_flight
+from paceline_gateway.http.response import WebSocketResponse
+
+if TYPE_CHECKING:
+    from paceline_gateway.http.server import Server
 
 WAITING = 1
 FRAGMENTS = 1024
@@ -43,38 +42,14 @@ _FOREVER = float("inf")
 _DATA_FRAMES = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
 
 
-class WebSocketHost(Protocol):
-    """What a WebSocket connection needs of its server."""
-
-    limits: HttpLimits
-    memory: SharedLimit
-    answering: SharedLimit
-    budget: LoopBudget
-    date: bytes
-    closing: bool
-    now: Callable[[], float]
-
-    def serve(self, request: HttpRequest | RejectedRequest, reply: ResponseWriter) -> None:
-        """Answer a message."""
-        ...
-
-    def judge(self, head: Head) -> RejectedRequest | None:
-        """Judge a message by the handshake's headers."""
-        ...
-
-    def closed(self, connection: "WebSocket") -> None:
-        """Count it out."""
-        ...
-
-
 class WebSocket(asyncio.Protocol):
-    """One connection, from the answer to its handshake on, which carries `fields`."""
+    """A connection, from the answer to its handshake on, which carries `fields`."""
 
-    def __init__(self, host: WebSocketHost, head: Head, transport: asyncio.Transport, fields: bytes) -> None:
-        self._host = host
+    def __init__(self, server: "Server", head: Head, transport: asyncio.Transport, fields: bytes) -> None:
+        self.server = server
         self._head = head
         self._transport = transport
-        self._frames = Frames(SERVER, max_size=host.limits.body_bytes)
+        self._frames = Frames(SERVER, max_size=server.limits.body_bytes)
         self._name = head.headers.get(b"x-request-id", b"")[:48] or secrets.token_hex(8).encode()
         self.holder = holder_of(head)
         self._message = bytearray()
@@ -82,14 +57,14 @@ class WebSocket(asyncio.Protocol):
         self._reply: WebSocketResponse | None = None
         self._fragments = self._retained = self._unread = self._answering = self._held = self._count = self._late = 0
         self._place = self._over = self._excess = False
-        self._controls_at = host.now() - _BURST
-        self._packet = UnreadBuffer(host.budget, host.memory, self._go_on)
+        self._controls_at = server.now() - _BURST
+        self._packet = UnreadBuffer(server.budget, server.memory, self._go_on)
         self._stalled = _FOREVER
-        self._reading = host.now() + host.limits.keepalive_timeout_s
+        self._reading = server.now() + server.limits.keepalive_timeout_s
         accept = accept_key(head.headers[b"sec-websocket-key"].decode()).encode()
         transport.write(
             b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
-            b"sec-websocket-accept: " + accept + b"\r\n" + fields + host.date + b"\r\n"
+            b"sec-websocket-accept: " + accept + b"\r\n" + fields + server.date + b"\r\n"
         )
 
     @property
@@ -106,35 +81,33 @@ class WebSocket(asyncio.Protocol):
         """Nothing is asked or answered here: another connection may have its place."""
         return not self.busy
 
-    @property
-    def date(self) -> bytes:
-        return self._host.date
-
-    @property
-    def closing(self) -> bool:
-        """The answer under way shall be the last."""
-        return self._host.closing
-
     def data_received(self, data: bytes) -> None:
-        budget = self._host.budget
+        budget = self.server.budget
         while data:
             if budget.left <= 0:
                 self._packet.put(data, self.holder, self._transport)
                 return
             piece, data = (data, b"") if len(data) <= _SLICE else (data[:_SLICE], data[_SLICE:])
             budget.left -= 1 + len(piece) // BODY_BYTES
-            self._end(piece) if self._over else self._feed(piece)
+            if not self._over:
+                self._feed(piece)
+                continue
+            self._drop(len(piece))
+            self._frames.receive_data(piece)  # only the client's own word of the end is still heard
+            budget.left -= _FRAME * len(self._frames.events_received())
+            self._flush()
 
     def _feed(self, data: bytes) -> None:
         fresh = not (self._fragments or self._unread)
         self._unread += len(data)
         self._frames.receive_data(data)
         frames = self._frames.events_received()
-        self._host.budget.left -= _FRAME * len(frames)
+        self.server.budget.left -= _FRAME * len(frames)
         for frame in frames:
             if isinstance(frame, Frame) and not self._over:
                 self._take(frame)
-        self._rearm(fresh)
+        if fresh and (self._fragments or self._unread):  # the limit of a body, counted from its first byte
+            self._reading = self.server.now() + self.server.limits.body_timeout_s
         self._flush()
         if not self._weigh():
             self._close(TRY_LATER, "The gateway holds as many messages as it may; retry.")
@@ -155,11 +128,11 @@ class WebSocket(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         self._over = True
         self._gone()
-        self._host.closed(self)
+        self.server.connections.discard(self)
 
     def pause_writing(self) -> None:
         """asyncio: the client reads slower than we write; what it sends, pings too, waits as well."""
-        self._stalled = self._host.now() + self._host.limits.write_timeout_s
+        self._stalled = self.server.now() + self.server.limits.write_timeout_s
         self._transport.pause_reading()
         if self._reply is not None:
             self._reply.on_pressure(True)
@@ -188,8 +161,8 @@ class WebSocket(asyncio.Protocol):
         self._reply = None
         self._answered()
         self._weigh()
-        self._reading = self._host.now() + self._host.limits.keepalive_timeout_s
-        if self._host.closing:
+        self._reading = self.server.now() + self.server.limits.keepalive_timeout_s
+        if self.server.closing:
             self.settle()
         elif self._excess and not self._inbox:
             self._close(POLICY, f"One message is answered at a time, and {WAITING} may wait.")
@@ -202,8 +175,8 @@ class WebSocket(asyncio.Protocol):
             self._close(AWAY, "The gateway shuts down; what it has not answered was not begun.")
 
     def expire(self) -> None:
-        """A limit has passed: who reads nothing is cut, who sends nothing is told."""
-        stalled = self._stalled <= self._host.now()
+        """A limit has passed: a client that reads nothing is cut, one that sends nothing is closed with a reason."""
+        stalled = self._stalled <= self.server.now()
         if stalled or self._over:
             self._gone(stalled=stalled)
             self.abort()
@@ -219,7 +192,10 @@ class WebSocket(asyncio.Protocol):
     def _take(self, frame: Frame) -> None:
         self._unread = 0
         if frame.opcode not in _DATA_FRAMES:
-            self._take_control()
+            now = self.server.now()  # a client may ping now and then; its own close is no ping
+            self._controls_at = max(self._controls_at, now - _BURST) + 1 / CONTROLS
+            if self._controls_at > now:
+                self._close(POLICY, f"Control frames come too often; send at most {CONTROLS} a second.")
             return
         self._excess = self._excess or len(self._inbox) > WAITING - (self._reply is not None)
         if self._excess:
@@ -238,45 +214,39 @@ class WebSocket(asyncio.Protocol):
         if frame.fin:
             self._fragments, self._message = 0, bytearray()
 
-    def _take_control(self) -> None:
-        """A client may ping now and then; its own close is no ping."""
-        now = self._host.now()
-        self._controls_at = max(self._controls_at, now - _BURST) + 1 / CONTROLS
-        if self._controls_at > now:
-            self._close(POLICY, f"Control frames come too often; send at most {CONTROLS} a second.")
-
-    def _rearm(self, fresh: bool) -> None:
-        """A message that has begun has the limit of a body, counted from its first byte."""
-        if fresh and (self._fragments or self._unread):
-            self._reading = self._host.now() + self._host.limits.body_timeout_s
-
     def _advance(self) -> None:
+        application = self.server.application
         while self._reply is None and self._inbox and not self._over and self._stalled == _FOREVER:
-            if self._host.budget.left <= 0:
+            if self.server.budget.left <= 0:
                 self._packet.put(b"", self.holder, self._transport)
                 return
             body = self._inbox.popleft()
             self._answering, self._count = len(body), self._count + 1
-            self._host.budget.left -= REQUEST + len(body) // PARSED_BYTES
+            self.server.budget.left -= REQUEST + len(body) // PARSED_BYTES
             name = self._name + b"-%d" % self._count
             head = Head("POST", self._head.path, self._head.headers | {b"x-request-id": name})
             self._reply = reply = WebSocketResponse(self)
-            refusal, request = self._host.judge(head), HttpRequest(head, body, self._host.now(), True, True)
-            self._place = refusal is None and self._host.answering.take(self.holder, 1)
-            self._host.serve(refusal or (request if self._place else too_many_in_flight(request)), reply)
+            error, request = application.gate(head), HttpRequest(head, body, self.server.now(), True, True)
+            self._place = error is None and self.server.answering.take(self.holder, 1)
+            if error is not None:
+                application.refuse(RejectedRequest(error, head, keep_alive=True), reply)
+            elif self._place:
+                application.handle(request, reply)
+            else:
+                application.refuse(too_many_in_flight(request), reply)
 
     def _answered(self) -> None:
         """Give back what was held for the message that was answered."""
         if self._place:
             self._place = False
-            self._host.answering.give(self.holder, 1)
+            self.server.answering.give(self.holder, 1)
         self._retained -= self._answering
         self._answering = 0
 
     def _weigh(self) -> bool:
         """Count what is held of messages in the gateway's memory; False if it does not fit."""
         held = 0 if self._over else self._unread + self._retained
-        more, memory = held - self._held, self._host.memory
+        more, memory = held - self._held, self.server.memory
         if more > 0 and not memory.take(self.holder, more):
             return False
         memory.give(self.holder, max(0, -more))
@@ -295,26 +265,19 @@ class WebSocket(asyncio.Protocol):
     def _close(self, code: int, reason: str) -> None:
         if self._frames.state is State.OPEN:
             self._frames.send_close(code, reason)
-        self._reading = self._host.now() + self._host.limits.lingering_close_s
-        self._flush()
-
-    def _end(self, data: bytes) -> None:
-        """Only the client's own word of the end is still heard."""
-        self._drop(len(data))
-        self._frames.receive_data(data)
-        self._host.budget.left -= _FRAME * len(self._frames.events_received())
+        self._reading = self.server.now() + self.server.limits.lingering_close_s
         self._flush()
 
     def _drop(self, size: int) -> None:
         """Read within a bound what nobody will answer."""
         self._late += size
-        if self._late > self._host.limits.body_bytes:
+        if self._late > self.server.limits.body_bytes:
             self.abort()
 
     def _gone(self, *, stalled: bool = False) -> None:
-        """Nobody waits for an answer any more; the connection itself is closed by the client's word or by `expire`."""
+        """Drop all that waits for an answer; the connection itself is closed by the client's word or by `expire`."""
         if not self._over:
-            self._over, self._reading = True, self._host.now() + self._host.limits.lingering_close_s
+            self._over, self._reading = True, self.server.now() + self.server.limits.lingering_close_s
         reply, self._reply = self._reply, None
         self._answered()
         self._inbox.clear()

@@ -1,41 +1,74 @@
-"""One request between its client and its worker: feeds the request machine, executes its actions, moves bytes.
+"""A request between its client and its worker: feeds the request machine, executes its actions, moves bytes.
 
-It speaks one way: it calls the functions of its `RequestContext` and acts on what they return. After the first content
+It speaks one way: it calls what its `RequestContext` holds and acts on what that returns. After the first content
 a stream's bytes are forwarded packet by packet; the machine hears of the first and the last only.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.telemetry import Histogram
 from paceline_core.wire import VOCABULARY
 from paceline_gateway.api.admission import AdmittedRequest
-from paceline_gateway.http.connection_pool import UpstreamExchange
+from paceline_gateway.config import HttpLimits
+from paceline_gateway.http.connection_pool import ConnectionPool, DisconnectReason, UpstreamExchange
 from paceline_gateway.http.message import Headers, HttpRequest
-from paceline_gateway.http.response import ResponseWriter, passed_on, request_id_field
-from paceline_gateway.http.upstream_connection import DisconnectReason
-from paceline_gateway.proxy.request_context import Placement, RequestContext
+from paceline_gateway.http.response import ResponseWriter, request_id_field
 from paceline_gateway.proxy.resume import NO_STREAM, ResumeState
 from paceline_gateway.proxy.upstream_request import UpstreamRequest
 from paceline_gateway.queueing.queued_request import QueuedRequest
-from paceline_gateway.quota.types import PendingReservation, QuotaUsage, Reservation, used_by_failed, used_by_refused
+from paceline_gateway.quota.manager import QuotaManager
+from paceline_gateway.quota.types import PendingReservation, Reservation, used_by_failed, used_by_refused
 from paceline_gateway.request import events as e
 from paceline_gateway.request.group_testing import PROOF, SuspectGroup
 from paceline_gateway.request.machine import RequestMachine
-from paceline_gateway.request.sse_scanner import SseScanner, read_code, read_server_timing, read_usage
-from paceline_gateway.request.types import DISPATCHED, STREAMING
+from paceline_gateway.request.sse_scanner import SseScanner, StreamJournal, read_code, read_server_timing, read_usage
+from paceline_gateway.request.types import DISPATCHED, STREAMING, RequestRecord, Timeouts
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.services.service_state import ServiceState
-from paceline_gateway.services.worker_deaths import DeathVerdict
-from paceline_gateway.telemetry.trace import Trace
+from paceline_gateway.services.worker_deaths import DeathVerdict, WorkerDeaths
+from paceline_gateway.telemetry.trace import RequestTracing, Trace
 
 _VOCABULARY = VOCABULARY.encode()
 _DRAINING = b"x-paceline-draining"
+_PASSED_ON = (b"content-type", b"cache-control", b"retry-after", b"retry-after-ms", b"x-should-retry")
+"""Lines of a worker's head that are for the client too."""
+
+
+class Placement(NamedTuple):
+    """A request at one service: the terms it is admitted under there and its place in the queue."""
+
+    service: ServiceState
+    admission: AdmittedRequest
+    ticket: QueuedRequest
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """The parts of a gateway that a request uses.
+
+    `dispatch`: the service has more room, or more requests wait. `fall_back`: the placement at another destination
+    that takes a request which workers have failed, if one should; `last`: its next attempt here is its last.
+    `settle`: it has ended.
+    """
+
+    limits: HttpLimits
+    timeouts: Timeouts
+    pool: ConnectionPool
+    tracing: RequestTracing
+    deaths: WorkerDeaths
+    quotas: QuotaManager
+    now: Callable[[], float]
+    internal_token: Callable[[str], str]
+    dispatch: Callable[[ServiceState], None]
+    fall_back: "Callable[[ActiveRequest, bool], Placement | None]"
+    settle: "Callable[[ActiveRequest, RequestRecord], None]"
 
 
 class ActiveRequest:
-    """One request from its last byte to its answer's last byte. Receives the worker's response."""
+    """A request from its last byte to its answer's last byte. Receives the worker's response."""
 
     __slots__ = (
         "_collected", "_context", "_exchange", "_fields", "_itl", "_last", "_lost", "_next", "_paused", "_progress",
@@ -43,7 +76,9 @@ class ActiveRequest:
         "quota_fields", "reply", "request_id", "reservation", "resume", "service", "ticket", "trace",
     )  # fmt: skip
 
-    def __init__(self, context: RequestContext, http: HttpRequest, reply: ResponseWriter, request_id: bytes) -> None:
+    def __init__(
+        self, context: RequestContext, http: HttpRequest, reply: ResponseWriter, request_id: bytes, tenant: str
+    ) -> None:
         self._context = context
         self._exchange: UpstreamExchange | None = None
         self._worker: Worker | None = None
@@ -54,8 +89,9 @@ class ActiveRequest:
         self._next: Placement | None = None
         self._paused = False
         self.http, self.request_id, self.reply = http, request_id, reply
+        self.resume = ResumeState(0)
         self.machine = RequestMachine(http.received, context.timeouts)
-        self.resume = ResumeState(0, 0)
+        self.machine.on(e.Authenticated(tenant), context.now())
         self.service: ServiceState | None = None
         self.admission: AdmittedRequest | None = None
         self.ticket: QueuedRequest | None = None
@@ -65,13 +101,8 @@ class ActiveRequest:
         self.quota_fields = b""
         reply.on_gone, reply.on_pressure = lambda stalled: self.on(e.ClientGone(stalled)), self._pressure
 
-    @property
-    def earlier(self) -> Sequence[tuple[Worker, int]]:
-        """Workers that its stream has lost, each with the output tokens there were by then."""
-        return self.resume.earlier
-
     def admitted(self, placement: Placement) -> None:
-        """It is known what it asks for, and of which service."""
+        """Enter the service that it asks for."""
         self._place(placement)
         service, admission, ticket = placement
         self.on(e.Admitted(service.terms(admission, ticket), service.budget(admission.destination.retry_share)))
@@ -106,17 +137,26 @@ class ActiveRequest:
 
     def send(self, _: e.Send, now: float) -> bool:
         """Send the request to its worker."""
-        worker, context = self._worker, self._context
-        if worker is not None and self._upstream is not None and self.service is not None:
-            self._reset()
-            resume = self.resume.message if self.machine.begun else b""
-            trace = b"" if self.trace is None else self.trace.sent(worker.name, now, resumed=self.machine.begun)
-            own = trace + context.deaths.introduction(self.ticket, now)
-            token = context.internal_token(self.service.key)
-            message = self._upstream.message(worker, token, self._deadline_ms(), resume, own)
-            self._exchange = context.pool.send(worker.address, message, self)
-            if self._paused:
-                self._exchange.pause(True)
+        worker, context, machine = self._worker, self._context, self.machine
+        if worker is None or self._upstream is None or self.service is None:
+            return False
+        if not machine.begun:  # nothing of an earlier attempt counts for the next one
+            machine.meter.output = 0
+            if self.admission is not None and self.admission.native and self.admission.stream:
+                self.resume.journal = StreamJournal(context.limits.resume_bytes)
+        self._scan = SseScanner(machine.meter, self.resume.journal, resumed=machine.begun)
+        self._stream, self._progress, self._status = False, 0, 200
+        self._fields, self._size = b"", 0
+        self._collected: list[bytes] = []
+        resume = self.resume.message if machine.begun else b""
+        limit_s = min(machine.limit - context.now(), context.timeouts.first_token_s)
+        trace = b"" if self.trace is None else self.trace.sent(worker.name, now, resumed=machine.begun)
+        own = trace + context.deaths.introduction(self.ticket, now)
+        address, token = worker.address, context.internal_token(self.service.key)
+        message = self._upstream.message(address, token, max(1, round(limit_s * 1000)), resume, own)
+        self._exchange = context.pool.send(address, message, self)
+        if self._paused:
+            self._exchange.pause(True)
         return False
 
     def head(self, status: int, headers: Headers) -> None:
@@ -125,8 +165,12 @@ class ActiveRequest:
             self.lost(DisconnectReason.INVALID)
             return
         self._status, self._stream = status, headers.get(b"content-type", b"").startswith(b"text/event-stream")
-        quota = self.quota_fields if status < 400 else self._refunded(used_by_refused(status))
-        self._fields = request_id_field(self.request_id) + quota + passed_on(headers)
+        quota, now = self.quota_fields, self._context.now()
+        if status >= 400:
+            held = self.reservation
+            quota = b"" if held is None else self._context.quotas.refunded(held, used_by_refused(status), now)
+        lines = [b"%b: %b\r\n" % (name, headers[name]) for name in _PASSED_ON if name in headers]
+        self._fields = b"x-request-id: %b\r\n%b%b" % (self.request_id, quota, b"".join(lines))
         if _DRAINING in headers and self._worker is not None:
             self._worker.drains = True
         if b"server-timing" in headers:
@@ -135,12 +179,17 @@ class ActiveRequest:
             self.resume.vocabulary = headers.get(_VOCABULARY, b"")
         no_rest, verdict = status == 200 and self.machine.begun and not self._stream, DeathVerdict()
         if self.service is not None and self._worker is not None:
-            verdict = self._context.deaths.head(self.service, self._worker, self, headers, self._context.now())
+            verdict = self._context.deaths.head(self.service, self._worker, self, headers, now)
         self.on(e.Answered(NO_STREAM if no_rest else status, *verdict))
 
     def data(self, data: bytes) -> None:
         if not self._stream:
-            self._collect(data)
+            self._collected.append(data)
+            self._size += len(data)
+            limit = self._context.limits.answer_bytes
+            if self._size > limit:
+                message = f"The worker's answer is over the limit of {limit} bytes; stream it."
+                self.on(e.Refused(RequestError(Code.UPSTREAM_ERROR, message)))
             return
         scan = self._scan
         out = scan.feed(data)
@@ -213,7 +262,7 @@ class ActiveRequest:
 
     def _place(self, placement: Placement) -> None:
         self.service, self.admission, self.ticket = service, admission, ticket = placement
-        self.resume = ResumeState(self._context.limits.resume_bytes, ticket.prompt_tokens)
+        self.resume = ResumeState(ticket.prompt_tokens)
         self.measure_itl()
         tpot_s, trace = service.spec.classes[admission.request_class].tpot_s, b""
         if self.trace is None:
@@ -231,8 +280,8 @@ class ActiveRequest:
             self.forward(first)
         else:
             self._last = self._context.now()
-            self.reply.begin(self._status, self._fields, first)
             self._made_progress(self._scan.fresh)
+            self.reply.begin(self._status, self._fields, first)
 
     def _made_progress(self, tokens: int) -> None:
         ticket, service = self.ticket, self.service
@@ -241,14 +290,6 @@ class ActiveRequest:
             return
         if service.dispatcher.got_on(ticket, self._progress, self._context.now()):
             self._context.dispatch(service)
-
-    def _collect(self, data: bytes) -> None:
-        self._collected.append(data)
-        self._size += len(data)
-        limit = self._context.limits.answer_bytes
-        if self._size > limit:
-            message = f"The worker's answer is over the limit of {limit} bytes; stream it."
-            self.on(e.Refused(RequestError(Code.UPSTREAM_ERROR, message)))
 
     def _broke_off(self, loss: DisconnectReason) -> None:
         self._lost = self._worker
@@ -262,7 +303,7 @@ class ActiveRequest:
             return False
         if action.resume and self._worker is not None:
             self.resume.requeue(self.ticket, self.machine.meter.output, self.service.fleet, self._worker)
-        worker = self.service.dispatcher.enqueue(self.ticket, self.machine.deadline, now, again=action.again)
+        worker = self.service.dispatcher.enqueue(self.ticket, self.machine.limit, now, again=action.again)
         if worker is not None:
             self.assigned(worker)
         return worker is None
@@ -316,12 +357,10 @@ class ActiveRequest:
         return False
 
     def _fail(self, action: e.Fail, _now: float) -> bool:
-        reservation = self.reservation
-        quota = (
-            self.quota_fields
-            if reservation is None
-            else self._refunded(used_by_failed(action.error.code, reservation.use))
-        )
+        reservation, quota = self.reservation, self.quota_fields
+        if reservation is not None:
+            used = used_by_failed(action.error.code, reservation.use)
+            quota = self._context.quotas.refunded(reservation, used, self._context.now())
         self.reply.fail(action.error, request_id_field(self.request_id) + quota)
         return False
 
@@ -329,28 +368,10 @@ class ActiveRequest:
         self._context.settle(self, action.record)
         return False
 
-    def _refunded(self, used: QuotaUsage) -> bytes:
-        return b"" if self.reservation is None else self._context.refunded(self.reservation, used)
-
     def _pressure(self, paused: bool) -> None:
         self._paused = paused
         if self._exchange is not None:
             self._exchange.pause(paused)
-
-    def _reset(self) -> None:
-        """Nothing of an earlier attempt counts for the next one, unless the client has it."""
-        if not self.machine.begun:
-            self.machine.meter.output = 0
-            if self.admission is not None and self.admission.native and self.admission.stream:
-                self.resume.restart()
-        self._scan = SseScanner(self.machine.meter, self.resume.journal, resumed=self.machine.begun)
-        self._stream, self._progress, self._status = False, 0, 200
-        self._fields, self._size = b"", 0
-        self._collected: list[bytes] = []
-
-    def _deadline_ms(self) -> int:
-        first_token_s, limit = self._context.timeouts.first_token_s, self.machine.deadline - self._context.now()
-        return max(1, round(min(limit, first_token_s) * 1000))
 
     _executors: ClassVar[dict[type[e.Action], Callable[[Any, Any, float], bool]]] = {
         e.Enqueue: _enqueue, e.Dequeue: _withdraw, e.TryFallback: _fall_back, e.SwitchDestination: _switch,

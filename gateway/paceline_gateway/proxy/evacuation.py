@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable
 
 from paceline_core.telemetry import get_logger
 from paceline_core.wire import Evacuate, encode
-from paceline_gateway.http.connection_pool import ConnectionPool, UpstreamExchange
+from paceline_gateway.http.connection_pool import ConnectionPool, DisconnectReason, UpstreamExchange
 from paceline_gateway.http.message import Headers
-from paceline_gateway.http.upstream_connection import DisconnectReason
 from paceline_gateway.proxy.active_request import ActiveRequest
 from paceline_gateway.request.types import AT_WORKER
 from paceline_gateway.routing.evacuation_plan import AGAIN_S, EvacuationPlanner, MovableStream
@@ -21,7 +20,7 @@ _log = get_logger(__name__)
 
 
 class EvacuationRequest:
-    """One worker that was asked. Receives its answer."""
+    """A worker that was asked to give streams up. Receives its answer."""
 
     def __init__(self, worker: str, streams: int, since: float) -> None:
         self._log_fields = {"worker": worker, "streams": streams}
@@ -35,13 +34,13 @@ class EvacuationRequest:
             _log.warning("a draining worker keeps its streams", extra=self._log_fields | {"status": status})
 
     def data(self, data: bytes) -> None:
-        """How many it gave up: their own streams tell."""
+        """Ignore how many it gave up: their own streams show that."""
 
     def end(self) -> None:
         self.over = True
 
     def lost(self, _: DisconnectReason) -> None:
-        """It is gone, and its streams with it, or it will be asked again."""
+        """Let it be asked again, unless it is gone, and its streams with it."""
         self.over = True
 
 
@@ -56,8 +55,12 @@ class Evacuator:
         self._asked: list[tuple[EvacuationRequest, UpstreamExchange]] = []
 
     def sweep(self, services: Iterable[ServiceState], requests: Iterable[ActiveRequest], now: float) -> None:
-        """Ask where it is time; request it a few times a second."""
-        self._forget(now)
+        """Ask where it is time; call it a few times a second."""
+        for asked, exchange in self._asked:
+            if not asked.over and now >= asked.since + AGAIN_S:
+                exchange.abort()
+                asked.over = True
+        self._asked = [entry for entry in self._asked if not entry[0].over]
         for service in services:
             moves = self._moves.setdefault(service.key, EvacuationPlanner(self._lookahead_s))
             if leaving := moves.leaving(service.fleet, now):
@@ -86,10 +89,10 @@ class Evacuator:
         waiting = {name: len(line) for name, line in service.dispatcher.queues.items()}
         due = moves.due(service.fleet, {worker: list(own) for worker, own in streams.items()}, waiting, now)
         for worker, tickets in due.items():
-            chosen = [
-                request for stream, request in streams[worker].items() if stream.ticket in tickets and _movable(request)
-            ]
-            self._ask(service, worker, chosen, now)
+            chosen = [request for stream, request in streams[worker].items() if stream.ticket in tickets]
+            # what is kept of a stream is read before it is asked for
+            movable = [r for r in chosen if not r.machine.begun or r.resume.abort_reason() is None]
+            self._ask(service, worker, movable, now)
 
     def _ask(self, service: ServiceState, worker: Worker, requests: Iterable[ActiveRequest], now: float) -> None:
         names = [request.request_id.decode("latin-1") for request in requests]
@@ -103,22 +106,11 @@ class Evacuator:
         asked = EvacuationRequest(worker.name, len(names), now)
         self._asked.append((asked, self._pool.send(worker.address, [head.encode(), body], asked)))
 
-    def _forget(self, now: float) -> None:
-        for asked, exchange in self._asked:
-            if not asked.over and now >= asked.since + AGAIN_S:
-                exchange.abort()
-                asked.over = True
-        self._asked = [entry for entry in self._asked if not entry[0].over]
-
 
 def _stream(request: ActiveRequest) -> MovableStream | None:
-    """What could move of it; None if no other worker could go on with it."""
+    """The part of it that could move; None if no other worker could go on with it."""
     journal, ticket = request.resume.journal, request.ticket
     if ticket is None or journal is None or journal.abort_reason is not None or request.machine.state not in AT_WORKER:
         return None
-    return MovableStream(ticket.id, ticket.request_class, request.resume.tokens(request.machine.meter.output))
-
-
-def _movable(request: ActiveRequest) -> bool:
-    """The same, looked at closely: what is kept of it is read."""
-    return not request.machine.begun or request.resume.abort_reason() is None
+    tokens = request.resume.prompt_tokens + request.machine.meter.output  # that another worker would have to compute
+    return MovableStream(ticket.id, ticket.request_class, tokens)

@@ -1,6 +1,10 @@
 """The open requests of one gateway: opens, expires and aborts them, moves them to fallbacks, follows the services.
 
 `sweep` runs a few times a second: passed deadlines, requests that wait in vain, draining workers, idle connections.
+
+A request that falls back keeps its reservation, for limits are the tenant's and not a service's: it is settled once, by
+what the worker counted that served it in the end. The service that it leaves counts it as demand, is owed nothing for
+it, and keeps no place for it. Known hole: the reservation was estimated, and priced, for the first destination.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,23 +13,23 @@ from dataclasses import dataclass
 from paceline_core.auth import Signer
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
-from paceline_core.registry.enums import FallbackReason, ShedReason
+from paceline_core.registry.enums import FallbackReason, RequestClass, ShedReason
 from paceline_core.telemetry import Metrics
-from paceline_gateway.api.admission import reauthorize
+from paceline_gateway.api.admission import AdmittedRequest, readmit, reauthorize
 from paceline_gateway.billing import Billing
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.connection_pool import ConnectionPool
-from paceline_gateway.proxy.active_request import ActiveRequest
+from paceline_gateway.proxy.active_request import ActiveRequest, Placement, RequestContext
 from paceline_gateway.proxy.evacuation import Evacuator
-from paceline_gateway.proxy.fallback import BlockedGroup, fallback_reason, find_fallback
-from paceline_gateway.proxy.request_context import Placement, RequestContext
 from paceline_gateway.proxy.settlement import Settlement
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.queueing.shedding import ShedDecision
 from paceline_gateway.quota.manager import QuotaManager
-from paceline_gateway.quota.types import QuotaUsage, Reservation
+from paceline_gateway.quota.types import Reservation
 from paceline_gateway.request import events as e
+from paceline_gateway.request.prompt_size import WITHOUT_OUTPUT
 from paceline_gateway.request.types import HELD, RequestRecord, Timeouts
+from paceline_gateway.routing.model_lookup import DestinationLoad, next_destination, share_s
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.services.registry import RETRY_S, ServiceRegistry
 from paceline_gateway.services.service_state import ServiceState
@@ -33,10 +37,29 @@ from paceline_gateway.telemetry.access_log import AccessLog
 from paceline_gateway.telemetry.metrics import QuotaSeries, TenantSeries
 from paceline_gateway.telemetry.trace import RequestTracing
 
+_LOAD = {
+    FallbackReason.OVERLOADED: DestinationLoad.OVERLOADED,
+    FallbackReason.QUEUE_FULL: DestinationLoad.QUEUE_FULL,
+    FallbackReason.TIMEOUT: DestinationLoad.QUEUE_FULL,
+    FallbackReason.UNAVAILABLE: DestinationLoad.UNAVAILABLE,
+    FallbackReason.ERROR: DestinationLoad.UNAVAILABLE,
+}
+"""The load of the service that a request leaves for this reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedGroup:
+    """Requests that wait in vain for one reason and have the same fallbacks: if one cannot leave, none can."""
+
+    service: str
+    request_class: RequestClass
+    reason: FallbackReason
+    fallbacks: tuple[str, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class GatewayDeps:
-    """What the gateway's requests work with; `name` is the gateway's."""
+    """The parts that the gateway's requests share; `name` is the gateway's."""
 
     limits: HttpLimits
     clock: Clock
@@ -73,11 +96,11 @@ class RequestManager:
             pool=self.pool,
             tracing=deps.tracing,
             deaths=registry.deaths,
+            quotas=self.quotas,
             now=self.now,
             internal_token=self.internal_token,
             dispatch=registry.dispatch,
             fall_back=self._after_failure,
-            refunded=self._refunded,
             settle=self._close,
         )
         registry.listener = self
@@ -93,7 +116,7 @@ class RequestManager:
 
     @property
     def reservations(self) -> Iterator[Reservation]:
-        """What open requests have reserved."""
+        """Reservations of open requests."""
         return (request.reservation for request in self._open.values() if request.reservation is not None)
 
     def internal_token(self, service: str) -> str:
@@ -128,13 +151,18 @@ class RequestManager:
         self._tokens.clear()
         for request in [request for request in self._open.values() if request.machine.deadline <= now]:
             self._expire(request, now)
-        self._leave_blocked(now)
+        blocked: set[BlockedGroup] = set()
+        up: dict[ServiceState, bool] = {}
+        for request in list(self._with_fallbacks.values()):
+            found = fallback_reason(request, up, now)
+            if found is not None and found not in blocked and not self.fall_back(request, found.reason):
+                blocked.add(found)
         services = self.registry.services.values()
         for service in services:
             self.registry.dispatch(service)
         self._evacuation.sweep(services, self._open.values(), now)
         self.quotas.tick(now)
-        self.billing.roll()
+        self.billing.ledger.roll(self._deps.clock.utc())
         self.pool.sweep()
         self._deps.access.flush()
 
@@ -173,7 +201,7 @@ class RequestManager:
         waiting = [r for r in self._open.values() if r.service is service and r.machine.state in HELD]
         for request in waiting:
             self._remove(request, FallbackReason.UNAVAILABLE, error)
-        self.billing.forget(service.key)
+        self.billing.series.forget(service.key)
         self._evacuation.closed(service.key)
 
     def on_config_changed(self) -> None:
@@ -197,7 +225,7 @@ class RequestManager:
         return None
 
     def _left(self, request: ActiveRequest, reason: FallbackReason) -> Placement | None:
-        """Where a request goes that leaves its service; counted at both services."""
+        """The placement of a request that leaves its service; counted at both services."""
         placement = find_fallback(request, reason, self.registry, self.now())
         if placement is None or request.service is None or request.ticket is None:
             return None
@@ -205,15 +233,6 @@ class RequestManager:
         ticket = placement.ticket
         placement.service.arrived(ticket.request_class, ticket.prompt_tokens, ticket.tenant)
         return placement
-
-    def _leave_blocked(self, now: float) -> None:
-        """Requests that wait in vain move to the next destination of their route."""
-        blocked: set[BlockedGroup] = set()
-        up: dict[ServiceState, bool] = {}
-        for request in list(self._with_fallbacks.values()):
-            found = fallback_reason(request, up, now)
-            if found is not None and found not in blocked and not self.fall_back(request, found.reason):
-                blocked.add(found)
 
     def _remove(self, request: ActiveRequest, reason: FallbackReason, error: RequestError) -> None:
         """A request can wait at its service no longer."""
@@ -226,11 +245,67 @@ class RequestManager:
             service.series.classes[ticket.request_class].shed[ShedReason.DEADLINE_EXCEEDED].inc()
         request.expired(held=service is not None and service.dispatcher.held(now) > 0)
 
-    def _refunded(self, reservation: Reservation, used: QuotaUsage) -> bytes:
-        return self.quotas.refunded(reservation, used, self.now())
-
     def _close(self, request: ActiveRequest, record: RequestRecord) -> None:
         if request.ticket is not None:
             self._open.pop(request.ticket.id, None)
             self._with_fallbacks.pop(request.ticket.id, None)
         self._settlement.settle(request, record)
+
+
+def find_fallback(
+    request: ActiveRequest, reason: FallbackReason, registry: ServiceRegistry, now: float
+) -> Placement | None:
+    """The first later destination that can take the request."""
+    admission, ticket = request.admission, request.ticket
+    if request.service is None or ticket is None or admission is None:
+        return None
+    if not admission.fallbacks or request.machine.begun:
+        return None
+    loads = registry.loads(admission.fallbacks, ticket.request_class, ticket.size, admission.prompt)
+    while (place := next_destination(loads, _LOAD[reason])) is not None:
+        service = registry.services[admission.fallbacks[place].service.key]
+        placement = _placement(service, request, admission, ticket, place)
+        if placement is not None and service.takes(placement.ticket, now):
+            return placement
+        loads[place] = (loads[place][0], DestinationLoad.QUEUE_FULL)
+    return None
+
+
+def fallback_reason(request: ActiveRequest, up: dict[ServiceState, bool], now: float) -> BlockedGroup | None:
+    """Why a waiting request should leave: its service has no worker to ask, or it has waited its share of the limit.
+
+    `up` caches, over one pass of many requests, which services have an eligible worker.
+    """
+    service, ticket, admission = request.service, request.ticket, request.admission
+    if service is None or ticket is None or admission is None or not admission.fallbacks:
+        return None
+    if not request.machine.waiting or request.machine.begun:
+        return None
+    hold_s = service.spec.classes[ticket.request_class].hold_timeout_s
+    if service not in up:
+        up[service] = bool(service.fleet.eligible(now))
+    if not up[service]:
+        reason = FallbackReason.UNAVAILABLE
+    elif now - ticket.joined >= share_s(hold_s, len(admission.fallbacks)):
+        reason = FallbackReason.TIMEOUT
+    else:
+        return None
+    fallbacks = tuple(destination.service.key for destination in admission.fallbacks)
+    return BlockedGroup(service.key, ticket.request_class, reason, fallbacks)
+
+
+def _placement(
+    service: ServiceState, request: ActiveRequest, admission: AdmittedRequest, ticket: QueuedRequest, place: int
+) -> Placement | None:
+    """The request under this destination's terms; None if it asks for more than they allow."""
+    head = request.http.head
+    if head.tenant is None:
+        return None
+    try:
+        admitted = readmit(request.http.body, head.tenant, admission, place, path=head.path)
+    except RequestError:
+        return None
+    queued = service.ticket(
+        ticket.id, head.tenant, admitted, request.machine.deadline, writes=head.path not in WITHOUT_OUTPUT
+    )
+    return Placement(service, admitted, queued)

@@ -1,4 +1,4 @@
-"""The one place where a request that ended is settled: charged, judged against its SLOs, counted, traced and logged.
+"""Settles a request that ended, in one place: charged, judged against its SLOs, counted, traced and logged.
 
 Every request comes here exactly once (`request.machine`), whatever ended it. A request that ended before it was let
 into a queue has no service to count it; one that ended before its reservation is charged nothing.
@@ -16,6 +16,7 @@ from paceline_gateway.quota.manager import QuotaManager
 from paceline_gateway.quota.types import QuotaUsage, charged_usage, made_since
 from paceline_gateway.request.slo import evaluate_slos, phases
 from paceline_gateway.request.types import RequestRecord
+from paceline_gateway.routing.worker import Worker
 from paceline_gateway.services.registry import ServiceRegistry
 from paceline_gateway.services.service_state import ServiceState
 from paceline_gateway.telemetry.access_log import AccessLog
@@ -27,7 +28,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What settling works with."""
+    """Settles requests."""
 
     registry: ServiceRegistry
     quotas: QuotaManager
@@ -39,7 +40,9 @@ class Settlement:
 
     def settle(self, request: ActiveRequest, record: RequestRecord) -> None:
         trace, service, ticket, reservation = request.trace, request.service, request.ticket, request.reservation
-        use = QuotaUsage() if reservation is None else charged_usage(record, reservation.use, _made(request, record))
+        worker, use = None if service is None else service.fleet.get(record.worker), QuotaUsage()
+        if reservation is not None:
+            use = charged_usage(record, reservation.use, _made(request, record, worker))
         trace_id, at = (0, 0.0) if trace is None else (trace.trace_id, self.clock.utc().timestamp())
         self.tenants.ended(record)
         if trace is not None:
@@ -52,18 +55,20 @@ class Settlement:
         name = ticket.request_class
         if record.code is Code.REQUEST_ISOLATED:
             self._report_isolated(service, request, record)
-        verdicts = evaluate_slos(record, service.spec.classes[name].targets)
-        self.billing.release(ticket.id)
+        spent, verdicts = phases(record), evaluate_slos(record, service.spec.classes[name].targets)
+        self.billing.ledger.release(ticket.id)
+        self.billing.exposure.release(ticket.id)
         if request.pending is not None:
             self.quotas.abandon(request.pending)
         if reservation is not None:
             self.quotas.settle(reservation, use, self.clock.monotonic())
             service.settled(ticket, use, record.meter.cached)
-            self.billing.charged(record, use, service, name, self.registry.snapshot, request.earlier)
+            workers = [*request.resume.earlier, (worker, use.output_tokens)]
+            self.billing.charged(record, use, service, name, self.registry.snapshot, workers)
             if request.admission is not None:
                 service.ended(record, verdicts, name, request.admission.prompt, request.admission.choices)
         service.series.classes[name].ended(record, verdicts, trace_id, at)
-        service.series.ended(record, phases(record))
+        service.series.ended(record, spent)
 
     def _report_isolated(self, service: ServiceState, request: ActiveRequest, record: RequestRecord) -> None:
         """Workers died of this request: a log line, a metric, and with the demand report an Event."""
@@ -77,14 +82,13 @@ class Settlement:
         self.registry.changes.notify()
 
 
-def _made(request: ActiveRequest, record: RequestRecord) -> int:
+def _made(request: ActiveRequest, record: RequestRecord, worker: Worker | None) -> int:
     """Estimated output tokens of a whole answer that was given up before it reported any."""
     admission, reservation = request.admission, request.reservation
-    if request.service is None or admission is None or reservation is None or record.sent is None:
+    if admission is None or admission.stream or record.sent is None:
         return 0
-    if admission.stream or not reservation.use.output_tokens:
+    if reservation is None or not reservation.use.output_tokens:
         return 0
-    worker = request.service.fleet.get(record.worker)
     step_s, most = 0.0 if worker is None else worker.step_s, admission.max_tokens * admission.choices
     made = made_since(record.ended - record.sent, step_s, admission.choices)
     return reservation.use.output_tokens if made is None else min(made, most)

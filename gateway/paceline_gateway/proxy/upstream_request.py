@@ -1,4 +1,4 @@
-"""What goes to a worker: the client's body under headers of ours, and where a stream goes on, what was told so far.
+"""The message to a worker: the client's body under headers of ours, and where a stream goes on, the text so far.
 
 The seed is sent with the first attempt already: a stream can go on with the same text only under the same seed, and a
 body that names its own outdoes it.
@@ -10,15 +10,14 @@ from functools import lru_cache
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import PREFIX, RESUME, SEED
 from paceline_gateway.api.admission import AdmittedRequest
+from paceline_gateway.http.connection_pool import Address
 from paceline_gateway.http.message import Head
-from paceline_gateway.http.response import request_id_field
-from paceline_gateway.routing.worker import Worker
 
 _RESUME = RESUME.encode()
 
 
 class UpstreamRequest:
-    """One request's message to whichever worker gets it.
+    """A request's message to whichever worker gets it.
 
     `tpot_s`: seconds per output token that it is promised, 0 for none; `trace`: what all workers hear of its trace, a
     header line.
@@ -38,13 +37,13 @@ class UpstreamRequest:
             own = f"{SEED}: {random.getrandbits(31)}\r\nx-paceline-max-tokens: {admission.max_tokens}\r\n"
         if admission.prefix is not None:
             own += f"{PREFIX}: {admission.prefix.header()}\r\n"
-        self._same = b"".join((same, request_id_field(request_id), own.encode(), trace, b"\r\n"))
+        self._same = b"".join((same, b"x-request-id: %b\r\n" % request_id, own.encode(), trace, b"\r\n"))
 
     def message(
-        self, worker: Worker, token: str, deadline_ms: int, resume: bytes = b"", trace: bytes = b""
+        self, address: Address, token: str, deadline_ms: int, resume: bytes = b"", trace: bytes = b""
     ) -> list[bytes]:
-        """Head and body for this worker; `resume` is where a stream goes on, `trace` what this worker hears."""
-        opening = _opening(self._path, worker.address, token)
+        """Head and body for the worker there; `resume` is where a stream goes on, `trace` what this worker hears."""
+        opening = _opening(self._path, address, token)
         if resume:
             size = len(self._body) + len(resume)
             own = b"content-length: %d\r\n%b: %d\r\n" % (size, _RESUME, len(resume))
@@ -54,7 +53,7 @@ class UpstreamRequest:
 
 
 @lru_cache(maxsize=1024)
-def _opening(path: str, address: tuple[str, int], token: str) -> bytes:
+def _opening(path: str, address: Address, token: str) -> bytes:
     """The first lines: those that all requests to a worker share for as long as a token lives."""
     host, port = address
     return f"POST {path} HTTP/1.1\r\nhost: {host}:{port}\r\nx-paceline-internal-token: {token}\r\n".encode()

@@ -27,10 +27,9 @@ from paceline_core.kube.leader_election import LeaderElector
 from paceline_core.process import cancel
 from paceline_gateway.admin.control import require
 from paceline_gateway.config import HttpLimits
-from paceline_gateway.http.connection_pool import Address
+from paceline_gateway.http.connection_pool import Address, DisconnectReason
 from paceline_gateway.http.connection_pool import ConnectionPool as Connections
 from paceline_gateway.http.message import Headers
-from paceline_gateway.http.upstream_connection import DisconnectReason
 from paceline_gateway.quota.bucket_store import BucketStore
 from paceline_gateway.quota.types import LeaseGrant, LeaseRequest
 from paceline_gateway.quota_store.messages import (

@@ -53,7 +53,7 @@ RESUMES = 3
 
 
 class Resumption:
-    """One stream's losses. `deadline` and `reason` are those of the loss that it has not got over yet."""
+    """The losses of one stream. `deadline` and `reason` are those of the loss that it has not got over yet."""
 
     __slots__ = ("_heard", "_losses", "count", "deadline", "decode", "prefill", "reason")
 
@@ -68,7 +68,7 @@ class Resumption:
 
     @property
     def earlier(self) -> WorkerPhases:
-        """What the workers spent that were lost."""
+        """Time spent by the workers that were lost."""
         return WorkerPhases(prefill=self.prefill, decode=self.decode)
 
     def lost(self, reason: ResumeReason, heard: float, deadline: float) -> None:
@@ -84,7 +84,7 @@ class Resumption:
         return AbortReason.DEADLINE_EXCEEDED if now >= self.deadline else None
 
     def began(self, now: float) -> float:
-        """It goes on; the gap in seconds."""
+        """Go on; the gap in seconds."""
         heard, self._heard = self._heard, None
         self.count += 1
         return now - (now if heard is None else heard)

@@ -1,4 +1,4 @@
-"""What the gateway reads of a request's body. Everything else is the worker's to judge and passes untouched.
+"""The fields that the gateway reads of a request's body. Everything else is the worker's to judge and passes untouched.
 
 How many tokens a prompt will be, without a tokenizer: learned by tenant from what workers count.
 
@@ -67,7 +67,9 @@ def parse(body: bytes, path: str = "") -> ParsedBody:
     try:
         data: Any = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise _unreadable(body, error) from None
+        if error.msg.startswith("depth limit"):
+            raise too_deep() from None
+        raise not_json(body, f" (line {error.lineno}, column {error.colno}): {error.msg}") from None
     if not isinstance(data, dict):
         raise RequestError(Code.INVALID_REQUEST, "The body must be a JSON object.")
     model, stream = data.get("model"), data.get("stream")
@@ -84,7 +86,8 @@ def parse(body: bytes, path: str = "") -> ParsedBody:
     field = next((name for name in fields if data.get(name) is not None), fields[-1])
     limit = _whole(field, data.get(field), least=0 if path in _SCORED else 1)
     choices = _choices(data, path) if path in _MANY else 1
-    return ParsedBody(model, bool(stream), limit, field, data, choices, _at_least(data))
+    least = MAX_INT64 if data.get("ignore_eos") is True else max(_number(data.get("min_tokens")), 0)
+    return ParsedBody(model, bool(stream), limit, field, data, choices, least)
 
 
 def rename_model(body: bytes, old: str, new: str) -> bytes:
@@ -115,24 +118,11 @@ def _count(data: dict[str, Any], field: str) -> int:
     return asked
 
 
-def _at_least(data: dict[str, Any]) -> int:
-    """Tokens that each answer has for certain; with `ignore_eos`, all that it may have."""
-    if data.get("ignore_eos") is True:
-        return MAX_INT64
-    return max(_number(data.get("min_tokens")), 0)
-
-
 def _number(value: Any) -> int:
-    """At most MOST; 0 for what is no number. Whole numbers too large for an integer are read as floats."""
+    """At most MAX_INT64; 0 for what is no number. Whole numbers too large for an integer are read as floats."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     return int(min(value, MAX_INT64))
-
-
-def _unreadable(body: bytes, error: orjson.JSONDecodeError) -> RequestError:
-    if error.msg.startswith("depth limit"):
-        return too_deep()
-    return not_json(body, f" (line {error.lineno}, column {error.colno}): {error.msg}")
 
 
 def _whole(field: str, value: Any, *, least: int) -> int | None:

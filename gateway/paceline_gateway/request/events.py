@@ -1,4 +1,4 @@
-"""What can happen to a request, and what the machine asks its shell to do about it."""
+"""Events of a request, and the actions that the machine asks its shell to take."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,7 +17,7 @@ class Authenticated(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """It is well-formed and its model is known. `budget` is its service's."""
+    """The request is well-formed and its model is known. `budget` is its service's."""
 
     terms: RequestTerms
     budget: RetryBudget
@@ -39,7 +39,7 @@ class Diverted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """It must end with this error: not admitted, its service is gone, or the gateway stops."""
+    """The request must end with this error: not admitted, its service is gone, or the gateway stops."""
 
     error: RequestError
 
@@ -94,7 +94,7 @@ class AttemptFailed:
 
 @dataclass(frozen=True, slots=True)
 class ClientGone:
-    """Nobody waits for it any more. `stalled`: its client read nothing for too long and was cut."""
+    """The client does not wait any more. `stalled`: its client read nothing for too long and was cut."""
 
     stalled: bool = False
 
@@ -109,19 +109,8 @@ class Expired:
 
 
 Event = (
-    Authenticated
-    | Admitted
-    | Queued
-    | Diverted
-    | Refused
-    | Assigned
-    | Answered
-    | Began
-    | Finished
-    | Lost
-    | AttemptFailed
-    | ClientGone
-    | Expired
+    Authenticated | Admitted | Queued | Diverted | Refused | Assigned | Answered | Began | Finished | Lost
+    | AttemptFailed | ClientGone | Expired
 )  # fmt: skip
 
 
@@ -150,7 +139,7 @@ class TryFallback:
 
 @dataclass(frozen=True, slots=True)
 class SwitchDestination:
-    """It belongs to the destination that takes it, from here on."""
+    """Belong to the destination that takes it, from here on."""
 
 
 class Send(NamedTuple):
@@ -204,23 +193,12 @@ class Fail:
 
 
 class Settle(NamedTuple):
-    """It is over; count it."""
+    """The request is over; count it."""
 
     record: RequestRecord
 
 
 Action = (
-    Enqueue
-    | Dequeue
-    | TryFallback
-    | SwitchDestination
-    | Send
-    | Resumed
-    | AbortUpstream
-    | ReleaseSlot
-    | Accuse
-    | SendResponse
-    | Close
-    | Fail
-    | Settle
+    Enqueue | Dequeue | TryFallback | SwitchDestination | Send | Resumed | AbortUpstream | ReleaseSlot | Accuse
+    | SendResponse | Close | Fail | Settle
 )  # fmt: skip

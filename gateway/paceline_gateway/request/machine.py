@@ -57,47 +57,30 @@ Actions = tuple[e.Action, ...]
 
 
 class RequestMachine:
-    """One request. `meter` is shared with whoever watches the answer pass.
+    """The state of one request. `meter` is shared with whoever watches the answer pass.
 
-    `heard`: when more of a stream came last; set for each packet, hence no event.
+    `heard`: when more of a stream came last; set for each packet, hence no event. `limit`: the deadline of its state,
+    but that of a stream's silence. `begun`: its client has content. `worker`: whose turn it is, or was last.
     """
 
     __slots__ = (
-        "_abort",
-        "_again",
-        "_attempts",
-        "_budget",
-        "_deaths",
-        "_diverted",
-        "_error",
-        "_first",
-        "_limit",
-        "_queued",
-        "_received",
-        "_resumption",
-        "_sent",
-        "_spared",
-        "_status",
-        "_tenant",
-        "_terms",
-        "_waits",
-        "_worker",
-        "heard",
-        "meter",
-        "state",
+        "_abort", "_again", "_attempts", "_budget", "_deaths", "_diverted", "_error", "_first", "_queued", "_received",
+        "_resumption", "_sent", "_spared", "_status", "_tenant", "_terms", "_waits", "begun", "heard", "limit", "meter",
+        "state", "worker",
     )  # fmt: skip
 
     def __init__(self, received: float, waits: Timeouts) -> None:
         self.state: RequestState = RECEIVED
-        self._limit = _NEVER
+        self.limit = _NEVER
         self.heard = 0.0
+        self.begun = False
         self.meter = TokenUsage()
         self._received = received
         self._waits = waits
         self._budget: RetryBudget | None = None
         self._terms: RequestTerms | None = None
         self._tenant = ""
-        self._worker = ""
+        self.worker = ""
         self._attempts = 0
         self._deaths = 0
         self._spared = 0
@@ -114,23 +97,14 @@ class RequestMachine:
     @property
     def deadline(self) -> float:
         """The limit of its state; of a stream, that of its silence."""
-        return self.heard + self._waits.stream_idle_timeout_s if self.state is STREAMING else self._limit
-
-    @property
-    def begun(self) -> bool:
-        return self._first is not None
-
-    @property
-    def worker(self) -> str:
-        """Whose turn it is, or was last."""
-        return self._worker
+        return self.heard + self._waits.stream_idle_timeout_s if self.state is STREAMING else self.limit
 
     @property
     def waiting(self) -> bool:
         return self.state in WAITING
 
     def on(self, event: e.Event, now: float) -> Actions:
-        """What to do about it; nothing once the request is done."""
+        """The actions that follow from it; none once the request is done."""
         if self.state is DONE:
             return ()
         return self._reactions[type(event)](self, event, now)
@@ -143,14 +117,14 @@ class RequestMachine:
     def _admitted(self, event: e.Admitted, now: float) -> Actions:
         if self.state is AUTHENTICATED:
             self.state, self._terms, self._budget = ADMITTED, event.terms, event.budget
-            self._limit = now + event.terms.hold_s
+            self.limit = now + event.terms.hold_s
         return ()
 
     def _queued_up(self, _: e.Queued, now: float) -> Actions:
         if self.state is not ADMITTED or self._terms is None or self._budget is None:
             return ()
         self.state, self._queued = QUEUED, now
-        self._limit = now + self._terms.hold_s
+        self.limit = now + self._terms.hold_s
         self._budget.request(now)
         return (e.Enqueue(),)
 
@@ -159,7 +133,7 @@ class RequestMachine:
             return ()
         waited = self.state is QUEUED
         hold = now + event.terms.hold_s
-        self._limit = min(self._limit, hold) if waited else hold
+        self.limit = min(self.limit, hold) if waited else hold
         self.state, self._terms, self._budget = QUEUED, event.terms, event.budget
         self._diverted += 1
         self._queued = now if self._queued is None else self._queued
@@ -170,11 +144,11 @@ class RequestMachine:
         if not self.waiting or self._terms is None:
             return ()
         self.state = DISPATCHED
-        self._worker, self._sent = event.worker, now
+        self.worker, self._sent = event.worker, now
         if self.begun:
             return (e.Send(event.worker),)
         self._attempts += 1
-        self._limit = now + (self._waits.first_token_s if self._terms.stream else self._waits.answer_s)
+        self.limit = now + (self._waits.first_token_s if self._terms.stream else self._waits.answer_s)
         return (e.Send(event.worker),)
 
     def _answered(self, event: e.Answered, now: float) -> Actions:
@@ -200,17 +174,17 @@ class RequestMachine:
         self.state = STREAMING
         self.heard = now
         if self._resumption is None:
-            self._first = now
+            self._first, self.begun = now, True
             return ()
         self._again = now
         return (e.Resumed(self._resumption.reason, self._resumption.began(now)),)
 
     def _finished(self, event: e.Finished, now: float) -> Actions:
         if self.state in AT_WORKER and self.begun:
-            return (e.ReleaseSlot(self._worker), e.Close(), self._settle(*self._ending(), now))
+            return (e.ReleaseSlot(self.worker), e.Close(), self._settle(*self._ending(), now))
         if self.state is DISPATCHED:
             settle = self._settle(judge_status(self._status), event.code, now)
-            return (e.ReleaseSlot(self._worker), e.SendResponse(), settle)
+            return (e.ReleaseSlot(self.worker), e.SendResponse(), settle)
         return ()
 
     def _client_gone(self, event: e.ClientGone, now: float) -> Actions:
@@ -239,13 +213,13 @@ class RequestMachine:
         if again is not None:
             return again
         error = types.lost(begun=False)
-        return (*first, e.ReleaseSlot(self._worker, suspect=lost.suspect), e.Fail(error), self._settle_with(error, now))
+        return (*first, e.ReleaseSlot(self.worker, suspect=lost.suspect), e.Fail(error), self._settle_with(error, now))
 
     def _died(self, lost: e.Lost, now: float, *first: e.Action) -> Actions:
         """Its worker has died: the end for a culprit; for others no attempt, before or after the first byte."""
         if lost.part is SuspectGroup.CULPRIT:
             error = types.isolated()
-            free = e.ReleaseSlot(self._worker, suspect=lost.suspect)
+            free = e.ReleaseSlot(self.worker, suspect=lost.suspect)
             return (*first, free, e.Fail(error), self._settle_with(error, now))
         self._deaths += lost.part is SuspectGroup.SUSPECT
         on = self._lost_begun(lost, now, *first) if self.begun else self._lost_unbegun(lost, now, *first)
@@ -254,14 +228,18 @@ class RequestMachine:
     def _lost_begun(self, lost: e.Lost, now: float, *first: e.Action) -> Actions:
         """On to another worker, from the last token on that the client has; or the end."""
         if self._error is not None:
-            return (*first, e.ReleaseSlot(self._worker), e.Close(), self._settle(*self._ending(), now))
+            return (*first, e.ReleaseSlot(self.worker), e.Close(), self._settle(*self._ending(), now))
         resumption = self._resumption = self._resumption or Resumption()
-        self._note_loss(resumption, lost, now)
+        begun = self._again or self._first
+        if self.state is STREAMING and begun is not None and self._sent is not None:
+            resumption.lost(lost.reason, self.heard, now + self._waits.resume_s)
+            resumption.spent(self._sent, begun, now)
+            self._sent, self.meter.worker = now, None
         spared = lost.harmless or lost.part is not None
         self._abort = lost.abort or self._outlived or resumption.refusal(harmless=spared, now=now)
-        free = e.ReleaseSlot(self._worker, suspect=lost.suspect)
+        free = e.ReleaseSlot(self.worker, suspect=lost.suspect)
         if self._abort is None:
-            self.state, self._limit = RESUMING, resumption.deadline
+            self.state, self.limit = RESUMING, resumption.deadline
             return (*first, free, e.Enqueue(again=True, resume=True))
         error = types.lost(begun=True)
         return (*first, free, e.Fail(error), self._settle_with(error, now))
@@ -270,14 +248,6 @@ class RequestMachine:
     def _outlived(self) -> AbortReason | None:
         """The reason to end a request that was at more deaths than it may be, though their cause is not known."""
         return AbortReason.MAX_ATTEMPTS if self._deaths > DEATHS else None
-
-    def _note_loss(self, resumption: Resumption, lost: e.Lost, now: float) -> None:
-        begun = self._again or self._first
-        if self.state is not STREAMING or begun is None or self._sent is None:
-            return
-        resumption.lost(lost.reason, self.heard, now + self._waits.resume_s)
-        resumption.spent(self._sent, begun, now)
-        self._sent, self.meter.worker = now, None
 
     def _ending(self) -> tuple[Outcome, Code | None]:
         """A stream that its worker ended: what the client asked for in vain is no failure of the service."""
@@ -307,10 +277,10 @@ class RequestMachine:
             return None
         self.state, self._status = QUEUED, 200
         # A worker that did nothing must not prolong the wait, one that died has used up time that was not a wait.
-        self._limit = (self._queued or now) + self._terms.hold_s if lost.harmless else now + self._terms.hold_s
+        self.limit = (self._queued or now) + self._terms.hold_s if lost.harmless else now + self._terms.hold_s
         last = not lost.harmless and self._attempts - self._spared + 1 >= self._terms.attempts
         seek = (e.TryFallback(last),) if self._terms.fallbacks else ()
-        return (*first, e.ReleaseSlot(self._worker, suspect=lost.suspect), e.Enqueue(again=True), *seek)
+        return (*first, e.ReleaseSlot(self.worker, suspect=lost.suspect), e.Enqueue(again=True), *seek)
 
     def _end(self, error: RequestError, now: float) -> Actions:
         return (*self._leave(), e.Fail(error), self._settle_with(error, now))
@@ -319,7 +289,7 @@ class RequestMachine:
         if self.waiting:
             return (e.Dequeue(),)
         if self.state in AT_WORKER:
-            return (e.AbortUpstream(), e.ReleaseSlot(self._worker))
+            return (e.AbortUpstream(), e.ReleaseSlot(self.worker))
         return ()
 
     def _settle_with(self, error: RequestError, now: float) -> e.Settle:
@@ -329,34 +299,30 @@ class RequestMachine:
         return self._settle(Outcome.STREAM_ERROR if aborted else error.row.outcome, error.code, now)
 
     def _settle(self, outcome: Outcome, code: Code | None, now: float) -> e.Settle:
-        sent = now if self.state is RESUMING else self._sent
-        self.state, self._limit = DONE, _NEVER
+        sent, resumption = now if self.state is RESUMING else self._sent, self._resumption
+        self.state, self.limit = DONE, _NEVER
         if outcome is _CANCELLED:
             self._status = ERRORS[Code.CLIENT_CLOSED].status
-        return e.Settle(
-            RequestRecord(
-                outcome=outcome,
-                status=self._status,
-                code=code,
-                tenant=self._tenant,
-                terms=self._terms,
-                received=self._received,
-                queued=self._queued,
-                sent=sent,
-                first=self._first,
-                ended=now,
-                attempts=self._attempts,
-                worker=self._worker,
-                meter=self.meter,
-                diverted=self._diverted,
-                **({} if self._resumption is None else self._resume_fields(self._resumption)),
-            )
+        record = RequestRecord(
+            outcome=outcome,
+            status=self._status,
+            code=code,
+            tenant=self._tenant,
+            terms=self._terms,
+            received=self._received,
+            queued=self._queued,
+            sent=sent,
+            first=self._first,
+            ended=now,
+            attempts=self._attempts,
+            worker=self.worker,
+            meter=self.meter,
+            diverted=self._diverted,
         )
-
-    def _resume_fields(self, resumption: Resumption) -> dict[str, Any]:
-        """What its record says beside that of others."""
-        found = {"resumed": resumption.count, "again": self._again, "earlier": resumption.earlier}
-        return found | {"abort": self._abort}
+        if resumption is not None:
+            earlier = resumption.earlier
+            record = record._replace(resumed=resumption.count, again=self._again, earlier=earlier, abort=self._abort)
+        return e.Settle(record)
 
     _reactions: ClassVar[dict[type[e.Event], Callable[[Any, Any, float], Actions]]] = {
         e.Authenticated: _authenticated,

@@ -36,7 +36,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "/v1/responses": ("instructions", "items", "tools", "chat_template_kwargs"),
 }
 _NAMES: Final = {"items": "input", "system_blocks": "system"}
-"""What a field is called in the body, where another route's field of that name holds something else."""
+"""Names of fields in the body, where another route's field of that name holds something else."""
 _TEXTS: Final = (
     "content", "name", "reasoning_content", "reasoning", "refusal", "tool_call_id", "arguments", "output", "summary"
 )  # fmt: skip
@@ -93,7 +93,7 @@ def _measure(data: Mapping[str, Any], path: str) -> PromptSize:
 
 
 def _inputs(value: Any) -> PromptSize:
-    """One text, one list of ids, or a list of either."""
+    """A text, a list of ids, or a list of either."""
     if isinstance(value, str):
         return PromptSize(_bytes(value))
     if not isinstance(value, list):
@@ -153,7 +153,7 @@ def _parts(parts: Sequence[Any]) -> PromptSize:
 
 
 def _words(part: Mapping[str, Any]) -> Any:
-    """What a template writes of a part: a text, or parts within it; None for a part that is no text."""
+    """The part that a template writes: a text, or parts within it; None for a part that is no text."""
     match part.get("type"):
         case "thinking":
             return part.get("thinking")

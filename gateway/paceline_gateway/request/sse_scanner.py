@@ -1,10 +1,14 @@
-"""What the gateway learns from a stream that passes: bytes in, the client's bytes out, no event decoded.
+"""Learns from a stream that passes: bytes in, the client's bytes out, no event decoded.
 
 Our workers put comment lines (docs/worker-protocol.md) into the same write as their events; they are read here and
 never forwarded. What belongs to one comment goes on as a whole or waits, so that a stream can go on elsewhere after any
 byte that was passed on; without comments only whole lines do. Nothing goes on before the first content: until then
 another worker can still answer. Content is a non-empty text in the first event, or any second event, since engines
 differ in what else they stream. JSON holds no raw line feed, so `\\n:` is always a comment and `\\n\\n` ends an event.
+
+The part of a stream that its client has is kept raw in a journal, comment lines as they came, and read only when the
+stream must go on elsewhere. Invariant: the lines are exactly the comments whose events were passed on, in order. Above
+`limit` bytes, and after anything that contradicts itself, nothing is kept and the stream cannot be resumed.
 """
 
 import re
@@ -13,9 +17,9 @@ from typing import Any
 import orjson
 
 from paceline_core.errors import Code
+from paceline_core.json_limits import CHOICES_PER_REQUEST
 from paceline_core.registry.enums import AbortReason, ResumeReason
-from paceline_core.wire import MOVED, MoveReason
-from paceline_gateway.proxy.resume import StreamJournal, piece
+from paceline_core.wire import MOVED, MoveReason, Resume, ResumedChoice
 from paceline_gateway.request.types import TokenUsage, WorkerPhases
 
 LINE_LIMIT = 1 << 20
@@ -41,34 +45,101 @@ _PROMPT = re.compile(rb": prompt (\d{1,9}) (\d{1,9})\n")
 _USAGE_SPAN = 512
 _NUMBER = int | float
 _SPENT = frozenset(WorkerPhases._fields)
+BEGINNING = 512
+_IDENTITY = re.compile(rb'"id":\s*"([^"\\]{1,128})"')
+_CREATED = re.compile(rb'"created(?:_at)?":\s*(\d{1,15})\b')
+
+
+class StreamJournal:
+    """A stream's journal, over all workers that had a part in it."""
+
+    __slots__ = ("_beginning", "_limit", "_lines", "abort_reason")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lines = bytearray()
+        self._beginning = b""
+        self.abort_reason: AbortReason | None = None
+        """Why the stream cannot be resumed, if that is known already."""
+
+    def begin(self, first: bytes) -> None:
+        """The first events, which name the stream."""
+        if not self._beginning:
+            self._beginning = first[:BEGINNING]
+
+    def add(self, line: bytes) -> None:
+        """A comment whose events are passed on."""
+        if self.abort_reason is None:
+            self._lines += line
+            if len(self._lines) > self._limit:
+                self.give_up(AbortReason.JOURNAL_OVERFLOW)
+
+    def give_up(self, why: AbortReason) -> None:
+        """Keep nothing more."""
+        self.abort_reason = why
+        self._lines = bytearray()
+
+    def resume(self) -> Resume | None:
+        """The stream so far; None where it cannot be resumed, and `abort_reason` says why."""
+        if self.abort_reason is None:
+            identity, created = _IDENTITY.search(self._beginning), _CREATED.search(self._beginning)
+            choices = _choices(self._lines.splitlines())
+            if identity and choices and (created or b"message_start" in self._beginning):
+                return Resume(id=identity[1].decode(), created=int(created[1]) if created else 0, choices=choices)
+            self.give_up(AbortReason.INCONSISTENT)
+        return None
+
+
+def _choices(lines: list[bytearray]) -> list[ResumedChoice]:
+    """Empty unless each choice's ids begin at 0 and have no gap.
+
+    Ids that brought no event may come a second time: a worker that goes on may generate them anew.
+    """
+    ids_of: dict[int, list[int]] = {}
+    delivered: dict[int, int] = {}
+    ended: set[int] = set()
+    try:
+        for choice, position, ids, events, last in map(_read, lines):
+            so_far = ids_of.setdefault(choice, [])
+            if not delivered.get(choice, 0) <= position <= len(so_far) or choice >= CHOICES_PER_REQUEST:
+                return []
+            so_far[position:] = ids
+            if events:
+                delivered[choice] = len(so_far)
+            if last:
+                ended.add(choice)
+    except ValueError:
+        return []
+    numbers = range(max(ids_of, default=-1) + 1)
+    return [_choice(ids_of.get(at, []), delivered.get(at), ended=at in ended) for at in numbers]
+
+
+def _choice(ids: list[int], delivered: int | None, *, ended: bool) -> ResumedChoice:
+    """Without `delivered` where it says nothing more: all of some ids, or no event at all."""
+    if ids and (delivered := delivered or 0) == len(ids):
+        delivered = None
+    return ResumedChoice(ids=ids, ended=ended, delivered=delivered)
+
+
+def _read(line: bytearray) -> tuple[int, int, list[int], int, bool]:
+    fields = bytes(line[2:]).split()
+    choice, (position, ids, *rest) = (0, fields[1:]) if fields[0] == b"p" else (int(fields[1]), fields[2:])
+    new = [] if ids == b"-" else [int(token) for token in ids.split(b",")]
+    return choice, int(position), new, int(rest[0]) if rest else 1, b"end" in rest
 
 
 class SseScanner:
-    """One attempt's stream. `began`: content has passed; `done`: `[DONE]` has; `failed`: an error event has, of code
-    `error`.
+    """The stream of one attempt. `began`: content has passed; `done`: `[DONE]` has; `failed`: an error event has, of
+    code `error`.
 
     `moved`: the worker has given the stream up. `journal`, if any, records what is passed on. `resumed`: it goes on
     from elsewhere.
     """
 
     __slots__ = (
-        "_counted",
-        "_ending",
-        "_events",
-        "_held",
-        "_journal",
-        "_meter",
-        "_positions",
-        "_rest",
-        "_resumed",
-        "_usage",
-        "began",
-        "done",
-        "error",
-        "failed",
-        "fresh",
-        "moved",
-    )
+        "_counted", "_ending", "_events", "_held", "_journal", "_meter", "_positions", "_rest", "_resumed", "_usage",
+        "began", "done", "error", "failed", "fresh", "moved",
+    )  # fmt: skip
 
     def __init__(self, meter: TokenUsage, journal: StreamJournal | None = None, *, resumed: bool = False) -> None:
         self.began = resumed
@@ -89,7 +160,7 @@ class SseScanner:
         self._resumed = resumed
 
     def feed(self, packet: bytes) -> bytes:
-        """What may be forwarded now. `fresh` is how many tokens this packet brought."""
+        """The bytes that may be forwarded now. `fresh` is how many tokens this packet brought."""
         if self._rest:
             packet, self._rest = self._rest + packet, b""
         meter, plain = self._meter, _PLAIN.fullmatch(packet)
@@ -102,7 +173,18 @@ class SseScanner:
         else:
             lines = self._plain(plain)
             self.fresh = max(meter.output - before, 1)
-        return lines if self.began else self._first(lines)
+        if self.began:
+            return lines
+        self._held += lines
+        self._events += _events(lines)
+        early = not self._events or (self._events < 2 and _CONTENT.search(self._held) is None)
+        if early and len(self._held) <= LINE_LIMIT:
+            return b""
+        self.began = True
+        held, self._held = self._held, b""
+        if self._journal is not None:
+            self._journal.begin(held)
+        return held
 
     def finish(self) -> bytes:
         """The stream is over: whatever was held back, and the counts."""
@@ -118,13 +200,6 @@ class SseScanner:
         if self._resumed:
             self._meter.cached = cached
 
-    def _whole_lines(self, packet: bytes) -> bytes:
-        if packet.endswith(b"\n") or len(packet) > LINE_LIMIT:
-            return packet
-        end = packet.rfind(b"\n") + 1
-        self._rest = packet[end:]
-        return packet[:end]
-
     def _plain(self, piece: re.Match[bytes]) -> bytes:
         line, position, further, event = piece.groups()
         self._positions = True
@@ -134,35 +209,36 @@ class SseScanner:
         return event
 
     def _pieces(self, packet: bytes) -> bytes:
-        """What may be forwarded of anything else."""
-        retained, at = list[bytes](), 0
-        while True:
+        """The bytes that may be forwarded of anything else. From the first comment on that is not whole, everything
+        waits."""
+        retained, at, size = list[bytes](), 0, len(packet)
+        while at < size:
             plain = _PLAIN.match(packet, at)
-            if plain is None:
-                at = self._other(packet, at, retained)
-            else:
+            if plain is not None:
                 retained.append(self._plain(plain))
                 at = plain.end()
-            if at >= len(packet):
-                return b"".join(retained)
-
-    def _other(self, packet: bytes, at: int, retained: list[bytes]) -> int:
-        """Take what comes before the next comment, and that one with what belongs to it: where that ends.
-
-        From the first one on that is not whole, everything waits.
-        """
-        begin = at if packet.startswith(b":", at) else packet.find(b"\n:", at) + 1 or len(packet)
-        if begin == len(packet):
-            self._keep(self._whole_lines(packet[at:]), retained)
-            return len(packet)
-        self._keep(packet[at:begin], retained)
-        end = self._comment(packet, begin)
-        if end is None:
-            self._keep(self._wait(packet[begin:]), retained)
-            return len(packet)
-        at = packet.find(b"\n", begin) + 1
-        self._keep(packet[at:end], retained)
-        return max(at, end)
+                continue
+            begin = at if packet.startswith(b":", at) else packet.find(b"\n:", at) + 1 or size
+            if begin == size:
+                lines = packet[at:]
+                if not lines.endswith(b"\n") and len(lines) <= LINE_LIMIT:
+                    whole = lines.rfind(b"\n") + 1
+                    lines, self._rest = lines[:whole], lines[whole:]
+                self._keep(lines, retained)
+                break
+            self._keep(packet[at:begin], retained)
+            end = self._comment(packet, begin)
+            if end is None and size - begin <= LINE_LIMIT:
+                self._rest = packet[begin:]
+                break
+            if end is None:
+                self._give_up()
+                self._keep(_COMMENT.sub(b"", packet[begin:]), retained)
+                break
+            at = packet.find(b"\n", begin) + 1
+            self._keep(packet[at:end], retained)
+            at = max(at, end)
+        return b"".join(retained)
 
     def _keep(self, lines: bytes, retained: list[bytes]) -> None:
         """These may be forwarded; looked through for what ends a stream."""
@@ -210,18 +286,24 @@ class SseScanner:
         elif line.startswith(b": phases "):
             self._meter.worker = _phases(line[9:])
         elif line.startswith(_MOVED):
-            self.moved = _reason(line[len(_MOVED) :])
+            word = line[len(_MOVED) :].strip().decode("latin-1")
+            # a word that is not known yet is as good as a lost connection
+            self.moved = ResumeReason(word) if word in set(MoveReason) else ResumeReason.CONNECTION
         return end
 
     def _piece(self, line: bytes, packet: bytes, end: int) -> int | None:
-        parsed = piece(line)
-        if parsed is None:
+        """Take in a comment `: p` or `: c`: choice, position, ids, and how many events belong to it."""
+        fields = line[2:].split()
+        if fields[:1] == [b"p"]:
+            fields.insert(1, b"0")
+        fields += [b"1"] * (len(fields) == 4)
+        if len(fields) < 5 or not (fields[1].isdigit() and fields[2].isdigit() and fields[4].isdigit()):
             self._give_up()
             return end
         self._positions = True
-        _, position, ids, events = parsed
+        position, ids = int(fields[2]), 0 if fields[3] == b"-" else fields[3].count(b",") + 1
         begin = end
-        for _ in range(events):
+        for _ in range(int(fields[4])):
             end = packet.find(b"\n\n", end) + 2
             if end < 2:
                 return None
@@ -233,29 +315,9 @@ class SseScanner:
             self._journal.add(line)
         return end
 
-    def _wait(self, rest: bytes) -> bytes:
-        if len(rest) <= LINE_LIMIT:
-            self._rest = rest
-            return b""
-        self._give_up()
-        return _COMMENT.sub(b"", rest)
-
     def _give_up(self) -> None:
         if self._journal is not None:
             self._journal.give_up(AbortReason.INCONSISTENT)
-
-    def _first(self, lines: bytes) -> bytes:
-        self._held += lines
-        self._events += _events(lines)
-        if len(self._held) <= LINE_LIMIT and (
-            not self._events or (self._events < 2 and _CONTENT.search(self._held) is None)
-        ):
-            return b""
-        self.began = True
-        held, self._held = self._held, b""
-        if self._journal is not None:
-            self._journal.begin(held)
-        return held
 
 
 def _events(lines: bytes) -> int:
@@ -306,12 +368,6 @@ def read_server_timing(value: bytes, meter: TokenUsage) -> None:
             spent[name] = float(duration) / 1000
     if spent:
         meter.worker = WorkerPhases(**spent)
-
-
-def _reason(text: bytes) -> ResumeReason:
-    """A worker's word; one that is not known yet is as good as a lost connection."""
-    word = text.strip().decode("latin-1")
-    return ResumeReason(word) if word in set(MoveReason) else ResumeReason.CONNECTION
 
 
 def _phases(text: bytes) -> WorkerPhases | None:

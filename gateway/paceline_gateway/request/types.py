@@ -1,8 +1,8 @@
-"""What a request is, and what is left of it when it has ended.
+"""Data of a request while it lives, and its record when it has ended.
 
 Where a request can be, and what a worker's own answer makes of it.
 
-The errors with which a request ends that was admitted: what the client is told of it.
+The errors that an admitted request ends with, as its client reads them.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class WorkerPhases(NamedTuple):
 
 
 class RequestTerms(NamedTuple):
-    """What a request was admitted under. Times in seconds, `hold_s` for waiting in the gateway.
+    """The terms that a request was admitted under. Times in seconds, `hold_s` for waiting in the gateway.
 
     `promised`: its class's promises are about it. `fallbacks`: its route has further destinations.
     """
@@ -124,7 +124,7 @@ class RequestRecord(NamedTuple):
 
 
 class RequestState(StrEnum):
-    """Where a request is."""
+    """The states of `RequestMachine`."""
 
     RECEIVED = "received"
     AUTHENTICATED = "authenticated"

@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol, TypeVar
 from paceline_core.registry.enums import ResumeReason
 from paceline_core.telemetry import get_logger
 from paceline_core.wire import MOVED_HEADER, SUSPECT, MoveReason
+from paceline_gateway.http.connection_pool import DisconnectReason
 from paceline_gateway.http.message import Headers
-from paceline_gateway.http.upstream_connection import DisconnectReason
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.request.group_testing import SuspectGroup, proof
 from paceline_gateway.routing.worker import Worker
