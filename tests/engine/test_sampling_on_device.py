@@ -16,9 +16,9 @@ from tests.kernels.wishes import cases, rows
 from paceline_kernels.sample import state
 from paceline_kernels.sample.reference import TOKEN, bits, gumbel
 from paceline_workers.engine.sampling import Purpose, sample
-from paceline_workers.engine.sampling.logits import bits as philox
-from paceline_workers.engine.sampling.logits import gumbel as noise
 from paceline_workers.engine.sampling.sample import GREEDY
+from paceline_workers.engine.sampling.sample import bits as philox
+from paceline_workers.engine.sampling.sample import gumbel as noise
 from paceline_workers.engine.scheduling import Request
 from paceline_workers.messages import Sampling
 

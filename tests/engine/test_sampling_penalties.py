@@ -14,7 +14,7 @@ from tests.engine.driver import Driver, load
 from tests.engine.reference_scheduler import request
 
 from paceline_workers.engine.sampling import Sampler, sample
-from paceline_workers.engine.sampling.logits import Tally, add_bias, penalize
+from paceline_workers.engine.sampling.sample import Tally, add_bias, penalize
 from paceline_workers.engine.scheduling import Request, RequestStatus
 from paceline_workers.messages import Sampling
 

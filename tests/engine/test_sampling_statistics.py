@@ -18,7 +18,7 @@ from tests.engine.reference_scheduler import request
 from tests.every import cases
 
 from paceline_workers.engine.sampling import Purpose, Sampler, noise, sample
-from paceline_workers.engine.sampling.logits import bits, draw
+from paceline_workers.engine.sampling.sample import bits, draw
 from paceline_workers.engine.scheduling import Request, RequestStatus
 from paceline_workers.messages import Sampling
 

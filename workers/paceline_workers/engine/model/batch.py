@@ -85,6 +85,26 @@ class Layout:
     spans: tuple[Span, ...]
     singles: tuple[Singles, ...]
 
+    @classmethod
+    def of(cls, rows: Sequence[tuple[Chunk, int]], size: "_Size", attention_window: AttentionWindow) -> "Layout":
+        """Singles of like lengths attend in one group, which ends where a context is over twice its shortest.
+
+        A group is in the order of rows, so that a context that outgrows its neighbour's changes nothing.
+        """
+        views = [View.of(chunk, row, size.tokens, attention_window) for chunk, row in rows]
+        groups: list[list[View]] = []
+        for view in sorted((view for view in views if view.chunk.count == 1), key=lambda view: len(view.pages)):
+            if groups and len(view.pages) <= 2 * len(groups[-1][0].pages):
+                groups[-1].append(view)
+            else:
+                groups.append([view])
+        return cls(
+            spans=tuple(_span(view, size, attention_window) for view in views if view.chunk.count > 1),
+            singles=tuple(
+                _singles(tuple(sorted(group, key=lambda view: view.row)), size, attention_window) for group in groups
+            ),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -108,11 +128,16 @@ class Batch:
         chunks, size = plan.chunks, _Size(page_tokens, heads)
         starts = [0, *accumulate(chunk.count for chunk in chunks)]
         rows = list(zip(chunks, starts, strict=False))
+        tokens: list[int] = []
+        for chunk in chunks:
+            known = chunk.request.tokens[chunk.start : chunk.start + chunk.count]
+            tokens += known
+            tokens += [0] * (chunk.count - len(known))  # a last token that is still being drawn
         return cls(
-            tokens=torch.tensor([token for chunk in chunks for token in _tokens(chunk)]),
-            positions=torch.tensor([place for chunk in chunks for place in _positions(chunk)]),
+            tokens=torch.tensor(tokens),
+            positions=torch.tensor([place for c in chunks for place in range(c.start, c.start + c.count)]),
             slots=size.spread([slot for chunk in chunks for slot in _slots(chunk, size)], page_tokens),
-            layouts={attention_window: _layout(rows, size, attention_window) for attention_window in attention_windows},
+            layouts={window: Layout.of(rows, size, window) for window in attention_windows},
             sampled=torch.tensor(
                 [
                     *(row + chunk.count - 1 for chunk, row in rows if chunk.samples),
@@ -140,29 +165,11 @@ class _Size:
         return (pages + torch.arange(self.heads)[:, None]).flatten(0, 1)
 
 
-def _tokens(chunk: Chunk) -> list[int]:
-    """A zero stands for a last token that is still being drawn."""
-    tokens = chunk.request.tokens[chunk.start : chunk.start + chunk.count]
-    return tokens if len(tokens) == chunk.count else [*tokens, 0]
-
-
-def _positions(chunk: Chunk) -> range:
-    return range(chunk.start, chunk.start + chunk.count)
-
-
 def _slots(chunk: Chunk, size: _Size) -> Iterator[int]:
     """Where the first head of each token goes."""
     pages, dropped, tokens = chunk.request.pages, chunk.request.dropped, size.tokens
-    for place in _positions(chunk):
+    for place in range(chunk.start, chunk.start + chunk.count):
         yield pages[place // tokens - dropped] * size.heads * tokens + place % tokens
-
-
-def _layout(rows: Sequence[tuple[Chunk, int]], size: _Size, attention_window: AttentionWindow) -> Layout:
-    views = [View.of(chunk, row, size.tokens, attention_window) for chunk, row in rows]
-    return Layout(
-        spans=tuple(_span(view, size, attention_window) for view in views if view.chunk.count > 1),
-        singles=tuple(_singles(group, size, attention_window) for group in _groups(views)),
-    )
 
 
 def _visible(seen: Tensor, positions: Tensor, attention_window: AttentionWindow) -> Tensor:
@@ -181,24 +188,6 @@ def _span(view: View, size: _Size, attention_window: AttentionWindow) -> Span:
     seen[head * size.tokens :] += (view.first - head) * size.tokens
     rows = slice(view.row, view.row + chunk.count)
     return Span(rows, size.blocks([view.pages]), _visible(seen, positions[:, None], attention_window))
-
-
-def _groups(views: Sequence[View]) -> Iterator[tuple[View, ...]]:
-    """Singles of like lengths, in the plan's order; a group ends where a context is over twice its shortest."""
-    singles = sorted((view for view in views if view.chunk.count == 1), key=lambda view: len(view.pages))
-    group: list[View] = []
-    for view in singles:
-        if group and len(view.pages) > 2 * len(group[0].pages):
-            yield _ordered(group)
-            group = []
-        group.append(view)
-    if group:
-        yield _ordered(group)
-
-
-def _ordered(group: Sequence[View]) -> tuple[View, ...]:
-    """By row, so that a context that outgrows its neighbour's changes nothing."""
-    return tuple(sorted(group, key=lambda view: view.row))
 
 
 def _singles(group: tuple[View, ...], size: _Size, attention_window: AttentionWindow) -> Singles:

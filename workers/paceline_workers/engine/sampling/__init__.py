@@ -1,7 +1,6 @@
 """From logits to tokens: adjust, filter, draw, and report the log-probabilities. One idea a file; numpy, no torch."""
 
 from paceline_workers.engine.sampling.grammar_matcher import Grammars
-from paceline_workers.engine.sampling.logits import Purpose, filtered, noise
-from paceline_workers.engine.sampling.sample import Sampler, logprobs, prompt_logprob, sample
+from paceline_workers.engine.sampling.sample import Purpose, Sampler, filtered, logprobs, noise, prompt_logprob, sample
 
 __all__ = ["Grammars", "Purpose", "Sampler", "filtered", "logprobs", "noise", "prompt_logprob", "sample"]

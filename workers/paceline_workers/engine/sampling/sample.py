@@ -1,19 +1,33 @@
 """One token per row of logits: what the request's own settings ask for is done, in a fixed order, and nothing else.
 
 1. the best token, if the request is greedy and changes no logit: no copy of the row is made
-2. bias and penalties (`penalties`); only what the request's own lists leave (`permitted`); until `min_tokens` are
-   produced, nothing that would end the request; only what the grammar allows (`matching`)
-3. temperature, min-p, top-k, top-p and a draw with seeded noise (`logits`)
+2. bias and penalties, in vLLM's order; only what the request's own lists leave; until `min_tokens` are produced,
+   nothing that would end the request; only what the grammar allows (`grammar_matcher`)
+3. temperature, then min-p, top-k and top-p, each on what the one before has left, and a draw with seeded noise
 A beam gets its best tokens by the model's own distribution instead of a draw. Rows never see each other, so a request
 draws the same in every batch, and logits that are no numbers, or a grammar that is none, fail their own request alone.
 What is kept between steps belongs to a request and can be made again from its tokens; it is dropped when the request
-does not run any more.
+does not run any more. Log-probabilities are the model's own, before any of this.
 
-Log-probabilities of the model's own distribution: before penalties, grammar, temperature and filters.
+bias        added to the ids that it names (OpenAI's logit_bias)
+repetition  a positive logit of a token in prompt or output is divided by it, a negative one multiplied (transformers)
+frequency   taken off once for each time that a token is in the output (OpenAI)
+presence    taken off once if a token is in the output (OpenAI)
+
+Filtering only takes candidates away (-inf); it never changes a logit that stays. Whole rows are worked on in place,
+since the memory of a fresh one costs more than the arithmetic.
+
+Noise for the token at a position comes from (seed, choice, position, purpose) alone: a counter-based generator is set
+to these numbers, so neither the batch nor the chunks nor an earlier run of the stream changes a draw. The argmax of
+logits plus Gumbel noise is a draw from their softmax. Positions count from the first token of the prompt, so a stream
+resumed from its tokens so far draws the same.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,49 +42,24 @@ from paceline_workers.engine.sampling.grammar_matcher import (
     forbid,
     restricted,
 )
-from paceline_workers.engine.sampling.logits import (
-    Purpose,
-    Row,
-    Tally,
-    add_bias,
-    bits,
-    draw,
-    filtered,
-    penalize,
-    penalized,
-)
 from paceline_workers.engine.scheduling import Request, RequestStatus, SampledToken
 from paceline_workers.engine.scheduling.search import TokenLogprobs
 from paceline_workers.messages import PromptLogprob, Sampling
-
-
-def logprobs(row: NDArray[np.floating], token: int, top: int) -> TokenLogprobs:
-    """The token's, and the `top` best, best first and of equals the lowest id first."""
-    best = float(row.max())
-    shares = row.astype(np.float64)
-    shares -= best
-    total = best + float(np.log(np.exp(shares, out=shares).sum()))
-    return float(row[token]) - total, [(index, float(row[index]) - total) for index in _best(row, top)]
-
-
-def prompt_logprob(row: NDArray[np.floating], token: int, top: int) -> PromptLogprob:
-    """The same of a token that was not drawn but given, with its rank: one more than the tokens that are likelier."""
-    own, best = logprobs(row, token, top)
-    return own, int(np.count_nonzero(row > row[token])) + 1, best
-
-
-def _best(row: NDArray[np.floating], top: int) -> list[int]:
-    if top <= 0:
-        return []
-    able = np.arange(len(row)) if top >= len(row) else np.flatnonzero(row >= np.partition(row, -top)[-top])
-    order: list[int] = able[np.argsort(-row[able], kind="stable")][:top].tolist()
-    return order
-
 
 Logits = NDArray[np.float32]
 GREEDY = 1e-5
 """Below this temperature the best token is taken: dividing by less would overflow. vLLM's limit."""
 NONE_LEFT = "`allowed_token_ids`, `bad_words`, `min_tokens` and structured output together leave no token to come next."
+Row = NDArray[np.float64]
+Bits = NDArray[np.uint64]
+_MASK = (1 << 64) - 1
+_LUCKY = np.uint64(_MASK - (_MASK >> 7))
+"""Bits above this, one in 128, have noise above _LUCK; all others have less."""
+_LUCK = 4.9
+"""A little more than -log(-log(127 / 128)) = 4.848."""
+_BINS = 1024
+_PER_NAT = 16.0
+"""Logits are put into bins this fine, 64 nats deep, so that only the bin at the nucleus's border must be sorted."""
 
 
 class Sampler:
@@ -89,9 +78,10 @@ class Sampler:
 
     def __call__(self, logits: Logits, requests: Sequence[Request]) -> list[SampledToken]:
         """One sample per row of `logits` [requests, vocabulary]."""
-        _forget(self._tallies)
-        _forget(self._matchers)
-        _forget(self._allowed)
+        kept: tuple[dict[Request, Any], ...] = (self._tallies, self._matchers, self._allowed)
+        for states in kept:
+            for request in [request for request in states if request.state is not RequestStatus.RUNNING]:
+                del states[request]
         masks, faults = self._masks(requests, logits.shape[1])
         return [
             faults.get(request) or self._sample(row, request, masks.get(request))
@@ -125,9 +115,16 @@ class Sampler:
     def _sample(self, row: Logits, request: Request, mask: Mask | None) -> SampledToken:
         sampling = request.sampling
         if request.beams is not None:
-            return _candidates(row, request.beams.search.keep)
+            best = int(row.argmax())
+            if words := fault(float(row[best])):
+                return SampledToken(best, error=words)
+            return SampledToken(best, candidates=logprobs(row, best, request.beams.search.keep)[1])
         scores = self._adjusted(row, request, mask)
-        token = _choose(scores, request)
+        if sampling.temperature < GREEDY or not math.isfinite(scores.max()):
+            token = int(scores.argmax())
+        else:
+            raw = bits(sampling.seed, request.choice, len(request.tokens), Purpose.TOKEN, len(row))
+            token = draw(filtered(scores, sampling), raw)
         if scores[token] == -np.inf and restricted(sampling):
             return SampledToken(token, error=NONE_LEFT, refused=True)
         if words := fault(float(scores[token])):
@@ -138,35 +135,26 @@ class Sampler:
     def _adjusted(self, row: Logits, request: Request, mask: Mask | None) -> Logits | Row:
         sampling = request.sampling
         scores: Logits | Row = row
-        if sampling.bias or penalized(sampling):
-            scores = self._changed(row, request)
+        penalized = sampling.repetition != 1.0 or sampling.frequency != 0.0 or sampling.presence != 0.0
+        if sampling.bias or penalized:
+            scores = changed = row.astype(np.float64)
+            if sampling.bias:
+                add_bias(changed, sampling.bias)
+            if penalized:
+                if request not in self._tallies:
+                    self._tallies[request] = Tally(request)
+                penalize(changed, self._tallies[request], sampling)
         if restricted(sampling):
+            if request not in self._allowed:
+                self._allowed[request] = allowed_ids(sampling, len(row))
             scores = scores.copy()
-            forbid(scores, request, self._allowed_ids(request, len(row)))
+            forbid(scores, request, self._allowed[request])
         if mask is not None:
             return np.where(mask, scores, -np.inf)
         if request.produced < request.min_tokens:
             scores = scores.copy()
             scores[[token for token in request.stop_ids if 0 <= token < len(row)]] = -np.inf
         return scores
-
-    def _changed(self, row: Logits, request: Request) -> Row:
-        changed = row.astype(np.float64)
-        if request.sampling.bias:
-            add_bias(changed, request.sampling.bias)
-        if penalized(request.sampling):
-            penalize(changed, self._tally(request), request.sampling)
-        return changed
-
-    def _tally(self, request: Request) -> Tally:
-        if request not in self._tallies:
-            self._tallies[request] = Tally(request)
-        return self._tallies[request]
-
-    def _allowed_ids(self, request: Request, size: int) -> Ids | None:
-        if request not in self._allowed:
-            self._allowed[request] = allowed_ids(request.sampling, size)
-        return self._allowed[request]
 
     def _matcher(self, request: Request) -> Matcher:
         if request not in self._matchers:
@@ -176,22 +164,9 @@ class Sampler:
         return self._matchers[request]
 
 
-def _forget(states: dict[Request, Tally] | dict[Request, Matcher] | dict[Request, Ids | None]) -> None:
-    """What belongs to requests that do not run any more."""
-    for request in [request for request in states if request.state is not RequestStatus.RUNNING]:
-        del states[request]
-
-
 def sample(logits: Logits, requests: Sequence[Request]) -> list[SampledToken]:
     """The same without anything kept between calls."""
     return Sampler()(logits, requests)
-
-
-def _candidates(row: Logits, count: int) -> SampledToken:
-    best = int(row.argmax())
-    if words := fault(float(row[best])):
-        return SampledToken(best, error=words)
-    return SampledToken(best, candidates=logprobs(row, best, count)[1])
 
 
 def fault(best: float) -> str:
@@ -201,12 +176,132 @@ def fault(best: float) -> str:
     return "No token may come next." if best == -math.inf else f"The model computed {best} where a number belongs."
 
 
-def _choose(row: Logits | Row, request: Request) -> int:
-    sampling = request.sampling
-    if sampling.temperature < GREEDY or not math.isfinite(row.max()):
-        return int(row.argmax())
-    return draw(filtered(row, sampling), _bits(sampling, request, len(row)))
+def logprobs(row: NDArray[np.floating], token: int, top: int) -> TokenLogprobs:
+    """The token's, and the `top` best, best first and of equals the lowest id first."""
+    best = float(row.max())
+    shares = row.astype(np.float64)
+    shares -= best
+    total = best + float(np.log(np.exp(shares, out=shares).sum()))
+    return float(row[token]) - total, [(index, float(row[index]) - total) for index in _best(row, top)]
 
 
-def _bits(sampling: Sampling, request: Request, size: int) -> NDArray[np.uint64]:
-    return bits(sampling.seed, request.choice, len(request.tokens), Purpose.TOKEN, size)
+def prompt_logprob(row: NDArray[np.floating], token: int, top: int) -> PromptLogprob:
+    """The same of a token that was not drawn but given, with its rank: one more than the tokens that are likelier."""
+    own, best = logprobs(row, token, top)
+    return own, int(np.count_nonzero(row > row[token])) + 1, best
+
+
+def _best(row: NDArray[np.floating], top: int) -> list[int]:
+    if top <= 0:
+        return []
+    able = np.arange(len(row)) if top >= len(row) else np.flatnonzero(row >= np.partition(row, -top)[-top])
+    order: list[int] = able[np.argsort(-row[able], kind="stable")][:top].tolist()
+    return order
+
+
+def filtered(row: NDArray[np.floating], sampling: Sampling) -> Row:
+    """Logits over temperature, those outside min-p, top-k and then top-p at -inf. Ties at top-k's border all stay."""
+    row = row / np.float64(sampling.temperature)
+    if sampling.min_p > 0.0:
+        row[row < row.max() + math.log(min(sampling.min_p, 1.0))] = -np.inf
+    if 0 < sampling.top_k < len(row):
+        row[row < np.partition(row, -sampling.top_k)[-sampling.top_k]] = -np.inf
+    if sampling.top_p < 1.0:
+        _top_p(row, sampling.top_p)
+    return row
+
+
+def _top_p(row: Row, top_p: float) -> None:
+    """Leave in `row` the smallest set of best tokens whose probabilities reach `top_p`; at least one."""
+    able = np.flatnonzero(row > -np.inf)
+    logits = row[able]
+    shares = logits - logits.max()
+    np.exp(shares, out=shares)
+    chosen = able[_nucleus(logits, shares, top_p * shares.sum())]
+    left = row[chosen]
+    row.fill(-np.inf)
+    row[chosen] = left
+
+
+def _nucleus(logits: Row, shares: Row, wanted: float) -> NDArray[np.intp]:
+    """Best first until their shares reach `wanted`; of equals the first."""
+    depth = logits.max() - logits
+    depth *= _PER_NAT
+    bins = np.minimum(depth, _BINS - 1, out=depth).astype(np.intp)
+    mass = np.bincount(bins, weights=shares)
+    reached = np.cumsum(mass)
+    border = min(int(np.searchsorted(reached, wanted)), len(mass) - 1)
+    tied = np.flatnonzero(bins == border)
+    order = tied[np.argsort(-logits[tied], kind="stable")]
+    before = reached[border] - mass[border]
+    last = int(np.searchsorted(before + np.cumsum(shares[order]), wanted))
+    return np.concatenate([np.flatnonzero(bins < border), order[: last + 1]])
+
+
+class Tally:
+    """How often each token is in a request's output; those of the prompt alone 0 times. Follows the request."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        prompt = request.tokens[: request.prompt_len] if request.sampling.repetition != 1.0 else []
+        self._counts: Counter[int] = Counter(dict.fromkeys(prompt, 0))
+        self._taken = request.prompt_len
+
+    def counts(self) -> tuple[Ids, NDArray[np.float64]]:
+        """Distinct token ids, and how often each has been produced."""
+        tokens = self._request.tokens
+        self._counts.update(tokens[self._taken :])
+        self._taken = len(tokens)
+        size = len(self._counts)
+        return np.fromiter(self._counts, np.intp, size), np.fromiter(self._counts.values(), np.float64, size)
+
+
+def add_bias(row: NDArray[np.float64], bias: dict[int, float]) -> None:
+    """In place; ids that the model does not have are ignored."""
+    known = {token: value for token, value in bias.items() if 0 <= token < len(row)}
+    row[list(known)] += list(known.values())
+
+
+def penalize(row: NDArray[np.float64], tally: Tally, sampling: Sampling) -> None:
+    ids, counts = tally.counts()
+    logits = row[ids]
+    if sampling.repetition != 1.0:
+        logits = np.where(logits < 0, logits * sampling.repetition, logits / sampling.repetition)
+    row[ids] = logits - sampling.frequency * counts - sampling.presence * (counts > 0)
+
+
+class Purpose(IntEnum):
+    """What a draw is for; each has noise of its own."""
+
+    TOKEN = 0
+
+
+def bits(seed: int, choice: int, position: int, purpose: Purpose, size: int) -> Bits:
+    """64 random bits of Philox4x64 for each token id below `size`."""
+    generator = np.random.Philox(counter=purpose << 128 | position << 64, key=choice << 64 | seed & _MASK)
+    return generator.random_raw(size)
+
+
+def gumbel(raw: Bits) -> Row:
+    """-log(-log u), u uniform in (0, 1) from the upper 53 bits."""
+    uniform = ((raw >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    noise: Row = -np.log(-np.log(uniform))
+    return noise
+
+
+def noise(seed: int, choice: int, position: int, purpose: Purpose, size: int) -> Row:
+    """Gumbel noise for each token id below `size`."""
+    return gumbel(bits(seed, choice, position, purpose, size))
+
+
+def draw(row: Row, raw: Bits) -> int:
+    """The argmax of `row + gumbel(raw)`, without the logarithms of tokens that cannot win.
+
+    One token in 128 has noise above _LUCK. What these and the best logit reach, a token without luck must reach with
+    its logit and at most _LUCK; so only those near enough are computed besides.
+    """
+    lucky = raw > _LUCKY
+    sure = np.append(np.flatnonzero(lucky), row.argmax())
+    reached = (row[sure] + gumbel(raw[sure])).max()
+    able = np.flatnonzero(lucky | (row >= reached - _LUCK))
+    return int(able[(row[able] + gumbel(raw[able])).argmax()])
