@@ -44,12 +44,6 @@ class Gathered:
     keys: Tensor
     values: Tensor
 
-    def grown(self, singles: Singles, keys: Tensor, values: Tensor) -> "Gathered":
-        """The same memory with one more token a row [rows * kv heads, head_dim]."""
-        for gathered, fresh in ((self.keys, keys), (self.values, values)):
-            gathered.flatten(0, 1).index_copy_(0, singles.places, fresh)
-        return Gathered(singles, self.keys, self.values)
-
 
 class GatherCache:
     """What one layer gathered in its last step, as far as it has room."""
@@ -155,10 +149,13 @@ class PagedCache:
         return out
 
     def _gathered(self, layer: int, singles: Singles) -> Gathered:
-        if before := self._caches[layer].before(singles):
-            fresh = [pool.index_select(0, singles.slots).float() for pool in self._slots[layer]]
-            return before.grown(singles, *fresh)
-        return Gathered(singles, *self._gather(layer, singles.blocks, torch.float32))
+        before = self._caches[layer].before(singles)
+        if before is None:
+            return Gathered(singles, *self._gather(layer, singles.blocks, torch.float32))
+        for gathered, pool in zip((before.keys, before.values), self._slots[layer], strict=True):
+            fresh = pool.index_select(0, singles.slots).float()  # one more token a row [rows * kv heads, head_dim]
+            gathered.flatten(0, 1).index_copy_(0, singles.places, fresh)
+        return Gathered(singles, before.keys, before.values)
 
     def _gather(self, layer: int, blocks: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Keys and values of `blocks` [heads, n]: each [heads, n * page_tokens, head_dim]."""

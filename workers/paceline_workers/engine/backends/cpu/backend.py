@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from paceline_core.wire import StepTime
 from paceline_planner import hardware, steptime
 from paceline_planner.hardware import Dtype
 from paceline_planner.shapes import ModelShape
@@ -34,7 +33,7 @@ from paceline_workers.engine.model.batch import Batch
 from paceline_workers.engine.model.decoder import Decoder
 from paceline_workers.engine.model.weights import TORCH_TYPES, Weights
 from paceline_workers.engine.sampling import Grammars, Sampler, prompt_logprob
-from paceline_workers.engine.scheduling import NO_TOKEN, Chunk, Request, SampledToken, StepPlan
+from paceline_workers.engine.scheduling import NO_TOKEN, Request, SampledToken, StepPlan
 from paceline_workers.engine.sizing import free_memory
 from paceline_workers.engine.timer import Timer
 from paceline_workers.messages import PromptLogprob
@@ -86,7 +85,13 @@ class Runner:
         """Lay a step out; it begins at once, or when the one in flight is collected."""
         batch = self._decoder.lay_out(plan, page_tokens)
         requests = [chunk.request for chunk in plan.chunks if chunk.samples]
-        prompts = [_prompt(chunk) for chunk in plan.chunks if chunk.scored]
+        prompts = [
+            _Prompt(
+                chunk.request.tokens[(first := chunk.start + 1) : first + chunk.scored], chunk.request.prompt_logprobs
+            )
+            for chunk in plan.chunks
+            if chunk.scored
+        ]
         embedded = [row for row, request in enumerate(requests) if request.embed]
 
         def compute() -> _Computed:
@@ -95,9 +100,9 @@ class Runner:
             scores = self._scores(states[len(requests) :], prompts)
             return self._results(states[: len(requests)], embedded, scores)
 
-        self._flights.append(_InFlightStep(compute, batch, requests, unknown(plan)))
-        if len(self._flights) == 1:
-            self._begin(self._flights[0])
+        self._flights.append(flight := _InFlightStep(compute, batch, requests, unknown(plan)))
+        if len(self._flights) == 1 and self._pool:
+            flight.result = self._pool.submit(compute)
 
     def collect(self) -> StepResult:
         """Samples and scores of the oldest step. If it raises, nothing is in flight any more."""
@@ -106,8 +111,11 @@ class Runner:
         computed = flight.compute() if flight.result is None else flight.result.result()
         samples = self._samples(computed, flight.requests)
         for following in waiting:
-            self._fill(following, dict(zip(flight.requests, samples, strict=True)))
-            self._begin(following)
+            drawn = dict(zip(flight.requests, samples, strict=True))
+            for row, request in following.unknown:
+                following.batch.tokens[row] = drawn[request].token
+            if self._pool:
+                following.result = self._pool.submit(following.compute)
             self._flights.append(following)
         return StepResult(samples, scores=computed.scores)
 
@@ -137,19 +145,6 @@ class Runner:
             SampledToken(NO_TOKEN, vector=next(vectors).numpy().tobytes()) if request.embed else next(drawn)
             for request in requests
         ]
-
-    def _begin(self, flight: _InFlightStep) -> None:
-        if self._pool:
-            flight.result = self._pool.submit(flight.compute)
-
-    def _fill(self, flight: _InFlightStep, drawn: dict[Request, SampledToken]) -> None:
-        for row, request in flight.unknown:
-            flight.batch.tokens[row] = drawn[request].token
-
-
-def _prompt(chunk: Chunk) -> _Prompt:
-    first = chunk.start + 1
-    return _Prompt(chunk.request.tokens[first : first + chunk.scored], chunk.request.prompt_logprobs)
 
 
 def unknown(plan: StepPlan) -> list[tuple[int, Request]]:
@@ -186,7 +181,8 @@ class CpuBackend:
     @classmethod
     def _load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause) -> "CpuBackend":
         os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # huge pages for weights: torch asks at its first tensor
-        torch.set_num_threads(engine.threads or _threads())
+        # all cores but one: the API process needs it, and threads that spin for a core make every step wait
+        torch.set_num_threads(engine.threads or max(len(os.sched_getaffinity(0)) - 1, 1))
         stages = Stages(timer)
         with stages.stage("config"):
             sizing.check_cpu(engine)
@@ -224,7 +220,7 @@ class CpuBackend:
             page_bytes=page_bytes,
             eos_ids=settings.generation.eos_ids,
             defaults=settings.generation.defaults,
-            prior=_prior(engine, shape),
+            prior=steptime.prior(shape, hardware.CPU, caps=Caps(engine.step_tokens, engine.max_seqs)),
             stages=stages.seconds,
             host_pages=host_pages,
             page_copy_s=copy_s,
@@ -247,17 +243,8 @@ def _at_once() -> None:
     """Copies on the host are made when they return."""
 
 
-def _threads() -> int:
-    """All cores but one: the API process needs it, and threads that spin for a core make every step wait."""
-    return max(len(os.sched_getaffinity(0)) - 1, 1)
-
-
 def _room(engine: EngineConfig, shape: ModelShape, page_bytes: int) -> int:
     """What `max_seqs` requests of full length need, but at most ROOM and at least one page."""
     longest = engine.max_model_len or shape.max_context
     wanted = engine.max_seqs * -(-longest // engine.page_tokens) * page_bytes
     return max(min(wanted, ROOM), page_bytes)
-
-
-def _prior(engine: EngineConfig, shape: ModelShape) -> StepTime:
-    return steptime.prior(shape, hardware.CPU, caps=Caps(engine.step_tokens, engine.max_seqs))
