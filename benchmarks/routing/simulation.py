@@ -193,7 +193,7 @@ class Engine:
 
     def report(self) -> LoadReport:
         """What it tells gateways."""
-        self._board.cached(*self.memory.key_changes())
+        self._board.cached(*self.memory.keys.changes())
         return LoadReport(
             worker=self.name,
             service=SERVICE,
@@ -206,9 +206,9 @@ class Engine:
             queued_tokens=self.core.queued_tokens(),
             kv=KVLoad(
                 page_tokens=self.machine.page_tokens,
-                total=self.memory.total,
-                free=self.memory.free,
-                cached=self.memory.cached,
+                total=self.memory.pool.total,
+                free=self.memory.pool.free,
+                cached=self.memory.pool.cached,
             ),
             step_time=self.machine.model,
             max_model_len=self.machine.context,

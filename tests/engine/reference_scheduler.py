@@ -243,7 +243,7 @@ class Shadow:
             written = self.table(chunk.request)[chunk.start // PAGE : limits.pages(chunk.start + chunk.count)]
             others = {page for other in self.core.running if other is not chunk.request for page in other.pages}
             assert not others & set(written)
-            assert all(map(self.core.memory.writable, written))
+            assert all(map(self.core.memory.pool.writable, written))
 
     def check_books(self) -> None:
         self.core.memory.check([request.pages for request in self.core.running])

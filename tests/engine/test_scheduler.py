@@ -307,7 +307,7 @@ def test_without_the_prefix_cache_nothing_is_looked_up_or_kept() -> None:
         run.core.submit(request(name, PROMPT, 1))
         plan = run.step()
     assert shape(plan) == [("b", 0, 10)]
-    assert (run.core.memory.cached, run.core.counters.lookup_tokens) == (0, 0)
+    assert (run.core.memory.pool.cached, run.core.counters.lookup_tokens) == (0, 0)
 
 
 # --- preemption

@@ -156,7 +156,7 @@ class StepCycle:
         core, memory, model = self.scheduler, self.memory, self.fit.model
         memory.offload.prefill_seconds = model.prefill
         core.learn(model, self.fit.error)
-        added, evicted = memory.key_changes()
+        added, evicted = memory.keys.changes()
         recent = list(self._recent)
         self._recent.clear()
         return Heartbeat(
@@ -165,15 +165,15 @@ class StepCycle:
             waiting=core.waiting.counts(),
             queued_tokens=core.queued_tokens(),
             oldest_wait=core.oldest_wait(now),
-            pages_free=memory.free,
-            pages_cached=memory.cached,
+            pages_free=memory.pool.free,
+            pages_cached=memory.pool.cached,
             preemptions=core.counters.preemptions,
-            evicted_pages=memory.evicted,
+            evicted_pages=memory.pool.evicted,
             lookup_tokens=core.counters.lookup_tokens,
             hit_tokens=core.counters.hit_tokens,
             step_time=[model.base, model.prefill, model.sequence, model.kv, model.context, float(model.observations)],
             recent=recent,
-            evicted_idle_s=memory.idle_seconds,
+            evicted_idle_s=memory.pool.idle_seconds,
             host_pages=memory.offload.host_used,
             pages_out=memory.offload.pages_out,
             pages_in=memory.offload.pages_in,

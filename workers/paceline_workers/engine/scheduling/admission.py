@@ -55,11 +55,11 @@ class Admission:
             return False
         joining = self._joining(request, self._memory.cost(request))
         loads = [(other.urgency, self._load(other, other.own_pages)) for other in running]
-        return reserved(request.urgency, joining, loads, self._limits, self._memory.total)
+        return reserved(request.urgency, joining, loads, self._limits, self._memory.pool.total)
 
     def debt(self, running: Sequence[Request]) -> int:
         """Pages that the running requests are predicted to need beyond all there are."""
-        return max(ceil(self._peak((), running)) - self._memory.total, 0)
+        return max(ceil(self._peak((), running)) - self._memory.pool.total, 0)
 
     def fits(self, request: Request, running: Sequence[Request]) -> bool:
         """Whether it may join the running requests."""
@@ -71,13 +71,13 @@ class Admission:
                 len(request.beams.members) - 1,
                 pages_each(request.beams, self._limits, self._memory.max_pages),
             )
-        if len(running) + followers >= self._limits.slots or cost + followers * each > self._memory.available:
+        if len(running) + followers >= self._limits.slots or cost + followers * each > self._memory.pool.available:
             return False
         if not running:
             return True
         if self.reserved(request, running):
             return False
-        return self._peak(self._joining(request, cost), running) <= self._memory.total
+        return self._peak(self._joining(request, cost), running) <= self._memory.pool.total
 
     def joined(self, request: Request) -> None:
         if self._loads is not None:
@@ -112,7 +112,7 @@ class Admission:
                 own = [other.own_pages for other in running]
                 self._loads = list(map(self._load, running, own))
             self._loads.sort(key=itemgetter(0), reverse=True)
-            self._common = max(self._memory.held - sum(own), 0)
+            self._common = max(self._memory.pool.held - sum(own), 0)
         loads = self._loads.copy()
         for load in joining:
             insort(loads, load, key=_shortness)

@@ -47,8 +47,8 @@ def too_wide(request: Request, limits: SchedulerLimits, memory: KVCacheManager) 
     shared = request.prompt_len // limits.page_tokens
     longest = min(request.prompt_len + request.max_tokens, limits.max_model_len)
     pages = shared + width * (limits.pages(longest) - shared)
-    if min(pages, width * (memory.max_pages or pages)) > memory.total:
-        return f"{width} beams need more KV memory than there is ({memory.total * limits.page_tokens} tokens)"
+    if min(pages, width * (memory.max_pages or pages)) > memory.pool.total:
+        return f"{width} beams need more KV memory than there is ({memory.pool.total * limits.page_tokens} tokens)"
     return ""
 
 

@@ -144,7 +144,7 @@ class Scheduler:
         opens = self._batching.opens(BatchState(oldest, self.waiting.counts(), running, limits.slots - running))
         if not running and none_open(opens, now):
             return self._window.hold(opens, self._deadlines.next(), now)
-        memory.now = now
+        memory.pool.now = now
         self._prefill.refresh_some()
         self.admission.changed()
         min_prefill = min(limits.page_tokens, limits.step_tokens)
@@ -161,7 +161,7 @@ class Scheduler:
         scores: Sequence[Sequence[PromptLogprob]] = (),
     ) -> list[Tokens]:
         """Apply one sample for each chunk that `samples` and the prompt `scores`; returns the clients' frames."""
-        self.memory.now = now
+        self.memory.pool.now = now
         self.admission.changed()
         return self._commit.apply(plan, samples, now, scores)
 

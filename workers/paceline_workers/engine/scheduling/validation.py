@@ -38,7 +38,7 @@ def too_large(request: Request, limits: SchedulerLimits, memory: KVCacheManager)
     if length + min(request.max_tokens, 1) > limits.max_model_len:
         return f"the prompt has {length} tokens; this model takes fewer than {limits.max_model_len}"
     if not memory.fits_alone(min(length + request.max_tokens, limits.max_model_len)):
-        return f"the request needs more KV memory than there is ({memory.total * limits.page_tokens} tokens)"
+        return f"the request needs more KV memory than there is ({memory.pool.total * limits.page_tokens} tokens)"
     return too_wide(request, limits, memory)
 
 
