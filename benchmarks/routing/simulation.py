@@ -35,7 +35,7 @@ from paceline_workers.engine.scheduling import (
     StepPlan,
     WeightedShares,
 )
-from paceline_workers.engine.scheduling.length_forecast import Forecast
+from paceline_workers.engine.scheduling.admission import Forecast
 from paceline_workers.engine.scheduling.preemption import cheapest
 from paceline_workers.server.load_report import PrefixLog, PrefixReader
 

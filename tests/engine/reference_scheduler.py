@@ -10,7 +10,7 @@ from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWind
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.kv_cache.offload import Copy, CopyKind
 from paceline_workers.engine.scheduling import Chunk, Request, SampledToken, Scheduler, SchedulerLimits, StepPlan
-from paceline_workers.engine.scheduling.length_forecast import Forecast
+from paceline_workers.engine.scheduling.admission import Forecast
 from paceline_workers.engine.scheduling.request import BeamGroup, RequestStatus
 from paceline_workers.engine.scheduling.search import Beams, Search, step
 from paceline_workers.messages import Sampling, Tokens
@@ -89,7 +89,7 @@ def scheduler(
         pages, PAGE, prefix_cache=prefix_cache, host_pages=host, attention_window=attention_window, ahead=budget
     )
     core = Scheduler(memory, limits, forecast=Hopeful(0) if hopeful else None)
-    core.learn(model or core.model)
+    core.learn(model or core.costs.model)
     return core
 
 

@@ -3,8 +3,7 @@
 from paceline_workers.engine.scheduling.fair_share import ClassPolicy, WeightedShares
 from paceline_workers.engine.scheduling.plan import NO_TOKEN, Chunk, Counters, SampledToken, SchedulerLimits, StepPlan
 from paceline_workers.engine.scheduling.request import Request, RequestStatus
-from paceline_workers.engine.scheduling.scheduler import Scheduler
-from paceline_workers.engine.scheduling.validation import Rejection
+from paceline_workers.engine.scheduling.scheduler import Rejection, Scheduler
 
 __all__ = [
     "NO_TOKEN",
