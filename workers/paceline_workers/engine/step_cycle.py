@@ -15,14 +15,13 @@ request that comes after that waits one step longer.
 """
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
 from paceline_workers.engine.backends.base import BackendInfo, StepResult
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.kv_cache.offload import DiskIndex
-from paceline_workers.engine.scheduling import Request, Scheduler, StepPlan
+from paceline_workers.engine.scheduling import Scheduler, StepPlan
 from paceline_workers.engine.steptime import StepTimeFit
 from paceline_workers.messages import Heartbeat, StepStats, Tokens
 
@@ -183,14 +182,9 @@ class StepCycle:
             disk_pages_in=memory.offload.disk_in,
             restored_tokens=memory.offload.restored_tokens,
             recomputed_tokens=core.counters.recomputed_tokens,
-            slack_tokens=_slack_tokens(core.running, memory),
+            slack_tokens=sum(max(memory.covered(request) - request.wanted, 0) for request in core.running),
             shed_by=dict(core.counters.shed_by),
             debt_pages=core.admission.debt(core.running),
             prefix_added=added,
             prefix_evicted=evicted,
         )
-
-
-def _slack_tokens(running: Iterable[Request], memory: KVCacheManager) -> int:
-    """Tokens that would still fit into the pages that requests hold."""
-    return sum(max(memory.covered(request) - request.wanted, 0) for request in running)

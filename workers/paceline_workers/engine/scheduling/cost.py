@@ -35,6 +35,7 @@ class CostEstimator:
     def __init__(self, memory: KVCacheManager, serves: Callable[[float], float]) -> None:
         self.model: StepTime = UNKNOWN
         self.margin = 0.0
+        self.visible = memory.attention_window.visible(inf)
         self._memory = memory
         self._serves = serves
 
@@ -45,8 +46,7 @@ class CostEstimator:
 
     def service(self, request: Request, tokens: int) -> float:
         """Its service in the response ratio, if so many tokens are to be computed."""
-        visible = self._memory.attention_window.visible(inf)
-        return self._serves(service(self.model, tokens, request.wanted, visible))
+        return self._serves(service(self.model, tokens, request.wanted, self.visible))
 
 
 def known(model: StepTime) -> bool:

@@ -152,7 +152,7 @@ class Scheduler:
         self._prefill.refresh_some()
         self.admission.changed()
         min_prefill = min(limits.page_tokens, limits.step_tokens)
-        step = StepBuilder(limits.step_tokens, self.costs.model, min_prefill, memory.attention_window.visible(inf))
+        step = StepBuilder(limits.step_tokens, self.costs.model, min_prefill, self.costs.visible)
         prefills = self._decode.plan(step)
         self._prefill.plan(step, prefills, opens, now)
         window = self._window.close(now)

@@ -52,14 +52,10 @@ class StepBuilder:
     chunks: list[Chunk] = field(default_factory=list)
     tokens: dict[RequestClass, int] = field(default_factory=lambda: dict.fromkeys(URGENCY, 0))
 
-    @property
-    def has_room(self) -> bool:
-        """Whether a prefill could still begin."""
-        return self.budget > 0 and (self.min_prefill > 0 or self.seconds > 0)
-
     def admits(self, name: RequestClass) -> bool:
         """Whether a request of this class could still begin."""
-        return self.has_room and not self.closed and URGENCY[name] < self.barred
+        room = self.budget > 0 and (self.min_prefill > 0 or self.seconds > 0)
+        return room and not self.closed and URGENCY[name] < self.barred
 
     def close(self, request: Request, *, reserved: bool) -> None:
         """This request has to wait, and so do those that would pass it."""
