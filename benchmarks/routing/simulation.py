@@ -202,7 +202,7 @@ class Engine:
             state=WorkerState.READY,
             slots=self.sequences,
             running=len(self.core.running),
-            waiting=self.core.waiting.counts(),
+            waiting=dict(self.core.waiting.counts),
             queued_tokens=self.core.queued_tokens(),
             kv=KVLoad(
                 page_tokens=self.machine.page_tokens,

@@ -161,7 +161,7 @@ class StepCycle:
         return Heartbeat(
             steps=core.counters.steps,
             running=len(core.running),
-            waiting=core.waiting.counts(),
+            waiting=dict(core.waiting.counts),
             queued_tokens=core.queued_tokens(),
             oldest_wait=core.oldest_wait(now),
             pages_free=memory.pool.free,

@@ -149,12 +149,11 @@ class Admission:
         """Whether it may join the running requests."""
         if len(running) >= self._limits.slots:
             return False
-        cost, followers, each = self._memory.cost(request), 0, 0
+        cost = self._memory.cost(request)
+        followers = each = 0
         if request.beams is not None:
-            followers, each = (
-                len(request.beams.members) - 1,
-                pages_each(request.beams, self._limits, self._memory.max_pages),
-            )
+            followers = len(request.beams.members) - 1
+            each = pages_each(request.beams, self._limits, self._memory.max_pages)
         if len(running) + followers >= self._limits.slots or cost + followers * each > self._memory.pool.available:
             return False
         if not running:

@@ -51,13 +51,13 @@ class WaitingQueue:
         self._buckets: dict[RequestClass, dict[int, deque[Request]]] = {name: {} for name in RequestClass}
         self._first: dict[str, Request] = {}
         self._parked: dict[str, list[Request]] = {}
-        self._counts = dict.fromkeys(RequestClass, 0)
+        self.counts = dict.fromkeys(RequestClass, 0)
         self._served = dict.fromkeys(RequestClass, 0.0)
         self._oldest_served = dict.fromkeys(RequestClass, 0.0)
         self._round: Iterator[Request] = iter(())
 
     def __len__(self) -> int:
-        return sum(self._counts.values())
+        return sum(self.counts.values())
 
     def add(self, request: Request) -> None:
         """Queue by arrival in its bucket."""
@@ -67,7 +67,7 @@ class WaitingQueue:
             insort(queue, request, key=attrgetter("arrival"))
         else:
             queue.append(request)
-        self._counts[request.request_class] += 1
+        self.counts[request.request_class] += 1
 
     def add_new(self, request: Request) -> None:
         """Queue a new request, or park it behind the first of its group."""
@@ -78,7 +78,7 @@ class WaitingQueue:
             return
         request.bucket = _PARKED_BUCKET
         self._parked.setdefault(request.group, []).append(request)
-        self._counts[request.request_class] += 1
+        self.counts[request.request_class] += 1
 
     def take_parked(self, first: Request) -> list[Request]:
         """Take out the requests parked behind one that has its first token, or has ended."""
@@ -87,12 +87,12 @@ class WaitingQueue:
         del self._first[first.group]
         parked = self._parked.pop(first.group, [])
         for request in parked:
-            self._counts[request.request_class] -= 1
+            self.counts[request.request_class] -= 1
         return parked
 
     def remove(self, request: Request) -> None:
         """Take out any; at once when it heads its bucket."""
-        self._counts[request.request_class] -= 1
+        self.counts[request.request_class] -= 1
         if request.bucket == _PARKED_BUCKET:
             self._parked[request.group].remove(request)
             return
@@ -143,9 +143,6 @@ class WaitingQueue:
         limit = _octave(request.service)
         buckets = self._buckets[request.request_class].items()
         return sum(other.uncached for number, queue in buckets if number <= limit for other in queue)
-
-    def counts(self) -> dict[RequestClass, int]:
-        return dict(self._counts)
 
     def tokens(self) -> dict[RequestClass, int]:
         """Tokens by class that have yet to be computed, less the prefix that was cached when they were looked up."""
@@ -206,11 +203,13 @@ class RunningSet:
         """Run the head of its class, with pages for all its tokens, which must be available."""
         self.waiting.admit(request)
         request.shared = self.memory.place(request)
-        if request.beams is not None:
-            beams.start(request.beams)
-        for member in members(request):
-            self._run(member)
         self._record_admission(request, now, batch_wait)
+        if request.beams is None:
+            self._run(request)
+        else:
+            beams.start(request.beams)
+            for member in request.beams.members:
+                self._run(member)
 
     def admit_parked(self, first: Request, now: float) -> None:
         """Requests parked behind its prompt run on its pages, or queue for want of them."""

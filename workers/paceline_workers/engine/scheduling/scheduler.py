@@ -32,12 +32,17 @@ from paceline_workers.engine.scheduling.batch_window import BatchState, BatchWin
 from paceline_workers.engine.scheduling.beams import too_wide
 from paceline_workers.engine.scheduling.commit import StepCommit
 from paceline_workers.engine.scheduling.cost import CostEstimator, Deadlines, too_late
-from paceline_workers.engine.scheduling.fair_share import ClassPolicy, WeightedShares
 from paceline_workers.engine.scheduling.plan import SampledToken, SchedulerLimits, StepPlan
 from paceline_workers.engine.scheduling.preemption import Choice, PreemptionPolicy, cheapest
 from paceline_workers.engine.scheduling.queues import RunningSet
 from paceline_workers.engine.scheduling.request import Request, leads
-from paceline_workers.engine.scheduling.step_builder import DecodePhase, PrefillPhase, StepBuilder
+from paceline_workers.engine.scheduling.step_builder import (
+    ClassPolicy,
+    DecodePhase,
+    PrefillPhase,
+    StepBuilder,
+    WeightedShares,
+)
 from paceline_workers.messages import PromptLogprob, Tokens
 
 
@@ -65,8 +70,8 @@ class Scheduler:
         self.memory = memory
         self.limits = limits
         self.admission = Admission(memory, limits, forecast)
-        self._policy = policy or WeightedShares(limits.weights)
-        self.costs = CostEstimator(memory, self._policy.service)
+        policy = policy or WeightedShares(limits.weights)
+        self.costs = CostEstimator(memory, policy.service)
         self._batching = batching(limits)
         self._requests = requests = RunningSet(memory, self._batching, self.admission, self.costs)
         self.running = requests.running
@@ -76,7 +81,7 @@ class Scheduler:
         self._window = BatchWindow()
         preemption = PreemptionPolicy(memory, self.costs, self.counters, choose)
         self._decode = DecodePhase(requests, preemption)
-        self._prefill = PrefillPhase(requests, preemption, self._policy, self._window)
+        self._prefill = PrefillPhase(requests, preemption, policy, self._window)
         self._commit = StepCommit(requests, forecast)
 
     def learn(self, model: StepTime, margin: float = 0.0) -> None:
@@ -92,7 +97,7 @@ class Scheduler:
             return Rejection(reason)
         if request.id in self._requests.known:
             return Rejection(f"a request {request.id!r} is running already", "error")
-        if reason := queue_full(request.request_class, waiting.counts(), limits):
+        if reason := queue_full(request.request_class, waiting.counts, limits):
             self.counters.shed("queue_full")
             return Rejection(reason, "queue_full")
         request.tpot = min(request.tpot, limits.tpot.get(request.request_class, inf))
@@ -102,8 +107,8 @@ class Scheduler:
         if reason := self._deadlines.cannot_meet(request, ahead):
             self.counters.shed("backlog")
             return Rejection(reason, "abort")
-        self._requests.enqueue(request)
         self._deadlines.add(request)
+        self._requests.enqueue(request)
         return None
 
     def abort(self, request_id: str) -> bool:
@@ -145,7 +150,7 @@ class Scheduler:
         self._requests.round += 1
         limits, memory, running = self.limits, self.memory, len(self.running)
         oldest = {name: request.arrival for name, request in self.waiting.oldest().items()}
-        opens = self._batching.opens(BatchState(oldest, self.waiting.counts(), running, limits.slots - running))
+        opens = self._batching.opens(BatchState(oldest, self.waiting.counts, running, limits.slots - running))
         if not running and min(opens.values(), default=inf) > now:
             return self._window.hold(opens, self._deadlines.next(), now)
         memory.pool.now = now
@@ -156,8 +161,6 @@ class Scheduler:
         prefills = self._decode.plan(step)
         self._prefill.plan(step, prefills, opens, now)
         window = self._window.close(now)
-        for name, tokens in step.tokens.items():
-            self._policy.charge(name, tokens)
         if not step.chunks:
             return StepPlan(window=window)
         for chunk in step.chunks:  # its tokens count as computed from here on

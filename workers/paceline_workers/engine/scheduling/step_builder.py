@@ -12,22 +12,27 @@ class that has had more than its share may be preempted for it; otherwise no req
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import inf
 from operator import attrgetter, itemgetter
+from typing import Protocol
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.scheduling import cost
 from paceline_workers.engine.scheduling.batch_window import BatchWindow
-from paceline_workers.engine.scheduling.fair_share import ClassPolicy
 from paceline_workers.engine.scheduling.plan import Chunk
 from paceline_workers.engine.scheduling.preemption import PreemptionPolicy, preemptible
 from paceline_workers.engine.scheduling.queues import RunningSet, bucket, ratio, response_ratio
 from paceline_workers.engine.scheduling.request import URGENCY, Request, RequestStatus, lead, members
 
 OLDEST_FIRST_EVERY = 8
+WEIGHTS: Mapping[RequestClass, float] = {
+    RequestClass.INTERACTIVE: 8.0,
+    RequestClass.BATCH: 2.0,
+    RequestClass.OFFLINE: 1.0,
+}
 Opens = Mapping[RequestClass, float]
 """From when on each waiting class may join."""
 
@@ -143,6 +148,63 @@ class DecodePhase:
         return True
 
 
+class ClassPolicy(Protocol):
+    """How the scheduler orders classes: `order` and `charge` at each step, the others at each request."""
+
+    def order(self, busy: Set[RequestClass]) -> list[RequestClass]:
+        """Classes with work left, in the order of their turns."""
+        ...
+
+    def charge(self, name: RequestClass, tokens: int) -> None:
+        """Tokens of a class are in the step."""
+        ...
+
+    def yields(self, holder: RequestClass, claimant: RequestClass) -> bool:
+        """Whether a running request of the holder's class may be preempted for a waiting one of the claimant's."""
+        ...
+
+    def service(self, seconds: float) -> float:
+        """A request's service in the response ratio (a constant makes it first come, first served)."""
+        ...
+
+
+class WeightedShares:
+    """Weighted fair shares of tokens, by virtual time (start-time fair queueing).
+
+    A class's time grows by the tokens spent on it over its weight, and the class that lags most goes first; so classes
+    with work share tokens in proportion to their weights, and none is starved: it waits until the others have had
+    their multiple of its tokens. A class without work accumulates no credit: when work comes, it starts where the
+    slowest of the busy ones is. Ties go to the most urgent class.
+    """
+
+    def __init__(self, weights: Mapping[RequestClass, float] | None = None) -> None:
+        self._weights = {**WEIGHTS, **(weights or {})}
+        self._times = dict.fromkeys(RequestClass, 0.0)
+        self._busy: frozenset[RequestClass] = frozenset()
+
+    def order(self, busy: Set[RequestClass]) -> list[RequestClass]:
+        """Furthest behind first; newly busy classes lose the share they did not use."""
+        if self._busy != busy:
+            stayed = [self._times[name] for name in self._busy & busy]
+            start = min(stayed) if stayed else max(self._times.values())
+            for name in busy - self._busy:
+                self._times[name] = max(self._times[name], start)
+            self._busy = frozenset(busy)
+        return sorted((name for name in RequestClass if name in busy), key=self._times.__getitem__)
+
+    def charge(self, name: RequestClass, tokens: int) -> None:
+        self._times[name] += tokens / self._weights[name]
+
+    def yields(self, holder: RequestClass, claimant: RequestClass) -> bool:
+        """Only to a class of greater weight that has had no more than its share."""
+        heavier = self._weights[claimant] > self._weights[holder]
+        return heavier and self._times[claimant] <= self._times[holder]
+
+    def service(self, seconds: float) -> float:
+        """As predicted."""
+        return seconds
+
+
 class PrefillPhase:
     """Continues running prompts, and admits waiting requests."""
 
@@ -163,7 +225,7 @@ class PrefillPhase:
             self._requeue(request)
 
     def plan(self, step: StepBuilder, prefills: list[Request], opens: Opens, now: float) -> None:
-        """Add the running `prefills`, and waiting requests that may join by now."""
+        """Add the running `prefills`, and waiting requests that may join by now; charge each class its tokens."""
         joining = {name for name, time in opens.items() if time <= now}
         for name in self._policy.order(joining | {request.request_class for request in prefills}):
             prompts = [
@@ -178,6 +240,8 @@ class PrefillPhase:
                     step.add_prefill(request, self._memory.reach(request))
             if name in joining:
                 self._admit(name, step, opens[name], now)
+        for name, tokens in step.tokens.items():
+            self._policy.charge(name, tokens)
 
     def _admit(self, name: RequestClass, step: StepBuilder, opened: float, now: float, *, above: float = -inf) -> None:
         waiting = self._requests.waiting
