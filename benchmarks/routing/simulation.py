@@ -35,7 +35,7 @@ from paceline_workers.engine.scheduling import (
     StepPlan,
     WeightedShares,
 )
-from paceline_workers.engine.scheduling.length_forecast import Forecast
+from paceline_workers.engine.scheduling.admission import Forecast
 from paceline_workers.engine.scheduling.preemption import cheapest
 from paceline_workers.server.load_report import PrefixLog, PrefixReader
 
@@ -193,7 +193,7 @@ class Engine:
 
     def report(self) -> LoadReport:
         """What it tells gateways."""
-        self._board.cached(*self.memory.key_changes())
+        self._board.cached(*self.memory.keys.changes())
         return LoadReport(
             worker=self.name,
             service=SERVICE,
@@ -202,13 +202,13 @@ class Engine:
             state=WorkerState.READY,
             slots=self.sequences,
             running=len(self.core.running),
-            waiting=self.core.waiting.counts(),
+            waiting=dict(self.core.waiting.counts),
             queued_tokens=self.core.queued_tokens(),
             kv=KVLoad(
                 page_tokens=self.machine.page_tokens,
-                total=self.memory.total,
-                free=self.memory.free,
-                cached=self.memory.cached,
+                total=self.memory.pool.total,
+                free=self.memory.pool.free,
+                cached=self.memory.pool.cached,
             ),
             step_time=self.machine.model,
             max_model_len=self.machine.context,

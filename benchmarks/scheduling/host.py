@@ -70,7 +70,7 @@ def measure(steps: int) -> Measured:
             found.steps.append(process_time() - drawn + planned - began)
             found.masks.append(drawn - planned)
             found.structured += structured
-            found.held += found.core.memory.held
+            found.held += found.core.memory.pool.held
         flight = plan
     return found
 

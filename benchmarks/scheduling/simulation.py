@@ -21,7 +21,7 @@ from paceline_workers.engine.scheduling import (
     StepPlan,
     WeightedShares,
 )
-from paceline_workers.engine.scheduling.length_forecast import Forecast
+from paceline_workers.engine.scheduling.admission import Forecast
 from paceline_workers.engine.scheduling.preemption import Choice, VictimCandidate, cheapest
 from paceline_workers.messages import Sampling
 

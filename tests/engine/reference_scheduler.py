@@ -10,7 +10,7 @@ from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWind
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.kv_cache.offload import Copy, CopyKind
 from paceline_workers.engine.scheduling import Chunk, Request, SampledToken, Scheduler, SchedulerLimits, StepPlan
-from paceline_workers.engine.scheduling.length_forecast import Forecast
+from paceline_workers.engine.scheduling.admission import Forecast
 from paceline_workers.engine.scheduling.request import BeamGroup, RequestStatus
 from paceline_workers.engine.scheduling.search import Beams, Search, step
 from paceline_workers.messages import Sampling, Tokens
@@ -89,7 +89,7 @@ def scheduler(
         pages, PAGE, prefix_cache=prefix_cache, host_pages=host, attention_window=attention_window, ahead=budget
     )
     core = Scheduler(memory, limits, forecast=Hopeful(0) if hopeful else None)
-    core.learn(model or core.model)
+    core.learn(model or core.costs.model)
     return core
 
 
@@ -243,7 +243,7 @@ class Shadow:
             written = self.table(chunk.request)[chunk.start // PAGE : limits.pages(chunk.start + chunk.count)]
             others = {page for other in self.core.running if other is not chunk.request for page in other.pages}
             assert not others & set(written)
-            assert all(map(self.core.memory.writable, written))
+            assert all(map(self.core.memory.pool.writable, written))
 
     def check_books(self) -> None:
         self.core.memory.check([request.pages for request in self.core.running])

@@ -55,7 +55,7 @@ class Watched(Driver):
     def step(self) -> None:
         super().step()
         self.core.memory.check([entry.pages for entry in self.core.running])
-        self.max_pages = max(self.max_pages, self.core.memory.held)
+        self.max_pages = max(self.max_pages, self.core.memory.pool.held)
 
 
 @pytest.mark.parametrize("cuts", [(LENGTH,), (250, *(1,) * 70), (100, 17, 1, 1, 31, 33, 137)])
@@ -78,7 +78,7 @@ def test_texts_of_ten_windows_are_equal_and_hold_few_pages(pair: Pair, step_toke
     serve(run, asked, LENGTH - 40)
     tally.check_all(pair[0], run, asked, LENGTH - 40)
     assert run.max_pages <= 3 * 6
-    assert run.core.memory.held == run.core.counters.preemptions == 0
+    assert run.core.memory.pool.held == run.core.counters.preemptions == 0
     assert tally.excluded <= 2
 
 
@@ -94,7 +94,7 @@ def test_without_a_prefix_cache_pages_are_given_back_as_well(pair: Pair) -> None
     run, tally = Watched(pair[1], pages=8, step_tokens=32, cache=False), Tally()
     serve(run, {"a": prompt(60)}, LENGTH - 60)
     tally.check_all(pair[0], run, {"a": prompt(60)}, LENGTH - 60)
-    assert run.core.memory.cached == 0
+    assert run.core.memory.pool.cached == 0
 
 
 @pytest.mark.parametrize("swap", [True, False])
@@ -112,7 +112,7 @@ def test_a_prefix_is_hit_though_its_middle_was_evicted(pair: Pair) -> None:
     run, tally = Watched(pair[1], pages=12, step_tokens=64), Tally()
     run.core.memory.offload.prefill_seconds = 0.0
     serve(run, {"first": prompt(200)}, 4)
-    held = run.core.memory.evicted
+    held = run.core.memory.pool.evicted
     serve(run, {"again": prompt(200)}, 4)
     assert held > 0
     assert run.core.counters.hit_tokens == 192
@@ -128,7 +128,7 @@ def test_a_second_choice_shares_the_window_or_computes_its_own(pair: Pair, lengt
     run.drain()
     for number in range(2):
         tally.check(pair[0], prompt(length), run.text(f"c{number}"))
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 @pytest.mark.parametrize("name", ["mistral-window", "qwen3-window-by-layer-types"])

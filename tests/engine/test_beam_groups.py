@@ -51,7 +51,7 @@ def test_the_answers_are_those_of_the_search_alone(name: str, cache: bool, ahead
         assert run.core.submit(beams("a0", prompt, search, ids)) is None
         run.drain()
         assert [run.text(one) for one in ids] == searched(prompt, search)
-        assert run.core.memory.held == 0
+        assert run.core.memory.pool.held == 0
 
 
 @AHEAD
@@ -82,7 +82,7 @@ def test_searches_that_starve_each_other_of_pages_come_to_their_ends(budget: int
     for number in range(4):
         assert run.text(f"s{number}") == searched(LONG[number:], search)[0]
         assert run.text(f"r{number}") == expected(LONG[: number + 5], 12)
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 def test_a_preempted_search_goes_on_where_it_was() -> None:
@@ -113,7 +113,7 @@ def test_a_search_that_is_aborted_at_any_step_leaves_nothing(steps: int, ahead: 
     run.drain()
     assert run.text("s") == []
     assert run.text("other") == expected(PROMPT, 20)
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 @AHEAD
@@ -127,7 +127,7 @@ def test_a_step_that_raises_ends_a_search_once(steps: int, ahead: bool) -> None:
     run.fail()
     run.drain()
     assert [(event.id, event.finish, event.error) for event in run.events] == [("s", "error", "injected")]
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 def test_a_search_without_a_token_by_its_deadline_ends_once_and_a_begun_one_goes_on() -> None:
@@ -179,7 +179,7 @@ def test_beams_share_the_pages_of_the_prompt() -> None:
     most = 0
     while run.core.running or len(run.core.waiting):
         run.step()
-        most = max(most, run.core.memory.held)
+        most = max(most, run.core.memory.pool.held)
     assert len(prompt) // PAGE < most <= len(prompt) // PAGE + 4 * 2
 
 
@@ -233,7 +233,7 @@ def test_beams_far_longer_than_the_window_share_a_bounded_pool(ahead: bool) -> N
     for number in range(2):
         assert run.text(f"s{number}") == searched(LONG[number:], search)[0]
     assert run.core.counters.preemptions >= 1
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 def test_beams_without_pages_own_none_whether_let_go_or_back_from_a_preemption() -> None:

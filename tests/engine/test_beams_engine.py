@@ -53,7 +53,7 @@ def test_searches_in_one_batch_find_what_transformers_finds(
 ) -> None:
     run = Driver(pair[1], ahead=ahead)
     assert answers(run) == expected
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 @AHEAD
@@ -63,7 +63,7 @@ def test_searches_that_preempt_each_other_find_the_same(
     run = Driver(pair[1], pages=15, max_seqs=16, step_tokens=128, ahead=ahead)
     assert answers(run) == expected
     assert run.core.counters.preemptions > 0
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 def test_requests_beside_searches_say_what_they_say_alone(pair: Pair) -> None:

@@ -81,7 +81,7 @@ def test_a_promise_that_came_with_a_request_and_the_engines_own_are_both_kept(ow
 
 def test_steps_that_take_up_to_the_margin_longer_than_predicted_keep_the_promise() -> None:
     run = promising(0.040)
-    run.core.learn(run.core.model, 0.25)
+    run.core.learn(run.core.costs.model, 0.25)
     decoding(run)
     run.core.submit(request("new", [7] * 90, arrival=run.now))
     plan = run.step()

@@ -92,7 +92,7 @@ def test_preemption_changes_no_vector_and_leaves_no_page(pair: Pair) -> None:
     assert driver.core.counters.preemptions
     for name, tokens in prompts().items():
         assert (vectors(driver)[name] - wanted(expected, tokens)).abs().max() <= TOLERANCE
-    assert driver.core.memory.held == 0
+    assert driver.core.memory.pool.held == 0
 
 
 def test_nothing_is_computed_after_a_vector(pair: Pair) -> None:

@@ -102,7 +102,7 @@ def test_a_window_with_sinks_shows_what_its_mask_shows(tmp_path: Path, ahead: bo
     asked = prompts(3, 40, 90)
     serve(run, asked, 60)
     tally.check_all(Masked(plain.folder, plain.model, AttentionWindow(32, 5)), run, asked, 60)
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 def drawn(backend: GpuBench | CpuBackend, asked: dict[str, list[int]], ahead: bool) -> tuple[Driver, list[list[int]]]:

@@ -83,7 +83,7 @@ class Device:
             start, end = table.computed, min(len(table.tokens), self.memory.reach(table))
             pages = self.pages_of(table)
             for number in range(start // SIZE, -(-end // SIZE)):
-                assert self.memory.writable(pages[number])
+                assert self.memory.pool.writable(pages[number])
                 self.pages[pages[number]] = table.tokens[: min((number + 1) * SIZE, end)]
             for number in self.in_sight(start, end):
                 assert self.pages[pages[number]] == table.tokens[: min((number + 1) * SIZE, end)]
@@ -142,7 +142,7 @@ def test_a_sequence_that_was_computed_before_costs_its_pages_but_few_tokens() ->
     again = Table(tokens("abcd"))
     assert (device.memory.cost(again), device.memory.uncached(again)) == (4, SIZE)
     device.memory.place(again)
-    assert (again.computed, device.memory.held) == (3 * SIZE, 4)
+    assert (again.computed, device.memory.pool.held) == (3 * SIZE, 4)
 
 
 def test_pages_that_others_hold_cost_nothing() -> None:
@@ -183,7 +183,7 @@ def test_growing_takes_all_that_is_missing_or_nothing() -> None:
     table, other = device.start("a"), device.start("b")
     table.tokens += [1] * (SIZE + 1)
     assert not device.memory.grow(table)
-    assert (len(table.pages), device.memory.available) == (1, 1)
+    assert (len(table.pages), device.memory.pool.available) == (1, 1)
     device.memory.release(other)
     assert device.memory.grow(table)
     assert len(table.pages) == 3
@@ -191,11 +191,11 @@ def test_growing_takes_all_that_is_missing_or_nothing() -> None:
 
 def test_idle_time_is_counted_from_the_last_release_to_the_eviction() -> None:
     device = Device(2)
-    device.memory.now = 10.0
+    device.memory.pool.now = 10.0
     device.serve("ab")
-    device.memory.now = 14.0
+    device.memory.pool.now = 14.0
     device.serve("x")
-    assert (device.memory.evicted, device.memory.idle_seconds) == (1, 4.0)
+    assert (device.memory.pool.evicted, device.memory.pool.idle_seconds) == (1, 4.0)
 
 
 # --- the host store
@@ -270,7 +270,7 @@ def test_whatever_is_found_holds_what_it_should_though_steps_fail(
         assert len(device.files) <= disk
     device.memory.check([])
     assert device.memory.offload.host_used <= host
-    assert device.memory.held == 0
+    assert device.memory.pool.held == 0
 
 
 def test_what_host_memory_gave_up_comes_back_from_disk() -> None:
@@ -355,7 +355,7 @@ def test_a_fork_takes_no_page_until_somebody_writes() -> None:
     parent = device.start("ab2")
     child = Table([*parent.tokens, 7])
     device.memory.fork(parent, child)
-    assert (device.memory.held, child.pages, child.computed) == (3, parent.pages, 10)
+    assert (device.memory.pool.held, child.pages, child.computed) == (3, parent.pages, 10)
     device.memory.check([parent.pages, child.pages])
 
 
@@ -436,7 +436,7 @@ def test_a_request_of_any_length_holds_a_window_and_its_sinks() -> None:
     table = device.start("a")
     for token in range(100):
         assert device.say(table, token)
-        assert device.memory.held <= 4
+        assert device.memory.pool.held <= 4
     assert (table.dropped, len(table.pages)) == (23, 3)
     device.memory.check([table.pages])
 
@@ -444,14 +444,14 @@ def test_a_request_of_any_length_holds_a_window_and_its_sinks() -> None:
 def test_a_prompt_longer_than_the_pool_is_computed_by_and_by() -> None:
     device = Device(5, attention_window=AttentionWindow(SIZE, 1))
     assert device.serve("abcdefghij") == 10 * SIZE
-    assert device.memory.held == 0
+    assert device.memory.pool.held == 0
 
 
 def test_a_prefix_counts_as_known_if_its_end_and_its_sinks_are() -> None:
     device = Device(7, attention_window=AttentionWindow(SIZE, 1))
     device.serve("abcdef")
     device.serve("xy")
-    assert device.memory.evicted > 0
+    assert device.memory.pool.evicted > 0
     again = Table(tokens("abcdefg"))
     assert device.memory.uncached(again) == SIZE
     device.memory.place(again)
@@ -476,7 +476,7 @@ def test_a_lack_of_pages_shortens_what_is_computed_next_before_it_stops_anything
     long.computed = 7 * SIZE
     memory.publish(long, 0, long.computed)
     memory.place(other)
-    assert (memory.held, memory.available) == (7, 1)
+    assert (memory.pool.held, memory.pool.available) == (7, 1)
     assert memory.grow(long)
     assert memory.covered(long) == 8 * SIZE
     long.computed = 8 * SIZE

@@ -8,7 +8,7 @@ from tests.engine.reference_scheduler import PAGE, PROMPT, Shadow, request, sche
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
-from paceline_workers.engine.scheduling.length_forecast import MIN_SAMPLES, WINDOW, Forecast, Lengths, peak
+from paceline_workers.engine.scheduling.admission import MIN_SAMPLES, WINDOW, Forecast, Lengths, peak
 from paceline_workers.engine.scheduling.preemption import COOLDOWN_STEPS, VictimCandidate, cheapest, cooled_down
 
 

@@ -15,7 +15,7 @@ def submit(run: Shadow, name: str, prompt: list[int], keys: list[tuple[str, int]
 
 
 def changes(run: Shadow) -> tuple[list[str], list[str]]:
-    return run.core.memory.key_changes()
+    return run.core.memory.keys.changes()
 
 
 def test_a_key_is_told_when_the_last_page_that_it_covers_is_full() -> None:

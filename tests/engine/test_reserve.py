@@ -10,9 +10,8 @@ from paceline_core.errors import InvalidInput
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.config import EngineConfig
 from paceline_workers.engine import sizing
-from paceline_workers.engine.scheduling.admission import Admission, reserved
+from paceline_workers.engine.scheduling.admission import Admission, Forecast, reserved
 from paceline_workers.engine.scheduling.cost import UNKNOWN
-from paceline_workers.engine.scheduling.length_forecast import Forecast
 from paceline_workers.engine.scheduling.plan import SchedulerLimits
 from paceline_workers.engine.scheduling.step_builder import StepBuilder
 

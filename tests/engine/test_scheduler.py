@@ -307,7 +307,7 @@ def test_without_the_prefix_cache_nothing_is_looked_up_or_kept() -> None:
         run.core.submit(request(name, PROMPT, 1))
         plan = run.step()
     assert shape(plan) == [("b", 0, 10)]
-    assert (run.core.memory.cached, run.core.counters.lookup_tokens) == (0, 0)
+    assert (run.core.memory.pool.cached, run.core.counters.lookup_tokens) == (0, 0)
 
 
 # --- preemption
@@ -351,7 +351,7 @@ def test_queued_tokens_count_waiting_and_half_done_prompts_but_no_decodes() -> N
     run.core.submit(request("c", PROMPT, 9, arrival=0.2, cls=BATCH))
     run.step()
     assert run.core.queued_tokens() == {INTERACTIVE: 6, BATCH: 10, OFFLINE: 0}
-    assert run.core.waiting.counts() == {INTERACTIVE: 0, BATCH: 1, OFFLINE: 0}
+    assert run.core.waiting.counts == {INTERACTIVE: 0, BATCH: 1, OFFLINE: 0}
     assert run.core.oldest_wait(1.2) == pytest.approx(1.0)
 
 

@@ -54,7 +54,7 @@ def test_a_row_that_went_wrong_ends_its_own_request_alone() -> None:
         ("beams", "no number"),
     }
     assert run.text("well") == expected(PROMPT, 5)
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 def test_a_request_ends_where_the_context_of_the_model_ends() -> None:
@@ -89,7 +89,7 @@ def test_an_abort_after_any_step_frees_everything(steps: int) -> None:
     assert run.core.abort("a")
     assert not run.core.abort("a")
     run.check_books()
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 def test_an_abort_while_a_step_is_executed_is_silent() -> None:
@@ -129,7 +129,7 @@ def test_a_stop_that_is_seen_a_step_late_costs_one_row_and_no_word() -> None:
     run.drain()
     assert (run.text("a"), run.ends()) == (text[: text.index(text[3]) + 1], {"a": "stop"})
     assert run.core.counters.steps == len(run.text("a")) + 1
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 def test_a_request_is_not_planned_past_its_own_limit() -> None:
@@ -179,7 +179,7 @@ def test_a_prefill_past_its_deadline_gives_its_pages_back() -> None:
     run.core.submit(request("a", PROMPT, 9, deadline=0.5))
     run.step()
     assert [event.id for event in run.core.expire(1.0)] == ["a"]
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 def test_a_stream_that_has_begun_is_finished_after_its_deadline() -> None:

@@ -143,7 +143,7 @@ class Engine(RuleBasedStateMachine):
         if not hasattr(self, "run"):
             return
         self.run.drain(limit=2_000)
-        assert self.run.core.memory.held == 0
+        assert self.run.core.memory.pool.held == 0
         ends = self.run.ends()
         assert set(ends) | self.aborted == self.prompts.keys() | self.searches.keys()
         for name, answer in self.searches.items():

@@ -60,7 +60,7 @@ def test_a_prompt_is_computed_once_and_its_last_token_for_each_other_choice(
     run.drain()
     assert run.computed == len(LONG) + 7
     assert told(run, 8) == alone(LONG, 8)
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 @AHEAD
@@ -70,7 +70,7 @@ def test_prompts_of_any_length_are_shared(length: int, ahead: bool) -> None:
     run.submit(3, LONG[:length])
     run.drain()
     assert told(run, 3) == alone(LONG[:length], 3)
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 @AHEAD
@@ -88,7 +88,7 @@ def test_for_want_of_seats_or_pages_choices_queue(limits: dict[str, Any]) -> Non
     run.submit(8, LONG)
     run.drain()
     assert told(run, 8) == alone(LONG, 8)
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 def test_choices_whose_first_is_preempted_wait_for_its_return() -> None:
@@ -111,7 +111,7 @@ def test_choices_whose_first_is_aborted_go_on_without_it(steps: int) -> None:
     run.core.abort("g0")
     run.drain()
     assert told(run, 3)[1:] == alone(LONG, 3)[1:]
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 def test_a_parked_choice_can_be_aborted_and_counts_as_waiting() -> None:
@@ -133,7 +133,7 @@ def test_a_parked_choice_ends_at_its_deadline() -> None:
         run.step()
         run.events += run.core.expire(run.now)
     assert run.ends() == {"g0": "abort", "g1": "abort"}
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 def test_a_step_that_raises_ends_the_choices_that_were_in_it_alone() -> None:

@@ -77,7 +77,7 @@ def test_choices_of_one_prompt_draw_what_they_draw_without_sharing(backend: CpuB
         assert run.core.submit(entry) is None
     run.drain()
     assert [run.text(f"n{number}") for number in range(4)] == [apart.text(f"n{number}") for number in range(4)]
-    assert run.core.memory.held == 0
+    assert run.core.memory.pool.held == 0
 
 
 @pytest.mark.parametrize(

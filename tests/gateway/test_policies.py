@@ -14,7 +14,7 @@ from paceline_core.wire.load import BLOCK, reaches
 from paceline_gateway.routing.policies import RoutingRequest
 from paceline_gateway.routing.worker import RAMP_S, SHARES
 from paceline_gateway.routing.worker_pool import LIMIT, SLACK_S
-from paceline_workers.engine.scheduling.fair_share import WEIGHTS
+from paceline_workers.engine.scheduling.step_builder import WEIGHTS
 
 BATCH = RequestClass.BATCH
 

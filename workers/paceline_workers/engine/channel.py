@@ -56,11 +56,12 @@ class Channel:
         if writable:
             self.flush()
 
-    def send(self, message: FromEngine) -> None:
-        """Queue one message; `flush` writes it."""
-        if not self._outbox:
-            self._taken_at = self._timer.now()
-        self._outbox += frame(message)
+    def send(self, *messages: FromEngine) -> None:
+        """Queue messages; `flush` writes them."""
+        for message in messages:
+            if not self._outbox:
+                self._taken_at = self._timer.now()
+            self._outbox += frame(message)
 
     def flush(self) -> None:
         """Write what the socket takes now. Raises PeerGone."""

@@ -52,109 +52,89 @@ class EngineLoop:
         due = min(self._cycle.wake, self._next_beat) - self._timer.now()
         poll = min(due, self._prefetch.poll_interval, self._grammars.poll_interval)
         for message in self._channel.receive(poll):
-            self._take(message)
+            match message:
+                case Submit():
+                    self._submit(message)
+                case Abort():
+                    self._grammars.abort(message.id)
+                    self._prefetch.abort(message.id)
+                    self._scheduler.abort(message.id)
         now = self._timer.now()
         for pending in self._grammars.leave(now):
             if pending.refusal:
                 self._refuse(pending.request, pending.refusal)
             else:
-                self._enter(pending.request, pending.submit)
+                self._queue(pending.request, pending.submit)
         for request in self._prefetch.leave(now):
-            self._submit(request)
-        self._send(self._scheduler.expire(now))
+            if refusal := self._scheduler.submit(request):
+                self._refuse(request, refusal)
+        self._channel.send(*self._scheduler.expire(now))
         if self._cycle.due(now):
             self._step(now)
         self._beat()
-        self._channel.flush()
 
-    def _take(self, message: Submit | Abort) -> None:
-        match message:
-            case Submit():
-                facts = self._backend.facts
-                request = request_of(message, facts.eos_ids, self._timer.now(), facts.limits.max_model_len)
-                if reason := self._unable(request):
-                    self._refuse(request, Rejection(reason))
-                elif not self._grammars.enter(request, message):
-                    self._enter(request, message)
-            case Abort():
-                self._grammars.abort(message.id)
-                self._prefetch.abort(message.id)
-                self._scheduler.abort(message.id)
+    def _submit(self, message: Submit) -> None:
+        """Queue a request, once its grammar is compiled and its pages are read, or refuse what the backend cannot."""
+        facts = self._backend.facts
+        request = request_of(message, facts.eos_ids, self._timer.now(), facts.limits.max_model_len)
+        if request.embed and not facts.embedding:
+            self._refuse(request, Rejection("this worker's backend makes no embeddings"))
+        elif request.sampling.grammar and facts.grammars is None:
+            self._refuse(request, Rejection("this worker's backend cannot follow a grammar"))
+        elif not self._grammars.enter(request, message):
+            self._queue(request, message)
 
-    def _enter(self, request: Request, message: Submit) -> None:
-        if self._prefetch.enter(request, self._timer.now()) or self._submit(request):
+    def _queue(self, request: Request, message: Submit) -> None:
+        if not self._prefetch.enter(request, self._timer.now()) and (refusal := self._scheduler.submit(request)):
+            self._refuse(request, refusal)
+        else:
             self._memory.note(request, message.prefix_keys)
 
-    def _submit(self, request: Request) -> bool:
-        if refusal := self._scheduler.submit(request):
-            self._refuse(request, refusal)
-        return refusal is None
-
     def _refuse(self, request: Request, refusal: Rejection) -> None:
-        self._send([Tokens(request.id, 0, [], finish=refusal.finish, error=refusal.message)])
-
-    def _unable(self, request: Request) -> str:
-        facts = self._backend.facts
-        if request.embed and not facts.embedding:
-            return "this worker's backend makes no embeddings"
-        able = facts.grammars is not None or not request.sampling.grammar
-        return "" if able else "this worker's backend cannot follow a grammar"
+        self._channel.send(Tokens(request.id, 0, [], finish=refusal.finish, error=refusal.message))
 
     def _step(self, now: float) -> None:
         """One round of the cycle: plan, launch, collect, commit."""
         cycle = self._cycle
         step = cycle.plan(now, stalled=self._channel.full)
         if step is not None:
-            self._launch(step)
+            try:
+                self._backend.launch(step.plan, step.since)
+            except Exception as error:  # noqa: BLE001 - whatever a step raises must cost its own requests alone
+                self._fail(step, error)
+            else:
+                cycle.launched(step)
         cycle.host_took(self._timer.now() - now)
         if (done := cycle.collect()) is not None:
-            self._collect(done)
+            try:
+                result = self._backend.collect(self._beat)
+            except PeerGone:
+                raise
+            except Exception as error:  # noqa: BLE001 - the same
+                self._fail(done, error)
+                while (behind := cycle.retract()) is not None:
+                    self._prefetch.lost(behind.plan.copies)
+            else:
+                self._failures = 0
+                self._channel.send(*cycle.commit(done, result, self._timer.now()))
         cycle.finish(self._timer.now())
-
-    def _launch(self, step: PlannedStep) -> None:
-        try:
-            self._backend.launch(step.plan, step.since)
-        except Exception as error:  # noqa: BLE001 - whatever a step raises must cost its own requests alone
-            self._fail(step, error)
-        else:
-            self._cycle.launched(step)
-
-    def _collect(self, step: PlannedStep) -> None:
-        try:
-            result = self._backend.collect(self._alive)
-        except PeerGone:
-            raise
-        except Exception as error:  # noqa: BLE001 - the same
-            self._fail(step, error)
-            while (behind := self._cycle.retract()) is not None:
-                self._prefetch.lost(behind.plan.copies)
-            return
-        self._failures = 0
-        self._send(self._cycle.commit(step, result, self._timer.now()))
-
-    def _alive(self) -> None:
-        self._beat()
-        self._channel.flush()
 
     def _fail(self, step: PlannedStep, error: Exception) -> None:
         _log.error("a step failed", exc_info=error, extra={"requests": len(step.plan.chunks)})
         self._prefetch.lost(step.plan.copies)
-        self._send(self._cycle.fail(step, self._timer.now()))
+        self._channel.send(*self._cycle.fail(step, self._timer.now()))
         self._failures += 1
         if self._failures >= ATTEMPTS:
             raise PacelineError(f"{ATTEMPTS} steps in a row failed, the last one with {error!r}")
 
-    def _send(self, events: list[Tokens]) -> None:
-        for event in events:
-            self._channel.send(event)
-
     def _beat(self) -> None:
+        """Write what is queued for the API process, a heartbeat too when one is due."""
         now = self._timer.now()
-        if now < self._next_beat:
-            return
-        self._next_beat = now + BEAT
-        if not self._channel.full:
-            self._channel.send(self._cycle.heartbeat(now, len(self._prefetch)))
+        if now >= self._next_beat:
+            self._next_beat = now + BEAT
+            if not self._channel.full:
+                self._channel.send(self._cycle.heartbeat(now, len(self._prefetch)))
+        self._channel.flush()
 
 
 def started(facts: BackendInfo) -> Started:

@@ -15,14 +15,13 @@ request that comes after that waits one step longer.
 """
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
 from paceline_workers.engine.backends.base import BackendInfo, StepResult
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.kv_cache.offload import DiskIndex
-from paceline_workers.engine.scheduling import Request, Scheduler, StepPlan
+from paceline_workers.engine.scheduling import Scheduler, StepPlan
 from paceline_workers.engine.steptime import StepTimeFit
 from paceline_workers.messages import Heartbeat, StepStats, Tokens
 
@@ -156,24 +155,24 @@ class StepCycle:
         core, memory, model = self.scheduler, self.memory, self.fit.model
         memory.offload.prefill_seconds = model.prefill
         core.learn(model, self.fit.error)
-        added, evicted = memory.key_changes()
+        added, evicted = memory.keys.changes()
         recent = list(self._recent)
         self._recent.clear()
         return Heartbeat(
             steps=core.counters.steps,
             running=len(core.running),
-            waiting=core.waiting.counts(),
+            waiting=dict(core.waiting.counts),
             queued_tokens=core.queued_tokens(),
             oldest_wait=core.oldest_wait(now),
-            pages_free=memory.free,
-            pages_cached=memory.cached,
+            pages_free=memory.pool.free,
+            pages_cached=memory.pool.cached,
             preemptions=core.counters.preemptions,
-            evicted_pages=memory.evicted,
+            evicted_pages=memory.pool.evicted,
             lookup_tokens=core.counters.lookup_tokens,
             hit_tokens=core.counters.hit_tokens,
             step_time=[model.base, model.prefill, model.sequence, model.kv, model.context, float(model.observations)],
             recent=recent,
-            evicted_idle_s=memory.idle_seconds,
+            evicted_idle_s=memory.pool.idle_seconds,
             host_pages=memory.offload.host_used,
             pages_out=memory.offload.pages_out,
             pages_in=memory.offload.pages_in,
@@ -183,14 +182,9 @@ class StepCycle:
             disk_pages_in=memory.offload.disk_in,
             restored_tokens=memory.offload.restored_tokens,
             recomputed_tokens=core.counters.recomputed_tokens,
-            slack_tokens=_slack_tokens(core.running, memory),
+            slack_tokens=sum(max(memory.covered(request) - request.wanted, 0) for request in core.running),
             shed_by=dict(core.counters.shed_by),
             debt_pages=core.admission.debt(core.running),
             prefix_added=added,
             prefix_evicted=evicted,
         )
-
-
-def _slack_tokens(running: Iterable[Request], memory: KVCacheManager) -> int:
-    """Tokens that would still fit into the pages that requests hold."""
-    return sum(max(memory.covered(request) - request.wanted, 0) for request in running)

@@ -22,8 +22,6 @@ PERSISTENT = 8
 _NOMINAL = (1e-3, 1e-5, 1e-5, 1e-8, 1e-9)
 _TERMS = len(_NOMINAL)
 
-Vector = list[float]
-
 
 class StepTimeFit:
     """Begins at a prior, moves with every observed step."""
@@ -66,21 +64,6 @@ class StepTimeFit:
             return
         self._observations += 1
         self._variance += (min(miss * miss, GATE * GATE) - self._variance) * RECENT
-        self._update(terms, miss)
-
-    def _outlier(self, miss: float) -> bool:
-        """Judged only once the fit has seen enough to know what is usual."""
-        if abs(miss) <= GATE or self._observations < PERSISTENT:
-            self._rejected = 0
-            return False
-        self._rejected += 1
-        if self._rejected < PERSISTENT:
-            return True
-        self._rejected = 0
-        self._spread = _identity()
-        return False
-
-    def _update(self, terms: Vector, miss: float) -> None:
         spread = [sum(cell * term for cell, term in zip(row, terms, strict=True)) for row in self._spread]
         total = NOISE + sum(term * value for term, value in zip(terms, spread, strict=True))
         gain = [value / total for value in spread]
@@ -94,6 +77,18 @@ class StepTimeFit:
             if row[place] / FORGET <= 1.0:
                 row[place] /= FORGET
 
+    def _outlier(self, miss: float) -> bool:
+        """Judged only once the fit has seen enough to know what is usual."""
+        if abs(miss) <= GATE or self._observations < PERSISTENT:
+            self._rejected = 0
+            return False
+        self._rejected += 1
+        if self._rejected < PERSISTENT:
+            return True
+        self._rejected = 0
+        self._spread = _identity()
+        return False
 
-def _identity() -> list[Vector]:
+
+def _identity() -> list[list[float]]:
     return [[float(row == column) for column in range(_TERMS)] for row in range(_TERMS)]

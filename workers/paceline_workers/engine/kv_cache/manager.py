@@ -43,7 +43,8 @@ class KVCacheManager:
 
     `disk`: what lies behind the host store.
     With a window in `attention_window`, pages are taken for about `ahead` tokens more than are computed.
-    `now` and two prices in `offload` are the caller's to keep up to date.
+    `max_pages`: pages that a request holds at most while its prompt is computed, `min_pages` later; None: all its
+    tokens fill. `pool.now` and two prices in `offload` are the caller's to keep up to date.
     """
 
     def __init__(  # noqa: PLR0913 - what a backend's facts say of its memory
@@ -60,71 +61,23 @@ class KVCacheManager:
     ) -> None:
         self.page_tokens = page_tokens
         self.prefix_cache = prefix_cache
-        self._keys = PrefixKeyIndex(self._there)
+        self.keys = PrefixKeyIndex(lambda digest: self._page(digest) is not None or self.offload.far(digest))
         host = HostStore(host_pages) if host_pages and prefix_cache else None
-        self.offload = Offload(page_tokens, host, disk, copy_seconds, self._keys.touch)
-        self._pool = PagePool(pages, self.offload.evicting)
+        self.offload = Offload(page_tokens, host, disk, copy_seconds, self.keys.touch)
+        self.pool = PagePool(pages, self.offload.evicting)
         self.attention_window = attention_window
         self._head = attention_window.head(page_tokens)
         self.min_pages = attention_window.min_pages(page_tokens)
         spare = 0 if self.min_pages is None else max(pages - self.min_pages, 0) // 2
         self._stride = max(min(self._pages(ahead), spare + 1), 1)
-
-    # --- numbers
-
-    @property
-    def total(self) -> int:
-        return self._pool.total
-
-    @property
-    def available(self) -> int:
-        """Pages that can be taken now, cached ones included."""
-        return self._pool.available
-
-    @property
-    def free(self) -> int:
-        """Pages that can be taken without losing a prefix."""
-        return self._pool.free
-
-    @property
-    def cached(self) -> int:
-        """Pages that no request holds but whose content is known."""
-        return self._pool.cached
-
-    @property
-    def held(self) -> int:
-        return self._pool.held
-
-    @property
-    def evicted(self) -> int:
-        """Cached pages given up so far."""
-        return self._pool.evicted
-
-    @property
-    def idle_seconds(self) -> float:
-        """Sum over the evicted pages of the time since a request held them."""
-        return self._pool.idle_seconds
-
-    @property
-    def now(self) -> float:
-        """Seconds of the caller's clock."""
-        return self._pool.now
-
-    @now.setter
-    def now(self, now: float) -> None:
-        self._pool.now = now
-
-    @property
-    def max_pages(self) -> int | None:
-        """Pages that a request holds at most while its prompt is computed, `least` later; None: all its tokens fill."""
-        return self.attention_window.max_pages(self.page_tokens, self._stride)
+        self.max_pages = attention_window.max_pages(page_tokens, self._stride)
 
     # --- what a request would cost
 
     def fits_alone(self, tokens: int) -> bool:
         """That many tokens fit when nothing else runs."""
         pages = self._pages(tokens)
-        return (pages if self.min_pages is None else min(pages, self.min_pages)) <= self.total
+        return (pages if self.min_pages is None else min(pages, self.min_pages)) <= self.pool.total
 
     def cost(self, owner: PageHolder) -> int:
         """Pages that placing it takes from what is available; pages that others hold already cost nothing."""
@@ -133,7 +86,8 @@ class KVCacheManager:
 
     def uncached(self, owner: PageHolder) -> int:
         """Tokens that must be computed if it is placed now."""
-        return len(owner.tokens) - self._computed(self._known(owner))
+        hit = self._known(owner)
+        return len(owner.tokens) - (len(hit.pages) + hit.dropped) * self.page_tokens
 
     def lost(self, owner: PageHolder) -> int:
         """Computed tokens that are gone if it is preempted: those in pages that have no digest."""
@@ -162,12 +116,17 @@ class KVCacheManager:
         shared, count = self._shared(hit), self._placed(owner, hit)
         for page in hit.pages:
             if page != _HOST:
-                self._pool.hold(page)
-        owner.pages = self._restore(owner, hit) if _HOST in hit.pages else hit.pages
-        owner.dropped = hit.dropped
-        owner.computed = self._computed(hit)
-        owner.pages += self._pool.take(count - len(owner.pages))
-        owner.room = self.covered(owner)
+                self.pool.hold(page)
+        owner.pages, owner.dropped = hit.pages, hit.dropped
+        owner.computed = (len(hit.pages) + hit.dropped) * self.page_tokens
+        if _HOST in hit.pages:
+            names = owner.digests[: self._head] + owner.digests[self._head + hit.dropped :]
+            digests = [digest for digest, page in zip(names, hit.pages, strict=False) if page == _HOST]
+            # each is named at once: it is filled before it is read
+            brought = iter(self.offload.bring(digests, lambda name: self.pool.publish(self.pool.take(1)[0], name)))
+            owner.pages = [next(brought) if page == _HOST else page for page in hit.pages]
+        owner.pages += self.pool.take(count - len(owner.pages))
+        owner.room = (len(owner.pages) + owner.dropped) * self.page_tokens
         return shared
 
     def grow(self, owner: PageHolder, coming: int = 0) -> bool:
@@ -184,16 +143,19 @@ class KVCacheManager:
             return True
         missing = self._missing(owner, tokens)
         place = self._place(owner, owner.computed // self.page_tokens)
-        shared = place < len(owner.pages) and not self._pool.writable(owner.pages[place])
-        room = self._pool.available - shared
+        shared = place < len(owner.pages) and not self.pool.writable(owner.pages[place])
+        room = self.pool.available - shared
         if missing > room and self.min_pages is not None:
             missing = max(room, self._missing(owner, min(tokens, owner.computed + 1)))
         if missing > room:
             return False
         if shared:
-            self._split(owner, place)
+            (page,) = self.pool.take(1)
+            self.offload.copies.append(Copy(CopyKind.DEVICE, owner.pages[place], page))
+            self.pool.release([owner.pages[place]])
+            owner.pages[place] = page
         if missing > 0:
-            owner.pages += self._pool.take(missing)
+            owner.pages += self.pool.take(missing)
         owner.forked = False  # no other request refers to what it writes from here on
         owner.room = self.covered(owner)
         return True
@@ -217,30 +179,26 @@ class KVCacheManager:
             prefix_keys.extend(owner.digests, owner.salt, owner.tokens, size, owner.unsalted)
             for number in range(start // size, end // size):
                 place = self._place(owner, number)
-                owner.pages[place] = self._pool.publish(owner.pages[place], owner.digests[number])
-                self._keys.touch(owner.digests[number])
+                owner.pages[place] = self.pool.publish(owner.pages[place], owner.digests[number])
+                self.keys.touch(owner.digests[number])
         out = slice(self._head, self._head + self.attention_window.dropped(end, size) - owner.dropped)
         if out.stop > out.start:
-            self._pool.release(owner.pages[out])
+            self.pool.release(owner.pages[out])
             del owner.pages[out]
             owner.dropped += out.stop - out.start
 
     def note(self, owner: PageHolder, keys: Iterable[tuple[str, int]]) -> None:
-        """A gateway's keys for the first so many of its tokens; `key_changes` reports what becomes of them."""
+        """A gateway's keys for the first so many of its tokens; `keys.changes` reports what becomes of them."""
         if self.prefix_cache:
             prefix_keys.extend(owner.digests, owner.salt, owner.tokens, self.page_tokens, owner.unsalted)
             for key, tokens in keys:
                 pages = min(tokens // self.page_tokens, len(owner.digests))
                 if pages > 0:
-                    self._keys.note(key, owner.digests[pages - 1])
-
-    def key_changes(self) -> tuple[list[str], list[str]]:
-        """Keys whose pages have come to be cached since the last call, and those whose pages are gone."""
-        return self._keys.changes()
+                    self.keys.note(key, owner.digests[pages - 1])
 
     def release(self, owner: PageHolder) -> None:
         """It holds no page any more; what is named stays findable."""
-        self._pool.release(owner.pages)
+        self.pool.release(owner.pages)
         owner.pages, owner.dropped, owner.room, owner.forked = [], 0, 0, False
 
     def fork(self, parent: PageHolder, child: PageHolder) -> bool:
@@ -262,7 +220,7 @@ class KVCacheManager:
         parent.forked = child.forked = True
         parent.room = child.room = 0
         for page in child.pages:
-            self._pool.hold(page)
+            self.pool.hold(page)
         return True
 
     # --- copies
@@ -282,18 +240,14 @@ class KVCacheManager:
                 self.offload.invalidate(copy)
                 continue
             pages.add(copy.target)
-            if (digest := self._pool.forget(copy.target)) is not None:
-                self._keys.touch(digest)
+            if (digest := self.pool.forget(copy.target)) is not None:
+                self.keys.touch(digest)
         return frozenset(pages)
 
     def check(self, tables: Iterable[Sequence[int]]) -> None:
         """Raise RuntimeError if the books do not agree with the block tables in use. For tests: O(total)."""
-        self._pool.check(tables)
+        self.pool.check(tables)
         self.offload.check()
-
-    def writable(self, page: int) -> bool:
-        """No other request can read it: one reference and no digest."""
-        return self._pool.writable(page)
 
     def _pages(self, tokens: int) -> int:
         return -(-tokens // self.page_tokens)
@@ -310,7 +264,7 @@ class KVCacheManager:
         digests = self._digests(owner)
         if self.attention_window.window is None:
             if not self.offload.restores:
-                return _Hit(self._pool.find(digests))
+                return _Hit(self.pool.find(digests))
             prefix = takewhile(lambda page: page is not None, map(self._page, digests))
             return _Hit([page for page in prefix if page is not None])
         found = [self._page(digest) for digest in digests]
@@ -320,14 +274,11 @@ class KVCacheManager:
         return _Hit([page for page in pages if page is not None], dropped)
 
     def _page(self, digest: bytes) -> int | None:
-        page = self._pool.lookup(digest)
+        page = self.pool.lookup(digest)
         return _HOST if page is None and self.offload.near(digest) else page
 
-    def _computed(self, hit: _Hit) -> int:
-        return (len(hit.pages) + hit.dropped) * self.page_tokens
-
     def _shared(self, hit: _Hit) -> int:
-        return sum(1 for page in hit.pages if page != _HOST and self._pool.shared(page))
+        return sum(1 for page in hit.pages if page != _HOST and self.pool.shared(page))
 
     def _placed(self, owner: PageHolder, hit: _Hit) -> int:
         """Pages of its table once it is placed."""
@@ -344,24 +295,3 @@ class KVCacheManager:
 
     def _missing(self, owner: PageHolder, tokens: int) -> int:
         return self._pages(tokens) - owner.dropped - len(owner.pages)
-
-    def _restore(self, owner: PageHolder, hit: _Hit) -> list[int]:
-        """The table of `hit` with a page for each _HOST, which is named at once: it is filled before it is read."""
-        names = owner.digests[: self._head] + owner.digests[self._head + hit.dropped :]
-        digests = [digest for digest, page in zip(names, hit.pages, strict=False) if page == _HOST]
-        brought = iter(self.offload.bring(digests, self._taken))
-        return [next(brought) if page == _HOST else page for page in hit.pages]
-
-    def _taken(self, digest: bytes) -> int:
-        (page,) = self._pool.take(1)
-        return self._pool.publish(page, digest)
-
-    def _split(self, owner: PageHolder, place: int) -> None:
-        """Give `owner` its own copy of a page that it is about to write."""
-        (page,) = self._pool.take(1)
-        self.offload.copies.append(Copy(CopyKind.DEVICE, owner.pages[place], page))
-        self._pool.release([owner.pages[place]])
-        owner.pages[place] = page
-
-    def _there(self, digest: bytes) -> bool:
-        return self._page(digest) is not None or self.offload.far(digest)

@@ -13,9 +13,6 @@ from enum import StrEnum
 
 from paceline_workers.engine.kv_cache import prefix_keys
 
-Leaving = Callable[[bytes, int], None]
-"""Called with a digest and its slot just before the slot is given to another one."""
-
 
 class CopyKind(StrEnum):
     """From where to where."""
@@ -43,7 +40,9 @@ class Copy:
 
 
 class HostStore:
-    """Which slot of host memory, 0 to total - 1, holds the content of which digest; `leaving` may be set.
+    """Which slot of host memory, 0 to total - 1, holds the content of which digest.
+
+    `leaving`, if set, is called with a digest and its slot just before the slot is given to another one.
 
     Content never changes under a digest, so a page that was brought back stays here too and leaves the device next time
     without a copy. When all slots are taken, the least recently used digest loses its own. A slot that is about to be
@@ -59,7 +58,7 @@ class HostStore:
         self._digest: list[bytes | None] = [None] * total
         self._free = list(reversed(range(total)))
         self._pinned: frozenset[int] = frozenset()
-        self.leaving: Leaving | None = None
+        self.leaving: Callable[[bytes, int], None] | None = None
 
     def __contains__(self, digest: bytes) -> bool:
         return digest in self._slot
@@ -182,7 +181,7 @@ class Offload:
         self._page_tokens = page_tokens
         self._host = host
         self._disk = None if host is None else disk
-        self._copy_seconds = copy_seconds
+        self.copy_seconds = copy_seconds
         self._touch = touch
         if host is not None:
             host.leaving = self._leaving
@@ -205,16 +204,12 @@ class Offload:
     @property
     def restores(self) -> bool:
         """Bringing a page back is cheaper than computing it again."""
-        return self._host is not None and self._copy_seconds < self._page_tokens * self.prefill_seconds
-
-    def back_seconds(self, pages: int) -> float:
-        """What it takes to bring so many pages back from host memory."""
-        return pages * self._copy_seconds
+        return self._host is not None and self.copy_seconds < self._page_tokens * self.prefill_seconds
 
     @property
     def reads(self) -> bool:
         """Reading a page from disk and bringing it back is."""
-        seconds = self.read_seconds + self._copy_seconds
+        seconds = self.read_seconds + self.copy_seconds
         return self._disk is not None and seconds < self._page_tokens * self.prefill_seconds
 
     def near(self, digest: bytes) -> bool:

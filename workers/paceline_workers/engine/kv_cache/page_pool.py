@@ -12,14 +12,14 @@ Requests as KV memory sees them: a protocol, so that this package imports no sch
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-Evicting = Callable[[int, bytes], None]
-"""Called with a page and its digest just before the page is overwritten."""
-
 
 class PagePool:
-    """Pages 0 to total - 1. `now`, in seconds of the caller's clock, dates how long an evicted page was idle."""
+    """Pages 0 to total - 1. `now`, in seconds of the caller's clock, dates how long an evicted page was idle.
 
-    def __init__(self, total: int, evicting: Evicting | None = None) -> None:
+    `evicting` is called with a page and its digest just before the page is overwritten.
+    """
+
+    def __init__(self, total: int, evicting: Callable[[int, bytes], None] | None = None) -> None:
         if total < 1:
             raise ValueError("a page pool needs at least one page")
         self.total = total

@@ -12,7 +12,7 @@ from typing import Protocol
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.kv_cache.offload import Copy, CopyKind, digest_of
 from paceline_workers.engine.scheduling import Request, SchedulerLimits
-from paceline_workers.engine.scheduling.validation import invalid
+from paceline_workers.engine.scheduling.scheduler import invalid
 
 MAX_WAITING = 64
 POLL_S = 0.001

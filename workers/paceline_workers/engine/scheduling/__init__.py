@@ -1,10 +1,9 @@
 """Which tokens of which requests the next step computes, and in which pages. Pure: no clock, no I/O, no torch."""
 
-from paceline_workers.engine.scheduling.fair_share import ClassPolicy, WeightedShares
 from paceline_workers.engine.scheduling.plan import NO_TOKEN, Chunk, Counters, SampledToken, SchedulerLimits, StepPlan
 from paceline_workers.engine.scheduling.request import Request, RequestStatus
-from paceline_workers.engine.scheduling.scheduler import Scheduler
-from paceline_workers.engine.scheduling.validation import Rejection
+from paceline_workers.engine.scheduling.scheduler import Rejection, Scheduler
+from paceline_workers.engine.scheduling.step_builder import ClassPolicy, WeightedShares
 
 __all__ = [
     "NO_TOKEN",

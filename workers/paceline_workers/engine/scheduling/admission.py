@@ -1,25 +1,109 @@
 """Whether one more request may run: a slot, its pages now, and the pages of all at the predicted peak.
 
-With an attention window a request stops growing at a bounded number of pages, fewer once its prompt is computed; it
-counts with that many at once.
+A request is expected to reach a quantile of those finished outputs of its class that were longer than it is by now;
+before MIN_SAMPLES have finished, its own limit. The peak is LightLLM's ("Past-Future scheduler", ASPLOS 2025): in order
+of what remains, longest first, when the i-th ends, the first i are alive and each has grown by its remainder. With an
+attention window a request stops growing at a bounded number of pages, fewer once its prompt is computed; it counts with
+that many at once.
 
 A class may reserve pages and slots: less urgent classes together may plan to use all but these. The rule holds at
 admission alone, against the same predicted peak. Running requests are not held to it, and where no less urgent one
 runs the first is admitted whatever it needs. So it takes nothing from the scheduler's argument against livelock: the
 running ones end, then the next begins. While a request waits for this, none as urgent or less passes it.
+Known hole: pages that requests share are assumed to stay until all end.
 """
 
-from bisect import insort
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Iterable, Sequence
 from math import ceil
 from operator import itemgetter
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.scheduling.beams import pages_each
-from paceline_workers.engine.scheduling.length_forecast import Forecast, Load, peak
 from paceline_workers.engine.scheduling.plan import SchedulerLimits
 from paceline_workers.engine.scheduling.request import Request
+
+QUANTILE = 0.8
+MIN_SAMPLES = 32
+WINDOW = 512
+REVIEW_TOKENS = 64
+
+Load = tuple[int, int]
+"""What one request adds: output tokens still to come, pages of its own. Without tokens to come it does not grow."""
+
+
+class Lengths:
+    """The last WINDOW finished outputs of one class."""
+
+    def __init__(self) -> None:
+        self._recent: deque[int] = deque()
+        self._sorted: list[int] = []
+
+    def add(self, length: int) -> None:
+        self._recent.append(length)
+        insort(self._sorted, length)
+        if len(self._recent) > WINDOW:
+            del self._sorted[bisect_left(self._sorted, self._recent.popleft())]
+
+    def remaining(self, produced: int, limit: int) -> int:
+        """Tokens to come after `produced`, at most `limit`, at least 1. Longer than all samples: as much again."""
+        if len(self._sorted) < MIN_SAMPLES:
+            return limit
+        longer = bisect_right(self._sorted, produced)
+        if longer == len(self._sorted):
+            return max(min(produced, limit), 1)
+        place = longer + int((len(self._sorted) - longer) * QUANTILE)
+        return max(min(self._sorted[place] - produced, limit), 1)
+
+
+class Forecast:
+    """Lengths of every class."""
+
+    def __init__(self, max_model_len: int, review: int = REVIEW_TOKENS) -> None:
+        self._max_model_len = max_model_len
+        self._review = review
+        self._lengths = {name: Lengths() for name in RequestClass}
+
+    def observe(self, request: Request) -> None:
+        self._lengths[request.request_class].add(request.produced)
+
+    def remaining(self, request: Request) -> int:
+        """Output tokens that it is expected to produce yet; looked up again every `review` tokens, or when passed."""
+        return self.all_remaining((request,))[0]
+
+    def all_remaining(self, requests: Iterable[Request]) -> list[int]:
+        return [
+            request.expected - produced
+            if (produced := len(request.tokens) - request.prompt_len) < request.review
+            else self._update(request, produced)
+            for request in requests
+        ]
+
+    def forecast(self, request: Request, produced: int) -> int:
+        """Output tokens that are expected after `produced`."""
+        limit = min(request.max_tokens, self._max_model_len - request.prompt_len) - produced
+        return self._lengths[request.request_class].remaining(produced, limit)
+
+    def _update(self, request: Request, produced: int) -> int:
+        remaining = self.forecast(request, produced)
+        request.expected = produced + remaining
+        request.review = produced + min(remaining, self._review)
+        return remaining
+
+
+def peak(loads: Sequence[Load], page_tokens: int) -> float:
+    """Pages at the worst moment to come; `loads` with the longest to go first. Counted in tokens, so it is exact."""
+    growing = loads if loads and loads[-1][0] else [load for load in loads if load[0]]
+    used = sum([pages for _, pages in loads[len(growing) :]])
+    worst = used * page_tokens
+    for count, (remaining, pages) in enumerate(growing, 1):
+        used += pages
+        reached = used * page_tokens + count * remaining
+        if reached > worst:  # noqa: PLR1730 - a call for each would take three times as long
+            worst = reached
+    return worst / page_tokens
 
 
 def reserved(
@@ -55,29 +139,28 @@ class Admission:
             return False
         joining = self._joining(request, self._memory.cost(request))
         loads = [(other.urgency, self._load(other, other.own_pages)) for other in running]
-        return reserved(request.urgency, joining, loads, self._limits, self._memory.total)
+        return reserved(request.urgency, joining, loads, self._limits, self._memory.pool.total)
 
     def debt(self, running: Sequence[Request]) -> int:
         """Pages that the running requests are predicted to need beyond all there are."""
-        return max(ceil(self._peak((), running)) - self._memory.total, 0)
+        return max(ceil(self._peak((), running)) - self._memory.pool.total, 0)
 
     def fits(self, request: Request, running: Sequence[Request]) -> bool:
         """Whether it may join the running requests."""
         if len(running) >= self._limits.slots:
             return False
-        cost, followers, each = self._memory.cost(request), 0, 0
+        cost = self._memory.cost(request)
+        followers = each = 0
         if request.beams is not None:
-            followers, each = (
-                len(request.beams.members) - 1,
-                pages_each(request.beams, self._limits, self._memory.max_pages),
-            )
-        if len(running) + followers >= self._limits.slots or cost + followers * each > self._memory.available:
+            followers = len(request.beams.members) - 1
+            each = pages_each(request.beams, self._limits, self._memory.max_pages)
+        if len(running) + followers >= self._limits.slots or cost + followers * each > self._memory.pool.available:
             return False
         if not running:
             return True
         if self.reserved(request, running):
             return False
-        return self._peak(self._joining(request, cost), running) <= self._memory.total
+        return self._peak(self._joining(request, cost), running) <= self._memory.pool.total
 
     def joined(self, request: Request) -> None:
         if self._loads is not None:
@@ -112,7 +195,7 @@ class Admission:
                 own = [other.own_pages for other in running]
                 self._loads = list(map(self._load, running, own))
             self._loads.sort(key=itemgetter(0), reverse=True)
-            self._common = max(self._memory.held - sum(own), 0)
+            self._common = max(self._memory.pool.held - sum(own), 0)
         loads = self._loads.copy()
         for load in joining:
             insort(loads, load, key=_shortness)

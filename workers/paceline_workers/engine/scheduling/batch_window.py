@@ -49,10 +49,6 @@ class BatchWindow:
         return 0.0 if since is None else now - since
 
 
-def none_open(opens: Mapping[RequestClass, float], now: float) -> bool:
-    return min(opens.values(), default=inf) > now
-
-
 @dataclass(frozen=True, slots=True)
 class BatchState:
     """The oldest arrival and the number of each waiting class, the running requests and the free slots."""
@@ -87,18 +83,17 @@ class Continuous:
 
     def opens(self, batch: BatchState) -> Mapping[RequestClass, float]:
         """One opening for all from idle, one for each class while something runs."""
-        if batch.running:
-            return {name: self._joins(name, batch) for name in batch.oldest}
-        first = -inf if batch.waiting >= batch.free else _first(batch.oldest, self._windows)
-        return dict.fromkeys(batch.oldest, first)
+        if not batch.running:
+            first = -inf if batch.waiting >= batch.free else _first(batch.oldest, self._windows)
+            return dict.fromkeys(batch.oldest, first)
+        joins = {name for name in batch.oldest if name is RequestClass.INTERACTIVE or batch.counts[name] >= batch.free}
+        return {
+            name: -inf if name in joins else oldest + self._windows.get(name, 0.0)
+            for name, oldest in batch.oldest.items()
+        }
 
     def joined(self, count: int) -> None:
         """A batch that is formed anew has no places to count."""
-
-    def _joins(self, name: RequestClass, batch: BatchState) -> float:
-        if name is RequestClass.INTERACTIVE or batch.counts[name] >= batch.free:
-            return -inf
-        return batch.oldest[name] + self._windows.get(name, 0.0)
 
 
 class Batches:

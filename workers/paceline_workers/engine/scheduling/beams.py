@@ -16,7 +16,7 @@ from paceline_workers.engine.kv_cache import prefix_keys
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.scheduling.plan import SchedulerLimits
 from paceline_workers.engine.scheduling.request import BeamGroup, Request
-from paceline_workers.engine.scheduling.search import Beam, Candidates, Search, step
+from paceline_workers.engine.scheduling.search import Candidates, Search, step
 from paceline_workers.messages import Submit, Tokens
 
 
@@ -47,8 +47,8 @@ def too_wide(request: Request, limits: SchedulerLimits, memory: KVCacheManager) 
     shared = request.prompt_len // limits.page_tokens
     longest = min(request.prompt_len + request.max_tokens, limits.max_model_len)
     pages = shared + width * (limits.pages(longest) - shared)
-    if min(pages, width * (memory.max_pages or pages)) > memory.total:
-        return f"{width} beams need more KV memory than there is ({memory.total * limits.page_tokens} tokens)"
+    if min(pages, width * (memory.max_pages or pages)) > memory.pool.total:
+        return f"{width} beams need more KV memory than there is ({memory.pool.total * limits.page_tokens} tokens)"
     return ""
 
 
@@ -72,7 +72,7 @@ def fold(group: BeamGroup) -> None:
     lead, running = group.lead, [beam.tokens for beam in group.beams.running]
     common = prefix_keys.common(running)
     lead.computed_before = lead.prompt_len + len(common) + sum(len(tokens) - len(common) for tokens in running)
-    lead.tokens = [*_prompt(group), *common]
+    lead.tokens = [*lead.tokens[: lead.prompt_len], *common]
     lead.digests = []
     group.sampled.clear()
     group.folded = True
@@ -96,28 +96,27 @@ def take(member: Request, group: BeamGroup, candidates: Candidates, memory: KVCa
 
 def answers(group: BeamGroup, now: float) -> list[Tokens]:
     """The best answers, each under its own id."""
-    timing = group.lead.timing(now)
+    timing, search = group.lead.timing(now), group.search
+    stops = [
+        beam.tokens[-1] in search.stop_ids and len(beam.tokens) > search.min_tokens for beam in group.beams.finished
+    ]
     return [
         Tokens(
             name,
             0,
             list(beam.tokens),
-            finish=_finish_reason(group.search, beam),
+            finish="stop" if stop else "length",
             cached=group.lead.cached,
             logprobs=list(beam.logprobs),
             timing=timing,
         )
-        for name, beam in zip(group.answers, group.beams.finished, strict=False)
+        for name, beam, stop in zip(group.answers, group.beams.finished, stops, strict=False)
     ]
-
-
-def _prompt(group: BeamGroup) -> list[int]:
-    return group.lead.tokens[: group.lead.prompt_len]
 
 
 def _unfold(group: BeamGroup, memory: KVCacheManager) -> None:
     """Continue where the group was preempted; the lead has computed the tokens common to all beams."""
-    running, prompt = group.beams.running, _prompt(group)
+    running, prompt = group.beams.running, group.lead.tokens[: group.lead.prompt_len]
     group.places = group.members[: len(running)]
     for member, beam in zip(group.places[1:], running[1:], strict=True):
         _fork(group.lead, member, [*prompt, *beam.tokens], memory)
@@ -143,11 +142,6 @@ def _share(group: BeamGroup, memory: KVCacheManager) -> None:
         member.computed = len(member.tokens)
         member.shared = 0
     group.places = places
-
-
-def _finish_reason(search: Search, beam: Beam) -> str:
-    stopped = beam.tokens[-1] in search.stop_ids and len(beam.tokens) > search.min_tokens
-    return "stop" if stopped else "length"
 
 
 def _fork(parent: Request, member: Request, tokens: list[int], memory: KVCacheManager) -> None:

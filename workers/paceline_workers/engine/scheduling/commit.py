@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from paceline_workers.engine.scheduling import beams
-from paceline_workers.engine.scheduling.length_forecast import Forecast
+from paceline_workers.engine.scheduling.admission import Forecast
 from paceline_workers.engine.scheduling.plan import SampledToken, StepPlan
+from paceline_workers.engine.scheduling.queues import RunningSet
 from paceline_workers.engine.scheduling.request import Request, RequestStatus, lead
-from paceline_workers.engine.scheduling.running import RunningSet
 from paceline_workers.messages import PromptLogprob, Tokens
 
 MAX_FRAME_TOKENS = 2048

@@ -1,31 +1,43 @@
-"""Predicted seconds of requests and steps, by the step-time model, and how long a chunk may be.
+"""Predicted seconds of requests and steps by the step-time model: how long a chunk may be, and who would be late.
 
 A step must not take longer than the time per output token that the decodes in it are promised. So prefill tokens are
 added only while the predicted step, widened by the share by which predictions are usually off, keeps within that: a
 target kept in the mean alone is broken half of the time. A model without a prefill coefficient predicts nothing: then
-nothing is capped, and service is counted in tokens, which orders requests as well.
+nothing is capped, and service is counted in tokens, which orders requests as well. `visible` bounds the tokens that one
+token attends to.
 
-`visible` bounds the tokens that one token attends to.
+A request whose first token would be late is rejected when submitted, or ended as soon as that is certain. Every
+estimate is from below: its own prompt, or that and the shorter ones of its class, computed without a pause; with an
+attention window, tokens attend to half of it. So a request that is shed could not have been in time; one that is not
+may still be late, and then ends at its deadline. A model of fewer than MIN_OBSERVATIONS steps is a guess, and sheds
+nothing.
 """
 
+import heapq
+from collections.abc import Callable, Iterator
+from itertools import count
 from math import inf, sqrt
 
 from paceline_core.wire import StepTime
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
-from paceline_workers.engine.scheduling.fair_share import ClassPolicy
-from paceline_workers.engine.scheduling.request import Request
+from paceline_workers.engine.scheduling.request import Request, RequestStatus
 
+MIN_OBSERVATIONS = 16
 UNKNOWN = StepTime(base=0.0, prefill=0.0)
 
 
 class CostEstimator:
-    """The step-time `model` applied to requests. Predictions are usually off by a share of `margin`."""
+    """The step-time `model` applied to requests. Predictions are usually off by a share of `margin`.
 
-    def __init__(self, memory: KVCacheManager, policy: ClassPolicy) -> None:
+    `serves`: the class policy's service in the response ratio for so many seconds.
+    """
+
+    def __init__(self, memory: KVCacheManager, serves: Callable[[float], float]) -> None:
         self.model: StepTime = UNKNOWN
         self.margin = 0.0
+        self.visible = memory.attention_window.visible(inf)
         self._memory = memory
-        self._policy = policy
+        self._serves = serves
 
     def refresh(self, request: Request) -> None:
         """Look up what a waiting request has cached by now."""
@@ -34,8 +46,7 @@ class CostEstimator:
 
     def service(self, request: Request, tokens: int) -> float:
         """Its service in the response ratio, if so many tokens are to be computed."""
-        visible = self._memory.attention_window.visible(inf)
-        return self._policy.service(service(self.model, tokens, request.wanted, visible))
+        return self._serves(service(self.model, tokens, request.wanted, self.visible))
 
 
 def known(model: StepTime) -> bool:
@@ -72,3 +83,76 @@ def tokens(model: StepTime, start: int, budget: float, visible: float = inf) -> 
         return int(budget / linear)
     root = int((sqrt(linear * linear + 2 * model.context * budget) - linear) / model.context)
     return max(root, int(budget / (model.prefill + model.context * visible)))
+
+
+class Deadlines:
+    """The requests with a deadline that have no token yet, in a heap by when each is due.
+
+    A waiting one is due when its service would end past its deadline, a running one at the deadline itself. Stale
+    entries are dropped at the top.
+    """
+
+    def __init__(self, costs: CostEstimator, memory: KVCacheManager) -> None:
+        self._costs = costs
+        self._memory = memory
+        self._heap: list[tuple[float, int, Request]] = []
+        self._order = count()
+
+    def add(self, request: Request) -> None:
+        """Watch a request, if it has a deadline."""
+        if request.deadline is not None:
+            heapq.heappush(self._heap, (self._due(request), next(self._order), request))
+
+    def next(self) -> float | None:
+        while self._heap:
+            time, _, request = self._heap[0]
+            if request.state is not RequestStatus.DONE and request.first_token is None:
+                return time
+            heapq.heappop(self._heap)
+        return None
+
+    def due(self, now: float) -> Iterator[Request]:
+        """Take out those that are too late; one that has made progress since is watched further."""
+        while (time := self.next()) is not None and time <= now:
+            request = heapq.heappop(self._heap)[2]
+            if self._due(request) <= now:
+                yield request
+            else:
+                self.add(request)
+
+    def cannot_meet(self, request: Request, ahead: int) -> str:
+        """Why a new request is not queued behind `ahead` tokens; "" if it is."""
+        if request.deadline is None or not ahead or not self._trusted:
+            return ""
+        remaining = request.deadline - request.arrival
+        if ahead * self._costs.model.prefill + self._service(request, request.uncached) <= remaining:
+            return ""
+        return (
+            f"shed: {ahead} tokens are to compute before, which takes longer than the {remaining:.3f} s to the deadline"
+        )
+
+    def _due(self, request: Request) -> float:
+        """Until when a request may wait, or, if it runs, have no token."""
+        assert request.deadline is not None
+        if request.state is RequestStatus.RUNNING or not self._trusted:
+            return request.deadline
+        return request.deadline - self._service(request, self._memory.uncached(request))
+
+    def _service(self, request: Request, tokens: int) -> float:
+        window = self._memory.attention_window.window
+        return service(self._costs.model, tokens, request.wanted, inf if window is None else window / 2)
+
+    @property
+    def _trusted(self) -> bool:
+        return known(self._costs.model) and self._costs.model.observations >= MIN_OBSERVATIONS
+
+
+def too_late(request: Request, now: float) -> str:
+    """Why a request ends that is past its deadline, or would be before its prompt is computed."""
+    assert request.deadline is not None
+    if now >= request.deadline:
+        return f"no token before the deadline, {now - request.arrival:.3f} s"
+    remaining = request.deadline - now
+    return (
+        f"shed: {request.uncached} tokens are to compute, which takes longer than the {remaining:.3f} s to the deadline"
+    )

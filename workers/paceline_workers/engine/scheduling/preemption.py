@@ -34,7 +34,7 @@ class VictimCandidate(NamedTuple):
         holders = [member for member in members(request) if member.pages]
         freed = sum([holder.own_pages for holder in holders])
         if memory.offload.restores:
-            lost, back = sum(map(memory.lost, holders)), memory.offload.back_seconds(freed)
+            lost, back = sum(map(memory.lost, holders)), freed * memory.offload.copy_seconds
         else:
             lost, back = sum([holder.computed - holder.shared * memory.page_tokens for holder in holders]), 0.0
         return cls(request, freed, cost.service(model, max(lost, 1), request.computed) + back)

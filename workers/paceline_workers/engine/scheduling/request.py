@@ -163,11 +163,6 @@ class Request:
         """0 for the most urgent class."""
         return URGENCY[self.request_class]
 
-    @property
-    def rank(self) -> tuple[int, float]:
-        """Sort key: most urgent class first, then oldest. The greatest rank is the first to be preempted."""
-        return self.urgency, self.arrival
-
     def finish_reason(self, produced: int, max_len: int) -> str:
         """Why it ends with the token it has just got, the `produced`-th; "" if it continues."""
         if self.tokens[-1] in self.stop_ids and produced > self.min_tokens:

@@ -14,30 +14,44 @@ the request that costs least (`preemption`), which comes back before all new one
 No livelock: the oldest running request is never preempted for want of pages, and alone it always fits, since `submit`
 rejects what does not; so it ends, and then the next one is the oldest. A request preempted to make room for another
 class is not preempted so again before it has produced a token, and only for a class below its share of tokens.
+
+A request that can never run, one that finds no room now and one that would be late end differently: clients should give
+up, retry later, or allow more time, and a gateway must count none of them as a failing engine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
+from typing import Literal
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
-from paceline_workers.engine.scheduling.admission import Admission
-from paceline_workers.engine.scheduling.batch_window import BatchState, BatchWindow, batching, none_open
+from paceline_workers.engine.scheduling.admission import Admission, Forecast
+from paceline_workers.engine.scheduling.batch_window import BatchState, BatchWindow, batching
+from paceline_workers.engine.scheduling.beams import too_wide
 from paceline_workers.engine.scheduling.commit import StepCommit
-from paceline_workers.engine.scheduling.cost import CostEstimator
-from paceline_workers.engine.scheduling.deadlines import Deadlines, too_late
-from paceline_workers.engine.scheduling.decode import DecodePhase
-from paceline_workers.engine.scheduling.fair_share import ClassPolicy, WeightedShares
-from paceline_workers.engine.scheduling.length_forecast import Forecast
+from paceline_workers.engine.scheduling.cost import CostEstimator, Deadlines, too_late
 from paceline_workers.engine.scheduling.plan import SampledToken, SchedulerLimits, StepPlan
 from paceline_workers.engine.scheduling.preemption import Choice, PreemptionPolicy, cheapest
-from paceline_workers.engine.scheduling.prefill import PrefillPhase
+from paceline_workers.engine.scheduling.queues import RunningSet
 from paceline_workers.engine.scheduling.request import Request, leads
-from paceline_workers.engine.scheduling.running import RunningSet
-from paceline_workers.engine.scheduling.step_builder import StepBuilder
-from paceline_workers.engine.scheduling.validation import Rejection, invalid, queue_full, too_large
+from paceline_workers.engine.scheduling.step_builder import (
+    ClassPolicy,
+    DecodePhase,
+    PrefillPhase,
+    StepBuilder,
+    WeightedShares,
+)
 from paceline_workers.messages import PromptLogprob, Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a request is not queued, and how its only frame ends (`Tokens.finish`)."""
+
+    message: str
+    finish: Literal["refused", "queue_full", "abort", "error"] = "refused"
 
 
 class Scheduler:
@@ -56,28 +70,23 @@ class Scheduler:
         self.memory = memory
         self.limits = limits
         self.admission = Admission(memory, limits, forecast)
-        self._policy = policy or WeightedShares(limits.weights)
-        self._costs = CostEstimator(memory, self._policy)
+        policy = policy or WeightedShares(limits.weights)
+        self.costs = CostEstimator(memory, policy.service)
         self._batching = batching(limits)
-        self._requests = requests = RunningSet(memory, self._batching, self.admission, self._costs)
+        self._requests = requests = RunningSet(memory, self._batching, self.admission, self.costs)
         self.running = requests.running
         self.waiting = requests.waiting
         self.counters = requests.counters
-        self._deadlines = Deadlines(self._costs, memory)
+        self._deadlines = Deadlines(self.costs, memory)
         self._window = BatchWindow()
-        preemption = PreemptionPolicy(memory, self._costs, self.counters, choose)
+        preemption = PreemptionPolicy(memory, self.costs, self.counters, choose)
         self._decode = DecodePhase(requests, preemption)
-        self._prefill = PrefillPhase(requests, preemption, self._policy, self._window)
+        self._prefill = PrefillPhase(requests, preemption, policy, self._window)
         self._commit = StepCommit(requests, forecast)
-
-    @property
-    def model(self) -> StepTime:
-        """How long a step takes, as last learnt."""
-        return self._costs.model
 
     def learn(self, model: StepTime, margin: float = 0.0) -> None:
         """Set how long a step takes, and by what share that is usually off."""
-        self._costs.model, self._costs.margin = model, margin
+        self.costs.model, self.costs.margin = model, margin
 
     # --- requests come and go
 
@@ -88,18 +97,18 @@ class Scheduler:
             return Rejection(reason)
         if request.id in self._requests.known:
             return Rejection(f"a request {request.id!r} is running already", "error")
-        if reason := queue_full(request.request_class, waiting.counts(), limits):
+        if reason := queue_full(request.request_class, waiting.counts, limits):
             self.counters.shed("queue_full")
             return Rejection(reason, "queue_full")
         request.tpot = min(request.tpot, limits.tpot.get(request.request_class, inf))
         request.end = min(request.prompt_len + request.max_tokens, limits.max_model_len)
-        self._costs.refresh(request)
+        self.costs.refresh(request)
         ahead = 0 if request.deadline is None else waiting.ahead(request)
         if reason := self._deadlines.cannot_meet(request, ahead):
             self.counters.shed("backlog")
             return Rejection(reason, "abort")
-        self._requests.enqueue(request)
         self._deadlines.add(request)
+        self._requests.enqueue(request)
         return None
 
     def abort(self, request_id: str) -> bool:
@@ -141,17 +150,24 @@ class Scheduler:
         self._requests.round += 1
         limits, memory, running = self.limits, self.memory, len(self.running)
         oldest = {name: request.arrival for name, request in self.waiting.oldest().items()}
-        opens = self._batching.opens(BatchState(oldest, self.waiting.counts(), running, limits.slots - running))
-        if not running and none_open(opens, now):
+        opens = self._batching.opens(BatchState(oldest, self.waiting.counts, running, limits.slots - running))
+        if not running and min(opens.values(), default=inf) > now:
             return self._window.hold(opens, self._deadlines.next(), now)
-        memory.now = now
+        memory.pool.now = now
         self._prefill.refresh_some()
         self.admission.changed()
         min_prefill = min(limits.page_tokens, limits.step_tokens)
-        step = StepBuilder(limits.step_tokens, self.model, min_prefill, memory.attention_window.visible(inf))
+        step = StepBuilder(limits.step_tokens, self.costs.model, min_prefill, self.costs.visible)
         prefills = self._decode.plan(step)
         self._prefill.plan(step, prefills, opens, now)
-        return self._planned(step, self._window.close(now))
+        window = self._window.close(now)
+        if not step.chunks:
+            return StepPlan(window=window)
+        for chunk in step.chunks:  # its tokens count as computed from here on
+            chunk.request.computed = chunk.start + chunk.count
+            chunk.request.pending += chunk.samples
+        self.counters.steps += 1
+        return StepPlan(tuple(step.chunks), None, window, memory.copies(), memory.attention_window)
 
     def commit(
         self,
@@ -161,27 +177,9 @@ class Scheduler:
         scores: Sequence[Sequence[PromptLogprob]] = (),
     ) -> list[Tokens]:
         """Apply one sample for each chunk that `samples` and the prompt `scores`; returns the clients' frames."""
-        self.memory.now = now
+        self.memory.pool.now = now
         self.admission.changed()
         return self._commit.apply(plan, samples, now, scores)
-
-    def _planned(self, step: StepBuilder, window: float) -> StepPlan:
-        """The step as a plan; its tokens count as computed from here on."""
-        for name, tokens in step.tokens.items():
-            self._policy.charge(name, tokens)
-        if not step.chunks:
-            return StepPlan(window=window)
-        for chunk in step.chunks:
-            request = chunk.request
-            request.computed = chunk.start + chunk.count
-            request.pending += chunk.samples
-        self.counters.steps += 1
-        return StepPlan(
-            tuple(step.chunks),
-            window=window,
-            copies=self.memory.copies(),
-            attention_window=self.memory.attention_window,
-        )
 
     # --- numbers for metrics and the load stream
 
@@ -195,3 +193,32 @@ class Scheduler:
     def oldest_wait(self, now: float) -> float:
         """Age of the oldest waiting request, 0 if none waits."""
         return max((now - head.arrival for head in self.waiting.oldest().values()), default=0.0)
+
+
+def invalid(request: Request, limits: SchedulerLimits) -> str:
+    """Nothing to compute, nothing to produce, or ids that the model has no embedding for."""
+    if not request.prompt_len or request.max_tokens < 0:
+        return "the prompt must have at least one token, and max_tokens 0 or more"
+    if min(request.tokens) < 0 or max(request.tokens) >= limits.vocab_size:
+        return f"the prompt holds a token id outside this model's vocabulary of {limits.vocab_size}"
+    return ""
+
+
+def too_large(request: Request, limits: SchedulerLimits, memory: KVCacheManager) -> str:
+    """More than the model's context, or than all pages: it would wait forever."""
+    length = request.prompt_len
+    if length + min(request.max_tokens, 1) > limits.max_model_len:
+        return f"the prompt has {length} tokens; this model takes fewer than {limits.max_model_len}"
+    if not memory.fits_alone(min(length + request.max_tokens, limits.max_model_len)):
+        return f"the request needs more KV memory than there is ({memory.pool.total * limits.page_tokens} tokens)"
+    return too_wide(request, limits, memory)
+
+
+def queue_full(name: RequestClass, waiting: Mapping[RequestClass, int], limits: SchedulerLimits) -> str:
+    """As many requests wait as may, of all classes or of its own."""
+    if sum(waiting.values()) >= limits.max_waiting:
+        return f"the engine's queue is full ({limits.max_waiting} requests)"
+    limit = limits.class_waiting.get(name, limits.max_waiting)
+    if waiting[name] >= limit:
+        return f"the engine's queue for class {name} is full ({limit} requests)"
+    return ""

@@ -15,7 +15,7 @@ Known hole: a vocabulary smaller than the width gives fewer beams in the first s
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Literal
 
 Candidates = Sequence[tuple[int, float]]
@@ -73,8 +73,12 @@ def step(beams: Beams, candidates: Sequence[Candidates], search: Search) -> Beam
     found = _continuations(beams, candidates, search, early=length <= search.min_tokens)
     grown = [_grown(beams.running, candidates, one, search) for one in _chosen(found, search)]
     stops = [last or beam.tokens[-1] in search.stop_ids for beam in grown]
-    ended = [_finished(beam, search) for beam, stop in zip(grown[: search.width], stops, strict=False) if stop]
-    finished = tuple(sorted([*beams.finished, *ended], key=_score, reverse=True)[: search.width])
+    ended = [
+        replace(beam, score=beam.score / len(beam.tokens) ** search.length_penalty)
+        for beam, stop in zip(grown[: search.width], stops, strict=False)
+        if stop
+    ]
+    finished = tuple(sorted([*beams.finished, *ended], key=attrgetter("score"), reverse=True)[: search.width])
     running = tuple([beam for beam, stop in zip(grown, stops, strict=True) if not stop][: search.width])
     return Beams(running, finished, not running or _over(running[0], finished, search))
 
@@ -115,14 +119,6 @@ def _grown(running: Sequence[Beam], candidates: Sequence[Candidates], one: Step,
         return Beam((*beam.tokens, token), score, place)
     best = (logprob, list(candidates[place][: search.top]))
     return Beam((*beam.tokens, token), score, place, (*beam.logprobs, best))
-
-
-def _score(beam: Beam) -> float:
-    return beam.score
-
-
-def _finished(beam: Beam, search: Search) -> Beam:
-    return replace(beam, score=beam.score / len(beam.tokens) ** search.length_penalty)
 
 
 def _over(front: Beam, finished: Sequence[Beam], search: Search) -> bool:

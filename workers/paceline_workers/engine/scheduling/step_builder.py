@@ -1,14 +1,40 @@
-"""A step being planned: the token budget, the seconds that decodes leave to prefill, and the chunks so far."""
+"""One step being planned: its budget, then its decodes, then its prefills.
+
+Decodes: one token for each request that lacks nothing else, and a page where it needs one. A request that finds no page
+preempts the one that costs least (`preemption`), itself if need be, but never the oldest.
+
+Prefills: class by class in the tokens that decodes leave; in a class, by response ratio. Running prompts and new ones
+compete by their ratios. Ratios alone would let a long running prompt stand still while short ones keep coming, so every
+OLDEST_FIRST_EVERY-th step continues running prompts oldest first, before new ones.
+
+A request is admitted only if it fits now and at the predicted peak (`admission`). If it does not, running requests of a
+class that has had more than its share may be preempted for it; otherwise no request of its kind passes it.
+"""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import inf
+from operator import attrgetter, itemgetter
+from typing import Protocol
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.scheduling import cost
+from paceline_workers.engine.scheduling.batch_window import BatchWindow
 from paceline_workers.engine.scheduling.plan import Chunk
-from paceline_workers.engine.scheduling.request import URGENCY, Request
+from paceline_workers.engine.scheduling.preemption import PreemptionPolicy, preemptible
+from paceline_workers.engine.scheduling.queues import RunningSet, bucket, ratio, response_ratio
+from paceline_workers.engine.scheduling.request import URGENCY, Request, RequestStatus, lead, members
+
+OLDEST_FIRST_EVERY = 8
+WEIGHTS: Mapping[RequestClass, float] = {
+    RequestClass.INTERACTIVE: 8.0,
+    RequestClass.BATCH: 2.0,
+    RequestClass.OFFLINE: 1.0,
+}
+Opens = Mapping[RequestClass, float]
+"""From when on each waiting class may join."""
 
 
 @dataclass(slots=True)
@@ -31,14 +57,10 @@ class StepBuilder:
     chunks: list[Chunk] = field(default_factory=list)
     tokens: dict[RequestClass, int] = field(default_factory=lambda: dict.fromkeys(URGENCY, 0))
 
-    @property
-    def has_room(self) -> bool:
-        """Whether a prefill could still begin."""
-        return self.budget > 0 and (self.min_prefill > 0 or self.seconds > 0)
-
     def admits(self, name: RequestClass) -> bool:
         """Whether a request of this class could still begin."""
-        return self.has_room and not self.closed and URGENCY[name] < self.barred
+        room = self.budget > 0 and (self.min_prefill > 0 or self.seconds > 0)
+        return room and not self.closed and URGENCY[name] < self.barred
 
     def close(self, request: Request, *, reserved: bool) -> None:
         """This request has to wait, and so do those that would pass it."""
@@ -75,3 +97,198 @@ class StepBuilder:
                 self.budget += chunk.count
                 self.tokens[request.request_class] -= chunk.count
                 return
+
+
+class DecodePhase:
+    """Runs over every running request in each step, so it looks at each field once."""
+
+    def __init__(self, requests: RunningSet, preemption: PreemptionPolicy) -> None:
+        self._requests = requests
+        self._memory = requests.memory
+        self._costs = requests.costs
+        self._preemption = preemption
+
+    def plan(self, step: StepBuilder) -> list[Request]:
+        """Add the decodes and set the seconds left to prefill; returns the requests whose prompts are not computed."""
+        chunks: list[Chunk] = []
+        prefills: list[Request] = []
+        runs = RequestStatus.RUNNING
+        for request in tuple(self._requests.running):
+            if request.state is not runs:
+                continue
+            computed, pending = request.computed, request.pending
+            length = len(request.tokens) + pending
+            if pending and (length >= request.end or request.beams is not None):
+                continue  # its last token, or the candidates of its group, are being sampled
+            if computed == length and request.beams is not None:
+                continue  # its siblings' candidates are to come
+            if length <= request.room or self._grow(request, step):
+                if length - computed == 1 and length > request.prompt_len:
+                    chunks.append(Chunk(request, computed, 1, True))
+                else:
+                    prefills.append(request)
+        if step.closed:
+            chunks = [chunk for chunk in chunks if chunk.request.state is runs]  # not preempted by a later one
+        step.add_decodes(chunks)
+        tpot = min([chunk.request.tpot for chunk in chunks], default=inf)
+        kv_tokens = self._memory.attention_window.total([chunk.start + 1 for chunk in chunks])
+        step.seconds = cost.spare(self._costs.model, tpot, len(chunks), kv_tokens, self._costs.margin)
+        return prefills
+
+    def _grow(self, request: Request, step: StepBuilder) -> bool:
+        while not self._memory.grow(request, request.pending):
+            oldest = min(self._requests.running, key=attrgetter("arrival"))
+            victim = self._preemption.choose(other for other in self._requests.leads() if other is not oldest)
+            for member in members(victim):
+                step.remove(member)
+            self._requests.preempt(victim)
+            step.closed = True
+            if victim is lead(request):
+                return False
+        return True
+
+
+class ClassPolicy(Protocol):
+    """How the scheduler orders classes: `order` and `charge` at each step, the others at each request."""
+
+    def order(self, busy: Set[RequestClass]) -> list[RequestClass]:
+        """Classes with work left, in the order of their turns."""
+        ...
+
+    def charge(self, name: RequestClass, tokens: int) -> None:
+        """Tokens of a class are in the step."""
+        ...
+
+    def yields(self, holder: RequestClass, claimant: RequestClass) -> bool:
+        """Whether a running request of the holder's class may be preempted for a waiting one of the claimant's."""
+        ...
+
+    def service(self, seconds: float) -> float:
+        """A request's service in the response ratio (a constant makes it first come, first served)."""
+        ...
+
+
+class WeightedShares:
+    """Weighted fair shares of tokens, by virtual time (start-time fair queueing).
+
+    A class's time grows by the tokens spent on it over its weight, and the class that lags most goes first; so classes
+    with work share tokens in proportion to their weights, and none is starved: it waits until the others have had
+    their multiple of its tokens. A class without work accumulates no credit: when work comes, it starts where the
+    slowest of the busy ones is. Ties go to the most urgent class.
+    """
+
+    def __init__(self, weights: Mapping[RequestClass, float] | None = None) -> None:
+        self._weights = {**WEIGHTS, **(weights or {})}
+        self._times = dict.fromkeys(RequestClass, 0.0)
+        self._busy: frozenset[RequestClass] = frozenset()
+
+    def order(self, busy: Set[RequestClass]) -> list[RequestClass]:
+        """Furthest behind first; newly busy classes lose the share they did not use."""
+        if self._busy != busy:
+            stayed = [self._times[name] for name in self._busy & busy]
+            start = min(stayed) if stayed else max(self._times.values())
+            for name in busy - self._busy:
+                self._times[name] = max(self._times[name], start)
+            self._busy = frozenset(busy)
+        return sorted((name for name in RequestClass if name in busy), key=self._times.__getitem__)
+
+    def charge(self, name: RequestClass, tokens: int) -> None:
+        self._times[name] += tokens / self._weights[name]
+
+    def yields(self, holder: RequestClass, claimant: RequestClass) -> bool:
+        """Only to a class of greater weight that has had no more than its share."""
+        heavier = self._weights[claimant] > self._weights[holder]
+        return heavier and self._times[claimant] <= self._times[holder]
+
+    def service(self, seconds: float) -> float:
+        """As predicted."""
+        return seconds
+
+
+class PrefillPhase:
+    """Continues running prompts, and admits waiting requests."""
+
+    def __init__(
+        self, requests: RunningSet, preemption: PreemptionPolicy, policy: ClassPolicy, window: BatchWindow
+    ) -> None:
+        self._requests = requests
+        self._memory = requests.memory
+        self._admission = requests.admission
+        self._costs = requests.costs
+        self._preemption = preemption
+        self._policy = policy
+        self._window = window
+
+    def refresh_some(self) -> None:
+        """Look up for some waiting requests what is cached by now."""
+        for request in self._requests.waiting.round_robin():
+            self._requeue(request)
+
+    def plan(self, step: StepBuilder, prefills: list[Request], opens: Opens, now: float) -> None:
+        """Add the running `prefills`, and waiting requests that may join by now; charge each class its tokens."""
+        joining = {name for name, time in opens.items() if time <= now}
+        for name in self._policy.order(joining | {request.request_class for request in prefills}):
+            prompts = [
+                (request, self._costs.service(request, request.gap))
+                for request in prefills
+                if request.request_class is name
+            ]
+            for request, response in prefill_order(prompts, self._requests.counters.steps, now):
+                if name in joining:
+                    self._admit(name, step, opens[name], now, above=response)
+                if request.state is RequestStatus.RUNNING:
+                    step.add_prefill(request, self._memory.reach(request))
+            if name in joining:
+                self._admit(name, step, opens[name], now)
+        for name, tokens in step.tokens.items():
+            self._policy.charge(name, tokens)
+
+    def _admit(self, name: RequestClass, step: StepBuilder, opened: float, now: float, *, above: float = -inf) -> None:
+        waiting = self._requests.waiting
+        while step.admits(name) and (request := waiting.head(name, now)):
+            if self._requeue(request):
+                continue  # another may be the head, by what is cached now
+            if response_ratio(request, now) <= above or request.preempted_round == self._requests.round:
+                return
+            if not self._make_room(request, step):
+                return
+            self._requests.admit(request, now, self._window.waited(request, opened, now))
+            step.add_prefill(request, self._memory.reach(request))
+
+    def _requeue(self, request: Request) -> bool:
+        """Refresh a waiting request; whether that changed its bucket."""
+        self._costs.refresh(request)
+        if bucket(request) == request.bucket:
+            return False
+        self._requests.waiting.remove(request)
+        self._requests.waiting.add(request)
+        return True
+
+    def _make_room(self, request: Request, step: StepBuilder) -> bool:
+        """Preempt the cheapest of the least urgent class that yields to it, until it fits; False if none does."""
+        requests = self._requests
+        while not self._admission.fits(request, requests.running):
+            if self._admission.reserved(request, requests.running):
+                step.close(request, reserved=True)
+                return False
+            classes = {name for name in URGENCY if self._policy.yields(name, request.request_class)}
+            found = preemptible(requests.leads(), classes, requests.counters.steps) if classes else []
+            if not found:
+                step.close(request, reserved=False)
+                return False
+            victim = self._preemption.choose(found)
+            for member in members(victim):
+                step.remove(member)
+            requests.preempt(victim)
+        return True
+
+
+def prefill_order(prompts: Sequence[tuple[Request, float]], step: int, now: float) -> list[tuple[Request, float]]:
+    """Running prompts in their order; they are given oldest first, with the seconds that each still needs.
+
+    Beside each is the ratio that a new prompt must exceed to pass it: none does when the oldest goes first.
+    """
+    if step % OLDEST_FIRST_EVERY == 0:
+        return [(request, inf) for request, _ in prompts]
+    ratios = [(request, ratio(now - request.arrival, service)) for request, service in prompts]
+    return sorted(ratios, key=itemgetter(1), reverse=True)

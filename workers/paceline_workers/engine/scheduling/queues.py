@@ -1,7 +1,8 @@
-"""The waiting queues: requests that hold no pages, by class, in the order of their response ratio.
+"""Requests that wait and requests that run, and every move between waiting, running and done.
 
-The ratio is wait over service, `service` being the predicted seconds to compute what is not cached: short requests go
-first, and waiting lifts every one. It leans to the short: every wait counts HEAD_START seconds more, so that new
+Waiting requests hold no pages; they stand by class, in the order of their response ratio. The ratio is wait over
+service, `service` being the predicted seconds to compute what is not cached: short requests go first, and waiting lifts
+every one. It leans to the short: every wait counts HEAD_START seconds more, so that new
 requests have an order too, and service counts to the power of SERVICE_POWER (1 is the textbook's ratio; larger powers
 approach shortest-first, which bounds no p99). Both were chosen on Azure's log to keep the p99 of first come, first
 served. Requests of about equal service (a quarter of an octave) share a bucket, in which arrival is that order; so
@@ -13,6 +14,9 @@ OLDEST_SHARE of the service given; so one that needs S seconds with all older on
 seconds of service. Ratios alone would starve a long request while short ones arrive faster than they are served.
 A choice of a prompt that another request of its group is about to compute is parked behind it, in no bucket.
 Known hole: a prefix cached since is noticed when a request heads its bucket or `round_robin` reaches it, a few a step.
+
+Running requests stand most urgent class first, then oldest. Each move keeps the pages, the admission forecast and the
+batch in step. A beam search moves as one; each member takes a slot.
 """
 
 from bisect import insort
@@ -22,7 +26,13 @@ from math import floor, inf, log2
 from operator import attrgetter
 
 from paceline_core.registry.enums import RequestClass
-from paceline_workers.engine.scheduling.request import Request, RequestStatus
+from paceline_workers.engine.kv_cache.manager import KVCacheManager
+from paceline_workers.engine.scheduling import beams
+from paceline_workers.engine.scheduling.admission import Admission
+from paceline_workers.engine.scheduling.batch_window import Batching
+from paceline_workers.engine.scheduling.cost import CostEstimator
+from paceline_workers.engine.scheduling.plan import Counters
+from paceline_workers.engine.scheduling.request import Request, RequestStatus, members
 
 OLDEST_SHARE = 1 / 8
 HEAD_START = 0.1
@@ -41,13 +51,13 @@ class WaitingQueue:
         self._buckets: dict[RequestClass, dict[int, deque[Request]]] = {name: {} for name in RequestClass}
         self._first: dict[str, Request] = {}
         self._parked: dict[str, list[Request]] = {}
-        self._counts = dict.fromkeys(RequestClass, 0)
+        self.counts = dict.fromkeys(RequestClass, 0)
         self._served = dict.fromkeys(RequestClass, 0.0)
         self._oldest_served = dict.fromkeys(RequestClass, 0.0)
         self._round: Iterator[Request] = iter(())
 
     def __len__(self) -> int:
-        return sum(self._counts.values())
+        return sum(self.counts.values())
 
     def add(self, request: Request) -> None:
         """Queue by arrival in its bucket."""
@@ -57,17 +67,18 @@ class WaitingQueue:
             insort(queue, request, key=attrgetter("arrival"))
         else:
             queue.append(request)
-        self._counts[request.request_class] += 1
+        self.counts[request.request_class] += 1
 
     def add_new(self, request: Request) -> None:
         """Queue a new request, or park it behind the first of its group."""
         first = self._first.setdefault(request.group, request) if request.group else request
-        if first is request or _prompt(first) != _prompt(request):
+        alike = (first.tokens, first.salt, first.unsalted) == (request.tokens, request.salt, request.unsalted)
+        if first is request or not alike:  # they cannot share pages
             self.add(request)
             return
         request.bucket = _PARKED_BUCKET
         self._parked.setdefault(request.group, []).append(request)
-        self._counts[request.request_class] += 1
+        self.counts[request.request_class] += 1
 
     def take_parked(self, first: Request) -> list[Request]:
         """Take out the requests parked behind one that has its first token, or has ended."""
@@ -76,12 +87,12 @@ class WaitingQueue:
         del self._first[first.group]
         parked = self._parked.pop(first.group, [])
         for request in parked:
-            self._counts[request.request_class] -= 1
+            self.counts[request.request_class] -= 1
         return parked
 
     def remove(self, request: Request) -> None:
         """Take out any; at once when it heads its bucket."""
-        self._counts[request.request_class] -= 1
+        self.counts[request.request_class] -= 1
         if request.bucket == _PARKED_BUCKET:
             self._parked[request.group].remove(request)
             return
@@ -133,9 +144,6 @@ class WaitingQueue:
         buckets = self._buckets[request.request_class].items()
         return sum(other.uncached for number, queue in buckets if number <= limit for other in queue)
 
-    def counts(self) -> dict[RequestClass, int]:
-        return dict(self._counts)
-
     def tokens(self) -> dict[RequestClass, int]:
         """Tokens by class that have yet to be computed, less the prefix that was cached when they were looked up."""
         return {
@@ -162,10 +170,116 @@ def bucket(request: Request) -> int:
     return _PREEMPTED_BUCKET if request.preemptions else _octave(request.service)
 
 
-def _prompt(request: Request) -> tuple[list[int], str, int]:
-    """Requests that agree in this can share pages."""
-    return request.tokens, request.salt, request.unsalted
-
-
 def _octave(service: float) -> int:
     return floor(_BUCKETS_PER_OCTAVE * log2(max(service, _MIN_SERVICE)))
+
+
+class RunningSet:
+    """The running requests, and the moves. `known`: all waiting and running requests by id.
+
+    `round` numbers the steps that were asked for: a request preempted in one is not admitted again in it.
+    """
+
+    def __init__(self, memory: KVCacheManager, batching: Batching, admission: Admission, costs: CostEstimator) -> None:
+        self.running: list[Request] = []
+        self.waiting = WaitingQueue()
+        self.counters = Counters()
+        self.round = 0
+        self.known: dict[str, Request] = {}
+        self.memory = memory
+        self._batching = batching
+        self.admission = admission
+        self.costs = costs
+
+    def leads(self) -> list[Request]:
+        """The running requests, of each beam search its lead alone."""
+        return [request for request in self.running if request.beams is None or request.beams.lead is request]
+
+    def enqueue(self, request: Request) -> None:
+        self.known[request.id] = request
+        self.waiting.add_new(request)
+
+    def admit(self, request: Request, now: float, batch_wait: float) -> None:
+        """Run the head of its class, with pages for all its tokens, which must be available."""
+        self.waiting.admit(request)
+        request.shared = self.memory.place(request)
+        self._record_admission(request, now, batch_wait)
+        if request.beams is None:
+            self._run(request)
+        else:
+            beams.start(request.beams)
+            for member in request.beams.members:
+                self._run(member)
+
+    def admit_parked(self, first: Request, now: float) -> None:
+        """Requests parked behind its prompt run on its pages, or queue for want of them."""
+        for sibling in self.waiting.take_parked(first):
+            if self.admission.fits(sibling, self.running) and self._fork(first, sibling):
+                self._record_admission(sibling, now, 0.0)
+            else:
+                self.waiting.add(sibling)
+
+    def preempt(self, request: Request) -> None:
+        """It waits again, and loses what it had computed unless a cached page keeps it."""
+        request.computed_before = request.computed
+        self._stop(request, RequestStatus.WAITING)
+        if request.beams is not None:
+            beams.fold(request.beams)
+        request.preemptions += 1
+        request.preempted_round = self.round
+        request.resumed_at = request.produced
+        self.counters.preemptions += 1
+        self.costs.refresh(request)
+        self.waiting.add(request)
+
+    def remove(self, request: Request) -> None:
+        """It is done, whether it ran or waited; requests parked behind its prompt queue."""
+        if request.state is RequestStatus.RUNNING:
+            self._stop(request, RequestStatus.DONE)
+        else:
+            self.waiting.remove(request)
+            request.state = RequestStatus.DONE
+        del self.known[request.id]
+        for sibling in self.waiting.take_parked(request):
+            self.waiting.add(sibling)
+
+    def _run(self, request: Request) -> None:
+        request.state = RequestStatus.RUNNING
+        insort(self.running, request, key=attrgetter("urgency", "arrival"))
+        self._batching.joined(1)
+        self.admission.joined(request)
+
+    def _fork(self, parent: Request, child: Request) -> bool:
+        """Run on its parent's pages; False, changing nothing, where it cannot, or lacks a page of its own."""
+        if not self.memory.fork(parent, child):
+            return False
+        child.shared = child.computed // self.memory.page_tokens
+        if not self.memory.grow(child):
+            self.memory.release(child)
+            child.computed = child.shared = 0
+            return False
+        self._run(child)
+        return True
+
+    def _stop(self, request: Request, state: RequestStatus) -> None:
+        """It runs no more, and holds nothing."""
+        for member in members(request):
+            self.running.remove(member)
+            self.admission.left(member)
+            self.memory.release(member)
+            member.state = state
+            if state is RequestStatus.WAITING:
+                self._batching.joined(-1)
+                member.computed = member.pending = 0
+
+    def _record_admission(self, request: Request, now: float, batch_wait: float) -> None:
+        if request.preemptions:
+            request.resumed_step = self.counters.steps
+            self.counters.recomputed_tokens += max(request.computed_before - request.computed, 0)
+        if request.admitted is not None:
+            return
+        request.admitted = now
+        request.cached = min(request.computed, request.prompt_len)
+        request.batch_wait = batch_wait
+        self.counters.lookup_tokens += request.wanted if self.memory.prefix_cache else 0
+        self.counters.hit_tokens += request.computed
