@@ -8,11 +8,12 @@ with an error. A second signal ends all of this.
 
 import asyncio
 import contextlib
+import secrets
 import socket
 from dataclasses import dataclass
 from functools import partial
 
-from paceline_core.auth import FileSigner, TrustBundle
+from paceline_core.auth import FileSigner, Signer, TrustBundle
 from paceline_core.auth.internal_token import GATEWAY_AUDIENCE
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
@@ -20,19 +21,22 @@ from paceline_core.kube import Cluster, Namespaces
 from paceline_core.process import admin_server, bind, first
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_gateway.admin.app import AdminDeps, create_admin
-from paceline_gateway.admin.control import AdminControl, LogLevelOverride
+from paceline_gateway.admin.control import AdminControl, DrainState, LogLevelOverride
+from paceline_gateway.admin.views import DrainStage
 from paceline_gateway.api.handlers import PublicApi
 from paceline_gateway.config import GatewayConfig
-from paceline_gateway.drain import DrainStage, DrainState
+from paceline_gateway.http.connection_pool import Address
 from paceline_gateway.http.cors import CorsPolicy
 from paceline_gateway.http.server import Server
 from paceline_gateway.proxy.request_manager import GatewayDeps, RequestManager
 from paceline_gateway.queueing.shared_fairness import SharedFairness
-from paceline_gateway.quota_store.factory import QuotaDeps, counters
+from paceline_gateway.quota.bucket_store import TTL_S
+from paceline_gateway.quota.manager import QuotaManager
+from paceline_gateway.quota_store.peer import PeerDeps, PeerStore
+from paceline_gateway.quota_store.sync import CounterStore, QuotaSync
 from paceline_gateway.routing.policies import ShortestTTFT
 from paceline_gateway.services.cluster_watch import ClusterWatcher
-from paceline_gateway.services.load_reports import LoadReportStreams
-from paceline_gateway.services.registry import ServiceRegistry
+from paceline_gateway.services.registry import LoadReportStreams, ServiceRegistry
 from paceline_gateway.services.worker_deaths import WorkerDeaths
 from paceline_gateway.telemetry.access_log import AccessLog
 from paceline_gateway.telemetry.metrics import LogSinks, ProcessMetrics
@@ -61,6 +65,38 @@ class ListenSockets:
             raise
 
 
+@dataclass(frozen=True, slots=True)
+class QuotaBackend:
+    """`pump` carries between a gateway's own and the shared counters; `peers` may keep the shared ones."""
+
+    quotas: QuotaManager
+    pump: QuotaSync | None = None
+    peers: PeerStore | None = None
+
+
+def counters(  # noqa: PLR0913, PLR0917 - what sharing needs
+    config: GatewayConfig, cluster: Cluster, signer: Signer, clock: Clock, metrics: Metrics, admin: Address
+) -> QuotaBackend:
+    """This gateway's counters: its own alone, or a share of those that several have. `admin`: its admin port."""
+    holder = f"{config.name}.{secrets.token_hex(4)}"  # a gateway that starts anew holds nothing of what it held before
+    store: CounterStore
+    peers = None
+    if config.quota.redis is not None:
+        from paceline_gateway.quota_store.redis import RedisStore  # noqa: PLC0415 - a third of a second to import
+
+        store = RedisStore(config.quota.redis, config.namespace)
+    elif config.quota.lease:
+        host, port = admin
+        if host in ("0.0.0.0", "::"):  # noqa: S104 - other gateways reach it where the pod's own name resolves to
+            host = socket.gethostbyname(socket.gethostname())
+        ways = PeerDeps(cluster, signer, clock, config.limits, TTL_S)
+        store = peers = PeerStore(holder, (host, port), ways)
+    else:
+        return QuotaBackend(QuotaManager())
+    pump = QuotaSync(store, holder, config.quota.wait_s, clock, metrics)
+    return QuotaBackend(QuotaManager(pump.send, holder, config.quota.gateways), pump, peers)
+
+
 class GatewayProcess:
     """The parts of one gateway, started, drained and closed in order."""
 
@@ -77,7 +113,7 @@ class GatewayProcess:
         access = AccessLog(outlets.lines if config.access_log else None, clock.utc)
         loads = LoadReportStreams(signer, clock)
         admin = ports.admin.getsockname()[:2]
-        counts = counters(config, QuotaDeps(cluster, signer, clock, metrics, admin))
+        counts = counters(config, cluster, signer, clock, metrics, admin)
         self._pump = counts.pump
         self.registry = loads.listener = ServiceRegistry(
             config.limits,

@@ -13,8 +13,7 @@ from paceline_core.auth import TokenSigner
 from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock
 from paceline_gateway.config import Quota
-from paceline_gateway.quota_store.messages import ExchangeRequest, read_reply, write_call
-from paceline_gateway.quota_store.peer import LEASE, PATH
+from paceline_gateway.quota_store.peer import LEASE, PATH, ExchangeRequest, read_reply, write_call
 
 pytestmark = pytest.mark.real
 QUOTA = Quota(lease=True, wait_s=4.0, gateways=2)

@@ -140,7 +140,7 @@ def test_who_left_while_it_waited_has_nothing_set_aside() -> None:
     pool, member, who = BucketStore(), Member("g0"), limited(outputTokensPerMinute=100)
     waiter = member.reserve(who, QuotaUsage(1, 1, 100), 0.0)
     assert waiter is not None
-    member.quotas.abandon(waiter)
+    waiter.gone = True
     member.deliver(pool, 0.0)
     assert member.answers == []
     assert member.quotas.totals.reserved == [0.0] * SIZE
@@ -311,7 +311,7 @@ def _step(
         case "settle" if still:
             member.quotas.settle(still.pop(0), use, now)
         case "abandon" if waiting:
-            member.quotas.abandon(waiting.pop())
+            waiting.pop().gone = True
         case "deliver" if not member.quotas.away:
             member.deliver(pool, now)
         case "apply" if member.sent:

@@ -8,15 +8,15 @@ from tests.every import cases
 from paceline_core.errors import Code, RequestError, Unreachable
 from paceline_gateway.queueing.shared_fairness import MAX_REPORTED
 from paceline_gateway.quota.types import UNLIMITED, LeaseGrant, LeaseRequest
-from paceline_gateway.quota_store.messages import (
+from paceline_gateway.quota_store.peer import (
     ExchangeRequest,
     ExchangeResponse,
+    address_of,
     read_call,
     read_reply,
     write_call,
     write_reply,
 )
-from paceline_gateway.quota_store.peer import address_of
 
 NUMBER = st.floats(-1e12, 1e12) | st.just(UNLIMITED)
 VECTOR = st.tuples(NUMBER, NUMBER, NUMBER, NUMBER)

@@ -3,8 +3,8 @@
 from tests.every import cases
 from tests.gateway.quota_bench import ONE, granted, limited, refused
 
+from paceline_gateway.quota.leased_buckets import duration
 from paceline_gateway.quota.manager import QuotaManager
-from paceline_gateway.quota.responses import duration
 from paceline_gateway.quota.types import QuotaUsage
 
 

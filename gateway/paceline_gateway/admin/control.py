@@ -4,6 +4,7 @@ A token's issuer must be `admin`, so that what gateways and the autoscaler send 
 in somebody's browser cannot send the header, and so cannot drain a gateway on this machine.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -17,8 +18,7 @@ from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_core.telemetry import get_logger, log_level, set_level
 from paceline_core.units import seconds
-from paceline_gateway.admin.views import DrainView, LogLevel
-from paceline_gateway.drain import DrainState
+from paceline_gateway.admin.views import DrainStage, DrainView, LogLevel
 
 ISSUER = "admin"
 BODY_BYTES = 1024
@@ -66,6 +66,25 @@ class LogLevelOverride:
         """As it is told."""
         left = None if self._until is None else round(max(self._until - now, 0.0), 3)
         return LogLevel(level=log_level(), usual=self.usual, left_s=left)
+
+
+class DrainState:
+    """`asked` is set by whoever wants the end; `until` is the monotonic moment at which a stage ends at the latest."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.stage = DrainStage.SERVING
+        self.until: float | None = None
+
+    def ask(self) -> None:
+        """The end is wanted, and begins when the process next runs."""
+        self.asked.set()
+        if self.stage is DrainStage.SERVING:
+            self.enter(DrainStage.SETTLING)
+
+    def enter(self, stage: DrainStage, until: float | None = None) -> None:
+        """The next stage begins."""
+        self.stage, self.until = stage, until
 
 
 @dataclass(frozen=True, slots=True)

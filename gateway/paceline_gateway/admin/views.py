@@ -3,12 +3,12 @@
 Seconds, bytes and tokens; money as decimal strings. No key, secret, prompt or answer stands in any of them.
 """
 
+from enum import StrEnum
 from typing import Literal
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import WorkerState
 from paceline_core.wire.message import WireModel
-from paceline_gateway.drain import DrainStage
 from paceline_gateway.routing.circuit_breaker import BreakerState
 from paceline_gateway.routing.worker import WorkerHealth
 
@@ -214,6 +214,18 @@ class Services(Page):
     """By name."""
 
     services: tuple[ServiceView, ...]
+
+
+class DrainStage(StrEnum):
+    """The steps of an end, in their order."""
+
+    SERVING = "serving"
+    SETTLING = "settling"
+    """New work is still taken, while load balancers learn of the end."""
+    DRAINING = "draining"
+    """New connections are turned away, open streams run on."""
+    CUTTING = "cutting"
+    """The rest is being ended."""
 
 
 class DrainView(WireModel):

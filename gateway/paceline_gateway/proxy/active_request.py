@@ -6,7 +6,7 @@ a stream's bytes are forwarded packet by packet; the machine hears of the first 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.telemetry import Histogram
@@ -129,17 +129,17 @@ class ActiveRequest:
         now, service = self._context.now(), self.service
         changed = False
         for action in self.machine.on(event, now):
-            changed = self._executors[type(action)](self, action, now) or changed
+            changed = self._execute(action, now) or changed
         if changed and service is not None:
             self._context.dispatch(service)
             if self.service is not None and self.service is not service:
                 self._context.dispatch(self.service)
 
-    def send(self, _: e.Send, now: float) -> bool:
+    def send(self, now: float) -> None:
         """Send the request to its worker."""
         worker, context, machine = self._worker, self._context, self.machine
         if worker is None or self._upstream is None or self.service is None:
-            return False
+            return
         if not machine.begun:  # nothing of an earlier attempt counts for the next one
             machine.meter.output = 0
             if self.admission is not None and self.admission.native and self.admission.stream:
@@ -157,11 +157,10 @@ class ActiveRequest:
         self._exchange = context.pool.send(address, message, self)
         if self._paused:
             self._exchange.pause(True)
-        return False
 
     def head(self, status: int, headers: Headers) -> None:
         if status == 401:  # the worker rejects this gateway's token, which no client can repair
-            self._abort(e.AbortUpstream(), 0.0)
+            self._abort()
             self.lost(DisconnectReason.INVALID)
             return
         self._status, self._stream = status, headers.get(b"content-type", b"").startswith(b"text/event-stream")
@@ -251,7 +250,7 @@ class ActiveRequest:
         if self.machine.state is not STREAMING:
             self.on(e.Expired(held=held))
         elif self._scan.done:
-            self._abort(e.AbortUpstream(), 0.0)
+            self._abort()
             self.finish()
         else:
             self.on(e.Expired(held=held, abort=self.resume.abort_reason()))
@@ -308,75 +307,64 @@ class ActiveRequest:
             self.assigned(worker)
         return worker is None
 
-    def _withdraw(self, _: e.Dequeue, _now: float) -> bool:
-        if self.service is not None and self.ticket is not None:
-            self.service.dispatcher.withdraw(self.ticket)
+    def _execute(self, action: e.Action, now: float) -> bool:
+        """Execute an action; True if the queue changed and is dispatched afterwards."""
+        match action:
+            case e.Enqueue():
+                return self._enqueue(action, now)
+            case e.Send():
+                self.send(now)
+            case e.ReleaseSlot():
+                if self.trace is not None:
+                    self.trace.freed(now)
+                if self.service is not None and self.ticket is not None:
+                    self._lost = None
+                    self.service.dispatcher.release(self.ticket, now, suspect=action.suspect)
+                return True
+            case e.Close():
+                self.reply.end()
+            case e.SendResponse():
+                self.reply.whole(self._status, self._fields, b"".join(self._collected))
+            case e.Settle():
+                self._context.settle(self, action.record)
+            case _:
+                return self._execute_rare(action, now)
         return False
 
-    def _fall_back(self, action: e.TryFallback, _now: float) -> bool:
-        placement = self._context.fall_back(self, action.last)
-        if placement is not None:
-            self.diverted(placement)
+    def _execute_rare(self, action: e.Action, now: float) -> bool:
+        """The actions that an undisturbed request does without."""
+        match action:
+            case e.AbortUpstream():
+                self._abort()
+            case e.Fail(error):
+                self._fail(error)
+            case e.Dequeue() if self.service is not None and self.ticket is not None:
+                self.service.dispatcher.withdraw(self.ticket)
+            case e.Accuse(part) if self.ticket is not None:
+                self.ticket.accuse(part, self._progress, now)
+            case e.Resumed() if self.service is not None:
+                self.service.series.resumed(action.reason, action.gap)
+            case e.TryFallback(last) if (placement := self._context.fall_back(self, last)) is not None:
+                self.diverted(placement)
+            case e.SwitchDestination():
+                if self._next is not None:
+                    self._place(self._next)
+                return True
         return False
 
-    def _switch(self, _: e.SwitchDestination, _now: float) -> bool:
-        if self._next is not None:
-            self._place(self._next)
-        return True
-
-    def _resumed(self, action: e.Resumed, _now: float) -> bool:
-        if self.service is not None:
-            self.service.series.resumed(action.reason, action.gap)
-        return False
-
-    def _abort(self, _: e.AbortUpstream, _now: float) -> bool:
+    def _abort(self) -> None:
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.abort()
-        return False
 
-    def _release(self, action: e.ReleaseSlot, now: float) -> bool:
-        if self.trace is not None:
-            self.trace.freed(now)
-        if self.service is not None and self.ticket is not None:
-            self._lost = None
-            self.service.dispatcher.release(self.ticket, now, suspect=action.suspect)
-        return True
-
-    def _accuse(self, action: e.Accuse, now: float) -> bool:
-        if self.ticket is not None:
-            self.ticket.accuse(action.part, self._progress, now)
-        return False
-
-    def _respond(self, _: e.SendResponse, _now: float) -> bool:
-        self.reply.whole(self._status, self._fields, b"".join(self._collected))
-        return False
-
-    def _close(self, _: e.Close, _now: float) -> bool:
-        self.reply.end()
-        return False
-
-    def _fail(self, action: e.Fail, _now: float) -> bool:
+    def _fail(self, error: RequestError) -> None:
         reservation, quota = self.reservation, self.quota_fields
         if reservation is not None:
-            used = used_by_failed(action.error.code, reservation.use)
+            used = used_by_failed(error.code, reservation.use)
             quota = self._context.quotas.refunded(reservation, used, self._context.now())
-        self.reply.fail(action.error, request_id_field(self.request_id) + quota)
-        return False
-
-    def _settle(self, action: e.Settle, _now: float) -> bool:
-        self._context.settle(self, action.record)
-        return False
+        self.reply.fail(error, request_id_field(self.request_id) + quota)
 
     def _pressure(self, paused: bool) -> None:
         self._paused = paused
         if self._exchange is not None:
             self._exchange.pause(paused)
-
-    _executors: ClassVar[dict[type[e.Action], Callable[[Any, Any, float], bool]]] = {
-        e.Enqueue: _enqueue, e.Dequeue: _withdraw, e.TryFallback: _fall_back, e.SwitchDestination: _switch,
-        e.Send: send, e.Resumed: _resumed, e.AbortUpstream: _abort, e.ReleaseSlot: _release,
-        e.Accuse: _accuse, e.SendResponse: _respond, e.Close: _close, e.Fail: _fail,
-        e.Settle: _settle,
-    }  # fmt: skip
-    """How each action is executed; True if the queue changed and is dispatched afterwards."""

@@ -16,12 +16,11 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.registry.enums import FallbackReason, RequestClass, ShedReason
 from paceline_core.telemetry import Metrics
 from paceline_gateway.api.admission import AdmittedRequest, readmit, reauthorize
-from paceline_gateway.billing import Billing
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.connection_pool import ConnectionPool
 from paceline_gateway.proxy.active_request import ActiveRequest, Placement, RequestContext
 from paceline_gateway.proxy.evacuation import Evacuator
-from paceline_gateway.proxy.settlement import Settlement
+from paceline_gateway.proxy.settlement import Billing, Settlement
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.queueing.shedding import ShedDecision
 from paceline_gateway.quota.manager import QuotaManager

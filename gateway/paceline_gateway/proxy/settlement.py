@@ -1,29 +1,134 @@
 """Settles a request that ended, in one place: charged, judged against its SLOs, counted, traced and logged.
 
 Every request comes here exactly once (`request.machine`), whatever ended it. A request that ended before it was let
-into a queue has no service to count it; one that ended before its reservation is charged nothing.
+into a queue has no service to count it; one that ended before its reservation is charged nothing. `Billing` reserves of
+a monthly budget before a request and charges after it, and never waits: no request depends on the API server.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from paceline_core.clock import Clock, rfc3339
-from paceline_core.errors import Code
-from paceline_core.telemetry import get_logger
+from paceline_core.errors import Code, RequestError
+from paceline_core.kube import Listed, Upserted
+from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
+from paceline_core.objects.tenant import Tenant
+from paceline_core.registry import RequestClass
+from paceline_core.telemetry import Metrics, get_logger
 from paceline_core.wire import Isolated
-from paceline_gateway.billing import Billing
 from paceline_gateway.proxy.active_request import ActiveRequest
 from paceline_gateway.quota.manager import QuotaManager
 from paceline_gateway.quota.types import QuotaUsage, charged_usage, made_since
 from paceline_gateway.request.slo import evaluate_slos, phases
 from paceline_gateway.request.types import RequestRecord
+from paceline_gateway.routing.config_snapshot import NOTHING, ConfigSnapshot
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.services.registry import ServiceRegistry
 from paceline_gateway.services.service_state import ServiceState
 from paceline_gateway.telemetry.access_log import AccessLog
-from paceline_gateway.telemetry.metrics import TenantSeries
+from paceline_gateway.telemetry.metrics import TenantSeries, UsageSeries
 from paceline_gateway.telemetry.trace import FinishedRequest, RequestTracing
+from paceline_gateway.usage import cost
+from paceline_gateway.usage.cost import BudgetExposure, Part, PricedReplica, cost_of
+from paceline_gateway.usage.ledger import UsageLedger
+from paceline_gateway.usage.types import StoredUsage, UsageAmount, read_usage
+from paceline_planner.hardware import pool_price
 
 _log = get_logger(__name__)
+
+
+class Billing:
+    """The billing of one gateway. `name` is unique among gateways and survives a restart."""
+
+    def __init__(self, name: str, clock: Clock, metrics: Metrics, tenants: TenantSeries) -> None:
+        self.ledger = UsageLedger(name, clock.utc())
+        self.exposure = BudgetExposure()
+        self._clock = clock
+        self.series = UsageSeries(metrics, tenants)
+        self._prices: dict[tuple[str, str], Decimal | None] = {}
+        self._priced = NOTHING
+
+    def reserve(  # noqa: PLR0913, PLR0917 - all that a reservation rests on
+        self,
+        request: int,
+        tenant: ResolvedTenant,
+        service: ServiceState,
+        need: QuotaUsage,
+        most: QuotaUsage,
+        snapshot: ConfigSnapshot,
+        gateways: int,
+    ) -> RequestError | None:
+        """Set aside what a request may use of its tenant's month, or say why there is too little left."""
+        if not tenant.budgeted and tenant.input_tokens_per_minute is tenant.output_tokens_per_minute is None:
+            return None
+        replica = None if tenant.monthly_dollars is None else self._any_replica(service, snapshot)
+        expected, at_most = (_spent([(replica, use.output_tokens)], use, 0) for use in (need, most))
+        return cost.reserve(self.ledger, self.exposure, request, tenant, expected, at_most, gateways)
+
+    def exhausted(self, tenant: ResolvedTenant, least: QuotaUsage) -> RequestError | None:
+        """Why not even so small a request fits into a tenant's month; None where it does."""
+        return self.ledger.exhausted(tenant, UsageAmount(least.requests, least.input_tokens, least.output_tokens))
+
+    def charged(  # noqa: PLR0913, PLR0917 - all that a price rests on
+        self,
+        record: RequestRecord,
+        use: QuotaUsage,
+        service: ServiceState,
+        name: RequestClass,
+        snapshot: ConfigSnapshot,
+        workers: Sequence[tuple[Worker | None, int]],
+    ) -> None:
+        """A request has used so much; `workers` had a part in it, each with the output tokens there were by its end."""
+        if not use.requests:
+            return
+        parts: list[Part] = []
+        for worker, output in workers:  # where that is not known any more, at any worker's price
+            replica = None if worker is None else self._replica(service.spec, worker, snapshot)
+            parts.append((replica or self._any_replica(service, snapshot), min(output, use.output_tokens)))
+        spent = _spent(parts, use, record.meter.cached)
+        self.ledger.charged(record.tenant, spent, self._clock.monotonic())
+        self.series.charged(service.key, name, record.tenant, spent)
+
+    def on_tenants(self, event: Listed[Tenant] | Upserted[Tenant]) -> None:
+        """Take over what the API server has of tenants."""
+        match event:
+            case Listed(tenants):
+                self.ledger.keep({tenant.name: tenant for tenant in tenants})
+            case Upserted(tenant):
+                tenants = (tenant,)
+        for tenant in tenants:
+            stored = StoredUsage(tenant.metadata.resource_version, read_usage(tenant.status.usage))
+            self.ledger.on_status(tenant.name, stored)
+
+    def show(self, snapshot: ConfigSnapshot) -> None:
+        oldest = max((age for _, age in self.ledger.holds(self._clock.monotonic())), default=0.0)
+        self.series.show(snapshot.tenants.values(), self.ledger.used, oldest)
+
+    def _any_replica(self, service: ServiceState, snapshot: ConfigSnapshot) -> PricedReplica | None:
+        """The replica that a request would run on now, as far as that is known beforehand."""
+        worker = next((worker for worker in service.fleet if worker.report is not None), None)
+        return None if worker is None else self._replica(service.spec, worker, snapshot)
+
+    def _replica(self, service: ResolvedService, worker: Worker, snapshot: ConfigSnapshot) -> PricedReplica | None:
+        """None while the worker has not said how fast it is, or its price, looked up once a snapshot, is unknown."""
+        if snapshot is not self._priced:
+            self._priced, self._prices = snapshot, {}
+        name = worker.endpoint.pool
+        key = (service.key, name)
+        if key not in self._prices:
+            pool = next((pool for pool in service.pools if pool.name == name), None)
+            self._prices[key] = None if pool is None else pool_price(service, pool, snapshot.accelerators.get)
+        report, price = worker.report, self._prices[key]
+        if report is None or price is None:
+            return None
+        return PricedReplica(report.step_time, report.slots, service.engine.step_tokens, price)
+
+
+def _spent(parts: Sequence[Part], use: QuotaUsage, cached: int) -> UsageAmount:
+    """With what it costs there; nothing where that is unknown."""
+    dollars = cost_of(parts, prompt=use.input_tokens, cached=cached)
+    return UsageAmount(use.requests, use.input_tokens, use.output_tokens, dollars)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +164,7 @@ class Settlement:
         self.billing.ledger.release(ticket.id)
         self.billing.exposure.release(ticket.id)
         if request.pending is not None:
-            self.quotas.abandon(request.pending)
+            request.pending.gone = True
         if reservation is not None:
             self.quotas.settle(reservation, use, self.clock.monotonic())
             service.settled(ticket, use, record.meter.cached)

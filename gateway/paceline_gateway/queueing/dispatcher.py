@@ -93,7 +93,9 @@ class Dispatcher:
     def refusal(self, request_class: RequestClass, size: int, limit: int, now: float) -> RequestError | None:
         """Why one more request of nobody in particular could not wait here, if so."""
         full = next(self._full(request_class, size, limit, now), None)
-        return None if full is None else RequestError(full.code, full.why, retry_after=self._after(request_class, now))
+        if full is None:
+            return None
+        return RequestError(full.code, full.why, retry_after=self._retry_after(request_class, now))
 
     def shed(self, ticket: QueuedRequest, limit: int, now: float) -> ShedDecision | None:
         """Who must go so that this ticket may join: itself, or one who waits; None if nobody must.
@@ -104,7 +106,7 @@ class Dispatcher:
         for full in self._full(name, ticket.size, limit, now):
             own = full.reason is ShedReason.QUEUE_FULL
             lines = [self.queues[name]] if own else reversed(self.queues.values())
-            return choose_victim(ticket, full, lines, self._after(name, now))
+            return choose_victim(ticket, full, lines, self._retry_after(name, now))
         return misses_deadline(ticket, self.queues[name], self._served[name], now)
 
     def enqueue(self, ticket: QueuedRequest, deadline: float, now: float, *, again: bool = False) -> Worker | None:
@@ -154,8 +156,7 @@ class Dispatcher:
         if self._numbers.total:
             return None
         name, ticket.joined = ticket.request_class, now
-        self._peak.observe(self._urgent + (name is URGENT), now)
-        self.fleet.reserved = self._peak.value(now)
+        self.fleet.reserved = self._peak.observe(self._urgent + (name is URGENT), now)
         ask = ticket.ask
         pick = self.fleet.pick(ask, now, ticket.avoid)
         if pick is None:
@@ -230,7 +231,7 @@ class Dispatcher:
             why = f"No worker is ready, and too many wait for one: {waiting}."
             yield ExceededLimit(self._numbers, 1, caps.held, ShedReason.NO_WORKER, Code.NO_CAPACITY, why)
 
-    def _after(self, name: RequestClass, now: float) -> float:
+    def _retry_after(self, name: RequestClass, now: float) -> float:
         return self._drain[name].retry_after(len(self.queues[name]) + 1, now)
 
     def _next(self, now: float) -> tuple[QueuedRequest, Worker] | None:

@@ -154,7 +154,11 @@ class FairQueue:
         turn = next(iter(self._own[tenants[0]].values()))
         if cached is None or turn.overtaken >= OVERTAKEN:
             return turn
-        return max((c for tenant in tenants for c in self._candidates(tenant)), key=cached)
+        candidates: list[QueuedRequest] = []
+        for tenant in tenants:
+            tickets = list(islice(self._own[tenant].values(), DEPTH))
+            candidates += tickets[:1] if tickets[0].overtaken >= OVERTAKEN else tickets
+        return max(candidates, key=cached)
 
     def went(self, ticket: QueuedRequest, uncached: int) -> None:
         """It was given out and is charged, once; whom it overtook is counted."""
@@ -201,10 +205,6 @@ class FairQueue:
     def _note_service(self, ticket: QueuedRequest, tokens: float) -> None:
         if len(self._fresh) < MAX_REPORTED or ticket.tenant in self._fresh:
             self._fresh[ticket.tenant] = self._fresh.get(ticket.tenant, 0.0) + tokens / ticket.weight
-
-    def _candidates(self, tenant: str) -> list[QueuedRequest]:
-        tickets = list(islice(self._own[tenant].values(), DEPTH))
-        return tickets[:1] if tickets[0].overtaken >= OVERTAKEN else tickets
 
     def _step_out(self, ticket: QueuedRequest) -> None:
         if any(own.pop(ticket.id, None) is not None for own in (self._resumed, self._again, self._suspects)):

@@ -34,22 +34,18 @@ class WindowedMax:
         self._current = 0
         self._before = 0
 
-    def observe(self, value: int, now: float) -> None:
-        """So many at once."""
-        self._turn(now)
+    def observe(self, value: int, now: float) -> int:
+        """So many at once; the most lately."""
+        age = now - self._began
+        if age >= WINDOW_S:
+            self._before = self._current if age < 2 * WINDOW_S else 0
+            self._began, self._current = now, 0
         self._current = max(self._current, value)
+        return max(self._current, self._before)
 
     def value(self, now: float) -> int:
         """The most lately."""
-        self._turn(now)
-        return max(self._current, self._before)
-
-    def _turn(self, now: float) -> None:
-        age = now - self._began
-        if age < WINDOW_S:
-            return
-        self._before = self._current if age < 2 * WINDOW_S else 0
-        self._began, self._current = now, 0
+        return self.observe(0, now)
 
 
 MEMORY_S = 10.0

@@ -43,10 +43,10 @@ class LocalBuckets(LeasedBuckets):
                 self.have[kind] = fresh if old == UNLIMITED else have[kind] + new - old
 
     def refresh(self, now: float) -> None:
-        passed = now - self._levels_at
+        passed = now - self.levels_at
         if passed <= 0:
             return
-        self._levels_at = now
+        self.levels_at = now
         for kind in self.kinds:
             if kind != SLOTS:
                 limit = self.limits[kind]
@@ -112,16 +112,22 @@ class BucketStore:
         self._refill(book, now)
         holder = book.holders.setdefault(ask.holder, _LeaseHolder())
         if ask.seq <= holder.seq:
-            return self._grant(book, holder.given if ask.seq == holder.seq else NOTHING)
-        _relimit(book, ask)
+            return LeaseGrant(holder.given if ask.seq == holder.seq else NOTHING, tuple(book.levels), book.epoch)
+        if ask.limits != book.limits:  # what is used stays used
+            for kind, (old, new) in enumerate(zip(book.limits, ask.limits, strict=True)):
+                fresh = UNLIMITED in (old, new)
+                book.levels[kind] = new if fresh else book.levels[kind] + new - old
+                book.base[kind] = new if fresh else book.base[kind] + new - old
+            book.limits = ask.limits
+        if ask.belief is not None and ask.epoch != book.epoch:
+            _believe(book, ask.belief)
         holder.seq, holder.heard, holder.out = ask.seq, now, ask.held
         caps = _caps(book)
         for kind in range(RATES):
             book.levels[kind] = min(book.levels[kind] + ask.back[kind], caps[kind])
         book.levels[SLOTS] = caps[SLOTS]
-        holder.given = _fitting(book, ask)
-        _lease(book, holder, ask)
-        return self._grant(book, holder.given)
+        holder.given = _lease(book, holder, ask)
+        return LeaseGrant(holder.given, tuple(book.levels), book.epoch)
 
     def sweep(self, now: float) -> None:
         """Forget the tenants that nobody has used for `FORGET_S`."""
@@ -146,9 +152,6 @@ class BucketStore:
                 book.base[kind] = min(book.base[kind] + passed * limit / 60.0, limit)
         book.levels[SLOTS] = caps[SLOTS]
 
-    def _grant(self, book: _TenantBuckets, given: Vector) -> LeaseGrant:
-        return LeaseGrant(given, tuple(book.levels), book.epoch)
-
 
 def _caps(book: _TenantBuckets) -> list[float]:
     """What the levels can be at most beside what is held."""
@@ -159,25 +162,21 @@ def _caps(book: _TenantBuckets) -> list[float]:
     return caps
 
 
-def _relimit(book: _TenantBuckets, ask: LeaseRequest) -> None:
-    """Limits that changed: what is used stays used. A belief from before this book was opened lowers its base."""
-    if ask.limits != book.limits:
-        for kind, (old, new) in enumerate(zip(book.limits, ask.limits, strict=True)):
-            fresh = UNLIMITED in (old, new)
-            book.levels[kind] = new if fresh else book.levels[kind] + new - old
-            book.base[kind] = new if fresh else book.base[kind] + new - old
-        book.limits = ask.limits
-    if ask.belief is not None and ask.epoch != book.epoch:
-        for kind in range(RATES):
-            if book.limits[kind] != UNLIMITED:
-                less = max(book.base[kind] - ask.belief[kind], 0.0)
-                book.levels[kind] -= less
-                book.base[kind] -= less
+def _believe(book: _TenantBuckets, belief: Vector) -> None:
+    """A belief from before this book was opened lowers its base."""
+    for kind in range(RATES):
+        if book.limits[kind] != UNLIMITED:
+            less = max(book.base[kind] - belief[kind], 0.0)
+            book.levels[kind] -= less
+            book.base[kind] -= less
 
 
-def _fitting(book: _TenantBuckets, ask: LeaseRequest) -> Vector:
-    """What is granted: at least `least` of everything, or nothing."""
-    given = [0.0] * SIZE
+def _lease(book: _TenantBuckets, holder: _LeaseHolder, ask: LeaseRequest) -> Vector:
+    """What is granted, at least `least` of everything or nothing, leaves the bucket.
+
+    `least` is used at once, the rest is held.
+    """
+    given, out = [0.0] * SIZE, list(ask.held)
     for kind in range(SIZE):
         limit, level, least = book.limits[kind], book.levels[kind], ask.least[kind]
         if limit == UNLIMITED:
@@ -187,16 +186,10 @@ def _fitting(book: _TenantBuckets, ask: LeaseRequest) -> Vector:
             return NOTHING
         given[kind] = max(least, min(ask.want[kind], level), 0.0)
     given[SLOTS] = float(int(given[SLOTS]))
-    return tuple(given)
-
-
-def _lease(book: _TenantBuckets, holder: _LeaseHolder, ask: LeaseRequest) -> None:
-    """What is granted leaves the bucket; `least` is used at once, the rest is held."""
-    out = list(ask.held)
-    for kind in range(SIZE):
-        given = holder.given[kind]
-        book.levels[kind] -= given
-        out[kind] += given
-        if kind != SLOTS and given > 0:
+    for kind, amount in enumerate(given):
+        book.levels[kind] -= amount
+        out[kind] += amount
+        if kind != SLOTS and amount > 0:
             out[kind] -= ask.least[kind]
     holder.out = tuple(out)
+    return tuple(given)

@@ -5,12 +5,17 @@ that little is stranded; where that is less than one request, nothing is kept an
 `goal` is the slice that was last asked for.
 `have` below zero is overdrawn: an answer was longer than reserved. `owed` was spent from this gateway's own share while
 the store was away. Both are paid with the next ask, before anything else is granted.
+
+A tenant hears where it stands in `x-ratelimit-*` as OpenAI writes them: limit, remaining, and the time until all of it
+is there again. Of input and output tokens the one is told that has the smaller part left; a limit that does not exist
+is not told. A limit of zero is never there again, so it has no time, as its refusal has no `retry-after`.
 """
 
 from collections import deque
 from collections.abc import Sequence
 from operator import add
 
+from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_gateway.quota.types import (
     CLOSE,
@@ -30,7 +35,9 @@ from paceline_gateway.quota.types import (
 SHARE = 0.05
 SLICE_S = 1.0
 """How much of its pace a gateway keeps as a slice, and after how long unused it gives the slice back."""
+LEAST_S = 0.01
 _FADE = 0.3
+_WHAT = ("requests", "input tokens", "output tokens")
 
 
 class LeasedBuckets:
@@ -39,7 +46,6 @@ class LeasedBuckets:
     __slots__ = (
         "_duration",
         "_levels",
-        "_levels_at",
         "_pace",
         "_spent",
         "_typical",
@@ -49,6 +55,7 @@ class LeasedBuckets:
         "goal",
         "have",
         "kinds",
+        "levels_at",
         "limits",
         "open",
         "owed",
@@ -66,7 +73,7 @@ class LeasedBuckets:
         self.open = 0
         self.waiters: deque[PendingReservation] = deque()
         self.asked: LeaseRequest | None = None
-        self.asked_at = self.used_at = self._levels_at = now
+        self.asked_at = self.used_at = self.levels_at = now
         self.epoch = 0
         self.goal: Vector = NOTHING
         self._levels: Vector | None = None
@@ -84,7 +91,7 @@ class LeasedBuckets:
                 new if UNLIMITED in (old, new) else level + new - old
                 for level, old, new in zip(levels, self.limits, limits, strict=True)
             ]
-            self._levels, self._levels_at = (None if self._levels is None else tuple(moved)), now
+            self._levels, self.levels_at = (None if self._levels is None else tuple(moved)), now
             for kind in range(SIZE):
                 if kind == SLOTS or limits[kind] == UNLIMITED:
                     self.have[kind] = 0.0
@@ -156,7 +163,7 @@ class LeasedBuckets:
         """The answer to an ask."""
         for kind in self.kinds:
             self.have[kind] += grant.given[kind]
-        self._levels, self._levels_at, self.epoch = grant.levels, now, grant.epoch
+        self._levels, self.levels_at, self.epoch = grant.levels, now, grant.epoch
 
     def share_ask(self, seq: int, need: Vector, gateways: int, now: float) -> LeaseRequest:
         """What to ask of this gateway's own share while the store is away."""
@@ -181,16 +188,12 @@ class LeasedBuckets:
         """What is left beside the slice, as told and refilled since; everything where nothing was ever told."""
         if self._levels is None:
             return tuple(limit - max(have, 0.0) for limit, have in zip(self.limits, self.have, strict=True))
-        passed, levels = now - self._levels_at, list(self._levels)
+        passed, levels = now - self.levels_at, list(self._levels)
         for kind in self.kinds:
             if kind != SLOTS:
                 limit = self.limits[kind]
                 levels[kind] = min(levels[kind] + passed * limit / 60.0, limit - max(self.have[kind], 0.0))
         return tuple(levels)
-
-    def level_age_s(self, now: float) -> float:
-        """How long ago the levels were told."""
-        return now - self._levels_at
 
     def left(self, now: float) -> Vector:
         """What is there, in the slice and beside it."""
@@ -214,6 +217,19 @@ class LeasedBuckets:
                     longest, lacking = wait, kind
         return longest, lacking
 
+    def refusal(self, use: Vector, limits: Vector, levels: Vector) -> RequestError:
+        """What a tenant lacks most beside a pool of these limits that has these levels."""
+        wait, kind = self.wait_at(use, limits, levels)
+        return over_limit(max(wait, LEAST_S), kind, limits[kind], use[kind], self.have[kind] + levels[kind])
+
+    def due(self, now: float, renew_s: float) -> bool:
+        """Whether the shared pool should hear of this tenant without being asked for more."""
+        if any(self.have[kind] < 0 or self.owed[kind] for kind in self.kinds):
+            return True
+        holds = any(self.have[kind] > 0 for kind in self.kinds)
+        renew = (holds or self.open > 0) and now - self.asked_at >= renew_s
+        return renew or (holds and now - self.used_at >= SLICE_S)
+
     def idle(self, now: float) -> bool:
         """Nothing is open, asked or owed, and as far as is known all is as if it had never been used."""
         if self.open or self.waiters or self.asked is not None:
@@ -224,3 +240,50 @@ class LeasedBuckets:
 
 def _limited(limits: Vector) -> tuple[int, ...]:
     return tuple(kind for kind in range(SIZE) if limits[kind] != UNLIMITED)
+
+
+def over_limit(wait: float, kind: int, limit: float, need: float, left: float) -> RequestError:
+    """Of the limit of this kind too little is left for so many seconds."""
+    if wait == NEVER:
+        message = f"Your limit of {_WHAT[kind]} per minute is 0; ask whoever runs this to raise it."
+        return RequestError(Code.INSUFFICIENT_QUOTA, message)
+    retry = f"retry in {max(wait, 0.1):.1f} s"
+    if kind == SLOTS:
+        message = f"You have as many requests open as you may, {limit:.0f}; wait for one to end."
+    elif 1 <= left < need:
+        remain = f"Of your limit of {limit:.0f} {_WHAT[kind]} per minute {int(left + CLOSE)} are left"
+        message = f"{remain}, and this request may use {need:.0f}; {retry}."
+    else:
+        message = f"You have used your limit of {limit:.0f} {_WHAT[kind]} per minute; {retry}."
+    return RequestError(Code.RATE_LIMIT_EXCEEDED, message, retry_after=wait)
+
+
+def ratelimit_fields(limits: Vector, left: Sequence[float]) -> bytes:
+    """Complete header lines for these limits and what is left of them."""
+    fields = "" if limits[0] == UNLIMITED else _lines("requests", limits[0], left[0])
+    pairs = ((limits[kind], left[kind]) for kind in (1, 2))
+    inputs, outputs = (UNLIMITED if most == UNLIMITED else rest / most if most else 0.0 for most, rest in pairs)
+    tightest = 2 if outputs < inputs else 1
+    if limits[tightest] != UNLIMITED:
+        fields += _lines("tokens", limits[tightest], left[tightest])
+    return fields.encode()
+
+
+def duration(seconds: float) -> str:
+    """`17ms`, `1.5s`, `6m0s`, `1h0m2s`."""
+    thousandths = max(round(seconds * 1000), 0)
+    if thousandths < 1000:
+        return f"{thousandths}ms" if thousandths else "0s"
+    minutes, rest = divmod(thousandths, 60_000)
+    text = f"{rest / 1000:g}s"
+    if minutes:
+        hours, minutes = divmod(minutes, 60)
+        text = f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"
+    return text
+
+
+def _lines(what: str, limit: float, left: float) -> str:
+    reset = f"x-ratelimit-reset-{what}: {duration((limit - left) * 60.0 / limit)}\r\n" if limit else ""
+    return (
+        f"x-ratelimit-limit-{what}: {int(limit)}\r\nx-ratelimit-remaining-{what}: {max(int(left + 1e-6), 0)}\r\n{reset}"
+    )

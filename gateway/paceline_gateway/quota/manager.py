@@ -17,11 +17,10 @@ from operator import add, sub
 from types import MappingProxyType
 from typing import Final
 
-from paceline_core.errors import RequestError
+from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_gateway.quota.bucket_store import TTL_S, BucketStore, LocalBuckets
-from paceline_gateway.quota.leased_buckets import SHARE, SLICE_S, LeasedBuckets
-from paceline_gateway.quota.responses import over_limit, ratelimit_fields, store_unavailable, too_many_waiters
+from paceline_gateway.quota.leased_buckets import SHARE, SLICE_S, LeasedBuckets, ratelimit_fields
 from paceline_gateway.quota.types import (
     NEVER,
     NOTHING,
@@ -40,7 +39,6 @@ WAITERS = 256
 RENEW_S = TTL_S / 3
 FORGET_S = 10.0
 RETRY_S = 1.0
-LEAST_S = 0.01
 ASKS = 2
 """Exchanges made for one request before it is decided."""
 NO_REFUND: Final[Mapping[int, float]] = MappingProxyType({})
@@ -110,7 +108,7 @@ class QuotaManager:
     def reserve(self, tenant: ResolvedTenant, use: QuotaUsage, now: float, then: Then) -> PendingReservation | None:
         """Set aside what a request is expected to use; `then` hears of it, at once unless the store must be asked.
 
-        The waiter that is returned then is for `abandon`.
+        The waiter that is returned then is told by `gone` when its request has left: nothing is set aside for it.
         """
         buckets = self._buckets_of(tenant, now)
         buckets.refresh(now)
@@ -121,7 +119,8 @@ class QuotaManager:
         elif self._send is None or self.away:
             self._here(buckets, use, then, now)
         elif len(buckets.waiters) >= WAITERS:
-            then(too_many_waiters(WAITERS))
+            message = f"{WAITERS} of your requests wait for the quota counters already; retry."
+            then(RequestError(Code.RATE_LIMIT_EXCEEDED, message, retry_after=1.0))
         else:
             waiter = PendingReservation(use, then)
             buckets.waiters.append(waiter)
@@ -138,16 +137,10 @@ class QuotaManager:
         buckets.refresh(now)
         if not buckets.kinds or buckets.fits(least):
             return None
-        wait, known = buckets.wait(least, now)[0], self._send is None or buckets.level_age_s(now) < SLICE_S
-        return (
-            _over(buckets, least, buckets.limits, buckets.levels(now))
-            if wait == NEVER or (known and wait > 0)
-            else None
-        )
-
-    def abandon(self, waiter: PendingReservation) -> None:
-        """Who waited has left; nothing is set aside for it."""
-        waiter.gone = True
+        wait, known = buckets.wait(least, now)[0], self._send is None or now - buckets.levels_at < SLICE_S
+        if wait != NEVER and not (known and wait > 0):
+            return None
+        return buckets.refusal(least, buckets.limits, buckets.levels(now))
 
     def settle(self, reservation: Reservation, used: QuotaUsage, now: float) -> None:
         """The request has ended: charge what it used instead of what was reserved."""
@@ -163,8 +156,7 @@ class QuotaManager:
 
     def fields(self, tenant: ResolvedTenant, now: float) -> bytes:
         """Header lines that tell a tenant where it stands."""
-        buckets = self._buckets_of(tenant, now)
-        return self._fields(buckets, now)
+        return self._fields(self._buckets_of(tenant, now), now)
 
     def refunded(self, reservation: Reservation, used: QuotaUsage, now: float) -> bytes:
         """The same once a reservation is settled by so much."""
@@ -176,7 +168,15 @@ class QuotaManager:
         buckets = self._buckets[ask.tenant]
         buckets.asked = None
         buckets.granted(grant, now)
-        self._serve(buckets, now)
+        waiters, buckets.waiters = buckets.waiters, deque()
+        for waiter in waiters:  # in order; who came later, or seems to lack nothing, is asked for anew
+            if waiter.gone:
+                continue
+            undecided = waiter.asked < ASKS and (not waiter.asked or buckets.wait(waiter.use, now)[0] <= 0)
+            if buckets.waiters or (undecided and not buckets.fits(waiter.use)):
+                buckets.waiters.append(waiter)
+            else:
+                self._decide(buckets, waiter.use, waiter.then, now)
         if buckets.waiters:
             self._exchange(buckets, now)
 
@@ -198,7 +198,7 @@ class QuotaManager:
         for buckets in self._buckets.values():
             if buckets.asked is not None and self._send is not None:
                 self._send(buckets.asked)
-            elif buckets.open or _due(buckets, now):
+            elif buckets.open or buckets.due(now, RENEW_S):
                 self._exchange(buckets, now)
 
     def leave(self, now: float) -> bool:
@@ -213,7 +213,7 @@ class QuotaManager:
         """Give time its say: give back what is unused, pay debts, renew what is held, forget who is idle."""
         if self._send is not None and not self.away:
             for buckets in self._buckets.values():
-                if buckets.asked is None and _due(buckets, now):
+                if buckets.asked is None and buckets.due(now, RENEW_S):
                     self._exchange(buckets, now)
         if now >= self._forget_at:
             self._forget_at = now + FORGET_S
@@ -241,7 +241,8 @@ class QuotaManager:
         if self._send is None or buckets.fits(use):
             self._decide(buckets, use, then, now)
         elif buckets.tenant.on_store_failure == "closed":
-            then(store_unavailable(RETRY_S))
+            why = "The store of this gateway's quota counters cannot be reached, and your tenant is closed without it"
+            then(RequestError(Code.QUOTA_UNAVAILABLE, f"{why}; retry.", retry_after=RETRY_S))
         else:
             ask = buckets.share_ask(next(self._sequence), use, self.gateways, now)
             grant = self._own.exchange(ask, now)
@@ -250,25 +251,13 @@ class QuotaManager:
                 self.lent += 1
                 self._take(buckets, use, then, now)
             else:
-                then(_over(buckets, use, ask.limits, grant.levels))
+                then(buckets.refusal(use, ask.limits, grant.levels))
 
     def _decide(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
         if buckets.fits(use):
             self._take(buckets, use, then, now)
         else:
-            then(_over(buckets, use, buckets.limits, buckets.levels(now)))
-
-    def _serve(self, buckets: LeasedBuckets, now: float) -> None:
-        """Answer who was asked for, in order; who came later, or seems to lack nothing, is asked for anew."""
-        waiters, buckets.waiters = buckets.waiters, deque()
-        for waiter in waiters:
-            if waiter.gone:
-                continue
-            undecided = waiter.asked < ASKS and (not waiter.asked or buckets.wait(waiter.use, now)[0] <= 0)
-            if buckets.waiters or (undecided and not buckets.fits(waiter.use)):
-                buckets.waiters.append(waiter)
-            else:
-                self._decide(buckets, waiter.use, waiter.then, now)
+            then(buckets.refusal(use, buckets.limits, buckets.levels(now)))
 
     def _exchange(self, buckets: LeasedBuckets, now: float) -> None:
         """Ask the shared pool for what the waiting ones need and for the slice; one ask at a time."""
@@ -290,18 +279,3 @@ class QuotaManager:
             left[kind] = min(left[kind] + amount, buckets.limits[kind])
         fields = ratelimit_fields(buckets.limits, left)
         return fields + OWN_SHARE if self.away else fields
-
-
-def _over(buckets: LeasedBuckets, use: QuotaUsage, limits: Vector, levels: Vector) -> RequestError:
-    """What a tenant lacks most beside a pool of these limits that has these levels."""
-    wait, kind = buckets.wait_at(use, limits, levels)
-    return over_limit(max(wait, LEAST_S), kind, limits[kind], use[kind], buckets.have[kind] + levels[kind])
-
-
-def _due(buckets: LeasedBuckets, now: float) -> bool:
-    """Whether the shared pool should hear of this tenant without being asked for more."""
-    if any(buckets.have[kind] < 0 or buckets.owed[kind] for kind in buckets.kinds):
-        return True
-    holds = any(buckets.have[kind] > 0 for kind in buckets.kinds)
-    renew = (holds or buckets.open > 0) and now - buckets.asked_at >= RENEW_S
-    return renew or (holds and now - buckets.used_at >= SLICE_S)

@@ -100,7 +100,7 @@ def limits_of(tenant: ResolvedTenant, share: int = 1) -> Vector:
     return (*(UNLIMITED if rate is None else rate / share for rate in rates), float(slots))
 
 
-_CLIENT_ERROR, _CANCELLED = Outcome.CLIENT_ERROR, Outcome.CANCELLED
+_OK, _CLIENT_ERROR, _CANCELLED = Outcome.OK, Outcome.CLIENT_ERROR, Outcome.CANCELLED
 _NOT_SERVED = frozenset({Outcome.SHED, Outcome.UPSTREAM_ERROR, Outcome.TIMEOUT})
 
 
@@ -132,11 +132,7 @@ def charged_usage(record: RequestRecord, reserved: QuotaUsage, made: int = 0) ->
         return QuotaUsage()
     if record.outcome is _CLIENT_ERROR and not record.meter.output:
         return QuotaUsage(requests=1)
-    return QuotaUsage(1, record.meter.prompt or reserved.input_tokens, _output(record, reserved, made))
-
-
-def _output(record: RequestRecord, reserved: QuotaUsage, made: int) -> int:
-    meter, stream = record.meter, record.terms is not None and record.terms.stream
-    if meter.output or meter.counted or stream:
-        return meter.output
-    return {_CANCELLED: made, Outcome.OK: reserved.output_tokens}.get(record.outcome, 0)
+    meter, output = record.meter, record.meter.output
+    if not (output or meter.counted or (record.terms is not None and record.terms.stream)):
+        output = {_CANCELLED: made, _OK: reserved.output_tokens}.get(record.outcome, 0)
+    return QuotaUsage(1, meter.prompt or reserved.input_tokens, output)

@@ -109,7 +109,14 @@ class QuotaSync:
                 await self._round(quotas)
                 failures = 0
             except Unreachable as error:
-                self._lost(quotas, str(error))
+                self._failures.inc()
+                self._current.set(0)
+                self._complaints.begin(_FAULT, str(error))
+                self._asks.clear()
+                self._wake.clear()
+                if self._common is not None:
+                    self._common.lost()
+                quotas.lost(self._clock.monotonic())
                 await self._clock.sleep(PROBE_S[min(failures, len(PROBE_S) - 1)])
                 failures += 1
 
@@ -128,7 +135,14 @@ class QuotaSync:
                 await self._wake.wait()
         self._wake.clear()
         while self._asks:
-            await self._exchange(quotas)
+            batch, self._asks = self._asks[:BATCH], self._asks[BATCH:]
+            began = self._clock.monotonic()
+            grants = await self._bounded(self._store.exchange(batch))
+            now = self._clock.monotonic()
+            self._seconds.observe(now - began)
+            for ask, grant in zip(batch, grants, strict=True):
+                quotas.answered(ask, grant, now)
+            self._carried.set()
         if self._common is not None and self._clock.monotonic() >= self._share_at:
             self._share_at = self._clock.monotonic() + SHARE_S
             served = self._common.report()
@@ -136,26 +150,6 @@ class QuotaSync:
                 self._common.heard(await self._bounded(self._store.share(served)))
             else:
                 self._common.lost()
-
-    async def _exchange(self, quotas: QuotaManager) -> None:
-        batch, self._asks = self._asks[:BATCH], self._asks[BATCH:]
-        began = self._clock.monotonic()
-        grants = await self._bounded(self._store.exchange(batch))
-        now = self._clock.monotonic()
-        self._seconds.observe(now - began)
-        for ask, grant in zip(batch, grants, strict=True):
-            quotas.answered(ask, grant, now)
-        self._carried.set()
-
-    def _lost(self, quotas: QuotaManager, reason: str) -> None:
-        self._failures.inc()
-        self._current.set(0)
-        self._complaints.begin(_FAULT, reason)
-        self._asks.clear()
-        self._wake.clear()
-        if self._common is not None:
-            self._common.lost()
-        quotas.lost(self._clock.monotonic())
 
     async def _bounded(self, call: Awaitable[T]) -> T:
         try:

@@ -21,7 +21,7 @@ to leave the queue, when workers have failed it, or when it has waited its share
 request only ever goes on, so each destination is asked at most once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, NamedTuple, get_args
@@ -64,10 +64,6 @@ class Requester(NamedTuple):
 
     tenant: ResolvedTenant
     headers: Mapping[bytes, bytes]
-
-
-Lead = Callable[[ResolvedRoute, Requester, ConfigSnapshot, float], tuple[Destination, ...]]
-"""Where a route leads."""
 
 
 def resolve_model(name: str, asker: Requester, snapshot: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
@@ -120,7 +116,7 @@ def _named(
 ) -> tuple[Destination, ...]:
     if (service := snapshot.services.get(name)) is not None:
         return (Destination(service, name),) if asker.tenant.allows(service.key) else ()
-    lead: Lead = _chain if fall_back else _by_route
+    lead = _chain if fall_back else _by_route
     for one in _owners(name, asker, snapshot):
         if isinstance(one, ResolvedService):
             return (Destination(one, _accepted_name(one, name, snapshot)),)
@@ -149,45 +145,37 @@ def _exists(one: Claimant, asker: Requester) -> bool:
 
 
 def _chain(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
-    """Its backends, and its fallbacks, which are all there is when no backend exists."""
-    return (*_by_route(route, asker, snapshot, draw), *_fallbacks(route, asker, snapshot, draw))
+    """Its backends, and its fallbacks, which are all there is when no backend exists.
 
-
-def _by_route(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
-    found = []
-    for when in get_args(BackendWhen):
-        for chosen in _drawn_first(_choices(route, asker, snapshot, when), draw):
-            model = chosen.backend.model or _accepted_name(chosen.service, route.model, snapshot)
-            found.append(Destination(chosen.service, model, route.attempts, route.retry_budget, when))
-    return tuple(found)
-
-
-def _fallbacks(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, draw: float) -> list[Destination]:
-    """The models it names, under its own attempts and budget. Theirs are not followed: no chain goes in a circle."""
-    return [
+    Fallbacks stand under its own attempts and budget. Theirs are not followed: no chain goes in a circle.
+    """
+    fallbacks = [
         found[0]._replace(attempts=route.attempts, retry_share=route.retry_budget, when="fallback")
         for name in route.fallback
         if (found := _named(name, asker, snapshot, draw, fall_back=False))
     ]
+    return (*_by_route(route, asker, snapshot, draw), *fallbacks)
 
 
-def _choices(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, when: BackendWhen) -> list[_Choice]:
+def _by_route(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
+    """Of each kind the backend that the draw falls on, then the others as they are written."""
     found = []
-    for backend, weight in route.backends:
-        service = snapshot.services.get(f"{route.namespace}/{backend.service}") if backend.service else None
-        if service is not None and weight > 0 and backend.when == when and asker.tenant.allows(service.key):
-            found.append(_Choice(backend, weight, service))
-    return found
-
-
-def _drawn_first(choices: list[_Choice], draw: float) -> list[_Choice]:
-    """The one that the draw falls on, then the others as they are written."""
-    rest = draw * sum(choice.weight for choice in choices)
-    for place, choice in enumerate(choices):
-        rest -= choice.weight
-        if rest < 0:
-            return [choice, *choices[:place], *choices[place + 1 :]]
-    return choices
+    for when in get_args(BackendWhen):
+        choices = []
+        for backend, weight in route.backends:
+            service = snapshot.services.get(f"{route.namespace}/{backend.service}") if backend.service else None
+            if service is not None and weight > 0 and backend.when == when and asker.tenant.allows(service.key):
+                choices.append(_Choice(backend, weight, service))
+        rest = draw * sum(choice.weight for choice in choices)
+        for place, choice in enumerate(choices):
+            rest -= choice.weight
+            if rest < 0:
+                choices.insert(0, choices.pop(place))
+                break
+        for chosen in choices:
+            model = chosen.backend.model or _accepted_name(chosen.service, route.model, snapshot)
+            found.append(Destination(chosen.service, model, route.attempts, route.retry_budget, when))
+    return tuple(found)
 
 
 def _accepted_name(service: ResolvedService, name: str, snapshot: ConfigSnapshot) -> str:

@@ -171,10 +171,11 @@ class WorkerPool:
         return bool(self.roomy(now, request_class))
 
     def roomy(self, now: float, request_class: RequestClass) -> list[str]:
-        """Who could take a request of this class at once."""
+        """Workers that could take a request of this class at once."""
         place, eligible = PLACES[request_class], self.eligible(now)
         reserved = self._reserved_each(len(eligible))
-        return [w.name for w in eligible if w.in_flight < w.open_to(place, reserved) and self._roomy(w, place)]
+        free = [worker for worker in eligible if worker.in_flight < worker.open_to(place, reserved)]
+        return [worker.name for worker in free if not worker.backlog or self._roomy(worker, place)]
 
     def ttft_s(self, ask: RoutingRequest, waiting: int, now: float) -> float:
         """Estimated seconds to the first token of one more request, behind so many prompt tokens that wait for all."""
@@ -243,11 +244,12 @@ class WorkerPool:
         for worker in eligible:
             if worker.in_flight >= (worker.open_to(place, reserved) if reserved else worker.share):
                 continue
-            if not self._fits(worker, now, sure):
+            if now < worker.shut if sure is None else not self._has_trial_slot(worker, now, sure=sure):
                 continue
             if ask.keys:
                 cached = ask.tokens(self.prefixes.cached(worker.endpoint.name, ask.keys, now))
-            candidate = Candidate(worker, cached, self._roomy(worker, place), worker.work > hot)
+            roomy = not worker.backlog or self._roomy(worker, place)
+            candidate = Candidate(worker, cached, roomy, worker.work > hot)
             if avoid and worker.name in avoid:
                 avoided.append(candidate)
             elif now < worker.ready_since + RAMP_S and worker.in_flight >= worker.ramped(now):
@@ -256,17 +258,13 @@ class WorkerPool:
                 first.append(candidate)
         return first, new, avoided
 
-    def _fits(self, worker: Worker, now: float, sure: bool | None) -> bool:
-        """Whether a suspect, or one that is none, may go there as far as trials are concerned."""
-        if sure is None:
-            return now >= worker.shut
+    def _has_trial_slot(self, worker: Worker, now: float, *, sure: bool) -> bool:
+        """Whether a suspect may go there as far as trials are concerned."""
         if sure and (worker.unbegun or worker.recurring or now < worker.tries_until):
             return False
         return len(worker.trials) < places(sure=sure)
 
     def _roomy(self, worker: Worker, place: int) -> bool:
-        if not worker.backlog:
-            return True
         lookahead = self._lookahead_s * BACKGROUND_SHARE if place and self.reserved else self._lookahead_s
         return worker.ahead(place, 0) * worker.token_s < lookahead
 

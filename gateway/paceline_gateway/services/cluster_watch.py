@@ -7,7 +7,7 @@ is left out and named in the log, though its names stay its own; the others stay
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from paceline_core.auth import ApiKeyRecord
@@ -20,7 +20,6 @@ from paceline_core.kube import (
     Listed,
     Namespaces,
     ObjectKey,
-    ServiceEndpoints,
     Upserted,
     WatchLost,
 )
@@ -82,7 +81,7 @@ class ClusterWatcher:
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._watch(kind, *store)) for kind, store in self._stores.items()]
-        self._tasks.append(asyncio.create_task(self._watch_endpoints(self._cluster.watch_endpoints())))
+        self._tasks.append(asyncio.create_task(self._watch_endpoints()))
 
     async def wait(self) -> None:
         """Return never; raise what a watch raised: a snapshot that no longer follows the cluster must not be used."""
@@ -118,24 +117,20 @@ class ClusterWatcher:
             self._note(kind, event)
             changes = store.apply(event, namespaced_key, read_item)
             matters = any(_judged_by(change.before) != _judged_by(change.after) for change in changes)
-            if kind == TENANT:
-                self._publish_tenants(event)
+            match event:
+                case Upserted(item) if kind == TENANT:
+                    tenant = self._tenants.get(namespaced_key(item))
+                    if tenant is not None and tenant.namespace == self._namespace:
+                        self.on_tenants(Upserted(tenant))
+                case Listed() | Deleted() if kind == TENANT:
+                    honoured = (tenant for tenant in self._tenants.values() if tenant.namespace == self._namespace)
+                    self.on_tenants(Listed(tuple(honoured)))
             if (matters or isinstance(event, Listed)) and self._listed.issuperset(self._stores):
                 objects = (self._services.values(), self._routes.values(), self._tenants.values(), self._keys.values())
                 self._on_snapshot(directory(*objects, self._namespace, self._accelerators.values()))
 
-    def _publish_tenants(self, event: WatchEvent[Manifest]) -> None:
-        match event:
-            case Upserted(item):
-                tenant = self._tenants.get(namespaced_key(item))
-                if tenant is not None and tenant.namespace == self._namespace:
-                    self.on_tenants(Upserted(tenant))
-            case Listed() | Deleted():
-                tenants = self._tenants.values()
-                self.on_tenants(Listed(tuple(tenant for tenant in tenants if tenant.namespace == self._namespace)))
-
-    async def _watch_endpoints(self, events: AsyncIterator[WatchEvent[ServiceEndpoints]]) -> None:
-        async for event in events:
+    async def _watch_endpoints(self) -> None:
+        async for event in self._cluster.watch_endpoints():
             self._note(WORKERS, event)
             for change in self._workers.apply(event, lambda item: str(item.service), lambda item: item.endpoints):
                 self._on_workers(change.key, change.after or ())

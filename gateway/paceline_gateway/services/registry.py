@@ -7,11 +7,21 @@ Invariant: whatever frees or adds room at a worker ends in `dispatch`, so no req
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from paceline_core.auth import Signer
+from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_core.kube import Endpoint
 from paceline_core.registry.enums import FallbackReason, RequestClass
 from paceline_core.telemetry import Metrics
 from paceline_core.wire import LoadReport
+from paceline_core.wire.stream import (
+    ReportStreams,
+    StreamClient,
+    StreamSource,
+    check_service,
+    stream_client,
+    worker_source,
+)
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.queueing.fair_queue import FairQueue
 from paceline_gateway.queueing.queued_request import QueuedRequest
@@ -147,19 +157,24 @@ class ServiceRegistry:
         self.snapshot = snapshot
         self.version += 1
         for key in self.services.keys() - snapshot.services.keys():
-            self._delete(key)
+            service = self.services.pop(key)
+            self._held.discard(key)
+            self._follow(key, ())
+            error = RequestError(Code.NO_CAPACITY, "The model's service was deleted.", retry_after=RETRY_S)
+            self.listener.on_deleted(service, error)
+            forget(self._metrics, service.spec.namespace, service.spec.name)
         for key, spec in snapshot.services.items():
-            service = self.services.get(key)
-            if service is None:
+            known = self.services.get(key)
+            if known is None:
                 series = ServiceMetrics(self._metrics, spec)
                 self.services[key] = ServiceState(spec, series, self._limits, self._policy())
                 self.on_workers(key, self._endpoints.get(key, ()))
-            elif service.spec != spec:
-                if service.spec.classes != spec.classes:
+            elif known.spec != spec:
+                if known.spec.classes != spec.classes:
                     forget(self._metrics, spec.namespace, spec.name, targets_only=True)
-                    service.series = ServiceMetrics(self._metrics, spec)
+                    known.series = ServiceMetrics(self._metrics, spec)
                     self.listener.on_classes_changed()
-                service.spec = spec
+                known.spec = spec
         self.listener.on_config_changed()
 
     def on_workers(self, key: str, endpoints: tuple[Endpoint, ...]) -> None:
@@ -199,15 +214,6 @@ class ServiceRegistry:
             service.show(now)
         self._metrics.gauge("paceline_demand_subscribers").set(self.changes.readers)
 
-    def _delete(self, key: str) -> None:
-        service = self.services.pop(key)
-        self._held.discard(key)
-        self._follow(key, ())
-        self.listener.on_deleted(
-            service, RequestError(Code.NO_CAPACITY, "The model's service was deleted.", retry_after=RETRY_S)
-        )
-        forget(self._metrics, service.spec.namespace, service.spec.name)
-
     def _note_held(self, service: ServiceState) -> None:
         """Report demand at once when requests begin to wait for a first worker."""
         key, held = service.key, service.dispatcher.held(self._now()) > 0
@@ -216,3 +222,32 @@ class ServiceRegistry:
             self.changes.notify()
         elif not held:
             self._held.discard(key)
+
+
+SILENCE_S = 15.0
+
+
+class LoadReportStreams:
+    """`GET /internal/load` of each worker, kept open. `listener` is set before the first `follow`, which it calls."""
+
+    def __init__(self, signer: Signer, clock: Clock) -> None:
+        self.listener: ServiceRegistry
+        self._http = stream_client(SILENCE_S)
+        client = StreamClient(self._http, signer, clock)
+        self._streams = ReportStreams(LoadReport, client, self._on_report, self._on_disconnect)
+
+    def follow(self, service: str, endpoints: Iterable[Endpoint]) -> None:
+        """Follow exactly these workers of a service; one without an address waits."""
+        sources = (worker_source(service, e.name, e.host, e.port) for e in endpoints if e.host)
+        self._streams.follow(sources, audience=service)
+
+    async def close(self) -> None:
+        await self._streams.close()
+        await self._http.aclose()
+
+    def _on_report(self, source: StreamSource, report: LoadReport) -> None:
+        check_service(source, report)
+        self.listener.on_report(source.audience, source.name, report)
+
+    def _on_disconnect(self, source: StreamSource, refused: bool) -> None:
+        self.listener.on_disconnect(source.audience, source.name, refused=refused)

@@ -21,7 +21,7 @@ from paceline_core.telemetry.span_queue import SpanQueue, resource
 from paceline_gateway.request.prompt_size import EMBEDDINGS, RERANK, SCORE
 from paceline_gateway.request.types import RequestRecord
 from paceline_gateway.telemetry import trace
-from paceline_gateway.telemetry.trace import Attempt, FinishedRequest, Trace
+from paceline_gateway.telemetry.trace import FinishedRequest, Trace
 
 _OPERATIONS = {
     "/v1/chat/completions": "chat",
@@ -90,7 +90,15 @@ class _Spans:
         for start, end in mine.waits:
             yield self._span("queue", (start, record.ended if end is None else end))
         for number, attempt in enumerate(mine.attempts, start=1):
-            yield self._attempt(number, attempt, last=attempt is mine.attempts[-1])
+            about: Attributes = {
+                "server.address": attempt.worker,
+                "paceline.attempt": number,
+                "paceline.resumed": attempt.resumed,
+            }
+            last = attempt is mine.attempts[-1]
+            status = _status(record) if last else Status(StatusCode.ERROR, "went on at another worker")
+            times = (attempt.start, record.ended if attempt.end is None else attempt.end)
+            yield self._span("attempt", times, about, (attempt.span_id, SpanKind.CLIENT, status))
 
     def _root(self) -> ReadableSpan:
         record, mine = self._ended.record, self._ended.trace
@@ -108,17 +116,6 @@ class _Spans:
             end_time=self._moment(record.ended),
             instrumentation_scope=_SCOPE,
         )
-
-    def _attempt(self, number: int, attempt: Attempt, *, last: bool) -> ReadableSpan:
-        record = self._ended.record
-        about: Attributes = {
-            "server.address": attempt.worker,
-            "paceline.attempt": number,
-            "paceline.resumed": attempt.resumed,
-        }
-        status = _status(record) if last else Status(StatusCode.ERROR, "went on at another worker")
-        times = (attempt.start, record.ended if attempt.end is None else attempt.end)
-        return self._span("attempt", times, about, (attempt.span_id, SpanKind.CLIENT, status))
 
     def _span(
         self,

@@ -208,15 +208,10 @@ def _may_write(account: _Account) -> bool:
 def _over(tenant: ResolvedTenant, due: UsageAmount, need: UsageAmount, month: str) -> RequestError | None:
     tokens, dollars = tenant.monthly_tokens, tenant.monthly_dollars
     if tokens is not None and due.tokens + need.tokens > tokens:
-        left = f"Of your monthly budget of {tokens} tokens {max(tokens - due.tokens, 0)} are left"
-        return _refusal(left, f"{need.tokens}", month)
-    if dollars is not None and (due.dollars >= dollars or due.dollars + need.dollars > dollars):
-        left = f"Of your monthly budget of ${dollars:f} ${max(dollars - due.dollars, ZERO):.6f} are left"
-        return _refusal(left, f"${need.dollars:.6f}", month)
-    return None
-
-
-def _refusal(left: str, need: str, month: str) -> RequestError:
-    ends = rfc3339(end_of(month))
-    message = f"{left}, and this request may use {need}; the month ends at {ends}."
-    return RequestError(Code.INSUFFICIENT_QUOTA, message)
+        left, more = f"{tokens} tokens {max(tokens - due.tokens, 0)} are left", f"{need.tokens}"
+    elif dollars is not None and (due.dollars >= dollars or due.dollars + need.dollars > dollars):
+        left, more = f"${dollars:f} ${max(dollars - due.dollars, ZERO):.6f} are left", f"${need.dollars:.6f}"
+    else:
+        return None
+    why = f"Of your monthly budget of {left}, and this request may use {more}"
+    return RequestError(Code.INSUFFICIENT_QUOTA, f"{why}; the month ends at {rfc3339(end_of(month))}.")

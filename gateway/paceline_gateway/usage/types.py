@@ -18,7 +18,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from paceline_core.clock import rfc3339
-from paceline_core.objects.tenant import MonthlyUsage, Usage
+from paceline_core.objects.tenant import MonthlyUsage
 from paceline_core.units import dollars
 
 SETTLED: Final = "settled"
@@ -128,13 +128,30 @@ def _parts(month: str) -> tuple[int, int]:
 
 
 def read_usage(usage: MonthlyUsage) -> tuple[UsageEntry, ...]:
-    """What a status says."""
-    return tuple(_read(item, usage.month or "") for item in usage.gateways)
+    found = []
+    for item in usage.gateways:
+        gateway, _, month = item.id.partition("@")
+        spent = UsageAmount(
+            item.requests, item.input_tokens, item.output_tokens, dollars(item.dollars) if item.dollars else ZERO
+        )
+        found.append(UsageEntry(gateway, month or usage.month or "", spent, item.time or ""))
+    return tuple(found)
 
 
 def status_of(entries: Iterable[UsageEntry], month: str) -> dict[str, Any]:
     """The status that says it; every field is written, so that one writer owns them all."""
-    return {"usage": {"month": month, "gateways": [_written(entry, month) for entry in entries]}}
+    gateways = [
+        {
+            "id": entry.gateway if entry.month == month else f"{entry.gateway}@{entry.month}",
+            "requests": entry.spent.requests,
+            "inputTokens": entry.spent.input_tokens,
+            "outputTokens": entry.spent.output_tokens,
+            "dollars": f"{entry.spent.dollars:f}",
+            "time": entry.time or NEVER,
+        }
+        for entry in entries
+    ]
+    return {"usage": {"month": month, "gateways": gateways}}
 
 
 def grown(
@@ -164,22 +181,3 @@ def _foldable(entries: Iterable[UsageEntry], mine: Key, moment: datetime) -> lis
     limit = rfc3339(moment - timedelta(seconds=FOLD_S))
     surplus = max(len(others) - MAX_ENTRIES, 0)
     return [entry for number, entry in enumerate(others) if number < surplus or entry.time < limit]
-
-
-def _read(item: Usage, month: str) -> UsageEntry:
-    gateway, _, named = item.id.partition("@")
-    spent = UsageAmount(
-        item.requests, item.input_tokens, item.output_tokens, dollars(item.dollars) if item.dollars else ZERO
-    )
-    return UsageEntry(gateway, named or month, spent, item.time or "")
-
-
-def _written(entry: UsageEntry, month: str) -> dict[str, Any]:
-    return {
-        "id": entry.gateway if entry.month == month else f"{entry.gateway}@{entry.month}",
-        "requests": entry.spent.requests,
-        "inputTokens": entry.spent.input_tokens,
-        "outputTokens": entry.spent.output_tokens,
-        "dollars": f"{entry.spent.dollars:f}",
-        "time": entry.time or NEVER,
-    }
