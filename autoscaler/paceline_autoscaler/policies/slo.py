@@ -42,7 +42,10 @@ class SloPolicy:
             recommendation = _up(ctx, least)
         elif _burning(ctx):
             recommendation = _one_more(ctx)
-            history = replace(history, derate=_proven_derate(ctx))
+            # capacity is no more than the demand at which the SLO is now missed
+            modelled = ctx.group.capacity(ctx.counts, 1.0)
+            proven = ctx.group.demand / modelled if modelled > 0 else 1.0
+            history = replace(history, derate=max(min(proven, ctx.history.derate), MIN_DERATE))
         else:
             recommendation = _down_or_hold(ctx)
         return recommendation, with_history(state, history)
@@ -147,13 +150,6 @@ def _burning(ctx: _Context) -> bool:
     steady = unchanged_s >= ctx.work.clear_s + attainment.window_s
     busy = group.demand >= MIN_DERATE * group.capacity(ctx.counts, 1.0)
     return steady and (busy or ctx.work.backlogged)
-
-
-def _proven_derate(ctx: _Context) -> float:
-    """Capacity is no more than the demand at which the SLO is now missed."""
-    modelled = ctx.group.capacity(ctx.counts, 1.0)
-    proven = ctx.group.demand / modelled if modelled > 0 else 1.0
-    return max(min(proven, ctx.history.derate), MIN_DERATE)
 
 
 def _one_more(ctx: _Context) -> Recommendation:

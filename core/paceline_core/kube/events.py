@@ -186,7 +186,15 @@ class EventRecorder:
         except PacelineError as error:
             written = series.written if isinstance(error, Unreachable) else series.count
             accepted = not isinstance(error, Forbidden | Unauthorized)
-            self._say(series.event, error)
+            left_out = self._api.sparse.admit("event")
+            if left_out is not None:
+                fields = {
+                    "object": str(series.event.key),
+                    "reason": series.event.reason,
+                    "error": str(error),
+                    "left_out": left_out,
+                }
+                _log.warning("an event is not written", extra=fields)
         self._book.done(key, name, written, self._clock.monotonic(), accepted=accepted)
 
     async def _put(self, series: Series) -> str:
@@ -194,9 +202,6 @@ class EventRecorder:
             with contextlib.suppress(NotFound):  # the server keeps events for an hour
                 await self._api.merge(EVENT, ObjectKey(_namespace(series.event.key), series.name), _news(series))
                 return series.name
-        return await self._create(series)
-
-    async def _create(self, series: Series) -> str:
         event = series.event
         name = f"{event.key.name[:200]}.{int(series.first.timestamp() * 1e6):x}{_mark(series):04x}"
         body = _manifest(series, name, self._component, await self._uid_of(event.kind, event.key))
@@ -209,12 +214,6 @@ class EventRecorder:
             return ""
         found = await self._api.get(RESOURCES[kind], key)
         return str(found["metadata"]["uid"])
-
-    def _say(self, event: Event, error: PacelineError) -> None:
-        left_out = self._api.sparse.admit("event")
-        if left_out is not None:
-            fields = {"object": str(event.key), "reason": event.reason, "error": str(error), "left_out": left_out}
-            _log.warning("an event is not written", extra=fields)
 
 
 def _manifest(series: Series, name: str, component: str, uid: str) -> Manifest:

@@ -196,17 +196,17 @@ def _pool(service: ResolvedService, pool: ResolvedPool) -> Mapping[str, str]:
         problems["gpusPerReplica"] = f"a replica on {pool.accelerator} needs a GPU; write 1, or leave it out"
     if pool.gpus > 1:
         problems["gpusPerReplica"] = "a replica is one device in this version; leave it and engine.parallel out"
-    return {**problems, **_keys(pool), **_amounts(pool)}
-
-
-def _keys(pool: ResolvedPool) -> Mapping[str, str]:
-    """A schema cannot bound the keys of a map."""
+    # a schema cannot bound the keys of a map
     maps = {"podLabels": pool.pod.labels, "podAnnotations": pool.pod.annotations}
     return {
-        f"{field}[{key[:80]}]": FIXES[LABEL_KEY_PATTERN]
-        for field, given in maps.items()
-        for key in given
-        if len(key) > 317 or not fullmatch(LABEL_KEY_PATTERN, key)
+        **problems,
+        **{
+            f"{field}[{key[:80]}]": FIXES[LABEL_KEY_PATTERN]
+            for field, given in maps.items()
+            for key in given
+            if len(key) > 317 or not fullmatch(LABEL_KEY_PATTERN, key)
+        },
+        **_amounts(pool),
     }
 
 

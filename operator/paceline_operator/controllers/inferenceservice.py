@@ -98,7 +98,10 @@ class ServiceReconciler:
         for _ in range(ROUNDS):
             manifest = self._deps.state.objects.get(ReconcileKey(INFERENCE_SERVICE, key))
             if manifest is None:
-                self._forget(key)
+                self._memos.pop(key, None)
+                self._count_bulk_start(key, reported=True)
+                self.waiting.discard(ReconcileKey(INFERENCE_SERVICE, key))
+                self._deps.diagnostics.forget(key)
                 return None
             if self._deps.executor.terminates(key.namespace):
                 return TERMINATING_S
@@ -234,12 +237,6 @@ class ServiceReconciler:
         (self._starting.discard if reported else self._starting.add)(key)
         starting = len(self._starting)
         self._bulk_starts = max(self._bulk_starts, starting) if starting >= BULK_STARTS else 0
-
-    def _forget(self, key: ObjectKey) -> None:
-        self._memos.pop(key, None)
-        self._count_bulk_start(key, reported=True)
-        self.waiting.discard(ReconcileKey(INFERENCE_SERVICE, key))
-        self._deps.diagnostics.forget(key)
 
 
 def _status_content(manifest: Manifest, status: Manifest) -> tuple[ObjectRef, Manifest]:

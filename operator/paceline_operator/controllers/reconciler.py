@@ -114,7 +114,11 @@ class Reconciler:
             if deps.executor.terminates(namespace):
                 return TERMINATING_S
             conflicts.acted(actions, {live.place: live for live in view.shared.values()})
-            self._wake_waiting(namespace)
+            # deployments wait for what their namespace shares; only those that were looked at already do so
+            waiting = [item for item in self._services.waiting if item.key.namespace == namespace]
+            for item in waiting:
+                self._services.waiting.discard(item)
+                self._deps.wake(item, Priority.STATUS)
         raise ReconcileError(
             ConditionFault("Failed", f"something undoes what the operator shares among the services of {namespace}")
         )
@@ -124,13 +128,6 @@ class Reconciler:
         contested = next((ConditionFault(one.reason, one.message) for one in conflicts.problems(places)), None)
         self._services.report_shared_fault(namespace, contested)
         return min((wait for wait in (*waits, conflicts.quiet_s(places)) if wait is not None), default=None)
-
-    def _wake_waiting(self, namespace: str) -> None:
-        """Deployments wait for what their namespace shares; only those that were looked at already do so."""
-        waiting = [item for item in self._services.waiting if item.key.namespace == namespace]
-        for item in waiting:
-            self._services.waiting.discard(item)
-            self._deps.wake(item, Priority.STATUS)
 
     async def _shared(self, namespace: str) -> dict[str, ObservedChild]:
         cache = self._deps.state.children

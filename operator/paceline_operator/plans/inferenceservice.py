@@ -72,7 +72,21 @@ def plan_service(view: ReconcileInput) -> ReconcilePlan:
     if view.service["metadata"].get("deletionTimestamp"):
         return ReconcilePlan()
     memo = view.memo or Memo(since=view.now)
-    inputs = _inputs(view)
+    metadata = view.service["metadata"]
+    upgrade = (metadata.get("annotations") or {}).get(ANNOTATION_UPGRADE)
+    shared = missing(view.shared, view.settings)
+    unmanaged = unmanaged_shared(view.shared)
+    devices = device_marks(view.service, view.profiles)
+    inputs = (
+        metadata["uid"],
+        metadata.get("generation"),
+        upgrade,
+        view.loss,
+        devices,
+        shared,
+        unmanaged,
+        view.settings,
+    )
     fingerprints = frozenset((place, live.fingerprint) for place, live in view.children.items())
     known = memo.settled
     same = known is not None and known.inputs == inputs
@@ -85,15 +99,6 @@ def plan_service(view: ReconcileInput) -> ReconcilePlan:
         settled = Converged(inputs, fingerprints, work.facts) if idle else None
         memo = replace(memo, settled=settled, validated=None if idle else validated)
     return _with_status(view, memo, work)
-
-
-def _inputs(view: ReconcileInput) -> tuple[object, ...]:
-    metadata = view.service["metadata"]
-    upgrade = (metadata.get("annotations") or {}).get(ANNOTATION_UPGRADE)
-    shared = missing(view.shared, view.settings)
-    unmanaged = unmanaged_shared(view.shared)
-    devices = device_marks(view.service, view.profiles)
-    return (metadata["uid"], metadata.get("generation"), upgrade, view.loss, devices, shared, unmanaged, view.settings)
 
 
 def _with_status(view: ReconcileInput, memo: Memo, work: _Work) -> ReconcilePlan:

@@ -57,7 +57,11 @@ def plan_keys(view: KeysView) -> KeysPlan:
     changed = after != entries or answered != rotated
     return KeysPlan(
         registry=_apply(view, after, answered) if changed else None,
-        deliver=tuple(Deliver(entry.signer, entry.kid) for entry in entries if _to_deliver(entry, view)),
+        deliver=tuple(
+            Deliver(entry.signer, entry.kid)
+            for entry in entries
+            if (entry.state == "delivering" and entry.kid not in view.delivered and _held(view, entry))
+        ),
         trust=jwk_set(jwk(entry.kid, entry.public, entry.signer) for entry in entries),
         memo=memo,
         again_s=min(_waits(entries, view, memo), default=None),
@@ -66,10 +70,6 @@ def plan_keys(view: KeysView) -> KeysPlan:
 
 def _mark(entry: _Entry) -> str:
     return f"{entry.kid} {entry.state}"
-
-
-def _to_deliver(entry: _Entry, view: KeysView) -> bool:
-    return entry.state == "delivering" and entry.kid not in view.delivered and _held(view, entry)
 
 
 def _signer(

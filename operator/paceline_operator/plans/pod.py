@@ -120,7 +120,7 @@ def _container(launch: WorkerLaunch, pod: PodSettings, settings: Settings) -> Ma
         },
         "volumeMounts": [
             {"name": name, "mountPath": path, **({"readOnly": True} if path.startswith("/etc") else {})}
-            for name, path in _mounts(launch.resources).items()
+            for name, path in (_MOUNTS | ({_PAGES: BINDING.page_dir} if launch.resources.disk else {})).items()
         ]
         + [own_mount(volume) for volume in pod.volumes],
     }
@@ -157,10 +157,6 @@ def _resources(resources: Resources) -> Manifest:
     limit = {"memory": binary_size(resources.memory_limit)} if resources.memory_limit else {}
     found = {"requests": asked | gpus, "limits": limit | gpus}
     return {name: part for name, part in found.items() if part}
-
-
-def _mounts(resources: Resources) -> dict[str, str]:
-    return _MOUNTS | ({_PAGES: BINDING.page_dir} if resources.disk else {})
 
 
 def _volumes(file_name: str, resources: Resources) -> list[Manifest]:

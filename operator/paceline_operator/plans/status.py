@@ -94,7 +94,9 @@ def status(view: ReconcileInput, facts: ServiceFacts, rollout: RolloutProgress) 
     before = view.service.get("status") or {}
     degraded = _degraded(deployed, view.problems, rollout.unmanaged)
     run = _run(view, facts, deployed, pending=rollout.pending)
-    older_fit = _reported_fit(before) if _serves_older(deployed, facts, run) else None
+    # whether pods of another revision than the spec's serve: a rollout goes on, or the spec is not accepted
+    refused = deployed.deployments and not facts.pools and not facts.workload and run.revision
+    older_fit = _reported_fit(before) if run.rolling_out or refused else None
     verdicts = {
         "Accepted": facts.accepted,
         "Ready": _ready(deployed, facts, run, degraded),
@@ -126,11 +128,6 @@ def _last(before: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
 def _reported_fit(before: Mapping[str, Any]) -> ConditionValue | None:
     last = _last(before, "ModelFits")
     return ConditionValue(last["status"], last["reason"], last["message"]) if last else None
-
-
-def _serves_older(deployed: _PoolCounts, facts: ServiceFacts, run: RunningRevision) -> bool:
-    """Whether pods of another revision than the spec's serve: a rollout goes on, or the spec is not accepted."""
-    return bool(run.rolling_out or (deployed.deployments and not facts.pools and not facts.workload and run.revision))
 
 
 def _deployed(view: ReconcileInput, facts: ServiceFacts, coming: dict[str, int]) -> _PoolCounts:

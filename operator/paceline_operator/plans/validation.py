@@ -100,7 +100,9 @@ class ModelNameIndex:
 
     def put(self, manifest: Manifest) -> frozenset[ObjectRef]:
         place = (manifest["kind"], ObjectKey(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]))
-        claims = _claims_of(manifest)
+        claim, names = claimed(manifest)
+        full = () if claim.kind == INFERENCE_ROUTE else (claim.key,)
+        claims = _Claims(claim, names[0] if names else "", frozenset((*names, *full)))
         if self._claims.get(place) == claims:
             return frozenset()
         touched = self.remove(place)
@@ -141,9 +143,3 @@ class ModelNameIndex:
             return frozenset()
         others = (place for place in self._by_prefix.get(namespace, ()) if place[1].namespace != namespace)
         return frozenset(place for place in others if owner_of(self._claims[place].reported, {namespace}))
-
-
-def _claims_of(manifest: Manifest) -> _Claims:
-    claim, names = claimed(manifest)
-    full = () if claim.kind == INFERENCE_ROUTE else (claim.key,)
-    return _Claims(claim, names[0] if names else "", frozenset((*names, *full)))

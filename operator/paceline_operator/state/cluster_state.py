@@ -77,7 +77,14 @@ class ClusterState:
                     self._all(INFERENCE_SERVICE, Priority.RESYNC)
         if kind in CHILD_KINDS:
             return self._on_child(kind, event)
-        self._on_object(kind, event)
+        match event:
+            case Listed(items):
+                for change in self.objects.listed(kind, items):
+                    self._spread(change)
+            case Upserted(item):
+                self._spread(self.objects.put(item))
+            case Deleted(item):
+                self._spread(self.objects.remove(item))
         return []
 
     def on_answer(self, manifest: Manifest) -> None:
@@ -87,16 +94,6 @@ class ClusterState:
         """This install may not read a kind and does without it."""
         self.unreadable.add(kind)
         self._missing.discard(kind)
-
-    def _on_object(self, kind: str, event: WatchEvent[Manifest]) -> None:
-        match event:
-            case Listed(items):
-                for change in self.objects.listed(kind, items):
-                    self._spread(change)
-            case Upserted(item):
-                self._spread(self.objects.put(item))
-            case Deleted(item):
-                self._spread(self.objects.remove(item))
 
     def _on_child(self, kind: str, event: WatchEvent[Manifest]) -> list[ObjectKey]:
         match event:
@@ -193,7 +190,10 @@ class Informers:
         async for event in watch_all(self._api, options, self._liveness[kind]):
             self._leave_unread(kind, event)
             for key in self._state.on_event(kind, event):
-                await self._observe(kind, key)
+                try:
+                    self._state.wake(await self._executor.observe(kind, key))
+                except PacelineError as error:
+                    _log.warning("a doubtful child could not be read", extra={"kind": kind, "reason": str(error)})
 
     def _leave_unread(self, kind: str, event: WatchEvent[Manifest]) -> None:
         """An install for some namespaces may lack the right to read the cluster's AcceleratorProfiles."""
@@ -202,9 +202,3 @@ class Informers:
         if isinstance(event, WatchLost) and FORBIDDEN in event.reason:
             _log.info("AcceleratorProfiles may not be read; built-in ones are used", extra={"reason": event.reason})
             self._state.leave_unread(kind)
-
-    async def _observe(self, kind: str, key: ObjectKey) -> None:
-        try:
-            self._state.wake(await self._executor.observe(kind, key))
-        except PacelineError as error:
-            _log.warning("a doubtful child could not be read", extra={"kind": kind, "reason": str(error)})

@@ -90,9 +90,14 @@ class PlanExecutor:
                     raise
                 namespace = _place(action)[1].namespace
                 if _namespace_terminates(error, namespace):
-                    self._mark_terminating(namespace)
+                    self._terminating[namespace] = self._clock.monotonic()
+                    self._terminating.move_to_end(namespace)
+                    if len(self._terminating) > _REMEMBERED:
+                        self._terminating.popitem(last=False)
                     break
-                faults.append(fault_of(error, _doing(action)))
+                kind, key = _place(action)
+                verb = {Apply: "apply", HandOver: "hand replicas over of", Delete: "delete"}[type(action)]
+                faults.append(fault_of(error, f"{verb} {kind} {key}"))
         return faults
 
     async def status(self, kind: str, manifest: Manifest, status: Manifest, priority: Priority) -> Manifest | None:
@@ -139,23 +144,20 @@ class PlanExecutor:
                     send = self.write if action.force else self.create
                     self._cache.put(await send(action.manifest(), priority), answer=True)
                 case HandOver():
-                    await self._hand_over(action, priority)
+                    body = action.manifest()
+                    answer = await self._sent(
+                        "apply",
+                        "Deployment",
+                        priority,
+                        lambda: self._api.apply(RESOURCES["Deployment"], body, REPLICAS_MANAGER, force=False),
+                    )
+                    self._cache.put(answer, answer=True)
                 case Delete():
                     await self._delete(action, priority)
         except Conflict as error:
             kind, key = _place(action)
             _log.info("a conflict is looked into", extra={"kind": kind, "object": str(key), "reason": str(error)})
             await self.observe(kind, key)
-
-    async def _hand_over(self, action: HandOver, priority: Priority) -> None:
-        body = action.manifest()
-        answer = await self._sent(
-            "apply",
-            "Deployment",
-            priority,
-            lambda: self._api.apply(RESOURCES["Deployment"], body, REPLICAS_MANAGER, force=False),
-        )
-        self._cache.put(answer, answer=True)
 
     async def _delete(self, action: Delete, priority: Priority) -> None:
         kind, key = action.kind, action.key
@@ -170,12 +172,6 @@ class PlanExecutor:
             if error.status == TOO_MANY:
                 self._gates.budget.stop(error.retry_after or RETRY_AFTER_S)
             raise
-
-    def _mark_terminating(self, namespace: str) -> None:
-        self._terminating[namespace] = self._clock.monotonic()
-        self._terminating.move_to_end(namespace)
-        if len(self._terminating) > _REMEMBERED:
-            self._terminating.popitem(last=False)
 
 
 def _namespace_terminates(error: PacelineError, namespace: str) -> bool:
@@ -192,12 +188,6 @@ def _place(action: Action) -> tuple[str, ObjectKey]:
             return "Deployment", key
         case Delete(kind=kind, key=key):
             return kind, key
-
-
-def _doing(action: Action) -> str:
-    kind, key = _place(action)
-    verb = {Apply: "apply", HandOver: "hand replicas over of", Delete: "delete"}[type(action)]
-    return f"{verb} {kind} {key}"
 
 
 class _CountingApi:

@@ -123,7 +123,10 @@ def from_config(config: Mapping[str, Any], *, name: str = "") -> ModelShape:
     """
     kind = _architecture(config)
     heads, hidden = _count(config, "num_attention_heads"), _count(config, "hidden_size")
-    dtype = _dtype(config)
+    text = config.get("dtype") or config.get("torch_dtype") or "float32"
+    if not isinstance(text, str) or text not in _DTYPES:
+        raise InvalidInput("dtype", f"{text!r} is not supported; use one of {', '.join(_DTYPES)}")
+    dtype = _DTYPES[text]
     attention_bias = _flag(config, "attention_bias") and kind not in MISTRAL
     return ModelShape(
         name=name or str(config.get("_name_or_path") or kind),
@@ -185,10 +188,3 @@ def _head_dim(config: Mapping[str, Any], hidden: int, heads: int) -> int:
     if hidden % heads:
         raise InvalidInput("head_dim", f"is missing, and {heads} heads do not divide the hidden size {hidden}")
     return hidden // heads
-
-
-def _dtype(config: Mapping[str, Any]) -> Dtype:
-    text = config.get("dtype") or config.get("torch_dtype") or "float32"
-    if not isinstance(text, str) or text not in _DTYPES:
-        raise InvalidInput("dtype", f"{text!r} is not supported; use one of {', '.join(_DTYPES)}")
-    return _DTYPES[text]
