@@ -18,8 +18,7 @@ from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
 from paceline_core.process import cancel
 from paceline_core.telemetry import get_logger
-from paceline_core.wire.load import LoadReport
-from paceline_core.wire.message import LINE_LIMIT, Message, decode
+from paceline_core.wire.message import LINE_LIMIT, LoadReport, Message, decode
 
 DELAYS_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 CONNECT_S = 2.0
