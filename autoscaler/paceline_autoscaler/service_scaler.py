@@ -19,7 +19,6 @@ from paceline_autoscaler.output.decision_log import DecisionLog, same_kind
 from paceline_autoscaler.output.status import (
     Status,
     StatusInput,
-    Transitions,
     forbidden_message,
     forbidden_status,
     status_of,
@@ -238,7 +237,12 @@ class ServiceScaler:
         if self._standing is None:
             return
         now, generation = self._deps.clock.monotonic(), service.metadata.generation
-        transitions, why = self._transitions(service), {**lost, MissingSignal.STATE: self.unread}
+        why = {**lost, MissingSignal.STATE: self.unread}
+        if self._written is None:
+            transitions = {old.type: (old.status, old.last_transition_time) for old in service.status.conditions}
+        else:  # from our last write, since the watch may not have returned it yet
+            rows = self._written["conditions"]
+            transitions = {row["type"]: (row["status"], row["lastTransitionTime"]) for row in rows}
         status_input = StatusInput(
             since=self._since,
             decision=self._standing,
@@ -293,12 +297,6 @@ class ServiceScaler:
         if any(_stable(status[part]) != _stable(self._written[part]) for part in urgent):
             return True
         return status != self._written and now - self._written_at >= STATUS_INTERVAL_S
-
-    def _transitions(self, service: InferenceService) -> Transitions:
-        """From our last write, since the watch may not have returned it yet; at first from the object."""
-        if self._written is None:
-            return {old.type: (old.status, old.last_transition_time) for old in service.status.conditions}
-        return {row["type"]: (row["status"], row["lastTransitionTime"]) for row in self._written["conditions"]}
 
     def _time(self) -> str:
         return rfc3339(self._deps.clock.utc())

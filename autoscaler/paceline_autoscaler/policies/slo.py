@@ -37,7 +37,11 @@ class SloPolicy:
         history = record_demand(history_of(state, group.role), sample, work.round_trip_s)
         ctx = _Context(group, work, history, FluidModel(group, work.start_s, work.clear_s, history.derate))
         if not group.speed_known:
-            recommendation = _speed_unknown(ctx)
+            reason = ScaleReason.MISSING_DATA
+            body = "no replica has reported its step time yet, so demand cannot be estimated"
+            if group.pending:
+                reason, body = ScaleReason.PENDING, f"the first replica is not ready; {_supply(group)}"
+            recommendation = ctx.recommend(ctx.counts, reason, body)
         elif (least := ctx.fluid.least()) != ctx.counts:
             recommendation = _up(ctx, least)
         elif _burning(ctx):
@@ -118,13 +122,6 @@ class _Context:
 
     def recommend(self, counts: dict[str, int], reason: ScaleReason, body: str, *rejected: str) -> Recommendation:
         return Recommendation(counts, reason, body, rejected=rejected, capacity=self.capacity(self.counts))
-
-
-def _speed_unknown(ctx: _Context) -> Recommendation:
-    if ctx.group.pending:
-        return ctx.recommend(ctx.counts, ScaleReason.PENDING, f"the first replica is not ready; {_supply(ctx.group)}")
-    body = "no replica has reported its step time yet, so demand cannot be estimated"
-    return ctx.recommend(ctx.counts, ScaleReason.MISSING_DATA, body)
 
 
 def _up(ctx: _Context, wanted: dict[str, int]) -> Recommendation:

@@ -125,7 +125,11 @@ class ServiceReconciler:
     async def _round(self, view: ReconcileInput, priority: Priority) -> ReconcilePlan:
         manifest = view.service
         key = key_of(manifest)
-        plan = self._without_conflicting(view, self._planned(view))
+        try:
+            planned = plan_service(view)
+        except Exception as error:
+            raise ReconcileError(fault_of(error, "plan this service")) from error
+        plan = self._without_conflicting(view, planned)
         faults = await self._deps.executor.execute(plan.actions, priority)
         if faults:
             await self.write_fault(manifest, plan.status, faults[0], priority)
@@ -171,19 +175,13 @@ class ServiceReconciler:
             await self._write(manifest, status, priority)
             self.conflicts.wrote(*_status_content(manifest, status))
 
-    def _planned(self, view: ReconcileInput) -> ReconcilePlan:
-        try:
-            return plan_service(view)
-        except Exception as error:
-            raise ReconcileError(fault_of(error, "plan this service")) from error
-
     async def _write(self, manifest: Manifest, status: Manifest, priority: Priority) -> None:
         answer = await self._deps.executor.status(INFERENCE_SERVICE, manifest, status, priority)
         if answer is not None:
             self._deps.state.on_answer(answer)
 
     async def _view(self, key: ObjectKey, manifest: Manifest) -> ReconcileInput:
-        deps, now = self._deps, self._deps.clock.monotonic()
+        deps, now, time = self._deps, self._deps.clock.monotonic(), rfc3339(self._deps.clock.utc())
         children = self._children(key, manifest)
         for live in children.values():
             if not live.managed:
@@ -193,19 +191,25 @@ class ServiceReconciler:
         if missing(shared, deps.settings):
             self.waiting.add(ReconcileKey(INFERENCE_SERVICE, key))
         uid, memo = self._memos.get(key, ("", None))
+        problems: tuple[PodProblem, ...] = ()
+        if all(live.replicas.settled for live in children.values() if live.replicas is not None):
+            deps.diagnostics.forget(key)
+        else:
+            problems = await deps.diagnostics.problems(key, bulk=self._bulk_starts > 0)
+        shared_problem = self._shared.get(key.namespace)
         return ReconcileInput(
             service=manifest,
             children=children,
             shared=shared,
             settings=deps.settings,
             now=now,
-            time=rfc3339(deps.clock.utc()),
+            time=time,
             profiles=None
             if ACCELERATOR_PROFILE in deps.state.unreadable
             else CacheView(deps.state.objects, ACCELERATOR_PROFILE),
             problems=(
-                *await self._problems(key, children),
-                *self._shared_problems(key.namespace),
+                *problems,
+                *((shared_problem,) if shared_problem else ()),
                 *self.conflicts.problems(_places(key, manifest)),
             ),
             loss=deps.state.names.loss((INFERENCE_SERVICE, key)),
@@ -220,17 +224,6 @@ class ServiceReconciler:
             if place not in children and (live := cache.get(*place)) is not None:
                 children[place] = live
         return children
-
-    def _shared_problems(self, namespace: str) -> tuple[PodProblem, ...]:
-        problem = self._shared.get(namespace)
-        return (problem,) if problem else ()
-
-    async def _problems(self, key: ObjectKey, children: dict[ObjectRef, ObservedChild]) -> tuple[PodProblem, ...]:
-        counts = [live.replicas for live in children.values() if live.replicas is not None]
-        if all(count.settled for count in counts):
-            self._deps.diagnostics.forget(key)
-            return ()
-        return await self._deps.diagnostics.problems(key, bulk=self._bulk_starts > 0)
 
     def _count_bulk_start(self, key: ObjectKey, *, reported: bool) -> None:
         """A bulk start keeps its largest size until it ends: the last service has waited for all the others."""

@@ -107,27 +107,24 @@ class Reconciler:
             conflicts = self._services.conflicts
             actions, wait_s = conflicts.due(plan.actions)
             if not actions:
-                return self._report_conflicts(namespace, (plan.again_s, wait_s))
+                places = [(kind, ObjectKey(namespace, name)) for kind, name in SHARED]
+                contested = next((ConditionFault(one.reason, one.message) for one in conflicts.problems(places)), None)
+                self._services.report_shared_fault(namespace, contested)
+                waits = (plan.again_s, wait_s, conflicts.quiet_s(places))
+                return min((wait for wait in waits if wait is not None), default=None)
             faults = await deps.executor.execute(actions, priority)
             if faults:
                 raise ReconcileError(faults[0])
             if deps.executor.terminates(namespace):
                 return TERMINATING_S
             conflicts.acted(actions, {live.place: live for live in view.shared.values()})
-            # deployments wait for what their namespace shares; only those that were looked at already do so
-            waiting = [item for item in self._services.waiting if item.key.namespace == namespace]
-            for item in waiting:
+            # Deployments wait for what their namespace shares; only those that were looked at already do so
+            for item in [item for item in self._services.waiting if item.key.namespace == namespace]:
                 self._services.waiting.discard(item)
-                self._deps.wake(item, Priority.STATUS)
+                deps.wake(item, Priority.STATUS)
         raise ReconcileError(
             ConditionFault("Failed", f"something undoes what the operator shares among the services of {namespace}")
         )
-
-    def _report_conflicts(self, namespace: str, waits: tuple[float | None, ...]) -> float | None:
-        conflicts, places = self._services.conflicts, [(kind, ObjectKey(namespace, name)) for kind, name in SHARED]
-        contested = next((ConditionFault(one.reason, one.message) for one in conflicts.problems(places)), None)
-        self._services.report_shared_fault(namespace, contested)
-        return min((wait for wait in (*waits, conflicts.quiet_s(places)) if wait is not None), default=None)
 
     async def _shared(self, namespace: str) -> dict[str, ObservedChild]:
         cache = self._deps.state.children
