@@ -48,10 +48,6 @@ def _on_cpus(service: ResolvedService) -> Sequence[str]:
     return [] if service.emulated else [pool.name for pool in service.pools if pool.accelerator == "cpu"]
 
 
-def _loads_weights(service: ResolvedService) -> bool:
-    return service.runtime.name == "paceline" and not service.emulated
-
-
 GAPS = (
     Gap(
         "spec.runtime.name",
@@ -70,7 +66,7 @@ GAPS = (
     ),
     Gap(
         "spec.model.source",
-        lambda s: _loads_weights(s) and not s.model.source.startswith(SOURCES),
+        lambda s: s.runtime.name == "paceline" and not s.emulated and not s.model.source.startswith(SOURCES),
         "this version loads builtin://demo and file:///path; download the model's folder and name it as file:///path",
     ),
     Gap(

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from paceline_core.objects.field_errors import with_messages
 from paceline_core.objects.metadata import GROUP, VERSION, Object
-from paceline_core.objects.rules import RULES, Rule
+from paceline_core.objects.rules import RULES
 from paceline_core.objects.schema import Schema, structural
 
 _ACCEPTED: Final = ("Accepted", "string", ".status.conditions[?(@.type=='Accepted')].status")
@@ -126,7 +126,8 @@ def judged(kind: type[Object]) -> Schema:
     schema["properties"]["metadata"] = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}}
     for rule in RULES:
         if rule.kind == kind.__name__:
-            _place(schema, rule.path).setdefault("x-kubernetes-validations", []).append(_validation(rule))
+            found = {"rule": rule.cel, "message": rule.message, **({"fieldPath": rule.field} if rule.field else {})}
+            _place(schema, rule.path).setdefault("x-kubernetes-validations", []).append(found)
     return schema
 
 
@@ -136,8 +137,3 @@ def _place(schema: Schema, path: str) -> Schema:
         node = node["properties"][step.removesuffix("[]")]
         node = node["items"] if step.endswith("[]") else node
     return node
-
-
-def _validation(rule: Rule) -> dict[str, str]:
-    found = {"rule": rule.cel, "message": rule.message}
-    return {**found, "fieldPath": rule.field} if rule.field else found

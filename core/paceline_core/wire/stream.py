@@ -166,16 +166,11 @@ async def _messages(kind: type[M], source: StreamSource, client: StreamClient) -
     async with client.http.stream("GET", source.url, headers=headers) as response:
         if response.status_code != httpx.codes.OK:
             raise InvalidInput("", f"{source.url} answered {response.status_code}")
-        async for line in _lines(response):
-            yield decode(kind, line)
-
-
-async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
-    rest = b""
-    async for chunk in response.aiter_bytes():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line.strip():
-                yield line
-        if len(rest) > LINE_LIMIT:
-            raise InvalidInput("", f"a line is over the limit of {LINE_LIMIT} bytes")
+        rest = b""
+        async for chunk in response.aiter_bytes():
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                if line.strip():
+                    yield decode(kind, line)
+            if len(rest) > LINE_LIMIT:
+                raise InvalidInput("", f"a line is over the limit of {LINE_LIMIT} bytes")
