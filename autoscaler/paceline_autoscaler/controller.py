@@ -14,7 +14,7 @@ from paceline_autoscaler.cluster_state import ClusterView, follow
 from paceline_autoscaler.model.observation import SignalSnapshot, observe
 from paceline_autoscaler.output.worker_events import EndedWorkers, isolation_event
 from paceline_autoscaler.policies import decide
-from paceline_autoscaler.service_scaler import ScalerDeps, ServiceScaler, forget_metrics, record_age
+from paceline_autoscaler.service_scaler import ScalerDeps, ServiceScaler, record_age
 from paceline_autoscaler.signals import GatewayDemand, WorkerLoads
 from paceline_autoscaler.signals.attainment import AttainmentPoller
 from paceline_autoscaler.types import MissingSignal, ScalingSpec
@@ -24,6 +24,8 @@ from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.kube.leader_election import LeaderElector
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_SERVICE
 from paceline_core.process import first
+from paceline_core.registry import METRICS
+from paceline_core.registry.metrics import SERVICE
 from paceline_core.telemetry import FaultLog, get_logger
 
 WORKERS = "Pod"
@@ -229,7 +231,9 @@ class Autoscaler:
             del self._scalers[key]
             self._faults.end(_failed(key))
             self._deps.log.forget(str(key))
-            forget_metrics(self._deps.metrics, key)
+            for row in METRICS.values():
+                if row.owner == "autoscaler" and row.labels[:2] == SERVICE:
+                    self._deps.metrics.forget(row.name, key.namespace, key.name)
 
     def _report(self, key: ObjectKey, error: BaseException) -> None:
         """One service's failure, whatever its cause, does not stop the others."""

@@ -30,9 +30,7 @@ from paceline_core.errors import Conflict, Forbidden, PacelineError
 from paceline_core.kube import Cluster, Event, ObjectKey, Scale, ScaleTarget, ServiceRef
 from paceline_core.objects import InferenceService
 from paceline_core.objects.metadata import INFERENCE_SERVICE
-from paceline_core.registry import METRICS
 from paceline_core.registry.enums import Direction, ReplicaState, ScaleLimit
-from paceline_core.registry.metrics import SERVICE
 from paceline_core.telemetry import FaultLog, Metrics, get_logger
 
 MANAGER = "paceline-autoscaler"
@@ -70,15 +68,11 @@ class ScaleWriter:
                 self._complaints.end(_unwritten(key, "scale"))
         return fault
 
-    async def emit_event(self, key: ObjectKey, decision: Decision) -> None:
+    async def announce(self, key: ObjectKey, decision: Decision, *, limited: bool) -> None:
+        """An event of what was decided, or of the limit that keeps it from what is wanted."""
         reason = {Direction.UP: "ScaledUp", Direction.DOWN: "ScaledDown", Direction.HOLD: "ScalingHeld"}
-        await self._cluster.event(
-            Event(INFERENCE_SERVICE, key, "Normal", reason[decision.direction], decision.sentence)
-        )
-
-    async def warn_of_limit(self, key: ObjectKey, decision: Decision) -> None:
-        if decision.limit is not ScaleLimit.NONE:
-            await self._cluster.event(Event(INFERENCE_SERVICE, key, "Warning", "ScalingLimited", decision.sentence))
+        kind = ("Warning", "ScalingLimited") if limited else ("Normal", reason[decision.direction])
+        await self._cluster.event(Event(INFERENCE_SERVICE, key, *kind, decision.sentence))
 
     async def write_status(self, key: ObjectKey, status: Mapping[str, Any]) -> bool:
         """Write the status; False when it could not be."""
@@ -286,9 +280,9 @@ class ServiceScaler:
         if before is None or not same_kind(before, decision):
             self._standing, self._since = decision, self._time()
             if decision.direction is not Direction.HOLD and error is None:
-                await self._deps.writer.emit_event(self.key, decision)
-            if decision.limit is not (ScaleLimit.NONE if before is None else before.limit):
-                await self._deps.writer.warn_of_limit(self.key, decision)
+                await self._deps.writer.announce(self.key, decision, limited=False)
+            if decision.limit not in (ScaleLimit.NONE, None if before is None else before.limit):
+                await self._deps.writer.announce(self.key, decision, limited=True)
 
     def _due(self, status: Status, now: float) -> bool:
         if self._written is None or now - self._written_at >= STATUS_REPEAT_S:
@@ -338,9 +332,3 @@ def record_age(metrics: Metrics, key: ObjectKey, signal: str, seconds: float | N
         metrics.forget(*series)
     else:
         metrics.gauge(*series).set(seconds)
-
-
-def forget_metrics(metrics: Metrics, key: ObjectKey) -> None:
-    for row in METRICS.values():
-        if row.owner == "autoscaler" and row.labels[:2] == SERVICE:
-            metrics.forget(row.name, key.namespace, key.name)

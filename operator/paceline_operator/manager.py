@@ -85,7 +85,9 @@ class Manager:
     async def run(self) -> None:
         """Work until cancelled. Raises what ended a part."""
         try:
-            self._begin()
+            for kind, watch in self.informers.watches().items():
+                self._start(f"watch {kind}", watch)
+            self._start("leadership", self.leader_elector.run())
             while not self.state.complete:
                 if ended := self.ended():
                     raise RuntimeError(ended)
@@ -99,11 +101,6 @@ class Manager:
                     task.result()
         finally:
             await self._end()
-
-    def _begin(self) -> None:
-        for kind, watch in self.informers.watches().items():
-            self._start(f"watch {kind}", watch)
-        self._start("leadership", self.leader_elector.run())
 
     def _work(self) -> None:
         for number in range(self._config.workers):

@@ -85,8 +85,11 @@ def crd_name(kind: type[Object]) -> str:
 def crd(kind: type[Object]) -> dict[str, Any]:
     """The whole definition, ready to be written as YAML."""
     names = _NAMES[kind.__name__]
-    columns = [_column(column) for column in names.columns]
-    columns += [{**_column(column), "priority": 1} for column in names.wide]
+    columns: list[dict[str, Any]] = [
+        {"name": title, "type": type_, "jsonPath": path} for title, type_, path in (*names.columns, *names.wide)
+    ]
+    for column in columns[len(names.columns) :]:
+        column["priority"] = 1
     version = {
         "name": VERSION,
         "served": True,
@@ -113,11 +116,6 @@ def crd(kind: type[Object]) -> dict[str, Any]:
             "versions": [version],
         },
     }
-
-
-def _column(column: tuple[str, str, str]) -> dict[str, Any]:
-    title, type_, path = column
-    return {"name": title, "type": type_, "jsonPath": path}
 
 
 def judged(kind: type[Object]) -> Schema:

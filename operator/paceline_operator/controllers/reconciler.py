@@ -147,18 +147,16 @@ class Reconciler:
     def _status(self, item: ReconcileKey, manifest: Manifest) -> Manifest | None:
         deps = self._deps
         time = rfc3339(deps.clock.utc())
+        services = frozenset(map(str, deps.state.objects.keys(INFERENCE_SERVICE)))
         match item.kind:
             case kind if kind == TENANT:
-                return plan_tenant(manifest, self._service_names(), deps.settings.namespace, time)
+                return plan_tenant(manifest, services, deps.settings.namespace, time)
             case kind if kind == INFERENCE_ROUTE:
                 loss = deps.state.names.loss((INFERENCE_ROUTE, item.key))
-                return plan_route(manifest, self._service_names(), loss, deps.settings.route_hosts, time)
+                return plan_route(manifest, services, loss, deps.settings.route_hosts, time)
             case kind if kind == ACCELERATOR_PROFILE:
                 return plan_profile(manifest, time)
         raise ValueError(f"no plan for the kind {item.kind}")
-
-    def _service_names(self) -> frozenset[str]:
-        return frozenset(str(key) for key in self._deps.state.objects.keys(INFERENCE_SERVICE))
 
     async def _report_fault(self, item: ReconcileKey, fault: ConditionFault, priority: Priority) -> None:
         """A service's status says its faults and its namespace's; one that it says already is not written again."""

@@ -80,7 +80,11 @@ def _content(manifest: Manifest) -> Manifest:
 
 def _replicas(manifest: Manifest) -> ReplicaCounts:
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
-    owners = [entry for entry in metadata.get("managedFields") or () if _owns_replicas(entry)]
+    owners = [
+        entry
+        for entry in metadata.get("managedFields") or ()
+        if entry.get("manager") != MANAGER and "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+    ]
     latest: Manifest = max(owners, key=lambda entry: entry.get("time", ""), default={})
     scaled_by = str(latest.get("manager", ""))
     conditions = {found["type"]: found for found in status.get("conditions") or ()}
@@ -103,13 +107,6 @@ def _replicas(manifest: Manifest) -> ReplicaCounts:
         scaled_by="" if scaled_by in {REPLICAS_MANAGER, SCALER} else scaled_by,
         problem=problem,
     )
-
-
-def _owns_replicas(entry: Mapping[str, Any]) -> bool:
-    if entry.get("manager") == MANAGER:
-        return False
-    fields = entry.get("fieldsV1") or {}
-    return "f:replicas" in (fields.get("f:spec") or {})
 
 
 def pod_problem(pod: Manifest) -> PodProblem | None:

@@ -123,6 +123,9 @@ def from_config(config: Mapping[str, Any], *, name: str = "") -> ModelShape:
     """
     kind = _architecture(config)
     heads, hidden = _count(config, "num_attention_heads"), _count(config, "hidden_size")
+    kv_heads = heads if config.get("num_key_value_heads") is None else _count(config, "num_key_value_heads")
+    if heads % kv_heads:
+        raise InvalidInput("num_key_value_heads", f"{kv_heads} does not divide the {heads} attention heads")
     text = config.get("dtype") or config.get("torch_dtype") or "float32"
     if not isinstance(text, str) or text not in _DTYPES:
         raise InvalidInput("dtype", f"{text!r} is not supported; use one of {', '.join(_DTYPES)}")
@@ -133,7 +136,7 @@ def from_config(config: Mapping[str, Any], *, name: str = "") -> ModelShape:
         layers=_count(config, "num_hidden_layers", most=_MOST_LAYERS),
         hidden=hidden,
         heads=heads,
-        kv_heads=_kv_heads(config, heads),
+        kv_heads=kv_heads,
         head_dim=_head_dim(config, hidden, heads),
         ffn=_count(config, "intermediate_size"),
         vocab=_count(config, "vocab_size"),
@@ -173,13 +176,6 @@ def _flag(config: Mapping[str, Any], field: str) -> bool:
     if not isinstance(value, bool):
         raise InvalidInput(field, f"{value!r} is neither true nor false")
     return value
-
-
-def _kv_heads(config: Mapping[str, Any], heads: int) -> int:
-    kv_heads = heads if config.get("num_key_value_heads") is None else _count(config, "num_key_value_heads")
-    if heads % kv_heads:
-        raise InvalidInput("num_key_value_heads", f"{kv_heads} does not divide the {heads} attention heads")
-    return kv_heads
 
 
 def _head_dim(config: Mapping[str, Any], hidden: int, heads: int) -> int:
