@@ -46,15 +46,11 @@ class ClusterView:
     @property
     def alive(self) -> frozenset[ServiceRef] | None:
         """Every service there is; None while that is not known for certain."""
-        return None if self.services_lost else frozenset(ServiceRef(key, uid) for key, uid in self.uids.items())
-
-    @property
-    def services_lost(self) -> bool:
-        return MissingSignal.OBJECTS in self.lost
-
-    @property
-    def workers_lost(self) -> bool:
-        return MissingSignal.ENDPOINTS in self.lost
+        return (
+            None
+            if MissingSignal.OBJECTS in self.lost
+            else frozenset(ServiceRef(key, uid) for key, uid in self.uids.items())
+        )
 
     def endpoints(self, key: ObjectKey) -> tuple[Endpoint, ...]:
         found = self.workers.get(key)

@@ -14,16 +14,18 @@ from paceline_autoscaler.cluster_state import ClusterView, follow
 from paceline_autoscaler.model.observation import SignalSnapshot, observe
 from paceline_autoscaler.output.worker_events import EndedWorkers, isolation_event
 from paceline_autoscaler.policies import decide
-from paceline_autoscaler.service_scaler import ScalerDeps, ServiceScaler, forget_metrics, record_age
+from paceline_autoscaler.service_scaler import ScalerDeps, ServiceScaler, record_age
 from paceline_autoscaler.signals import GatewayDemand, WorkerLoads
 from paceline_autoscaler.signals.attainment import AttainmentPoller
-from paceline_autoscaler.types import ScalingSpec
+from paceline_autoscaler.types import MissingSignal, ScalingSpec
 from paceline_core.errors import Forbidden, NotFound
 from paceline_core.kube import Cluster, Listed, ObjectKey, Scale, ServiceEndpoints, WatchLost
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.kube.leader_election import LeaderElector
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_SERVICE
 from paceline_core.process import first
+from paceline_core.registry import METRICS
+from paceline_core.registry.metrics import SERVICE
 from paceline_core.telemetry import FaultLog, get_logger
 
 WORKERS = "Pod"
@@ -94,8 +96,12 @@ class Autoscaler:
         await self._signals.workers.close()
 
     async def step(self) -> None:
-        began = self._deps.clock.monotonic()
-        if not self.cluster_view.known or not await self._may_write():
+        clock, metrics = self._deps.clock, self._deps.metrics
+        began = clock.monotonic()
+        if self.cluster_view.known and not self._candidate.renewed_within(RENEW_S):
+            await self._candidate.renew()
+            metrics.gauge("paceline_autoscaler_watch_synced", "Lease").set(self._candidate.answered)
+        if not (self.cluster_view.known and self._candidate.leads):
             self._signals.gateways.isolations.take()
             self._signals.ended.take()
             self._drop(list(self._scalers) if self._candidate.elsewhere else [])
@@ -116,7 +122,10 @@ class Autoscaler:
             if isinstance(result, BaseException):
                 whole = False
                 self._report(key, result)
-        self._finish(began, whole=whole)
+        self.passed_at = clock.monotonic()
+        metrics.histogram("paceline_autoscaler_reconcile_seconds").observe(self.passed_at - began)
+        if whole:
+            metrics.gauge("paceline_autoscaler_last_success_timestamp_seconds").set(clock.utc().timestamp())
 
     def on_workers(self, event: WatchEvent[ServiceEndpoints]) -> None:
         """Take one event of the watch on workers, and follow their load streams."""
@@ -135,12 +144,6 @@ class Autoscaler:
     def on_profile(self, event: WatchEvent[Manifest]) -> None:
         self._note(ACCELERATOR_PROFILE, event)
         self.cluster_view.on_profile(event)
-
-    async def _may_write(self) -> bool:
-        if not self._candidate.renewed_within(RENEW_S):
-            await self._candidate.renew()
-            self._deps.metrics.gauge("paceline_autoscaler_watch_synced", "Lease").set(self._candidate.answered)
-        return self._candidate.leads
 
     def _note(self, kind: str, event: WatchEvent[T]) -> None:
         """Record which watches are in sync; a fault that lasts is logged once."""
@@ -208,8 +211,8 @@ class Autoscaler:
             demand=signals.gateways.demand(spec.service),
             scales=scales,
             endpoints=self.cluster_view.endpoints(key),
-            endpoints_lost=self.cluster_view.workers_lost,
-            objects_lost=self.cluster_view.services_lost,
+            endpoints_lost=MissingSignal.ENDPOINTS in self.cluster_view.lost,
+            objects_lost=MissingSignal.OBJECTS in self.cluster_view.lost,
             loads=signals.workers.loads(spec.service),
             attainment=signals.attainment.attainment(spec.service),
             state_unread=bool(scaler.unread),
@@ -228,7 +231,9 @@ class Autoscaler:
             del self._scalers[key]
             self._faults.end(_failed(key))
             self._deps.log.forget(str(key))
-            forget_metrics(self._deps.metrics, key)
+            for row in METRICS.values():
+                if row.owner == "autoscaler" and row.labels[:2] == SERVICE:
+                    self._deps.metrics.forget(row.name, key.namespace, key.name)
 
     def _report(self, key: ObjectKey, error: BaseException) -> None:
         """One service's failure, whatever its cause, does not stop the others."""
@@ -237,13 +242,6 @@ class Autoscaler:
         self._deps.metrics.counter("paceline_autoscaler_actuation_errors_total", key.namespace, key.name).inc()
         if self._faults.begin(_failed(key), f"{type(error).__name__}: {error}"):
             _log.debug("why", exc_info=error)
-
-    def _finish(self, began: float, *, whole: bool) -> None:
-        clock, metrics = self._deps.clock, self._deps.metrics
-        self.passed_at = clock.monotonic()
-        metrics.histogram("paceline_autoscaler_reconcile_seconds").observe(self.passed_at - began)
-        if whole:
-            metrics.gauge("paceline_autoscaler_last_success_timestamp_seconds").set(clock.utc().timestamp())
 
 
 def _failed(key: ObjectKey) -> str:

@@ -20,9 +20,8 @@ from pydantic import Field
 from paceline_autoscaler.controller import Autoscaler, Signals
 from paceline_autoscaler.metrics_source import MetricsSource, PrometheusSource, ScrapeSource
 from paceline_autoscaler.output.decision_log import MAX_ENTRIES, DecisionLog, entry_json
-from paceline_autoscaler.output.scale_writer import ScaleWriter
 from paceline_autoscaler.output.worker_events import EndedWorkers
-from paceline_autoscaler.service_scaler import ScalerDeps
+from paceline_autoscaler.service_scaler import ScalerDeps, ScaleWriter
 from paceline_autoscaler.signals import GatewayDemand, StreamClient, WorkerLoads, stream_client
 from paceline_autoscaler.signals.attainment import AttainmentPoller
 from paceline_autoscaler.signals.live import LOAD_SILENCE_S

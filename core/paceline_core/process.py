@@ -30,10 +30,11 @@ BACKLOG = 1024
 
 def bind(listen: Listen, field: str = "listen") -> socket.socket:
     """A listening socket; who connects early waits. Raises InvalidInput naming the field, the address and the fix."""
+    place = f"[{listen.host}]:{listen.port}" if ":" in listen.host else f"{listen.host}:{listen.port}"
     try:
         family, _, _, _, address = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        raise InvalidInput(field, f"{_place(listen)} is no address: {error.strerror}") from None
+        raise InvalidInput(field, f"{place} is no address: {error.strerror}") from None
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -42,20 +43,13 @@ def bind(listen: Listen, field: str = "listen") -> socket.socket:
         sock.setblocking(False)
     except OSError as error:
         sock.close()
-        raise InvalidInput(field, _why(listen, error)) from None
+        why = f"cannot listen on {place}: {error.strerror}; choose an address of this machine"
+        if error.errno == errno.EADDRINUSE:
+            why = f"{place} is already in use; stop the other program or choose another port"
+        elif error.errno == errno.EACCES:
+            why = f"{place} may not be used by this user; choose a port above 1023"
+        raise InvalidInput(field, why) from None
     return sock
-
-
-def _place(listen: Listen) -> str:
-    return f"[{listen.host}]:{listen.port}" if ":" in listen.host else f"{listen.host}:{listen.port}"
-
-
-def _why(listen: Listen, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"{_place(listen)} is already in use; stop the other program or choose another port"
-    if error.errno == errno.EACCES:
-        return f"{_place(listen)} may not be used by this user; choose a port above 1023"
-    return f"cannot listen on {_place(listen)}: {error.strerror}; choose an address of this machine"
 
 
 CLOSE_S = 1

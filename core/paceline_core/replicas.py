@@ -43,11 +43,11 @@ def plan_replicas(
     active = [replica for replica in replicas if not replica.draining]
     have = Counter(replica.target for replica in active)
     starts = [StartReplica(target) for target, count in desired.items() for _ in range(count - have[target])]
-    drains = [
-        DrainReplica(target, victim.ordinal)
-        for target, count in desired.items()
-        for victim in _victims((r for r in active if r.target == target), have[target] - count)
-    ]
+    drains: list[DrainReplica] = []
+    for target, count in desired.items():
+        # those that are not ready first, then the newest: draining those loses least
+        own = sorted((r for r in active if r.target == target), key=lambda r: (r.ready, -r.ordinal))
+        drains += [DrainReplica(target, victim.ordinal) for victim in own[: max(have[target] - count, 0)]]
     return (*starts, *drains)
 
 
@@ -57,8 +57,3 @@ def count_replicas(target: ScaleTarget, replicas: Iterable[PoolReplica]) -> Pool
     draining = sum(replica.draining for replica in members)
     ready = sum(replica.ready and not replica.draining for replica in members)
     return PoolCounts(target.pool, ready, len(members) - draining - ready, draining)
-
-
-def _victims(replicas: Iterable[PoolReplica], surplus: int) -> list[PoolReplica]:
-    """Replicas that are not ready first, then the newest: draining those loses least."""
-    return sorted(replicas, key=lambda r: (r.ready, -r.ordinal))[: max(surplus, 0)]

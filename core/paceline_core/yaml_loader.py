@@ -79,7 +79,10 @@ class JSONLoader(yaml.SafeLoader):
             if key.tag == f"{_PREFIX}merge":
                 continue
             if key.tag != f"{_PREFIX}str":
-                raise _refusal(f"{_named(key)} is not text; write it in quotes{_read_as(key)}", key)
+                name = "a key"
+                if isinstance(key, yaml.ScalarNode):
+                    name = f"the key {truncate(key.value)}" if key.value else "an empty key"
+                raise _refusal(f"{name} is not text; write it in quotes{_read_as(key)}", key)
             if key.value in seen:
                 raise _refusal(f"{truncate(key.value)} stands twice in one map", key)
             seen.add(key.value)
@@ -139,21 +142,16 @@ def _number(word: str) -> int | float | None:
     if word[:1] not in _FIRST or (word.startswith(".") and _LOOSE.search(word)):
         return None
     plain = word.replace("_", "")
-    whole = _whole(plain)
-    if whole is not None and _LEAST <= whole <= _MOST:
-        return whole
+    if len(plain) <= _DIGITS and (found := _WHOLE.fullmatch(plain)) is not None:
+        sign, *digits = found.groups()
+        base, text = next((base, text) for base, text in zip((16, 2, 8, 10), digits, strict=True) if text)
+        whole = -int(text, base) if sign == "-" else int(text, base)
+        if _LEAST <= whole <= _MOST:
+            return whole
     value = float(plain) if _DECIMAL.fullmatch(plain) else math.inf
     if math.isinf(value):
         return None
     return int(value) if value.is_integer() and abs(value) < _EXACT else value
-
-
-def _whole(plain: str) -> int | None:
-    if (found := _WHOLE.fullmatch(plain)) is None or len(plain) > _DIGITS:
-        return None
-    sign, *digits = found.groups()
-    base, text = next((base, text) for base, text in zip((16, 2, 8, 10), digits, strict=True) if text)
-    return -int(text, base) if sign == "-" else int(text, base)
 
 
 def _overwritten(node: yaml.MappingNode) -> Iterator[str]:
@@ -176,12 +174,6 @@ def _merged_keys(node: yaml.Node) -> Iterator[str]:
                 yield from _merged_keys(value)
             elif isinstance(key, yaml.ScalarNode):
                 yield key.value
-
-
-def _named(key: yaml.Node) -> str:
-    if not isinstance(key, yaml.ScalarNode):
-        return "a key"
-    return f"the key {truncate(key.value)}" if key.value else "an empty key"
 
 
 def _read_as(key: yaml.Node) -> str:

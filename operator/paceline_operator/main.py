@@ -32,7 +32,9 @@ def main(wrap: Callable[[KubeClient], KubeClient] = lambda api: api) -> int:
     try:
         config = from_environment(OperatorConfig)
         with bind(config.listen) as listening:
-            _collect_garbage_rarely()
+            # imported modules live for ever, and so do most of the objects that watches bring: walk neither often
+            gc.freeze()
+            gc.set_threshold(20_000, 50, 100)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(serve(OperatorDeps(config, SystemClock(), wrap), listening))
     except PacelineError as error:
@@ -41,12 +43,6 @@ def main(wrap: Callable[[KubeClient], KubeClient] = lambda api: api) -> int:
         _log.exception("the operator failed")
         return 1
     return 0
-
-
-def _collect_garbage_rarely() -> None:
-    """Imported modules live for ever, and so do most of the objects that watches bring: walk neither often."""
-    gc.freeze()
-    gc.set_threshold(20_000, 50, 100)
 
 
 if __name__ == "__main__":

@@ -85,8 +85,14 @@ class Manager:
     async def run(self) -> None:
         """Work until cancelled. Raises what ended a part."""
         try:
-            self._begin()
-            await self._listed()
+            for kind, watch in self.informers.watches().items():
+                self._start(f"watch {kind}", watch)
+            self._start("leadership", self.leader_elector.run())
+            while not self.state.complete:
+                if ended := self.ended():
+                    raise RuntimeError(ended)
+                await self._clock.sleep(0.02)
+            _log.info("everything is listed", extra={"keys": len(self.state.everything())})
             self._work()
             await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
             _log.error("a part ended; so does the process", extra={"part": self.ended()})
@@ -96,25 +102,16 @@ class Manager:
         finally:
             await self._end()
 
-    def _begin(self) -> None:
-        for kind, watch in self.informers.watches().items():
-            self._start(f"watch {kind}", watch)
-        self._start("leadership", self.leader_elector.run())
-
     def _work(self) -> None:
         for number in range(self._config.workers):
             self._start(f"worker {number}", self._worker(Priority.RESYNC))
         for number in range(EXPRESS):
             self._start(f"express worker {number}", self._worker(Priority.EDIT))
         self._start("resync", self._resync())
-        self._enqueue_all(Priority.CREATE)
-
-    async def _listed(self) -> None:
-        while not self.state.complete:
-            if ended := self.ended():
-                raise RuntimeError(ended)
-            await self._clock.sleep(0.02)
-        _log.info("everything is listed", extra={"keys": len(self.state.everything())})
+        self.queue.put(self.state.keys_item, Priority.EDIT)
+        self.queue.put(ReconcileKey(NAMESPACE, ObjectKey("", self._config.namespace)), Priority.EDIT)
+        for item in self.state.everything():
+            self.queue.put(item, Priority.EDIT if item.kind == NAMESPACE else Priority.CREATE)
 
     async def _worker(self, limit: Priority) -> None:
         while True:
@@ -133,12 +130,6 @@ class Manager:
                 self.queue.put(item, Priority.RESYNC)
                 if number % RESYNC_PER_S == 0:
                     await self._clock.sleep(1.0)
-
-    def _enqueue_all(self, priority: Priority) -> None:
-        self.queue.put(self.state.keys_item, Priority.EDIT)
-        self.queue.put(ReconcileKey(NAMESPACE, ObjectKey("", self._config.namespace)), Priority.EDIT)
-        for item in self.state.everything():
-            self.queue.put(item, Priority.EDIT if item.kind == NAMESPACE else priority)
 
     def _enqueue_namespaces(self) -> None:
         self.queue.put(ReconcileKey(NAMESPACE, ObjectKey("", self._config.namespace)), Priority.EDIT)

@@ -53,8 +53,15 @@ def refusals(service: ResolvedService) -> Iterator[FieldError]:
     """Names that the planner does not know, or a model that does not fit; nothing where nothing is emulated."""
     if (emulation := service.engine.emulation) is None:
         return
-    if unknown := list(_unknown(emulation)):
-        yield from unknown
+    asked: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+        "accelerator": (emulation.accelerator, hardware.CATALOGUE),
+        "model": (emulation.model, shapes.CATALOGUE),
+    }
+    unknown = {field: catalogue for field, (name, catalogue) in asked.items() if name not in catalogue}
+    if unknown:
+        for field, catalogue in unknown.items():
+            message = f"{asked[field][0]!r} cannot be emulated; use one of {', '.join(catalogue)}"
+            yield FieldError(f"spec.engine.emulate.{field}", message)
     elif (length := service.engine.max_model_len or 1) > (most := shapes.shape(emulation.model).max_context):
         yield FieldError("spec.engine.maxModelLen", f"{length} is over the model's context of {most}; lower it")
     elif not (fit := emulated_fit(service, emulation)).fits:
@@ -70,14 +77,3 @@ def emulated_fit(service: ResolvedService, emulation: ResolvedEmulation) -> memo
         context=engine.max_model_len or 1,
         caps=Caps(engine.step_tokens, engine.max_seqs),
     )
-
-
-def _unknown(emulation: ResolvedEmulation) -> Iterator[FieldError]:
-    asked: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-        "accelerator": (emulation.accelerator, hardware.CATALOGUE),
-        "model": (emulation.model, shapes.CATALOGUE),
-    }
-    for field, (name, catalogue) in asked.items():
-        if name not in catalogue:
-            message = f"{name!r} cannot be emulated; use one of {', '.join(catalogue)}"
-            yield FieldError(f"spec.engine.emulate.{field}", message)

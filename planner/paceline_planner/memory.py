@@ -39,7 +39,7 @@ def kv_tokens(shape: ModelShape, accelerator: Accelerator, *, caps: Caps = DEFAU
     """Tokens of KV cache that a replica on `tensor` devices holds; 0 when the weights already fill them."""
     check_tensor(shape, accelerator, tensor)
     reserve = reserve_bytes(shape, caps) * tensor
-    rest = _usable(accelerator, tensor) - shape.weight_bytes - reserve
+    rest = int(accelerator.memory * USABLE) * tensor - shape.weight_bytes - reserve
     return max(rest // shape.kv_bytes_per_token, 0)
 
 
@@ -50,7 +50,7 @@ def fits(
     tokens = kv_tokens(shape, accelerator, caps=caps, tensor=tensor)
     reserve = reserve_bytes(shape, caps) * tensor
     needs = f"weights of {_gb(shape.weight_bytes)} and {_gb(reserve)} of activations"
-    room = f"{_gb(_usable(accelerator, tensor))} usable on {tensor} x {accelerator.name}"
+    room = f"{_gb(int(accelerator.memory * USABLE) * tensor)} usable on {tensor} x {accelerator.name}"
     return Fit(
         fits=tokens >= context,
         reason=f"{shape.name}: {needs} in {room} {_verdict(tokens, context)}",
@@ -68,10 +68,6 @@ def _verdict(tokens: int, context: int) -> str:
     if tokens == 0:
         return f"leave no room for a KV cache; {fix}."
     return f"leave room for {tokens:,} KV tokens, less than one sequence of {context:,}; shorten maxModelLen or {fix}."
-
-
-def _usable(accelerator: Accelerator, tensor: int) -> int:
-    return int(accelerator.memory * USABLE) * tensor
 
 
 def _gb(size: int) -> str:

@@ -77,13 +77,16 @@ def step_parts(shape: ModelShape, accelerator: Accelerator, work: StepWork, tens
     sampled = work.sequences + (work.prefill_tokens > 0)  # of a prefill only the last token passes the output matrix
     attention = work.prefill_tokens * work.context * _pair_seconds(shape, accelerator)
     reading = work.context * shape.kv_bytes_per_token / accelerator.read_rate if work.prefill_tokens else 0.0
-    efficiency = accelerator.efficiency
+    efficiency, link = accelerator.efficiency, 0.0
+    if tensor > 1:  # two ring all-reduces of the activations (16 bit) a layer
+        sent = 2 * (tensor - 1) / tensor * tokens * shape.hidden * 2
+        link = 2 * shape.layers * (efficiency.latency + sent / (accelerator.link * efficiency.link))
     return StepParts(
         matrices=_product(shape, accelerator, shape.layers * shape.layer_matrices, tokens, tensor),
         output=_product(shape, accelerator, shape.vocabulary_matrix, sampled, tensor),
         prefill_attention=max(attention, reading) / tensor,
         decode_attention=work.kv_tokens * shape.kv_bytes_per_token / (accelerator.read_rate * tensor),
-        link=_link_seconds(shape, accelerator, tokens, tensor),
+        link=link,
         overhead=efficiency.step + efficiency.layer * shape.layers + efficiency.sequence * work.sequences,
     )
 
@@ -107,15 +110,6 @@ def _pair_seconds(shape: ModelShape, accelerator: Accelerator) -> float:
     flops = 4 * shape.layers * shape.heads * shape.head_dim
     computed = Dtype.BF16 if shape.kv_dtype.size == 1 else shape.kv_dtype  # 8-bit caches are widened first
     return flops / accelerator.attention_rate(computed)
-
-
-def _link_seconds(shape: ModelShape, accelerator: Accelerator, tokens: int, tensor: int) -> float:
-    """Two ring all-reduces of the activations (16 bit) a layer."""
-    if tensor == 1:
-        return 0.0
-    sent = 2 * (tensor - 1) / tensor * tokens * shape.hidden * 2
-    efficiency = accelerator.efficiency
-    return 2 * shape.layers * (efficiency.latency + sent / (accelerator.link * efficiency.link))
 
 
 def prior(shape: ModelShape, accelerator: Accelerator, *, caps: Caps = DEFAULT_CAPS, tensor: int = 1) -> StepTime:

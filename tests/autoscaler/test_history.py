@@ -16,8 +16,8 @@ from paceline_autoscaler.model.history import (
     record_demand,
     start_s,
 )
-from paceline_autoscaler.output.scale_writer import STATE_LIMIT, state_json
 from paceline_autoscaler.policies import decide
+from paceline_autoscaler.service_scaler import STATE_LIMIT, state_json
 from paceline_autoscaler.types import DemandHistory, DemandPeak, LearnedState, PoolStatus, Replica
 from paceline_core.registry.enums import ReplicaState
 

@@ -112,7 +112,7 @@ def test_a_broken_watch_keeps_the_view_and_reports_that_it_ages() -> None:
     world.on_workers(Listed(()))
     assert (world.known, world.lost) == (True, {})
     world.on_workers(WatchLost("the server closed the watch"))
-    assert world.workers_lost
+    assert MissingSignal.ENDPOINTS in world.lost
     assert (world.known, set(world.specs)) == (True, {KEY})
     assert world.lost == {MissingSignal.ENDPOINTS: "the server closed the watch"}
     world.on_workers(Listed(()))
@@ -123,7 +123,7 @@ def test_before_its_first_list_a_lost_watch_leaves_the_view_unknown() -> None:
     world = ClusterView()
     world.on_workers(Listed(()))
     world.on_service(WatchLost("forbidden"))
-    assert (world.known, world.services_lost) == (False, True)
+    assert (world.known, MissingSignal.OBJECTS in world.lost) == (False, True)
 
 
 def test_an_object_that_is_not_understood_leaves_the_last_form_in_force() -> None:

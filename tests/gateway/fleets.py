@@ -4,7 +4,7 @@ from tests.gateway.pieces import endpoint, report
 
 from paceline_core.registry import RequestClass
 from paceline_core.wire import KVLoad, PrefixDelta, StepTime
-from paceline_core.wire.load import BLOCK
+from paceline_core.wire.message import BLOCK
 from paceline_gateway.routing.policies import RoutingPolicy, RoutingRequest, ShortestTTFT
 from paceline_gateway.routing.worker import RAMP_S, Worker
 from paceline_gateway.routing.worker_pool import WorkerPool

@@ -10,7 +10,7 @@ from tests.gateway.pieces import endpoint
 
 from paceline_core.registry import RequestClass
 from paceline_core.wire import PrefixDelta, StepTime, WorkerState
-from paceline_core.wire.load import BLOCK, reaches
+from paceline_core.wire.message import BLOCK, reaches
 from paceline_gateway.routing.policies import RoutingRequest
 from paceline_gateway.routing.worker import RAMP_S, SHARES
 from paceline_gateway.routing.worker_pool import LIMIT, SLACK_S

@@ -12,7 +12,7 @@ from tests.gateway.manifests import route, service, tenant
 from tests.gateway.pieces import snapshot
 
 from paceline_core.wire import PrefixKeys
-from paceline_core.wire.load import BLOCK, REACHES
+from paceline_core.wire.message import BLOCK, REACHES
 from paceline_gateway.api.admission import admit
 from paceline_gateway.routing.prefix import canonical, prefix_keys
 

@@ -79,13 +79,17 @@ class PrometheusSource:
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[QueryAnswer] = loop.create_future()
 
+        def settle(answer: QueryAnswer) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
         def run() -> None:
             try:
                 answer = work()
             finally:
                 self._free.release()
             with suppress(RuntimeError):  # the loop has closed meanwhile: no waiter is left
-                loop.call_soon_threadsafe(_settle, answered, answer)
+                loop.call_soon_threadsafe(settle, answer)
 
         threading.Thread(target=run, name="prometheus", daemon=True).start()
         return await answered
@@ -122,11 +126,6 @@ def _reason(error: requests.RequestException) -> str:
     inner = getattr(error.args[0], "reason", None) if error.args else None
     text = _OBJECT.sub("", str(inner or error)).removeprefix(_CONNECTING)
     return text[:CAUSE_LIMIT]
-
-
-def _settle(answered: "asyncio.Future[QueryAnswer]", answer: QueryAnswer) -> None:
-    if not answered.done():
-        answered.set_result(answer)
 
 
 def _warnings(response: requests.Response) -> list[str]:

@@ -77,7 +77,14 @@ def evaluate(question: Query, histories: Iterable[SampleWindow], now: float) -> 
                 MetricSample(dict(key), value) for key, value in _growth(question, question.by, histories, now).items()
             ]
         case HistogramQuantile():
-            return _quantiles(question, _growth(question, (*question.by, "le"), histories, now))
+            buckets = _growth(question, (*question.by, "le"), histories, now)
+            groups: dict[Labels, list[tuple[float, float]]] = {}
+            for labels, count in buckets.items():
+                edge = float(dict(labels)["le"])
+                groups.setdefault(tuple(item for item in labels if item[0] != "le"), []).append((edge, count))
+            return [
+                MetricSample(dict(group), bucket_quantile(question.quantile, edges)) for group, edges in groups.items()
+            ]
 
 
 def _growth(question: Query, by: tuple[str, ...], histories: Iterable[SampleWindow], now: float) -> dict[Labels, float]:
@@ -92,14 +99,6 @@ def _growth(question: Query, by: tuple[str, ...], histories: Iterable[SampleWind
                 rise = sum(new - old if new >= old else new for old, new in pairwise(points))
                 totals[group] = totals.get(group, 0.0) + rise
     return totals
-
-
-def _quantiles(question: HistogramQuantile, buckets: Mapping[Labels, float]) -> list[MetricSample]:
-    groups: dict[Labels, list[tuple[float, float]]] = {}
-    for labels, count in buckets.items():
-        edge = float(dict(labels)["le"])
-        groups.setdefault(tuple(item for item in labels if item[0] != "le"), []).append((edge, count))
-    return [MetricSample(dict(group), bucket_quantile(question.quantile, edges)) for group, edges in groups.items()]
 
 
 BODY_LIMIT = 8 << 20

@@ -105,13 +105,11 @@ def work_rate(classes: Iterable[ClassSignals], unit: TokenCost, learned_output: 
             work, arrivals, _ = windows.get(index, (0.0, 0.0, 0.0))
             more = unit.of(flow.arrivals, flow.prompt_tokens, output)
             windows[index] = (work + more, arrivals + flow.arrivals, flow.seconds)
-    return max((_significant_rate(*window) for window in windows.values()), default=0.0)
-
-
-def _significant_rate(work: float, arrivals: float, seconds: float) -> float:
-    if seconds >= _SURE_AFTER_S or arrivals == 0:
-        return work / max(seconds, 1.0)
-    return work / max(seconds, 1.0) * max(1 - _SURENESS / sqrt(arrivals), 0.0)
+    highest = 0.0
+    for work, arrivals, seconds in windows.values():
+        sure = 1.0 if seconds >= _SURE_AFTER_S or arrivals == 0 else max(1 - _SURENESS / sqrt(arrivals), 0.0)
+        highest = max(highest, work / max(seconds, 1.0) * sure)
+    return highest
 
 
 def speed_of(pool: str, loads: Iterable[WorkerLoad]) -> PoolSpeed | None:

@@ -13,7 +13,6 @@ from itertools import chain
 from paceline_autoscaler.model.capacity import TokenCost, TokenMix, mix_of, output_of, price, usable, work_rate
 from paceline_autoscaler.model.history import drain_s, start_s
 from paceline_autoscaler.types import (
-    ClassSignals,
     LearnedState,
     MissingSignal,
     Observation,
@@ -155,7 +154,13 @@ def worst_burn(observation: Observation, role: Role | None) -> float | None:
     attainment = observation.attainment
     if attainment is None or attainment.result is not QueryResult.VALUE:
         return None
-    burns = [burn_of(counts) for counts in attainment.verdicts if _concerns(counts.slo, role)]
+    burns = [
+        burn_of(counts)
+        for counts in attainment.verdicts
+        if role not in ("prefill", "decode")
+        or counts.slo.startswith("e2e")
+        or counts.slo.startswith("ttft") == (role == "prefill")
+    ]
     return max((burn for burn in burns if burn is not None), default=None)
 
 
@@ -178,10 +183,6 @@ def _attainment_missing(observation: Observation) -> bool:
     if attainment.result in {QueryResult.EMPTY, QueryResult.NAN}:
         return any(cls.in_flight or cls.queued or any(flow.arrivals for flow in cls.flows) for cls in classes)
     return attainment.result is not QueryResult.VALUE
-
-
-def _concerns(slo: str, role: Role | None) -> bool:
-    return role not in ("prefill", "decode") or slo.startswith("e2e") or slo.startswith("ttft") == (role == "prefill")
 
 
 def _role_estimate(observation: Observation, state: LearnedState, role: Role, start: float) -> RoleEstimate:
@@ -247,7 +248,12 @@ def _backlog(
         if waiting and not tokens and cls.flows and cls.flows[-1].arrivals:
             tokens = waiting * cls.flows[-1].prompt_tokens / cls.flows[-1].arrivals
         work = reference.of(waiting, tokens, output_of(cls, state.output_tokens))
-        queued += work * _urgency(cls, observation.goal, horizon_s)
+        # share of queued work to clear within the horizon: slack is the TTFT target, else the queue's own deadline
+        targets = [
+            target.seconds for target in observation.goal.targets if target.cls is cls.name and target.metric == "ttft"
+        ]
+        slack = min(targets, default=cls.deadline_s)
+        queued += work * (1.0 if slack is None else min(1.0, horizon_s / max(slack, 1e-9)))
     output = mix_of(classes, state.output_tokens).output_tokens
     in_workers = sum(
         prices[pool.spec.name].of(load.waiting, load.queued_tokens, output) / pool.ratio
@@ -255,13 +261,6 @@ def _backlog(
         for load in pool.status.loads
     )
     return queued + in_workers
-
-
-def _urgency(cls: ClassSignals, spec: ScalingSpec, horizon_s: float) -> float:
-    """Share of queued work to clear within the horizon: slack is the TTFT target, else the queue's own deadline."""
-    targets = [target.seconds for target in spec.targets if target.cls is cls.name and target.metric == "ttft"]
-    slack = min(targets, default=cls.deadline_s)
-    return 1.0 if slack is None else min(1.0, horizon_s / max(slack, 1e-9))
 
 
 def _backlogged(observation: Observation, groups: tuple[RoleEstimate, ...]) -> bool:

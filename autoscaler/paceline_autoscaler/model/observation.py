@@ -17,7 +17,7 @@ from paceline_autoscaler.types import (
 )
 from paceline_core.errors import InvalidInput
 from paceline_core.kube import Endpoint, Scale
-from paceline_core.objects import ResolvedPool, ResolvedService
+from paceline_core.objects import ResolvedService
 from paceline_core.objects.naming import STABLE
 from paceline_core.registry.enums import ReplicaState
 from paceline_planner.coldstart import PULL, SCHEDULE, WARM
@@ -38,14 +38,27 @@ def built_in(name: str) -> Accelerator | None:
 
 
 def scaling_spec(service: ResolvedService, find: Find = built_in) -> ScalingSpec:
-    """A resolved service in numbers; `find` knows accelerators by name. An unknown price counts as 0."""
+    """A resolved service in numbers; `find` knows accelerators by name. An unknown price counts as 0.
+
+    An emulated pool has the GPUs and price of the accelerator it emulates, not of the machine it runs on.
+    """
     scaling = service.scaling
     dollars = scaling.budget_dollars_per_hour
     return ScalingSpec(
         service=service.key,
         policy=scaling.policy,
         targets=tuple(SloTarget(t.cls, t.metric, t.quantile, t.seconds) for t in service.targets),
-        pools=tuple(_pool_spec(pool, service, find) for pool in service.pools),
+        pools=tuple(
+            PoolSpec(
+                name=pool.name,
+                role=pool.role,
+                min=pool.min,
+                max=pool.max,
+                gpus=replica_devices(service, pool),
+                dollars_per_hour=float(pool_price(service, pool, find) or 0),
+            )
+            for pool in service.pools
+        ),
         step_tokens=service.engine.step_tokens,
         start_prior_s=start_prior_s(service),
         drain_limit_s=service.rollout.drain_timeout_s,
@@ -67,12 +80,6 @@ def start_prior_s(service: ResolvedService) -> float:
     return SCHEDULE + PULL + WARM + _LOAD_PRIOR_S
 
 
-def _pool_spec(pool: ResolvedPool, service: ResolvedService, find: Find) -> PoolSpec:
-    """An emulated pool has the GPUs and price of the accelerator it emulates, not of the machine it runs on."""
-    gpus, price = replica_devices(service, pool), pool_price(service, pool, find)
-    return PoolSpec(pool.name, pool.role, pool.min, pool.max, gpus, float(price or 0))
-
-
 @dataclass(frozen=True, slots=True)
 class SignalSnapshot:
     """The latest of every signal. `scales` by pool, `loads` by worker."""
@@ -89,29 +96,23 @@ class SignalSnapshot:
 
 def observe(now: float, spec: ScalingSpec, signals: SignalSnapshot) -> Observation:
     """Observe one service at `now`; canary workers are not counted: their number follows from the pool's."""
-    stable = [endpoint for endpoint in signals.endpoints if endpoint.track == STABLE]
-    pools = tuple(
-        _pool_status(name, scale, [endpoint for endpoint in stable if endpoint.pool == name], signals.loads, now)
-        for name, scale in signals.scales.items()
-    )
+    stable = sorted((e for e in signals.endpoints if e.track == STABLE), key=lambda e: e.name)
+    pools = []
+    for name, scale in signals.scales.items():
+        replicas = tuple(_replica(endpoint, now) for endpoint in stable if endpoint.pool == name)
+        ready = [replica.name for replica in replicas if replica.state is ReplicaState.READY]
+        loads = tuple(signals.loads[worker] for worker in ready if worker in signals.loads)
+        pools.append(PoolStatus(name, scale.replicas, replicas, loads))
     return Observation(
         now=now,
         goal=spec,
         demand=signals.demand,
-        pools=pools,
+        pools=tuple(pools),
         attainment=signals.attainment,
         endpoints_lost=signals.endpoints_lost,
         objects_lost=signals.objects_lost,
         state_unread=signals.state_unread,
     )
-
-
-def _pool_status(
-    name: str, scale: Scale, endpoints: list[Endpoint], loads: Mapping[str, WorkerLoad], now: float
-) -> PoolStatus:
-    replicas = tuple(_replica(endpoint, now) for endpoint in sorted(endpoints, key=lambda e: e.name))
-    ready = [replica.name for replica in replicas if replica.state is ReplicaState.READY]
-    return PoolStatus(name, scale.replicas, replicas, tuple(loads[worker] for worker in ready if worker in loads))
 
 
 def _replica(endpoint: Endpoint, now: float) -> Replica:

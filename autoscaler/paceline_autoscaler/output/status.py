@@ -182,21 +182,18 @@ def _metrics_fresh(source: StatusInput) -> Fact:
     if not gaps:
         return "True", "Fresh", "gateways, workers and the metrics source report"
     demand = source.observation.demand
+    why = {signal: f" ({source.lost[signal]})" if signal in source.lost else "" for signal in MissingSignal}
     problems = {
         MissingSignal.GATEWAYS: f"{demand.heard} of {demand.expected} gateways report",
-        MissingSignal.ENDPOINTS: f"the list of workers is stale{_because(source, MissingSignal.ENDPOINTS)}",
-        MissingSignal.OBJECTS: f"the objects are stale{_because(source, MissingSignal.OBJECTS)}",
+        MissingSignal.ENDPOINTS: f"the list of workers is stale{why[MissingSignal.ENDPOINTS]}",
+        MissingSignal.OBJECTS: f"the objects are stale{why[MissingSignal.OBJECTS]}",
         MissingSignal.LOAD: "not every ready replica reports its load",
         MissingSignal.ATTAINMENT: _unmeasured(source),
-        MissingSignal.STATE: f"the learned state is not readable{_because(source, MissingSignal.STATE)}, "
+        MissingSignal.STATE: f"the learned state is not readable{why[MissingSignal.STATE]}, "
         "so nothing is stored over it",
     }
     message = ", ".join(problems[signal] for signal in gaps)
     return "False", f"{gaps[0].value.capitalize()}Missing", f"{message}; nothing is scaled down meanwhile"
-
-
-def _because(source: StatusInput, signal: MissingSignal) -> str:
-    return f" ({source.lost[signal]})" if signal in source.lost else ""
 
 
 def _scaling_active(source: StatusInput) -> Fact:

@@ -60,9 +60,11 @@ def constrain(work: WorkEstimate, recommendation: Recommendation) -> Decision:
     pools = tuple(
         PoolDecision(name, current[name], allowed.counts[name], final.counts[name]) for name in sorted(current)
     )
+    fell = any(pool.replicas < pool.current for pool in pools)
+    rose = any(pool.replicas > pool.current for pool in pools)
     return Decision(
         pools=pools,
-        direction=_direction(pools),
+        direction=Direction.UP if rose else Direction.DOWN if fell else Direction.HOLD,
         reason=final.reason,
         limit=final.limit,
         sentence=f"{_move(sum(current.values()), final.total)}: {final.body}",
@@ -187,12 +189,6 @@ def _limited(
 
 def _move(current: int, final: int) -> str:
     return f"holds {final}" if final == current else f"{current}→{final}"
-
-
-def _direction(pools: tuple[PoolDecision, ...]) -> Direction:
-    if any(pool.replicas > pool.current for pool in pools):
-        return Direction.UP
-    return Direction.DOWN if any(pool.replicas < pool.current for pool in pools) else Direction.HOLD
 
 
 def _within(spec: ScalingSpec, counts: Mapping[str, int]) -> bool:

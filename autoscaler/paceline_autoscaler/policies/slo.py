@@ -37,12 +37,19 @@ class SloPolicy:
         history = record_demand(history_of(state, group.role), sample, work.round_trip_s)
         ctx = _Context(group, work, history, FluidModel(group, work.start_s, work.clear_s, history.derate))
         if not group.speed_known:
-            recommendation = _speed_unknown(ctx)
+            reason = ScaleReason.MISSING_DATA
+            body = "no replica has reported its step time yet, so demand cannot be estimated"
+            if group.pending:
+                reason, body = ScaleReason.PENDING, f"the first replica is not ready; {_supply(group)}"
+            recommendation = ctx.recommend(ctx.counts, reason, body)
         elif (least := ctx.fluid.least()) != ctx.counts:
             recommendation = _up(ctx, least)
         elif _burning(ctx):
             recommendation = _one_more(ctx)
-            history = replace(history, derate=_proven_derate(ctx))
+            # capacity is no more than the demand at which the SLO is now missed
+            modelled = ctx.group.capacity(ctx.counts, 1.0)
+            proven = ctx.group.demand / modelled if modelled > 0 else 1.0
+            history = replace(history, derate=max(min(proven, ctx.history.derate), MIN_DERATE))
         else:
             recommendation = _down_or_hold(ctx)
         return recommendation, with_history(state, history)
@@ -117,13 +124,6 @@ class _Context:
         return Recommendation(counts, reason, body, rejected=rejected, capacity=self.capacity(self.counts))
 
 
-def _speed_unknown(ctx: _Context) -> Recommendation:
-    if ctx.group.pending:
-        return ctx.recommend(ctx.counts, ScaleReason.PENDING, f"the first replica is not ready; {_supply(ctx.group)}")
-    body = "no replica has reported its step time yet, so demand cannot be estimated"
-    return ctx.recommend(ctx.counts, ScaleReason.MISSING_DATA, body)
-
-
 def _up(ctx: _Context, wanted: dict[str, int]) -> Recommendation:
     group, total = ctx.group, sum(wanted.values())
     by_demand = group.demand > ctx.capacity(ctx.counts)
@@ -147,13 +147,6 @@ def _burning(ctx: _Context) -> bool:
     steady = unchanged_s >= ctx.work.clear_s + attainment.window_s
     busy = group.demand >= MIN_DERATE * group.capacity(ctx.counts, 1.0)
     return steady and (busy or ctx.work.backlogged)
-
-
-def _proven_derate(ctx: _Context) -> float:
-    """Capacity is no more than the demand at which the SLO is now missed."""
-    modelled = ctx.group.capacity(ctx.counts, 1.0)
-    proven = ctx.group.demand / modelled if modelled > 0 else 1.0
-    return max(min(proven, ctx.history.derate), MIN_DERATE)
 
 
 def _one_more(ctx: _Context) -> Recommendation:

@@ -43,7 +43,9 @@ class AttainmentPoller:
     async def run(self, goals: Callable[[], Iterable[ScalingSpec]]) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._source.run())
-            group.create_task(self._rounds_of(goals))
+            while True:
+                await self.round(goals())
+                await self._clock.sleep(self._interval_s)
 
     async def round(self, goals: Iterable[ScalingSpec]) -> None:
         """Ask once for every service, and forget those that are gone."""
@@ -73,11 +75,6 @@ class AttainmentPoller:
             return None
         return self._clock.monotonic() - found.at + found.answer.age_s
 
-    async def _rounds_of(self, goals: Callable[[], Iterable[ScalingSpec]]) -> None:
-        while True:
-            await self.round(goals())
-            await self._clock.sleep(self._interval_s)
-
     async def _service(self, goal: ScalingSpec) -> _Round:
         namespace, _, name = goal.service.partition("/")
         kinds = dict.fromkeys((target.metric, target.quantile) for target in goal.targets)
@@ -85,8 +82,12 @@ class AttainmentPoller:
         questions += [observed(namespace, name, metric, quantile, WINDOW_S) for metric, quantile in kinds]
         first, *rest = await asyncio.gather(*(self._ask(question) for question in questions))
         by_kind = dict(zip(kinds, rest, strict=True))
-        known = {target: _of_class(by_kind[target.metric, target.quantile], target.cls) for target in goal.targets}
-        quantiles = {target: seconds for target, seconds in known.items() if seconds is not None}
+        quantiles: dict[SloTarget, float] = {}
+        for target in goal.targets:
+            answer = by_kind[target.metric, target.quantile]
+            for sample in answer.samples if isinstance(answer, Value) else ():
+                if sample.labels.get("class") == target.cls:
+                    quantiles.setdefault(target, sample.value)
         return _Round(self._clock.monotonic(), first, quantiles)
 
     async def _ask(self, question: Query) -> QueryAnswer:
@@ -107,8 +108,3 @@ def slo_counts(answer: Value) -> tuple[SloCounts, ...]:
             pair = counts.setdefault((RequestClass(cls), slo), [0.0, 0.0])
             pair[verdict != Verdict.GOOD] += max(sample.value, 0.0)
     return tuple(SloCounts(cls, slo, good, bad) for (cls, slo), (good, bad) in sorted(counts.items()))
-
-
-def _of_class(answer: QueryAnswer, cls: RequestClass) -> float | None:
-    samples = answer.samples if isinstance(answer, Value) else ()
-    return next((sample.value for sample in samples if sample.labels.get("class") == cls), None)

@@ -168,27 +168,23 @@ class DemandMeter:
         rows = [row for g in self._gateways.values() if now - g.at <= SILENCE_S for row in g.rows.get(kind, ())]
         if not rows and kind not in self._bins:
             return None
+        flows = []
+        for window in WINDOWS_S:
+            arrivals, prompt_tokens, output, completed = self._sum(kind, now, window)
+            flows.append(RateWindow(min(window, max(now - (self._since or now), 1.0)), arrivals, prompt_tokens))
+        if completed < _ENOUGH_COMPLETED:
+            *_, output, completed = _add(*(gateway.totals.get(kind, _ZERO) for gateway in self._gateways.values()))
         deadlines = [row.nearest_deadline_s for row in rows if row.nearest_deadline_s is not None]
         return ClassSignals(
             name=kind[1],
-            flows=tuple(self._flow(kind, now, window) for window in WINDOWS_S),
-            output_tokens=self._output_tokens(kind, now),
+            flows=tuple(flows),
+            output_tokens=output / completed if completed >= 1 else None,
             queued=sum(row.queued for row in rows),
             queued_tokens=sum(row.queued_prompt_tokens for row in rows),
             held=sum(row.held for row in rows),
             in_flight=sum(row.in_flight for row in rows),
             deadline_s=min(deadlines, default=None),
         )
-
-    def _flow(self, kind: Kind, now: float, window: int) -> RateWindow:
-        arrivals, prompt_tokens, _, _ = self._sum(kind, now, window)
-        return RateWindow(min(window, max(now - (self._since or now), 1.0)), arrivals, prompt_tokens)
-
-    def _output_tokens(self, kind: Kind, now: float) -> float | None:
-        *_, output, completed = self._sum(kind, now, WINDOWS_S[-1])
-        if completed < _ENOUGH_COMPLETED:
-            *_, output, completed = _add(*(gateway.totals.get(kind, _ZERO) for gateway in self._gateways.values()))
-        return output / completed if completed >= 1 else None
 
     def _sum(self, kind: Kind, now: float, window: int) -> Counts:
         bins, end = self._bins.get(kind, {}), floor(now)

@@ -43,7 +43,13 @@ def is_own(host: bytes, further: frozenset[str] = frozenset()) -> bool:
     name = host_name(host).removesuffix(".")
     if "." not in name and ":" not in name:
         return True
-    return name in further or name.endswith(_INSIDE) or _is_address(name)
+    if name in further or name.endswith(_INSIDE):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 class AllowedHostsMiddleware:
@@ -64,14 +70,6 @@ class AllowedHostsMiddleware:
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(spoken.body))]
         await send({"type": "http.response.start", "status": spoken.status, "headers": headers})
         await send({"type": "http.response.body", "body": spoken.body})
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 LIMIT = 1 << 20
@@ -115,17 +113,12 @@ class BodyLimitMiddleware:
         await send({"type": "http.response.body", "body": spoken.body, "more_body": True})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINGER_S):
-                await _drop(receive, DROPPED_BODIES * self._limit)
+                left, more = DROPPED_BODIES * self._limit, True
+                while more and left > 0:
+                    event = await receive()
+                    left -= len(event.get("body", b""))
+                    more = event.get("more_body", False)
         await send({"type": "http.response.body", "body": b""})
-
-
-async def _drop(receive: Receive, most: int) -> None:
-    """Read a body's rest up to so many bytes."""
-    while most > 0:
-        event = await receive()
-        most -= len(event.get("body", b""))
-        if not event.get("more_body", False):
-            return
 
 
 class _Counted:

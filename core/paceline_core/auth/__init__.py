@@ -1,8 +1,20 @@
 """Who may do what: tenants' API keys, and internal tokens between the parts."""
 
 from paceline_core.auth.api_keys import ApiKeyRecord, key_id, new_key, verify
-from paceline_core.auth.internal_token import InvalidToken, Signer, TokenClaims, TokenSigner, TokenVerifier
-from paceline_core.auth.jwks import JwkSet, jwk, jwk_set, new_signing_key, public_half, public_jwk, read_signing_key
+from paceline_core.auth.internal_token import (
+    InvalidToken,
+    JwkSet,
+    Signer,
+    TokenClaims,
+    TokenSigner,
+    TokenVerifier,
+    jwk,
+    jwk_set,
+    new_signing_key,
+    public_half,
+    public_jwk,
+    read_signing_key,
+)
 from paceline_core.auth.key_files import FileSigner, TrustBundle
 
 __all__ = [

@@ -11,8 +11,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from paceline_core.auth.internal_token import InvalidToken, TokenClaims, TokenSigner, TokenVerifier
-from paceline_core.auth.jwks import JwkSet, jwk_set, parse_jwk_set, read_signing_key
+from paceline_core.auth.internal_token import (
+    InvalidToken,
+    JwkSet,
+    TokenClaims,
+    TokenSigner,
+    TokenVerifier,
+    jwk_set,
+    parse_jwk_set,
+    read_signing_key,
+)
 from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
 from paceline_core.telemetry import FaultLog, get_logger

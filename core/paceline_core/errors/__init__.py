@@ -3,6 +3,7 @@
 from paceline_core.errors.exceptions import (
     ApiError,
     Conflict,
+    ErrorResponse,
     Forbidden,
     InvalidInput,
     NotFound,
@@ -10,8 +11,8 @@ from paceline_core.errors.exceptions import (
     RequestError,
     Unauthorized,
     Unreachable,
+    error_response,
 )
-from paceline_core.errors.response import ErrorResponse, error_response
 from paceline_core.errors.table import ERRORS, Code, ErrorSpec, ErrorTiming, RetryAfter
 
 __all__ = [

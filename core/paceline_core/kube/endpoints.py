@@ -170,20 +170,24 @@ def _from_pod(manifest: Manifest, labels: Mapping[str, str], status: Mapping[str
     metadata = manifest["metadata"]
     terminating = "deletionTimestamp" in metadata
     conditions = status.get("conditions") or ()
-    ready = any(found.get("type") == "Ready" and found.get("status") == "True" for found in conditions)
+    true = {found.get("type"): found for found in reversed(conditions) if found.get("status") == "True"}
+    # `DeletionByTaintManager: ...` where Kubernetes takes the pod away, `Evicted: ...` where its node does
+    taken = true.get("DisruptionTarget")
+    containers = (manifest.get("spec") or {}).get("containers") or ()
+    ports = (port for container in containers for port in container.get("ports") or ())
     return Endpoint(
         name=metadata["name"],
         pool=labels.get(LABEL_POOL, ""),
         track=labels.get(LABEL_TRACK, STABLE),
         revision=labels.get(LABEL_REVISION, ""),
         host=status.get("podIP") or "",
-        port=_pod_port(manifest),
-        ready=ready and not terminating,
+        port=next((int(port["containerPort"]) for port in ports if port.get("name") == PORT_NAME), PORT),
+        ready="Ready" in true and not terminating,
         terminating=terminating,
         created=metadata.get("creationTimestamp"),
         restarts=sum(container.get("restartCount", 0) for container in status.get("containerStatuses") or ()),
         ended=_ended(status),
-        disruption=_disruption(status),
+        disruption=_words(taken or status) if taken or status.get("phase") == "Failed" else "",
         force_deleted=terminating and metadata.get("deletionGracePeriodSeconds") == 0,
     )
 
@@ -200,21 +204,5 @@ def _ended(status: Mapping[str, Any]) -> str:
     return "" if last is None else termination_reason(last)[:WORDS_LIMIT]
 
 
-def _disruption(status: Mapping[str, Any]) -> str:
-    """`DeletionByTaintManager: ...` where Kubernetes takes the pod away, `Evicted: ...` where its node does."""
-    for found in status.get("conditions") or ():
-        if found.get("type") == "DisruptionTarget" and found.get("status") == "True":
-            return _words(found)
-    return _words(status) if status.get("phase") == "Failed" else ""
-
-
 def _words(found: Mapping[str, Any]) -> str:
     return ": ".join(part for part in (found.get("reason"), found.get("message")) if part)[:WORDS_LIMIT]
-
-
-def _pod_port(manifest: Manifest) -> int:
-    for container in (manifest.get("spec") or {}).get("containers") or ():
-        for port in container.get("ports") or ():
-            if port.get("name") == PORT_NAME:
-                return int(port["containerPort"])
-    return PORT

@@ -17,10 +17,10 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
-from paceline_core.clock import Clock
+from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Conflict, Forbidden, NotFound, PacelineError, Unauthorized, Unreachable
 from paceline_core.kube.client.client import KubeClient
 from paceline_core.kube.client.resource import RESOURCES
@@ -87,7 +87,11 @@ class EventCorrelator:
 
     def wait(self, now: float) -> float | None:
         """Seconds until something may be due, as far as is known now; None when all is written."""
-        return min((self._delay(key, series, now) for key, series in self._unwritten()), default=None)
+        waits = []
+        for key, series in self._unwritten():
+            ripe = 0.0 if series.tried_at is None else max(0.0, series.tried_at + GAP_S - now)
+            waits.append(max(ripe, (1 - self._bucket(key, now).tokens) * REFILL_S))
+        return min(waits, default=None)
 
     def done(self, key: SeriesKey, name: str, count: int, now: float, *, accepted: bool = True) -> None:
         """A write was tried: `count` occurrences now stand in the object `name`, which is empty while there is none.
@@ -111,10 +115,6 @@ class EventCorrelator:
         if len(self._buckets) > SERIES:
             self._buckets.popitem(last=False)
         return enough
-
-    def _delay(self, key: SeriesKey, series: Series, now: float) -> float:
-        ripe = 0.0 if series.tried_at is None else max(0.0, series.tried_at + GAP_S - now)
-        return max(ripe, (1 - self._bucket(key, now).tokens) * REFILL_S)
 
     def _bucket(self, key: SeriesKey, now: float) -> EventBudget:
         return self._buckets.get(key[:2], EventBudget(float(BURST), now)).filled(now)
@@ -186,7 +186,15 @@ class EventRecorder:
         except PacelineError as error:
             written = series.written if isinstance(error, Unreachable) else series.count
             accepted = not isinstance(error, Forbidden | Unauthorized)
-            self._say(series.event, error)
+            left_out = self._api.sparse.admit("event")
+            if left_out is not None:
+                fields = {
+                    "object": str(series.event.key),
+                    "reason": series.event.reason,
+                    "error": str(error),
+                    "left_out": left_out,
+                }
+                _log.warning("an event is not written", extra=fields)
         self._book.done(key, name, written, self._clock.monotonic(), accepted=accepted)
 
     async def _put(self, series: Series) -> str:
@@ -194,11 +202,10 @@ class EventRecorder:
             with contextlib.suppress(NotFound):  # the server keeps events for an hour
                 await self._api.merge(EVENT, ObjectKey(_namespace(series.event.key), series.name), _news(series))
                 return series.name
-        return await self._create(series)
-
-    async def _create(self, series: Series) -> str:
         event = series.event
-        name = f"{event.key.name[:200]}.{int(series.first.timestamp() * 1e6):x}{_mark(series):04x}"
+        # two series of one object may begin in the same microsecond
+        mark = zlib.crc32(f"{event.type} {event.reason} {event.message}".encode()) & 0xFFFF
+        name = f"{event.key.name[:200]}.{int(series.first.timestamp() * 1e6):x}{mark:04x}"
         body = _manifest(series, name, self._component, await self._uid_of(event.kind, event.key))
         with contextlib.suppress(Conflict):  # an earlier try was carried out and its answer lost
             await self._api.create(EVENT, _namespace(event.key), body)
@@ -209,12 +216,6 @@ class EventRecorder:
             return ""
         found = await self._api.get(RESOURCES[kind], key)
         return str(found["metadata"]["uid"])
-
-    def _say(self, event: Event, error: PacelineError) -> None:
-        left_out = self._api.sparse.admit("event")
-        if left_out is not None:
-            fields = {"object": str(event.key), "reason": event.reason, "error": str(error), "left_out": left_out}
-            _log.warning("an event is not written", extra=fields)
 
 
 def _manifest(series: Series, name: str, component: str, uid: str) -> Manifest:
@@ -228,7 +229,7 @@ def _manifest(series: Series, name: str, component: str, uid: str) -> Manifest:
         "involvedObject": {**about, "apiVersion": resource.api_version if resource else ""},
         "type": event.type,
         "reason": event.reason,
-        "firstTimestamp": _time(series.first),
+        "firstTimestamp": rfc3339(series.first),
         "source": {"component": component},
         "reportingComponent": component,
         **_news(series),
@@ -238,19 +239,9 @@ def _manifest(series: Series, name: str, component: str, uid: str) -> Manifest:
 def _news(series: Series) -> Manifest:
     message = series.event.message
     short = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 1] + "…"
-    return {"message": short, "count": series.count, "lastTimestamp": _time(series.last)}
+    return {"message": short, "count": series.count, "lastTimestamp": rfc3339(series.last)}
 
 
 def _namespace(key: ObjectKey) -> str:
     """Events about cluster-scoped objects stand in `default`."""
     return key.namespace or "default"
-
-
-def _mark(series: Series) -> int:
-    """Tells two series of one object that began in the same microsecond apart."""
-    event = series.event
-    return zlib.crc32(f"{event.type} {event.reason} {event.message}".encode()) & 0xFFFF
-
-
-def _time(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

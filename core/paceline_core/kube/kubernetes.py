@@ -74,7 +74,9 @@ class ConfigMapStateStore:
         await self._api.apply(_CONFIG, body, self._manager)
 
     async def list(self) -> tuple[ServiceRef, ...]:
-        found = await self._api.snapshot(_CONFIG, self._namespace, selector=LABEL_UID, trim=_without_data)
+        found = await self._api.snapshot(
+            _CONFIG, self._namespace, selector=LABEL_UID, trim=lambda item: {"metadata": item["metadata"]}
+        )
         stored = [_service(item) for item in found.items]
         return tuple(each for each in stored if not self._watched or each.key.namespace in self._watched)
 
@@ -103,10 +105,6 @@ def _service(item: Manifest) -> ServiceRef:
     labels = item["metadata"].get("labels") or {}
     key = ObjectKey(labels.get(LABEL_NAMESPACE, ""), labels.get(LABEL_SERVICE, ""))
     return ServiceRef(key, labels.get(LABEL_UID, ""))
-
-
-def _without_data(item: Manifest) -> Manifest:
-    return {"metadata": item["metadata"]}
 
 
 Events = AsyncGenerator[WatchEvent[Manifest], None]

@@ -96,7 +96,9 @@ class LeaderElector:
             self._renewed, self.elsewhere = asked if held else None, not held
         if self.leads:
             self._won.set()
-        self._log_change()
+        if self.leads is not self._logged:
+            self._logged = self.leads
+            _log.info("leading" if self._logged else "standing by", extra={"holder": self._holder})
         return held
 
     async def resign(self) -> None:
@@ -108,11 +110,6 @@ class LeaderElector:
             await self._api.release(self._name, self._holder)
         except PacelineError as error:
             _log.info("the lease was not given back and runs out", extra={"reason": str(error)})
-
-    def _log_change(self) -> None:
-        if self.leads is not self._logged:
-            self._logged = self.leads
-            _log.info("leading" if self._logged else "standing by", extra={"holder": self._holder})
 
 
 LEASE: Final = RESOURCES["Lease"]
@@ -158,7 +155,13 @@ class LeaseClient:
         try:
             found = await self._api.get(LEASE, key)
         except NotFound:
-            return await self._create(key, desired)
+            spec = _held({}, desired)
+            body = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": {"name": key.name}, "spec": spec}
+            try:
+                await self._api.create(LEASE, key.namespace, body)
+            except Conflict:
+                return False
+            return True
         made = claim(found, desired, self._observed.get(name), self._clock.monotonic())
         self._observed[name] = made.observed
         return made.spec is not None and await self._write(found, made.spec)
@@ -180,15 +183,6 @@ class LeaseClient:
         spec = found.get("spec") or {}
         if spec.get("holderIdentity") == holder:
             await self._write(found, {**spec, "holderIdentity": "", "leaseDurationSeconds": 1})
-
-    async def _create(self, key: ObjectKey, desired: DesiredLease) -> bool:
-        spec = _held({}, desired)
-        body = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": {"name": key.name}, "spec": spec}
-        try:
-            await self._api.create(LEASE, key.namespace, body)
-        except Conflict:
-            return False
-        return True
 
     async def _write(self, found: Manifest, spec: Manifest) -> bool:
         metadata = found["metadata"]

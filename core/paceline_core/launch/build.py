@@ -155,19 +155,25 @@ _STARTUP_PERIOD_S: Final = 2
 
 
 def build(service: ResolvedService, pool: ResolvedPool, track: str, binding: Binding, image: str = "") -> WorkerLaunch:
-    path = f"{binding.config_dir}/worker.yaml"
+    path, emulation = f"{binding.config_dir}/worker.yaml", service.engine.emulation
+    # JSON, which is YAML, since an operator writes it for each of a thousand services
+    content = json.dumps(worker_config(service, pool, binding), indent=2) + "\n"
+    # literal values alone: what comes from a Secret or a ConfigMap is the adapter's to bind or to refuse
+    env = {variable.name: variable.value for variable in service.runtime.env if variable.value is not None}
+    # ready within the emulated cold start, or the time that large weights take to load, and never hurried
+    load_s = EMULATED_LOAD_LIMIT_S + 2 * emulation.cold_start_s if emulation else LOAD_LIMIT_S
     return WorkerLaunch(
         service=service.key,
         pool=pool.name,
         track=track,
         revision=service.revision,
         argv=(binding.python, "-m", MODULE),
-        env=_env(service) | {FILE_VARIABLE: path, LEVEL_VARIABLE: "INFO"},
+        env=env | {FILE_VARIABLE: path, LEVEL_VARIABLE: "INFO"},
         env_from={variable.name: variable.value_from for variable in service.runtime.env if variable.value_from},
-        files=(LaunchFile(path, _text(worker_config(service, pool, binding))),),
+        files=(LaunchFile(path, content),),
         port=binding.port,
         metrics_port=binding.metrics_port,
-        startup=_startup(service),
+        startup=Probe("/readyz", _STARTUP_PERIOD_S, timeout_s=2, failures=math.ceil(load_s / _STARTUP_PERIOD_S)),
         liveness=Probe("/healthz", period_s=5, timeout_s=3, failures=6, grace_s=WEDGED_S),
         readiness=Probe("/readyz", period_s=1, timeout_s=1, failures=3),
         resources=_resources(service, pool),
@@ -179,6 +185,8 @@ def build(service: ResolvedService, pool: ResolvedPool, track: str, binding: Bin
 
 
 def worker_config(service: ResolvedService, pool: ResolvedPool, binding: Binding) -> dict[str, Any]:
+    own = [one for one in service.filters if one.stage == "output"]  # the others run in the gateway
+    filters = [{"name": one.name, "config": dict(one.config), "failure": one.failure} for one in own]
     return {
         "name": binding.name,
         "service": service.key,
@@ -190,19 +198,14 @@ def worker_config(service: ResolvedService, pool: ResolvedPool, binding: Binding
         "metrics": {"host": binding.host, "port": binding.metrics_port},
         "trust_bundle": binding.trust_bundle_path,
         "engine": _engine(service, pool, binding),
-        **_filters(service),
+        **({"filters": filters} if filters else {}),
         "drain_timeout_s": service.rollout.drain_timeout_s,
         **({"trace_ratio": service.sample_ratio} if service.sample_ratio else {}),
     }
 
 
-def _text(config: dict[str, Any]) -> str:
-    """JSON, which is YAML, since an operator writes it for each of a thousand services."""
-    return json.dumps(config, indent=2) + "\n"
-
-
 def _engine(service: ResolvedService, pool: ResolvedPool, binding: Binding) -> dict[str, Any]:
-    engine, classes = service.engine, service.classes
+    engine, classes, emulation = service.engine, service.classes, service.engine.emulation
     settings = {
         "max_model_len": engine.max_model_len,
         "max_seqs": engine.max_seqs,
@@ -221,38 +224,15 @@ def _engine(service: ResolvedService, pool: ResolvedPool, binding: Binding) -> d
         "batch_window_s": {str(name): cls.batch_window_s for name, cls in classes.items()},
         "class_reserved": {str(name): cls.reserved for name, cls in classes.items() if cls.reserved} or None,
         "device": None if service.emulated else "cuda" if pool.gpus else "cpu",
-        "emulate": _emulate(service),
+        "emulate": {
+            "accelerator": emulation.accelerator,
+            "model": emulation.model,
+            "cold_start_s": emulation.cold_start_s,
+        }
+        if emulation
+        else None,
     }
     return {name: value for name, value in settings.items() if value is not None}
-
-
-def _filters(service: ResolvedService) -> dict[str, Any]:
-    """Those of the output, which run in the worker; nothing where there are none."""
-    own = [one for one in service.filters if one.stage == "output"]
-    listed = [{"name": one.name, "config": dict(one.config), "failure": one.failure} for one in own]
-    return {"filters": listed} if listed else {}
-
-
-def _emulate(service: ResolvedService) -> dict[str, Any] | None:
-    if (emulation := service.engine.emulation) is None:
-        return None
-    return {
-        "accelerator": emulation.accelerator,
-        "model": emulation.model,
-        "cold_start_s": emulation.cold_start_s,
-    }
-
-
-def _env(service: ResolvedService) -> dict[str, str]:
-    """Literal values alone: what comes from a Secret or a ConfigMap is the adapter's to bind or to refuse."""
-    return {variable.name: variable.value for variable in service.runtime.env if variable.value is not None}
-
-
-def _startup(service: ResolvedService) -> Probe:
-    """Ready within the emulated cold start, or the time that large weights take to load, and never hurried."""
-    emulation = service.engine.emulation
-    limit = EMULATED_LOAD_LIMIT_S + 2 * emulation.cold_start_s if emulation else LOAD_LIMIT_S
-    return Probe("/readyz", _STARTUP_PERIOD_S, timeout_s=2, failures=math.ceil(limit / _STARTUP_PERIOD_S))
 
 
 def _resources(service: ResolvedService, pool: ResolvedPool) -> Resources:
@@ -262,9 +242,12 @@ def _resources(service: ResolvedService, pool: ResolvedPool) -> Resources:
     that runs away from taking its node along: on CPUs there is room for 7 B parameters in fp32; on GPUs weights pass
     through the page cache, which the kernel takes back. What `hostOffloadBytes` asks for is on top of both, unless
     steps are emulated: they move no bytes.
+
+    Kubelets evict a pod that goes beyond its disk, in whole MiB. The worker counts a file's blocks within its bytes; on
+    top come what is written before older files are erased, at most its write buffer, and the folder itself.
     """
-    engine = service.engine
-    disk = _disk(engine.disk_offload_bytes)
+    engine, pages = service.engine, service.engine.disk_offload_bytes
+    disk = -(-(pages + pages // 16 + DISK_BUFFERS) // (1 << 20)) << 20 if pages else 0
     host = 0 if service.emulated else engine.host_offload_bytes + (DISK_BUFFERS if disk else 0)
     if service.emulated or (pool.gpus == 0 and service.model.source == DEMO):
         return Resources(cpu=0.25, memory=(512 << 20) + host, memory_limit=(4 << 30) + host, disk=disk)
@@ -272,12 +255,3 @@ def _resources(service: ResolvedService, pool: ResolvedPool) -> Resources:
         return Resources(cpu=2.0, memory=(4 << 30) + host, memory_limit=(32 << 30) + host, disk=disk)
     memory, limit = (16 << 30) + host, (64 << 30) + host
     return Resources(4.0, memory, limit, gpus=pool.gpus, gpu_resource=GPU_RESOURCE, disk=disk)
-
-
-def _disk(pages: int) -> int:
-    """The room that files of `pages` bytes are given, in whole MiB: kubelets evict a pod that goes beyond it.
-
-    The worker counts a file's blocks within its bytes. On top come what is written before older files are erased, at
-    most its write buffer, and the folder itself.
-    """
-    return -(-(pages + pages // 16 + DISK_BUFFERS) // (1 << 20)) << 20 if pages else 0

@@ -48,10 +48,6 @@ def _on_cpus(service: ResolvedService) -> Sequence[str]:
     return [] if service.emulated else [pool.name for pool in service.pools if pool.accelerator == "cpu"]
 
 
-def _loads_weights(service: ResolvedService) -> bool:
-    return service.runtime.name == "paceline" and not service.emulated
-
-
 GAPS = (
     Gap(
         "spec.runtime.name",
@@ -70,7 +66,7 @@ GAPS = (
     ),
     Gap(
         "spec.model.source",
-        lambda s: _loads_weights(s) and not s.model.source.startswith(SOURCES),
+        lambda s: s.runtime.name == "paceline" and not s.emulated and not s.model.source.startswith(SOURCES),
         "this version loads builtin://demo and file:///path; download the model's folder and name it as file:///path",
     ),
     Gap(
@@ -196,17 +192,17 @@ def _pool(service: ResolvedService, pool: ResolvedPool) -> Mapping[str, str]:
         problems["gpusPerReplica"] = f"a replica on {pool.accelerator} needs a GPU; write 1, or leave it out"
     if pool.gpus > 1:
         problems["gpusPerReplica"] = "a replica is one device in this version; leave it and engine.parallel out"
-    return {**problems, **_keys(pool), **_amounts(pool)}
-
-
-def _keys(pool: ResolvedPool) -> Mapping[str, str]:
-    """A schema cannot bound the keys of a map."""
+    # a schema cannot bound the keys of a map
     maps = {"podLabels": pool.pod.labels, "podAnnotations": pool.pod.annotations}
     return {
-        f"{field}[{key[:80]}]": FIXES[LABEL_KEY_PATTERN]
-        for field, given in maps.items()
-        for key in given
-        if len(key) > 317 or not fullmatch(LABEL_KEY_PATTERN, key)
+        **problems,
+        **{
+            f"{field}[{key[:80]}]": FIXES[LABEL_KEY_PATTERN]
+            for field, given in maps.items()
+            for key in given
+            if len(key) > 317 or not fullmatch(LABEL_KEY_PATTERN, key)
+        },
+        **_amounts(pool),
     }
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from paceline_core.objects.field_errors import with_messages
 from paceline_core.objects.metadata import GROUP, VERSION, Object
-from paceline_core.objects.rules import RULES, Rule
+from paceline_core.objects.rules import RULES
 from paceline_core.objects.schema import Schema, structural
 
 _ACCEPTED: Final = ("Accepted", "string", ".status.conditions[?(@.type=='Accepted')].status")
@@ -85,8 +85,11 @@ def crd_name(kind: type[Object]) -> str:
 def crd(kind: type[Object]) -> dict[str, Any]:
     """The whole definition, ready to be written as YAML."""
     names = _NAMES[kind.__name__]
-    columns = [_column(column) for column in names.columns]
-    columns += [{**_column(column), "priority": 1} for column in names.wide]
+    columns: list[dict[str, Any]] = [
+        {"name": title, "type": type_, "jsonPath": path} for title, type_, path in (*names.columns, *names.wide)
+    ]
+    for column in columns[len(names.columns) :]:
+        column["priority"] = 1
     version = {
         "name": VERSION,
         "served": True,
@@ -115,18 +118,14 @@ def crd(kind: type[Object]) -> dict[str, Any]:
     }
 
 
-def _column(column: tuple[str, str, str]) -> dict[str, Any]:
-    title, type_, path = column
-    return {"name": title, "type": type_, "jsonPath": path}
-
-
 def judged(kind: type[Object]) -> Schema:
     """The structural schema with every rule of the kind at its place; of `metadata` only the name is spoken of."""
     schema = deepcopy(structural(kind))
     schema["properties"]["metadata"] = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}}
     for rule in RULES:
         if rule.kind == kind.__name__:
-            _place(schema, rule.path).setdefault("x-kubernetes-validations", []).append(_validation(rule))
+            found = {"rule": rule.cel, "message": rule.message, **({"fieldPath": rule.field} if rule.field else {})}
+            _place(schema, rule.path).setdefault("x-kubernetes-validations", []).append(found)
     return schema
 
 
@@ -136,8 +135,3 @@ def _place(schema: Schema, path: str) -> Schema:
         node = node["properties"][step.removesuffix("[]")]
         node = node["items"] if step.endswith("[]") else node
     return node
-
-
-def _validation(rule: Rule) -> dict[str, str]:
-    found = {"rule": rule.cel, "message": rule.message}
-    return {**found, "fieldPath": rule.field} if rule.field else found

@@ -40,14 +40,21 @@ _QUANTILES: Final = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
 def resolve(service: InferenceService) -> r.ResolvedService:
-    spec = service.spec
+    spec, runtime = service.spec, service.spec.runtime
     return r.ResolvedService(
         namespace=service.namespace,
         name=service.name,
         uid=service.metadata.uid,
         revision=revision(service),
         model=_model(service),
-        runtime=_runtime(spec),
+        runtime=r.ResolvedRuntime(
+            runtime.name,
+            runtime.image,
+            runtime.args,
+            runtime.env,
+            runtime.port,
+            runtime.workload_ref.name if runtime.workload_ref else None,
+        ),
         engine=_engine(spec.engine),
         classes={cls: _class(cls, getattr(spec.classes, cls)) for cls in RequestClass},
         pools=tuple(_pool(pool, spec) for pool in spec.pools),
@@ -114,12 +121,6 @@ def _model(service: InferenceService) -> r.ResolvedModel:
         tokenizer=model.tokenizer,
         adapters=model.adapters,
     )
-
-
-def _runtime(spec: ServiceSpec) -> r.ResolvedRuntime:
-    runtime = spec.runtime
-    workload = runtime.workload_ref.name if runtime.workload_ref else None
-    return r.ResolvedRuntime(runtime.name, runtime.image, runtime.args, runtime.env, runtime.port, workload)
 
 
 def _engine(engine: Engine) -> r.ResolvedEngine:

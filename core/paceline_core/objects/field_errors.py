@@ -60,12 +60,12 @@ class ManifestError(InvalidInput):
 
 def explain(errors: Sequence[ErrorDetails], kind: type[Object]) -> list[FieldError]:
     """Translate pydantic's errors with the help of the kind's schema at their places."""
-    return [_explained(error, kind) for error in errors if not _is_echo(error)]
-
-
-def _is_echo(error: ErrorDetails) -> bool:
-    """A list whose entries are all at fault is also called too short, though it is not."""
-    return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
+    # a list whose entries are all at fault is also called too short, though it is not
+    return [
+        _explained(error, kind)
+        for error in errors
+        if error["type"] != "too_short" or len(error["input"]) < error["ctx"]["min_length"]
+    ]
 
 
 def _is_oversized(error: ErrorDetails, kind: type[Object]) -> bool:
@@ -231,7 +231,9 @@ def with_messages(schema: Schema) -> Schema:
     nodes = [(path, node) for path, node in walk(served) if path.startswith("spec")]
     for _, node in nodes:
         for rule in node.get(_RULES, ()):
-            rule["rule"] = _guarded(rule["rule"], node)
+            converted = dict.fromkeys(_CONVERTED.findall(rule["rule"]))
+            if guards := [guard for value in converted for guard in _formed(value, node)]:
+                rule["rule"] = f"({rule['rule']}) || !({' && '.join(guards)})"
     for path, node in nodes:
         if "pattern" in node:
             node[_RULES] = [_rule(path, node.pop("pattern")), *node.get(_RULES, ())]
@@ -246,12 +248,6 @@ def _rule(path: str, pattern: str) -> dict[str, str]:
 
 def _matches(value: str, pattern: str) -> str:
     return f"{value}.matches(r'{pattern}')"
-
-
-def _guarded(rule: str, node: Schema) -> str:
-    converted = dict.fromkeys(_CONVERTED.findall(rule))
-    guards = [guard for value in converted for guard in _formed(value, node)]
-    return f"({rule}) || !({' && '.join(guards)})" if guards else rule
 
 
 def _formed(value: str, node: Schema) -> Iterator[str]:

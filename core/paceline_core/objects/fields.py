@@ -4,7 +4,6 @@ Patterns are written for Go's RE2 and Rust's regex alike. `FIXES` says, for each
 the API server and paceline print the fix (`pattern_messages`).
 """
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -104,24 +103,17 @@ class _Unique:
         return {**handler(schema), **kind}
 
     def _refuse_twins(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
-        seen: set[Hashable] = set()
+        seen: set[tuple[str, ...]] = set()
         for index, item in enumerate(items):
-            key = self._key(item)
+            key: tuple[str, ...] = (str(item),)
+            if self.keys:
+                aliases = {field.alias or name: name for name, field in type(item).model_fields.items()}
+                key = tuple(str(getattr(item, aliases[name])) for name in self.keys)
             if key in seen:
-                raise PydanticCustomError(
-                    "twin", "{what} stands twice; each may stand once", {"index": index, "what": self._name(key)}
-                )
+                about = {"index": index, "what": ", ".join(map(repr, key))}
+                raise PydanticCustomError("twin", "{what} stands twice; each may stand once", about)
             seen.add(key)
         return items
-
-    def _key(self, item: Any) -> Hashable:
-        if not self.keys:
-            return str(item)
-        by_alias = {field.alias or name: getattr(item, name) for name, field in type(item).model_fields.items()}
-        return tuple(str(by_alias[key]) for key in self.keys)
-
-    def _name(self, key: Hashable) -> str:
-        return f"{key!r}" if isinstance(key, str) else ", ".join(map(repr, key if isinstance(key, tuple) else ()))
 
 
 def keyed(*keys: str) -> _Unique:

@@ -110,15 +110,12 @@ def loss(name: str, mine: NameClaim, claims: Iterable[NameClaim], namespaces: Co
     owner = owner_of(name, namespaces)
     if owner not in ("", mine.namespace):
         return LostName(name, owner)
-    older = _older(mine, [one for one in rivals if owner in ("", one.namespace)])
-    winner = min(older, key=lambda one: (one.partial, one.age, one.kind), default=None)  # a route before a service
-    return None if winner is None else LostName(name, winner.namespace, winner)
-
-
-def _older(mine: NameClaim, rivals: Iterable[NameClaim]) -> list[NameClaim]:
-    """Those that go before `mine`: of its namespace, the older of its kind; of others, what is older than all there."""
+    # those that go before `mine`: of its namespace, the older of its kind; of others, what is older than all there
+    rivals = [one for one in rivals if owner in ("", one.namespace)]
     own = [one for one in rivals if one.namespace == mine.namespace]
     firm = min((one.age for one in own if not one.partial), default=_NEVER)
     hiding = [one for one in own if one.kind == mine.kind and not one.partial]
     elsewhere = [one for one in rivals if one.namespace != mine.namespace and one.age < firm]
-    return [one for one in (*hiding, *elsewhere) if one.age < mine.age]
+    older = [one for one in (*hiding, *elsewhere) if one.age < mine.age]
+    winner = min(older, key=lambda one: (one.partial, one.age, one.kind), default=None)  # a route before a service
+    return None if winner is None else LostName(name, winner.namespace, winner)

@@ -70,17 +70,11 @@ def _flatten(raw: Schema, defs: Schema) -> Schema:
     """Follow `$ref` and `X | None` until a plain schema is left; what stands beside them wins."""
     while "$ref" in raw or "anyOf" in raw:
         beside = {key: value for key, value in raw.items() if key not in ("$ref", "anyOf")}
-        raw = {**_inner(raw, defs), **beside}
+        choices = [choice for choice in raw.get("anyOf", ()) if choice != {"type": "null"}]
+        if "$ref" not in raw and len(choices) != 1:
+            raise ValueError("a structural schema cannot express a choice of types")
+        raw = {**(defs[raw["$ref"].rpartition("/")[2]] if "$ref" in raw else choices[0]), **beside}
     return raw
-
-
-def _inner(raw: Schema, defs: Schema) -> Schema:
-    if "$ref" in raw:
-        return dict(defs[raw["$ref"].rpartition("/")[2]])
-    choices = [choice for choice in raw["anyOf"] if choice != {"type": "null"}]
-    if len(choices) != 1:
-        raise ValueError("a structural schema cannot express a choice of types")
-    return dict(choices[0])
 
 
 def _with_default(out: Schema, raw: Schema, path: str) -> Schema:

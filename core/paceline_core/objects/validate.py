@@ -33,7 +33,12 @@ def validate(document: Any) -> AnyObject:
     """Check one manifest as a person wrote it. Raises ManifestError with every faulty field."""
     kind = _kind_of(document)
     text = _as_json(document)
-    own = dict(_own_faults(document))
+    # pydantic has other words for these, or none
+    own: dict[Loc, str] = {}
+    if (version := document.get("apiVersion")) != API_VERSION:
+        own["apiVersion",] = _unserved(version)
+    for loc in _nulls(document.get("spec", {}), ("spec",)):
+        own[loc] = "is empty: give it a value, or remove the line"
     try:
         found = kind.model_validate_json(text, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
@@ -72,14 +77,6 @@ def _unserved(version: object) -> str:
         else f"must be a string, not {shown(version)}"
     )
     return f"{message}; write {API_VERSION}"
-
-
-def _own_faults(document: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
-    """What pydantic has other words for, or none."""
-    if (version := document.get("apiVersion")) != API_VERSION:
-        yield ("apiVersion",), _unserved(version)
-    for loc in _nulls(document.get("spec", {}), ("spec",)):
-        yield loc, "is empty: give it a value, or remove the line"
 
 
 def _kind_of(document: Any) -> type[AnyObject]:

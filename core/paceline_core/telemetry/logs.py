@@ -56,7 +56,10 @@ class BackgroundWriter:
         self.lost = 0
         self._closed = False
         self._change = threading.Condition()
-        self._fd = _descriptor(stream)
+        try:
+            self._fd: int | None = stream.fileno()
+        except OSError:  # io.UnsupportedOperation is one
+            self._fd = None
         if self._fd is not None:
             threading.Thread(target=self._run, args=(self._fd,), name="log", daemon=True).start()
 
@@ -107,13 +110,6 @@ def _write(fd: int, text: bytes) -> bool:
         except OSError:
             return False
     return True
-
-
-def _descriptor(stream: TextIO) -> int | None:
-    try:
-        return stream.fileno()
-    except OSError:  # io.UnsupportedOperation is one
-        return None
 
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}

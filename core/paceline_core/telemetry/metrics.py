@@ -87,6 +87,9 @@ def _not_a(kind: Kind, name: str) -> TypeError:
     return TypeError(f"{name} is a {METRICS[name].kind}, not a {kind}")
 
 
+_Samples = list[tuple[Mapping[str, str], float | Histogram]]
+
+
 class Aliases:
     """`labels` stand on every alias. A source that has no matching child yet leaves its alias without a sample."""
 
@@ -101,16 +104,16 @@ class Aliases:
     def families(self) -> Iterator[Family]:
         for alias in self._aliases:
             kind = METRICS[alias.source].kind
-            children = self._histogram(alias) if kind is Kind.HISTOGRAM else self._numbers(alias)
+            if kind is Kind.HISTOGRAM:
+                found = [child for labels, child in self._metrics.histograms(alias.source) if _matches(alias, labels)]
+                children: _Samples = [(self._labels, Histogram.sum(found))] if found else []
+            else:
+                children = self._numbers(alias)
             yield Family(alias.name, kind, alias.help, children)
         for info in self._infos:
             yield Family(info.name, Kind.GAUGE, info.help, self._info(info))
 
-    def _histogram(self, alias: Alias) -> list[tuple[Mapping[str, str], float | Histogram]]:
-        children = [child for labels, child in self._metrics.histograms(alias.source) if _matches(alias, labels)]
-        return [(self._labels, Histogram.sum(children))] if children else []
-
-    def _numbers(self, alias: Alias) -> list[tuple[Mapping[str, str], float | Histogram]]:
+    def _numbers(self, alias: Alias) -> _Samples:
         ours, theirs = alias.by or ("", "")
         every = self._metrics.numbers(alias.source)
         sums: dict[str, float] = {}
@@ -122,7 +125,7 @@ class Aliases:
         known = {key: {theirs: key} if theirs else {} for key in sums}
         return [({**self._labels, **known[key]}, value / below if below else 0.0) for key, value in sums.items()]
 
-    def _info(self, info: Info) -> list[tuple[Mapping[str, str], float | Histogram]]:
+    def _info(self, info: Info) -> _Samples:
         pools = {
             label: int(sum(value for _, value in self._metrics.numbers(source)))
             for label, source in info.labels.items()

@@ -1,8 +1,22 @@
 """Messages between processes. All carry `v`; unknown fields are ignored, an unknown version is refused."""
 
-from paceline_core.wire.demand import ClassDemand, DemandReport, Isolated, ServiceDemand
-from paceline_core.wire.load import PREFIX, KVLoad, LoadReport, PrefixDelta, PrefixKeys, StepTime, WorkerState
-from paceline_core.wire.message import VERSION, Message, decode, encode
+from paceline_core.wire.message import (
+    PREFIX,
+    VERSION,
+    ClassDemand,
+    DemandReport,
+    Isolated,
+    KVLoad,
+    LoadReport,
+    Message,
+    PrefixDelta,
+    PrefixKeys,
+    ServiceDemand,
+    StepTime,
+    WorkerState,
+    decode,
+    encode,
+)
 from paceline_core.wire.resume import (
     MOVED,
     MOVED_HEADER,

@@ -18,8 +18,7 @@ from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput
 from paceline_core.process import cancel
 from paceline_core.telemetry import get_logger
-from paceline_core.wire.load import LoadReport
-from paceline_core.wire.message import LINE_LIMIT, Message, decode
+from paceline_core.wire.message import LINE_LIMIT, LoadReport, Message, decode
 
 DELAYS_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 CONNECT_S = 2.0
@@ -167,16 +166,11 @@ async def _messages(kind: type[M], source: StreamSource, client: StreamClient) -
     async with client.http.stream("GET", source.url, headers=headers) as response:
         if response.status_code != httpx.codes.OK:
             raise InvalidInput("", f"{source.url} answered {response.status_code}")
-        async for line in _lines(response):
-            yield decode(kind, line)
-
-
-async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
-    rest = b""
-    async for chunk in response.aiter_bytes():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line.strip():
-                yield line
-        if len(rest) > LINE_LIMIT:
-            raise InvalidInput("", f"a line is over the limit of {LINE_LIMIT} bytes")
+        rest = b""
+        async for chunk in response.aiter_bytes():
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                if line.strip():
+                    yield decode(kind, line)
+            if len(rest) > LINE_LIMIT:
+                raise InvalidInput("", f"a line is over the limit of {LINE_LIMIT} bytes")

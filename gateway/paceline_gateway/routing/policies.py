@@ -29,7 +29,7 @@ from typing import NamedTuple, Protocol
 from xxhash import xxh3_64_intdigest
 
 from paceline_core.registry.enums import RequestClass
-from paceline_core.wire.load import REACHES
+from paceline_core.wire.message import REACHES
 from paceline_gateway.routing.worker import PLACES, Worker
 
 

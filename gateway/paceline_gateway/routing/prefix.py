@@ -30,7 +30,7 @@ import orjson
 from xxhash import xxh3_64_intdigest
 
 from paceline_core.wire import PrefixKeys
-from paceline_core.wire.load import ATTRIBUTION, BLOCK, reaches
+from paceline_core.wire.message import ATTRIBUTION, BLOCK, reaches
 
 _RENDERED = ("chat_template", "chat_template_kwargs", "documents", "instructions", "system")
 """Fields that change a whole prompt, wherever the template writes them."""

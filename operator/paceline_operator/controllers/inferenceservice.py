@@ -98,7 +98,10 @@ class ServiceReconciler:
         for _ in range(ROUNDS):
             manifest = self._deps.state.objects.get(ReconcileKey(INFERENCE_SERVICE, key))
             if manifest is None:
-                self._forget(key)
+                self._memos.pop(key, None)
+                self._count_bulk_start(key, reported=True)
+                self.waiting.discard(ReconcileKey(INFERENCE_SERVICE, key))
+                self._deps.diagnostics.forget(key)
                 return None
             if self._deps.executor.terminates(key.namespace):
                 return TERMINATING_S
@@ -122,7 +125,11 @@ class ServiceReconciler:
     async def _round(self, view: ReconcileInput, priority: Priority) -> ReconcilePlan:
         manifest = view.service
         key = key_of(manifest)
-        plan = self._without_conflicting(view, self._planned(view))
+        try:
+            planned = plan_service(view)
+        except Exception as error:
+            raise ReconcileError(fault_of(error, "plan this service")) from error
+        plan = self._without_conflicting(view, planned)
         faults = await self._deps.executor.execute(plan.actions, priority)
         if faults:
             await self.write_fault(manifest, plan.status, faults[0], priority)
@@ -168,19 +175,13 @@ class ServiceReconciler:
             await self._write(manifest, status, priority)
             self.conflicts.wrote(*_status_content(manifest, status))
 
-    def _planned(self, view: ReconcileInput) -> ReconcilePlan:
-        try:
-            return plan_service(view)
-        except Exception as error:
-            raise ReconcileError(fault_of(error, "plan this service")) from error
-
     async def _write(self, manifest: Manifest, status: Manifest, priority: Priority) -> None:
         answer = await self._deps.executor.status(INFERENCE_SERVICE, manifest, status, priority)
         if answer is not None:
             self._deps.state.on_answer(answer)
 
     async def _view(self, key: ObjectKey, manifest: Manifest) -> ReconcileInput:
-        deps, now = self._deps, self._deps.clock.monotonic()
+        deps, now, time = self._deps, self._deps.clock.monotonic(), rfc3339(self._deps.clock.utc())
         children = self._children(key, manifest)
         for live in children.values():
             if not live.managed:
@@ -190,19 +191,25 @@ class ServiceReconciler:
         if missing(shared, deps.settings):
             self.waiting.add(ReconcileKey(INFERENCE_SERVICE, key))
         uid, memo = self._memos.get(key, ("", None))
+        problems: tuple[PodProblem, ...] = ()
+        if all(live.replicas.settled for live in children.values() if live.replicas is not None):
+            deps.diagnostics.forget(key)
+        else:
+            problems = await deps.diagnostics.problems(key, bulk=self._bulk_starts > 0)
+        shared_problem = self._shared.get(key.namespace)
         return ReconcileInput(
             service=manifest,
             children=children,
             shared=shared,
             settings=deps.settings,
             now=now,
-            time=rfc3339(deps.clock.utc()),
+            time=time,
             profiles=None
             if ACCELERATOR_PROFILE in deps.state.unreadable
             else CacheView(deps.state.objects, ACCELERATOR_PROFILE),
             problems=(
-                *await self._problems(key, children),
-                *self._shared_problems(key.namespace),
+                *problems,
+                *((shared_problem,) if shared_problem else ()),
                 *self.conflicts.problems(_places(key, manifest)),
             ),
             loss=deps.state.names.loss((INFERENCE_SERVICE, key)),
@@ -218,28 +225,11 @@ class ServiceReconciler:
                 children[place] = live
         return children
 
-    def _shared_problems(self, namespace: str) -> tuple[PodProblem, ...]:
-        problem = self._shared.get(namespace)
-        return (problem,) if problem else ()
-
-    async def _problems(self, key: ObjectKey, children: dict[ObjectRef, ObservedChild]) -> tuple[PodProblem, ...]:
-        counts = [live.replicas for live in children.values() if live.replicas is not None]
-        if all(count.settled for count in counts):
-            self._deps.diagnostics.forget(key)
-            return ()
-        return await self._deps.diagnostics.problems(key, bulk=self._bulk_starts > 0)
-
     def _count_bulk_start(self, key: ObjectKey, *, reported: bool) -> None:
         """A bulk start keeps its largest size until it ends: the last service has waited for all the others."""
         (self._starting.discard if reported else self._starting.add)(key)
         starting = len(self._starting)
         self._bulk_starts = max(self._bulk_starts, starting) if starting >= BULK_STARTS else 0
-
-    def _forget(self, key: ObjectKey) -> None:
-        self._memos.pop(key, None)
-        self._count_bulk_start(key, reported=True)
-        self.waiting.discard(ReconcileKey(INFERENCE_SERVICE, key))
-        self._deps.diagnostics.forget(key)
 
 
 def _status_content(manifest: Manifest, status: Manifest) -> tuple[ObjectRef, Manifest]:

@@ -107,30 +107,24 @@ class Reconciler:
             conflicts = self._services.conflicts
             actions, wait_s = conflicts.due(plan.actions)
             if not actions:
-                return self._report_conflicts(namespace, (plan.again_s, wait_s))
+                places = [(kind, ObjectKey(namespace, name)) for kind, name in SHARED]
+                contested = next((ConditionFault(one.reason, one.message) for one in conflicts.problems(places)), None)
+                self._services.report_shared_fault(namespace, contested)
+                waits = (plan.again_s, wait_s, conflicts.quiet_s(places))
+                return min((wait for wait in waits if wait is not None), default=None)
             faults = await deps.executor.execute(actions, priority)
             if faults:
                 raise ReconcileError(faults[0])
             if deps.executor.terminates(namespace):
                 return TERMINATING_S
             conflicts.acted(actions, {live.place: live for live in view.shared.values()})
-            self._wake_waiting(namespace)
+            # Deployments wait for what their namespace shares; only those that were looked at already do so
+            for item in [item for item in self._services.waiting if item.key.namespace == namespace]:
+                self._services.waiting.discard(item)
+                deps.wake(item, Priority.STATUS)
         raise ReconcileError(
             ConditionFault("Failed", f"something undoes what the operator shares among the services of {namespace}")
         )
-
-    def _report_conflicts(self, namespace: str, waits: tuple[float | None, ...]) -> float | None:
-        conflicts, places = self._services.conflicts, [(kind, ObjectKey(namespace, name)) for kind, name in SHARED]
-        contested = next((ConditionFault(one.reason, one.message) for one in conflicts.problems(places)), None)
-        self._services.report_shared_fault(namespace, contested)
-        return min((wait for wait in (*waits, conflicts.quiet_s(places)) if wait is not None), default=None)
-
-    def _wake_waiting(self, namespace: str) -> None:
-        """Deployments wait for what their namespace shares; only those that were looked at already do so."""
-        waiting = [item for item in self._services.waiting if item.key.namespace == namespace]
-        for item in waiting:
-            self._services.waiting.discard(item)
-            self._deps.wake(item, Priority.STATUS)
 
     async def _shared(self, namespace: str) -> dict[str, ObservedChild]:
         cache = self._deps.state.children
@@ -153,18 +147,16 @@ class Reconciler:
     def _status(self, item: ReconcileKey, manifest: Manifest) -> Manifest | None:
         deps = self._deps
         time = rfc3339(deps.clock.utc())
+        services = frozenset(map(str, deps.state.objects.keys(INFERENCE_SERVICE)))
         match item.kind:
             case kind if kind == TENANT:
-                return plan_tenant(manifest, self._service_names(), deps.settings.namespace, time)
+                return plan_tenant(manifest, services, deps.settings.namespace, time)
             case kind if kind == INFERENCE_ROUTE:
                 loss = deps.state.names.loss((INFERENCE_ROUTE, item.key))
-                return plan_route(manifest, self._service_names(), loss, deps.settings.route_hosts, time)
+                return plan_route(manifest, services, loss, deps.settings.route_hosts, time)
             case kind if kind == ACCELERATOR_PROFILE:
                 return plan_profile(manifest, time)
         raise ValueError(f"no plan for the kind {item.kind}")
-
-    def _service_names(self) -> frozenset[str]:
-        return frozenset(str(key) for key in self._deps.state.objects.keys(INFERENCE_SERVICE))
 
     async def _report_fault(self, item: ReconcileKey, fault: ConditionFault, priority: Priority) -> None:
         """A service's status says its faults and its namespace's; one that it says already is not written again."""

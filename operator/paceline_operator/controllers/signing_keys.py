@@ -13,11 +13,10 @@ from paceline_core.clock import Clock
 from paceline_core.errors import Conflict, NotFound
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.client.resource import RESOURCES
-from paceline_core.kube.cluster import Manifest
 from paceline_core.telemetry import get_logger
 from paceline_operator.plans.key_rotation import REGISTRY, SIGNERS, plan_keys
-from paceline_operator.plans.labels import shared_labels
-from paceline_operator.plans.types import Deliver, KeysPlan, KeysView, SigningKey
+from paceline_operator.plans.labels import MANAGED_BY
+from paceline_operator.plans.types import KeysPlan, KeysView, SigningKey
 from paceline_operator.state.workqueue import Priority
 from paceline_operator.write.executor import KubeApi, PlanExecutor
 
@@ -88,25 +87,20 @@ class KeyRotator:
             write = self._executor.write if plan.registry.force else self._executor.create
             await write(plan.registry.manifest(), priority)
         for delivery in plan.deliver:
-            await self._deliver(delivery, priority)
+            private = self._pairs[delivery.signer]
+            name = f"paceline-signing-key-{delivery.signer}"
+            secret = {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": name, "namespace": self._namespace, "labels": dict((MANAGED_BY,))},
+                "type": "Opaque",
+                "data": {"signing.key": base64.b64encode(private).decode()},
+            }
+            await self._executor.write(secret, priority)
+            self._delivered.add(delivery.kid)
+            self._pairs[delivery.signer] = new_signing_key()
+            _log.info("a signing key was delivered", extra={"signer": delivery.signer, "kid": delivery.kid})
         if plan.trust != self.trust:
             self.trust = dict(plan.trust)
             self._changed()
         return plan.registry is not None or bool(plan.deliver)
-
-    async def _deliver(self, delivery: Deliver, priority: Priority) -> None:
-        private = self._pairs[delivery.signer]
-        await self._executor.write(_secret(delivery.signer, self._namespace, private), priority)
-        self._delivered.add(delivery.kid)
-        self._pairs[delivery.signer] = new_signing_key()
-        _log.info("a signing key was delivered", extra={"signer": delivery.signer, "kid": delivery.kid})
-
-
-def _secret(signer: str, namespace: str, private: bytes) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": f"paceline-signing-key-{signer}", "namespace": namespace, "labels": shared_labels()},
-        "type": "Opaque",
-        "data": {"signing.key": base64.b64encode(private).decode()},
-    }

@@ -41,7 +41,7 @@ from paceline_core.objects.naming import (
 )
 from paceline_core.objects.resolved import ResolvedPool, ResolvedService
 from paceline_core.objects.service import InferenceService
-from paceline_operator.plans.labels import INPUTS, PORT, PORT_NAME, RENDERED, owner_reference, service_labels
+from paceline_operator.plans.labels import INPUTS, MANAGED_BY, PORT, PORT_NAME, RENDERED, WORKER_NAME, owner_reference
 from paceline_operator.plans.pod import BINDING, pod_template
 from paceline_operator.plans.types import MANAGER, REPLICAS_MANAGER, SCALER, DesiredChild, ObservedChild, Settings
 
@@ -72,10 +72,13 @@ def disruption_budget(service: ResolvedService) -> DesiredChild:
 
 def deployment(service: ResolvedService, pool: ResolvedPool, template: Manifest, inputs: str) -> DesiredChild:
     selector = selector_labels(service.name, pool.name)
+    # surge: a new replica first; inPlace: an old one leaves first, where no GPU is spare
+    surge = service.rollout.gpus == "surge"
+    steps = {"maxSurge": "25%" if surge else 0, "maxUnavailable": 0 if surge else 1}
     probe = template["spec"]["containers"][0]["startupProbe"]
     spec = {
         "selector": {"matchLabels": selector},
-        "strategy": {"type": "RollingUpdate", "rollingUpdate": _steps(service)},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": steps},
         "progressDeadlineSeconds": probe["periodSeconds"] * probe["failureThreshold"] + PULL_S,
         "revisionHistoryLimit": _HISTORY,
         "template": template,
@@ -138,19 +141,12 @@ def _child(kind: str, api_version: str, name: str, service: ResolvedService, spe
         "metadata": {
             "name": name,
             "namespace": service.namespace,
-            "labels": service_labels(service.name),
+            "labels": {LABEL_SERVICE: service.name, **dict((WORKER_NAME, MANAGED_BY))},
             "ownerReferences": [owner_reference(service.name, service.uid)],
         },
         "spec": spec,
     }
     return DesiredChild(kind, ObjectKey(service.namespace, name), body)
-
-
-def _steps(service: ResolvedService) -> dict[str, str | int]:
-    """surge: a new replica first; inPlace: an old one leaves first, where no GPU is spare."""
-    if service.rollout.gpus == "surge":
-        return {"maxSurge": "25%", "maxUnavailable": 0}
-    return {"maxSurge": 0, "maxUnavailable": 1}
 
 
 _MERGE_KEYS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
@@ -177,16 +173,17 @@ def _holds(desired: Any, found: Any, name: str) -> bool:
     if desired == found:
         return True
     if isinstance(desired, dict):
-        return isinstance(found, dict) and all(_has(found, key, part) for key, part in desired.items())
+        if not isinstance(found, dict):
+            return False
+        return all(
+            (part == found[key] if key in _WHOLE else _holds(part, found[key], key))
+            if key in found
+            else part in ({}, [], "")
+            for key, part in desired.items()
+        )
     if isinstance(desired, list):
         return isinstance(found, list) and _list_holds(desired, found, name)
     return False
-
-
-def _has(found: Mapping[str, Any], key: str, desired: Any) -> bool:
-    if key not in found:
-        return desired in ({}, [], "")
-    return desired == found[key] if key in _WHOLE else _holds(desired, found[key], key)
 
 
 def _list_holds(desired: list[Any], found: list[Any], name: str) -> bool:
@@ -216,7 +213,12 @@ def added_fields(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         manager = str(one.get("manager", ""))
         if manager not in _OURS and manager != _SYSTEM:
             found.setdefault(manager, []).extend(_added(_spec(one), ours, "spec"))
-    return tuple((manager, _text(paths)) for manager, paths in sorted(found.items()) if paths)
+    named = []
+    for manager, paths in sorted(found.items()):
+        more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
+        if paths:
+            named.append((manager, f"{', '.join(sorted(paths)[:SHOWN])}{more}"))
+    return tuple(named)
 
 
 def _spec(entry: Mapping[str, Any]) -> Fields:
@@ -247,8 +249,3 @@ def _place(path: str, name: str) -> str:
     except orjson.JSONDecodeError:
         keys = rest
     return f"{path}[{','.join(map(str, keys.values())) if isinstance(keys, dict) else keys}]"
-
-
-def _text(paths: list[str]) -> str:
-    more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
-    return f"{', '.join(sorted(paths)[:SHOWN])}{more}"

@@ -39,7 +39,16 @@ def events(
         if isinstance(action, Apply) and (live := view.children.get(action.child.place)) is not None:
             by = f" by {live.changed_by}" if live.changed_by else ""
             repaired.append(("Normal", REPAIRED, f"{live.kind} {live.key.name} was changed{by}; restored."))
-    done = _done(actions, before, bulk=view.bulk_starts > 0)
+    done = []
+    made = [f"{a.child.kind} {a.child.key.name}" for a in actions if isinstance(a, Apply) and a.uid is None]
+    # in a bulk start statuses report children: an event for each of a thousand is a sixth of all writes
+    if made and ("observedGeneration" in before or not view.bulk_starts):
+        done.append(("Normal", CREATED, f"Created {', '.join(made)}."))
+    done += [
+        ("Normal", REMOVED, f"Deleted {action.kind} {action.key.name}: {action.reason}.")
+        for action in actions
+        if isinstance(action, Delete)
+    ]
     turned = _turned_conditions(before, written) if written else ()
     reported = [*done, *repaired, *_by_others(view), *turned]
     return tuple(Event(INFERENCE_SERVICE, key, kind, reason, message) for kind, reason, message in reported)
@@ -65,7 +74,11 @@ def _by_others(view: ReconcileInput) -> Iterator[tuple[str, str, str]]:
             reported = (uid, desired, ())
         by = live.replicas.scaled_by if live.replicas else ""
         if by and by != HPA and desired != reported[1]:
-            message = f"{live.kind} {live.key.name} was scaled from {reported[1]} to {desired} by {by}; {_next(view)}."
+            scaling = view.service.get("spec", {}).get("scaling")
+            policy = scaling.get("policy") if isinstance(scaling, dict) else None
+            left = policy in {"external", "advise"}
+            after = f"policy {policy} leaves it so" if left else "the autoscaler decides on from there"
+            message = f"{live.kind} {live.key.name} was scaled from {reported[1]} to {desired} by {by}; {after}."
             yield ("Normal", SCALED, message)
         for manager, fields in added:
             if (manager, fields) not in reported[2]:
@@ -74,25 +87,6 @@ def _by_others(view: ReconcileInput) -> Iterator[tuple[str, str, str]]:
                     FOREIGN_FIELDS,
                     f"{live.kind} {live.key.name} has {fields} from {manager}; paceline keeps it.",
                 )
-
-
-def _next(view: ReconcileInput) -> str:
-    scaling = view.service.get("spec", {}).get("scaling")
-    policy = scaling.get("policy") if isinstance(scaling, dict) else None
-    if policy in {"external", "advise"}:
-        return f"policy {policy} leaves it so"
-    return "the autoscaler decides on from there"
-
-
-def _done(actions: Sequence[Action], before: Mapping[str, Any], *, bulk: bool) -> Iterator[tuple[str, str, str]]:
-    """In a bulk start statuses report children: an event for each of a thousand is a sixth of all writes."""
-    known = "observedGeneration" in before
-    made = [f"{a.child.kind} {a.child.key.name}" for a in actions if isinstance(a, Apply) and a.uid is None]
-    if made and (known or not bulk):
-        yield ("Normal", CREATED, f"Created {', '.join(made)}.")
-    for action in actions:
-        if isinstance(action, Delete):
-            yield ("Normal", REMOVED, f"Deleted {action.kind} {action.key.name}: {action.reason}.")
 
 
 def _turned_conditions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

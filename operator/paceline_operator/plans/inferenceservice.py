@@ -72,28 +72,36 @@ def plan_service(view: ReconcileInput) -> ReconcilePlan:
     if view.service["metadata"].get("deletionTimestamp"):
         return ReconcilePlan()
     memo = view.memo or Memo(since=view.now)
-    inputs = _inputs(view)
+    metadata = view.service["metadata"]
+    upgrade = (metadata.get("annotations") or {}).get(ANNOTATION_UPGRADE)
+    shared = missing(view.shared, view.settings)
+    unmanaged = unmanaged_shared(view.shared)
+    devices = device_marks(view.service, view.profiles)
+    inputs = (
+        metadata["uid"],
+        metadata.get("generation"),
+        upgrade,
+        view.loss,
+        devices,
+        shared,
+        unmanaged,
+        view.settings,
+    )
     fingerprints = frozenset((place, live.fingerprint) for place, live in view.children.items())
     known = memo.settled
     same = known is not None and known.inputs == inputs
     if known is not None and same and known.children == fingerprints:
         work = _Work(known.facts)
     else:
-        validated = _validated(view, memo, inputs[:_VALIDATED_INPUTS])
+        # to read and resolve a service is a tenth of its plan: a creation takes two plans and one judgement
+        validated, judged = memo.validated, inputs[:_VALIDATED_INPUTS]
+        if validated is None or validated[0] != judged:
+            validated = (judged, validate(view.service, view.loss, view.profiles))
         work = replace(_plan_work(view, validated[1]), repairs=same)
         idle = not (work.actions or work.waits or work.unmanaged)
         settled = Converged(inputs, fingerprints, work.facts) if idle else None
         memo = replace(memo, settled=settled, validated=None if idle else validated)
     return _with_status(view, memo, work)
-
-
-def _inputs(view: ReconcileInput) -> tuple[object, ...]:
-    metadata = view.service["metadata"]
-    upgrade = (metadata.get("annotations") or {}).get(ANNOTATION_UPGRADE)
-    shared = missing(view.shared, view.settings)
-    unmanaged = unmanaged_shared(view.shared)
-    devices = device_marks(view.service, view.profiles)
-    return (metadata["uid"], metadata.get("generation"), upgrade, view.loss, devices, shared, unmanaged, view.settings)
 
 
 def _with_status(view: ReconcileInput, memo: Memo, work: _Work) -> ReconcilePlan:
@@ -115,12 +123,6 @@ def _with_status(view: ReconcileInput, memo: Memo, work: _Work) -> ReconcilePlan
     )
 
 
-def _validated(view: ReconcileInput, memo: Memo, inputs: tuple[object, ...]) -> tuple[tuple[object, ...], Validation]:
-    """To read and resolve a service is a tenth of its plan: a creation takes two plans and one judgement."""
-    known = memo.validated
-    return known if known and known[0] == inputs else (inputs, validate(view.service, view.loss, view.profiles))
-
-
 def _plan_work(view: ReconcileInput, validation: Validation) -> _Work:
     if not validation.runs or validation.resolved is None:
         return _Work(_facts(view, validation))
@@ -140,6 +142,9 @@ def _facts(view: ReconcileInput, validation: Validation, accepted: ConditionValu
     workload = (service.runtime.workload or "") if service else ""
     if service is None or not runs:
         reported = (view.service.get("status") or {}).get("workload") or {}
+        spec = view.service.get("spec")
+        written = spec.get("model") if isinstance(spec, dict) else None
+        source = written.get("source") if isinstance(written, dict) else None
         return ServiceFacts(
             generation=generation,
             revision=reported.get("revision", ""),
@@ -148,7 +153,7 @@ def _facts(view: ReconcileInput, validation: Validation, accepted: ConditionValu
             accepted=accepted or validation.accepted,
             fits=validation.fits,
             workload=workload,
-            model=reported.get("model") or _source(view.service),
+            model=reported.get("model") or (source if isinstance(source, str) else ""),
             served_name=reported.get("servedName", ""),
             min_replicas=reported.get("minReplicas", 0),
             max_replicas=reported.get("maxReplicas", 0),
@@ -166,13 +171,6 @@ def _facts(view: ReconcileInput, validation: Validation, accepted: ConditionValu
         min_replicas=sum(pool.min for pool in service.pools),
         max_replicas=sum(pool.max for pool in service.pools),
     )
-
-
-def _source(manifest: Manifest) -> str:
-    spec = manifest.get("spec")
-    model = spec.get("model") if isinstance(spec, dict) else None
-    source = model.get("source") if isinstance(model, dict) else None
-    return source if isinstance(source, str) else ""
 
 
 def desired_children(view: ReconcileInput, validation: Validation) -> list[DesiredChild]:

@@ -20,7 +20,7 @@ import orjson
 from paceline_core.auth import jwk, jwk_set
 from paceline_core.errors import InvalidInput
 from paceline_core.kube.cluster import Manifest, ObjectKey
-from paceline_operator.plans.labels import ROTATE, shared_labels
+from paceline_operator.plans.labels import MANAGED_BY, ROTATE
 from paceline_operator.plans.types import Apply, Deliver, DesiredChild, KeysPlan, KeysView, SigningKey
 
 SIGNERS: Final = ("autoscaler", "gateway")
@@ -55,21 +55,29 @@ def plan_keys(view: KeysView) -> KeysPlan:
     coming = {entry.signer for entry in after if entry.state in ("published", "delivering")}
     answered = asked if coming.issuperset(SIGNERS) else rotated
     changed = after != entries or answered != rotated
+    waits = []
+    for entry in entries:
+        wait_s = 0.0
+        if entry.state in ("published", "retired"):
+            wait_s = (PUBLISH_S if entry.state == "published" else RETIRE_S) - _spent(entry, view, memo)
+        elif entry.state == "active":
+            wait_s = entry.since + view.rotate_every_s - view.wall
+        waits.append(max(wait_s, _WORK_S))
     return KeysPlan(
         registry=_apply(view, after, answered) if changed else None,
-        deliver=tuple(Deliver(entry.signer, entry.kid) for entry in entries if _to_deliver(entry, view)),
+        deliver=tuple(
+            Deliver(entry.signer, entry.kid)
+            for entry in entries
+            if entry.state == "delivering" and entry.kid not in view.delivered and _held(view, entry)
+        ),
         trust=jwk_set(jwk(entry.kid, entry.public, entry.signer) for entry in entries),
         memo=memo,
-        again_s=min(_waits(entries, view, memo), default=None),
+        again_s=min(waits, default=None),
     )
 
 
 def _mark(entry: _Entry) -> str:
     return f"{entry.kid} {entry.state}"
-
-
-def _to_deliver(entry: _Entry, view: KeysView) -> bool:
-    return entry.state == "delivering" and entry.kid not in view.delivered and _held(view, entry)
 
 
 def _signer(
@@ -119,17 +127,6 @@ def _spent(entry: _Entry, view: KeysView, memo: Mapping[str, float]) -> float:
     return max(min(view.wall - entry.since, observed_s), 0.0)
 
 
-def _waits(entries: Sequence[_Entry], view: KeysView, memo: Mapping[str, float]) -> Iterator[float]:
-    limits = {"published": PUBLISH_S, "retired": RETIRE_S}
-    for entry in entries:
-        if entry.state in limits:
-            yield max(limits[entry.state] - _spent(entry, view, memo), _WORK_S)
-        elif entry.state == "active":
-            yield max(entry.since + view.rotate_every_s - view.wall, _WORK_S)
-        else:
-            yield _WORK_S
-
-
 def _read(registry: Manifest | None) -> tuple[list[_Entry], str]:
     data: Mapping[str, str] = (registry or {}).get("data") or {}
     try:
@@ -163,7 +160,7 @@ def _apply(view: KeysView, entries: Sequence[_Entry], asked: str) -> Apply:
     body = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": key.name, "namespace": key.namespace, "labels": shared_labels(), **guard},
+        "metadata": {"name": key.name, "namespace": key.namespace, "labels": dict((MANAGED_BY,)), **guard},
         "data": {_DATA: text, _ROTATED: asked},
     }
     return Apply(DesiredChild("ConfigMap", key, body), bool(guard), "signing keys move on", uid=known.get("uid"))

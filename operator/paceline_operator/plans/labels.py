@@ -3,7 +3,6 @@
 from typing import Final
 
 from paceline_core.objects.metadata import API_VERSION, INFERENCE_SERVICE
-from paceline_core.objects.naming import LABEL_SERVICE
 
 OURS: Final = "paceline.dev/"
 INPUTS: Final = "paceline.dev/inputs"
@@ -23,15 +22,6 @@ METRICS_PORT: Final = 8001
 METRICS_PORT_NAME: Final = "metrics"
 ASKERS: Final = ("paceline-gateway", "paceline-autoscaler")
 """Components that ask workers, as the chart labels their pods."""
-
-
-def shared_labels() -> dict[str, str]:
-    return dict((MANAGED_BY,))
-
-
-def service_labels(service: str) -> dict[str, str]:
-    """Labels of every child of a service; a Service hands them on to its EndpointSlices."""
-    return {LABEL_SERVICE: service, **dict((WORKER_NAME, MANAGED_BY))}
 
 
 def owner_reference(name: str, uid: str) -> dict[str, object]:

@@ -5,7 +5,7 @@ of such a name without that label is unmanaged: it is neither changed nor delete
 never empty a trust file that holds some.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
@@ -15,13 +15,13 @@ from paceline_operator.plans.children import differs
 from paceline_operator.plans.labels import (
     ACCOUNT,
     ASKERS,
+    MANAGED_BY,
     METRICS_PORT,
     POLICY,
     PORT,
     TRUST,
     TRUST_FILE,
     WORKER_NAME,
-    shared_labels,
 )
 from paceline_operator.plans.types import (
     Action,
@@ -53,7 +53,16 @@ def plan_namespace(view: NamespaceView) -> ReconcilePlan:
     """Create and repair what is needed, remove what is not; nothing in a namespace that terminates."""
     if view.terminating:
         return ReconcilePlan()
-    desired = {child.kind: child for child in _desired(view)}
+    keeps_trust = view.services > 0 or view.namespace == view.settings.namespace
+    contents: dict[str, Mapping[str, Any]] = {}
+    if view.services:
+        contents["ServiceAccount"] = {"automountServiceAccountToken": False}
+        if view.settings.network_policy:
+            contents["NetworkPolicy"] = {"spec": policy(view.settings)}
+    if view.trust is not None and keeps_trust:
+        text = orjson.dumps(dict(view.trust), option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2).decode()
+        contents["ConfigMap"] = {"data": {TRUST_FILE: text}}
+    desired = {kind: _child(view, kind, content) for kind, content in contents.items()}
     actions: list[Action] = []
     for kind, child in desired.items():
         name, live = f"{child.kind} {child.key.name}", view.shared.get(kind)
@@ -62,29 +71,15 @@ def plan_namespace(view: NamespaceView) -> ReconcilePlan:
         elif live.managed and differs(child, live):
             actions.append(Apply(child, force=True, uid=live.uid, reason=f"{name} is not as desired"))
     for kind, live in sorted(view.shared.items()):
-        unknown = kind == "ConfigMap" and view.trust is None and _keeps_trust(view)
+        unknown = kind == "ConfigMap" and view.trust is None and keeps_trust
         if kind not in desired and live.managed and not unknown:
             actions.append(Delete(kind, live.key, live.uid, f"no service of {view.namespace} needs it"))
     return ReconcilePlan(actions=tuple(actions))
 
 
-def _keeps_trust(view: NamespaceView) -> bool:
-    return view.services > 0 or view.namespace == view.settings.namespace
-
-
-def _desired(view: NamespaceView) -> Iterable[DesiredChild]:
-    if view.services:
-        yield _child(view, "ServiceAccount", {"automountServiceAccountToken": False})
-        if view.settings.network_policy:
-            yield _child(view, "NetworkPolicy", {"spec": policy(view.settings)})
-    if view.trust is not None and _keeps_trust(view):
-        text = orjson.dumps(dict(view.trust), option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2).decode()
-        yield _child(view, "ConfigMap", {"data": {TRUST_FILE: text}})
-
-
 def _child(view: NamespaceView, kind: str, content: Mapping[str, Any]) -> DesiredChild:
     key = ObjectKey(view.namespace, _NAMES[kind])
-    metadata = {"name": key.name, "namespace": key.namespace, "labels": shared_labels()}
+    metadata = {"name": key.name, "namespace": key.namespace, "labels": dict((MANAGED_BY,))}
     return DesiredChild(kind, key, {"apiVersion": _VERSIONS[kind], "kind": kind, "metadata": metadata, **content})
 
 

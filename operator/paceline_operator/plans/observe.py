@@ -5,7 +5,7 @@ when an input of a plan did. Hole: it needs whole objects, managedFields among t
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -80,6 +80,20 @@ def _content(manifest: Manifest) -> Manifest:
 
 def _replicas(manifest: Manifest) -> ReplicaCounts:
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
+    owners = [
+        entry
+        for entry in metadata.get("managedFields") or ()
+        if entry.get("manager") != MANAGER and "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+    ]
+    latest: Manifest = max(owners, key=lambda entry: entry.get("time", ""), default={})
+    scaled_by = str(latest.get("manager", ""))
+    conditions = {found["type"]: found for found in status.get("conditions") or ()}
+    failure, progress = conditions.get("ReplicaFailure", {}), conditions.get("Progressing", {})
+    problem = None
+    if failure.get("status") == "True":
+        problem = PodProblem(failure.get("reason") or "FailedCreate", _brief(failure.get("message", "")))
+    elif progress.get("status") == "False":
+        problem = PodProblem(progress.get("reason") or "ProgressDeadlineExceeded", _brief(progress.get("message", "")))
     return ReplicaCounts(
         desired=spec.get("replicas", 1),
         total=status.get("replicas", 0),
@@ -89,33 +103,10 @@ def _replicas(manifest: Manifest) -> ReplicaCounts:
         terminating=status.get("terminatingReplicas", 0),
         generation=metadata.get("generation", 0),
         observed_generation=status.get("observedGeneration", 0),
-        shared=any(_owns_replicas(entry) for entry in metadata.get("managedFields") or ()),
-        scaled_by=_scaled_by(metadata),
-        problem=next(_complaints(status), None),
+        shared=bool(owners),
+        scaled_by="" if scaled_by in {REPLICAS_MANAGER, SCALER} else scaled_by,
+        problem=problem,
     )
-
-
-def _owns_replicas(entry: Mapping[str, Any]) -> bool:
-    if entry.get("manager") == MANAGER:
-        return False
-    fields = entry.get("fieldsV1") or {}
-    return "f:replicas" in (fields.get("f:spec") or {})
-
-
-def _scaled_by(metadata: Mapping[str, Any]) -> str:
-    found = [entry for entry in metadata.get("managedFields") or () if _owns_replicas(entry)]
-    latest: Manifest = max(found, key=lambda entry: entry.get("time", ""), default={})
-    manager = str(latest.get("manager", ""))
-    return "" if manager in {REPLICAS_MANAGER, SCALER} else manager
-
-
-def _complaints(status: Mapping[str, Any]) -> Iterator[PodProblem]:
-    conditions = {found["type"]: found for found in status.get("conditions") or ()}
-    failure, progress = conditions.get("ReplicaFailure", {}), conditions.get("Progressing", {})
-    if failure.get("status") == "True":
-        yield PodProblem(failure.get("reason") or "FailedCreate", _brief(failure.get("message", "")))
-    if progress.get("status") == "False":
-        yield PodProblem(progress.get("reason") or "ProgressDeadlineExceeded", _brief(progress.get("message", "")))
 
 
 def pod_problem(pod: Manifest) -> PodProblem | None:
@@ -124,26 +115,18 @@ def pod_problem(pod: Manifest) -> PodProblem | None:
     if metadata.get("deletionTimestamp"):
         return None
     pool = (metadata.get("labels") or {}).get(LABEL_POOL, "")
-    found = _unscheduled(status) or next(_waiting(status), None)
-    return PodProblem(found[0], _brief(found[1]), pool) if found else None
-
-
-def _unscheduled(status: Mapping[str, Any]) -> tuple[str, str] | None:
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return (condition.get("reason") or "Unschedulable", condition.get("message", ""))
-    return None
-
-
-def _waiting(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Containers that cannot start or keep ending; one that is only being created is no trouble."""
-    for container in status.get("containerStatuses") or ():
+            return PodProblem(condition.get("reason") or "Unschedulable", _brief(condition.get("message", "")), pool)
+    for container in status.get("containerStatuses") or ():  # one that is only being created is no trouble
         waiting = (container.get("state") or {}).get("waiting") or {}
         reason = waiting.get("reason", "")
         if reason == "CrashLoopBackOff":
-            yield reason, termination_reason((container.get("lastState") or {}).get("terminated") or {})
-        elif reason.startswith(("Err", "ImagePull", "Invalid", "Create", "Run")):
-            yield reason, waiting.get("message", "")
+            last = (container.get("lastState") or {}).get("terminated") or {}
+            return PodProblem(reason, _brief(termination_reason(last)), pool)
+        if reason.startswith(("Err", "ImagePull", "Invalid", "Create", "Run")):
+            return PodProblem(reason, _brief(waiting.get("message", "")), pool)
+    return None
 
 
 def _brief(message: str) -> str:

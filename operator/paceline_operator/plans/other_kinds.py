@@ -120,13 +120,9 @@ def _profile(manifest: Manifest) -> ConditionValue:
         message = "spec.teraflops: none of the types given is one that paceline plans with; add bf16 or fp16."
         return ConditionValue("False", "Invalid", message)
     message = f"{device.memory / 1e9:.0f} GB at {device.bandwidth / 1e9:,.0f} GB/s; "
-    used = "replaces all of the built-in one" if _built_in(profile) else "is used"
+    used = "replaces all of the built-in one" if (profile.name in hardware.CATALOGUE) else "is used"
     priced = "." if device.price is not None else "; without dollarsPerHour it counts as free in costs and budgets."
     return ConditionValue("True", "Valid", f"{message}{used}{priced}")
-
-
-def _built_in(profile: AcceleratorProfile) -> bool:
-    return profile.name in hardware.CATALOGUE
 
 
 def _listed(names: Sequence[str]) -> str:

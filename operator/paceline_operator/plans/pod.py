@@ -10,7 +10,7 @@ Accelerators of a service's pools by AcceleratorProfiles: which are unknown, and
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from paceline_core.config import LEVEL_VARIABLE
@@ -20,7 +20,7 @@ from paceline_core.launch import Binding, Probe, Resources, WorkerLaunch
 from paceline_core.objects import AcceleratorProfile, read
 from paceline_core.objects.fields import ApiModel
 from paceline_core.objects.naming import LABEL_SERVICE, selector_labels
-from paceline_core.objects.pods import ResourceAmounts, ResourceRequirements, Volume
+from paceline_core.objects.pods import ResourceRequirements, Volume
 from paceline_core.objects.resolved import PodSettings, ResolvedPool
 from paceline_core.objects.service import Toleration
 from paceline_core.units import cores as read_cores
@@ -120,7 +120,7 @@ def _container(launch: WorkerLaunch, pod: PodSettings, settings: Settings) -> Ma
         },
         "volumeMounts": [
             {"name": name, "mountPath": path, **({"readOnly": True} if path.startswith("/etc") else {})}
-            for name, path in _mounts(launch.resources).items()
+            for name, path in (_MOUNTS | ({_PAGES: BINDING.page_dir} if launch.resources.disk else {})).items()
         ]
         + [own_mount(volume) for volume in pod.volumes],
     }
@@ -157,10 +157,6 @@ def _resources(resources: Resources) -> Manifest:
     limit = {"memory": binary_size(resources.memory_limit)} if resources.memory_limit else {}
     found = {"requests": asked | gpus, "limits": limit | gpus}
     return {name: part for name, part in found.items() if part}
-
-
-def _mounts(resources: Resources) -> dict[str, str]:
-    return _MOUNTS | ({_PAGES: BINDING.page_dir} if resources.disk else {})
 
 
 def _volumes(file_name: str, resources: Resources) -> list[Manifest]:
@@ -202,7 +198,11 @@ def overridden(computed: Manifest, written: ResourceRequirements) -> Manifest:
     A computed request above a written limit is lowered to it, and a computed limit below a written request raised to
     it: no pod could start otherwise.
     """
-    own = {part: _amounts(getattr(written, part)) for part in ("requests", "limits")}
+    own: dict[str, dict[str, str]] = {}
+    for part, amounts in (("requests", written.requests), ("limits", written.limits)):
+        sizes = {"memory": amounts.memory, "ephemeral-storage": amounts.ephemeral_storage}
+        own[part] = {name: binary_size(quantity(text)) for name, text in sizes.items() if text}
+        own[part] |= {"cpu": cores(read_cores(amounts.cpu))} if amounts.cpu else {}
     found: dict[str, dict[str, str]] = {part: {**computed.get(part, {}), **own[part]} for part in own}
     for name in found["requests"].keys() & found["limits"].keys():
         asked, limit = found["requests"][name], found["limits"][name]
@@ -210,18 +210,26 @@ def overridden(computed: Manifest, written: ResourceRequirements) -> Manifest:
             found["requests"][name] = limit
         elif _size(name, asked) > _size(name, limit):
             found["limits"][name] = asked
-    return {part: amounts for part, amounts in found.items() if amounts}
+    return {part: kept for part, kept in found.items() if kept}
 
 
 def own_volume(volume: Volume) -> Manifest:
     if volume.persistent_volume_claim:
         source: Manifest = {"persistentVolumeClaim": {"claimName": volume.persistent_volume_claim.claim_name}}
     elif volume.config_map:
-        source = {"configMap": {"name": volume.config_map.name, **_optional(volume.config_map.optional)}}
+        optional = {"optional": True} if volume.config_map.optional else {}
+        source = {"configMap": {"name": volume.config_map.name, **optional}}
     elif volume.secret:
-        source = {"secret": {"secretName": volume.secret.name, **_optional(volume.secret.optional)}}
+        optional = {"optional": True} if volume.secret.optional else {}
+        source = {"secret": {"secretName": volume.secret.name, **optional}}
     else:
-        source = {"emptyDir": _empty(volume)}
+        empty = volume.empty_dir
+        given: Manifest = {}
+        if empty and empty.medium:
+            given["medium"] = empty.medium
+        if empty and empty.size_limit:
+            given["sizeLimit"] = binary_size(quantity(empty.size_limit))
+        source = {"emptyDir": given}
     return {"name": volume.name, **source}
 
 
@@ -250,26 +258,8 @@ def binary_size(size: int) -> str:
     return str(size)
 
 
-def _amounts(amounts: ResourceAmounts) -> dict[str, str]:
-    sizes = {"memory": amounts.memory, "ephemeral-storage": amounts.ephemeral_storage}
-    found = {name: binary_size(quantity(text)) for name, text in sizes.items() if text}
-    return found | ({"cpu": cores(read_cores(amounts.cpu))} if amounts.cpu else {})
-
-
 def _size(name: str, text: str) -> float:
     return read_cores(text) if name == "cpu" else quantity(text) if name in _BYTES else float(text)
-
-
-def _optional(missing: bool | None) -> Manifest:
-    return {"optional": True} if missing else {}
-
-
-def _empty(volume: Volume) -> Manifest:
-    empty = volume.empty_dir
-    if empty is None:
-        return {}
-    limit = {"sizeLimit": binary_size(quantity(empty.size_limit))} if empty.size_limit else {}
-    return {**({"medium": empty.medium} if empty.medium else {}), **limit}
 
 
 def _stated(part: ApiModel | Toleration) -> Manifest:
@@ -320,22 +310,15 @@ def device_marks(service: Manifest, profiles: Profiles) -> tuple[object, ...]:
         return ()
     spec = _map(service.get("spec"))
     priced = _map(_map(spec.get("scaling")).get("budget")).get("dollarsPerHour") is not None
+    pools = spec.get("pools")
+    names = [_map(pool).get("accelerator") for pool in (pools if isinstance(pools, list) else ())]
+    names.append(_map(_map(spec.get("engine")).get("emulate")).get("accelerator"))  # it has a price too
     marks: list[object] = []
-    for name in _named(spec):
-        if priced or name not in CATALOGUE:
+    for name in names:
+        if isinstance(name, str) and (priced or name not in CATALOGUE):
             manifest = profiles.get(name)
             marks.append((name, manifest and manifest["metadata"].get("generation", 0)))
     return tuple(marks)
-
-
-def _named(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Accelerators of pools, and the emulated one, which has a price too."""
-    pools = spec.get("pools")
-    for pool in pools if isinstance(pools, list) else ():
-        if isinstance(name := _map(pool).get("accelerator"), str):
-            yield name
-    if isinstance(name := _map(_map(spec.get("engine")).get("emulate")).get("accelerator"), str):
-        yield name
 
 
 def _map(part: object) -> Mapping[str, Any]:

@@ -94,7 +94,11 @@ def status(view: ReconcileInput, facts: ServiceFacts, rollout: RolloutProgress) 
     before = view.service.get("status") or {}
     degraded = _degraded(deployed, view.problems, rollout.unmanaged)
     run = _run(view, facts, deployed, pending=rollout.pending)
-    older_fit = _reported_fit(before) if _serves_older(deployed, facts, run) else None
+    # whether pods of another revision than the spec's serve: a rollout goes on, or the spec is not accepted
+    refused = deployed.deployments and not facts.pools and not facts.workload and run.revision
+    older_fit, last = None, _last(before, "ModelFits")
+    if last and (run.rolling_out or refused):
+        older_fit = ConditionValue(last["status"], last["reason"], last["message"])
     verdicts = {
         "Accepted": facts.accepted,
         "Ready": _ready(deployed, facts, run, degraded),
@@ -105,32 +109,19 @@ def status(view: ReconcileInput, facts: ServiceFacts, rollout: RolloutProgress) 
     updated = conditions(verdicts, before.get("conditions") or (), view.time)
     fresh = deployed.observed and not rollout.pending
     older = [kind for kind, so in (("Ready", not fresh), ("ModelFits", older_fit is not None)) if so]
+    shown = []
+    for one in updated:
+        known = _last(before, one["type"]).get("observedGeneration") if one["type"] in older else facts.generation
+        shown.append(one if known is None else {**one, "observedGeneration": known})
     return {
         "observedGeneration": facts.generation,
-        "conditions": [_generation(one, facts.generation, older, before) for one in updated],
+        "conditions": shown,
         "workload": workload(deployed.pools, deployed.desired, run, verdicts),
     }
 
 
-def _generation(condition: Status, generation: int, older: Sequence[str], before: Mapping[str, Any]) -> Status:
-    if condition["type"] in older:
-        known = _last(before, condition["type"]).get("observedGeneration")
-        return condition if known is None else {**condition, "observedGeneration": known}
-    return {**condition, "observedGeneration": generation}
-
-
 def _last(before: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return next((one for one in before.get("conditions") or () if one["type"] == kind), {})
-
-
-def _reported_fit(before: Mapping[str, Any]) -> ConditionValue | None:
-    last = _last(before, "ModelFits")
-    return ConditionValue(last["status"], last["reason"], last["message"]) if last else None
-
-
-def _serves_older(deployed: _PoolCounts, facts: ServiceFacts, run: RunningRevision) -> bool:
-    """Whether pods of another revision than the spec's serve: a rollout goes on, or the spec is not accepted."""
-    return bool(run.rolling_out or (deployed.deployments and not facts.pools and not facts.workload and run.revision))
 
 
 def _deployed(view: ReconcileInput, facts: ServiceFacts, coming: dict[str, int]) -> _PoolCounts:
@@ -141,18 +132,17 @@ def _deployed(view: ReconcileInput, facts: ServiceFacts, coming: dict[str, int])
         if place[0] == "Deployment" and (borrowed or owned(live, metadata["uid"])):
             own[live.pool or live.key.name] = live
     names = [*facts.pools, *(name for name in own if name not in facts.pools)]
-    pools = tuple(_counts(name, own.get(name), coming.get(name, 0)) for name in names)
+    pools = []
+    for name in names:
+        counts = own[name].replicas if name in own else None
+        if counts is None:
+            pools.append(PoolCounts(name, starting=coming.get(name, 0)))
+        else:
+            starting = max(counts.desired, counts.total) - counts.ready
+            pools.append(PoolCounts(name, counts.ready, max(starting, 0), counts.terminating))
     deployments = tuple(live.replicas for live in own.values() if live.replicas)
     missing = sum(coming.get(name, 0) for name in facts.pools if name not in own)
-    return _PoolCounts(pools, sum(counts.desired for counts in deployments) + missing, deployments)
-
-
-def _counts(name: str, live: ObservedChild | None, coming: int) -> PoolCounts:
-    if live is None or live.replicas is None:
-        return PoolCounts(name, starting=coming)
-    counts = live.replicas
-    starting = max(counts.desired, counts.total) - counts.ready
-    return PoolCounts(name, counts.ready, max(starting, 0), counts.terminating)
+    return _PoolCounts(tuple(pools), sum(counts.desired for counts in deployments) + missing, deployments)
 
 
 def _run(view: ReconcileInput, facts: ServiceFacts, deployed: _PoolCounts, *, pending: bool) -> RunningRevision:
@@ -221,15 +211,12 @@ def _degraded(deployed: _PoolCounts, pods: Sequence[PodProblem], unmanaged: Sequ
     if not problems:
         return NO_PROBLEM
     first = next((one for one in problems if one.reason != STUCK), problems[0])
-    return ConditionValue(
-        "True", first.reason, "; ".join(dict.fromkeys(_problem_text(one) for one in problems))[:_LIMIT]
-    )
-
-
-def _problem_text(problem: PodProblem) -> str:
-    pool = f" in pool {problem.pool}" if problem.pool else ""
-    count = f"{problem.pods} pods{pool}: " if problem.pods > 1 else f"1 pod{pool}: " if pool else ""
-    return f"{count}{problem.reason}: {problem.message}" if problem.message else f"{count}{problem.reason}"
+    texts: dict[str, None] = {}
+    for one in problems:
+        pool = f" in pool {one.pool}" if one.pool else ""
+        count = f"{one.pods} pods{pool}: " if one.pods > 1 else f"1 pod{pool}: " if pool else ""
+        texts[f"{count}{one.reason}: {one.message}" if one.message else f"{count}{one.reason}"] = None
+    return ConditionValue("True", first.reason, "; ".join(texts)[:_LIMIT])
 
 
 def _sentence(text: str) -> str:
@@ -251,11 +238,13 @@ def status_due(
     """
     if same_share(before, after):
         return None
-    share = _share(after)
-    if not _share(before) and written is None:
+    old, share = _share(before), _share(after)
+    if not old and written is None:
         final = any(share[kind]["status"] == "False" for kind in ("Accepted", "Progressing"))
         return 0.0 if final else max(held_until - now, 0.0)
-    if written is None or _turned_ready(before, after):
+    usual = {"Accepted": "True", "Ready": "False"}  # a condition that was never written
+    turned = any(old.get(kind, {}).get("status", default) != share[kind]["status"] for kind, default in usual.items())
+    if written is None or turned:
         return 0.0
     return max(written + COALESCE_S - now, 0.0)
 
@@ -275,10 +264,3 @@ def same_share(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
 
 def _share(status: Mapping[str, Any]) -> dict[str, Any]:
     return {one["type"]: one for one in status.get("conditions") or () if one["type"] in CONDITIONS}
-
-
-def _turned_ready(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Ready or Accepted changed. A condition that was never written counts as accepted and not ready."""
-    old, new = _share(before), _share(after)
-    usual = {"Accepted": "True", "Ready": "False"}
-    return any(old.get(kind, {}).get("status", default) != new[kind]["status"] for kind, default in usual.items())

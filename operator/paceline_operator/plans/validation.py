@@ -6,7 +6,7 @@ Hole: a caller that may not use the winner still reaches the loser; the conditio
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from paceline_core.kube.cluster import Manifest, ObjectKey
@@ -45,17 +45,14 @@ def validate(manifest: Manifest, loss: LostName | None, profiles: Profiles) -> V
     if profiles is not None and (unknown := list(unknown_accelerators(resolved, profiles))):
         return Validation(refusal("UnknownAccelerator", unknown), _NOT_JUDGED, False, service, resolved)
     if faults := list(coldstart.refusals(resolved)):
-        return Validation(refusal("InvalidEmulation", faults), _misfit(faults), False, service, resolved)
-    accepted = _budgeted(named(resolved.key, loss), budget_doubts(resolved, find_device(profiles)))
+        too_large = all(fault.field == "spec.engine.emulate" for fault in faults)
+        fit = ConditionValue("False", "DoesNotFit", faults[0].message) if too_large else _NOT_JUDGED
+        return Validation(refusal("InvalidEmulation", faults), fit, False, service, resolved)
+    accepted = named(resolved.key, loss)
+    if doubts := "; ".join(map(str, budget_doubts(resolved, find_device(profiles)))):
+        reason = "BudgetNotEnforceable" if accepted == VALID else accepted.reason
+        accepted = replace(accepted, reason=reason, message=f"{accepted.message} {doubts}.")
     return Validation(accepted, _fit(resolved), True, service, resolved)
-
-
-def _budgeted(accepted: ConditionValue, doubts: Iterable[FieldError]) -> ConditionValue:
-    text = "; ".join(map(str, doubts))
-    if not text:
-        return accepted
-    message = f"{accepted.message} {text}."
-    return replace(accepted, reason="BudgetNotEnforceable" if accepted == VALID else accepted.reason, message=message)
 
 
 def refusal(reason: str, problems: Sequence[FieldError]) -> ConditionValue:
@@ -63,12 +60,6 @@ def refusal(reason: str, problems: Sequence[FieldError]) -> ConditionValue:
     more = f"; and {len(problems) - _MAX_NAMED} more" if len(problems) > _MAX_NAMED else ""
     text = "; ".join(str(problem) for problem in problems[:_MAX_NAMED])
     return ConditionValue("False", reason, f"{text}{more}."[:1024])
-
-
-def _misfit(faults: Sequence[FieldError]) -> ConditionValue:
-    if all(fault.field == "spec.engine.emulate" for fault in faults):
-        return ConditionValue("False", "DoesNotFit", faults[0].message)
-    return _NOT_JUDGED
 
 
 def _fit(service: ResolvedService) -> ConditionValue:
@@ -100,7 +91,9 @@ class ModelNameIndex:
 
     def put(self, manifest: Manifest) -> frozenset[ObjectRef]:
         place = (manifest["kind"], ObjectKey(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]))
-        claims = _claims_of(manifest)
+        claim, names = claimed(manifest)
+        full = () if claim.kind == INFERENCE_ROUTE else (claim.key,)
+        claims = _Claims(claim, names[0] if names else "", frozenset((*names, *full)))
         if self._claims.get(place) == claims:
             return frozenset()
         touched = self.remove(place)
@@ -141,9 +134,3 @@ class ModelNameIndex:
             return frozenset()
         others = (place for place in self._by_prefix.get(namespace, ()) if place[1].namespace != namespace)
         return frozenset(place for place in others if owner_of(self._claims[place].reported, {namespace}))
-
-
-def _claims_of(manifest: Manifest) -> _Claims:
-    claim, names = claimed(manifest)
-    full = () if claim.kind == INFERENCE_ROUTE else (claim.key,)
-    return _Claims(claim, names[0] if names else "", frozenset((*names, *full)))

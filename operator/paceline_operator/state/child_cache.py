@@ -114,17 +114,14 @@ class ChildCache:
             return None
         before, after = change.before, change.after
         if before is not None and (after is None or before.item != after.item):
-            self._leave_group(before)
+            group = self._groups[before.item]
+            group.pop(before.live.place, None)
+            if not group:
+                del self._groups[before.item]
         if after is not None:
             self._groups[after.item][after.live.place] = after.live
             return _requeue(after.item, before.live if before else None, after.live)
         return Requeue(before.item, Priority.EDIT) if before is not None else None
-
-    def _leave_group(self, known: CachedChild) -> None:
-        group = self._groups[known.item]
-        group.pop(known.live.place, None)
-        if not group:
-            del self._groups[known.item]
 
 
 def cached(manifest: Manifest, *, from_answer: bool = False) -> CachedChild:

@@ -77,7 +77,14 @@ class ClusterState:
                     self._all(INFERENCE_SERVICE, Priority.RESYNC)
         if kind in CHILD_KINDS:
             return self._on_child(kind, event)
-        self._on_object(kind, event)
+        match event:
+            case Listed(items):
+                for change in self.objects.listed(kind, items):
+                    self._spread(change)
+            case Upserted(item):
+                self._spread(self.objects.put(item))
+            case Deleted(item):
+                self._spread(self.objects.remove(item))
         return []
 
     def on_answer(self, manifest: Manifest) -> None:
@@ -87,16 +94,6 @@ class ClusterState:
         """This install may not read a kind and does without it."""
         self.unreadable.add(kind)
         self._missing.discard(kind)
-
-    def _on_object(self, kind: str, event: WatchEvent[Manifest]) -> None:
-        match event:
-            case Listed(items):
-                for change in self.objects.listed(kind, items):
-                    self._spread(change)
-            case Upserted(item):
-                self._spread(self.objects.put(item))
-            case Deleted(item):
-                self._spread(self.objects.remove(item))
 
     def _on_child(self, kind: str, event: WatchEvent[Manifest]) -> list[ObjectKey]:
         match event:
@@ -141,20 +138,16 @@ class ClusterState:
             for kind, key in self.names.remove(place) if manifest is None else self.names.put(manifest):
                 self._queue.put(ReconcileKey(kind, key), Priority.STATUS)
         if item.kind == INFERENCE_SERVICE:
-            self._service(change)
+            if change.came or change.priority is Priority.DELETE:
+                # the first one needs what all share, the last one did
+                if self.objects.count(INFERENCE_SERVICE, item.key.namespace) <= 1:
+                    self._queue.put(ReconcileKey(NAMESPACE, ObjectKey("", item.key.namespace)), Priority.EDIT)
+                self._all(INFERENCE_ROUTE, Priority.RESYNC)
+                self._all(TENANT, Priority.RESYNC)
         elif item.kind == ACCELERATOR_PROFILE:
             self._all(INFERENCE_SERVICE, Priority.STATUS)
         if not change.went:
             self._queue.put(item, change.priority)
-
-    def _service(self, change: Change) -> None:
-        key = change.item.key
-        if change.came or change.priority is Priority.DELETE:
-            # the first one needs what all share, the last one did
-            if self.objects.count(INFERENCE_SERVICE, key.namespace) <= 1:
-                self._queue.put(ReconcileKey(NAMESPACE, ObjectKey("", key.namespace)), Priority.EDIT)
-            self._all(INFERENCE_ROUTE, Priority.RESYNC)
-            self._all(TENANT, Priority.RESYNC)
 
     def _all(self, kind: str, priority: Priority) -> None:
         for key in self.objects.keys(kind):
@@ -190,21 +183,14 @@ class Informers:
 
     async def _watch(self, options: WatchOptions) -> None:
         kind = options.resource.kind
+        # an install for some namespaces may lack the right to read the cluster's AcceleratorProfiles
+        dispensable = kind == ACCELERATOR_PROFILE and bool(self._namespaces.watched)
         async for event in watch_all(self._api, options, self._liveness[kind]):
-            self._leave_unread(kind, event)
+            if dispensable and isinstance(event, WatchLost) and FORBIDDEN in event.reason:
+                _log.info("AcceleratorProfiles may not be read; built-in ones are used", extra={"reason": event.reason})
+                self._state.leave_unread(kind)
             for key in self._state.on_event(kind, event):
-                await self._observe(kind, key)
-
-    def _leave_unread(self, kind: str, event: WatchEvent[Manifest]) -> None:
-        """An install for some namespaces may lack the right to read the cluster's AcceleratorProfiles."""
-        if kind != ACCELERATOR_PROFILE or not self._namespaces.watched:
-            return
-        if isinstance(event, WatchLost) and FORBIDDEN in event.reason:
-            _log.info("AcceleratorProfiles may not be read; built-in ones are used", extra={"reason": event.reason})
-            self._state.leave_unread(kind)
-
-    async def _observe(self, kind: str, key: ObjectKey) -> None:
-        try:
-            self._state.wake(await self._executor.observe(kind, key))
-        except PacelineError as error:
-            _log.warning("a doubtful child could not be read", extra={"kind": kind, "reason": str(error)})
+                try:
+                    self._state.wake(await self._executor.observe(kind, key))
+                except PacelineError as error:
+                    _log.warning("a doubtful child could not be read", extra={"kind": kind, "reason": str(error)})

@@ -118,7 +118,14 @@ class PriorityQueue:
         place = self._places[item]
         self._not_refused(item, place, refused, now)
         place.running, place.failures = False, place.failures + 1
-        pause = max(self._pause_s(item, place, refused), after_s or 0.0)
+        pause = backoff_s(place.failures)
+        if refused:
+            place.refused = refused
+            together = self._refused.setdefault(refused, {})
+            together.setdefault(item)
+            probe = item in islice(together, PROBES)
+            pause = backoff_s(place.failures, REFUSED_PAUSE_S if probe else MAX_PAUSE_S)
+        pause = max(pause, after_s or 0.0)
         if place.since is not None and place.priority <= Priority.EDIT:
             self._enter(item, place)
             return 0.0
@@ -162,15 +169,6 @@ class PriorityQueue:
         """The longest wait of a key that no worker has taken."""
         places = self._places.values()
         return max((now - place.since for place in places if place.since is not None and place.waits), default=0.0)
-
-    def _pause_s(self, item: ReconcileKey, place: _Place, refused: str) -> float:
-        if not refused:
-            return backoff_s(place.failures)
-        place.refused = refused
-        together = self._refused.setdefault(refused, {})
-        together.setdefault(item)
-        probe = item in islice(together, PROBES)
-        return backoff_s(place.failures, REFUSED_PAUSE_S if probe else MAX_PAUSE_S)
 
     def _not_refused(self, item: ReconcileKey, place: _Place, refused: str, now: float) -> None:
         """A pass got beyond what it was refused for before, or was refused for something else: so may the others."""
@@ -233,7 +231,17 @@ class WorkQueue:
             if item is not None:
                 self._wake_worker()
                 return item
-            await self._wait(limit)
+            waiter = asyncio.get_running_loop().create_future()
+            entry = (limit, waiter)
+            self._waiters.append(entry)
+            self._arm()
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if entry in self._waiters:
+                    self._waiters.remove(entry)
+                self._wake_worker()  # it may have been woken for a key already: another worker has to take it
+                raise
 
     def done(self, item: ReconcileKey, again_s: float | None = None) -> None:
         self.backlog.done(item, self._clock.monotonic(), again_s)
@@ -248,19 +256,6 @@ class WorkQueue:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-
-    async def _wait(self, limit: Priority) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        entry = (limit, waiter)
-        self._waiters.append(entry)
-        self._arm()
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if entry in self._waiters:
-                self._waiters.remove(entry)
-            self._wake_worker()  # it may have been woken for a key already: another worker has to take it
-            raise
 
     def _wake_worker(self) -> None:
         now = self._clock.monotonic()

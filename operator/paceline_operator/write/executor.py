@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
 from paceline_core.clock import Clock
-from paceline_core.errors import ApiError, Conflict, NotFound, PacelineError
+from paceline_core.errors import ApiError, Conflict, NotFound
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.client.client import KubeClient
 from paceline_core.kube.client.resource import RESOURCES, Resource
@@ -88,11 +88,17 @@ class PlanExecutor:
             except (ApiError, NotFound) as error:
                 if isinstance(error, ApiError) and error.status == TOO_MANY:
                     raise
-                namespace = _place(action)[1].namespace
-                if _namespace_terminates(error, namespace):
-                    self._mark_terminating(namespace)
+                kind, key = _place(action)
+                namespace, text = key.namespace, str(error)
+                # that passes by itself; the namespace is left alone for a while (see `terminates`)
+                if "is being terminated" in text or f'namespaces "{namespace}" not found' in text:
+                    self._terminating[namespace] = self._clock.monotonic()
+                    self._terminating.move_to_end(namespace)
+                    if len(self._terminating) > _REMEMBERED:
+                        self._terminating.popitem(last=False)
                     break
-                faults.append(fault_of(error, _doing(action)))
+                verb = {Apply: "apply", HandOver: "hand replicas over of", Delete: "delete"}[type(action)]
+                faults.append(fault_of(error, f"{verb} {kind} {key}"))
         return faults
 
     async def status(self, kind: str, manifest: Manifest, status: Manifest, priority: Priority) -> Manifest | None:
@@ -139,28 +145,21 @@ class PlanExecutor:
                     send = self.write if action.force else self.create
                     self._cache.put(await send(action.manifest(), priority), answer=True)
                 case HandOver():
-                    await self._hand_over(action, priority)
-                case Delete():
-                    await self._delete(action, priority)
+                    body = action.manifest()
+                    answer = await self._sent(
+                        "apply",
+                        "Deployment",
+                        priority,
+                        lambda: self._api.apply(RESOURCES["Deployment"], body, REPLICAS_MANAGER, force=False),
+                    )
+                    self._cache.put(answer, answer=True)
+                case Delete(kind=kind, key=key, uid=uid):
+                    await self._sent("delete", kind, priority, lambda: self._api.delete(RESOURCES[kind], key, uid))
+                    self._cache.deleted(kind, key, uid)
         except Conflict as error:
             kind, key = _place(action)
             _log.info("a conflict is looked into", extra={"kind": kind, "object": str(key), "reason": str(error)})
             await self.observe(kind, key)
-
-    async def _hand_over(self, action: HandOver, priority: Priority) -> None:
-        body = action.manifest()
-        answer = await self._sent(
-            "apply",
-            "Deployment",
-            priority,
-            lambda: self._api.apply(RESOURCES["Deployment"], body, REPLICAS_MANAGER, force=False),
-        )
-        self._cache.put(answer, answer=True)
-
-    async def _delete(self, action: Delete, priority: Priority) -> None:
-        kind, key = action.kind, action.key
-        await self._sent("delete", kind, priority, lambda: self._api.delete(RESOURCES[kind], key, action.uid))
-        self._cache.deleted(kind, key, action.uid)
 
     async def _sent(self, verb: str, kind: str, priority: Priority, request: Callable[[], Awaitable[T]]) -> T:
         await self._gates.passed(verb, kind, priority)
@@ -171,18 +170,6 @@ class PlanExecutor:
                 self._gates.budget.stop(error.retry_after or RETRY_AFTER_S)
             raise
 
-    def _mark_terminating(self, namespace: str) -> None:
-        self._terminating[namespace] = self._clock.monotonic()
-        self._terminating.move_to_end(namespace)
-        if len(self._terminating) > _REMEMBERED:
-            self._terminating.popitem(last=False)
-
-
-def _namespace_terminates(error: PacelineError, namespace: str) -> bool:
-    """That passes by itself; the namespace is left alone for a while (see `terminates`)."""
-    text = str(error)
-    return "is being terminated" in text or f'namespaces "{namespace}" not found' in text
-
 
 def _place(action: Action) -> tuple[str, ObjectKey]:
     match action:
@@ -192,12 +179,6 @@ def _place(action: Action) -> tuple[str, ObjectKey]:
             return "Deployment", key
         case Delete(kind=kind, key=key):
             return kind, key
-
-
-def _doing(action: Action) -> str:
-    kind, key = _place(action)
-    verb = {Apply: "apply", HandOver: "hand replicas over of", Delete: "delete"}[type(action)]
-    return f"{verb} {kind} {key}"
 
 
 class _CountingApi:

@@ -129,7 +129,10 @@ class ConflictBackoff:
 
     def due(self, actions: Sequence[Action]) -> tuple[list[Action], float | None]:
         """The actions that need not wait, and how long the others must."""
-        waits = [self.wait_s(*_desired_at(action)) if isinstance(action, Apply) else 0.0 for action in actions]
+        waits = [
+            self.wait_s(action.child.place, action.child.body) if isinstance(action, Apply) else 0.0
+            for action in actions
+        ]
         due = [action for action, wait in zip(actions, waits, strict=True) if not wait]
         return due, min((wait for wait in waits if wait), default=None)
 
@@ -137,7 +140,7 @@ class ConflictBackoff:
         for action in actions:
             if isinstance(action, Apply):
                 live = children.get(action.child.place)
-                self.wrote(*_desired_at(action), live.changed_by if live else "")
+                self.wrote(action.child.place, action.child.body, live.changed_by if live else "")
 
     def wrote(self, place: ObjectRef, desired: Manifest, by: str = "") -> None:
         conflict, digest, now = self._current(place), _digest(desired), self._clock.monotonic()
@@ -169,10 +172,6 @@ class ConflictBackoff:
             del self._conflicts[place]
             return None
         return conflict
-
-
-def _desired_at(action: Apply) -> tuple[ObjectRef, Manifest]:
-    return action.child.place, action.child.body
 
 
 def _digest(desired: Manifest) -> bytes:

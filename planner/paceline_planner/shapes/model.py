@@ -123,14 +123,20 @@ def from_config(config: Mapping[str, Any], *, name: str = "") -> ModelShape:
     """
     kind = _architecture(config)
     heads, hidden = _count(config, "num_attention_heads"), _count(config, "hidden_size")
-    dtype = _dtype(config)
+    kv_heads = heads if config.get("num_key_value_heads") is None else _count(config, "num_key_value_heads")
+    if heads % kv_heads:
+        raise InvalidInput("num_key_value_heads", f"{kv_heads} does not divide the {heads} attention heads")
+    text = config.get("dtype") or config.get("torch_dtype") or "float32"
+    if not isinstance(text, str) or text not in _DTYPES:
+        raise InvalidInput("dtype", f"{text!r} is not supported; use one of {', '.join(_DTYPES)}")
+    dtype = _DTYPES[text]
     attention_bias = _flag(config, "attention_bias") and kind not in MISTRAL
     return ModelShape(
         name=name or str(config.get("_name_or_path") or kind),
         layers=_count(config, "num_hidden_layers", most=_MOST_LAYERS),
         hidden=hidden,
         heads=heads,
-        kv_heads=_kv_heads(config, heads),
+        kv_heads=kv_heads,
         head_dim=_head_dim(config, hidden, heads),
         ffn=_count(config, "intermediate_size"),
         vocab=_count(config, "vocab_size"),
@@ -172,23 +178,9 @@ def _flag(config: Mapping[str, Any], field: str) -> bool:
     return value
 
 
-def _kv_heads(config: Mapping[str, Any], heads: int) -> int:
-    kv_heads = heads if config.get("num_key_value_heads") is None else _count(config, "num_key_value_heads")
-    if heads % kv_heads:
-        raise InvalidInput("num_key_value_heads", f"{kv_heads} does not divide the {heads} attention heads")
-    return kv_heads
-
-
 def _head_dim(config: Mapping[str, Any], hidden: int, heads: int) -> int:
     if config.get("head_dim") is not None:
         return _count(config, "head_dim")
     if hidden % heads:
         raise InvalidInput("head_dim", f"is missing, and {heads} heads do not divide the hidden size {hidden}")
     return hidden // heads
-
-
-def _dtype(config: Mapping[str, Any]) -> Dtype:
-    text = config.get("dtype") or config.get("torch_dtype") or "float32"
-    if not isinstance(text, str) or text not in _DTYPES:
-        raise InvalidInput("dtype", f"{text!r} is not supported; use one of {', '.join(_DTYPES)}")
-    return _DTYPES[text]

@@ -230,7 +230,11 @@ class KubeClient:
             response.close()
         except aiohttp.ClientSSLError:
             pass
-        await self._renew(sent)
+        # read the credentials again, unless another task did since the request was sent, or just before
+        async with self._renewing:
+            if self._renewed < sent and self.clock.monotonic() - self._renewed >= RENEW_GAP_S:
+                self._renewed = self.clock.monotonic()
+                await self._credentials.renew()
         return await self._send(request, within)
 
     async def _send(self, request: _Request, within: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
@@ -247,13 +251,6 @@ class KubeClient:
             timeout=within,
             allow_redirects=False,
         )
-
-    async def _renew(self, sent: float) -> None:
-        """Read the credentials again, unless another task did since the request was sent, or just before."""
-        async with self._renewing:
-            if self._renewed < sent and self.clock.monotonic() - self._renewed >= RENEW_GAP_S:
-                self._renewed = self.clock.monotonic()
-                await self._credentials.renew()
 
 
 def key_of(manifest: Manifest) -> ObjectKey:

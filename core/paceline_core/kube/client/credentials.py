@@ -72,19 +72,15 @@ async def _load(access: Access) -> Any:
 
     configuration = Configuration()
     if access.kubeconfig is None:
-        _in_cluster(access, configuration)
+        from kubernetes.aio.config.incluster_config import InClusterConfigLoader  # noqa: PLC0415
+
+        account = access.account
+        files = str(account / "token"), str(account / "ca.crt")
+        loader: Any = InClusterConfigLoader(*files, environ=access.environ)  # type: ignore[no-untyped-call]
+        _checked(lambda: loader.load_and_set(configuration), f"the service account in {account}")
     else:
         await _from_file(access.kubeconfig, access.context, configuration)
     return configuration
-
-
-def _in_cluster(access: Access, configuration: Any) -> None:
-    from kubernetes.aio.config.incluster_config import InClusterConfigLoader  # noqa: PLC0415
-
-    account = access.account
-    files = str(account / "token"), str(account / "ca.crt")
-    loader: Any = InClusterConfigLoader(*files, environ=access.environ)  # type: ignore[no-untyped-call]
-    _checked(lambda: loader.load_and_set(configuration), f"the service account in {account}")
 
 
 async def _from_file(path: Path, context: str, configuration: Any) -> None:

@@ -18,13 +18,22 @@ RETRY_LIMIT_S: Final = 300.0
 
 def api_error(status: int, body: bytes, headers: Mapping[str, str], request: str) -> PacelineError:
     """The error for an answer of 300 or more; `request` is `PATCH /path` and leads when the server says nothing."""
-    status_object = _status_object(body)
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        found = None
+    status_object: Mapping[str, Any] = found if isinstance(found, dict) and found.get("kind") == "Status" else {}
+    details = status_object.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    # an apply guarded by a uid met a newer object of that name: the server calls it an invalid change of the uid
+    invalid = status_object.get("code") == 422
+    other_uid = invalid and any(cause.get("field") == "metadata.uid" for cause in causes or ())
     text = " ".join(body[:WORDS_LIMIT].decode(errors="replace").split())[:200]
     message = str(status_object.get("message") or "") or f"{request}: {status} {text}".rstrip()
     reason = str(status_object.get("reason") or "")
     if status == 404:
         return NotFound(message)
-    if status == 409 or _other_uid(status_object):
+    if status == 409 or other_uid:
         return Conflict(message)
     if status == 403:
         return Forbidden(status, reason or "Forbidden", message)
@@ -49,21 +58,6 @@ def retry_after(status_object: Mapping[str, Any], headers: Mapping[str, str]) ->
         except (TypeError, ValueError):
             continue
     return None
-
-
-def _other_uid(status_object: Mapping[str, Any]) -> bool:
-    """An apply guarded by a uid met a newer object of that name: the server calls it an invalid change of the uid."""
-    details = status_object.get("details")
-    causes = details.get("causes") if isinstance(details, dict) else None
-    return status_object.get("code") == 422 and any(cause.get("field") == "metadata.uid" for cause in causes or ())
-
-
-def _status_object(body: bytes) -> Mapping[str, Any]:
-    try:
-        found = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return {}
-    return found if isinstance(found, dict) and found.get("kind") == "Status" else {}
 
 
 GAP_S: Final = 1.0

@@ -131,12 +131,15 @@ async def watch_all(api: KubeClient, watched: WatchOptions, pulse: WatchLiveness
             pulse.refused()
         if listed is not None and api.clock.monotonic() - listed >= STEADY_S:
             failures = 0
-        if not (_expired(fault) and failures == 0):
+        expired = isinstance(fault, ApiError) and fault.status == 410
+        if not (expired and failures == 0):
             if not lost:
                 lost = True
                 outage.begin(fault)
                 yield WatchLost(str(fault))
-            await api.clock.sleep(_pause(failures, fault, api.jitter()))
+            # a step's back-off, so that many watches do not come back together; never less than asked for
+            asked = fault.retry_after if isinstance(fault, ApiError) else None
+            await api.clock.sleep(max(backoff_s(failures, api.jitter()), asked or 0.0))
         failures += 1
 
 
@@ -217,19 +220,8 @@ async def _pump(stream: Events, queue: "asyncio.Queue[Any]") -> None:
         await queue.put(error)
 
 
-def _expired(fault: PacelineError) -> bool:
-    return isinstance(fault, ApiError) and fault.status == 410
-
-
 def backoff_s(failures: int, jitter: float) -> float:
     return BACKOFF_S[min(failures, len(BACKOFF_S) - 1)] * (1 + jitter) / 2
-
-
-def _pause(failures: int, fault: PacelineError, jitter: float) -> float:
-    """A step's back-off, so that many watches do not come back together; never less than asked for."""
-    step = backoff_s(failures, jitter)
-    asked = fault.retry_after if isinstance(fault, ApiError) else None
-    return max(step, asked or 0.0)
 
 
 class _OutageLog:

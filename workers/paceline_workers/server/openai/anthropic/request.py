@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PlainValidator
 
-from paceline_core.wire.load import ATTRIBUTION
+from paceline_core.wire.message import ATTRIBUTION
 from paceline_workers.server.openai.fields import FieldRoute
 from paceline_workers.server.openai.inputs import MESSAGES_LIMIT
 from paceline_workers.server.openai.prompt_fields import Effort
