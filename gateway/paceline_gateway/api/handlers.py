@@ -139,20 +139,18 @@ class PublicApi:
                 return
             route = find_route(head.method, head.path)
             if route in _ANSWERED_BY_WORKERS:
-                self._generate(request, reply, request_id, counts=route is Route.TOKENS)
+                if (tenant := head.tenant) is None:
+                    reply.fail(RequestError(Code.INVALID_API_KEY, "No API key was sent."), request_id_field(request_id))
+                    return
+                counts = route is Route.TOKENS
+                active = ActiveRequest(self._requests.context, request, reply, request_id, tenant.name)
+                _answering(active, lambda: self.reserve(active, self.admit(active, tenant, counts=counts), tenant))
             elif route is Route.MODELS:
                 reply.whole(200, json_fields(request_id), self._models(head))
             else:
                 reply.whole(200, json_fields(request_id), _VERSION if route is Route.VERSION else b'{"status":"ok"}')
         except RequestError as error:
             reply.fail(error, request_id_field(request_id))
-
-    def _generate(self, http: HttpRequest, reply: ResponseWriter, request_id: bytes, *, counts: bool) -> None:
-        tenant = http.head.tenant
-        if tenant is None:
-            raise RequestError(Code.INVALID_API_KEY, "No API key was sent.")
-        request = ActiveRequest(self._requests.context, http, reply, request_id, tenant.name)
-        _answering(request, lambda: self.reserve(request, self.admit(request, tenant, counts=counts), tenant))
 
     def admit(self, request: ActiveRequest, tenant: ResolvedTenant, *, counts: bool) -> AdmittedRequest:
         """The terms of what is asked for: model, destination, class, tokens. Raises RequestError."""

@@ -124,7 +124,9 @@ class ServiceState:
         if admission.counts:
             return QuotaUsage(1), QuotaUsage(1)
         prompt = ticket.prompt_tokens
-        if _overexposed(exposed.input_tokens * gateways, tenant.input_tokens_per_minute):
+        inputs, outputs = tenant.input_tokens_per_minute, tenant.output_tokens_per_minute
+        # of both limits: whether open requests may pass what they have reserved by more than a minute's
+        if inputs is not None and exposed.input_tokens * gateways > inputs:
             prompt = max(prompt, self.prompt_tokens(admission.prompt))
         most = max(prompt, self.most_prompt_tokens(admission.prompt))
         if not writes:
@@ -134,7 +136,7 @@ class ServiceState:
             admission.max_tokens,
             admission.choices,
             least=admission.min_tokens,
-            overexposed=_overexposed(exposed.output_tokens * gateways, tenant.output_tokens_per_minute),
+            overexposed=outputs is not None and exposed.output_tokens * gateways > outputs,
         )
         return QuotaUsage(1, prompt, output), QuotaUsage(1, most, admission.max_tokens * admission.choices)
 
@@ -273,8 +275,3 @@ class ServiceState:
         self.series.reserved_slots.set(self.fleet.reserved)
         for name, line in self.dispatcher.queues.items():
             self.series.classes[name].show(line, self.dispatcher.turns.promoted.pop(name, 0), now)
-
-
-def _overexposed(exposed: float, limit: int | None) -> bool:
-    """Whether open requests may pass what they have reserved by more than a minute's limit."""
-    return limit is not None and exposed > limit
