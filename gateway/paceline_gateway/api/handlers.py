@@ -25,7 +25,7 @@ from paceline_gateway.http.cors import NO_CORS, CorsPolicy, preflight_fields
 from paceline_gateway.http.message import Head, HttpRequest
 from paceline_gateway.http.request_reader import RejectedRequest
 from paceline_gateway.http.response import ResponseWriter, json_fields, request_id_field
-from paceline_gateway.proxy.active_request import ActiveRequest, Placement
+from paceline_gateway.proxy.active_request import ActiveRequest
 from paceline_gateway.proxy.request_manager import RequestManager
 from paceline_gateway.quota.types import QuotaUsage, Reservation
 from paceline_gateway.request import events as e
@@ -177,10 +177,11 @@ class PublicApi:
         service, now = self._registry.services[spec.key], requests.now()
         writing = request.http.head.path not in WITHOUT_OUTPUT
         deadline = now + spec.classes[name].hold_timeout_s
-        ticket = service.ticket(next(self._numbers), tenant, admission, deadline, writes=writing)
-        requests.add(request, Placement(service, admission, ticket))
         gateways, exposed = requests.quotas.gateways, requests.billing.exposure.of(tenant.name)
+        placement = service.place(next(self._numbers), tenant, admission, deadline, writes=writing)
+        ticket = placement.ticket
         need, most = service.expected_usage(ticket, admission, tenant, exposed, gateways, writes=writing)
+        requests.add(request, placement)
         refusal = requests.billing.reserve(ticket.id, tenant, service, need, most, self._registry.snapshot, gateways)
         if refusal is not None:
             self._reserved(request, refusal)
