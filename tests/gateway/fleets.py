@@ -45,7 +45,7 @@ def picked(made: WorkerPool, asked: RoutingRequest, now: float = NOW) -> str | N
 
 
 def worker(made: WorkerPool, name: str) -> Worker:
-    found = made.get(name)
+    found = made.workers.get(name)
     assert found is not None
     return found
 

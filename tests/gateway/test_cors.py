@@ -15,8 +15,7 @@ from paceline_gateway.config import GatewayConfig
 from paceline_gateway.http.cors import EXPOSED, NO_CORS, CorsPolicy
 from paceline_gateway.http.message import Head
 from paceline_gateway.http.response import request_id_field
-from paceline_gateway.quota.leased_buckets import ratelimit_fields
-from paceline_gateway.quota.manager import OWN_SHARE
+from paceline_gateway.quota.leased_buckets import OWN_SHARE, ratelimit_fields
 
 PAGE = "https://chat.example.com"
 ALLOW, VARY = "access-control-allow-origin", "vary"

@@ -43,7 +43,7 @@ def _known(stand: Stand) -> bool:
 
 
 def _worker(stand: Stand) -> Worker:
-    worker = stand.process.registry.services["default/chat"].fleet.get("leaving")
+    worker = stand.process.registry.services["default/chat"].fleet.workers.get("leaving")
     assert worker is not None
     return worker
 

@@ -36,7 +36,7 @@ def fleet(*names: str, slots: int = 8, now: float = NOW, **said: object) -> Work
 
 
 def worker(made: WorkerPool, name: str) -> Worker:
-    found = made.get(name)
+    found = made.workers.get(name)
     assert found is not None
     return found
 

@@ -52,7 +52,7 @@ def test_what_was_dispatched_since_the_report_counts() -> None:
 
 def test_a_begun_stream_is_no_prompt_work_any_more() -> None:
     made = fleet("a")
-    worker = made.get("a")
+    worker = made.workers.get("a")
     assert worker is not None
     worker.take(1, 100, CLS, NOW, stream=True)
     worker.take(2, 30, CLS, NOW, stream=True)
@@ -66,7 +66,7 @@ def test_a_begun_stream_is_no_prompt_work_any_more() -> None:
 
 def test_a_whole_answers_prompt_counts_until_a_report_must_include_it() -> None:
     made = fleet("a")
-    worker = made.get("a")
+    worker = made.workers.get("a")
     assert worker is not None
     worker.take(1, 100, CLS, NOW, stream=False)
     worker.on_report(report(), NOW + REPORT_LAG_S / 2)
@@ -80,7 +80,7 @@ def test_a_whole_answers_prompt_counts_until_a_report_must_include_it() -> None:
 def test_what_went_there_since_the_report_is_added_to_the_workers_own_count() -> None:
     made = fleet("a")
     made.on_report("a", report(queued_tokens={CLS: 70, RequestClass.BATCH: 30}), NOW)
-    worker = made.get("a")
+    worker = made.workers.get("a")
     assert worker is not None
     worker.take(1, 40, CLS, NOW, stream=True)
     assert worker.backlog == 140
@@ -99,7 +99,7 @@ def test_equals_take_turns() -> None:
 
 def test_among_equals_the_emptier_one_goes_first() -> None:
     made = fleet("a", "b")
-    worker = made.get("a")
+    worker = made.workers.get("a")
     assert worker is not None
     worker.take(1, 5, CLS, NOW, stream=True)
     worker.began(1)
@@ -118,7 +118,7 @@ def test_pages_in_use_make_steps_longer() -> None:
 
 def test_a_full_worker_is_not_picked() -> None:
     made = fleet("a")
-    worker = made.get("a")
+    worker = made.workers.get("a")
     assert worker is not None
     for ticket in range(4):
         worker.take(ticket, 1, CLS, NOW, stream=True)
@@ -129,7 +129,7 @@ def test_a_full_worker_is_not_picked() -> None:
 def test_gateways_that_share_a_worker_have_equal_shares_of_its_slots() -> None:
     made = fleet("a")
     made.on_report("a", report("a", slots=4, gateways=3), NOW)
-    worker = made.get("a")
+    worker = made.workers.get("a")
     assert worker is not None
     for ticket in range(2):
         assert picked(made) == "a"
@@ -195,7 +195,7 @@ def test_a_silent_worker_that_is_not_even_ready_is_never_picked() -> None:
 
 def test_a_suspect_lets_others_go_first_for_a_moment() -> None:
     made = fleet("a")
-    worker = made.get("a")
+    worker = made.workers.get("a")
     assert worker is not None
     worker.take(1, 5, CLS, NOW, stream=True)
     worker.give(1, NOW, failed=True)
@@ -211,7 +211,7 @@ def test_workers_to_avoid_are_avoided_if_there_are_others() -> None:
 
 def test_a_worker_to_avoid_is_better_than_a_blocked_queue() -> None:
     made = fleet("a", "b")
-    full = made.get("b")
+    full = made.workers.get("b")
     assert full is not None
     for ticket in range(4):
         full.take(ticket, 1, CLS, NOW, stream=True)
@@ -220,9 +220,9 @@ def test_a_worker_to_avoid_is_better_than_a_blocked_queue() -> None:
 
 def test_a_name_under_another_address_is_another_worker() -> None:
     made = fleet("a")
-    old = made.get("a")
+    old = made.workers.get("a")
     made.update([endpoint("a", port=7)])
-    new = made.get("a")
+    new = made.workers.get("a")
     assert new is not old
     assert new is not None
     assert new.report is None
@@ -230,9 +230,9 @@ def test_a_name_under_another_address_is_another_worker() -> None:
 
 def test_what_is_known_of_a_worker_stays_when_the_list_is_sent_again() -> None:
     made = fleet("a")
-    old = made.get("a")
+    old = made.workers.get("a")
     made.update([endpoint("a", port=0)])
-    assert made.get("a") is old
+    assert made.workers.get("a") is old
 
 
 @given(st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 4)), min_size=1, max_size=6), st.integers(1, 2000))
@@ -243,7 +243,7 @@ def test_whoever_is_picked_had_room_and_none_with_room_had_less_work(
     made = fleet(*names)
     for name, (queued, running) in zip(names, workers, strict=True):
         made.on_report(name, report(name, queued_tokens={CLS: queued}), NOW)
-        worker = made.get(name)
+        worker = made.workers.get(name)
         assert worker is not None
         for ticket in range(running):
             worker.take(ticket, 0, CLS, NOW, stream=True)

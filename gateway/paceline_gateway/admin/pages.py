@@ -209,7 +209,11 @@ def tenants(state: AdminSnapshot, asked: PageQuery, *, busy: bool = False) -> Te
     quotas, every = state.quotas, state.snapshot.tenants
     names = [name for name in quotas.busy if name in every] if busy else every.keys()
     part = paginate(names, str, asked)
-    waiting, reserved = _queued(state.services.values()), _reserved(state.reservations, set(part.items))
+    waiting: Counter[str] = Counter()
+    for service in state.services.values():
+        for line in service.dispatcher.queues.values():
+            waiting.update(dict(line.shares.items()))
+    reserved = _reserved(state.reservations, set(part.items))
     return Tenants(
         gateway=state.gateway,
         time=state.time,
@@ -219,16 +223,6 @@ def tenants(state: AdminSnapshot, asked: PageQuery, *, busy: bool = False) -> Te
         away=quotas.away,
         tenants=tuple(_tenant(state, every[name], waiting[name], reserved.get(name, NOTHING)) for name in part.items),
     )
-
-
-def _queued(services: Iterable[ServiceState]) -> Counter[str]:
-    """How many of each tenant's requests stand in lines."""
-    found: Counter[str] = Counter()
-    for service in services:
-        for line in service.dispatcher.queues.values():
-            for tenant, waiting in line.shares.items():
-                found[tenant] += waiting
-    return found
 
 
 def _reserved(reservations: Iterable[Reservation], names: Container[str]) -> dict[str, list[float]]:

@@ -25,7 +25,7 @@ from paceline_gateway.http.cors import NO_CORS, CorsPolicy, preflight_fields
 from paceline_gateway.http.message import Head, HttpRequest
 from paceline_gateway.http.request_reader import RejectedRequest
 from paceline_gateway.http.response import ResponseWriter, json_fields, request_id_field
-from paceline_gateway.proxy.active_request import ActiveRequest, Placement
+from paceline_gateway.proxy.active_request import ActiveRequest
 from paceline_gateway.proxy.request_manager import RequestManager
 from paceline_gateway.quota.types import QuotaUsage, Reservation
 from paceline_gateway.request import events as e
@@ -139,20 +139,18 @@ class PublicApi:
                 return
             route = find_route(head.method, head.path)
             if route in _ANSWERED_BY_WORKERS:
-                self._generate(request, reply, request_id, counts=route is Route.TOKENS)
+                if (tenant := head.tenant) is None:
+                    reply.fail(RequestError(Code.INVALID_API_KEY, "No API key was sent."), request_id_field(request_id))
+                    return
+                counts = route is Route.TOKENS
+                active = ActiveRequest(self._requests.context, request, reply, request_id, tenant.name)
+                _answering(active, lambda: self.reserve(active, self.admit(active, tenant, counts=counts), tenant))
             elif route is Route.MODELS:
                 reply.whole(200, json_fields(request_id), self._models(head))
             else:
                 reply.whole(200, json_fields(request_id), _VERSION if route is Route.VERSION else b'{"status":"ok"}')
         except RequestError as error:
             reply.fail(error, request_id_field(request_id))
-
-    def _generate(self, http: HttpRequest, reply: ResponseWriter, request_id: bytes, *, counts: bool) -> None:
-        tenant = http.head.tenant
-        if tenant is None:
-            raise RequestError(Code.INVALID_API_KEY, "No API key was sent.")
-        request = ActiveRequest(self._requests.context, http, reply, request_id, tenant.name)
-        _answering(request, lambda: self.reserve(request, self.admit(request, tenant, counts=counts), tenant))
 
     def admit(self, request: ActiveRequest, tenant: ResolvedTenant, *, counts: bool) -> AdmittedRequest:
         """The terms of what is asked for: model, destination, class, tokens. Raises RequestError."""
@@ -179,10 +177,11 @@ class PublicApi:
         service, now = self._registry.services[spec.key], requests.now()
         writing = request.http.head.path not in WITHOUT_OUTPUT
         deadline = now + spec.classes[name].hold_timeout_s
-        ticket = service.ticket(next(self._numbers), tenant, admission, deadline, writes=writing)
-        requests.add(request, Placement(service, admission, ticket))
         gateways, exposed = requests.quotas.gateways, requests.billing.exposure.of(tenant.name)
+        placement = service.place(next(self._numbers), tenant, admission, deadline, writes=writing)
+        ticket = placement.ticket
         need, most = service.expected_usage(ticket, admission, tenant, exposed, gateways, writes=writing)
+        requests.add(request, placement)
         refusal = requests.billing.reserve(ticket.id, tenant, service, need, most, self._registry.snapshot, gateways)
         if refusal is not None:
             self._reserved(request, refusal)

@@ -189,7 +189,8 @@ class RequestReader:
         except httptools.HttpParserError as error:
             other = next((name for begin, name in _OTHERS.items() if data.startswith(begin)), "")
             spoken = other and f" This is {other}; speak plain HTTP/1.1 here."
-            self._refuse(Code.INVALID_REQUEST, f"The request is not valid HTTP/1.1: {error}.{spoken}")
+            message = f"The request is not valid HTTP/1.1: {error}.{spoken}"
+            self._give_up(self._refused or RequestError(Code.INVALID_REQUEST, message))
         if not self.idle and not self.deaf:
             # what yields no body is head, chunk extension or trailer: llhttp would buffer any amount of it
             self._fed = 0 if self._progress else self._fed + len(data)
@@ -205,7 +206,8 @@ class RequestReader:
     def late(self) -> None:
         """The request that has begun took too long."""
         part = "body" if self.in_body else "head"
-        self._refuse(Code.REQUEST_TIMEOUT, f"The request's {part} did not arrive in time; send it again.")
+        message = f"The request's {part} did not arrive in time; send it again."
+        self._give_up(self._refused or RequestError(Code.REQUEST_TIMEOUT, message))
 
     def close(self) -> None:
         """The connection is gone: forget everything that waits."""
@@ -334,9 +336,6 @@ class RequestReader:
         """Remember the first fault; the request is refused when its head or its body ends."""
         if self._refused is None:
             self._refused = RequestError(code, message, retry_after=retry_after)
-
-    def _refuse(self, code: Code, message: str) -> None:
-        self._give_up(self._refused or RequestError(code, message))
 
     def _give_up(self, error: RequestError | None) -> None:
         if error is not None and not self.deaf:

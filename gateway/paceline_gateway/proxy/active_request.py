@@ -6,7 +6,6 @@ a stream's bytes are forwarded packet by packet; the machine hears of the first 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.telemetry import Histogram
@@ -27,22 +26,14 @@ from paceline_gateway.request.machine import RequestMachine
 from paceline_gateway.request.sse_scanner import SseScanner, StreamJournal, read_code, read_server_timing, read_usage
 from paceline_gateway.request.types import DISPATCHED, STREAMING, RequestRecord, Timeouts
 from paceline_gateway.routing.worker import Worker
-from paceline_gateway.services.service_state import ServiceState
-from paceline_gateway.services.worker_deaths import DeathVerdict, WorkerDeaths
+from paceline_gateway.services.service_state import Placement, ServiceState
+from paceline_gateway.services.worker_deaths import DEATH_HEADERS, DeathVerdict, WorkerDeaths
 from paceline_gateway.telemetry.trace import RequestTracing, Trace
 
 _VOCABULARY = VOCABULARY.encode()
 _DRAINING = b"x-paceline-draining"
 _PASSED_ON = (b"content-type", b"cache-control", b"retry-after", b"retry-after-ms", b"x-should-retry")
 """Lines of a worker's head that are for the client too."""
-
-
-class Placement(NamedTuple):
-    """A request at one service: the terms it is admitted under there and its place in the queue."""
-
-    service: ServiceState
-    admission: AdmittedRequest
-    ticket: QueuedRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +95,13 @@ class ActiveRequest:
     def admitted(self, placement: Placement) -> None:
         """Enter the service that it asks for."""
         self._place(placement)
-        service, admission, ticket = placement
-        self.on(e.Admitted(service.terms(admission, ticket), service.budget(admission.destination.retry_share)))
+        self.on(e.Admitted(placement.terms, placement.budget))
 
     def diverted(self, placement: Placement) -> None:
         self._next = placement
-        service, admission, ticket = placement
         if self.ticket is not None:
-            ticket.take_suspicion(self.ticket)
-        self.on(e.Diverted(service.terms(admission, ticket), service.budget(admission.destination.retry_share)))
+            placement.ticket.take_suspicion(self.ticket)
+        self.on(e.Diverted(placement.terms, placement.budget))
 
     def assigned(self, worker: Worker) -> None:
         """The queue chose a worker."""
@@ -151,7 +140,8 @@ class ActiveRequest:
         resume = self.resume.message if machine.begun else b""
         limit_s = min(machine.limit - context.now(), context.timeouts.first_token_s)
         trace = b"" if self.trace is None else self.trace.sent(worker.name, now, resumed=machine.begun)
-        own = trace + context.deaths.introduction(self.ticket, now)
+        suspect = self.ticket is not None and self.ticket.suspect
+        own = trace + context.deaths.introduction(self.ticket, now) if suspect else trace
         address, token = worker.address, context.internal_token(self.service.key)
         message = self._upstream.message(address, token, max(1, round(limit_s * 1000)), resume, own)
         self._exchange = context.pool.send(address, message, self)
@@ -177,7 +167,8 @@ class ActiveRequest:
         if not self.machine.begun:
             self.resume.vocabulary = headers.get(_VOCABULARY, b"")
         no_rest, verdict = status == 200 and self.machine.begun and not self._stream, DeathVerdict()
-        if self.service is not None and self._worker is not None:
+        of_deaths = not headers.keys().isdisjoint(DEATH_HEADERS)
+        if of_deaths and self.service is not None and self._worker is not None:
             verdict = self._context.deaths.head(self.service, self._worker, self, headers, now)
         self.on(e.Answered(NO_STREAM if no_rest else status, *verdict))
 
@@ -210,7 +201,9 @@ class ActiveRequest:
             self._itl.observe_many((now - self._last) / fresh, fresh)
             self._last = now
         self.reply.more(out)
-        self._made_progress(fresh)
+        self._progress += fresh
+        if self.ticket is not None and (self.ticket.suspect or self.ticket.died_at):
+            self._report_progress(self.ticket)
 
     def end(self) -> None:
         self._exchange = None
@@ -257,10 +250,13 @@ class ActiveRequest:
 
     def cleared(self) -> None:
         """Its worker reports progress on it."""
-        self._made_progress(max(PROOF - self._progress, 0))
+        self._progress = max(self._progress, PROOF)
+        if self.ticket is not None:
+            self._report_progress(self.ticket)
 
     def _place(self, placement: Placement) -> None:
-        self.service, self.admission, self.ticket = service, admission, ticket = placement
+        service, admission, ticket, *_ = placement
+        self.service, self.admission, self.ticket = service, admission, ticket
         self.resume = ResumeState(ticket.prompt_tokens)
         self.measure_itl()
         tpot_s, trace = service.spec.classes[admission.request_class].tpot_s, b""
@@ -279,15 +275,15 @@ class ActiveRequest:
             self.forward(first)
         else:
             self._last = self._context.now()
-            self._made_progress(self._scan.fresh)
+            self._progress += self._scan.fresh
+            if self.ticket is not None and (self.ticket.suspect or self.ticket.died_at):
+                self._report_progress(self.ticket)
             self.reply.begin(self._status, self._fields, first)
 
-    def _made_progress(self, tokens: int) -> None:
-        ticket, service = self.ticket, self.service
-        self._progress += tokens
-        if ticket is None or service is None or not (ticket.suspect or ticket.died_at):
-            return
-        if service.dispatcher.got_on(ticket, self._progress, self._context.now()):
+    def _report_progress(self, ticket: QueuedRequest) -> None:
+        """A request on trial, or watched since a death, has brought more tokens."""
+        service = self.service
+        if service is not None and service.dispatcher.got_on(ticket, self._progress, self._context.now()):
             self._context.dispatch(service)
 
     def _broke_off(self, loss: DisconnectReason) -> None:

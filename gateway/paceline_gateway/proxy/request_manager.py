@@ -18,7 +18,7 @@ from paceline_core.telemetry import Metrics
 from paceline_gateway.api.admission import AdmittedRequest, readmit, reauthorize
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.http.connection_pool import ConnectionPool
-from paceline_gateway.proxy.active_request import ActiveRequest, Placement, RequestContext
+from paceline_gateway.proxy.active_request import ActiveRequest, RequestContext
 from paceline_gateway.proxy.evacuation import Evacuator
 from paceline_gateway.proxy.settlement import Billing, Settlement
 from paceline_gateway.queueing.queued_request import QueuedRequest
@@ -31,7 +31,7 @@ from paceline_gateway.request.types import HELD, RequestRecord, Timeouts
 from paceline_gateway.routing.model_lookup import DestinationLoad, next_destination, share_s
 from paceline_gateway.routing.worker import Worker
 from paceline_gateway.services.registry import RETRY_S, ServiceRegistry
-from paceline_gateway.services.service_state import ServiceState
+from paceline_gateway.services.service_state import Placement, ServiceState
 from paceline_gateway.telemetry.access_log import AccessLog
 from paceline_gateway.telemetry.metrics import QuotaSeries, TenantSeries
 from paceline_gateway.telemetry.trace import RequestTracing
@@ -304,7 +304,5 @@ def _placement(
         admitted = readmit(request.http.body, head.tenant, admission, place, path=head.path)
     except RequestError:
         return None
-    queued = service.ticket(
-        ticket.id, head.tenant, admitted, request.machine.deadline, writes=head.path not in WITHOUT_OUTPUT
-    )
-    return Placement(service, admitted, queued)
+    writes = head.path not in WITHOUT_OUTPUT
+    return service.place(ticket.id, head.tenant, admitted, request.machine.deadline, writes=writes)

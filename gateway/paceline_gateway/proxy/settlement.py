@@ -18,9 +18,10 @@ from paceline_core.registry import RequestClass
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_core.wire import Isolated
 from paceline_gateway.proxy.active_request import ActiveRequest
+from paceline_gateway.queueing.queued_request import OUTPUT_WEIGHT, QueuedRequest
 from paceline_gateway.quota.manager import QuotaManager
 from paceline_gateway.quota.types import QuotaUsage, charged_usage, made_since
-from paceline_gateway.request.slo import evaluate_slos, phases
+from paceline_gateway.request.slo import Verdicts, evaluate_slos, phases
 from paceline_gateway.request.types import RequestRecord
 from paceline_gateway.routing.config_snapshot import NOTHING, ConfigSnapshot
 from paceline_gateway.routing.worker import Worker
@@ -70,8 +71,9 @@ class Billing:
         """Why not even so small a request fits into a tenant's month; None where it does."""
         return self.ledger.exhausted(tenant, UsageAmount(least.requests, least.input_tokens, least.output_tokens))
 
-    def charged(  # noqa: PLR0913, PLR0917 - all that a price rests on
+    def settle(  # noqa: PLR0913, PLR0917 - all that a price rests on
         self,
+        request: int,
         record: RequestRecord,
         use: QuotaUsage,
         service: ServiceState,
@@ -79,16 +81,22 @@ class Billing:
         snapshot: ConfigSnapshot,
         workers: Sequence[tuple[Worker | None, int]],
     ) -> None:
-        """A request has used so much; `workers` had a part in it, each with the output tokens there were by its end."""
-        if not use.requests:
-            return
-        parts: list[Part] = []
-        for worker, output in workers:  # where that is not known any more, at any worker's price
-            replica = None if worker is None else self._replica(service.spec, worker, snapshot)
-            parts.append((replica or self._any_replica(service, snapshot), min(output, use.output_tokens)))
-        spent = _spent(parts, use, record.meter.cached)
-        self.ledger.charged(record.tenant, spent, self._clock.monotonic())
-        self.series.charged(service.key, name, record.tenant, spent)
+        """Charge what a request has used, and keep nothing in reserve for it.
+
+        `workers` had a part in it, each with the output tokens there were by its end.
+        """
+        spent = UsageAmount()
+        if use.requests:
+            parts: list[Part] = []
+            for worker, output in workers:  # where that is not known any more, at any worker's price
+                replica = None if worker is None else self._replica(service.spec, worker, snapshot)
+                parts.append((replica or self._any_replica(service, snapshot), min(output, use.output_tokens)))
+            spent = _spent(parts, use, record.meter.cached)
+        self.exposure.release(request)
+        self.ledger.release(request)
+        if use.requests:
+            self.ledger.charged(record.tenant, spent, self._clock.monotonic())
+            self.series.charged(service.key, name, record.tenant, spent)
 
     def on_tenants(self, event: Listed[Tenant] | Upserted[Tenant]) -> None:
         """Take over what the API server has of tenants."""
@@ -145,35 +153,46 @@ class Settlement:
 
     def settle(self, request: ActiveRequest, record: RequestRecord) -> None:
         trace, service, ticket, reservation = request.trace, request.service, request.ticket, request.reservation
-        worker, use = None if service is None else service.fleet.get(record.worker), QuotaUsage()
+        worker, use = None if service is None else service.fleet.workers.get(record.worker), QuotaUsage()
         if reservation is not None:
             use = charged_usage(record, reservation.use, _made(request, record, worker))
-        trace_id, at = (0, 0.0) if trace is None else (trace.trace_id, self.clock.utc().timestamp())
+        if ticket is not None and service is not None:
+            name, workers = ticket.request_class, [*request.resume.earlier, (worker, use.output_tokens)]
+            self.billing.settle(ticket.id, record, use, service, name, self.registry.snapshot, workers)
         self.tenants.ended(record)
+        trace_id, at, path = 0, 0.0, request.http.head.path
         if trace is not None:
+            trace_id, at = trace.trace_id, self.clock.utc().timestamp()
             model = "" if service is None else service.spec.model.served_name
-            request_id = request.request_id.decode("latin-1")
-            self.tracing.record(FinishedRequest(trace, record, request_id, request.http.head.path, model))
-        self.access.ended(record, request.request_id, request.http.head.path, trace_id, use.input_tokens)
-        if ticket is None or service is None:
-            return
-        name = ticket.request_class
+            self.tracing.record(FinishedRequest(trace, record, request.request_id.decode("latin-1"), path, model))
+        self.access.ended(record, request.request_id, path, trace_id, use.input_tokens)
+        if ticket is not None and service is not None:
+            verdicts = self._settle_with(service, ticket, request, record, use)
+            service.series.classes[ticket.request_class].ended(record, verdicts, trace_id, at)
+            service.series.ended(record, phases(record))
+
+    def _settle_with(
+        self,
+        service: ServiceState,
+        ticket: QueuedRequest,
+        request: ActiveRequest,
+        record: RequestRecord,
+        use: QuotaUsage,
+    ) -> Verdicts:
+        """Give limits and the queue's account their due; how its service kept its promises."""
+        name, reservation, admission = ticket.request_class, request.reservation, request.admission
         if record.code is Code.REQUEST_ISOLATED:
             self._report_isolated(service, request, record)
-        spent, verdicts = phases(record), evaluate_slos(record, service.spec.classes[name].targets)
-        self.billing.ledger.release(ticket.id)
-        self.billing.exposure.release(ticket.id)
         if request.pending is not None:
             request.pending.gone = True
+        verdicts = evaluate_slos(record, service.spec.classes[name].targets)
         if reservation is not None:
             self.quotas.settle(reservation, use, self.clock.monotonic())
-            service.settled(ticket, use, record.meter.cached)
-            workers = [*request.resume.earlier, (worker, use.output_tokens)]
-            self.billing.charged(record, use, service, name, self.registry.snapshot, workers)
-            if request.admission is not None:
-                service.ended(record, verdicts, name, request.admission.prompt, request.admission.choices)
-        service.series.classes[name].ended(record, verdicts, trace_id, at)
-        service.series.ended(record, spent)
+            if admission is not None:
+                service.ended(record, verdicts, name, admission.prompt, admission.choices)
+            uncached = max(use.input_tokens - record.meter.cached, 0)
+            service.dispatcher.settle(ticket, uncached + OUTPUT_WEIGHT * use.output_tokens)
+        return verdicts
 
     def _report_isolated(self, service: ServiceState, request: ActiveRequest, record: RequestRecord) -> None:
         """Workers died of this request: a log line, a metric, and with the demand report an Event."""

@@ -45,7 +45,7 @@ class QueueLimits:
 
 
 class Dispatcher:
-    """`waiting` counts the requests in all queues, `size` the bytes of their bodies."""
+    """`requests` counts those in all queues by tenant, `size` the bytes of their bodies."""
 
     def __init__(self, fleet: WorkerPool, caps: QueueLimits) -> None:
         self.fleet = fleet
@@ -58,13 +58,13 @@ class Dispatcher:
         self._parts: dict[int, SuspectGroup] = {}
         self._urgent = 0
         self._peak = WindowedMax()
-        self._numbers = TenantShares()
+        self.requests = TenantShares()
         self._sizes = TenantShares()
 
     @property
     def waiting(self) -> int:
         """Requests in all lines."""
-        return self._numbers.total
+        return self.requests.total
 
     @property
     def size(self) -> int:
@@ -135,7 +135,7 @@ class Dispatcher:
             if (suspect := line.suspect) is not None and now < suspect.sure_until:
                 self.fleet.make_way(suspect.sure_until, now)
         assigned: list[tuple[QueuedRequest, Worker]] = []
-        while self._numbers.total and (gone := self._next(now)) is not None:
+        while self.requests.total and (gone := self._next(now)) is not None:
             assigned.append(gone)
         return assigned
 
@@ -153,7 +153,7 @@ class Dispatcher:
 
     def pass_by(self, ticket: QueuedRequest, now: float) -> Worker | None:
         """Go at once, without standing in line, while nobody waits and a worker has room; None if it must `join`."""
-        if self._numbers.total:
+        if self.requests.total:
             return None
         name, ticket.joined = ticket.request_class, now
         self.fleet.reserved = self._peak.observe(self._urgent + (name is URGENT), now)
@@ -220,7 +220,7 @@ class Dispatcher:
 
     def _full(self, name: RequestClass, size: int, limit: int, now: float) -> Iterator[ExceededLimit]:
         """What has no room for one more."""
-        line, caps, waiting = self.queues[name], self.caps, self._numbers.total
+        line, caps, waiting = self.queues[name], self.caps, self.requests.total
         if len(line) >= limit and (waiting or not self.fleet.has_room(now, name)):
             why = f"The queue of {name} requests is full: {len(line)} waiting."
             yield ExceededLimit(line.shares, 1, limit, ShedReason.QUEUE_FULL, Code.QUEUE_FULL, why)
@@ -229,7 +229,7 @@ class Dispatcher:
             yield ExceededLimit(self._sizes, size, caps.size, ShedReason.BYTES, Code.QUEUE_FULL, why)
         if waiting >= caps.held and not self.fleet.eligible(now):
             why = f"No worker is ready, and too many wait for one: {waiting}."
-            yield ExceededLimit(self._numbers, 1, caps.held, ShedReason.NO_WORKER, Code.NO_CAPACITY, why)
+            yield ExceededLimit(self.requests, 1, caps.held, ShedReason.NO_WORKER, Code.NO_CAPACITY, why)
 
     def _retry_after(self, name: RequestClass, now: float) -> float:
         return self._drain[name].retry_after(len(self.queues[name]) + 1, now)
@@ -291,11 +291,11 @@ class Dispatcher:
 
     def _join(self, ticket: QueuedRequest, *, front: bool) -> None:
         self.queues[ticket.request_class].join(ticket, front=front)
-        self._numbers.add(ticket.tenant, ticket.weight, 1)
+        self.requests.add(ticket.tenant, ticket.weight, 1)
         self._sizes.add(ticket.tenant, ticket.weight, ticket.size)
 
     def _left(self, ticket: QueuedRequest) -> None:
-        self._numbers.remove(ticket.tenant, 1)
+        self.requests.remove(ticket.tenant, 1)
         self._sizes.remove(ticket.tenant, ticket.size)
 
 

@@ -12,8 +12,10 @@ is not told. A limit of zero is never there again, so it has no time, as its ref
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import add
+from types import MappingProxyType
+from typing import Final
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
@@ -37,6 +39,9 @@ SLICE_S = 1.0
 """How much of its pace a gateway keeps as a slice, and after how long unused it gives the slice back."""
 LEAST_S = 0.01
 _FADE = 0.3
+NO_REFUND: Final[Mapping[int, float]] = MappingProxyType({})
+OWN_SHARE = b"x-paceline-quota: own-share\r\n"
+"""Told while the store is away, so that a client sees why its limits have shrunk."""
 _WHAT = ("requests", "input tokens", "output tokens")
 
 
@@ -229,6 +234,16 @@ class LeasedBuckets:
         holds = any(self.have[kind] > 0 for kind in self.kinds)
         renew = (holds or self.open > 0) and now - self.asked_at >= renew_s
         return renew or (holds and now - self.used_at >= SLICE_S)
+
+    def fields(self, now: float, back: Mapping[int, float] = NO_REFUND, *, away: bool) -> bytes:
+        """Header lines that tell the tenant where it stands, with so much given back; `away`: the store is."""
+        if not self.kinds:
+            return b""
+        left = list(self.left(now))
+        for kind, amount in back.items():
+            left[kind] = min(left[kind] + amount, self.limits[kind])
+        fields = ratelimit_fields(self.limits, left)
+        return fields + OWN_SHARE if away else fields
 
     def idle(self, now: float) -> bool:
         """Nothing is open, asked or owed, and as far as is known all is as if it had never been used."""

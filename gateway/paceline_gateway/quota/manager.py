@@ -10,17 +10,15 @@ whatever the store does.
 """
 
 from collections import deque
-from collections.abc import Callable, KeysView, Mapping
+from collections.abc import Callable, KeysView
 from dataclasses import dataclass, field
 from itertools import count
 from operator import add, sub
-from types import MappingProxyType
-from typing import Final
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_gateway.quota.bucket_store import TTL_S, BucketStore, LocalBuckets
-from paceline_gateway.quota.leased_buckets import SHARE, SLICE_S, LeasedBuckets, ratelimit_fields
+from paceline_gateway.quota.leased_buckets import SHARE, SLICE_S, LeasedBuckets
 from paceline_gateway.quota.types import (
     NEVER,
     NOTHING,
@@ -41,9 +39,6 @@ FORGET_S = 10.0
 RETRY_S = 1.0
 ASKS = 2
 """Exchanges made for one request before it is decided."""
-NO_REFUND: Final[Mapping[int, float]] = MappingProxyType({})
-OWN_SHARE = b"x-paceline-quota: own-share\r\n"
-"""Told while the store is away, so that a client sees why its limits have shrunk."""
 
 
 @dataclass(slots=True)
@@ -156,12 +151,13 @@ class QuotaManager:
 
     def fields(self, tenant: ResolvedTenant, now: float) -> bytes:
         """Header lines that tell a tenant where it stands."""
-        return self._fields(self._buckets_of(tenant, now), now)
+        return self._buckets_of(tenant, now).fields(now, away=self.away)
 
     def refunded(self, reservation: Reservation, used: QuotaUsage, now: float) -> bytes:
         """The same once a reservation is settled by so much."""
         buckets = self._buckets[reservation.tenant]
-        return self._fields(buckets, now, {kind: reservation.use[kind] - used[kind] for kind in reservation.kinds})
+        back = {kind: reservation.use[kind] - used[kind] for kind in reservation.kinds}
+        return buckets.fields(now, back, away=self.away)
 
     def answered(self, ask: LeaseRequest, grant: LeaseGrant, now: float) -> None:
         """The shared pool's answer to what was sent."""
@@ -234,7 +230,7 @@ class QuotaManager:
     def _take(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
         self.totals.reserve(use)
         buckets.take(use, now)
-        then(Reservation(buckets.tenant.name, use, buckets.kinds, now, self._fields(buckets, now)))
+        then(Reservation(buckets.tenant.name, use, buckets.kinds, now, buckets.fields(now, away=self.away)))
 
     def _here(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
         """Without the shared pool: decide by what is there, or out of a part of the limits while it is away."""
@@ -270,12 +266,3 @@ class QuotaManager:
         needs = [waiter.use for waiter in buckets.waiters if not waiter.gone]
         buckets.asked = buckets.ask(next(self._sequence), self._holder, target, needs, now)
         self._send(buckets.asked)
-
-    def _fields(self, buckets: LeasedBuckets, now: float, back: Mapping[int, float] = NO_REFUND) -> bytes:
-        if not buckets.kinds:
-            return b""
-        left = list(buckets.left(now))
-        for kind, amount in back.items():
-            left[kind] = min(left[kind] + amount, buckets.limits[kind])
-        fields = ratelimit_fields(buckets.limits, left)
-        return fields + OWN_SHARE if self.away else fields

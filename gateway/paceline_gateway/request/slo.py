@@ -75,7 +75,11 @@ def phases(record: RequestRecord) -> dict[Phase, float]:
     if record.sent is None or waited is None:
         return {ADMIT: record.queued - record.received, QUEUE: record.ended - record.queued}
     upstream = record.ended - record.sent
-    worker = record.meter.worker or _guess(record, upstream)
+    worker, begun = record.meter.worker, record.again if record.resumed else record.first
+    if not worker:  # it has not said
+        worker = WorkerPhases(prefill=upstream)
+        if begun is not None and begun >= record.sent:
+            worker = WorkerPhases(prefill=begun - record.sent, decode=record.ended - begun)
     return {
         ADMIT: record.queued - record.received,
         TOKENIZE: worker.tokenize,
@@ -86,10 +90,3 @@ def phases(record: RequestRecord) -> dict[Phase, float]:
         POST: worker.post,
         NETWORK: max(upstream - worker.total, 0.0),
     }
-
-
-def _guess(record: RequestRecord, upstream: float) -> WorkerPhases:
-    begun = record.again if record.resumed else record.first
-    if begun is None or record.sent is None or begun < record.sent:
-        return WorkerPhases(prefill=upstream)
-    return WorkerPhases(prefill=begun - record.sent, decode=record.ended - begun)

@@ -204,7 +204,8 @@ class Worker:
         self.unbegun_tokens[place] += tokens
         self.fresh_tokens[place] += tokens
         self._believe(place)
-        self.breaker.sent(ticket, now)
+        if self.breaker.broken:
+            self.breaker.sent(ticket, now)
 
     def began(self, ticket: int) -> None:
         """Its prompt is computed: the first token came."""
@@ -218,7 +219,7 @@ class Worker:
             self.breaker.failed(ticket, now)
         elif ticket in self.whole:
             self.breaker.succeeded(ticket)
-        else:
+        elif self.breaker.broken:
             self.breaker.left(ticket)
         self.whole.discard(ticket)
         self.urgent.discard(ticket)

@@ -72,13 +72,13 @@ BACKGROUND_SHARE = 0.5
 
 
 class WorkerPool:
-    """All methods are synchronous; `now` is monotonic seconds. `prefix_bytes` caps what is known of prefixes."""
+    """`workers` by name. `now` is monotonic seconds. `prefix_bytes` caps what is known of prefixes."""
 
     def __init__(self, policy: RoutingPolicy, *, silence_s: float, lookahead_s: float, prefix_bytes: int) -> None:
         self._policy = policy
         self._silence_s = silence_s
         self._lookahead_s = lookahead_s
-        self._workers: dict[str, Worker] = {}
+        self.workers: dict[str, Worker] = {}
         self._hot_spots = HotSpotGuard()
         self._picks = 0
         self.prefixes = PrefixIndex(prefix_bytes)
@@ -88,33 +88,30 @@ class WorkerPool:
         """Tokens that a request may have, as a worker last told; 0 before one did."""
 
     def __iter__(self) -> Iterator[Worker]:
-        return iter(self._workers.values())
+        return iter(self.workers.values())
 
     def __len__(self) -> int:
-        return len(self._workers)
-
-    def get(self, name: str) -> Worker | None:
-        return self._workers.get(name)
+        return len(self.workers)
 
     def update(self, endpoints: Iterable[Endpoint]) -> None:
         """Replace the snapshot of who exists; what is known of those who stay is kept.
 
         A name that comes back under another address is another worker.
         """
-        known, self._workers = self._workers, {}
+        known, self.workers = self.workers, {}
         for endpoint in endpoints:
             worker = known.pop(endpoint.name, None)
             if worker is None or worker.address != (endpoint.host, endpoint.port):
                 self.prefixes.gone(endpoint.name)
                 worker = Worker(endpoint)
             worker.endpoint = endpoint
-            self._workers[endpoint.name] = worker
+            self.workers[endpoint.name] = worker
         for name in known:
             self.prefixes.gone(name)
 
     def on_report(self, name: str, report: LoadReport, now: float) -> None:
         """A worker reported. The first line of a load stream tells all that it has cached."""
-        worker = self._workers.get(name)
+        worker = self.workers.get(name)
         if worker is None:
             return
         if not worker.connected:
@@ -127,7 +124,7 @@ class WorkerPool:
         self.context = report.max_model_len or self.context
 
     def disconnected(self, name: str) -> None:
-        worker = self._workers.get(name)
+        worker = self.workers.get(name)
         if worker is not None:
             worker.connected = False
             self.prefixes.gone(name)
@@ -137,15 +134,15 @@ class WorkerPool:
 
     def standings(self, now: float) -> Counter[WorkerHealth]:
         """How many workers are in each state."""
-        return Counter(self.standing(worker, now) for worker in self._workers.values())
+        return Counter(self.standing(worker, now) for worker in self.workers.values())
 
     def circuits(self, now: float) -> Counter[BreakerState]:
         """How many workers' breakers are in each state."""
-        return Counter(worker.breaker.state(now) for worker in self._workers.values())
+        return Counter(worker.breaker.state(now) for worker in self.workers.values())
 
     def draining(self) -> list[Worker]:
         """Workers that drain and still have something in flight."""
-        return [worker for worker in self._workers.values() if worker.in_flight and worker.draining]
+        return [worker for worker in self.workers.values() if worker.in_flight and worker.draining]
 
     def ready(self, now: float) -> list[Worker]:
         """Those of the eligible that say that they are ready, and were heard lately."""
@@ -154,9 +151,9 @@ class WorkerPool:
     def eligible(self, now: float) -> list[Worker]:
         """Workers that may be asked at all, with or without room."""
         ready, silent = [], []
-        broken = {name: worker.breaker for name, worker in self._workers.items() if worker.breaker.broken}
-        out = ejected(broken, len(self._workers), now) if broken else set()
-        for name, worker in self._workers.items():
+        broken = {name: worker.breaker for name, worker in self.workers.items() if worker.breaker.broken}
+        out = ejected(broken, len(self.workers), now) if broken else set()
+        for name, worker in self.workers.items():
             report = worker.report
             if report is None or report.state is not _READY or worker.endpoint.terminating or name in out:
                 continue
@@ -227,7 +224,7 @@ class WorkerPool:
         worker, uncached = pick.worker, max(ask.prompt_tokens - pick.cached_tokens, 1)
         seconds = worker.work_s(uncached, pick.cached_tokens, ask.expected_output)
         worker.take(ticket, uncached, ask.request_class, now, stream=stream)
-        growth = self._hot_spots.growth(now, self._workers.values())  # before `work` is read: it may scale all down
+        growth = self._hot_spots.growth(now, self.workers.values())  # before `work` is read: it may scale all down
         worker.work += seconds * growth
         if ask.keys:
             self.prefixes.note(worker.name, ask.keys, now)
@@ -242,7 +239,7 @@ class WorkerPool:
         eligible, place, cached = self.eligible(now), PLACES[ask.request_class], 0
         hot, reserved = self._hot_spots.threshold(eligible, now), self._reserved_each(len(eligible))
         for worker in eligible:
-            if worker.in_flight >= (worker.open_to(place, reserved) if reserved else worker.share):
+            if worker.in_flight >= (worker.open_to(place, reserved) if place and reserved else worker.share):
                 continue
             if now < worker.shut if sure is None else not self._has_trial_slot(worker, now, sure=sure):
                 continue

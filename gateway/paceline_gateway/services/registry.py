@@ -102,7 +102,7 @@ class ServiceRegistry:
         A dispatch asked for meanwhile makes another round here; it does not nest.
         """
         key = service.key
-        if not service.dispatcher.waiting:
+        if not service.dispatcher.requests.total:
             self._held.discard(key)
             return
         if key in self._dispatching:
@@ -191,7 +191,7 @@ class ServiceRegistry:
     def on_report(self, key: str, worker: str, report: LoadReport) -> None:
         service = self.services.get(key)
         if service is not None:
-            known = service.fleet.get(worker)
+            known = service.fleet.workers.get(worker)
             reconnected = known is not None and not known.connected
             service.fleet.on_report(worker, report, self._now())
             if reconnected and known is not None:
@@ -205,7 +205,7 @@ class ServiceRegistry:
         service = self.services.get(key)
         if service is not None:
             service.fleet.disconnected(worker)
-            if refused and (known := service.fleet.get(worker)) is not None:
+            if refused and (known := service.fleet.workers.get(worker)) is not None:
                 self.deaths.refused(service, known)
             self._note_held(service)
 

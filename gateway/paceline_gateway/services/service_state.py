@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
 from paceline_core.registry import Outcome, RequestClass, Verdict
@@ -10,7 +11,7 @@ from paceline_core.wire import Isolated
 from paceline_gateway.api.admission import AdmittedRequest
 from paceline_gateway.config import HttpLimits
 from paceline_gateway.queueing.dispatcher import Dispatcher, QueueLimits
-from paceline_gateway.queueing.queued_request import OUTPUT_WEIGHT, QueuedRequest
+from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.queueing.shedding import ShedDecision
 from paceline_gateway.quota.output_length import PRIOR, OutputLengthEstimator
 from paceline_gateway.quota.types import QuotaUsage
@@ -66,6 +67,16 @@ class RequestCounters:
             self.output_tokens += output
 
 
+class Placement(NamedTuple):
+    """A request at one service: its place in the queue, the terms that it is admitted under there and their budget."""
+
+    service: "ServiceState"
+    admission: AdmittedRequest
+    ticket: QueuedRequest
+    terms: RequestTerms
+    budget: RetryBudget
+
+
 class ServiceState:
     """One service. `service` and `series` are replaced when the object changes; the rest stays."""
 
@@ -90,6 +101,7 @@ class ServiceState:
         self.isolated: deque[Isolated] = deque(maxlen=ISOLATED)
         """The last requests that were isolated."""
         self._budgets: dict[float, RetryBudget] = {}
+        """By the share of retries that requests come under."""
 
     def expected_output(self, name: RequestClass, asked: int | None) -> int:
         """Output tokens to expect of a request: the class's mean so far, never more than what was asked for."""
@@ -124,7 +136,9 @@ class ServiceState:
         if admission.counts:
             return QuotaUsage(1), QuotaUsage(1)
         prompt = ticket.prompt_tokens
-        if _overexposed(exposed.input_tokens * gateways, tenant.input_tokens_per_minute):
+        inputs, outputs = tenant.input_tokens_per_minute, tenant.output_tokens_per_minute
+        # of both limits: whether open requests may pass what they have reserved by more than a minute's
+        if inputs is not None and exposed.input_tokens * gateways > inputs:
             prompt = max(prompt, self.prompt_tokens(admission.prompt))
         most = max(prompt, self.most_prompt_tokens(admission.prompt))
         if not writes:
@@ -134,13 +148,9 @@ class ServiceState:
             admission.max_tokens,
             admission.choices,
             least=admission.min_tokens,
-            overexposed=_overexposed(exposed.output_tokens * gateways, tenant.output_tokens_per_minute),
+            overexposed=outputs is not None and exposed.output_tokens * gateways > outputs,
         )
         return QuotaUsage(1, prompt, output), QuotaUsage(1, most, admission.max_tokens * admission.choices)
-
-    def budget(self, share: float) -> RetryBudget:
-        """The retry budget for requests that came under this share."""
-        return self._budgets.setdefault(share, RetryBudget(share))
 
     def pressure(self, name: RequestClass, size: int, prompt: PromptSize, now: float) -> DestinationLoad:
         """How it would take one more request."""
@@ -181,37 +191,39 @@ class ServiceState:
         self.dispatcher.settle(ticket, 0.0)
         self.series.diverted[reason].inc()
 
-    def ticket(
+    def place(
         self, number: int, tenant: ResolvedTenant, admission: AdmittedRequest, deadline: float, *, writes: bool
-    ) -> QueuedRequest:
-        """A place in the queue for this tenant's request; `writes`: its answer has output tokens."""
-        name, size, prefix = admission.request_class, len(admission.body), admission.prefix
-        return QueuedRequest(
+    ) -> Placement:
+        """The request of this tenant here; `writes`: its answer has output tokens."""
+        name, prefix, share = admission.request_class, admission.prefix, admission.destination.retry_share
+        output = self.expected_output(name, admission.max_tokens) if writes else 0
+        ticket = QueuedRequest(
             number,
             name,
             0 if admission.counts else self.prompt_tokens(admission.prompt, tenant.name),
-            size,
+            len(admission.body),
             deadline,
             stream=admission.stream,
             tenant=tenant.name,
             weight=tenant.weight,
-            expected_output=self.expected_output(name, admission.max_tokens) if writes else 0,
+            expected_output=output,
             keys=() if prefix is None else prefix.keys,
             prompt_bytes=0 if prefix is None else prefix.size,
         )
-
-    def terms(self, admission: AdmittedRequest, ticket: QueuedRequest) -> RequestTerms:
-        """The terms under which the request machine runs one of its requests."""
-        return RequestTerms(
+        terms = RequestTerms(
             service=self.key,
-            request_class=admission.request_class,
+            request_class=name,
             stream=admission.stream,
             prompt_tokens=ticket.prompt_tokens,
-            hold_s=self.spec.classes[admission.request_class].hold_timeout_s,
+            hold_s=self.spec.classes[name].hold_timeout_s,
             attempts=admission.destination.attempts,
             promised=not admission.counts,
             fallbacks=bool(admission.fallbacks),
         )
+        budget = self._budgets.get(share)
+        if budget is None:
+            budget = self._budgets[share] = RetryBudget(share)
+        return Placement(self, admission, ticket, terms, budget)
 
     def takes(self, ticket: QueuedRequest, now: float) -> bool:
         """Whether it may wait here without anybody's having to go."""
@@ -223,11 +235,6 @@ class ServiceState:
         if shed is not None:
             self.series.classes[shed.ticket.request_class].shed[shed.reason].inc()
         return shed
-
-    def settled(self, ticket: QueuedRequest, use: QuotaUsage, cached: int) -> None:
-        """One that arrived has used this much, of which so many input tokens were cached."""
-        uncached = max(use.input_tokens - cached, 0)
-        self.dispatcher.settle(ticket, uncached + OUTPUT_WEIGHT * use.output_tokens)
 
     def tally(self, name: RequestClass, tenant: str) -> RequestCounters:
         """A tenant's own counts; those beyond the first TENANTS share one."""
@@ -273,8 +280,3 @@ class ServiceState:
         self.series.reserved_slots.set(self.fleet.reserved)
         for name, line in self.dispatcher.queues.items():
             self.series.classes[name].show(line, self.dispatcher.turns.promoted.pop(name, 0), now)
-
-
-def _overexposed(exposed: float, limit: int | None) -> bool:
-    """Whether open requests may pass what they have reserved by more than a minute's limit."""
-    return limit is not None and exposed > limit

@@ -33,6 +33,8 @@ BUSY_S = 0.1
 MAX_PROOF = 9999
 """Tokens of a trial that a worker can be told."""
 _SUSPECT, _MOVED, _ENGINE = SUSPECT.encode(), MOVED_HEADER.encode(), MoveReason.ENGINE.encode()
+DEATH_HEADERS = frozenset({_SUSPECT, _MOVED})
+"""Names of the lines of an answer that `WorkerDeaths.head` reads."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _DOUBTFUL = frozenset({DisconnectReason.CLOSED, DisconnectReason.STALE})
 
