@@ -79,7 +79,6 @@ class Manager:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def ended(self) -> str:
-        """Which part ended, or nothing."""
         return next((f"{name} ended" for name, task in self._tasks.items() if task.done()), "")
 
     async def run(self) -> None:

@@ -42,7 +42,6 @@ class DemandSample:
 
 
 def learn(observation: Observation, state: LearnedState) -> LearnedState:
-    """Fold one observation into the state."""
     if state.policy != observation.goal.policy:
         state = replace(state, policy=observation.goal.policy, memories=())
     if observation.now - state.at > MAX_GAP_S:  # discard conclusions that assume continuous data

@@ -96,7 +96,6 @@ class GatewayDemand:
             await self._clock.sleep(RESOLVE_S)
 
     async def find(self) -> None:
-        """Resolve every address once and follow the gateways behind it."""
         for address in self._resolved:
             host, _, port = address.rpartition(":")
             try:

@@ -53,7 +53,6 @@ def new_key(tenant: str) -> tuple[ApiKeyRecord, str]:
 
 
 def key_id(key: str) -> str | None:
-    """The id inside a well-formed key, else None."""
     match = _KEY.match(key)
     return match[1] if match else None
 

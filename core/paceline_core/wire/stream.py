@@ -138,7 +138,6 @@ class ReportStreams(Generic[M]):
         return {source: last.message for source, last in self.received.items() if last.at >= oldest}
 
     async def close(self) -> None:
-        """Close every stream."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
         await cancel(*tasks)

@@ -36,8 +36,6 @@ _log = get_logger(__name__)
 
 
 class KubeApi(Protocol):
-    """The requests that writers make; see KubeClient."""
-
     async def get(self, resource: Resource, key: ObjectKey, subresource: str = "") -> Manifest: ...
 
     async def list(
