@@ -77,7 +77,6 @@ class Autoscaler:
         return self.cluster_view.known
 
     async def run(self) -> None:
-        """Watch, listen, measure and pass, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(follow(self._cluster.watch(INFERENCE_SERVICE), self.on_service))
             group.create_task(follow(self._cluster.watch(ACCELERATOR_PROFILE), self.on_profile))
@@ -87,7 +86,6 @@ class Autoscaler:
             group.create_task(self._passes())
 
     async def close(self) -> None:
-        """Store the learned states, give the lease back, close the streams."""
         for scaler in self._scalers.values():
             if self._candidate.leads:
                 await scaler.save_state(at_once=True)
@@ -128,7 +126,6 @@ class Autoscaler:
             metrics.gauge("paceline_autoscaler_last_success_timestamp_seconds").set(clock.utc().timestamp())
 
     def on_workers(self, event: WatchEvent[ServiceEndpoints]) -> None:
-        """Take one event of the watch on workers, and follow their load streams."""
         self._note(WORKERS, event)
         self._signals.ended.on_workers(event, self.cluster_view.workers)
         self.cluster_view.on_workers(event)

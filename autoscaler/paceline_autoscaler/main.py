@@ -22,7 +22,6 @@ from paceline_core.telemetry import configure
 
 
 def main() -> int:
-    """Run until a signal; the exit status."""
     configure("autoscaler", os.environ.get(LEVEL_VARIABLE, "INFO"))
     try:
         config = from_environment(AutoscalerConfig)

@@ -18,7 +18,9 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import Field
 
 from paceline_autoscaler.controller import Autoscaler, Signals
-from paceline_autoscaler.metrics_source import MetricsSource, PrometheusSource, ScrapeSource
+from paceline_autoscaler.metrics_source.base import MetricsSource
+from paceline_autoscaler.metrics_source.prometheus import PrometheusSource
+from paceline_autoscaler.metrics_source.scraper import ScrapeSource
 from paceline_autoscaler.output.decision_log import MAX_ENTRIES, DecisionLog, entry_json
 from paceline_autoscaler.output.worker_events import EndedWorkers
 from paceline_autoscaler.service_scaler import ScalerDeps, ScaleWriter
@@ -111,15 +113,12 @@ async def _not_found(_: Request, __: Exception) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class AutoscalerDeps:
-    """Dependencies from outside; `signer` signs internal tokens."""
-
     cluster: Cluster
     clock: Clock
     signer: Signer
 
 
 async def serve(config: AutoscalerConfig, site: AutoscalerDeps, listening: socket.socket, stop: asyncio.Event) -> None:
-    """Scale and answer until `stop`. Raises what broke the loop."""
     async with assembled(config, site) as (autoscaler, deps):
         http = admin_server(make_app(autoscaler, deps))
         _log.info("listening", extra={"address": ":".join(map(str, listening.getsockname()[:2]))})
@@ -131,7 +130,6 @@ async def serve(config: AutoscalerConfig, site: AutoscalerDeps, listening: socke
 
 @contextlib.asynccontextmanager
 async def assembled(config: AutoscalerConfig, site: AutoscalerDeps) -> AsyncIterator[tuple[Autoscaler, ScalerDeps]]:
-    """The autoscaler and its dependencies; clients are closed at the end."""
     metrics, wake = Metrics("autoscaler"), asyncio.Event()
     deps = ScalerDeps(
         ScaleWriter(site.cluster, metrics), DecisionLog(config.ledger), metrics, site.clock, unix_clock(site.clock)

@@ -75,7 +75,6 @@ class ScaleWriter:
         await self._cluster.event(Event(INFERENCE_SERVICE, key, *kind, decision.sentence))
 
     async def write_status(self, key: ObjectKey, status: Mapping[str, Any]) -> bool:
-        """Write the status; False when it could not be."""
         try:
             await self._cluster.patch_status(INFERENCE_SERVICE, key, status, MANAGER)
         except PacelineError as error:
@@ -162,8 +161,6 @@ STATE_RETRY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ScalerDeps:
-    """The dependencies of every service's scaler."""
-
     writer: ScaleWriter
     log: DecisionLog
     metrics: Metrics
@@ -227,7 +224,6 @@ class ServiceScaler:
         quantiles: dict[SloTarget, float],
         lost: Mapping[MissingSignal, str],
     ) -> None:
-        """Write the object's status where it is worth a write."""
         if self._standing is None:
             return
         now, generation = self._deps.clock.monotonic(), service.metadata.generation

@@ -32,7 +32,6 @@ class SloTarget:
 
     @property
     def name(self) -> str:
-        """`ttft_p95`: the value of the label `slo`."""
         return f"{self.metric}_p{round(self.quantile * 100)}"
 
 

@@ -13,7 +13,9 @@ from paceline_core.clock import SystemClock, rfc3339
 from paceline_core.kube.client.client import KubeClient
 from paceline_core.kube.client.resource import RESOURCES
 from paceline_core.kube.cluster import Manifest
-from paceline_operator.plans import observe_child, plan_namespace, plan_service
+from paceline_operator.plans.inferenceservice import plan_service
+from paceline_operator.plans.namespace import plan_namespace
+from paceline_operator.plans.observe import observe_child
 from paceline_operator.plans.types import Apply, NamespaceView, ReconcileInput, Settings
 
 NAME, NAMESPACE, UID = "floor-name", "floor-namespace", "00000000-0000-0000-0000-00000000f100"

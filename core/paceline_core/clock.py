@@ -10,8 +10,6 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where a shell gets its time from."""
-
     def monotonic(self) -> float:
         """Seconds since an arbitrary point; never goes back."""
         ...
@@ -26,8 +24,6 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own time."""
-
     monotonic = staticmethod(time.monotonic)
     """Seconds of the machine's monotonic clock; the function itself, since a proxy asks many times a request."""
 

@@ -30,8 +30,6 @@ class StartReplica:
 
 @dataclass(frozen=True, slots=True)
 class DrainReplica:
-    """Drain this replica: it finishes its streams and ends."""
-
     target: ScaleTarget
     ordinal: int
 

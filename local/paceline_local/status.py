@@ -24,7 +24,8 @@ from paceline_core.objects.workload_status import (
 )
 from paceline_local import NAMESPACE
 from paceline_local.apiserver import ObjectStore, key_of
-from paceline_operator.plans import ModelNameIndex, plan_profile, plan_route, plan_tenant
+from paceline_operator.plans.other_kinds import plan_profile, plan_route, plan_tenant
+from paceline_operator.plans.validation import ModelNameIndex
 
 MANAGER = "paceline-operator"
 SHOWN = 3

@@ -55,7 +55,6 @@ def readiness_error(inputs: HealthInputs) -> str:
 
 
 def make_app(inputs: HealthInputs) -> FastAPI:
-    """`/healthz`, `/readyz`, `/metrics`."""
     app = FastAPI(openapi_url=None)
 
     @app.get("/healthz")

@@ -79,7 +79,6 @@ class Manager:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def ended(self) -> str:
-        """Which part ended, or nothing."""
         return next((f"{name} ended" for name, task in self._tasks.items() if task.done()), "")
 
     async def run(self) -> None:
@@ -144,15 +143,13 @@ class Manager:
         self._tasks[name] = asyncio.create_task(part, name=name)
 
     async def _end(self) -> None:
-        await self._stop([name for name in self._tasks if "worker" in name or name in ("leadership", "resync")])
+        early = [name for name in self._tasks if "worker" in name or name in ("leadership", "resync")]
+        await cancel(*(self._tasks[name] for name in early))
         await self._budget.close()
         await self._events.close()
         await self.leader_elector.resign()
-        await self._stop(list(self._tasks))
+        await cancel(*self._tasks.values())
         self.queue.close()
-
-    async def _stop(self, names: list[str]) -> None:
-        await cancel(*(self._tasks[name] for name in names))
 
 
 @dataclass(frozen=True, slots=True)

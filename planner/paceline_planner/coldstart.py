@@ -28,8 +28,6 @@ WARM = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of a start: schedule, pull, load or warm."""
-
     name: str
     seconds: float
 

@@ -48,8 +48,6 @@ class StepWork:
 
 @dataclass(frozen=True, slots=True)
 class StepParts:
-    """Where a step's seconds go."""
-
     matrices: float = 0.0
     output: float = 0.0
     prefill_attention: float = 0.0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from tests.autoscaler.factories import INTERACTIVE, goal
 
-from paceline_autoscaler.metrics_source import (
+from paceline_autoscaler.metrics_source.base import (
     Empty,
     Error,
     ErrorKind,

@@ -11,7 +11,7 @@ from tests.autoscaler.talkers import Talker, Talkers, demand_report, eventually,
 from tests.autoscaler.test_scaling_goals import manifest
 
 from paceline_autoscaler.controller import LEASE, LEASE_TTL_S, NOT_CREATED_PAUSE_S, NOT_CREATED_S, Autoscaler, Signals
-from paceline_autoscaler.metrics_source import Increase, MetricSample, Query, QueryAnswer, Value
+from paceline_autoscaler.metrics_source.base import Increase, MetricSample, Query, QueryAnswer, Value
 from paceline_autoscaler.output.decision_log import DecisionLog, read, replay
 from paceline_autoscaler.service_scaler import ScalerDeps, ScaleWriter
 from paceline_autoscaler.signals import GatewayDemand, WorkerLoads

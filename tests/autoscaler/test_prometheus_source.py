@@ -10,7 +10,7 @@ import pytest
 from tests.autoscaler.conftest import Page, Prometheus, until
 from tests.ports import free_port
 
-from paceline_autoscaler.metrics_source import (
+from paceline_autoscaler.metrics_source.base import (
     Empty,
     Error,
     ErrorKind,
@@ -18,15 +18,14 @@ from paceline_autoscaler.metrics_source import (
     Increase,
     NaN,
     Partial,
-    PrometheusSource,
-    ScrapeSource,
     Stale,
     Value,
     cause_of,
     observed,
     verdicts,
 )
-from paceline_autoscaler.metrics_source.prometheus import OUTSTANDING
+from paceline_autoscaler.metrics_source.prometheus import OUTSTANDING, PrometheusSource
+from paceline_autoscaler.metrics_source.scraper import ScrapeSource
 from paceline_core.clock import SystemClock
 
 pytestmark = pytest.mark.real

@@ -6,20 +6,19 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from paceline_autoscaler.metrics_source import (
+from paceline_autoscaler.metrics_source.base import (
     Empty,
     Error,
     ErrorKind,
     MetricSample,
     NaN,
     Partial,
-    ScrapeSource,
     Stale,
     Value,
     observed,
     verdicts,
 )
-from paceline_autoscaler.metrics_source.scraper import BODY_LIMIT, parse
+from paceline_autoscaler.metrics_source.scraper import BODY_LIMIT, ScrapeSource, parse
 from paceline_core.clock import ManualClock
 
 VERDICTS = verdicts("default", "chat", 60.0)

@@ -13,7 +13,10 @@ from tests.operator_plans.plan_factories import EMULATE, POOL, SETTINGS, service
 
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.client.resource import RESOURCES
-from paceline_operator.plans import differs, observe_child, plan_namespace, plan_service
+from paceline_operator.plans.children import differs
+from paceline_operator.plans.inferenceservice import plan_service
+from paceline_operator.plans.namespace import plan_namespace
+from paceline_operator.plans.observe import observe_child
 from paceline_operator.plans.types import (
     MANAGER,
     REPLICAS_MANAGER,

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 from paceline_core.kube.cluster import ObjectKey
-from paceline_operator.plans import observe_child
+from paceline_operator.plans.observe import observe_child
 from paceline_operator.plans.types import MANAGER, REPLICAS_MANAGER, Action, Apply, Delete, HandOver, ObservedChild
 
 KEYED: Mapping[str, tuple[str, ...]] = {

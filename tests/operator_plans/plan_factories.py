@@ -8,7 +8,8 @@ from tests.operator_plans.apiserver_model import ModelServer
 
 from paceline_core.kube.cluster import ObjectKey
 from paceline_core.objects.model_names import LostName, NameClaim
-from paceline_operator.plans import plan_namespace, plan_service
+from paceline_operator.plans.inferenceservice import plan_service
+from paceline_operator.plans.namespace import plan_namespace
 from paceline_operator.plans.types import MANAGER, NamespaceView, ObservedChild, ReconcileInput, ReconcilePlan, Settings
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"

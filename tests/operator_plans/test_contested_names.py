@@ -12,8 +12,8 @@ from paceline_core.objects import InferenceRoute, InferenceService, Tenant, read
 from paceline_core.objects.metadata import INFERENCE_ROUTE, INFERENCE_SERVICE
 from paceline_gateway.routing.config_snapshot import directory
 from paceline_gateway.routing.model_lookup import Requester, resolve_model
-from paceline_operator.plans import ModelNameIndex
 from paceline_operator.plans.types import ObjectRef
+from paceline_operator.plans.validation import ModelNameIndex
 
 
 def named(key: str, served: str = "", created: str = "2026-01-01T00:00:00Z") -> dict[str, Any]:

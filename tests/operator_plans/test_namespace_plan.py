@@ -8,7 +8,7 @@ from tests.operator_plans.plan_factories import SETTINGS
 
 from paceline_core.auth import jwk, jwk_set
 from paceline_core.kube.cluster import ObjectKey
-from paceline_operator.plans import plan_namespace
+from paceline_operator.plans.namespace import plan_namespace
 from paceline_operator.plans.types import Action, Apply, Delete, NamespaceView, ObservedChild
 
 PODS = {"matchLabels": {"app.kubernetes.io/name": "paceline-worker"}}

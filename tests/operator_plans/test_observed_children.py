@@ -7,7 +7,8 @@ from tests.every import cases
 from tests.operator_plans.plan_factories import Operator, service
 
 from paceline_core.kube.cluster import ObjectKey
-from paceline_operator.plans import differs, observe_child, pod_problem
+from paceline_operator.plans.children import differs
+from paceline_operator.plans.observe import observe_child, pod_problem
 from paceline_operator.plans.types import DesiredChild, ObservedChild, PodProblem
 
 

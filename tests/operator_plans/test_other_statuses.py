@@ -5,7 +5,8 @@ from tests.every import cases
 from tests.operator_plans.plan_factories import EARLY, LATE, condition
 
 from paceline_core.kube.client.client import key_of
-from paceline_operator.plans import ModelNameIndex, plan_profile, plan_route, plan_tenant
+from paceline_operator.plans.other_kinds import plan_profile, plan_route, plan_tenant
+from paceline_operator.plans.validation import ModelNameIndex
 
 SERVICES = {"team/chat", "team/small"}
 HOSTS = {"api.example.com"}

@@ -7,8 +7,9 @@ from tests.every import cases
 from tests.operator_plans.plan_factories import POOL, Operator, service
 
 from paceline_core.kube.cluster import Event, ObjectKey
-from paceline_operator.plans import observe_child, plan_service
 from paceline_operator.plans.children import SHOWN, added_fields
+from paceline_operator.plans.inferenceservice import plan_service
+from paceline_operator.plans.observe import observe_child
 
 PLACE = ("Deployment", ObjectKey("team", "chat-main"))
 

@@ -20,7 +20,7 @@ from tests.operator_plans.plan_factories import (
 )
 
 from paceline_core.kube.cluster import ObjectKey
-from paceline_operator.plans import plan_service
+from paceline_operator.plans.inferenceservice import plan_service
 from paceline_operator.plans.types import Apply, Delete, HandOver, Settings
 
 EDGE = {"name": "edge", "accelerator": "cpu", "replicas": {"min": 2, "max": 5}}

@@ -9,8 +9,8 @@ from tests.operator_plans.plan_factories import EARLY, EMULATE, LATE, LOST, POOL
 from paceline_cli.commands.kube.status import cells, header
 from paceline_core.kube.cluster import ObjectKey
 from paceline_core.objects import InferenceService, read
-from paceline_operator.plans import plan_service, status_due
-from paceline_operator.plans.status import COALESCE_S, HOLD_S, initial_delay_s
+from paceline_operator.plans.inferenceservice import plan_service
+from paceline_operator.plans.status import COALESCE_S, HOLD_S, initial_delay_s, status_due
 from paceline_operator.plans.types import PodProblem, ReconcilePlan
 
 PLACE = ("Deployment", ObjectKey("team", "chat-main"))

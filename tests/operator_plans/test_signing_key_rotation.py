@@ -12,8 +12,7 @@ from paceline_core.auth.internal_token import LIFETIME_S
 from paceline_core.clock import ManualClock
 from paceline_core.errors import InvalidInput
 from paceline_core.kube.cluster import ObjectKey
-from paceline_operator.plans import plan_keys
-from paceline_operator.plans.key_rotation import PUBLISH_S, REGISTRY, RETIRE_S, SIGNERS
+from paceline_operator.plans.key_rotation import PUBLISH_S, REGISTRY, RETIRE_S, SIGNERS, plan_keys
 from paceline_operator.plans.types import MANAGER, KeysPlan, KeysView, SigningKey
 
 DAY = 86400.0

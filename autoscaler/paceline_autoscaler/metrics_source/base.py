@@ -73,7 +73,6 @@ def series(question: Query) -> str:
 
 
 def selector(question: Query) -> str:
-    """The PromQL selector of those series, label values escaped."""
     escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
     matchers = ",".join(f'{name}="{value.translate(escapes)}"' for name, value in question.match)
     return f"{series(question)}{{{matchers}}}"
@@ -88,8 +87,6 @@ CAUSE_LIMIT = 200
 
 @dataclass(frozen=True, slots=True)
 class MetricSample:
-    """One series of an answer."""
-
     labels: Mapping[str, str]
     value: float
 
@@ -135,8 +132,6 @@ class Partial:
 
 
 class ErrorKind(StrEnum):
-    """Why there is no answer."""
-
     UNREACHABLE = "unreachable"
     TIMEOUT = "timeout"
     REFUSED = "refused"
@@ -195,9 +190,7 @@ class MetricsSource(Protocol):
         """Its URL without credentials, or what is scraped in place of one."""
         ...
 
-    async def ask(self, question: Query) -> QueryAnswer:
-        """One of the six answers."""
-        ...
+    async def ask(self, question: Query) -> QueryAnswer: ...
 
     async def run(self) -> None:
         """What the source does between questions; returns when it has nothing to do."""

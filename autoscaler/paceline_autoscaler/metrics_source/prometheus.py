@@ -50,7 +50,6 @@ class PrometheusSource:
 
     @property
     def address(self) -> str:
-        """The URL that is asked, without user and password."""
         parts = urlsplit(self._url)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 

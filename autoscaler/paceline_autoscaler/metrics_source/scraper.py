@@ -59,7 +59,6 @@ class SampleWindow:
     scrapes: deque[Scrape] = field(default_factory=deque)
 
     def add(self, scrape: Scrape) -> None:
-        """Append, and drop samples that are out of reach."""
         self.scrapes.append(scrape)
         while self.scrapes[0].at < scrape.at - self.keep_s:
             self.scrapes.popleft()

@@ -121,7 +121,6 @@ def clear_s(start: float) -> float:
 
 
 def estimate(observation: Observation, state: LearnedState) -> WorkEstimate:
-    """Estimate the work behind an observation, with what was learned before."""
     start = start_s(observation.goal, state)
     roles = dict.fromkeys(pool.role for pool in observation.goal.pools)
     groups = tuple(_role_estimate(observation, state, role, start) for role in roles)

@@ -42,7 +42,6 @@ class DemandSample:
 
 
 def learn(observation: Observation, state: LearnedState) -> LearnedState:
-    """Fold one observation into the state."""
     if state.policy != observation.goal.policy:
         state = replace(state, policy=observation.goal.policy, memories=())
     if observation.now - state.at > MAX_GAP_S:  # discard conclusions that assume continuous data
@@ -100,6 +99,12 @@ def merge_states(stored: LearnedState, recent: LearnedState) -> LearnedState:
     if recent == LearnedState():
         return stored
     old = {history.role: history for history in stored.memories} if stored.policy == recent.policy else {}
+    memories = []
+    for new in recent.memories:  # the higher peaks that came before are kept, and the lower derate
+        was, newest = old.get(new.role, new), new.peaks[:1]
+        before = tuple(peak for peak in was.peaks if all(peak.at < one.at and peak.rate > one.rate for one in newest))
+        derate = min(new.derate, _recovered(was, new.derate_at))
+        memories.append(replace(new, peaks=(*before, *new.peaks), derate=derate))
     return replace(
         recent,
         starts_s=(*stored.starts_s, *recent.starts_s)[-_MAX_SAMPLES:],
@@ -109,7 +114,7 @@ def merge_states(stored: LearnedState, recent: LearnedState) -> LearnedState:
         draining=_earlier(stored.draining, recent.draining),
         output_tokens=stored.output_tokens if recent.output_tokens is None else recent.output_tokens,
         speeds=tuple({speed.pool: speed for speed in (*stored.speeds, *recent.speeds)}.values()),
-        memories=tuple(_merge_histories(old.get(history.role, history), history) for history in recent.memories),
+        memories=tuple(memories),
     )
 
 
@@ -118,13 +123,6 @@ def _earlier(
 ) -> tuple[tuple[str, float], ...]:
     known = dict(stored)
     return tuple((name, min(at, known.get(name, at))) for name, at in recent)
-
-
-def _merge_histories(old: DemandHistory, new: DemandHistory) -> DemandHistory:
-    """Keep the higher peaks that came before, and the lower derate."""
-    newest = new.peaks[:1]
-    before = tuple(peak for peak in old.peaks if all(peak.at < one.at and peak.rate > one.rate for one in newest))
-    return replace(new, peaks=(*before, *new.peaks), derate=min(new.derate, _recovered(old, new.derate_at)))
 
 
 def _recovered(history: DemandHistory, now: float) -> float:

@@ -136,14 +136,22 @@ def _target(target: SloTarget, rows: Mapping[Any, SloCounts], quantiles: Mapping
     return slo
 
 
+Fact = tuple[str, str, str]
+
+
 def _conditions(source: StatusInput, transitions: Transitions, generation: int, now: str) -> list[Status]:
+    goal = source.observation.goal
+    paused: Fact = ("False", "NotPaused", "scaling is not paused")
+    if why := why_paused(goal.pause_until, source.observation.now):
+        reason = f" ({goal.pause_reason[:REASON_LIMIT]})" if goal.pause_reason else ""
+        paused = ("True", "Annotation", f"{why}{reason}")
     facts = {
         "SLOMet": _slo_met(source),
         "MetricsFresh": _metrics_fresh(source),
         "ScalingActive": _scaling_active(source),
         "ScalingLimited": _scaling_limited(source),
         "CapacityBlocked": _capacity_blocked(source),
-        "Paused": _paused(source),
+        "Paused": paused,
     }
     return [
         {
@@ -158,9 +166,6 @@ def _conditions(source: StatusInput, transitions: Transitions, generation: int, 
         }
         for kind, (state, reason, message) in facts.items()
     ]
-
-
-Fact = tuple[str, str, str]
 
 
 def _slo_met(source: StatusInput) -> Fact:
@@ -237,13 +242,6 @@ def _capacity_blocked(source: StatusInput) -> Fact:
     names = ", ".join(late[:3]) + (" and others" if len(late) > 3 else "")
     subject = f"replica {names} is" if len(late) == 1 else f"replicas {names} are"
     return "True", "StartsOverdue", f"{subject} not ready after {duration(float(round(limit)))}"
-
-
-def _paused(source: StatusInput) -> Fact:
-    goal = source.observation.goal
-    if why := why_paused(goal.pause_until, source.observation.now):
-        return "True", "Annotation", f"{why} ({goal.pause_reason[:REASON_LIMIT]})" if goal.pause_reason else why
-    return "False", "NotPaused", "scaling is not paused"
 
 
 def _unmeasured(source: StatusInput) -> str:

@@ -164,7 +164,11 @@ def deal_replicas(spec: ScalingSpec, counts: Mapping[str, int]) -> dict[str, int
     while unserved:
         for name in list(unserved):
             more = {**paid, name: paid[name] + 1}
-            if paid[name] >= counts[name] or not _within(spec, more):
+            gpus = sum(more[pool.name] * pool.gpus for pool in spec.pools)
+            over = spec.budget_gpus is not None and gpus > spec.budget_gpus
+            if spec.budget_dollars_per_hour is not None:
+                over = over or cost_per_hour(spec, more) > spec.budget_dollars_per_hour + 1e-9
+            if paid[name] >= counts[name] or over:
                 unserved.remove(name)
             else:
                 paid = more
@@ -189,13 +193,6 @@ def _limited(
 
 def _move(current: int, final: int) -> str:
     return f"holds {final}" if final == current else f"{current}→{final}"
-
-
-def _within(spec: ScalingSpec, counts: Mapping[str, int]) -> bool:
-    gpus = sum(counts[pool.name] * pool.gpus for pool in spec.pools)
-    if spec.budget_gpus is not None and gpus > spec.budget_gpus:
-        return False
-    return spec.budget_dollars_per_hour is None or cost_per_hour(spec, counts) <= spec.budget_dollars_per_hour + 1e-9
 
 
 def budget_words(spec: ScalingSpec) -> str:

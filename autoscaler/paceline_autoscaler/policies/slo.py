@@ -106,8 +106,6 @@ class FluidModel:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """One group at one moment."""
-
     group: RoleEstimate
     work: WorkEstimate
     history: DemandHistory

@@ -8,7 +8,15 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from paceline_autoscaler.metrics_source import MetricsSource, Query, QueryAnswer, Value, cause_of, observed, verdicts
+from paceline_autoscaler.metrics_source.base import (
+    MetricsSource,
+    Query,
+    QueryAnswer,
+    Value,
+    cause_of,
+    observed,
+    verdicts,
+)
 from paceline_autoscaler.types import Attainment, ScalingSpec, SloCounts, SloTarget
 from paceline_core.clock import Clock
 from paceline_core.registry.enums import QueryResult, RequestClass, Verdict

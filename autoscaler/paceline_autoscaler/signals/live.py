@@ -96,7 +96,6 @@ class GatewayDemand:
             await self._clock.sleep(RESOLVE_S)
 
     async def find(self) -> None:
-        """Resolve every address once and follow the gateways behind it."""
         for address in self._resolved:
             host, _, port = address.rpartition(":")
             try:
@@ -170,7 +169,10 @@ class DemandMeter:
             return None
         flows = []
         for window in WINDOWS_S:
-            arrivals, prompt_tokens, output, completed = self._sum(kind, now, window)
+            bins, end = self._bins.get(kind, {}), floor(now)
+            arrivals, prompt_tokens, output, completed = _add(
+                *(bins[index] for index in range(end - window, end) if index in bins)
+            )
             flows.append(RateWindow(min(window, max(now - (self._since or now), 1.0)), arrivals, prompt_tokens))
         if completed < _ENOUGH_COMPLETED:
             *_, output, completed = _add(*(gateway.totals.get(kind, _ZERO) for gateway in self._gateways.values()))
@@ -185,10 +187,6 @@ class DemandMeter:
             in_flight=sum(row.in_flight for row in rows),
             deadline_s=min(deadlines, default=None),
         )
-
-    def _sum(self, kind: Kind, now: float, window: int) -> Counts:
-        bins, end = self._bins.get(kind, {}), floor(now)
-        return _add(*(bins[index] for index in range(end - window, end) if index in bins))
 
     def _spread(self, kind: Kind, start: float, end: float, counts: Counts) -> None:
         if counts == _ZERO:

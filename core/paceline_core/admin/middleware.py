@@ -53,8 +53,6 @@ def is_own(host: bytes, further: frozenset[str] = frozenset()) -> bool:
 
 
 class AllowedHostsMiddleware:
-    """An ASGI application behind that check."""
-
     def __init__(self, app: App, further: frozenset[str] | None = None) -> None:
         self._app = app
         self._further = named(os.environ) if further is None else further
@@ -79,8 +77,6 @@ DROPPED_BODIES = 16
 
 
 class BodyLimitMiddleware:
-    """An ASGI application behind that bound."""
-
     def __init__(self, app: App, limit: int = LIMIT) -> None:
         self._app = app
         self._limit = limit

@@ -47,13 +47,13 @@ class ApiKeyRecord:
 
 def new_key(tenant: str) -> tuple[ApiKeyRecord, str]:
     """A fresh key: the record to store and the text to show once."""
-    identity, secret, salt = _word(5), _word(20), secrets.token_hex(16)
+    identity, secret = (base64.b32encode(secrets.token_bytes(size)).decode().lower() for size in (5, 20))
+    salt = secrets.token_hex(16)
     record = ApiKeyRecord(identity, tenant, salt, _digest(salt, secret))
     return record, f"pl_{identity}_{secret}"
 
 
 def key_id(key: str) -> str | None:
-    """The id inside a well-formed key, else None."""
     match = _KEY.match(key)
     return match[1] if match else None
 
@@ -62,10 +62,6 @@ def verify(key: str, record: ApiKeyRecord) -> bool:
     """Whether the key's secret is the record's; in constant time."""
     match = _KEY.match(key)
     return match is not None and hmac.compare_digest(_digest(record.salt, match[2]), record.digest)
-
-
-def _word(size: int) -> str:
-    return base64.b32encode(secrets.token_bytes(size)).decode().lower()
 
 
 def _digest(salt: str, secret: str) -> str:

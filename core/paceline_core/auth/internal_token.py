@@ -88,7 +88,6 @@ def public_jwk(private: bytes, signer: str) -> Jwk:
 
 
 def jwk_set(keys: Iterable[Jwk]) -> dict[str, Any]:
-    """A JWK set, in the order of key ids."""
     return {"keys": sorted(keys, key=lambda key: str(key["kid"]))}
 
 

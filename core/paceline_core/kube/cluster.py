@@ -68,8 +68,6 @@ class Listed(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Upserted(Generic[T]):
-    """One item was created or modified."""
-
     item: T
 
 

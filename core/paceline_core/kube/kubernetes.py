@@ -84,17 +84,16 @@ class ConfigMapStateStore:
         """Remove what is stored for this uid; what another uid stored since stays."""
         found = await self._found(service)
         if found is not None:
-            await self._api.delete(_CONFIG, self._place(service), found["metadata"]["uid"])
+            await self._api.delete(
+                _CONFIG, ObjectKey(self._namespace, state_name(service.key)), found["metadata"]["uid"]
+            )
 
     async def _found(self, service: ServiceRef) -> Manifest | None:
         try:
-            found = await self._api.get(_CONFIG, self._place(service))
+            found = await self._api.get(_CONFIG, ObjectKey(self._namespace, state_name(service.key)))
         except NotFound:
             return None
         return found if _service(found) == service else None
-
-    def _place(self, service: ServiceRef) -> ObjectKey:
-        return ObjectKey(self._namespace, state_name(service.key))
 
 
 def state_name(service: ObjectKey) -> str:

@@ -57,7 +57,6 @@ class LeaderElector:
 
     @property
     def leads(self) -> bool:
-        """Whether the lease is ours and was renewed in time."""
         return self.renewed_within(self._ttl_s * USABLE)
 
     @property
@@ -66,7 +65,6 @@ class LeaderElector:
         return not self._faults.standing
 
     def renewed_within(self, seconds: float) -> bool:
-        """Whether the lease is ours and was renewed in the last `seconds`."""
         return self._renewed is not None and self._clock.monotonic() - self._renewed < seconds
 
     def check(self) -> None:
@@ -141,8 +139,6 @@ class LeaseClaim:
 
 
 class LeaseClient:
-    """The leases of one namespace."""
-
     def __init__(self, api: "KubeClient", namespace: str, clock: Clock) -> None:
         self._api = api
         self._namespace = namespace

@@ -113,7 +113,6 @@ class LocalCluster:
         await self._call("DELETE", state_path(service))
 
     async def event(self, event: Event) -> None:
-        """Post an event; a failure is logged, not raised."""
         try:
             await self._call("POST", "/events", {**asdict(event), "key": str(event.key)})
         except PacelineError as error:

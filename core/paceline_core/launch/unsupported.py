@@ -35,7 +35,6 @@ class Gap:
     pools: Callable[[ResolvedService], Sequence[str]] = lambda _: ()
 
     def problem(self, service: ResolvedService) -> FieldError:
-        """The message, with the names of the pools that it is about."""
         names = self.pools(service)
         return FieldError(self.field, f"{self.message} (pool {', '.join(names)})" if names else self.message)
 

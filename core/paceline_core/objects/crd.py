@@ -83,7 +83,6 @@ def crd_name(kind: type[Object]) -> str:
 
 
 def crd(kind: type[Object]) -> dict[str, Any]:
-    """The whole definition, ready to be written as YAML."""
     names = _NAMES[kind.__name__]
     columns: list[dict[str, Any]] = [
         {"name": title, "type": type_, "jsonPath": path} for title, type_, path in (*names.columns, *names.wide)

@@ -143,15 +143,14 @@ def _pattern(value: Any, context: Mapping[str, Any], _: Schema) -> str:
 def _type(value: Any, _: Mapping[str, Any], node: Schema) -> str:
     wanted = {"object": "a map of fields", "array": "a list", "integer": "a whole number"}
     kind = node.get("type", "object")
-    hint = _quoted(value, node) if kind == "string" else _inside(value, node)
+    hint = ""
+    if kind == "string":
+        hint = _quoted(value, node)
+    elif "properties" in node:
+        hint = f"; its fields are {_listed(list(node['properties']))}"
+    elif "items" in node and isinstance(value, dict):
+        hint = "; begin each of its entries with a dash"
     return f"must be {wanted.get(kind, f'a {kind}')}, not {shown(value)}{hint}"
-
-
-def _inside(value: Any, node: Schema) -> str:
-    """What belongs into the map or list that is wanted."""
-    if "properties" in node:
-        return f"; its fields are {_listed(list(node['properties']))}"
-    return "; begin each of its entries with a dash" if "items" in node and isinstance(value, dict) else ""
 
 
 def _quoted(value: Any, node: Schema) -> str:
@@ -236,14 +235,11 @@ def with_messages(schema: Schema) -> Schema:
                 rule["rule"] = f"({rule['rule']}) || !({' && '.join(guards)})"
     for path, node in nodes:
         if "pattern" in node:
-            node[_RULES] = [_rule(path, node.pop("pattern")), *node.get(_RULES, ())]
+            pattern = node.pop("pattern")
+            if pattern not in FIXES:
+                raise ValueError(f"{path}: FIXES does not say what to write for {pattern}")
+            node[_RULES] = [{"rule": _matches("self", pattern), "message": FIXES[pattern]}, *node.get(_RULES, ())]
     return served
-
-
-def _rule(path: str, pattern: str) -> dict[str, str]:
-    if pattern not in FIXES:
-        raise ValueError(f"{path}: FIXES does not say what to write for {pattern}")
-    return {"rule": _matches("self", pattern), "message": FIXES[pattern]}
 
 
 def _matches(value: str, pattern: str) -> str:

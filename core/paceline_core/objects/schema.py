@@ -102,7 +102,6 @@ def child(node: Schema, part: str | int) -> Schema | None:
 
 
 def at(schema: Schema, loc: Loc) -> Schema | None:
-    """The node that describes the value at `loc`."""
     node: Schema | None = schema
     for part in loc:
         node = child(node, part) if node is not None else None

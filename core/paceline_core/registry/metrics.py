@@ -22,8 +22,6 @@ CHOICES = (1.0, 2.0, 5.0, 10.0, 20.0)
 
 
 class Kind(StrEnum):
-    """Prometheus's metric types, without summaries."""
-
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"

@@ -23,8 +23,6 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric family: name, type, help and samples."""
-
     name: str
     kind: Kind
     help: str

@@ -29,8 +29,6 @@ C = TypeVar("C")
 
 
 class Children(Generic[C]):
-    """`make` makes a new one."""
-
     def __init__(self, row: Metric, make: Callable[[], C]) -> None:
         self._row = row
         self._make = make

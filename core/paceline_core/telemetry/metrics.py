@@ -111,7 +111,12 @@ class Aliases:
                 children = self._numbers(alias)
             yield Family(alias.name, kind, alias.help, children)
         for info in self._infos:
-            yield Family(info.name, Kind.GAUGE, info.help, self._info(info))
+            pools = {
+                label: int(sum(value for _, value in self._metrics.numbers(source)))
+                for label, source in info.labels.items()
+            }
+            own = {**self._labels, **{label: str(value) for label, value in pools.items()}}
+            yield Family(info.name, Kind.GAUGE, info.help, [(own, 1.0)] if all(pools.values()) else [])
 
     def _numbers(self, alias: Alias) -> _Samples:
         ours, theirs = alias.by or ("", "")
@@ -124,17 +129,6 @@ class Aliases:
         below = sum(value for _, value in every) if alias.share else 1.0
         known = {key: {theirs: key} if theirs else {} for key in sums}
         return [({**self._labels, **known[key]}, value / below if below else 0.0) for key, value in sums.items()]
-
-    def _info(self, info: Info) -> _Samples:
-        pools = {
-            label: int(sum(value for _, value in self._metrics.numbers(source)))
-            for label, source in info.labels.items()
-        }
-        return (
-            [({**self._labels, **{label: str(value) for label, value in pools.items()}}, 1.0)]
-            if all(pools.values())
-            else []
-        )
 
 
 def _matches(alias: Alias, labels: Mapping[str, str]) -> bool:

@@ -46,7 +46,6 @@ M = TypeVar("M", bound=Message)
 
 
 def encode(message: Message) -> bytes:
-    """One line of JSON, newline included."""
     return message.model_dump_json(exclude_defaults=False).encode() + b"\n"
 
 
@@ -82,8 +81,6 @@ class StepTime(WireModel):
 
 
 class WorkerState(StrEnum):
-    """A worker's own word on itself."""
-
     STARTING = "starting"
     READY = "ready"
     DRAINING = "draining"

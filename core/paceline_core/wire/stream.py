@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 import httpx
@@ -138,7 +139,6 @@ class ReportStreams(Generic[M]):
         return {source: last.message for source, last in self.received.items() if last.at >= oldest}
 
     async def close(self) -> None:
-        """Close every stream."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
         await cancel(*tasks)
@@ -148,10 +148,7 @@ class ReportStreams(Generic[M]):
             self._on_report(source, message)
             self.received[source] = Received(message, self._client.clock.monotonic())
 
-        def on_disconnect(refused: bool) -> None:
-            self._on_disconnect(source, refused)
-
-        await subscribe(self._kind, source, self._client, on_message, on_disconnect)
+        await subscribe(self._kind, source, self._client, on_message, partial(self._on_disconnect, source))
 
 
 def _refused(error: BaseException | None) -> bool:

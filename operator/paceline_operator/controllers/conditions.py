@@ -56,7 +56,12 @@ def degraded(
     conditions = {found["type"]: found for found in status.get("conditions") or ()}
     conditions[DEGRADED] = _condition(live, fault, time, generation)
     share = {**status, "conditions": list(conditions.values())}
-    return {**share, "workload": _short(status["workload"], conditions)} if "workload" in status else share
+    if "workload" not in status:
+        return share
+    counts, *words = status["workload"]["summary"].split()
+    verdicts = {kind: ConditionValue(one["status"], one["reason"], "") for kind, one in conditions.items()}
+    short = summary(counts, summary_reason(verdicts), emulated="emulated" in words)
+    return {**share, "workload": {**status["workload"], "summary": short}}
 
 
 def same_conditions(live: Mapping[str, Any], status: Manifest) -> bool:
@@ -89,13 +94,6 @@ def timeless(status: Mapping[str, Any]) -> Manifest:
         for found in status.get("conditions") or ()
     }
     return {**status, "conditions": conditions}
-
-
-def _short(workload: Manifest, conditions: Mapping[str, Manifest]) -> Manifest:
-    """The workload with a summary that ends in the reason."""
-    counts, *words = workload["summary"].split()
-    verdicts = {kind: ConditionValue(one["status"], one["reason"], "") for kind, one in conditions.items()}
-    return {**workload, "summary": summary(counts, summary_reason(verdicts), emulated="emulated" in words)}
 
 
 def _shorten(message: str) -> str:

@@ -51,7 +51,6 @@ _HISTORY: Final = 2
 
 
 def workers_service(service: ResolvedService) -> DesiredChild:
-    """The headless Service whose EndpointSlices name every worker."""
     spec = {
         "clusterIP": "None",
         "selector": {LABEL_SERVICE: service.name},

@@ -102,12 +102,12 @@ class ClusterState:
                 for wake in wakes:
                     self.wake(wake)
                 return doubtful
-            case Upserted(item):
-                self.wake(self.children.put(item))
-                self._wake_keys(kind, item)
-            case Deleted(item):
-                self.wake(self.children.remove(item))
-                self._wake_keys(kind, item)
+            case Upserted(item) | Deleted(item):
+                self.wake(self.children.put(item) if isinstance(event, Upserted) else self.children.remove(item))
+                metadata = item["metadata"]
+                place = (kind, metadata["name"], metadata.get("namespace"))
+                if place == ("ConfigMap", REGISTRY, self.keys_item.key.namespace):
+                    self._queue.put(self.keys_item, Priority.EDIT)
             case WatchLost():
                 self.children.lose(kind)
         return []
@@ -122,12 +122,6 @@ class ClusterState:
     def wake(self, wake: Requeue | None) -> None:
         if wake is not None:
             self._queue.put(wake.item, wake.priority)
-
-    def _wake_keys(self, kind: str, manifest: Manifest) -> None:
-        metadata = manifest["metadata"]
-        place = (kind, metadata["name"], metadata.get("namespace"))
-        if place == ("ConfigMap", REGISTRY, self.keys_item.key.namespace):
-            self._queue.put(self.keys_item, Priority.EDIT)
 
     def _spread(self, change: Change | None) -> None:
         if change is None:

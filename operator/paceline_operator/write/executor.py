@@ -36,8 +36,6 @@ _log = get_logger(__name__)
 
 
 class KubeApi(Protocol):
-    """The requests that writers make; see KubeClient."""
-
     async def get(self, resource: Resource, key: ObjectKey, subresource: str = "") -> Manifest: ...
 
     async def list(
@@ -191,15 +189,12 @@ class _CountingApi:
         return await self._api.get(resource, key)
 
     async def create(self, resource: Resource, namespace: str, body: Manifest) -> Manifest:
-        self._count("create", resource)
+        self._metrics.counter("paceline_operator_writes_total", "create", resource.kind).inc()
         return await self._api.create(resource, namespace, body)
 
     async def merge(self, resource: Resource, key: ObjectKey, patch: Manifest) -> Manifest:
-        self._count("merge", resource)
+        self._metrics.counter("paceline_operator_writes_total", "merge", resource.kind).inc()
         return await self._api.merge(resource, key, patch)
-
-    def _count(self, verb: str, resource: Resource) -> None:
-        self._metrics.counter("paceline_operator_writes_total", verb, resource.kind).inc()
 
 
 def event_recorder(api: KubeClient, clock: Clock, uid_of: UidOf, metrics: Metrics) -> EventRecorder:

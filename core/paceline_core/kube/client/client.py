@@ -132,7 +132,10 @@ class KubeClient:
         items: list[Manifest] = []
         while True:
             page = await self._manifest(_Request("GET", resource.collection(namespace), params))
-            items += (trim(_named(item, resource)) for item in page.get("items") or ())
+            for item in page.get("items") or ():  # those of built-in kinds do not say what they are
+                item.setdefault("apiVersion", resource.api_version)
+                item.setdefault("kind", resource.kind)
+                items.append(trim(item))
             metadata = page.get("metadata") or {}
             if not metadata.get("continue"):
                 return ObjectList(items, str(metadata.get("resourceVersion", "")))
@@ -286,13 +289,6 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
             raise Unreachable(f"the API server's answer is larger than {BODY_LIMIT >> 20} MiB; it is not read")
         chunks.append(chunk)
     return b"".join(chunks)
-
-
-def _named(item: Manifest, resource: Resource) -> Manifest:
-    """Items of a list of built-in kinds do not say what they are."""
-    item.setdefault("apiVersion", resource.api_version)
-    item.setdefault("kind", resource.kind)
-    return item
 
 
 def _filled(params: Mapping[str, str]) -> dict[str, str]:

@@ -44,11 +44,6 @@ def api_error(status: int, body: bytes, headers: Mapping[str, str], request: str
     return Unreachable(f"the API server answered {status}: {message}")
 
 
-def error_event(item: Mapping[str, Any]) -> PacelineError:
-    code = item.get("code")
-    return api_error(code if isinstance(code, int) else 500, orjson.dumps(item), {}, "watch")
-
-
 def retry_after(status_object: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
     """Seconds to wait, from the header or the Status object's details; None when neither says a number."""
     details = status_object.get("details")

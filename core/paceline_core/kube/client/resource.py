@@ -16,7 +16,6 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """`apps/v1`; `v1` for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def collection(self, namespace: str = "") -> str:

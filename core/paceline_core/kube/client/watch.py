@@ -23,7 +23,7 @@ import orjson
 from paceline_core.clock import Clock, SystemClock
 from paceline_core.errors import ApiError, Forbidden, PacelineError, Unauthorized, Unreachable
 from paceline_core.kube.client.client import KubeClient, unchanged
-from paceline_core.kube.client.errors import error_event
+from paceline_core.kube.client.errors import api_error
 from paceline_core.kube.client.resource import Resource
 from paceline_core.kube.cluster import Deleted, Listed, Manifest, Upserted, WatchEvent, WatchLost
 from paceline_core.process import cancel
@@ -189,7 +189,8 @@ def _event(line: bytes, version: str) -> tuple[WatchEvent[Manifest] | None, str]
         event = orjson.loads(line)
         kind, item = event["type"], event["object"]
         if kind == "ERROR":
-            raise error_event(item)
+            code = item.get("code")
+            raise api_error(code if isinstance(code, int) else 500, orjson.dumps(item), {}, "watch")
         version = item["metadata"]["resourceVersion"]
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         raise Unreachable(f"the API server sent a line that is no event: {line[:100]!r}") from None
