@@ -9,12 +9,12 @@ from tools.api_fields import main, written
 from paceline_core.admin.http_protocol import HEADER_COST
 from paceline_core.json_limits import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST, CONTAINERS, LEVELS, STRINGS, VALUES
 from paceline_workers.engine.sampling import grammar
+from paceline_workers.server.openai.chat_fields import MESSAGES_LIMIT, TOOLS_LIMIT
 from paceline_workers.server.openai.embeddings import INPUTS_LIMIT
-from paceline_workers.server.openai.inputs import COUNTED_CHARACTERS, MESSAGES_LIMIT
+from paceline_workers.server.openai.inputs import COUNTED_CHARACTERS
 from paceline_workers.server.openai.scoring import TEXTS_LIMIT
 from paceline_workers.server.openai.structured import CHOICES_LIMIT
 from paceline_workers.server.openai.tokenizing import IDS_LIMIT
-from paceline_workers.server.openai.tools import TOOLS_LIMIT
 from paceline_workers.server.text.threads import WAITING
 
 ROOT = Path(__file__).parents[2]

@@ -19,8 +19,8 @@ HINTS = {
 
 def read(headers: dict[str, str], *, trusted: bool) -> Caller:
     return caller(
-        [(name.encode(), value.encode()) for name, value in headers.items()],
-        lambda _: TokenClaims("gateway", "team/chat", 0) if trusted else None,
+        {name.encode(): value.encode() for name, value in headers.items()},
+        TokenClaims("gateway", "team/chat", 0) if trusted else None,
     )
 
 
@@ -92,4 +92,4 @@ def test_a_resumption_is_counted_in_bytes(text: str, size: int) -> None:
 )
 def test_no_header_breaks_the_reading(headers: dict[str, str]) -> None:
     pairs = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-    assert caller(pairs, lambda _: TokenClaims("autoscaler", "team/chat", 0)).deadline_s >= 0
+    assert caller(dict(pairs), TokenClaims("autoscaler", "team/chat", 0)).deadline_s >= 0

@@ -9,7 +9,7 @@ from tests.worker.conftest import TEXT
 from tests.worker.harness import Rig, events, eventually, resuming, running
 from tests.worker.scripted_engine import EOS, Script
 
-from paceline_workers.server.openai.sampling_params import best
+from paceline_workers.server.openai.jobs import best
 from paceline_workers.server.text.output import Piece
 from paceline_workers.server.text.tokenizer import Tokenizer
 

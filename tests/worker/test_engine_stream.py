@@ -6,7 +6,7 @@ import pytest
 
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Tokens
-from paceline_workers.server.engine.stream import EngineStream
+from paceline_workers.server.engine.client import EngineStream
 
 LOST = RequestError(Code.ENGINE_FAILED, "gone")
 
@@ -28,7 +28,7 @@ async def test_a_reader_waits_for_the_next_frame() -> None:
     await asyncio.sleep(0)
     stream.put(frame(0, "stop"))
     assert await reader == [frame(0, "stop")]
-    assert stream.finished
+    assert not stream.running
 
 
 async def test_frames_come_before_the_error_that_ended_them() -> None:

@@ -11,13 +11,12 @@ from paceline_core.clock import SystemClock
 from paceline_core.errors import RequestError
 from paceline_workers import demo
 from paceline_workers.messages import Started, Tokens
+from paceline_workers.server.app import GENERATING
 from paceline_workers.server.handlers.embed import POOLED
 from paceline_workers.server.http.caller import Caller
 from paceline_workers.server.openai.fields import FIELDS, FieldRoute, Support
-from paceline_workers.server.openai.jobs import GenerationJob, JobInput
-from paceline_workers.server.openai.routes import GENERATING
+from paceline_workers.server.openai.jobs import Events, GenerationJob, JobInput
 from paceline_workers.server.openai.served_model import ServedModel
-from paceline_workers.server.openai.stream_events import Events
 from paceline_workers.server.text.chat import ChatTemplate
 from paceline_workers.server.text.tokenizer import Tokenizer
 

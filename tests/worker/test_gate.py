@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from paceline_core.errors import Code, RequestError
-from paceline_workers.server.in_flight import InFlightLimiter
+from paceline_workers.server.request_handler import InFlightLimiter
 
 
 async def test_the_gate_knows_when_everybody_has_gone() -> None:

@@ -14,7 +14,7 @@ from tests.worker.conftest import TEXT
 from tests.worker.harness import Rig, eventually, listening, openai_client, running
 from tests.worker.scripted_engine import Script
 
-from paceline_workers.server.in_flight import InFlightLimiter
+from paceline_workers.server.request_handler import InFlightLimiter
 
 pytestmark = pytest.mark.real
 

@@ -15,11 +15,12 @@ from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Started, Submit
 from paceline_workers.server.http.caller import Caller
+from paceline_workers.server.openai.chat_fields import ChatFields
 from paceline_workers.server.openai.chat_job import chat_job
+from paceline_workers.server.openai.completion_job import completion_job
 from paceline_workers.server.openai.embeddings import embedding_job
 from paceline_workers.server.openai.inputs import Truncation
-from paceline_workers.server.openai.jobs import GenerationJob, JobInput, completion_job
-from paceline_workers.server.openai.prompt_fields import TemplateFields
+from paceline_workers.server.openai.jobs import GenerationJob, JobInput
 from paceline_workers.server.openai.requests import parse
 from paceline_workers.server.openai.served_model import ServedModel
 from paceline_workers.server.prefix_warmup import WarmPrefixes
@@ -241,5 +242,5 @@ async def test_a_chat_template_of_a_request_is_rendered_only_where_it_is_trusted
 
 
 def test_a_chat_that_is_counted_is_rendered_by_the_same_fields() -> None:
-    read = parse(TemplateFields, json.dumps(HALF | {"chat_template_kwargs": {"a": 1}}).encode())
+    read = parse(ChatFields, json.dumps(HALF | {"chat_template_kwargs": {"a": 1}}).encode())
     assert read.rendering() == Rendering(generation=False, continues=True, variables={"a": 1})

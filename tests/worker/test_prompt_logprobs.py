@@ -13,7 +13,8 @@ from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Started
 from paceline_workers.server.http.caller import Caller
-from paceline_workers.server.openai.jobs import INLINE, GenerationJob, JobInput, completion_job
+from paceline_workers.server.openai.completion_job import completion_job
+from paceline_workers.server.openai.jobs import INLINE, GenerationJob, JobInput
 from paceline_workers.server.openai.prompt_logprobs import CANDIDATES
 from paceline_workers.server.openai.served_model import ServedModel
 from paceline_workers.server.text.tokenizer import Tokenizer

@@ -11,8 +11,9 @@ from tests.every import cases
 
 from paceline_core.errors import Code, RequestError
 from paceline_workers.server.openai.fields import FIELDS
-from paceline_workers.server.openai.inputs import refuse_overlong, room
+from paceline_workers.server.openai.inputs import Encoding, room
 from paceline_workers.server.openai.requests import ChatRequest, CompletionRequest, parse
+from paceline_workers.server.text.tokenizer import Tokenizer
 
 CALL = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
 TOOL = {"type": "function", "function": {"name": "f"}}
@@ -278,19 +279,19 @@ def test_a_too_long_prompt_is_told_its_numbers() -> None:
         room(120, None, None, 100, "messages")
 
 
-def test_a_prompt_as_long_as_the_context_is_told_that_no_answer_fits_behind_it() -> None:
+def test_a_prompt_as_long_as_the_context_is_told_that_no_answer_fits_behind_it(tokenizer: Tokenizer) -> None:
     words = r"length is 100 tokens.*resulted in (at least )?100 tokens, and one at least must remain"
     with pytest.raises(RequestError, match=words):
         room(100, None, None, 100, "messages")
     with pytest.raises(RequestError, match=words):
-        refuse_overlong(100, 100, "messages")
+        Encoding().check([5] * 100, tokenizer, 100, "messages")
     assert room(100, 0, 16, 100, "prompt") == 0
 
 
-def test_a_hopeless_prompt_is_told_the_least_it_can_be() -> None:
+def test_a_hopeless_prompt_is_told_the_least_it_can_be(tokenizer: Tokenizer) -> None:
     with pytest.raises(RequestError, match=r"maximum context length is 100 tokens.*resulted in at least 100 tokens"):
-        refuse_overlong(100, 100, "messages")
-    refuse_overlong(99, 100, "messages")
+        Encoding().check([5] * 100, tokenizer, 100, "messages")
+    Encoding().check([5] * 99, tokenizer, 100, "messages")
 
 
 def test_a_too_long_wish_is_told_its_numbers() -> None:

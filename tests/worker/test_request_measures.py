@@ -11,7 +11,7 @@ from tests.worker.scripted_engine import Script
 
 from paceline_core.telemetry import Histogram
 from paceline_workers.messages import Timing, Tokens
-from paceline_workers.server.phases import Stopwatch, TokenMeter
+from paceline_workers.server.handlers.active_generation import Stopwatch, TokenMeter
 
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hello"}]}
@@ -144,6 +144,6 @@ def test_a_frame_without_tokens_is_no_gap() -> None:
 
 def test_phases_of_the_engine_are_its_own_and_post_is_the_rest() -> None:
     watch = Stopwatch(0.0)
-    watch.submit(0.5)
+    watch.submitted = 0.5
     spent = watch.phases(10.0, Timing(queue=1.0, batch_wait=2.0, prefill=1.5, decode=4.0))
     assert [round(seconds, 6) for seconds in spent.values()] == [0.5, 1.0, 2.0, 1.5, 4.0, 1.0]

@@ -10,7 +10,8 @@ from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Sampling, Started, Submit
 from paceline_workers.server.http.caller import Caller
-from paceline_workers.server.openai.jobs import JobInput, completion_job
+from paceline_workers.server.openai.completion_job import completion_job
+from paceline_workers.server.openai.jobs import JobInput
 from paceline_workers.server.openai.requests import ALLOWED_LIMIT
 from paceline_workers.server.openai.served_model import ServedModel
 from paceline_workers.server.text.tokenizer import Tokenizer

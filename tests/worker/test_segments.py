@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from tests.worker.conftest import TEXT
 
 from paceline_workers import demo
-from paceline_workers.server.text.segment_cache import LEAST, PARTS, SegmentCache
-from paceline_workers.server.text.tokenizer import SPLIT_CHARACTERS, Tokenizer
+from paceline_workers.server.text.tokenizer import LEAST, PARTS, SPLIT_CHARACTERS, SegmentCache, Tokenizer
 
 SYSTEM = "You keep the promise of a service, and say what it costs. " * 10
 CHAT = "<|system|>\n{}<|end|>\n<|user|>\n{}<|end|>\n<|assistant|>\n"

@@ -7,10 +7,10 @@ import pytest
 
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
+from paceline_workers.server.openai.chat_fields import VALUES, check_arguments, check_values
 from paceline_workers.server.openai.requests import ChatRequest, parse
 from paceline_workers.server.openai.served_model import ServedModel
-from paceline_workers.server.text.chat import ChatTemplate, Rendering
-from paceline_workers.server.text.template_environment import VALUES, check_arguments, check_values
+from paceline_workers.server.text.chat import ChatTemplate
 from paceline_workers.server.text.tokenizer import Tokenizer
 
 WIDE = [0] * (VALUES + 1)
@@ -24,11 +24,11 @@ def called(arguments: str, count: int = 1) -> Any:
     return [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": calls}]
 
 
-def rendered(tokenizer: Tokenizer, messages: Any, *, tools: Any = (), how: Rendering | None = None) -> str:
+def rendered(tokenizer: Tokenizer, messages: Any, **fields: Any) -> str:
     template = ChatTemplate("{{ messages | tojson }}{{ tools | tojson(indent=4) }}", {}, SystemClock().utc, "here")
     model = ServedModel(("m",), tokenizer, template, SystemClock())
-    request = parse(ChatRequest, json.dumps({"model": "m", "messages": messages, "tools": list(tools)}).encode())
-    return model.render(request.messages, request.tools, how or Rendering())
+    request = parse(ChatRequest, json.dumps({"model": "m", "messages": messages} | fields).encode())
+    return model.render(request.messages, request)
 
 
 def test_values_are_counted_wherever_they_lie() -> None:
@@ -53,8 +53,8 @@ def test_a_template_is_not_given_more(tokenizer: Tokenizer) -> None:
         ("messages", {"messages": called(json.dumps(WIDE))}),
         ("messages", {"messages": called(json.dumps(WIDE[:1000]), 40)}),
         ("tools", {"messages": called("{}"), "tools": [wide]}),
-        ("documents", {"messages": called("{}"), "how": Rendering(documents=({"a": WIDE},))}),
-        ("chat_template_kwargs", {"messages": called("{}"), "how": Rendering(variables={"a": WIDE})}),
+        ("documents", {"messages": called("{}"), "documents": [{"a": WIDE}]}),
+        ("chat_template_kwargs", {"messages": called("{}"), "chat_template_kwargs": {"a": WIDE}}),
     ]
     for field, given in refused:
         with pytest.raises(RequestError, match="JSON values") as caught:

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from paceline_workers.server.http.exchange import RequestExchange
-from paceline_workers.server.loop_turns import LoopTurns
-from paceline_workers.server.request_handler import LONG, ServerDeps, understood
+from paceline_workers.server.request_handler import LONG, LoopTurns, ServerDeps, understood
 
 BODIES = 5
 

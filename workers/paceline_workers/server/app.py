@@ -16,12 +16,19 @@ from paceline_workers.server.http.exchange import App, Receive, Scope, Send
 from paceline_workers.server.http.middleware import CallerMiddleware
 from paceline_workers.server.http.websocket import SocketRoute, refuse
 from paceline_workers.server.load_report import LoadRoute
-from paceline_workers.server.openai.anthropic.job import count_tokens
-from paceline_workers.server.openai.routes import GENERATING, SOCKETS
+from paceline_workers.server.openai.anthropic.job import count_tokens, messages_job
+from paceline_workers.server.openai.chat_job import chat_job
+from paceline_workers.server.openai.completion_job import completion_job
+from paceline_workers.server.openai.jobs import MakeJob
+from paceline_workers.server.openai.responses.job import responses_job
 from paceline_workers.server.openai.tokenizing import TokenHandler, TokenRoute, detokenize, tokenize
 from paceline_workers.server.process import WorkerServer
 from paceline_workers.server.request_handler import GenerationRoute
 
+SOCKETS: Mapping[str, MakeJob] = {"/v1/chat/completions": chat_job, "/v1/completions": completion_job}
+"""Generating routes that take WebSocket connections too."""
+GENERATING: Mapping[str, MakeJob] = {**SOCKETS, "/v1/responses": responses_job, "/v1/messages": messages_job}
+"""All generating routes."""
 TOKENS: Mapping[str, TokenHandler] = {
     "/tokenize": tokenize,
     "/detokenize": detokenize,

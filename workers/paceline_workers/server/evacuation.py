@@ -11,20 +11,11 @@ from collections.abc import Iterable, Iterator
 
 from paceline_core.errors import Code, InvalidInput, RequestError
 from paceline_core.wire import Evacuate, Evacuated, MoveReason, decode, encode
-from paceline_workers.server.engine.stream import EngineStream
+from paceline_workers.server.engine.client import EngineStream, Moved
 from paceline_workers.server.http.exchange import BodyMemory, Holding, Receive, Reply, Scope, Send, read_body
 
 BODY_LIMIT = 1 << 20
 LEAVE_S = 2.0
-_CODES = {MoveReason.ENGINE: Code.ENGINE_FAILED}
-
-
-class Moved(RequestError):
-    """A stream is given up though nothing is wrong with it; to others it is an error like any."""
-
-    def __init__(self, reason: MoveReason, message: str) -> None:
-        super().__init__(_CODES.get(reason, Code.DRAINING), message)
-        self.reason = reason
 
 
 class OpenStreams:
@@ -70,7 +61,9 @@ class EvacuateRoute:
             )
         holding = Holding(self._bodies, BODY_LIMIT)
         try:
-            asked = _parse(await read_body(scope["headers"], receive, holding))
+            asked = decode(Evacuate, await read_body(scope["headers"], receive, holding))
+        except InvalidInput as error:
+            raise RequestError(Code.INVALID_REQUEST, f"{error}.", param=error.field or None) from None
         finally:
             holding.release()
         moved = await self._streams.evacuate(asked.requests, asked.deadline_ms / 1000)
@@ -83,10 +76,3 @@ async def _all_set(events: Iterable[asyncio.Event], seconds: float) -> None:
         async with asyncio.timeout(seconds):
             for event in events:
                 await event.wait()
-
-
-def _parse(body: bytes) -> Evacuate:
-    try:
-        return decode(Evacuate, body)
-    except InvalidInput as error:
-        raise RequestError(Code.INVALID_REQUEST, f"{error}.", param=error.field or None) from None

@@ -66,7 +66,7 @@ class WarmPrefixes:
 
 async def _prefilled(engine: EngineClient, submits: Sequence[Submit]) -> None:
     with engine.begin(*submits) as stream:
-        while not stream.finished:
+        while stream.running:
             for frame in await stream.read():
                 if frame.error:
                     _log.error("a prefix is not warm", extra={"prefix": frame.id, "reason": frame.error})

@@ -12,21 +12,19 @@ from paceline_core.wire import MoveReason
 from paceline_workers import demo
 from paceline_workers.config import WorkerConfig
 from paceline_workers.model_source import locate
-from paceline_workers.server.engine.client import EngineClient
+from paceline_workers.server.engine.client import EngineClient, Moved
 from paceline_workers.server.engine.link import Launch
-from paceline_workers.server.evacuation import Moved
 from paceline_workers.server.filters import registry as filters
 from paceline_workers.server.grammar.checks import GrammarChecks
 from paceline_workers.server.grammar.link import GrammarLink, program
 from paceline_workers.server.handlers import embed
 from paceline_workers.server.http.exchange import BODIES, WRITE_LIMIT_S, BodyMemory
-from paceline_workers.server.in_flight import InFlightLimiter
 from paceline_workers.server.load_report import LoadPublisher
 from paceline_workers.server.openai.served_model import ServedModel
 from paceline_workers.server.prefix_warmup import WarmPrefixes
-from paceline_workers.server.request_handler import ServerDeps
+from paceline_workers.server.request_handler import InFlightLimiter, ServerDeps
 from paceline_workers.server.telemetry.metrics import WorkerMetrics
-from paceline_workers.server.telemetry.tracing import GenerationTracing
+from paceline_workers.server.telemetry.request_metrics import GenerationTracing
 from paceline_workers.server.text.chat import ChatTemplate
 from paceline_workers.server.text.tokenizer import Tokenizer
 from paceline_workers.server.trial_runs import TrialRuns

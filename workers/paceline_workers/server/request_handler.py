@@ -1,8 +1,13 @@
-"""The life of one request on any route that computes: a place, an answer whatever happens, an outcome to count."""
+"""The life of one request on any route that computes: a place, an answer whatever happens, an outcome to count.
+
+Long bodies are understood one a turn of the loop: parsing and checking 8 MB takes tens of ms in one go, and bodies that
+arrive together would otherwise be parsed together, while every stream waits for all of them.
+"""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -11,10 +16,9 @@ from paceline_core.errors import Code, ErrorTiming, RequestError, error_response
 from paceline_core.process import cancel
 from paceline_core.registry import Outcome
 from paceline_core.telemetry import get_logger
-from paceline_core.wire import MOVED_HEADER
-from paceline_workers.server.engine.client import EngineClient
-from paceline_workers.server.engine.stream import EngineStream
-from paceline_workers.server.evacuation import Moved, OpenStreams
+from paceline_core.wire import MOVED, MOVED_HEADER
+from paceline_workers.server.engine.client import EngineClient, EngineStream, Moved
+from paceline_workers.server.evacuation import OpenStreams
 from paceline_workers.server.http.exchange import (
     BodyMemory,
     Holding,
@@ -24,9 +28,6 @@ from paceline_workers.server.http.exchange import (
     Scope,
     Send,
 )
-from paceline_workers.server.http.sse import moved
-from paceline_workers.server.in_flight import InFlightLimiter
-from paceline_workers.server.loop_turns import LoopTurns
 from paceline_workers.server.openai.served_model import ServedModel
 from paceline_workers.server.telemetry.metrics import WorkerMetrics
 from paceline_workers.server.text.tokenizer import INLINE_CHARACTERS
@@ -36,7 +37,92 @@ _log = get_logger(__name__)
 R = TypeVar("R")
 LONG = 64 << 10
 """Bytes of a body that has a turn of the loop to itself: some 0.5 ms."""
+RETRY_AFTER_S = 1.0
 DRAINING = {"x-paceline-draining": "1"}
+
+
+class InFlightLimiter:
+    """Counts requests from their headers to their last byte; refuses them when draining or full."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._gone = asyncio.Event()
+        self._gone.set()
+        self.open = 0
+        self.draining = False
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Hold a place for the length of the block. Raises RequestError `draining` or `queue_full`."""
+        if self.draining:
+            raise RequestError(Code.DRAINING, "This worker is shutting down.", retry_after=RETRY_AFTER_S)
+        if self.open >= self._limit:
+            words = f"{self._limit} requests are open on this worker."
+            raise RequestError(Code.QUEUE_FULL, words, retry_after=RETRY_AFTER_S)
+        self.open += 1
+        self._gone.clear()
+        try:
+            yield
+        finally:
+            self.open -= 1
+            if not self.open:
+                self._gone.set()
+
+    def drain(self) -> None:
+        """Refuse all that comes from now on."""
+        self.draining = True
+
+    async def gone(self, seconds: float) -> bool:
+        """Wait until nobody is inside; False when it takes longer than `seconds`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._gone.wait()
+            return True
+        return False
+
+
+class LoopTurns:
+    """The turns of one worker's loop, in order of arrival.
+
+    Bodies stay counted while they wait (`BodyMemory`), and its limit bounds the queue. Known hole: the work after a
+    body's first wait (the tokenizer's answer) takes no turn.
+    """
+
+    def __init__(self) -> None:
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._taken = False
+
+    async def within(self, work: Coroutine[Any, Any, R]) -> R:
+        """Await `work`, begun in a turn of its own, and return its result."""
+        try:
+            await self.take()
+            return await work
+        finally:
+            work.close()
+
+    async def take(self) -> None:
+        """Return in a turn of the loop that no other long body has been given."""
+        loop = asyncio.get_running_loop()
+        if self._taken:
+            turn = loop.create_future()
+            self._line.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():  # it had been given its turn
+                    loop.call_soon(self._next)
+                raise
+        self._taken = True
+        loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        """Let the first go that still waits."""
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._taken = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,31 +161,27 @@ class GenerationRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request over HTTP."""
-        exchange = self._parts.exchange(scope, receive, send)
-        await handle_request(self._parts, exchange, self._serve)
+        await handle_request(self._parts, self._parts.exchange(scope, receive, send), self._serve)
 
 
 async def handle_request(parts: ServerDeps, exchange: RequestExchange, serve: Serve) -> None:
     """Serve one request, whatever happens to it, and count its outcome."""
+    outcome = Outcome.OK
     try:
         with parts.gate.entered():
-            outcome = await _answered(parts, exchange, serve)
-    except RequestError as error:
+            try:
+                await serve(parts, exchange)
+            except RequestError as error:
+                outcome = await _refuse(exchange, error)
+            except Exception:  # noqa: BLE001 - the last boundary: a fault of ours must still end with an answer
+                _log.exception("a request failed", extra={"request_id": exchange.caller.request_id})
+                ours = RequestError(Code.INTERNAL_ERROR, "The worker failed on this request.")
+                outcome = await _refuse(exchange, ours)
+    except RequestError as error:  # there was no place for it, or nobody takes its refusal
         outcome = await _refuse(exchange, error)
     finally:
         exchange.release()
     parts.measures.ended(outcome)
-
-
-async def _answered(parts: ServerDeps, exchange: RequestExchange, serve: Serve) -> Outcome:
-    try:
-        await serve(parts, exchange)
-    except RequestError as error:
-        return await _refuse(exchange, error)
-    except Exception:  # noqa: BLE001 - the last boundary: a fault of ours must still end with an answer
-        _log.exception("a request failed", extra={"request_id": exchange.caller.request_id})
-        return await _refuse(exchange, RequestError(Code.INTERNAL_ERROR, "The worker failed on this request."))
-    return Outcome.OK
 
 
 async def _refuse(exchange: RequestExchange, error: RequestError) -> Outcome:
@@ -107,7 +189,7 @@ async def _refuse(exchange: RequestExchange, error: RequestError) -> Outcome:
     if error.code is Code.CLIENT_CLOSED:
         return error.row.outcome  # nobody is there to read an answer
     if exchange.reply.started and exchange.movable and isinstance(error, Moved):
-        await exchange.reply.write(moved(error.reason), more=False)
+        await exchange.reply.write(f"{MOVED}{error.reason}\n".encode(), more=False)
         return error.row.outcome
     if exchange.reply.started:
         late = error if error.row.moment is not ErrorTiming.BEFORE else RequestError(Code.STREAM_LOST, error.message)
@@ -123,30 +205,24 @@ async def _refuse(exchange: RequestExchange, error: RequestError) -> Outcome:
 async def understood(
     parts: ServerDeps, exchange: RequestExchange, make: Callable[[bytes], Coroutine[Any, Any, R]]
 ) -> R:
-    """What `make` returns of the body, which is let go of then. Raises RequestError."""
+    """What `make` returns of the body, which is released then; cancelled when the client leaves, which a short body is
+    too quick for. A long one has a turn of the loop to itself. Raises RequestError.
+    """
     body = await exchange.body()
     try:
-        return await unless_gone(parts, exchange, body, make(body))
+        if len(body) <= INLINE_CHARACTERS:
+            return await make(body)
+        work = parts.turns.within(make(body)) if len(body) > LONG else make(body)
+        task, gone = asyncio.create_task(work), asyncio.create_task(exchange.gone())
+        try:
+            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise RequestError(Code.CLIENT_CLOSED, "The client left.")
+            return task.result()
+        finally:
+            await cancel(task, gone)
     finally:
         exchange.release()
-
-
-async def unless_gone(parts: ServerDeps, exchange: RequestExchange, body: bytes, work: Coroutine[Any, Any, R]) -> R:
-    """What `work` on this body returns; cancelled when the client leaves, which a short body is too quick for.
-
-    A long one has a turn of the loop to itself. Raises RequestError `client_closed`.
-    """
-    if len(body) <= INLINE_CHARACTERS:
-        return await work
-    work = parts.turns.within(work) if len(body) > LONG else work
-    task, gone = asyncio.create_task(work), asyncio.create_task(exchange.gone())
-    try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise RequestError(Code.CLIENT_CLOSED, "The client left.")
-        return task.result()
-    finally:
-        await cancel(task, gone)
 
 
 @contextlib.asynccontextmanager

@@ -27,7 +27,7 @@ from paceline_workers.server.engine.link import EngineProcess
 from paceline_workers.server.http.exchange import WRITE_LIMIT_S
 from paceline_workers.server.http.websocket_protocol import socket_protocol
 from paceline_workers.server.process import WorkerServer, create_worker
-from paceline_workers.server.telemetry.tracing import tracing
+from paceline_workers.server.telemetry.request_metrics import tracing
 
 _log = get_logger(__name__)
 KEEP_ALIVE_S = 75

@@ -23,14 +23,14 @@ class TrialRun:
     """The trial of one request; `left` tokens clear it, 0 if it is no suspect."""
 
     def __init__(self, left: int, clear: Callable[[], None]) -> None:
-        self._left = left
+        self.left = left
         self._clear = clear
 
     def brought(self, tokens: int) -> None:
         """Count tokens that the request has brought."""
-        if self._left and tokens:
-            self._left = max(self._left - tokens, 0)
-            if not self._left:
+        if self.left and tokens:
+            self.left = max(self.left - tokens, 0)
+            if not self.left:
                 self._clear()
 
 

@@ -4,11 +4,16 @@
 stream ends, by its last frame or by an error, whatever happens to the process. An engine that says `Failed`, or that
 dies LOAD_ATTEMPTS times before it ever started, ends `run`: trying again would only hide the reason.
 Sequences of a dead engine are not replayed here: the gateway retries or resumes them.
+
+A slow reader of a stream finds all that came meanwhile in one batch, so a stalled client costs at most UNREAD_LIMIT
+tokens, their candidates counted like them: some 7 MB. Beyond that the request is given up, which frees its KV pages for
+clients that do read. A last frame is always taken: it frees them itself, and those of a beam search bring whole
+answers. Those of a prompt's own tokens do not count: there are no more of them than `openai.prompt_logprobs` allows.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from enum import StrEnum
 
 from paceline_core.clock import Clock
@@ -17,14 +22,71 @@ from paceline_core.telemetry import get_logger
 from paceline_core.wire import MoveReason
 from paceline_workers.messages import Abort, Failed, FromEngine, Heartbeat, Started, Submit, Tokens
 from paceline_workers.server.engine.link import EngineHandle, Launch
-from paceline_workers.server.engine.stream import EngineStream
-from paceline_workers.server.evacuation import Moved
 from paceline_workers.server.watchdog import CpuActivity, hung, restart_delay, silence
 
 _log = get_logger(__name__)
 LOAD_ATTEMPTS = 5
 LOAD_LIMIT_S = 3600.0
 HEALTHY_S = 60.0
+UNREAD_LIMIT = 65_536
+_CODES = {MoveReason.ENGINE: Code.ENGINE_FAILED}
+
+
+class Moved(RequestError):
+    """A stream is given up though nothing is wrong with it; to others it is an error like any."""
+
+    def __init__(self, reason: MoveReason, message: str) -> None:
+        super().__init__(_CODES.get(reason, Code.DRAINING), message)
+        self.reason = reason
+
+
+class EngineStream:
+    """The frames of one request's sequences on their way to its one reader, in the order of their steps.
+
+    Each sequence ends with a frame with `finish`, or all with an error. `running`: those that have not ended.
+    """
+
+    def __init__(self, *sequences: str, unread_limit: int = UNREAD_LIMIT) -> None:
+        self.sequences = sequences
+        self.running = set(sequences)
+        self._unread_limit = unread_limit
+        self._unread: list[Tokens] = []
+        self._count = 0
+        self._error: RequestError | None = None
+        self._wake = asyncio.Event()
+
+    def put(self, frame: Tokens) -> bool:
+        """From the engine: append, or give up on a reader that is too far behind; False if nobody wants more."""
+        if self._error is not None:
+            return False
+        self._count += len(frame.ids) + sum(len(candidates) for _, candidates in frame.logprobs)
+        if self._count > self._unread_limit and not frame.finish:
+            words = f"{self._count} tokens and candidates were not read; the stream was given up"
+            self.fail(RequestError(Code.CLIENT_CLOSED, words))
+            return False
+        if frame.finish:
+            self.running.discard(frame.id)
+        self._unread.append(frame)
+        self._wake.set()
+        return True
+
+    def fail(self, error: RequestError) -> None:
+        """End with `error` after the frames already here; the first error stands."""
+        self._error = self._error or error
+        self._wake.set()
+
+    async def read(self) -> list[Tokens]:
+        """All frames not yet read, at least one; waits for it. Raises the RequestError that ended the stream.
+
+        Unlimited in itself: the watchdog fails every stream of an engine that falls silent.
+        """
+        while not self._unread:
+            if self._error is not None:
+                raise self._error
+            self._wake.clear()
+            await self._wake.wait()
+        frames, self._unread, self._count = self._unread, [], 0
+        return frames
 
 
 class EngineState(StrEnum):
@@ -38,8 +100,6 @@ class EngineState(StrEnum):
 Listener = Callable[[EngineState | Started | Heartbeat], None]
 Warm = Callable[["EngineClient"], Awaitable[None]]
 """What is done with each loaded engine before it is up; returns in time. Raises InvalidInput if none can do it."""
-
-
 OnPrompt = Callable[[Collection[str], int], None]
 """A prompt with these prefix keys begins (1) or has ended (-1)."""
 
@@ -107,10 +167,7 @@ class EngineClient:
 
     @contextlib.contextmanager
     def submit(self, *submits: Submit) -> Iterator[EngineStream]:
-        """Start the sequences of one request; leaving the block aborts those that still run. Raises RequestError.
-
-        Of the answers of one beam search the first one stands for all.
-        """
+        """Start the sequences of one request; leaving the block aborts those that still run. Raises RequestError."""
         self.ready()
         with self.begin(*submits) as stream:
             yield stream
@@ -119,9 +176,11 @@ class EngineClient:
     def begin(self, *submits: Submit) -> Iterator[EngineStream]:
         """The same while the engine is loaded, though perhaps not warm."""
         stream = EngineStream(*(submit.id for submit in submits))
-        self._open(stream)
+        self._streams |= dict.fromkeys(stream.sequences, stream)
+        if self._streams and self._busy_since is None:
+            self._busy_since = self._clock.monotonic()
         for submit in submits:
-            if not submit.answers or submit.answers[0] == submit.id:
+            if not submit.answers or submit.answers[0] == submit.id:  # of one beam search the first stands for all
                 self._send(submit)
         keys = tuple(dict.fromkeys(key for submit in submits for key, _ in submit.prefix_keys))
         self._on_prompt(keys, 1)
@@ -129,7 +188,8 @@ class EngineClient:
             yield stream
         finally:
             self._on_prompt(keys, -1)
-            self._give_up(stream)
+            for sequence in stream.sequences:
+                self.drop(stream, sequence)
 
     def drop(self, stream: EngineStream, sequence: str) -> None:
         """Nobody reads this sequence any more: the engine frees what it holds."""
@@ -140,11 +200,6 @@ class EngineClient:
             self._send(Abort(sequence))
         if not self._streams:
             self._busy_since = None
-
-    def _give_up(self, stream: EngineStream) -> None:
-        """All its sequences, at once: a reader that is stuck in a write would free their pages much later."""
-        for sequence in stream.sequences:
-            self.drop(stream, sequence)
 
     def fail_all(self, error: RequestError) -> None:
         """End every open stream with `error`."""
@@ -171,8 +226,11 @@ class EngineClient:
         self._enter(EngineState.LOADING)
         try:
             handle = self._handle = await self._launch(self._receive)
-            async with self._watched(handle):
+            watchdog = asyncio.create_task(self._watch(handle))
+            try:
                 status = await handle.ended()
+            finally:
+                watchdog.cancel()
         except asyncio.CancelledError:
             if self._handle is not None:
                 await self._handle.stop()
@@ -190,14 +248,6 @@ class EngineClient:
         self.fail_all(Moved(MoveReason.ENGINE, "The engine ended before the answer was complete."))
         self._streams, self._busy_since = {}, None
 
-    @contextlib.asynccontextmanager
-    async def _watched(self, handle: EngineHandle) -> AsyncIterator[None]:
-        watchdog = asyncio.create_task(self._watch(handle))
-        try:
-            yield
-        finally:
-            watchdog.cancel()
-
     async def _watch(self, handle: EngineHandle) -> None:
         """Kill `handle` when it hangs, at work or while loading."""
         begin = self._clock.monotonic()
@@ -214,7 +264,8 @@ class EngineClient:
         match message:
             case Tokens():
                 if (stream := self._streams.get(message.id)) and not stream.put(message):
-                    self._give_up(stream)
+                    for sequence in stream.sequences:  # at once: a reader stuck in a write frees their pages much later
+                        self.drop(stream, sequence)
             case Started():
                 self.started, self._up_at = message, self._clock.monotonic()
                 self._emit(message)
@@ -243,11 +294,6 @@ class EngineClient:
             return
         if self.state is EngineState.LOADING:
             self._enter(EngineState.UP)
-
-    def _open(self, stream: EngineStream) -> None:
-        self._streams |= dict.fromkeys(stream.sequences, stream)
-        if self._streams and self._busy_since is None:
-            self._busy_since = self._clock.monotonic()
 
     def _send(self, message: Submit | Abort) -> None:
         if self._handle is not None:

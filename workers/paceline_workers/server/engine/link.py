@@ -35,7 +35,6 @@ class EngineLink(asyncio.Protocol):
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asyncio's call: the socket is ready."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
@@ -63,7 +62,6 @@ class EngineLink(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -74,27 +72,21 @@ class EngineHandle(Protocol):
     @property
     def pid(self) -> int:
         """The process id, for logs."""
-        ...
 
     def cpu_seconds(self) -> float | None:
         """CPU time that it has used; None where that cannot be told."""
-        ...
 
     def send(self, message: ToEngine) -> None:
         """Queue one message to it."""
-        ...
 
     def kill(self) -> None:
         """End it at once; `ended` follows."""
-        ...
 
     async def ended(self) -> int:
         """Wait until it is gone; its exit status (negative: the signal)."""
-        ...
 
     async def stop(self) -> None:
         """Ask it to end, wait a moment, then kill it."""
-        ...
 
 
 Launch = Callable[[Receive], Awaitable[EngineHandle]]
@@ -106,26 +98,28 @@ class EngineProcess:
     def __init__(self, process: asyncio.subprocess.Process, link: EngineLink) -> None:
         self._process = process
         self._link = link
+        self.pid = process.pid
+        self.send = link.send
 
     @classmethod
     async def spawn(cls, argv: Sequence[str], receive: Receive) -> "EngineProcess":
         """Run `argv --fd N`, where N is its end of a fresh socketpair. Raises PacelineError when that is impossible."""
         ours, theirs = socket.socketpair()
         with theirs:
+            end = theirs.fileno()
             try:
-                process = await _execute([*argv, "--fd", str(theirs.fileno())], theirs.fileno())
-            except BaseException:
+                process = await asyncio.create_subprocess_exec(
+                    *argv, "--fd", str(end), stdin=asyncio.subprocess.DEVNULL, pass_fds=(end,)
+                )
+            except BaseException as error:
                 ours.close()
+                if isinstance(error, OSError):
+                    raise PacelineError(f"the engine process cannot be started: {error}") from None
                 raise
         ours.setblocking(False)
         loop = asyncio.get_running_loop()
         _, link = await loop.create_unix_connection(lambda: EngineLink(receive), sock=ours)
         return cls(process, link)
-
-    @property
-    def pid(self) -> int:
-        """The process id, for logs."""
-        return self._process.pid
 
     def cpu_seconds(self) -> float | None:
         """User and system time of all its threads, on Linux."""
@@ -134,10 +128,6 @@ class EngineProcess:
             return (int(fields[_USER_TIME]) + int(fields[_USER_TIME + 1])) / os.sysconf("SC_CLK_TCK")
         except (OSError, ValueError, IndexError):
             return None
-
-    def send(self, message: ToEngine) -> None:
-        """Queue one message to it."""
-        self._link.send(message)
 
     def kill(self) -> None:
         """SIGKILL; a hung process does not hear anything softer."""
@@ -161,10 +151,3 @@ class EngineProcess:
                 await self._process.wait()
         self.kill()
         await self._process.wait()
-
-
-async def _execute(argv: Sequence[str], fd: int) -> asyncio.subprocess.Process:
-    try:
-        return await asyncio.create_subprocess_exec(*argv, stdin=asyncio.subprocess.DEVNULL, pass_fds=(fd,))
-    except OSError as error:
-        raise PacelineError(f"the engine process cannot be started: {error}") from None

@@ -1,100 +1,130 @@
-"""One request in the engine: the frames of its choices in, their pieces out, batch by batch."""
+"""One request in the engine: the frames of its choices in, their pieces out, batch by batch; and where its time went.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Self
+The engine reports its own phases with a sequence's last frame. One that ended here first (a stop string) has none, so
+its engine time is split at its first token. `post` is the rest of the worker's time: the phases add up to it exactly.
+"""
+
+from collections.abc import Mapping, Sequence
 
 from paceline_core.clock import Clock
+from paceline_core.registry import Phase
+from paceline_core.telemetry import Histogram
 from paceline_workers.messages import Timing, Tokens
-from paceline_workers.server import phases
-from paceline_workers.server.engine.client import EngineClient
-from paceline_workers.server.engine.stream import EngineStream
+from paceline_workers.server.engine.client import EngineClient, EngineStream
 from paceline_workers.server.openai.jobs import GenerationJob
-from paceline_workers.server.phases import Stopwatch
 from paceline_workers.server.text.output import Piece
 
+Phases = Mapping[Phase, float]
 Pieces = list[tuple[int, Piece]]
 
 
+class TokenMeter:
+    """What all requests of a worker have in common while tokens come: gaps between them, and a plain count."""
+
+    __slots__ = ("itl", "output", "ttft")
+
+    def __init__(self, ttft: Histogram, itl: Histogram) -> None:
+        self.ttft = ttft
+        self.itl = itl
+        self.output = 0
+
+
+class Stopwatch:
+    """The moments of one request, in monotonic seconds: `submitted` is when its body is understood and the engine has
+    it, `first` is None before any token.
+    """
+
+    def __init__(self, came: float, meter: TokenMeter | None = None) -> None:
+        self.came = came
+        self.first: float | None = None
+        self.last = came
+        self.submitted = came
+        self._meter = meter
+
+    def token(self, now: float) -> None:
+        """An answer came; only the first time counts."""
+        if self.first is None:
+            self.first = now
+
+    def read(self, now: float, frames: Sequence[Tokens]) -> None:
+        """Frames came, of one step or of several. The gap since the last ones is shared by the steps."""
+        count = len(frames[0].ids) if len(frames) == 1 else sum(len(frame.ids) for frame in frames)
+        if not count:
+            return
+        since, self.last = self.last, now
+        meter = self._meter
+        if meter is not None:
+            meter.output += count
+        if self.first is None:
+            self.first = now
+            if meter is not None:
+                meter.ttft.observe(now - self.came)
+        elif meter is not None:
+            sequences = 1 if len(frames) == 1 else len({frame.id for frame in frames})
+            meter.itl.observe((now - since) * sequences / count)
+
+    def phases(self, now: float, timing: Timing | None) -> Phases:
+        """Seconds by phase from the request's headers to `now`."""
+        first = self.first or now
+        engine = timing or Timing(queue=0.0, batch_wait=0.0, prefill=first - self.submitted, decode=now - first)
+        known = {
+            Phase.TOKENIZE: self.submitted - self.came,
+            Phase.QUEUE: engine.queue,
+            Phase.BATCH_WAIT: engine.batch_wait,
+            Phase.PREFILL: engine.prefill,
+            Phase.DECODE: engine.decode,
+        }
+        return known | {Phase.POST: max(now - self.came - sum(known.values()), 0.0)}
+
+
 class ActiveGeneration:
-    """`finished` once the last piece of each choice has been given out; `ends` are those that came here."""
+    """`open`: the choices that have not ended, by sequence; `ends`: the finish reasons of those that have, here.
+
+    `stream`: its frames; failing it ends the run.
+    """
 
     def __init__(
         self, job: GenerationJob, engine: EngineClient, stream: EngineStream, watch: Stopwatch, clock: Clock
     ) -> None:
         self.job = job
         self._engine = engine
-        self._stream = stream
+        self.stream = stream
         self.watch = watch
         self._clock = clock
-        self._open = {choice.submit.id: index for index, choice in enumerate(job.choices) if not choice.finish}
-        self._ended = ended(job)
+        self.open = {choice.submit.id: index for index, choice in enumerate(job.choices) if not choice.finish}
         self.ends: dict[int, str] = {}
-
-    @classmethod
-    @contextmanager
-    def of(cls, job: GenerationJob, engine: EngineClient, watch: Stopwatch, clock: Clock) -> Iterator[Self]:
-        """Submit what has not ended; leaving the block aborts what still runs. Raises RequestError."""
-        with engine.submit(*(choice.submit for choice in job.choices if not choice.finish)) as stream:
-            watch.submit(clock.monotonic())
-            yield cls(job, engine, stream, watch, clock)
-
-    @property
-    def stream(self) -> EngineStream:
-        """Its frames; failing it ends the run."""
-        return self._stream
-
-    @property
-    def finished(self) -> bool:
-        """Nothing is left to give out."""
-        return not self._open and not self._ended
+        self._ended = [  # the finish reasons that an earlier life of the stream did not get to tell
+            (index, Piece("", choice.output.tokens, [], choice.finish, []))
+            for index, choice in enumerate(job.choices)
+            if choice.finish and not choice.sent
+        ]
 
     async def pieces(self) -> Pieces:
         """The next output that has text or ends a choice, [] when all have ended. Raises RequestError."""
         pieces, self._ended = self._ended, []
-        while self._open and not pieces:
-            frames = await self._stream.read()
+        while self.open and not pieces:
+            frames = await self.stream.read()
             self.watch.read(self._clock.monotonic(), frames)
-            pieces = self._feed(frames)
+            by_sequence: dict[str, list[Tokens]] = {}
+            for frame in frames:
+                by_sequence.setdefault(frame.id, []).append(frame)
+            for sequence, new in by_sequence.items():
+                if sequence in self.open and (piece := self.job.choices[self.open[sequence]].output.feed(new)):
+                    pieces.append((self.open[sequence], piece))
+            for index, piece in pieces:
+                if piece.finish:
+                    sequence = self.job.choices[index].submit.id
+                    self.ends[self.open.pop(sequence)] = piece.finish
+                    self._engine.drop(self.stream, sequence)
         return pieces
 
-    def spent(self, now: float | None = None) -> phases.Phases:
+    def spent(self, now: float | None = None) -> Phases:
         """Seconds by phase until `now`, or this moment; those of the engine by the choice that took it longest."""
-        now = self._clock.monotonic() if now is None else now
         timings = [choice.output.timing for choice in self.job.choices if choice.output.timing]
-        return self.watch.phases(now, max(timings, key=_total, default=None))
-
-    @property
-    def running(self) -> int:
-        """Choices that have not ended."""
-        return len(self._open)
-
-    def _feed(self, frames: list[Tokens]) -> Pieces:
-        by_sequence: dict[str, list[Tokens]] = {}
-        for frame in frames:
-            by_sequence.setdefault(frame.id, []).append(frame)
-        fed = [
-            (sequence, self._piece(sequence, new)) for sequence, new in by_sequence.items() if sequence in self._open
-        ]
-        pieces = [(self._open[sequence], piece) for sequence, piece in fed if piece]
-        for sequence, piece in fed:
-            if piece and piece.finish:
-                self.ends[self._open.pop(sequence)] = piece.finish
-                self._engine.drop(self._stream, sequence)
-        return pieces
-
-    def _piece(self, sequence: str, frames: list[Tokens]) -> Piece | None:
-        return self.job.choices[self._open[sequence]].output.feed(frames)
+        longest = max(timings, key=lambda t: t.queue + t.batch_wait + t.prefill + t.decode, default=None)
+        return self.watch.phases(self._clock.monotonic() if now is None else now, longest)
 
 
-def ended(job: GenerationJob) -> Pieces:
-    """The finish reasons that an earlier life of the stream did not get to tell."""
-    return [
-        (index, Piece("", choice.output.tokens, [], choice.finish, []))
-        for index, choice in enumerate(job.choices)
-        if choice.finish and not choice.sent
-    ]
-
-
-def _total(timing: Timing) -> float:
-    return timing.queue + timing.batch_wait + timing.prefill + timing.decode
+def server_timing(spent: Phases) -> str:
+    """The value of the `Server-Timing` header, in milliseconds as its standard wants."""
+    return ", ".join(f"{phase.value};dur={value * 1000:.3f}" for phase, value in spent.items())

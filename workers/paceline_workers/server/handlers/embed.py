@@ -21,13 +21,12 @@ from msgspec import structs
 from paceline_core.errors import Code, InvalidInput, RequestError
 from paceline_workers.messages import Submit, Tokens
 from paceline_workers.model_source import read_bytes
-from paceline_workers.server import phases
-from paceline_workers.server.engine.stream import EngineStream
+from paceline_workers.server.engine.client import EngineStream
+from paceline_workers.server.handlers.active_generation import Stopwatch, server_timing
 from paceline_workers.server.http.exchange import RequestExchange
 from paceline_workers.server.openai.embeddings import MakePooledJob, embedding_job
 from paceline_workers.server.openai.jobs import JobInput
 from paceline_workers.server.openai.scoring import rerank_job, score_job
-from paceline_workers.server.phases import Stopwatch
 from paceline_workers.server.request_handler import Serve, ServerDeps, failed_when_client_leaves, understood
 from paceline_workers.server.text.output import gave_up
 from paceline_workers.server.text.tokenizer import read_json
@@ -90,7 +89,7 @@ async def _served(parts: ServerDeps, exchange: RequestExchange, make_job: MakePo
     job = await understood(
         parts, exchange, lambda body: make_job(parts.model, JobInput(body, exchange.caller, started))
     )
-    watch.submit(parts.clock.monotonic())
+    watch.submitted = parts.clock.monotonic()
     frames: list[Tokens] = []
     cached = 0
     for number, batch in enumerate(batches(job.submits, parts.step_tokens)):
@@ -100,7 +99,7 @@ async def _served(parts: ServerDeps, exchange: RequestExchange, make_job: MakePo
         watch.token(parts.clock.monotonic())
     parts.measures.requests.embedded(sum(len(submit.prompt) for submit in job.submits), cached)
     spent = watch.phases(parts.clock.monotonic(), frames[0].timing if len(job.submits) == 1 else None)
-    timing = {"server-timing": phases.server_timing(spent)} if exchange.caller.trusted else {}
+    timing = {"server-timing": server_timing(spent)} if exchange.caller.trusted else {}
     await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json", **timing}, job.answer())
 
 

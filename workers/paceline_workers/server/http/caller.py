@@ -6,10 +6,10 @@ written, so they are ignored. A request id is accepted from anybody when it is h
 
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paceline_core.auth.internal_token import HEADER, TokenClaims
+from paceline_core.auth.internal_token import TokenClaims
 from paceline_core.registry import RequestClass
 from paceline_core.wire import PREFIX, RESUME, SEED, SUSPECT, PrefixKeys
 
@@ -42,20 +42,20 @@ class Caller:
     suspect: str = ""
 
 
-def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], TokenClaims | None]) -> Caller:
-    """Read ASGI headers; `verify` judges the internal token."""
-    values = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+def caller(headers: Mapping[bytes, bytes], claims: TokenClaims | None) -> Caller:
+    """Read ASGI headers; `claims` are those of a valid internal token."""
+    values = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
     request_id = values.get("x-request-id", "")
     if not _REQUEST_ID.fullmatch(request_id):
         request_id = secrets.token_hex(12)
-    claims = verify(values.get(HEADER, ""))
     if claims is None:
         return Caller(request_id, traceparent=values.get("traceparent", ""))
+    request_class = values.get("x-paceline-class", "")
     return Caller(
         request_id,
         trusted=True,
         gateway=claims.issuer == "gateway",
-        request_class=_request_class(values.get("x-paceline-class", "")),
+        request_class=RequestClass(request_class) if request_class in set(RequestClass) else RequestClass.INTERACTIVE,
         tenant=values.get("x-paceline-tenant", ""),
         deadline_s=_deadline(values.get("x-paceline-deadline-ms", "")),
         tpot_s=(_whole(values.get("x-paceline-tpot-ms", "")) or 0) / 1000,
@@ -66,10 +66,6 @@ def caller(headers: Iterable[tuple[bytes, bytes]], verify: Callable[[str], Token
         suspect=values.get(SUSPECT, ""),
         traceparent=values.get("traceparent", ""),
     )
-
-
-def _request_class(text: str) -> RequestClass:
-    return RequestClass(text) if text in set(RequestClass) else RequestClass.INTERACTIVE
 
 
 def _deadline(text: str) -> float:

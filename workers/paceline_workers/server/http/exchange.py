@@ -1,13 +1,10 @@
-"""Read a request's body, bounded in size and time, and with all others in memory.
-
-ASGI's own types, and one answer written through them.
+"""One request and its way back: ASGI's types, a body that is bounded in size, time and memory, an answer.
 
 The generating routes and the load stream are plain ASGI: a token costs one `send`, with no response object between.
-
-One request and its way back, whatever carries them: what the routes need of a connection.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Protocol
 
@@ -20,7 +17,12 @@ Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-WRITE_LIMIT_S = 30.0
+WRITE_LIMIT_S = READ_LIMIT_S = 30.0
+LINGER_S = 2.0
+RETRY_AFTER_S = 1.0
+BODIES = 16
+"""Bodies of the largest size that a worker holds at once."""
+LIMIT = BODIES * (8 << 20)
 
 
 class Reply:
@@ -32,7 +34,6 @@ class Reply:
         self.started = False
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
-        """Status and headers."""
         self.started = True
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": encoded})
@@ -48,20 +49,8 @@ class Reply:
             ) from None
 
     async def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        """A complete answer."""
         await self.start(status, {**headers, "content-length": str(len(body))})
         await self.write(body, more=False)
-
-    async def error(self, answer: ErrorResponse, headers: Mapping[str, str]) -> None:
-        """A complete answer from the error table, with more headers."""
-        await self.whole(answer.status, {**answer.headers, **headers}, answer.body)
-
-
-READ_LIMIT_S = 30.0
-RETRY_AFTER_S = 1.0
-BODIES = 16
-"""Bodies of the largest size that a worker holds at once."""
-LIMIT = BODIES * (8 << 20)
 
 
 class BodyMemory:
@@ -79,7 +68,6 @@ class BodyMemory:
         self.held += size
 
     def release(self, size: int) -> None:
-        """Count so many bytes less."""
         self.held -= size
 
 
@@ -115,53 +103,26 @@ async def read_body(
 ) -> bytes:
     """The whole body. Raises RequestError: `request_too_large` as soon as that is known, `request_timeout`,
     `queue_full` where all together would be too much, or `client_closed`."""
+    too_large = f"The body is over the limit of {holding.most} bytes."
     declared = dict(headers).get(b"content-length", b"")
     if declared.isdigit() and int(declared[:20]) > holding.most:
-        raise _too_large(holding.most)
+        raise RequestError(Code.REQUEST_TOO_LARGE, too_large)
+    body = bytearray()  # a list of parts would weigh 30 times a body that comes in parts of two bytes
     try:
         async with asyncio.timeout(seconds):
-            return await _read(receive, holding)
+            while True:
+                event = await receive()
+                if event["type"] == "http.disconnect":
+                    raise RequestError(Code.CLIENT_CLOSED, "The client left before its request was complete.")
+                part = event.get("body", b"")
+                if len(body) + len(part) > holding.most:
+                    raise RequestError(Code.REQUEST_TOO_LARGE, too_large)
+                holding.add(len(part))
+                body += part
+                if not event.get("more_body", False):
+                    return bytes(body)
     except TimeoutError:
         raise RequestError(Code.REQUEST_TIMEOUT, f"The body did not arrive within {seconds:.0f} s.") from None
-
-
-async def _read(receive: Receive, holding: Holding) -> bytes:
-    """In one bytearray: a list of parts would weigh 30 times a body that comes in parts of two bytes."""
-    body = bytearray()
-    while True:
-        event = await receive()
-        if event["type"] == "http.disconnect":
-            raise RequestError(Code.CLIENT_CLOSED, "The client left before its request was complete.")
-        part = event.get("body", b"")
-        if len(body) + len(part) > holding.most:
-            raise _too_large(holding.most)
-        holding.add(len(part))
-        body += part
-        if not event.get("more_body", False):
-            return bytes(body)
-
-
-def declares_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Return whether a request's head announces a body."""
-    values = dict(headers)
-    return b"transfer-encoding" in values or bool(values.get(b"content-length", b"0").strip(b"0"))
-
-
-async def discard(receive: Receive, seconds: float) -> None:
-    """Read what a client still sends and forget it, until its body or `seconds` are over."""
-    try:
-        async with asyncio.timeout(seconds):
-            while (event := await receive())["type"] == "http.request" and event.get("more_body", False):
-                pass
-    except TimeoutError:
-        return
-
-
-def _too_large(limit: int) -> RequestError:
-    return RequestError(Code.REQUEST_TOO_LARGE, f"The body is over the limit of {limit} bytes.")
-
-
-LINGER_S = 2.0
 
 
 class ResponseStream(Protocol):
@@ -170,56 +131,42 @@ class ResponseStream(Protocol):
     started: bool
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
-        """An answer of several writes begins."""
-        ...
+        """Begin an answer of several writes."""
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
-        """One write of server-sent events."""
-        ...
+        """Write server-sent events."""
 
     async def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        """A complete answer."""
-        ...
+        """Write a complete answer."""
 
 
 class RequestExchange(Protocol):
-    """One request: who asks, what, and the way back."""
+    """One request: who asks, what, and the way back, whatever carries them."""
 
     @property
-    def caller(self) -> Caller:
-        """Who asks."""
-        ...
+    def caller(self) -> Caller: ...
 
     @property
-    def reply(self) -> ResponseStream:
-        """The way back."""
-        ...
+    def reply(self) -> ResponseStream: ...
 
     @property
-    def path(self) -> str:
-        """The route."""
-        ...
+    def path(self) -> str: ...
 
     @property
     def movable(self) -> bool:
         """Who asks can have the rest of a stream from another worker."""
-        ...
 
     async def body(self) -> bytes:
         """What is asked. Raises RequestError when it is too large, too slow or cut off."""
-        ...
 
     def release(self) -> None:
         """The body is not needed any more."""
-        ...
 
     async def gone(self) -> None:
         """Return once the client has left; to be called after `body`."""
-        ...
 
     async def refuse(self, refusal: ErrorResponse, headers: Mapping[str, str], *, unread: bool = False) -> None:
         """A complete answer from the error table; `unread`: the body has not been read."""
-        ...
 
 
 class HttpExchange:
@@ -235,30 +182,30 @@ class HttpExchange:
         self.movable = self.caller.trusted
 
     async def body(self) -> bytes:
-        """The request's body."""
         return await read_body(self._headers, self._receive, self._holding)
 
     def release(self) -> None:
-        """The body counts no more."""
         self._holding.release()
 
     async def gone(self) -> None:
-        """Return when the connection closes."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     async def refuse(self, refusal: ErrorResponse, headers: Mapping[str, str], *, unread: bool = False) -> None:
         """Status and error object. An unread body passes for a while: a close at once would take the answer with it."""
-        if not unread:
-            await self.reply.error(refusal, headers)
-            return
-        await refuse_unread(self.reply, self._receive, refusal, headers)
+        if unread:
+            await refuse_unread(self.reply, self._receive, refusal, headers)
+        else:
+            await self.reply.whole(refusal.status, {**refusal.headers, **headers}, refusal.body)
 
 
 async def refuse_unread(reply: Reply, receive: Receive, refusal: ErrorResponse, headers: Mapping[str, str]) -> None:
-    """Refuse what has a body that is not read, and end the connection."""
+    """Refuse what has a body that is not read, forget what still comes of it for a while, and end the connection."""
     length = {"content-length": str(len(refusal.body)), "connection": "close"}
     await reply.start(refusal.status, {**refusal.headers, **headers, **length})
     await reply.write(refusal.body)
-    await discard(receive, LINGER_S)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            while (event := await receive())["type"] == "http.request" and event.get("more_body", False):
+                pass
     await reply.write(b"", more=False)

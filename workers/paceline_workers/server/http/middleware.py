@@ -11,17 +11,17 @@ from collections.abc import Mapping
 
 from paceline_core.admin.middleware import host_name
 from paceline_core.auth import TrustBundle
+from paceline_core.auth.internal_token import HEADER
 from paceline_core.config import is_loopback
 from paceline_core.errors import Code, RequestError, error_response
-from paceline_workers.server.http.caller import Caller, caller
-from paceline_workers.server.http.exchange import App, Event, Receive, Reply, Scope, Send, declares_body, refuse_unread
+from paceline_workers.server.http.caller import caller
+from paceline_workers.server.http.exchange import App, Event, Receive, Reply, Scope, Send, refuse_unread
 from paceline_workers.server.http.websocket import refuse
 
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
-_KINDS = frozenset({"http", "websocket"})
 _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
-_READS = frozenset({"GET", "HEAD"})
+_FOR_GATEWAYS = "This port is for gateways: bring a valid `x-paceline-internal-token` token, or ask a gateway instead."
 
 
 class CallerMiddleware:
@@ -35,10 +35,13 @@ class CallerMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on. Raises what the application raises."""
-        if scope["type"] not in _KINDS:
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        scope["caller"] = known = caller(scope["headers"], self._trust.claims)
+        headers = dict(scope["headers"])
+        foreign, with_body = self._foreign(scope, headers), _with_body(scope, headers)
+        claims = self._trust.claims(headers.get(HEADER.encode(), b"").decode("latin-1"))
+        scope["caller"] = known = caller(headers, claims)
         name = (b"x-request-id", known.request_id.encode())
 
         async def named(event: Event) -> None:
@@ -46,7 +49,13 @@ class CallerMiddleware:
                 event["headers"] = [*event.get("headers", ()), name]
             await send(event)
 
-        refusal = self._refusal(scope, known) or _with_body(scope)
+        allowed = (
+            self._anonymous
+            or known.gateway
+            or (known.trusted and scope["path"].startswith("/internal/"))
+            or scope["path"] in self._open
+        )
+        refusal = foreign or (None if allowed else RequestError(Code.INVALID_API_KEY, _FOR_GATEWAYS)) or with_body
         if refusal is None:
             await self._app(scope, receive, named)
         elif scope["type"] == "websocket":
@@ -54,32 +63,21 @@ class CallerMiddleware:
         else:
             await refuse_unread(Reply(named), receive, error_response(refusal, scope["path"]), {})
 
-    def _refusal(self, scope: Scope, known: Caller) -> RequestError | None:
-        if scope.get("method") not in _READS or scope["type"] == "websocket":
-            words = _unauthorized(dict(scope["headers"]), anonymous=self._anonymous)
-            if words:
-                return RequestError(Code.INVALID_REQUEST, words, param="origin")
-        if self._anonymous or known.gateway:
+    def _foreign(self, scope: Scope, headers: Mapping[bytes, bytes]) -> RequestError | None:
+        """The refusal of a page of another site; clients that are no browser name no origin."""
+        origin, host = headers.get(b"origin", b""), headers.get(b"host", b"")
+        if not origin or (scope["type"] == "http" and scope["method"] in ("GET", "HEAD")):
             return None
-        path = scope["path"]
-        if (known.trusted and path.startswith("/internal/")) or path in self._open:
+        if origin.partition(b"://")[2] == host and not (self._anonymous and not is_loopback(host_name(host))):
             return None
-        words = "This port is for gateways: bring a valid `x-paceline-internal-token` token, or ask a gateway instead."
-        return RequestError(Code.INVALID_API_KEY, words)
+        words = "Pages of other sites may not ask; leave the header `origin` out."
+        return RequestError(Code.INVALID_REQUEST, words, param="origin")
 
 
-def _with_body(scope: Scope) -> RequestError | None:
-    if scope["type"] == "http" and scope["method"] in _BODILESS and declares_body(scope["headers"]):
+def _with_body(scope: Scope, headers: Mapping[bytes, bytes]) -> RequestError | None:
+    if scope["type"] == "websocket" or scope["method"] not in _BODILESS:
+        return None
+    if b"transfer-encoding" in headers or headers.get(b"content-length", b"0").strip(b"0"):
         words = f"{scope['method']} {scope['path'][:128]} takes no body; leave it out."
         return RequestError(Code.INVALID_REQUEST, words)
     return None
-
-
-def _unauthorized(headers: Mapping[bytes, bytes], *, anonymous: bool) -> str:
-    """Why a browser's page may not ask; empty for its own site's, and for other clients, which name no origin."""
-    origin, host = headers.get(b"origin", b""), headers.get(b"host", b"")
-    if not origin:
-        return ""
-    if origin.partition(b"://")[2] != host or (anonymous and not is_loopback(host_name(host))):
-        return "Pages of other sites may not ask; leave the header `origin` out."
-    return ""

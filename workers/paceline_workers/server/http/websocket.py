@@ -17,7 +17,6 @@ from dataclasses import replace
 
 from paceline_core.errors import Code, ErrorResponse, RequestError, error_response
 from paceline_core.process import cancel
-from paceline_workers.server.http import sse
 from paceline_workers.server.http.caller import Caller
 from paceline_workers.server.http.exchange import Holding, Receive, Scope, Send
 from paceline_workers.server.request_handler import Serve, ServerDeps, handle_request
@@ -154,8 +153,9 @@ class _SocketReply:
 
     async def write(self, data: bytes, *, more: bool = True) -> None:  # noqa: ARG002 - `[DONE]` says it
         """A message for each event."""
-        for payload in sse.payloads(data):
-            await self._message(payload)
+        for line in data.split(b"\n"):
+            if line.startswith(b"data: "):  # comments are left out
+                await self._message(line.removeprefix(b"data: "))
 
     async def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:  # noqa: ARG002 - as above
         """One message."""

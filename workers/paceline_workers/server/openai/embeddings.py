@@ -18,9 +18,8 @@ from pydantic import Field, PlainValidator
 from paceline_workers.messages import Sampling, Started, Submit, Tokens
 from paceline_workers.server.http.caller import Caller
 from paceline_workers.server.openai.fields import FieldRoute
-from paceline_workers.server.openai.inputs import Encoding, Input, ids_of, inputs
+from paceline_workers.server.openai.inputs import CacheFields, Encoding, Input, ids_of, inputs
 from paceline_workers.server.openai.jobs import JobInput
-from paceline_workers.server.openai.prompt_fields import CacheFields
 from paceline_workers.server.openai.requests import parse
 from paceline_workers.server.openai.served_model import ServedModel
 from paceline_workers.server.openai.validation import invalid

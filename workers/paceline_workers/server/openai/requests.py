@@ -12,13 +12,11 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import Field, PlainValidator, ValidationError
 
 from paceline_core.json_limits import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST, check_shape, too_many_choices
-from paceline_workers.server.openai.chat_fields import ChatFields
+from paceline_workers.server.openai.chat_fields import CALLS_LIMIT, MESSAGES_LIMIT, ChatFields, ChatMessage
 from paceline_workers.server.openai.fields import FieldRoute, refuse_unsupported
-from paceline_workers.server.openai.inputs import MESSAGES_LIMIT, ChatMessage, Input, inputs, is_ids
-from paceline_workers.server.openai.prompt_fields import CacheFields
+from paceline_workers.server.openai.inputs import CacheFields, Input, inputs, is_ids
 from paceline_workers.server.openai.prompt_logprobs import MOST
 from paceline_workers.server.openai.structured import requested
-from paceline_workers.server.openai.tools import CALLS_LIMIT
 from paceline_workers.server.openai.validation import Body, invalid, refusal, unreadable
 from paceline_workers.server.tools.grammar import schema_of
 
@@ -71,14 +69,10 @@ def _bias(value: Any) -> dict[int, float]:
         raise ValueError(f"must be an object of at most {BIAS_LIMIT} token ids and their biases")
     if not all(isinstance(token, str) and token.isascii() and token.isdigit() and len(token) < 10 for token in value):
         raise ValueError('has a key that is no token id, such as "1234"')
-    biases = {int(token): _number(bias) for token, bias in value.items()}
+    biases = {int(token): float(bias) if type(bias) in (int, float) else inf for token, bias in value.items()}
     if not all(-BIAS_MOST <= bias <= BIAS_MOST for bias in biases.values()):
         raise ValueError(f"holds a bias that is not a number from {-BIAS_MOST:.0f} to {BIAS_MOST:.0f}")
     return biases
-
-
-def _number(value: Any) -> float:
-    return float(value) if type(value) in (int, float) else inf
 
 
 def _early(value: Any) -> Any:
@@ -162,19 +156,19 @@ class GenerateRequest(CacheFields):
         return self.candidates
 
     def check(self) -> None:
-        """What no field can tell alone. Raises RequestError."""
+        candidates, answers = self.candidates, self.answers
         super().check()
         if len({self.max_tokens, self.max_completion_tokens} - {None}) > 1:
             raise invalid("`max_tokens` and `max_completion_tokens` differ; send the latter alone.", "max_tokens")
-        if self.candidates < self.n:
+        if candidates < self.n:
             raise invalid(f"`best_of` must be `n` ({self.n}) or more.", "best_of")
-        if self.candidates > self.n and self.stream:
+        if candidates > self.n and self.stream:
             raise invalid("`best_of` above `n` is known at the end alone and cannot be streamed.", "best_of")
         if self.stream and self.prompt_logprobs is not None:
             words = "`prompt_logprobs` are told in answers that are not streamed; leave `stream` out."
             raise invalid(words, "prompt_logprobs")
-        if len(self.allowed_token_ids or ()) * self.answers > ALLOWED_LIMIT:
-            words = f"`allowed_token_ids` is too long for {self.answers} answers; at most {ALLOWED_LIMIT} ids in all."
+        if len(self.allowed_token_ids or ()) * answers > ALLOWED_LIMIT:
+            words = f"`allowed_token_ids` is too long for {answers} answers; at most {ALLOWED_LIMIT} ids in all."
             raise invalid(words, "allowed_token_ids")
         if self.use_beam_search:
             self._check_beams()
@@ -207,19 +201,7 @@ class ChatRequest(GenerateRequest, ChatFields):
     echo: bool = False
     include_reasoning: bool = True
 
-    @property
-    def continued(self) -> str | None:
-        """The message that the answer goes on, None where it begins one."""
-        return self.messages[-1].content if self.continue_final_message else None
-
-    @property
-    def echoed(self) -> str:
-        """What stands before the answer: the last message if the answer has its role, as in vLLM."""
-        last = self.messages[-1]
-        return last.content if self.echo and (not self.begins_turn or last.role == "assistant") else ""
-
     def check(self) -> None:
-        """What no field can tell alone. Raises RequestError."""
         super().check()
         if self.top_logprobs and not self.logprobs:
             raise invalid("`top_logprobs` is for requests whose `logprobs` is true.", "top_logprobs")
@@ -229,9 +211,10 @@ class ChatRequest(GenerateRequest, ChatFields):
     @property
     def requested(self) -> tuple[str, str]:
         """The same; what forces a call stands above it, since then there is no answer. Raises RequestError."""
-        if self.forced is None:
+        forced = self.forced
+        if forced is None:
             return super().requested
-        return f"json_schema:{json.dumps(schema_of(self.forced, self.schemas, self.most_calls))}", "tools"
+        return f"json_schema:{json.dumps(schema_of(forced, self.schemas, self.most_calls))}", "tools"
 
     @property
     def schemas(self) -> dict[str, dict[str, Any]]:
@@ -269,7 +252,6 @@ class CompletionRequest(GenerateRequest):
         return len(self.prompt) * self.candidates
 
     def check(self) -> None:
-        """What no field can tell alone. Raises RequestError."""
         super().check()
         if why := too_many_choices(len(self.prompt), self.candidates):
             raise invalid(why, "prompt")
@@ -287,6 +269,7 @@ def parse(kind: type[R], body: bytes) -> R:
         raise refusal(error.errors(include_url=False)[0], body) from None
     except ValueError as error:
         raise unreadable(str(error), body) from None
-    refuse_unsupported(kind.route, request.model_extra or {})
+    if request.model_extra:
+        refuse_unsupported(kind.route, request.model_extra)
     request.check()
     return request

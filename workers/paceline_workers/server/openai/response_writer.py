@@ -7,8 +7,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from paceline_workers.server.http import sse
-from paceline_workers.server.text.output import Piece, TextOutput
+from paceline_workers.server.text.output import Piece
 
 LOWEST = -9999.0
 """JSON has no minus infinity; OpenAI writes this for it."""
@@ -39,14 +38,6 @@ class Usage(Struct, frozen=True):
     prompt_tokens_details: CachedTokens
     completion_tokens_details: OutputDetails | UnsetType = UNSET
 
-    @classmethod
-    def of(cls, prompt: int, cached: int, outputs: Sequence[TextOutput]) -> "Usage":
-        """Counts so far: `prompt` tokens, of which so many were found cached, and the output of all choices."""
-        tokens = sum(output.tokens for output in outputs)
-        reasoned = OutputDetails(sum(output.reasoning_tokens for output in outputs))
-        details = reasoned if any(output.reasons for output in outputs) else UNSET
-        return cls(prompt, tokens, prompt + tokens, CachedTokens(cached), details)
-
 
 class PromptCandidate(Struct, frozen=True):
     """A token that could have stood at a place of the prompt."""
@@ -74,10 +65,6 @@ class Envelope(Struct, frozen=True):
     prompt_text: str | UnsetType = UNSET
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
-    def encode(self) -> bytes:
-        """As JSON."""
-        return _json.encode(self)
-
 
 @dataclass(frozen=True, slots=True)
 class ObjectKind:
@@ -93,55 +80,42 @@ class ResponseShape(Protocol):
 
     def opening(self) -> list[Any]:
         """Choices of the chunk that comes before any text; empty for none."""
-        ...
 
     def chunks(self, piece: Piece) -> list[Any]:
         """The choice of each chunk that this piece makes; with its `finish`, the one that ends the stream."""
-        ...
 
     def skip(self, piece: Piece) -> None:
         """Take in what an earlier life of the stream has written; with its `finish`, all of it."""
-        ...
 
     def whole(self, pieces: Sequence[Piece]) -> Any:
         """The choice of an answer that is not streamed; the last piece holds the finish reason."""
-        ...
 
 
 class AnswerWriter(Protocol):
     """How one request's answers become bytes: the same id, time and model in each."""
 
     @property
-    def id(self) -> str:
-        """Of the answer."""
-        ...
+    def id(self) -> str: ...
 
     @property
     def created(self) -> int:
         """Unix seconds."""
-        ...
 
     @property
     def model(self) -> str:
         """As it was asked for."""
-        ...
 
     @property
-    def kind(self) -> ObjectKind:
-        """What it is called."""
-        ...
+    def kind(self) -> ObjectKind: ...
 
     def events(self, choices: list[Any], usage: Usage | UnsetType | None, *, opening: bool = False) -> list[bytes]:
         """Server-sent events of what a shape has made of one piece, or of its opening."""
-        ...
 
     def ending(self, usage: Usage, *, asked: bool) -> bytes:
         """What stands before the stream's `[DONE]`; `asked`: the client wants to be told its usage."""
-        ...
 
     def body(self, choices: list[Any], usage: Usage) -> bytes:
         """The body of an answer that is not streamed."""
-        ...
 
 
 class WritingShape(ResponseShape, AnswerWriter, Protocol):
@@ -167,22 +141,21 @@ class ChunkWriter:
 
     def events(self, choices: list[Any], usage: Usage | UnsetType | None, *, opening: bool = False) -> list[bytes]:
         """One for what there is."""
-        if not choices:
-            return []
-        return [sse.event(self._envelope(self.kind.chunk_object, choices, usage, prompt=opening).encode())]
+        return [self._event(choices, usage, prompt=opening)] if choices else []
 
     def ending(self, usage: Usage, *, asked: bool) -> bytes:
         """The usage in a chunk of its own."""
-        if not asked:
-            return b""
-        return sse.event(self._envelope(self.kind.chunk_object, [], usage, prompt=False).encode())
+        return self._event([], usage, prompt=False) if asked else b""
 
     def body(self, choices: list[Any], usage: Usage) -> bytes:
-        """The body of an answer that is not streamed."""
         answer = self._envelope(self.kind.object, choices, usage, prompt=True)
         if self.prompt_logprobs is not None:
             answer = structs.replace(answer, prompt_logprobs=self.prompt_logprobs())
-        return answer.encode()
+        return _json.encode(answer)
+
+    def _event(self, choices: list[Any], usage: Usage | UnsetType | None, *, prompt: bool) -> bytes:
+        chunk = self._envelope(self.kind.chunk_object, choices, usage, prompt=prompt)
+        return b"data: " + _json.encode(chunk) + b"\n\n"  # JSON from an encoder holds no newline
 
     def _envelope(self, kind: str, choices: list[Any], usage: Usage | UnsetType | None, *, prompt: bool) -> Envelope:
         ids, text = (self.prompt_ids, self.prompt_text) if prompt else (UNSET, UNSET)

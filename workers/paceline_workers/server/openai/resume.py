@@ -17,7 +17,7 @@ from paceline_core.errors import InvalidInput, RequestError
 from paceline_core.wire import RESUME, Resume, ResumedChoice, decode
 from paceline_workers.engine.scheduling import Request
 from paceline_workers.messages import Started, Submit
-from paceline_workers.server.openai.sampling_params import Choice
+from paceline_workers.server.openai.jobs import Choice
 from paceline_workers.server.openai.validation import invalid
 
 _BLOCK = 128
@@ -61,22 +61,13 @@ async def _resumed(choice: Choice, so_far: ResumedChoice, started: Started, *, e
     finish = finish_reason(choice.submit, ids, started)
     for start in range(0, max(len(ids), opened), _BLOCK):
         block, last = ids[start : start + _BLOCK], start + _BLOCK >= len(ids)
-        end = finish if last else ""
-        choice.shape.skip(choice.output.replay(block, end))
+        choice.shape.skip(choice.output.replay(block, finish if last else ""))
         await asyncio.sleep(0)  # a turn for everybody else
-    return replace(
-        choice,
-        submit=_going_on(choice.submit, ids, opened=opened),
-        finish=choice.output.stopped or finish,
-        sent=so_far.ended,
-        opened=opened,
-    )
-
-
-def _going_on(submit: Submit, ids: list[int], *, opened: bool) -> Submit:
-    """A stream that has begun is finished, however late; it has told what is to be told of its prompt."""
-    scores = -1 if opened else submit.prompt_logprobs
-    return structs.replace(submit, produced=ids, deadline_s=0.0, prompt_logprobs=scores)
+    # a stream that has begun is finished, however late; it has told what is to be told of its prompt
+    scores = -1 if opened else choice.submit.prompt_logprobs
+    submit = structs.replace(choice.submit, produced=ids, deadline_s=0.0, prompt_logprobs=scores)
+    ended = choice.output.stopped or finish
+    return replace(choice, submit=submit, finish=ended, sent=so_far.ended, opened=opened)
 
 
 def finish_reason(submit: Submit, ids: list[int], started: Started) -> str:

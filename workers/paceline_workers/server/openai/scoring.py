@@ -23,9 +23,8 @@ from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Submit, Tokens
 from paceline_workers.server.openai.embeddings import EmbeddingUsage, check_embeds, pooled_submits
 from paceline_workers.server.openai.fields import FieldRoute
-from paceline_workers.server.openai.inputs import Encoding, ids_of
+from paceline_workers.server.openai.inputs import CacheFields, Encoding, ids_of
 from paceline_workers.server.openai.jobs import JobInput
-from paceline_workers.server.openai.prompt_fields import CacheFields
 from paceline_workers.server.openai.requests import parse
 from paceline_workers.server.openai.served_model import ServedModel
 from paceline_workers.server.openai.validation import invalid

@@ -1,26 +1,24 @@
 """The model as text sees it: its names, its tokenizer, its chat template."""
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.server.filters.runner import Filters
 from paceline_workers.server.grammar.checks import checked_here
-from paceline_workers.server.openai.chat_fields import ChatFields
-from paceline_workers.server.openai.inputs import ChatMessage
-from paceline_workers.server.openai.sampling_params import Check
-from paceline_workers.server.openai.tools import CALLS_LIMIT, Tool
+from paceline_workers.server.openai.chat_fields import CALLS_LIMIT, ChatFields, ChatMessage
 from paceline_workers.server.prefix_warmup import WarmPrefixes
-from paceline_workers.server.text.chat import PLAIN, ChatTemplate, Rendering
-from paceline_workers.server.text.template_environment import check_arguments, check_values
+from paceline_workers.server.text.chat import ChatTemplate
 from paceline_workers.server.text.tokenizer import Tokenizer
 from paceline_workers.server.tools.grammar import Forced
 from paceline_workers.server.tools.parser import ToolCallFormat
 
 NAMED = 128
 """Characters of a model's name that a refusal repeats."""
+Check = Callable[[str, str], Awaitable[str]]
+"""Why a grammar cannot be followed, "" if it can; a tenant's. Raises RequestError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +57,23 @@ class ServedModel:
         if name not in self.names:
             raise RequestError(Code.MODEL_NOT_FOUND, f"The model `{name[:NAMED]}` does not exist here.", param="model")
 
-    def render(self, messages: Sequence[ChatMessage], tools: Sequence[Tool] = (), how: Rendering = PLAIN) -> str:
-        """The prompt of a chat, by default up to where the assistant's turn begins. Raises RequestError."""
-        if self.template is None:
-            words = "This model has no chat template; use /v1/completions."
-            raise RequestError(Code.INVALID_REQUEST, words, param="messages")
-        check_arguments(call.function.arguments for message in messages for call in message.tool_calls)
-        given = [tool.plain() for tool in tools]
-        for name, value in (("tools", given), ("documents", how.documents), ("chat_template_kwargs", how.variables)):
-            check_values(name, value)
-        return self.template.render([message.plain() for message in messages], given, how)
-
-    def prompt(self, messages: Sequence[ChatMessage], fields: ChatFields) -> str:
-        """The prompt of a chat whose tools can be called. Raises RequestError."""
-        self.parser(fields.offered, fields.forced)
-        return self.render(messages, fields.offered, fields.rendering(fields.documents, fields.reasoning_effort))
-
-    def parser(self, tools: Sequence[Tool], forced: str | None = None, most: int = CALLS_LIMIT) -> "ToolParsing | None":
-        """How calls of `tools` are found, or the `forced` one, at most so many; None without. Raises RequestError."""
-        if not tools:
+    def parser(self, fields: ChatFields, most: int = CALLS_LIMIT) -> "ToolParsing | None":
+        """How calls in an answer are found, at most so many; None where none may come. Raises RequestError."""
+        if not fields.tools or fields.tool_choice == "none":
             return None
         form = self.template.form if self.template else None
         if form is None:
             words = "This model's chat template takes no tools, or writes calls in an unknown form; leave `tools` out."
             raise RequestError(Code.INVALID_REQUEST, words, param="tools")
-        names = frozenset(tool.function.name for tool in tools)
+        names, forced = frozenset(tool.function.name for tool in fields.tools), fields.forced
         return ToolParsing(form if forced is None else Forced(forced), names, most)
+
+    def render(self, messages: Sequence[ChatMessage], fields: ChatFields) -> str:
+        """The prompt of a chat. Raises RequestError."""
+        if self.template is None:
+            words = "This model has no chat template; use /v1/completions."
+            raise RequestError(Code.INVALID_REQUEST, words, param="messages")
+        return self.template.render(*fields.for_template(messages))
 
 
 @dataclass(frozen=True, slots=True)

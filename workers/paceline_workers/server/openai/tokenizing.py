@@ -5,6 +5,7 @@ no longer than their client does.
 """
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, ClassVar
 
@@ -12,13 +13,13 @@ from msgspec import Struct, json
 from pydantic import Field, PlainValidator
 
 from paceline_workers.server.http.exchange import Receive, Scope, Send
-from paceline_workers.server.openai.chat_fields import ChatFields
+from paceline_workers.server.openai.chat_fields import MESSAGES_LIMIT, ChatFields, ChatMessage
 from paceline_workers.server.openai.fields import FieldRoute
-from paceline_workers.server.openai.inputs import MESSAGES_LIMIT, ChatMessage, is_ids, refuse_uncountable
+from paceline_workers.server.openai.inputs import is_ids, refuse_uncountable
 from paceline_workers.server.openai.requests import parse
 from paceline_workers.server.openai.served_model import ServedModel
 from paceline_workers.server.openai.validation import Body, invalid
-from paceline_workers.server.request_handler import ServerDeps, unless_gone
+from paceline_workers.server.request_handler import ServerDeps, understood
 
 IDS_LIMIT = 1 << 17
 """Ids that are spelt whatever the context; more only where the context is longer. A million hold the loop up 60 ms."""
@@ -91,8 +92,7 @@ class TokenRoute:
         exchange = parts.exchange(scope, receive, send)
         with parts.gate.entered():
             try:
-                body = await exchange.body()
-                document = await unless_gone(parts, exchange, body, self._answer(parts, body))
+                document = await understood(parts, exchange, partial(self._answer, parts))
             finally:
                 exchange.release()
             await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json"}, json.encode(document))
@@ -129,6 +129,8 @@ async def _tokens(model: ServedModel, asked: TokenizeRequest, context: int) -> l
     if asked.prompt is not None:
         refuse_uncountable(asked.prompt, context, "prompt")
         return await model.tokenizer.encode(asked.prompt, special=asked.add_special_tokens is not False)
-    text = model.with_template(asked.chat_template).prompt(asked.messages or [], asked)
+    model = model.with_template(asked.chat_template)
+    model.parser(asked)  # tools that cannot be called are refused
+    text = model.render(asked.messages or [], asked)
     refuse_uncountable(text, context, "messages")
     return await model.tokenizer.encode(text, special=asked.add_special_tokens is True)

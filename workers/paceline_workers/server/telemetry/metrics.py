@@ -20,8 +20,7 @@ from paceline_core.wire import StepTime
 from paceline_workers.config import WorkerConfig
 from paceline_workers.messages import Heartbeat, Started, StepStats
 from paceline_workers.server.engine.client import EngineClient, EngineState
-from paceline_workers.server.telemetry.request_metrics import RequestMetrics
-from paceline_workers.server.telemetry.tracing import GenerationTracing
+from paceline_workers.server.telemetry.request_metrics import GenerationTracing, RequestMetrics
 
 
 def backlog_seconds(beat: Heartbeat, model: StepTime, step_tokens: int) -> Mapping[RequestClass, float]:

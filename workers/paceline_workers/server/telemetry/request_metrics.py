@@ -1,27 +1,75 @@
-"""What is counted of each request: tokens as they come, at its end where its time went and, if it is traced, its spans.
+"""What is counted and traced of each request: tokens as they come, at its end where its time went.
 
 Times and sizes are of requests that ended well; how choices ended and how many tokens there were is of all that began.
+Spans are made of plain timestamps after the last byte. Where tracing is off (`paceline_core.config`), nothing of
+OpenTelemetry is imported and no request does anything for it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
 
 from paceline_core.clock import Clock
+from paceline_core.config import collector_configured, tracing_enabled
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry import Phase
-from paceline_core.telemetry import Histogram, Metrics
-from paceline_workers.server.handlers.active_generation import ActiveGeneration
+from paceline_core.telemetry import Histogram, Metrics, get_logger
+from paceline_workers.config import WorkerConfig
+from paceline_workers.server.handlers.active_generation import ActiveGeneration, Phases, TokenMeter
 from paceline_workers.server.http.caller import Caller
-from paceline_workers.server.phases import Phases, Stopwatch, TokenMeter
-from paceline_workers.server.telemetry.tracing import FinishedGeneration, GenerationTracing
 
+_log = get_logger(__name__)
 FINISHES = ("stop", "length", "content_filter", "abort", "error")
 _OURS = frozenset({Code.ENGINE_FAILED, Code.INTERNAL_ERROR, Code.STREAM_LOST})
 _KINDS = ("input", "cached", "output", "longest", "limit")
 
 
+@dataclass(frozen=True, slots=True)
+class FinishedGeneration:
+    """A request that is over: `now` and `utc` are the same moment, `error` is "" or the code it ended with."""
+
+    run: ActiveGeneration
+    caller: Caller
+    spent: Phases
+    now: float
+    utc: datetime
+    error: str
+
+
+class GenerationTracing(Protocol):
+    """Where ended requests go."""
+
+    @property
+    def dropped(self) -> int:
+        """Spans that were lost so far."""
+
+    def record(self, ended: FinishedGeneration) -> None:
+        """Queue the spans of a request; never waits, never raises."""
+
+    def close(self) -> None:
+        """Send what is queued, for a moment; blocks."""
+
+
+def tracing(config: WorkerConfig, environ: Mapping[str, str]) -> GenerationTracing | None:
+    """As the environment says; None for off."""
+    if not tracing_enabled(environ):
+        return None
+    if not collector_configured(environ):
+        if config.trace_ratio:
+            _log.warning("no request is traced: set OTEL_EXPORTER_OTLP_ENDPOINT to the address of a collector")
+        return None
+    try:
+        from paceline_workers.server.telemetry.spans import GenerationSpanWriter  # noqa: PLC0415 - none of it where tracing is off
+    except ImportError as error:
+        _log.warning("no request is traced: install paceline[tracing]", extra={"reason": str(error)})
+        return None
+    return GenerationSpanWriter.create(config)
+
+
 class RequestMetrics:
-    """A worker's series about its requests. `tracing` is None where it is off, and then costs nothing."""
+    """A worker's series about its requests; `meter` is for their stopwatches. `tracing` is None where it is off."""
 
     def __init__(self, metrics: Metrics, labels: Sequence[str], tracing: GenerationTracing | None = None) -> None:
         self._tracing = tracing
@@ -41,14 +89,10 @@ class RequestMetrics:
         }
         self._dropped = metrics.counter("paceline_trace_dropped_spans_total", *labels)
         self._counted_output = self._counted_dropped = 0
-        self._meter = TokenMeter(
+        self.meter = TokenMeter(
             metrics.histogram("paceline_worker_ttft_seconds", *labels),
             metrics.histogram("paceline_worker_itl_seconds", *labels),
         )
-
-    def watch(self, now: float) -> Stopwatch:
-        """The stopwatch of a request whose headers came now."""
-        return Stopwatch(now, self._meter)
 
     @contextmanager
     def following(self, run: ActiveGeneration, caller: Caller, clock: Clock) -> Iterator[None]:
@@ -72,7 +116,7 @@ class RequestMetrics:
 
     def settle(self) -> None:
         """Before a scrape: what is only added up while tokens flow."""
-        output, self._counted_output = self._meter.output - self._counted_output, self._meter.output
+        output, self._counted_output = self.meter.output - self._counted_output, self.meter.output
         self._tokens["output"].inc(output)
         if self._tracing is not None:
             dropped = self._tracing.dropped
@@ -86,28 +130,23 @@ class RequestMetrics:
 
     def _count(self, run: ActiveGeneration, caller: Caller, clock: Clock, error: str) -> None:
         now, utc = clock.monotonic(), clock.utc()
-        spent = run.spent(now)
+        spent, watch, choices, usage = run.spent(now), run.watch, run.job.choices, run.job.usage()
         for finish in run.ends.values():
             self._ends[finish].inc()
-        self._ends["error" if error in _OURS else "abort"].inc(run.running)
-        usage = run.job.usage()
+        self._ends["error" if error in _OURS else "abort"].inc(len(run.open))
+        cached = usage.prompt_tokens_details.cached_tokens
         self._tokens["input"].inc(usage.prompt_tokens)
-        self._tokens["cached"].inc(usage.prompt_tokens_details.cached_tokens)
+        self._tokens["cached"].inc(cached)
         if not error:
-            self._observe(run, spent, now)
+            fresh = [choice.output.tokens - len(choice.submit.produced) for choice in choices]
+            self._duration.observe(now - watch.came)
+            for phase, seconds in spent.items():
+                self._phases[phase].observe(seconds)
+            if watch.first is not None and max(fresh) > 1:
+                self._tpot.observe((watch.last - watch.first) / (max(fresh) - 1))
+            self._choices.observe(len(choices))
+            sizes = (usage.prompt_tokens, cached, sum(fresh), max(fresh), choices[0].submit.max_tokens)
+            for kind, size in zip(_KINDS, sizes, strict=True):
+                self._sizes[kind].observe(size)
         if self._tracing is not None:
             self._tracing.record(FinishedGeneration(run, caller, spent, now, utc, error))
-
-    def _observe(self, run: ActiveGeneration, spent: Phases, now: float) -> None:
-        watch, choices, usage = run.watch, run.job.choices, run.job.usage()
-        fresh = [choice.output.tokens - len(choice.submit.produced) for choice in choices]
-        self._duration.observe(now - watch.came)
-        for phase, seconds in spent.items():
-            self._phases[phase].observe(seconds)
-        if watch.first is not None and max(fresh) > 1:
-            self._tpot.observe((watch.last - watch.first) / (max(fresh) - 1))
-        self._choices.observe(len(choices))
-        cached, limit = usage.prompt_tokens_details.cached_tokens, choices[0].submit.max_tokens
-        sizes = (usage.prompt_tokens, cached, sum(fresh), max(fresh), limit)
-        for kind, size in zip(_KINDS, sizes, strict=True):
-            self._sizes[kind].observe(size)

@@ -21,7 +21,7 @@ from opentelemetry.util.types import AttributeValue
 from paceline_core.registry import Phase
 from paceline_core.telemetry.span_queue import SpanQueue, resource
 from paceline_workers.config import WorkerConfig
-from paceline_workers.server.telemetry.tracing import FinishedGeneration
+from paceline_workers.server.telemetry.request_metrics import FinishedGeneration
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _OPERATIONS = {"chat.completion": "chat", "text_completion": "text_completion"}

@@ -1,22 +1,32 @@
-"""Messages to a prompt, with the model's own chat template in a sandbox (`template_environment`).
+"""Messages to a prompt, with the model's own chat template, compiled as `transformers` compiles templates.
 
-A template is compiled and tried over a few conversations at start, so that a broken one stops the worker and not the
-first client. One that refuses them all by `raise_exception`, or lacks nothing but variables that a request may bring
+A template is code from the model folder, or of a trusted request: it runs in Jinja's immutable sandbox. Beside what
+Jinja has, it finds `{% generation %}` (which marks the assistant's words for training and changes nothing here),
+`break` and `continue`, `tojson` with the options of `json.dumps`, `raise_exception` and `strftime_now`.
+
+It is compiled and tried over a few conversations at start, so that a broken one stops the worker and not the first
+client. One that refuses them all by `raise_exception`, or lacks nothing but variables that a request may bring
 (`chat_template_kwargs`), is no broken one. Where a folder has a template of the name `tool_use`, requests with tools
 take that one, as in `transformers`.
 """
 
+import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
+from jinja2 import Template, TemplateError, meta, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
 from paceline_core.errors import Code, InvalidInput, RequestError
 from paceline_workers.model_source import read_text
 from paceline_workers.server.text.reasoning import ReasoningMarkers, begun, reasoning_of
-from paceline_workers.server.text.template_environment import FAULTS, CompiledTemplate, InvalidTemplate, Now, compiled
 from paceline_workers.server.text.tokenizer import read_json
 from paceline_workers.server.tools.formats import PROBE_TOOL, format_of
 from paceline_workers.server.tools.parser import ToolCallFormat
@@ -32,6 +42,66 @@ _OPENINGS: tuple[tuple[list[Message], list[Tool]], ...] = (
     ([_SYSTEM, _USER], []),
     ([_USER], [PROBE_TOOL]),
 )
+Now = Callable[[], datetime]
+FAULTS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RuntimeError)
+"""What a template may raise, `raise_exception` included."""
+_DEVELOPER = "developer"
+
+
+class InvalidTemplate(TemplateError):
+    """The template itself takes no such conversation (`raise_exception`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledTemplate:
+    """A template, whether it compares a role to `developer`, and the variables that it reads from outside."""
+
+    template: Template
+    knows_developer: bool
+    variables: frozenset[str]
+
+    def render(self, messages: Sequence[Mapping[str, Any]], values: Mapping[str, Any]) -> str:
+        """Its text. The role `developer` becomes `system` where the template does not know it. Raises FAULTS."""
+        if not self.knows_developer:
+            messages = [{**one, "role": "system"} if one["role"] == _DEVELOPER else one for one in messages]
+        return self.template.render({**values, "messages": messages})
+
+
+class _Generation(Extension):
+    """`{% generation %}`: its body, with assignments of its own."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True)).set_lineno(line)
+
+
+def _raise(message: str) -> NoReturn:
+    raise InvalidTemplate(message)
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def compiled(source: str, now: Now) -> CompiledTemplate:
+    """Raises FAULTS on what is no template."""
+    extensions: list[type[Extension]] = [loopcontrols, _Generation]
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise
+    environment.globals["strftime_now"] = lambda form: now().strftime(form)
+    tree = environment.parse(source)
+    knows = any(constant.value == _DEVELOPER for constant in tree.find_all(nodes.Const))
+    variables = meta.find_undeclared_variables(tree) - environment.globals.keys()
+    return CompiledTemplate(environment.from_string(tree), knows, frozenset(variables))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +180,15 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), how: Rendering = PLAIN) -> str:
         """The prompt, by default ready for the assistant's turn. Raises RequestError when the template refuses it."""
+        rendered = self._continued if how.continues else self._render
         try:
-            return self._rendered(messages, tools, how)
+            return rendered(messages, tools, how)
         except FAULTS as error:
             fault = error
         try:
-            return self._rendered(messages, whole, how) if (whole := _whole(tools)) else _refuse(fault, messages)
+            return rendered(messages, whole, how) if (whole := _whole(tools)) else _refuse(fault, messages)
         except FAULTS:
             return _refuse(fault, messages)
-
-    def _rendered(self, messages: Sequence[Message], tools: Sequence[Tool], how: Rendering) -> str:
-        return self._continued(messages, tools, how) if how.continues else self._render(messages, tools, how)
 
     def _continued(self, messages: Sequence[Message], tools: Sequence[Tool], how: Rendering) -> str:
         """The prompt up to the end of the last message, which a mark shows; transformers does the same."""
@@ -136,22 +204,20 @@ class ChatTemplate:
             )
         return text if rest.startswith(" ") else text.rstrip()
 
-    def _render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), how: Rendering = PLAIN) -> str:
+    def _render(self, messages: Sequence[Message], tools: Sequence[Tool], how: Rendering) -> str:
         named = {
             "add_generation_prompt": how.generation,
             "tools": list(tools) or None,
             "documents": list(how.documents) or None,
         }
-        return self._chosen(tools).render(messages, {**self._special_tokens, **how.variables, **named})
-
-    def _chosen(self, tools: Sequence[Tool]) -> CompiledTemplate:
-        return self._for_tools if tools else self._template
+        template = self._for_tools if tools else self._template
+        return template.render(messages, {**self._special_tokens, **how.variables, **named})
 
     def _try(self, openings: Sequence[tuple[Sequence[Message], Sequence[Tool]]]) -> None:
         """Render the first that works, also with variables that requests may bring. Raises FAULTS where none does."""
         faults: list[Exception] = []
         for messages, tools in openings:
-            brought = dict.fromkeys(self._chosen(tools).variables, "")
+            brought = dict.fromkeys((self._for_tools if tools else self._template).variables, "")
             for variables in ({}, brought):
                 try:
                     self._render(messages, tools, Rendering(variables=variables))

@@ -4,23 +4,17 @@ Tokens go through the detokenizer, the stop matcher and the filters; text may la
 a possible stop string, what a filter holds), so a piece carries all ids since the piece before it, whether or not their
 whole text is in it.
 
-Token ids to text, piece by piece, so that the pieces put together are the text of the whole.
-
-One token need not be one piece of text: a character may be split over tokens, and some decoders look at neighbours. So
-a short window of the last tokens is decoded again with each new one, and what was already given out is cut off. U+FFFD
-at the end may be the first bytes of a character that is still coming, hence it waits; a character has at most 4 bytes,
-so after more than HELD tokens without a clean end it is no text, and need not wait longer.
+The pieces put together are the text of the whole. One token need not be one piece of text: a character may be split
+over tokens, and some decoders look at neighbours. So a short window of the last tokens is decoded again with each new
+one, and what was already given out is cut off. U+FFFD at the end may be the first bytes of a character that is still
+coming, hence it waits; a character has at most 4 bytes, so after more than HELD tokens without a clean end it is no
+text, and need not wait longer.
 The window loses its older half wherever the rest still decodes to the end of the same text.
 The first window holds the end of the prompt: decoders of SentencePiece's kind drop a blank at the begin of a text, and
 an answer is no begin. So prompt and answer put together are the text of all tokens, whatever their tokenizer.
 
 Invariant: a piece is never taken back. Known hole: a byte-fallback decoder turns a whole run of bytes into U+FFFD when
 the run proves not to be UTF-8; text given out before that stays, as for every streaming server.
-
-Stop strings in a growing text: nothing that could still become one is let out. Pure.
-
-The text ends where the first stop string is complete (of several complete at the same character, the longest wins), so
-the result depends on the text alone and not on how it was cut into pieces.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,8 +23,8 @@ from dataclasses import dataclass
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import PromptLogprob, Timing, Tokens
 from paceline_workers.server.filters.runner import Filters
-from paceline_workers.server.in_flight import RETRY_AFTER_S
-from paceline_workers.server.text.reasoning import ReasoningMarkers, ReasoningSplitter
+from paceline_workers.server.text.reasoning import ReasoningMarkers, ReasoningSplitter, ReasoningStart
+from paceline_workers.server.tools.parser import overlap
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -39,6 +33,7 @@ CONTEXT = (8, 9, 10, 11, 16, 64, 256)
 """Tokens of a prompt that are looked at, until some have text that does not begin within a character."""
 HELD = 3
 TRIES = 8
+RETRY_AFTER_S = 1.0
 _UNKNOWN = "\ufffd"
 
 
@@ -61,23 +56,21 @@ class Detokenizer:
         self._window += ids
         self._text = self._decode(self._window)
         unknown = len(self._text) - len(self._text.rstrip(_UNKNOWN))
-        coming = unknown > 0 and any(self._clean_before(back) for back in range(1, HELD + 1))
-        piece = self._take(len(self._text) - (unknown if coming else min(unknown, HELD)))
+        coming = unknown > 0 and any(
+            not self._decode(self._window[:-back]).endswith(_UNKNOWN) for back in range(1, HELD + 1)
+        )
+        end = len(self._text) - (unknown if coming else min(unknown, HELD))
+        piece, self._given = self._text[self._given : end], max(self._given, end)
         if len(self._window) >= WINDOW and not coming:
             self._shorten()
         return piece
 
     def flush(self) -> str:
         """The rest: no token follows, so half a character is now U+FFFD."""
-        return self._take(len(self._text)) if self._fed else ""
-
-    def _clean_before(self, back: int) -> bool:
-        return not self._decode(self._window[:-back]).endswith(_UNKNOWN)
-
-    def _take(self, end: int) -> str:
-        piece = self._text[self._given : end]
-        self._given = max(self._given, end)
-        return piece
+        if not self._fed:
+            return ""
+        rest, self._given = self._text[self._given :], max(self._given, len(self._text))
+        return rest
 
     def _shorten(self) -> None:
         """Start the window later, but before its last tokens: those may hold the bytes of an open character."""
@@ -100,7 +93,12 @@ def recent(decode: Decode, ids: Sequence[int]) -> Sequence[int]:
 
 
 class StopMatcher:
-    """Feed pieces of text; take out what is before any stop string, or with `included` what ends with it."""
+    """Feed pieces of text; take out what is before any stop string, or with `included` what ends with it.
+
+    Nothing that could still become a stop string is let out. The text ends where the first one is complete (of several
+    complete at the same character, the longest wins), so the result depends on the text alone and not on how it was cut
+    into pieces. `matched` names it.
+    """
 
     def __init__(self, stops: Sequence[str], *, included: bool = False) -> None:
         self._stops = tuple(stops)
@@ -109,32 +107,23 @@ class StopMatcher:
         self.matched = ""
 
     def feed(self, piece: str) -> str:
-        """Text that certainly passes; after a match (`matched` names it) always nothing."""
+        """Text that certainly passes; after a match always nothing."""
         if self.matched:
             return ""
         self._held += piece
         found = [(at + len(stop), at, stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         if found:
             after, before, self.matched = min(found)
-            return self._release(after if self._included else before)
-        return self._release(len(self._held) - self._could_begin())
-
-    def flush(self) -> str:
-        """The text is over: what was held back is no stop string."""
-        return "" if self.matched else self._release(len(self._held))
-
-    def _release(self, end: int) -> str:
+            end = after if self._included else before
+        else:
+            end = len(self._held) - max((overlap(self._held, stop) for stop in self._stops), default=0)
         out, self._held = self._held[:end], self._held[end:]
         return out
 
-    def _could_begin(self) -> int:
-        """Length of the longest end of the held text that begins a stop string."""
-        return max((_overlap(self._held, stop) for stop in self._stops), default=0)
-
-
-def _overlap(text: str, stop: str) -> int:
-    longest = min(len(text), len(stop) - 1)
-    return next((size for size in range(longest, 0, -1) if stop.startswith(text[-size:])), 0)
+    def flush(self) -> str:
+        """The text is over: what was held back is no stop string."""
+        out, self._held = "" if self.matched else self._held, ""
+        return out
 
 
 Logprob = tuple[float, list[tuple[int, float]]]
@@ -181,9 +170,9 @@ class TextOutput:
         self._include_stop = include_stop
         self._stoppable = bool(stops)
         self._min_tokens = min_tokens
-        self._filters = filters or Filters()
+        self._filters = filters
         self._splitter = ReasoningSplitter(reasoning)
-        self._reasoning_filters = reasoning_filters or Filters()
+        self._reasoning_filters = reasoning_filters
         self._reasoning = ""
         self._include_reasoning = include_reasoning
         self.reasons = reasoning is not None
@@ -201,12 +190,19 @@ class TextOutput:
         for frame in frames:
             self.prompt_logprobs += frame.prompt_logprobs
             text += self._text(frame)
-            finish = self._finish(frame)
+            self.cached, self.timing = frame.cached or self.cached, frame.timing or self.timing
+            if not self.stopped and (error := gave_up(frame)):
+                raise error
+            finish = self.stopped or frame.finish
             if finish:
                 text += self._rest()
                 finish = self.stopped or finish
                 break
-        return self._piece(text, finish) if text or finish or self._reasoning else None
+        if not (text or finish or self._reasoning):
+            return None
+        ids, logprobs, reasoning = self._ids, self._logprobs, self._reasoning
+        self._ids, self._logprobs, self._reasoning = [], [], ""
+        return Piece(text, self.tokens - len(ids), ids, finish, logprobs, reasoning, self._stops.matched)
 
     def replay(self, ids: Sequence[int], finish: str = "") -> Piece:
         """Take in what an earlier life of this sequence has given out: one piece. `finish` as with the last frame."""
@@ -219,8 +215,10 @@ class TextOutput:
     @property
     def stopped(self) -> str:
         """The finish reason if a filter or a stop string has ended the text, else ""."""
-        filtered = self._filters.ended or self._reasoning_filters.ended
-        return "content_filter" if filtered else "stop" if self._stops.matched else ""
+        for filters in (self._filters, self._reasoning_filters):
+            if filters is not None and filters.ended:
+                return "content_filter"
+        return "stop" if self._stops.matched else ""
 
     def _text(self, frame: Tokens) -> str:
         """Certain text of a frame; token by token, so that it does not depend on how tokens come in frames."""
@@ -232,53 +230,39 @@ class TextOutput:
             self._ids.append(token)
             if index < shown:
                 self._logprobs += frame.logprobs[index : index + 1]
-                text += self._filters.feed(self._certain(token))
+                new = self._detokenizer.feed([token])
+                if self._splitter.state is not ReasoningStart.OUTSIDE:
+                    new = self._split(*self._splitter.feed(new))
+                if self._stoppable and self.tokens > self._min_tokens:
+                    new = self._stops.feed(new)
+                text += new if self._filters is None else self._filters.feed(new)
             if self.stopped:
                 break
         return text
 
-    def _certain(self, token: int) -> str:
-        new = self._detokenizer.feed([token])
-        if not self._splitter.outside:
-            new = self._split(*self._splitter.feed(new))
-        return self._stops.feed(new) if self._stoppable and self.tokens > self._min_tokens else new
-
     def _split(self, reasoning: str, content: str) -> str:
         """The content; a token counts as reasoning if the text is within it behind the token, or the token ends it."""
-        ended = self._splitter.outside
-        if self._splitter.inside or reasoning or (ended and self.reasoning_tokens):
+        state = self._splitter.state
+        ended = state is ReasoningStart.OUTSIDE
+        if state is ReasoningStart.INSIDE or reasoning or (ended and self.reasoning_tokens):
             self.reasoning_tokens += 1
         self._think(reasoning, last=ended)
         return content
 
     def _think(self, text: str, *, last: bool) -> None:
-        passed = self._reasoning_filters.feed(text, last=last)
-        self._reasoning += passed if self._include_reasoning else ""
+        if self._reasoning_filters is not None:
+            text = self._reasoning_filters.feed(text, last=last)
+        self._reasoning += text if self._include_reasoning else ""
 
     def _rest(self) -> str:
         """What was held back, once no token follows."""
         rest = self._detokenizer.flush()
-        if not self._splitter.outside:
+        if self._splitter.state is not ReasoningStart.OUTSIDE:
             (thought, spoken), (late, words) = self._splitter.feed(rest), self._splitter.flush()
             self._think(thought + late, last=True)
             rest = spoken + words
-        return self._filters.feed(self._stops.feed(rest) + self._stops.flush(), last=True)
-
-    def _finish(self, frame: Tokens) -> str:
-        self.cached = frame.cached or self.cached
-        self.timing = frame.timing or self.timing
-        if self.stopped:
-            return self.stopped
-        if error := gave_up(frame):
-            raise error
-        return frame.finish
-
-    def _piece(self, text: str, finish: str) -> Piece:
-        piece = Piece(
-            text, self.tokens - len(self._ids), self._ids, finish, self._logprobs, self._reasoning, self._stops.matched
-        )
-        self._ids, self._logprobs, self._reasoning = [], [], ""
-        return piece
+        rest = self._stops.feed(rest) + self._stops.flush()
+        return rest if self._filters is None else self._filters.feed(rest, last=True)
 
 
 def gave_up(frame: Tokens) -> RequestError | None:

@@ -69,53 +69,42 @@ def begun(markers: ReasoningMarkers, prompt: str, continued: str | None = None) 
 
 
 class ReasoningSplitter:
-    """Feed text; take reasoning and content out. The result does not depend on how the text was cut into pieces."""
+    """Feed text; take reasoning and content out. The result does not depend on how the text was cut into pieces.
+
+    `state`: INSIDE once the opening marker is complete, OUTSIDE where no reasoning follows.
+    """
 
     def __init__(self, reasoning: ReasoningMarkers | None) -> None:
-        self._begin = ReasoningStart.OUTSIDE if reasoning is None else reasoning.begin
+        self.state = ReasoningStart.OUTSIDE if reasoning is None else reasoning.begin
         self._opening, self._closing = ("", "") if reasoning is None else reasoning.markers
         self._held = ""
-
-    @property
-    def outside(self) -> bool:
-        """No reasoning follows."""
-        return self._begin is ReasoningStart.OUTSIDE
-
-    @property
-    def inside(self) -> bool:
-        """The opening marker is complete, the closing one is not."""
-        return self._begin is ReasoningStart.INSIDE
 
     def feed(self, text: str) -> tuple[str, str]:
         """What is certain to be reasoning now, and what is certain to be content."""
         self._held += text
-        if self._begin is ReasoningStart.UNKNOWN:
-            self._open()
-        return self._split() if self._begin is not ReasoningStart.UNKNOWN else ("", "")
-
-    def flush(self) -> tuple[str, str]:
-        """The text is over: the rest of both."""
-        held, self._held = self._held, ""
-        return (held, "") if self.inside else ("", held)
-
-    def _open(self) -> None:
-        words = self._held.lstrip()
-        if words.startswith(self._opening):
-            self._begin, self._held = ReasoningStart.INSIDE, words[len(self._opening) :]
-        elif not self._opening.startswith(words):
-            self._begin = ReasoningStart.OUTSIDE
-
-    def _split(self) -> tuple[str, str]:
+        if self.state is ReasoningStart.UNKNOWN:
+            words = self._held.lstrip()
+            if words.startswith(self._opening):
+                self.state, self._held = ReasoningStart.INSIDE, words[len(self._opening) :]
+            elif self._opening.startswith(words):
+                return "", ""
+            else:
+                self.state = ReasoningStart.OUTSIDE
         reasoning = ""
-        if self._begin is ReasoningStart.INSIDE:
+        if self.state is ReasoningStart.INSIDE:
             found = marked(self._held, self._closing, final=False)
             reasoning = self._held[: found.content]
             if found.start is None:
                 self._held = self._held[found.content :]
                 return reasoning, ""
-            self._begin, self._held = ReasoningStart.OUTSIDE, self._held[found.start :]
+            self.state, self._held = ReasoningStart.OUTSIDE, self._held[found.start :]
         content, self._held = self._held, ""
         return reasoning, content
+
+    def flush(self) -> tuple[str, str]:
+        """The text is over: the rest of both."""
+        held, self._held = self._held, ""
+        return (held, "") if self.state is ReasoningStart.INSIDE else ("", held)
 
 
 _LITERALS = re.compile(r'lark:start: ("(?:[^"\\]|\\.)*"(?: \| "(?:[^"\\]|\\.)*")*)')

@@ -106,10 +106,11 @@ def marked(text: str, marker: str, *, final: bool) -> CallStart:
     at = text.find(marker)
     if at >= 0:
         return CallStart(at, at + len(marker))
-    return CallStart(len(text) - (0 if final else _overlap(text, marker)))
+    return CallStart(len(text) - (0 if final else overlap(text, marker)))
 
 
-def _overlap(text: str, marker: str) -> int:
+def overlap(text: str, marker: str) -> int:
+    """Length of the longest end of `text` that begins `marker`."""
     longest = min(len(text), len(marker) - 1)
     return next((size for size in range(longest, 0, -1) if marker.startswith(text[-size:])), 0)
 

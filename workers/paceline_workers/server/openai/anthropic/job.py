@@ -51,7 +51,7 @@ async def count_tokens(parts: ServerDeps, body: bytes) -> Counted:
     context = parts.engine.ready().max_model_len
     with renamed(NAMES):
         chat = chat_of(asked.chat(), body)
-        model.parser(chat.offered, chat.forced, chat.most_calls)
-        text = model.render(chat.messages, chat.offered, chat.rendering(chat.documents, chat.reasoning_effort))
+        model.parser(chat)  # tools that cannot be called are refused
+        text = model.render(chat.messages, chat)
         refuse_uncountable(text, context, "messages")
     return Counted(len(await model.tokenizer.encode(text, special=False)))

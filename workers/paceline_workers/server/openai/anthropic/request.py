@@ -15,10 +15,15 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PlainValidator
 
 from paceline_core.wire.message import ATTRIBUTION
+from paceline_workers.server.openai.chat_fields import (
+    CALLS_LIMIT,
+    MESSAGES_LIMIT,
+    NAME,
+    TOOLS_LIMIT,
+    Effort,
+    Parameters,
+)
 from paceline_workers.server.openai.fields import FieldRoute
-from paceline_workers.server.openai.inputs import MESSAGES_LIMIT
-from paceline_workers.server.openai.prompt_fields import Effort
-from paceline_workers.server.openai.tools import CALLS_LIMIT, NAME, TOOLS_LIMIT, Parameters
 from paceline_workers.server.openai.validation import Body, invalid
 
 Turn = dict[str, Any]

@@ -21,8 +21,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from paceline_core.errors import RequestError
+from paceline_workers.server.openai.chat_fields import ChatMessage
 from paceline_workers.server.openai.chat_job import AnswerFormat, chat
-from paceline_workers.server.openai.inputs import ChatMessage, most_counted
+from paceline_workers.server.openai.inputs import most_counted
 from paceline_workers.server.openai.jobs import GenerationJob, JobInput
 from paceline_workers.server.openai.requests import ChatRequest, parse
 from paceline_workers.server.openai.response_writer import ResponseShape, WritingShape
@@ -83,8 +84,8 @@ async def _fits(model: ServedModel, request: ChatRequest, messages: list[ChatMes
     """Whether the context has room for these turns and for the answer; a text far too long for it is not encoded."""
     if len(asked.body) > _LONG:
         await asked.turn()
-    how, context = request.rendering(request.documents, request.reasoning_effort), asked.started.max_model_len
-    text, room = model.render(messages, request.offered, how), context - (request.limit or 1)
+    context = asked.started.max_model_len
+    text, room = model.render(messages, request), context - (request.limit or 1)
     if model.tokenizer.least(text) > room or len(text) > most_counted(context):
         return False
     return len(await model.tokenizer.encode_chat(text, request.salt(asked.caller.tenant))) <= room

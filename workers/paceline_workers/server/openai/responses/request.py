@@ -7,12 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
+from paceline_workers.server.openai.chat_fields import MESSAGES_LIMIT, NAME, TOOLS_LIMIT, Effort, Parameters
 from paceline_workers.server.openai.fields import FieldRoute
-from paceline_workers.server.openai.inputs import MESSAGES_LIMIT
-from paceline_workers.server.openai.prompt_fields import Effort
 from paceline_workers.server.openai.prompt_logprobs import MOST
 from paceline_workers.server.openai.responses.items import located_turns
-from paceline_workers.server.openai.tools import NAME, TOOLS_LIMIT, Parameters
 from paceline_workers.server.openai.validation import Body, invalid
 
 _LOGPROBS = "message.output_text.logprobs"

@@ -1,15 +1,25 @@
-"""Choices of `/v1/completions`."""
+"""From the body of `/v1/completions` to a job, and the choices of its answer."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from paceline_workers.server.openai.prompt_logprobs import PromptScores
-from paceline_workers.server.openai.response_writer import LOWEST, ObjectKind, PromptLogprobs
-from paceline_workers.server.openai.token_ids import TokenTexts
+from paceline_workers.messages import PromptLogprob
+from paceline_workers.server.openai.inputs import Encoding, ids_of, names_of, room
+from paceline_workers.server.openai.jobs import GenerationJob, JobInput
+from paceline_workers.server.openai.prompt_logprobs import PromptScores, WithPromptLogprobs
+from paceline_workers.server.openai.requests import CompletionRequest, parse
+from paceline_workers.server.openai.response_writer import LOWEST, ObjectKind, PromptLogprobs, ResponseShape
+from paceline_workers.server.openai.resume import split
+from paceline_workers.server.openai.served_model import ServedModel
+from paceline_workers.server.openai.submits import Prompt, Wanted, job_of, token_bytes_of
+from paceline_workers.server.openai.token_ids import TokenTexts, WithTokenIds
 from paceline_workers.server.text.output import Logprob, Piece
 
+COMPLETION_TOKENS = 16
+"""OpenAI's default for `/v1/completions`."""
 TEXT = ObjectKind("cmpl-", "text_completion", "text_completion")
 
 
@@ -108,3 +118,37 @@ def _add(out: TextLogprobs, texts: TokenTexts, token: int, score: Logprob | None
         named[name] = max(logprob, LOWEST)
         out.top_logprobs.append(named)
     texts.add(token)
+
+
+async def completion_job(model: ServedModel, asked: JobInput) -> GenerationJob:
+    """A job from the body of `/v1/completions`. Raises RequestError."""
+    body, resume = split(asked.body, asked.caller.resume)
+    request = parse(CompletionRequest, body)
+    context, tokenizer, limit = asked.started.max_model_len, model.tokenizer, request.limit
+    model.known(request.model)
+    default = min(COMPLETION_TOKENS, asked.caller.max_tokens or COMPLETION_TOKENS)
+    most = default if limit is None else limit
+    how = Encoding(request.add_special_tokens, request.truncation(context, most), min(most, 1))
+    all_ids = await ids_of(tokenizer, request.prompt, context, "prompt", how)
+    logprobs = -1 if request.logprobs is None else request.logprobs
+
+    def shape(index: int, scores: Sequence[PromptLogprob], ids: list[int], echo: str) -> ResponseShape:
+        names, before, texts, scored = token_bytes_of(model, request), () if request.echo else ids, None, None
+        if logprobs >= 0:
+            as_ids, special = request.return_tokens_as_token_ids, not request.skip_special_tokens
+            texts = TokenTexts(tokenizer, before, special=special, as_ids=as_ids)
+            scored = PromptScores(ids, scores, logprobs, names) if request.echo else None
+        made: ResponseShape = CompletionShape(index, texts, echo, scored)
+        if request.prompt_logprobs is not None:
+            made = WithPromptLogprobs(made, PromptScores(ids, scores, request.prompt_logprobs, names))
+        return WithTokenIds(made, ids) if request.return_token_ids else made
+
+    prompts = []
+    for given, ids, name in zip(request.prompt, all_ids, names_of("prompt", len(all_ids)), strict=True):
+        echo = ""
+        if request.echo:
+            echo = given if isinstance(given, str) and how.truncation is None else tokenizer.decode(ids)
+        max_tokens = room(len(ids), limit, default, context, name)
+        prompts.append(Prompt(ids, max_tokens, partial(shape, ids=ids, echo=echo)))
+    decode = tokenizer.decode if request.skip_special_tokens else tokenizer.decode_all
+    return await job_of(model, request, asked, resume, Wanted(prompts, logprobs, request.scored, TEXT, decode))
