@@ -56,7 +56,7 @@ class Gateway:
         need = spent(
             self.prompts.tokens(prompt, TEAM), self.outputs.expected(TEAM, limit, choices, least=min(least, limit))
         )
-        most = spent(max(prompt.most, need.input_tokens), limit * choices)
+        most = spent(max(prompt.text + prompt.tokens, need.input_tokens), limit * choices)
         if reserve(self.ledger, self.exposure, self.asked, self.tenant, need, most) is not None:
             return False
         self.open[self.asked] = (prompt, limit, choices)
@@ -69,7 +69,7 @@ class Gateway:
             return
         request = next(iter(self.open))
         prompt, limit, choices = self.open.pop(request)
-        tokens, output = max(1, round(prompt.most * share_in)), round(limit * choices * share_out)
+        tokens, output = max(1, round((prompt.text + prompt.tokens) * share_in)), round(limit * choices * share_out)
         self.ledger.release(request)
         self.exposure.release(request)
         self.ledger.charged(TEAM, spent(tokens, output), 0.0)

@@ -59,7 +59,6 @@ class ServicesQuery(_List):
 
     @property
     def asked(self) -> PageQuery:
-        """As the views want it."""
         return PageQuery(self.limit, self.after, self.service)
 
 
@@ -186,7 +185,7 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
-    """What FastAPI refuses by itself, as errors are told everywhere else."""
+    """Refuse what FastAPI would refuse by itself, as errors are told everywhere else."""
     wrong_method = isinstance(error, HTTPException) and error.status_code == 405
     code = Code.METHOD_NOT_ALLOWED if wrong_method else Code.ROUTE_NOT_FOUND
     answer = await _refused(request, RequestError(code, f"There is no {request.method} {request.url.path} here."))

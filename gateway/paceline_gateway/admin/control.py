@@ -50,7 +50,6 @@ class LogLevelOverride:
         self._until: float | None = None
 
     def want(self, name: str, for_s: float | None, now: float) -> None:
-        """Log at this level from now on."""
         _log.warning("the log level changes", extra={"to": name, "for_s": for_s})
         set_level(name)
         self._until = None if for_s is None or name == self.usual else now + for_s
@@ -63,7 +62,6 @@ class LogLevelOverride:
             _log.warning("the log level is the usual one again", extra={"to": self.usual})
 
     def view(self, now: float) -> LogLevel:
-        """As it is told."""
         left = None if self._until is None else round(max(self._until - now, 0.0), 3)
         return LogLevel(level=log_level(), usual=self.usual, left_s=left)
 
@@ -83,7 +81,6 @@ class DrainState:
             self.enter(DrainStage.SETTLING)
 
     def enter(self, stage: DrainStage, until: float | None = None) -> None:
-        """The next stage begins."""
         self.stage, self.until = stage, until
 
 

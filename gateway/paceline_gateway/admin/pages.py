@@ -226,7 +226,6 @@ def tenants(state: AdminSnapshot, asked: PageQuery, *, busy: bool = False) -> Te
 
 
 def _reserved(reservations: Iterable[Reservation], names: Container[str]) -> dict[str, list[float]]:
-    """By tenant what open requests have set aside of each limit."""
     found: dict[str, list[float]] = {}
     for reservation in reservations:
         if reservation.tenant in names:

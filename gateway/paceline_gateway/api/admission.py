@@ -113,7 +113,7 @@ Choose = Callable[[Sequence[Destination], RequestClass, int, PromptSize], int]
 
 
 def first(_chain: Sequence[Destination], _: RequestClass, _size: int, _prompt: PromptSize) -> int:
-    """Whatever state it is in."""
+    """The first destination, whatever state it is in."""
     return 0
 
 

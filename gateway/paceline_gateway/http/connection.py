@@ -186,7 +186,6 @@ class Connection(asyncio.Protocol):
         self._advance()
 
     def abort(self) -> None:
-        """Close at once, unsent bytes lost."""
         if self._transport is not None:
             self._transport.abort()
 

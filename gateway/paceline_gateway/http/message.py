@@ -24,7 +24,6 @@ class Head:
     judged: object = None
 
     def like(self, length: bytes) -> "Head":
-        """The same of a request whose body has another length."""
         headers = self.headers | {b"content-length": length}
         return Head(self.method, self.path, headers, self.tenant, judged=self.judged)
 

@@ -39,9 +39,7 @@ class ResponseTransport(Protocol):
         """Send bytes; nothing happens when the client is gone."""
         ...
 
-    def answered(self, *, keep_alive: bool) -> None:
-        """The reply is complete."""
-        ...
+    def answered(self, *, keep_alive: bool) -> None: ...
 
     def abort(self) -> None:
         """Close at once: the client must not take what it has for the whole."""
@@ -94,7 +92,6 @@ class ResponseWriter:
         self._write = self._held.append
 
     def whole(self, status: int, fields: bytes, body: bytes) -> None:
-        """Head and body in one write; `fields` are complete header lines."""
         if self.done:
             return
         length, last = b"content-length: %d\r\n" % len(body), self._last_fields()
@@ -119,7 +116,6 @@ class ResponseWriter:
             self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def end(self, last: bytes = b"") -> None:
-        """The last piece, which may be empty."""
         if self.done:
             return
         self._wire.write(b"".join((*self._held, self._frame(last), b"0\r\n\r\n" if self._chunked else b"")))
@@ -167,9 +163,7 @@ class ResponseWriter:
 class WebSocketTransport(ResponseTransport, Protocol):
     """A WebSocket connection, as its replies see it."""
 
-    def send(self, messages: list[bytes]) -> None:
-        """Send texts, in one write."""
-        ...
+    def send(self, messages: list[bytes]) -> None: ...
 
 
 class WebSocketResponse(ResponseWriter):
@@ -208,7 +202,6 @@ class WebSocketResponse(ResponseWriter):
             self._wire.abort()
 
     def end(self, last: bytes = b"") -> None:
-        """The last bytes; an event that the worker left half sent goes nowhere."""
         if not self.done:
             self.more(last)
             self._end(keep_alive=True)

@@ -43,9 +43,7 @@ class Application(Protocol):
         """Header lines for a WebSocket's handshake: where its tenant stands."""
         ...
 
-    def handle(self, request: HttpRequest, reply: ResponseWriter) -> None:
-        """Take a request."""
-        ...
+    def handle(self, request: HttpRequest, reply: ResponseWriter) -> None: ...
 
     def refuse(self, refusal: RejectedRequest, reply: ResponseWriter) -> None:
         """Answer a request that was refused while it was read."""
@@ -120,7 +118,6 @@ class Server:
         return bool(victims)
 
     def switch(self, connection: Connection, head: Head, transport: asyncio.Transport) -> None:
-        """Let the connection be a WebSocket from now on."""
         self.connections.discard(connection)
         socket = WebSocket(self, head, transport, self.application.standing(head))
         self.connections.add(socket)
@@ -148,7 +145,6 @@ class Server:
         self.gate = self.application.turn_away
 
     def count(self, *, websocket: bool) -> int:
-        """Open connections of one kind."""
         return sum(isinstance(connection, WebSocket) is websocket for connection in self.connections)
 
     def limited(self) -> dict[ClientLimit, int]:
@@ -163,7 +159,6 @@ class Server:
 
     @property
     def busy(self) -> int:
-        """Connections with a request under way."""
         return sum(connection.busy for connection in self.connections)
 
     async def close(self) -> None:

@@ -146,7 +146,6 @@ class WebSocket(asyncio.Protocol):
         self._advance()
 
     def send(self, messages: list[bytes]) -> None:
-        """Send texts, in one write."""
         if self._frames.state is State.OPEN:
             for message in messages:
                 self._frames.send_text(message)
@@ -186,7 +185,6 @@ class WebSocket(asyncio.Protocol):
             self._close(NORMAL, "Nothing was asked for too long.")
 
     def abort(self) -> None:
-        """Close at once, unsent bytes lost."""
         self._transport.abort()
 
     def _take(self, frame: Frame) -> None:

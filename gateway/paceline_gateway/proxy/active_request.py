@@ -125,7 +125,6 @@ class ActiveRequest:
                 self._context.dispatch(self.service)
 
     def send(self, now: float) -> None:
-        """Send the request to its worker."""
         worker, context, machine = self._worker, self._context, self.machine
         if worker is None or self._upstream is None or self.service is None:
             return
@@ -251,7 +250,7 @@ class ActiveRequest:
     def cleared(self) -> None:
         """Its worker reports progress on it."""
         self._progress = max(self._progress, PROOF)
-        if self.ticket is not None:
+        if self.ticket is not None and (self.ticket.suspect or self.ticket.died_at):
             self._report_progress(self.ticket)
 
     def _place(self, placement: Placement) -> None:

@@ -106,7 +106,6 @@ class RequestManager:
 
     @property
     def open(self) -> int:
-        """Requests under way."""
         return len(self._open)
 
     @property
@@ -186,12 +185,10 @@ class RequestManager:
         self._expire(self._open[ticket.id], self.now())
 
     def on_cleared(self, suspects: Iterable[str]) -> None:
-        """A worker reports that these suspects have made progress."""
         for request in self.registry.deaths.cleared(suspects, self._open):
             request.cleared()
 
     def on_classes_changed(self) -> None:
-        """A service's classes or SLOs changed: measure by the new series."""
         for request in self._open.values():
             request.measure_itl()
 

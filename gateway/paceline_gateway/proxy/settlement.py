@@ -18,10 +18,10 @@ from paceline_core.registry import RequestClass
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_core.wire import Isolated
 from paceline_gateway.proxy.active_request import ActiveRequest
-from paceline_gateway.queueing.queued_request import OUTPUT_WEIGHT, QueuedRequest
+from paceline_gateway.queueing.queued_request import OUTPUT_WEIGHT
 from paceline_gateway.quota.manager import QuotaManager
 from paceline_gateway.quota.types import QuotaUsage, charged_usage, made_since
-from paceline_gateway.request.slo import Verdicts, evaluate_slos, phases
+from paceline_gateway.request.slo import evaluate_slos, phases
 from paceline_gateway.request.types import RequestRecord
 from paceline_gateway.routing.config_snapshot import NOTHING, ConfigSnapshot
 from paceline_gateway.routing.worker import Worker
@@ -152,47 +152,41 @@ class Settlement:
     clock: Clock
 
     def settle(self, request: ActiveRequest, record: RequestRecord) -> None:
-        trace, service, ticket, reservation = request.trace, request.service, request.ticket, request.reservation
-        worker, use = None if service is None else service.fleet.workers.get(record.worker), QuotaUsage()
-        if reservation is not None:
-            use = charged_usage(record, reservation.use, _made(request, record, worker))
-        if ticket is not None and service is not None:
-            name, workers = ticket.request_class, [*request.resume.earlier, (worker, use.output_tokens)]
-            self.billing.settle(ticket.id, record, use, service, name, self.registry.snapshot, workers)
+        trace, service, ticket, admission = request.trace, request.service, request.ticket, request.admission
+        use, path, trace_id, at = self._charge(request, record), request.http.head.path, 0, 0.0
         self.tenants.ended(record)
-        trace_id, at, path = 0, 0.0, request.http.head.path
         if trace is not None:
             trace_id, at = trace.trace_id, self.clock.utc().timestamp()
             model = "" if service is None else service.spec.model.served_name
             self.tracing.record(FinishedRequest(trace, record, request.request_id.decode("latin-1"), path, model))
         self.access.ended(record, request.request_id, path, trace_id, use.input_tokens)
-        if ticket is not None and service is not None:
-            verdicts = self._settle_with(service, ticket, request, record, use)
-            service.series.classes[ticket.request_class].ended(record, verdicts, trace_id, at)
-            service.series.ended(record, phases(record))
-
-    def _settle_with(
-        self,
-        service: ServiceState,
-        ticket: QueuedRequest,
-        request: ActiveRequest,
-        record: RequestRecord,
-        use: QuotaUsage,
-    ) -> Verdicts:
-        """Give limits and the queue's account their due; how its service kept its promises."""
-        name, reservation, admission = ticket.request_class, request.reservation, request.admission
+        if ticket is None or service is None:
+            return
+        name, spent = ticket.request_class, phases(record)
+        verdicts = evaluate_slos(record, service.spec.classes[name].targets)
         if record.code is Code.REQUEST_ISOLATED:
             self._report_isolated(service, request, record)
         if request.pending is not None:
             request.pending.gone = True
-        verdicts = evaluate_slos(record, service.spec.classes[name].targets)
-        if reservation is not None:
-            self.quotas.settle(reservation, use, self.clock.monotonic())
-            if admission is not None:
-                service.ended(record, verdicts, name, admission.prompt, admission.choices)
+        if request.reservation is not None and admission is not None:
+            self.quotas.settle(request.reservation, use, self.clock.monotonic())
+            service.ended(record, verdicts, name, admission.prompt, admission.choices)
             uncached = max(use.input_tokens - record.meter.cached, 0)
             service.dispatcher.settle(ticket, uncached + OUTPUT_WEIGHT * use.output_tokens)
-        return verdicts
+        service.series.classes[name].ended(record, verdicts, trace_id, at)
+        service.series.ended(record, spent)
+
+    def _charge(self, request: ActiveRequest, record: RequestRecord) -> QuotaUsage:
+        """Bill a request for its use, and tell how much that is."""
+        service, ticket, use = request.service, request.ticket, QuotaUsage()
+        if service is None or ticket is None:
+            return use
+        worker = service.fleet.workers.get(record.worker)
+        if request.reservation is not None:
+            use = charged_usage(record, request.reservation.use, _made(request, record, worker))
+        workers = [*request.resume.earlier, (worker, use.output_tokens)]
+        self.billing.settle(ticket.id, record, use, service, ticket.request_class, self.registry.snapshot, workers)
+        return use
 
     def _report_isolated(self, service: ServiceState, request: ActiveRequest, record: RequestRecord) -> None:
         """Workers died of this request: a log line, a metric, and with the demand report an Event."""

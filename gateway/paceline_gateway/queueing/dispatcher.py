@@ -63,7 +63,6 @@ class Dispatcher:
 
     @property
     def waiting(self) -> int:
-        """Requests in all lines."""
         return self.requests.total
 
     @property
@@ -219,7 +218,7 @@ class Dispatcher:
             self.queues[ticket.request_class].settle(ticket, used)
 
     def _full(self, name: RequestClass, size: int, limit: int, now: float) -> Iterator[ExceededLimit]:
-        """What has no room for one more."""
+        """The limits that have no room for one more."""
         line, caps, waiting = self.queues[name], self.caps, self.requests.total
         if len(line) >= limit and (waiting or not self.fleet.has_room(now, name)):
             why = f"The queue of {name} requests is full: {len(line)} waiting."

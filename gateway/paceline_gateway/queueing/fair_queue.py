@@ -79,7 +79,7 @@ class FairQueue:
 
     @property
     def oldest_request(self) -> QueuedRequest | None:
-        """Who waits longest."""
+        """The request that has waited for longest."""
         return next(iter(self._all.values()), None)
 
     @property
@@ -138,7 +138,7 @@ class FairQueue:
         return True
 
     def expire(self, now: float) -> None:
-        """Who is past its deadline is not given out any more."""
+        """Give out no more what is past its deadline."""
         while (deadline := self.nearest_deadline) is not None and deadline <= now:
             _, number = heapq.heappop(self._deadlines)
             ticket = self._late[number] = self._all[number]
@@ -196,7 +196,7 @@ class FairQueue:
         return next(reversed(own.values())) if own else None
 
     def _first_charge(self, ticket: QueuedRequest, uncached: int) -> float:
-        """What it is charged when it first goes."""
+        """Charge a request that goes for the first time."""
         tokens = ticket.charged = float(uncached + OUTPUT_WEIGHT * ticket.expected_output)
         self._largest = max(tokens / ticket.weight, self._largest * FADING)
         self._note_service(ticket, tokens)

@@ -67,12 +67,12 @@ class QueuedRequest:
 
     @property
     def cost(self) -> int:
-        """What it is expected to be charged, were nothing cached."""
+        """The expected charge, were nothing cached."""
         return self.prompt_tokens + OUTPUT_WEIGHT * self.expected_output
 
     @property
     def ask(self) -> RoutingRequest:
-        """What routing may know of it."""
+        """All that routing may know of it."""
         return RoutingRequest(
             self.prompt_tokens, self.request_class, self.expected_output, self.keys, self.prompt_bytes
         )

@@ -23,11 +23,9 @@ class TenantShares:
         return len(self._amounts)
 
     def of(self, tenant: str) -> int:
-        """What a tenant holds."""
         return self._amounts.get(tenant, 0)
 
     def items(self) -> ItemsView[str, int]:
-        """Every tenant who holds some, and how much."""
         return self._amounts.items()
 
     def add(self, tenant: str, weight: int, amount: int) -> None:
@@ -51,7 +49,7 @@ class TenantShares:
             self._weight -= self._weights.pop(tenant)
 
     def share(self, tenant: str, weight: int, limit: int) -> float:
-        """What a tenant may hold when everything is taken."""
+        """The most that a tenant may hold when everything is taken."""
         return limit * weight / (self._weight - self._weights.get(tenant, 0) + weight)
 
     def exceeds(self, tenant: str, weight: int, amount: int, limit: int) -> bool:

@@ -37,7 +37,6 @@ class VirtualTokenCounters:
         """Of all active tenants together."""
 
     def __len__(self) -> int:
-        """Active tenants."""
         return len(self._active)
 
     @property

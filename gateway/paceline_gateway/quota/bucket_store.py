@@ -103,7 +103,6 @@ class BucketStore:
         return len(self._books)
 
     def exchange(self, ask: LeaseRequest, now: float) -> LeaseGrant:
-        """Take back, and grant what fits."""
         book = self._books.get(ask.tenant)
         if book is None:
             book = self._books[ask.tenant] = _TenantBuckets(
@@ -154,7 +153,7 @@ class BucketStore:
 
 
 def _caps(book: _TenantBuckets) -> list[float]:
-    """What the levels can be at most beside what is held."""
+    """The highest that levels can be beside what is held."""
     caps = list(book.limits)
     for holder in book.holders.values():
         for kind in range(SIZE):

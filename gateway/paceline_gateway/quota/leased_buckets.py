@@ -165,13 +165,12 @@ class LeasedBuckets:
         return LeaseRequest(self.tenant.name, holder, seq, self.limits, *vectors, self.epoch, belief)
 
     def granted(self, grant: LeaseGrant, now: float) -> None:
-        """The answer to an ask."""
         for kind in self.kinds:
             self.have[kind] += grant.given[kind]
         self._levels, self.levels_at, self.epoch = grant.levels, now, grant.epoch
 
     def share_ask(self, seq: int, need: Vector, gateways: int, now: float) -> LeaseRequest:
-        """What to ask of this gateway's own share while the store is away."""
+        """The ask for this gateway's own share while the store is away."""
         held, least = [0.0] * SIZE, [0.0] * SIZE
         held[SLOTS] = self.open + self.have[SLOTS]
         for kind in self.kinds:
@@ -183,14 +182,14 @@ class LeasedBuckets:
         )
 
     def lend(self, grant: LeaseGrant) -> None:
-        """What this gateway's own share grants while the store is away; it is owed to the store."""
+        """Take what this gateway's own share grants while the store is away; it is owed to the store."""
         for kind in self.kinds:
             self.have[kind] += grant.given[kind]
             if kind != SLOTS:
                 self.owed[kind] += grant.given[kind]
 
     def levels(self, now: float) -> Vector:
-        """What is left beside the slice, as told and refilled since; everything where nothing was ever told."""
+        """The rest beside the slice, as told and refilled since; everything where nothing was ever told."""
         if self._levels is None:
             return tuple(limit - max(have, 0.0) for limit, have in zip(self.limits, self.have, strict=True))
         passed, levels = now - self.levels_at, list(self._levels)
@@ -201,7 +200,7 @@ class LeasedBuckets:
         return tuple(levels)
 
     def left(self, now: float) -> Vector:
-        """What is there, in the slice and beside it."""
+        """All that is there, in the slice and beside it."""
         levels = self.levels(now)  # first, since one who is alone refills by this what it has
         return tuple(map(add, levels, self.have))
 

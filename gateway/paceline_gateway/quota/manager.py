@@ -51,7 +51,7 @@ class QuotaTotals:
 
     @property
     def open(self) -> list[float]:
-        """What is set aside now."""
+        """Set aside now."""
         return list(map(sub, map(sub, self.reserved, self.settled), self.refunded))
 
     def reserve(self, amounts: Vector) -> None:
@@ -97,7 +97,6 @@ class QuotaManager:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for the store."""
         return sum(len(buckets.waiters) for buckets in self._buckets.values())
 
     def reserve(self, tenant: ResolvedTenant, use: QuotaUsage, now: float, then: Then) -> PendingReservation | None:
@@ -160,7 +159,6 @@ class QuotaManager:
         return buckets.fields(now, back, away=self.away)
 
     def answered(self, ask: LeaseRequest, grant: LeaseGrant, now: float) -> None:
-        """The shared pool's answer to what was sent."""
         buckets = self._buckets[ask.tenant]
         buckets.asked = None
         buckets.granted(grant, now)

@@ -145,7 +145,6 @@ class CounterServer:
     served: dict[str, float] = field(default_factory=dict)
 
     def answer(self, call: ExchangeRequest, now: float) -> ExchangeResponse:
-        """Carry out a call."""
         if call.ttl_s > 0:
             self.members[call.holder] = now + call.ttl_s
         else:

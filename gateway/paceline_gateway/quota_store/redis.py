@@ -101,7 +101,6 @@ class _PasswordFile(CredentialProvider):
         self._config = config
 
     def get_credentials(self) -> tuple[str] | tuple[str, str]:
-        """For one connection."""
         return self._config.credentials()
 
 

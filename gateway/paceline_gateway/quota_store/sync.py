@@ -74,7 +74,6 @@ class QuotaSync:
         self._failures = metrics.counter("paceline_quota_sync_failures_total")
 
     def send(self, ask: LeaseRequest) -> None:
-        """Take an ask along with the next round trip."""
         self._asks.append(ask)
         self._wake.set()
 

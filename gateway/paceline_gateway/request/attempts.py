@@ -28,7 +28,6 @@ class RetryBudget:
         self._seconds: deque[list[int]] = deque()  # [second, requests, retries]
 
     def request(self, now: float) -> None:
-        """A request was admitted."""
         self._second(now)[1] += 1
 
     def take(self, now: float) -> bool:

@@ -57,11 +57,6 @@ class PromptSize(NamedTuple):
     unbound: bool = False
     truncated: bool = False
 
-    @property
-    def most(self) -> int:
-        """Tokens that it has at most, beside what a template adds: a token is a byte of text or more."""
-        return self.text + self.tokens
-
 
 def measure(data: Mapping[str, Any], path: str) -> PromptSize:
     """The prompt of a parsed body that came to this path."""

@@ -39,7 +39,6 @@ class WorkerPhases(NamedTuple):
 
     @property
     def total(self) -> float:
-        """All of the worker's time."""
         return self.tokenize + self.queue + self.batch_wait + self.prefill + self.decode + self.post
 
 

@@ -22,7 +22,6 @@ class Unread:
 
     @property
     def namespace(self) -> str:
-        """The namespace of the object."""
         return self.claim.namespace
 
 

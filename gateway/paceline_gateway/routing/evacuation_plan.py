@@ -43,7 +43,7 @@ class TargetCapacity:
     tokens: int = 0
 
     def holds(self, stream: MovableStream) -> bool:
-        """Whether there is room for this one."""
+        """Whether there is room for this stream."""
         free = self.worker.open_to(PLACES[stream.request_class], self.reserved) - self.worker.in_flight - self.taken
         return free > 0 and self.seconds > 0 and self.worker.fullness(self.tokens + stream.tokens) <= FULL
 

@@ -83,9 +83,7 @@ class Selection(NamedTuple):
 class RoutingPolicy(Protocol):
     """Chooses among candidates."""
 
-    def pick(self, candidates: Sequence[Candidate], ask: RoutingRequest, now: float) -> Selection | None:
-        """Who takes it; None while it should rather wait, as it must when nobody has room."""
-        ...
+    def pick(self, candidates: Sequence[Candidate], ask: RoutingRequest, now: float) -> Selection | None: ...
 
 
 BARRIER_S = 0.15
@@ -101,7 +99,6 @@ class ShortestTTFT:
         self._lookahead_s = lookahead_s
 
     def pick(self, candidates: Sequence[Candidate], ask: RoutingRequest, now: float) -> Selection | None:  # noqa: ARG002
-        """The soonest."""
         place = PLACES[ask.request_class]
         costs = [(seconds(c, ask, place), c) for c in candidates if c.room or self._worth(c, ask, place)]
         if not costs:

@@ -107,11 +107,11 @@ class PrefixIndex:
 
     @property
     def bytes(self) -> int:
-        """What they may take, by the cost of one."""
+        """The most that all keys may take, by the cost of one."""
         return len(self) * ENTRY_BYTES
 
     def bytes_of(self, worker: str) -> int:
-        """What one worker's keys may take."""
+        """The most that one worker's keys may take."""
         return len(self._workers.get(worker, ())) * ENTRY_BYTES
 
     def note(self, worker: str, keys: Sequence[str], now: float) -> None:
@@ -151,7 +151,6 @@ class PrefixIndex:
         return low
 
     def gone(self, worker: str) -> None:
-        """The worker, or all that it told, is gone."""
         self._workers.pop(worker, None)
 
     def _known(self, worker: str) -> OrderedDict[str, float]:

@@ -121,7 +121,6 @@ class Worker:
         return reported_draining or self.drains or self.endpoint.terminating
 
     def standing(self, now: float, silence_s: float) -> WorkerHealth:
-        """Its state now."""
         if self.draining:
             return WorkerHealth.DRAINING
         if self.report is None:
@@ -226,7 +225,6 @@ class Worker:
         self._computed(ticket)
 
     def on_report(self, report: LoadReport, now: float) -> None:
-        """A line of the load stream."""
         if report.state is not WorkerState.READY:
             self.ready_since = inf
         elif self.ready_since == inf:

@@ -133,11 +133,9 @@ class WorkerPool:
         return worker.standing(now, self._silence_s)
 
     def standings(self, now: float) -> Counter[WorkerHealth]:
-        """How many workers are in each state."""
         return Counter(self.standing(worker, now) for worker in self.workers.values())
 
     def circuits(self, now: float) -> Counter[BreakerState]:
-        """How many workers' breakers are in each state."""
         return Counter(worker.breaker.state(now) for worker in self.workers.values())
 
     def draining(self) -> list[Worker]:

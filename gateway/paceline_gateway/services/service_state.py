@@ -116,7 +116,7 @@ class ServiceState:
 
     def most_prompt_tokens(self, prompt: PromptSize) -> int:
         """Prompt tokens that there are at most, beside what a chat template adds."""
-        tokens = MAX_INT64 if prompt.unbound else prompt.most
+        tokens = MAX_INT64 if prompt.unbound else prompt.text + prompt.tokens  # a token is a byte of text or more
         return min(tokens, self.fleet.context * prompt.prompts) if self.fleet.context else tokens
 
     def expected_usage(  # noqa: PLR0913 - what a reservation rests on
@@ -230,7 +230,7 @@ class ServiceState:
         return self.dispatcher.shed(ticket, self.spec.classes[ticket.request_class].queue_limit, now) is None
 
     def shed(self, ticket: QueuedRequest, now: float) -> ShedDecision | None:
-        """Who must go so that this one may wait, if anybody must; counted as gone."""
+        """The request that must go so that this one may wait, if any must; counted as gone."""
         shed = self.dispatcher.shed(ticket, self.spec.classes[ticket.request_class].queue_limit, now)
         if shed is not None:
             self.series.classes[shed.ticket.request_class].shed[shed.reason].inc()

@@ -87,7 +87,6 @@ class WorkerDeaths:
             self._later(STANDS_S, lambda: self._stands(worker, request))
 
     def refused(self, service: ServiceState, worker: Worker) -> None:
-        """The worker's port refuses connections."""
         if worker.draining or worker.dead or worker.report is None:
             return
         worker.dead = True
@@ -111,7 +110,6 @@ class WorkerDeaths:
     def head(
         self, service: ServiceState, worker: Worker, request: LostRequest, headers: Headers, now: float
     ) -> DeathVerdict:
-        """Read what a worker's answer says beside its status."""
         busy = _SUSPECT in headers
         if busy:
             worker.tries_until = now + BUSY_S

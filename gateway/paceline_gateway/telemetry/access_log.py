@@ -80,7 +80,6 @@ class AccessLog:
             self.flush()
 
     def flush(self) -> None:
-        """Hand over what waits."""
         if self._lines and self._outlet is not None:
             self._outlet.put(b"\n".join(self._lines) + b"\n", len(self._lines))
             self._lines.clear()

@@ -57,7 +57,6 @@ class RequestSpanWriter:
 
     @property
     def dropped(self) -> int:
-        """Spans that were lost so far."""
         return self._queue.dropped
 
     def begin(self, traceparent: bytes, ratio: float) -> tuple[Trace | None, bytes]:
@@ -69,7 +68,6 @@ class RequestSpanWriter:
             self._queue.on_end(span)
 
     def close(self) -> None:
-        """Send what is queued, for a moment."""
         self._queue.shutdown()
 
 
@@ -152,7 +150,7 @@ def _operation(ended: FinishedRequest) -> str:
 
 
 def _status(record: RequestRecord) -> Status:
-    """What a client cancels or gets wrong is no error of ours."""
+    """No error of ours is what a client cancels or gets wrong."""
     fine = record.outcome in {Outcome.OK, Outcome.CANCELLED, Outcome.CLIENT_ERROR}
     return Status() if fine else Status(StatusCode.ERROR, record.outcome.value)
 

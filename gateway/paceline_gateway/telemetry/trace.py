@@ -119,9 +119,7 @@ class RequestTracing(Protocol):
         """Spans that were lost so far."""
         ...
 
-    def begin(self, traceparent: bytes, ratio: float) -> tuple[Trace | None, bytes]:
-        """The trace of a request, if it is sampled; else what its worker hears of it, a header line or nothing."""
-        ...
+    def begin(self, traceparent: bytes, ratio: float) -> tuple[Trace | None, bytes]: ...
 
     def record(self, ended: FinishedRequest) -> None:
         """Queue the spans of a request; never waits, never raises."""
@@ -138,7 +136,6 @@ class NoTracing:
     dropped = 0
 
     def begin(self, traceparent: bytes, _ratio: float) -> tuple[None, bytes]:
-        """Pass it on."""
         parent = read(traceparent) if traceparent else None
         return None, b"" if parent is None else parent.line()
 
@@ -150,7 +147,6 @@ class NoTracing:
 
 
 def begin(traceparent: bytes, ratio: float, draw: float) -> tuple[Trace | None, bytes]:
-    """`RequestTracing.begin` where traces are made; `draw` in [0, 1)."""
     parent = read(traceparent) if traceparent else None
     if parent is None and not ratio:
         return None, b""

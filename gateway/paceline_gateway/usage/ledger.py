@@ -113,11 +113,10 @@ class UsageLedger:
             self._resolve(account, account.sent, stored)
 
     def gone(self, tenant: str) -> None:
-        """A tenant was deleted, and its status with it."""
         self._accounts.pop(tenant, None)
 
     def keep(self, tenants: Mapping[str, object]) -> None:
-        """These are all tenants there are."""
+        """Forget all but these tenants."""
         for tenant in self._accounts.keys() - tenants.keys():
             self.gone(tenant)
 
@@ -172,7 +171,6 @@ class UsageLedger:
             account.sent, account.stored = None, replace(stored, version="")
 
     def unanswered(self, tenant: str) -> None:
-        """Nobody knows whether it is stored."""
         account = self._accounts.get(tenant)
         if account is not None and account.sent is not None:
             account.flying, account.doubted = False, True

@@ -89,7 +89,7 @@ class StoredUsage:
         return sum((entry.spent for entry in self.entries if entry.month == month), NOTHING)
 
     def own(self, gateway: str) -> dict[str, UsageAmount]:
-        """What one gateway has there, by month."""
+        """One gateway's part, by month."""
         return {entry.month: entry.spent for entry in self.entries if entry.gateway == gateway}
 
 
@@ -107,7 +107,6 @@ class UsageWrite:
 
 
 def month_of(moment: datetime) -> str:
-    """The month that a moment lies in."""
     return f"{moment.astimezone(UTC):%Y-%m}"
 
 
@@ -118,7 +117,6 @@ def end_of(month: str) -> datetime:
 
 
 def before(month: str) -> str:
-    """The month before."""
     year, number = _parts(month)
     return f"{year - 1}-12" if number == 1 else f"{year:04}-{number - 1:02}"
 
