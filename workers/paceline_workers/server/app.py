@@ -71,7 +71,7 @@ def _bare() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        exception_handlers={RequestError: _refused, HTTPException: _unrouted, Exception: _failed},
+        exception_handlers={RequestError: _failed, HTTPException: _unrouted, Exception: _failed},
     )
     app.router.default = _nowhere
     return app
@@ -134,10 +134,6 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
         raise HTTPException(404)
     words = f"{scope['path']} takes no WebSocket connections."
     await refuse(RequestError(Code.ROUTE_NOT_FOUND, words), receive, send)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    return _reply(error, request.url.path)
 
 
 async def _unrouted(request: Request, error: Exception) -> Response:

@@ -24,7 +24,7 @@ from paceline_core.wire import KVLoad, LoadReport, PrefixDelta, StepTime, Worker
 from paceline_workers.config import WorkerConfig
 from paceline_workers.messages import Heartbeat, Started
 from paceline_workers.server.engine.client import EngineState
-from paceline_workers.server.http.exchange import Receive, Reply, Scope, Send
+from paceline_workers.server.http.exchange import Receive, Reply, Scope, Send, gone
 from paceline_workers.server.telemetry.metrics import step_time
 
 LINE = 512
@@ -48,26 +48,22 @@ class PrefixLog:
         self._cached.difference_update(evicted)
         self._cached.update(added)
         self.keys.update(dict.fromkeys(added))
-        self._drop(evicted)
-        return self._changed(bool(added or evicted))
+        return self._drop(evicted, changed=bool(added or evicted))
 
     def prompt(self, keys: Collection[str], step: int) -> bool:
         """A prompt with these keys begins (1) or has ended (-1); whether it has any."""
         for key in keys:
             self._coming[key] += step
         self.keys.update(dict.fromkeys(keys))
-        self._drop(keys)
-        return self._changed(bool(keys))
+        return self._drop(keys, changed=bool(keys))
 
-    def _drop(self, keys: Iterable[str]) -> None:
+    def _drop(self, keys: Iterable[str], *, changed: bool) -> bool:
         """Forget those that nothing speaks for."""
         for key in keys:
             if self._coming[key] <= 0:
                 del self._coming[key]
                 if key not in self._cached:
                     self.keys.pop(key, None)
-
-    def _changed(self, changed: bool) -> bool:
         self.version += changed
         return changed
 
@@ -89,17 +85,14 @@ class PrefixReader:
         """What it has to be told next; it counts as told."""
         if not self.behind:
             return PrefixDelta()
-        added, evicted = _missing(self._board.keys, self._sent), _missing(self._sent, self._board.keys)
+        added = tuple(islice((key for key in self._board.keys if key not in self._sent), LINE))
+        evicted = tuple(islice((key for key in self._sent if key not in self._board.keys), LINE))
         for key in evicted:
             del self._sent[key]
         self._sent.update(dict.fromkeys(added))
         if len(added) < LINE and len(evicted) < LINE:
             self._version = self._board.version
         return PrefixDelta(added=added, evicted=evicted)
-
-
-def _missing(keys: Collection[str], known: Collection[str]) -> tuple[str, ...]:
-    return tuple(islice((key for key in keys if key not in known), LINE))
 
 
 PACE_S = 0.25
@@ -138,30 +131,46 @@ class LoadPublisher:
 
     def on_engine(self, event: EngineState | Started | Heartbeat) -> None:
         """The engine's listener."""
+        report = self.report
         match event:
             case Started():
                 self._prefixes.clear()
-                self._update(_started(self.report, event))
+                kv = KVLoad(page_tokens=event.page_tokens, total=event.pages, free=event.pages)
+                self._update(
+                    emulated=event.emulated,
+                    slots=event.slots,
+                    max_model_len=event.max_model_len,
+                    kv=kv,
+                    running=0,
+                    waiting={},
+                    queued_tokens={},
+                )
             case Heartbeat():
                 changed = self._prefixes.cached(event.prefix_added, event.prefix_evicted)
-                self._update(_beaten(self.report, event), changed=changed)
-            case EngineState() if self.report.state is not WorkerState.DRAINING:
-                again = event is EngineState.LOADING and self.report.state is WorkerState.FAILED
-                restarts = self.report.engine_restarts + again
-                self._update(self.report.model_copy(update={"state": _STATES[event], "engine_restarts": restarts}))
+                self._update(
+                    changed=changed,
+                    running=event.running,
+                    waiting=event.waiting,
+                    queued_tokens=event.queued_tokens,
+                    kv=report.kv.model_copy(update={"free": event.pages_free, "cached": event.pages_cached}),
+                    step_time=step_time(event.step_time),
+                )
+            case EngineState() if report.state is not WorkerState.DRAINING:
+                again = event is EngineState.LOADING and report.state is WorkerState.FAILED
+                self._update(state=_STATES[event], engine_restarts=report.engine_restarts + again)
 
     def on_prompt(self, keys: Collection[str], step: int) -> None:
         """A prompt with these prefix keys begins (1) or has ended (-1)."""
         if self._prefixes.prompt(keys, step):
-            self._update(self.report, changed=True)
+            self._update(changed=True)
 
     def on_cleared(self, names: tuple[str, ...]) -> None:
         """These suspects have got on, the last ones."""
-        self._update(self.report.model_copy(update={"cleared": names}))
+        self._update(cleared=names)
 
     def drain(self) -> None:
         """Say `draining`, for good."""
-        self._update(self.report.model_copy(update={"state": WorkerState.DRAINING}))
+        self._update(state=WorkerState.DRAINING)
 
     @contextlib.contextmanager
     def subscribed(self, *, gateway: bool) -> Iterator[None]:
@@ -194,9 +203,11 @@ class LoadPublisher:
     def _subscribe(self, step: int, *, gateway: bool) -> None:
         self.subscribers += step
         self._gateways += step * gateway
-        self._update(self.report.model_copy(update={"gateways": max(self._gateways, 1)}))
+        self._update(gateways=max(self._gateways, 1))
 
-    def _update(self, report: LoadReport, *, changed: bool = False) -> None:
+    def _update(self, *, changed: bool = False, **fields: object) -> None:
+        """The report with these `fields`; `changed`: its readers are to be told, whether or not it differs."""
+        report = self.report.model_copy(update=fields) if fields else self.report
         if report == self.report and not changed:
             return
         turns = report.state is not self.report.state
@@ -225,7 +236,7 @@ class LoadRoute:
             raise RequestError(Code.QUEUE_FULL, f"{SUBSCRIBERS} readers are here already.", retry_after=QUIET_S)
         with self._board.subscribed(gateway=scope["caller"].gateway):
             writer = asyncio.create_task(self._write(Reply(send, self._write_limit_s)))
-            leaver = asyncio.create_task(_gone(receive))
+            leaver = asyncio.create_task(gone(receive))
             try:
                 await asyncio.wait({writer, leaver}, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -239,40 +250,7 @@ class LoadRoute:
             await reply.write(b"", more=False)
 
 
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
 async def _within(seconds: float, event: asyncio.Event) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-
-
-def _started(report: LoadReport, started: Started) -> LoadReport:
-    kv = KVLoad(page_tokens=started.page_tokens, total=started.pages, free=started.pages)
-    return report.model_copy(
-        update={
-            "emulated": started.emulated,
-            "slots": started.slots,
-            "max_model_len": started.max_model_len,
-            "kv": kv,
-            "running": 0,
-            "waiting": {},
-            "queued_tokens": {},
-        }
-    )
-
-
-def _beaten(report: LoadReport, beat: Heartbeat) -> LoadReport:
-    kv = report.kv.model_copy(update={"free": beat.pages_free, "cached": beat.pages_cached})
-    return report.model_copy(
-        update={
-            "running": beat.running,
-            "waiting": beat.waiting,
-            "queued_tokens": beat.queued_tokens,
-            "kv": kv,
-            "step_time": step_time(beat.step_time),
-        }
-    )

@@ -188,8 +188,7 @@ class HttpExchange:
         self._holding.release()
 
     async def gone(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        await gone(self._receive)
 
     async def refuse(self, refusal: ErrorResponse, headers: Mapping[str, str], *, unread: bool = False) -> None:
         """Status and error object. An unread body passes for a while: a close at once would take the answer with it."""
@@ -197,6 +196,12 @@ class HttpExchange:
             await refuse_unread(self.reply, self._receive, refusal, headers)
         else:
             await self.reply.whole(refusal.status, {**refusal.headers, **headers}, refusal.body)
+
+
+async def gone(receive: Receive) -> None:
+    """Return when the connection closes."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def refuse_unread(reply: Reply, receive: Receive, refusal: ErrorResponse, headers: Mapping[str, str]) -> None:

@@ -45,7 +45,7 @@ class SocketRoute:
             code, reason = await self._converse(scope["caller"], inbox, send)
         finally:
             await cancel(reader)
-            inbox.close()
+            inbox.holding.release()
         if not inbox.left:
             with contextlib.suppress(OSError):
                 await send({"type": "websocket.close", "code": code, "reason": reason})
@@ -80,11 +80,14 @@ async def refuse(error: RequestError, receive: Receive, send: Send) -> None:
 
 
 class _Inbox:
-    """Messages of one connection, read as they come so that its end is seen at once."""
+    """Messages of one connection, read as they come so that its end is seen at once.
+
+    `full`: why one of them could not be held.
+    """
 
     def __init__(self, receive: Receive, holding: Holding) -> None:
         self._receive = receive
-        self._holding = holding
+        self.holding = holding
         self._answered = 0
         self.full = ""
         self._messages: deque[bytes] = deque()
@@ -103,25 +106,18 @@ class _Inbox:
             elif self.overrun or len(self._messages) >= WAITING + (not self._answering):
                 self.overrun = True
             else:
-                self._take(event.get("bytes") or (event.get("text") or "").encode())
+                message = event.get("bytes") or (event.get("text") or "").encode()
+                try:
+                    self.holding.add(len(message))
+                    self._messages.append(message)
+                except RequestError as error:
+                    self.overrun, self.full = True, error.message
             self._wake.set()
 
     def release(self) -> None:
         """The message that is answered counts no more."""
-        self._holding.release(self._answered)
+        self.holding.release(self._answered)
         self._answered = 0
-
-    def close(self) -> None:
-        """None counts any more."""
-        self._holding.release()
-
-    def _take(self, message: bytes) -> None:
-        try:
-            self._holding.add(len(message))
-        except RequestError as error:
-            self.overrun, self.full = True, error.message
-        else:
-            self._messages.append(message)
 
     async def next(self, seconds: float) -> bytes | None:
         """The next message; None once the client has left, after `seconds` without one, or if it sent too many."""
@@ -148,17 +144,15 @@ class _SocketReply:
         self.started = self.stuck = False
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:  # noqa: ARG002 - messages have neither
-        """Events follow."""
         self.started = True
 
     async def write(self, data: bytes, *, more: bool = True) -> None:  # noqa: ARG002 - `[DONE]` says it
-        """A message for each event."""
+        """A message for each event; comments are left out."""
         for line in data.split(b"\n"):
-            if line.startswith(b"data: "):  # comments are left out
+            if line.startswith(b"data: "):
                 await self._message(line.removeprefix(b"data: "))
 
     async def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:  # noqa: ARG002 - as above
-        """One message."""
         self.started = True
         await self._message(body)
 
@@ -185,19 +179,13 @@ class _SocketExchange:
         self._inbox = inbox
         self.caller = replace(caller, resume=0, seed=None, prefix=None)
         self.reply = reply
+        self.release = inbox.release
 
     async def body(self) -> bytes:
-        """The message."""
         return self._message
 
-    def release(self) -> None:
-        """The message counts no more."""
-        self._inbox.release()
-
     async def gone(self) -> None:
-        """Return when the connection has ended."""
         await self._inbox.ended.wait()
 
     async def refuse(self, refusal: ErrorResponse, headers: Mapping[str, str], *, unread: bool = False) -> None:  # noqa: ARG002 - a message has neither
-        """The error object as one message."""
         await self.reply.whole(refusal.status, headers, refusal.body)

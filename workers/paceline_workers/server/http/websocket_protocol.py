@@ -51,26 +51,26 @@ class FrameCounter:
         """
         at = min(self._payload, len(data))
         self._payload -= at
-        self._grow(at)
+        self.message += 0 if self._control else at
         for _ in range(most):
             size, payload = _header(data, at)
-            if not size or self._payload:
-                return at
-            if not self._allowed(data[at]):
+            if not size or self._payload or not self._allowed(data[at]):
                 return at
             taken = min(size + payload, len(data) - at)
             self._payload = size + payload - taken
             at += taken
-            self._grow(taken)
+            self.message += 0 if self._control else taken
         return at
-
-    def _grow(self, size: int) -> None:
-        self.message += 0 if self._control else size
 
     def _allowed(self, first: int) -> bool:
         self._control = bool(first & 0x08)
         if self._control:
-            self._count_control()
+            now = self._now()
+            if now - self._since >= CONTROLS_S:
+                self._since, self._controls = now, 0
+            self._controls += 1
+            if self._controls > CONTROLS:
+                self.fault = f"at most {CONTROLS} pings in {CONTROLS_S:.0f} s are answered"
         else:
             if first & 0x0F:
                 self._fragments = self.message = 0
@@ -78,14 +78,6 @@ class FrameCounter:
             if self._fragments > FRAGMENTS:
                 self.fault = f"a message has at most {FRAGMENTS} fragments"
         return not self.fault
-
-    def _count_control(self) -> None:
-        now = self._now()
-        if now - self._since >= CONTROLS_S:
-            self._since, self._controls = now, 0
-        self._controls += 1
-        if self._controls > CONTROLS:
-            self.fault = f"at most {CONTROLS} pings in {CONTROLS_S:.0f} s are answered"
 
 
 def _header(data: bytes | bytearray, at: int) -> tuple[int, int]:
@@ -166,7 +158,15 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         except RequestError as error:
             self._end(CloseCode.TRY_AGAIN_LATER, error.message)
             return
-        self._go_on(moved=end > 0)
+        if self.read_paused or self.transport.is_closing():
+            return
+        if self.pending and end > 0:  # reading stops while whole frames wait for their turn
+            self._held = True
+            self.transport.pause_reading()
+            self._later()
+        elif self._held:
+            self._held = False
+            self.transport.resume_reading()
 
     def _end(self, code: CloseCode, reason: str) -> None:
         """Close with these words, and drop what still comes for a while: a close at once would take them with it."""
@@ -180,18 +180,6 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         self.close_sent = True
         self.close_timer = self.loop.call_later(LINGER_S, self.transport.close)
         if self._held or self.read_paused:
-            self.transport.resume_reading()
-
-    def _go_on(self, *, moved: bool) -> None:
-        """Stop reading while whole frames wait for their turn."""
-        if self.read_paused or self.transport.is_closing():
-            return
-        if self.pending and moved:
-            self._held = True
-            self.transport.pause_reading()
-            self._later()
-        elif self._held:
-            self._held = False
             self.transport.resume_reading()
 
 

@@ -1,8 +1,8 @@
 """Log-probabilities of a prompt's tokens: `prompt_logprobs` in vLLM's form, and `echo` with `logprobs` in OpenAI's.
 
 The first token follows nothing, so it has none. A prompt's candidates come at once, are kept until the answer ends and
-are written down in one go, beside the loop if they are many (`generate`); CANDIDATES bounds those of
-all prompts of a request, to some 32 MB.
+are written down in one go, beside the loop if they are many (`handlers.generation`); CANDIDATES bounds those of all
+prompts of a request, to some 32 MB.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,13 @@ from typing import Any
 from msgspec import structs
 
 from paceline_workers.messages import PromptLogprob
-from paceline_workers.server.openai.response_writer import LOWEST, PromptCandidate, ResponseShape, TokenBytes
+from paceline_workers.server.openai.response_writer import (
+    LOWEST,
+    PromptCandidate,
+    ResponseShape,
+    ShapeWrapper,
+    TokenBytes,
+)
 from paceline_workers.server.openai.validation import invalid
 from paceline_workers.server.text.output import Logprob, Piece
 
@@ -55,39 +61,26 @@ class PromptScores:
 
     def by_id(self) -> list[dict[str, PromptCandidate] | None]:
         """By token id, as vLLM writes them down: the prompt's own token first, then the likeliest ones."""
-        scored = zip(self.ids[1:], self.scores, strict=True)
-        return [None, *(self._candidates(token, score) for token, score in scored)]
+        by_id: list[dict[str, PromptCandidate] | None] = [None]
+        for token, (own, rank, best) in zip(self.ids[1:], self.scores, strict=True):
+            places = {token: (own, rank)}
+            for place, (other, value) in enumerate(best[: self.top], 1):
+                places.setdefault(other, (value, place))
+            by_id.append(
+                {
+                    str(other): PromptCandidate(max(value, LOWEST), place, self.name(other))
+                    for other, (value, place) in places.items()
+                }
+            )
+        return by_id
 
-    def _candidates(self, token: int, score: PromptLogprob) -> dict[str, PromptCandidate]:
-        own, rank, best = score
-        places = {token: (own, rank)}
-        for place, (other, value) in enumerate(best[: self.top], 1):
-            places.setdefault(other, (value, place))
-        return {
-            str(other): PromptCandidate(max(value, LOWEST), place, self.name(other))
-            for other, (value, place) in places.items()
-        }
 
-
-class WithPromptLogprobs:
-    """A completion's shape whose whole choices have `prompt_logprobs`."""
+class WithPromptLogprobs(ShapeWrapper):
+    """A completion's shape whose whole choices have `prompt_logprobs`; streams do not tell them."""
 
     def __init__(self, shape: ResponseShape, prompt: PromptScores) -> None:
-        self._shape = shape
+        super().__init__(shape)
         self._prompt = prompt
 
-    def opening(self) -> list[Any]:
-        """Streams do not tell them."""
-        return self._shape.opening()
-
-    def chunks(self, piece: Piece) -> list[Any]:
-        """Nor here."""
-        return self._shape.chunks(piece)
-
-    def skip(self, piece: Piece) -> None:
-        """As it is."""
-        self._shape.skip(piece)
-
     def whole(self, pieces: Sequence[Piece]) -> Any:
-        """The choice with them."""
-        return structs.replace(self._shape.whole(pieces), prompt_logprobs=self._prompt.by_id())
+        return structs.replace(self.shape.whole(pieces), prompt_logprobs=self._prompt.by_id())

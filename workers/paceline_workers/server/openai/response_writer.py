@@ -1,6 +1,6 @@
 """The structs of answers and stream chunks, and their one envelope. msgspec writes them: this is the per-token path."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -66,6 +66,11 @@ class Envelope(Struct, frozen=True):
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
+def written_event(event: Mapping[str, Any]) -> bytes:
+    """A server-sent event that has a name, its `type`."""
+    return b"event: " + str(event["type"]).encode() + b"\ndata: " + _json.encode(event) + b"\n\n"
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectKind:
     """What the answers of one route are called."""
@@ -89,6 +94,25 @@ class ResponseShape(Protocol):
 
     def whole(self, pieces: Sequence[Piece]) -> Any:
         """The choice of an answer that is not streamed; the last piece holds the finish reason."""
+
+
+class ShapeWrapper:
+    """A shape that writes what another one does, but for what it writes itself."""
+
+    def __init__(self, shape: ResponseShape) -> None:
+        self.shape = shape
+
+    def opening(self) -> list[Any]:
+        return self.shape.opening()
+
+    def chunks(self, piece: Piece) -> list[Any]:
+        return self.shape.chunks(piece)
+
+    def skip(self, piece: Piece) -> None:
+        self.shape.skip(piece)
+
+    def whole(self, pieces: Sequence[Piece]) -> Any:
+        return self.shape.whole(pieces)
 
 
 class AnswerWriter(Protocol):

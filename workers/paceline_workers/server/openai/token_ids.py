@@ -9,9 +9,6 @@ or fewer U+FFFD in the text than here; a prompt that is echoed with a blank of i
 drops, is one character longer than its tokens.
 
 `return_token_ids`: the ids beside the text of any shape, and of a completion the prompt's own.
-
-Text lags behind its tokens, so a chunk has the ids of all tokens since the chunk before, whether or not their whole
-text is in it; put together they are the answer's, the one that stopped it included.
 """
 
 import codecs
@@ -20,7 +17,7 @@ from typing import Any
 
 from msgspec import structs
 
-from paceline_workers.server.openai.response_writer import ResponseShape
+from paceline_workers.server.openai.response_writer import ResponseShape, ShapeWrapper
 from paceline_workers.server.text.output import Piece, recent
 from paceline_workers.server.text.tokenizer import Tokenizer
 
@@ -30,42 +27,43 @@ def as_id(token: int) -> bytes:
     return f"token_id:{token}".encode()
 
 
-class WithTokenIds:
-    """A shape whose choices have `token_ids`. `prompt`: ids for a completion's first chunk, None for a chat."""
+class WithTokenIds(ShapeWrapper):
+    """A shape whose choices have `token_ids`. `prompt`: ids for a completion's first chunk, None for a chat.
+
+    Text lags behind its tokens, so a chunk has the ids of all tokens since the chunk before, whether or not their whole
+    text is in it; put together they are the answer's, the one that stopped it included.
+    """
 
     def __init__(self, shape: ResponseShape, prompt: Sequence[int] | None = None) -> None:
-        self._shape = shape
+        super().__init__(shape)
         self._prompt = prompt
-        self._untold: list[int] = []
-        self._first = True
+        self._unsent: list[int] = []
 
     def opening(self) -> list[Any]:
-        """No token is sent yet."""
-        return [self._with(choice, []) for choice in self._shape.opening()]
+        return [self._with(choice, []) for choice in self.shape.opening()]
 
     def chunks(self, piece: Piece) -> list[Any]:
         """The ids are in the first of the chunks."""
-        self._untold += piece.ids
+        self._unsent += piece.ids
         chunks = []
-        for choice in self._shape.chunks(piece):
-            chunks.append(self._with(choice, self._untold))
-            self._untold = []
+        for choice in self.shape.chunks(piece):
+            chunks.append(self._with(choice, self._unsent))
+            self._unsent = []
         return chunks
 
     def skip(self, piece: Piece) -> None:
         """These were sent, and the prompt's."""
-        self._first = False
-        self._shape.skip(piece)
+        self._prompt = None
+        self.shape.skip(piece)
 
     def whole(self, pieces: Sequence[Piece]) -> Any:
-        """All of them."""
-        return self._with(self._shape.whole(pieces), [token for piece in pieces for token in piece.ids])
+        return self._with(self.shape.whole(pieces), [token for piece in pieces for token in piece.ids])
 
     def _with(self, choice: Any, ids: list[int]) -> Any:
         ids_fields: dict[str, Any] = {"token_ids": ids}
-        if self._first and self._prompt is not None:
+        if self._prompt is not None:
             ids_fields["prompt_token_ids"] = list(self._prompt)
-        self._first = False
+        self._prompt = None
         return structs.replace(choice, **ids_fields)
 
 

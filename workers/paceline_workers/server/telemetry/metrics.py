@@ -30,16 +30,11 @@ def backlog_seconds(beat: Heartbeat, model: StepTime, step_tokens: int) -> Mappi
     kv_tokens = beat.recent[-1].kv_tokens if beat.recent else 0
     decodes = model.seconds(prefill_tokens=0, sequences=beat.running, kv_tokens=kv_tokens)
     chunk = max(step_tokens - beat.running, 1)
-    return {
-        name: _prefill(model, tokens, beat.waiting.get(name, 0)) + decodes * -(-tokens // chunk)
-        for name, tokens in beat.queued_tokens.items()
-    }
-
-
-def _prefill(model: StepTime, tokens: int, requests: int) -> float:
-    """The prompts' own share; a token attends, in the mean, to half of its prompt."""
-    context = tokens / max(requests, 1) / 2
-    return tokens * (model.prefill + model.context * context)
+    seconds = {}
+    for name, tokens in beat.queued_tokens.items():
+        context = tokens / max(beat.waiting.get(name, 0), 1) / 2  # a token attends, in the mean, to half of its prompt
+        seconds[name] = tokens * (model.prefill + model.context * context) + decodes * -(-tokens // chunk)
+    return seconds
 
 
 _TERMS = ("base", "prefill", "sequence", "kv", "context")
@@ -63,10 +58,6 @@ class _Counts:
     disk_pages_out: int = 0
     disk_pages_in: int = 0
     shed_by: Mapping[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, beat: Heartbeat) -> "_Counts":
-        return cls(*(getattr(beat, field.name) for field in fields(cls)))
 
 
 class WorkerMetrics:
@@ -95,7 +86,9 @@ class WorkerMetrics:
             case Started():
                 self._on_start(event)
             case Heartbeat():
-                self._on_beat(event)
+                self._gauges(event)
+                self._advance(event)
+                self._steps(event)
 
     def ended(self, outcome: Outcome) -> None:
         """A request has ended."""
@@ -124,17 +117,12 @@ class WorkerMetrics:
         for stage, seconds in started.stages.items():
             self._set("paceline_cold_start_seconds", seconds, stage)
 
-    def _on_beat(self, beat: Heartbeat) -> None:
+    def _gauges(self, beat: Heartbeat) -> None:
         self._set("paceline_scheduler_running_requests", beat.running)
         self._set("paceline_scheduler_oldest_wait_seconds", beat.oldest_wait)
         for name in RequestClass:
             self._set("paceline_scheduler_waiting_requests", beat.waiting.get(name, 0), name)
             self._set("paceline_scheduler_waiting_uncached_tokens", beat.queued_tokens.get(name, 0), name)
-        self._hold(beat)
-        self._advance(beat)
-        self._model(beat)
-
-    def _hold(self, beat: Heartbeat) -> None:
         self._set("paceline_kv_pages", beat.pages_free, "free")
         self._set("paceline_kv_pages", beat.pages_cached, "cached")
         self._set("paceline_kv_pages", max(self._pages - beat.pages_free - beat.pages_cached, 0), "active")
@@ -144,51 +132,50 @@ class WorkerMetrics:
         self._set("paceline_kv_overcommit_bytes", beat.debt_pages * self._page_bytes)
         self._set("paceline_kv_fragmentation_bytes", beat.slack_tokens * self._page_bytes / self._page_tokens)
 
-    def _model(self, beat: Heartbeat) -> None:
+    def _advance(self, beat: Heartbeat) -> None:
+        counted = _Counts(*(getattr(beat, field.name) for field in fields(_Counts)))
+        before, self._counts = self._counts, counted
+
+        def more(name: str) -> float:
+            difference: float = getattr(counted, name) - getattr(before, name)
+            return difference
+
+        self._count("paceline_scheduler_steps_total", more("steps"))
+        self._count("paceline_scheduler_preemptions_total", more("preemptions"), "recompute")
+        self._count("paceline_scheduler_recomputed_tokens_total", more("recomputed_tokens"))
+        for reason in SHED:
+            shed = counted.shed_by.get(reason, 0) - before.shed_by.get(reason, 0)
+            self._count("paceline_scheduler_shed_requests_total", shed, reason)
+        self._count("paceline_kv_evicted_pages_total", more("evicted_pages"))
+        self._count("paceline_kv_evicted_idle_seconds_total", more("evicted_idle_s"))
+        self._count("paceline_kv_restored_tokens_total", more("restored_tokens"))
+        for tier, pages in (("host", "pages"), ("disk", "disk_pages")):
+            for way in ("out", "in"):
+                moved = more(f"{pages}_{way}") * self._page_bytes
+                self._count("paceline_kv_swap_bytes_total", moved, tier, way)
+        self._count("paceline_prefix_lookup_tokens_total", more("lookup_tokens"))
+        self._count("paceline_prefix_hit_tokens_total", more("hit_tokens"))
+
+    def _steps(self, beat: Heartbeat) -> None:
         model = step_time(beat.step_time)
         for name, seconds in backlog_seconds(beat, model, self._step_tokens).items():
             self._set("paceline_scheduler_backlog_seconds", seconds, name)
         for term in _TERMS:
             self._set("paceline_step_time_coefficient", getattr(model, term), term)
         for step in beat.recent:
-            self._on_step(step, model)
-
-    def _advance(self, beat: Heartbeat) -> None:
-        before, self._counts = self._counts, _Counts.of(beat)
-        now = self._counts
-        self._count("paceline_scheduler_steps_total", now.steps - before.steps)
-        self._count("paceline_scheduler_preemptions_total", now.preemptions - before.preemptions, "recompute")
-        recomputed = now.recomputed_tokens - before.recomputed_tokens
-        self._count("paceline_scheduler_recomputed_tokens_total", recomputed)
-        for reason in SHED:
-            shed = now.shed_by.get(reason, 0) - before.shed_by.get(reason, 0)
-            self._count("paceline_scheduler_shed_requests_total", shed, reason)
-        self._count("paceline_kv_evicted_pages_total", now.evicted_pages - before.evicted_pages)
-        self._count("paceline_kv_evicted_idle_seconds_total", now.evicted_idle_s - before.evicted_idle_s)
-        self._count("paceline_kv_restored_tokens_total", now.restored_tokens - before.restored_tokens)
-        self._swap("host", now.pages_out - before.pages_out, now.pages_in - before.pages_in)
-        self._swap("disk", now.disk_pages_out - before.disk_pages_out, now.disk_pages_in - before.disk_pages_in)
-        self._count("paceline_prefix_lookup_tokens_total", now.lookup_tokens - before.lookup_tokens)
-        self._count("paceline_prefix_hit_tokens_total", now.hit_tokens - before.hit_tokens)
-
-    def _swap(self, tier: str, out: int, back: int) -> None:
-        self._count("paceline_kv_swap_bytes_total", out * self._page_bytes, tier, "out")
-        self._count("paceline_kv_swap_bytes_total", back * self._page_bytes, tier, "in")
-
-    def _on_step(self, step: StepStats, model: StepTime) -> None:
-        self._observe("paceline_scheduler_step_seconds", step.seconds)
-        self._observe("paceline_scheduler_step_tokens", step.prefill_tokens + step.decode_tokens)
-        self._observe("paceline_scheduler_batch_requests", step.sequences)
-        self._observe("paceline_scheduler_batch_tokens", step.prefill_tokens, "prefill")
-        self._observe("paceline_scheduler_batch_tokens", step.decode_tokens, "decode")
-        if step.window > 0:
-            self._observe("paceline_scheduler_batch_window_seconds", step.window)
-        if step.seconds > 0 and model.observations > 0:
-            fitted = predicted(step, model)
-            self._observe("paceline_step_time_residual_ratio", abs(step.seconds - fitted) / step.seconds)
-            self._count("paceline_step_time_predicted_seconds_total", fitted)
-        if self._emulated:
-            self._observe("paceline_emulated_step_lateness_ratio", lateness(step))
+            self._observe("paceline_scheduler_step_seconds", step.seconds)
+            self._observe("paceline_scheduler_step_tokens", step.prefill_tokens + step.decode_tokens)
+            self._observe("paceline_scheduler_batch_requests", step.sequences)
+            self._observe("paceline_scheduler_batch_tokens", step.prefill_tokens, "prefill")
+            self._observe("paceline_scheduler_batch_tokens", step.decode_tokens, "decode")
+            if step.window > 0:
+                self._observe("paceline_scheduler_batch_window_seconds", step.window)
+            if step.seconds > 0 and model.observations > 0:
+                fitted = predicted(step, model)
+                self._observe("paceline_step_time_residual_ratio", abs(step.seconds - fitted) / step.seconds)
+                self._count("paceline_step_time_predicted_seconds_total", fitted)
+            if self._emulated:
+                self._observe("paceline_emulated_step_lateness_ratio", lateness(step))
 
     def _set(self, name: str, value: float, *labels: str) -> None:
         self._metrics.gauge(name, *self._labels, *labels).set(value)

@@ -94,9 +94,16 @@ class Tokenizer:
         inner.no_padding()
         self._inner = inner
         self._threads = TextThreads()
-        self._bytes = _byte_level() if _is_byte_level(inner) else {}
-        self.drops_first_blank = not self._bytes and _drops_first_blank(inner)
+        byte_level = inner.decoder is not None and b'"ByteLevel"' in inner.decoder.__getstate__()
+        self._bytes = _byte_level() if byte_level else {}
+        word = next((token for piece, token in inner.get_vocab().items() if piece.startswith("▁")), None)
+        self.drops_first_blank = not byte_level and word is not None and not inner.decode([word]).startswith(" ")
         """Whether a text that begins with a blank is told without it, as by SentencePiece."""
+        self.decode: Decode = partial(inner.decode, skip_special_tokens=True)
+        """Text of a whole sequence, special tokens left out."""
+        self.decode_all: Decode = partial(inner.decode, skip_special_tokens=False)
+        """The same with special tokens by their names."""
+        self.close = self._threads.close
         self._longest = longest_token(inner, frozenset(self._bytes))
         self._segments = SegmentCache(inner, exact=self._longest is not None)
         self.special_tokens = _special_tokens(settings)
@@ -125,7 +132,8 @@ class Tokenizer:
 
     async def encode(self, text: str, *, special: bool) -> list[int]:
         """Ids of `text`; `special` adds the tokens that the model expects around a prompt. Raises RequestError."""
-        return (await self.encode_all([text], special=special))[0]
+        [ids] = [ids async for ids in self.encode_each([text], special=special)]
+        return ids
 
     async def encode_chat(self, text: str, salt: str) -> list[int]:
         """The same without added tokens; what `salt` had encoded before is not encoded again. Raises RequestError."""
@@ -133,18 +141,17 @@ class Tokenizer:
             return await self.encode(text, special=False)
         parts = [(part, self._segments.known(salt, part)) for part in self._segments.split(text)]
         new = [part for part, ids in parts if ids is None]
-        encoded = await self.encode_all(new, special=False)
+        encoded = [ids async for ids in self.encode_each(new, special=False)]
         for part, ids in zip(new, encoded, strict=True):
             self._segments.keep(salt, part, ids)
         fresh = iter(encoded)
         return [token for _, known in parts for token in (next(fresh) if known is None else known)]
 
-    async def encode_all(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
-        """Ids of each text, in order. Raises RequestError when too many long ones wait."""
-        return [ids async for ids in self.encode_each(texts, special=special)]
-
     async def encode_each(self, texts: Sequence[str], *, special: bool) -> AsyncGenerator[list[int], None]:
-        """The same as they come, so that who has seen enough need not wait for the rest. Raises the same."""
+        """Ids of each text, in order, as they come, so that who has seen enough need not wait for the rest.
+
+        Raises RequestError when too many long ones wait.
+        """
         if sum(map(len, texts)) <= INLINE_CHARACTERS:
             for text in texts:
                 yield self.encode_now(text, special=special)
@@ -175,25 +182,13 @@ class Tokenizer:
         encode = self._inner.encode_batch_fast  # one by one: a longer batch would take every core of the machine
         return [encode([text], add_special_tokens=special)[0].ids for text in texts]
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of a whole sequence, special tokens left out."""
-        return self._inner.decode(ids, skip_special_tokens=True)
-
-    def decode_all(self, ids: Sequence[int]) -> str:
-        """The same with special tokens by their names."""
-        return self._inner.decode(ids, skip_special_tokens=False)
-
-    def special(self, text: str) -> int | None:
-        """The id of a special token; None for any other text."""
-        token = self._inner.token_to_id(text)
-        return token if token in self.special_ids else None
-
     def grammar_token(self, text: str) -> int | None:
         """The id of a token that a grammar must name: a special one, or `<...>`, which llguidance takes for one."""
         token = self._inner.token_to_id(text)
         if token is None or token not in self._inner.get_added_tokens_decoder():
             return None
-        return token if text.startswith("<") and text.endswith(">") else self.special(text)
+        bracketed = text.startswith("<") and text.endswith(">")
+        return token if bracketed or token in self.special_ids else None
 
     def decoder(self, visible: Sequence[str]) -> Decode:
         """`decode`, but the special tokens `kept` are not left out: each stands between the texts around it."""
@@ -224,10 +219,6 @@ class Tokenizer:
             return bytes(self._bytes[character] for character in piece)
         return piece.encode() if self._bytes else piece.replace("▁", " ").encode()
 
-    def close(self) -> None:
-        """End the threads."""
-        self._threads.close()
-
 
 def read_json(path: Path) -> dict[str, Any]:
     """An optional JSON object; {} when there is no such file. Raises InvalidInput."""
@@ -253,15 +244,6 @@ def _slices(texts: Sequence[str]) -> Iterator[list[str]]:
         part.append(text)
         size += len(text)
     yield part
-
-
-def _is_byte_level(inner: tokenizers.Tokenizer) -> bool:
-    return inner.decoder is not None and b'"ByteLevel"' in inner.decoder.__getstate__()
-
-
-def _drops_first_blank(inner: tokenizers.Tokenizer) -> bool:
-    word = next((token for piece, token in inner.get_vocab().items() if piece.startswith("▁")), None)
-    return word is not None and not inner.decode([word]).startswith(" ")
 
 
 def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -299,12 +281,8 @@ def longest_token(inner: tokenizers.Tokenizer, alphabet: frozenset[str]) -> int 
 def _keeps_all(inner: tokenizers.Tokenizer) -> bool:
     if inner.normalizer is not None or inner.pre_tokenizer is None or not isinstance(inner.model, models.BPE):
         return False
-    steps = list(_steps(json.loads(inner.pre_tokenizer.__getstate__())))
+    steps = [json.loads(inner.pre_tokenizer.__getstate__())]
+    for step in steps:  # those within a step are appended
+        steps += step.get("pretokenizers", ())
     kinds = {step["type"] for step in steps}
     return "ByteLevel" in kinds <= KEEPING and all(step.get("behavior") != "Removed" for step in steps)
-
-
-def _steps(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield state
-    for inner in state.get("pretokenizers", ()):
-        yield from _steps(inner)

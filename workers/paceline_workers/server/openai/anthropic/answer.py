@@ -13,27 +13,26 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType
 
-from paceline_workers.server.openai.chat_responses import ChatChunk, ChatToolCall
-from paceline_workers.server.openai.response_writer import ObjectKind, ResponseShape, Usage
+from paceline_workers.server.openai.chat_responses import ChatToolCall
+from paceline_workers.server.openai.response_writer import ObjectKind, ResponseShape, ShapeWrapper, Usage, written_event
 from paceline_workers.server.text.output import Piece
 
 MESSAGE = ObjectKind("msg_", "message", "message")
 _REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 Event = dict[str, Any]
-_json = msgspec.json.Encoder()
 
 
-class MessageAnswer:
+class MessageAnswer(ShapeWrapper):
     """A shape over that of a chat, whose prompt has so many tokens."""
 
     kind = MESSAGE
 
     def __init__(self, shape: ResponseShape, identity: str, created: int, model: str, prompt: int) -> None:
+        super().__init__(shape)
         self.id = identity
         self.created = created
         self.model = model
         self._prompt = prompt
-        self._shape = shape
         self._blocks: list[Event] = []
         self._open = False
         self._texts: list[str] = []
@@ -43,13 +42,24 @@ class MessageAnswer:
 
     def opening(self) -> list[Any]:
         """The message before it has content."""
-        self._shape.opening()
+        self.shape.opening()
         return [{"type": "message_start", "message": self._message({"input_tokens": self._prompt, "output_tokens": 0})}]
 
     def chunks(self, piece: Piece) -> list[Any]:
         """The events of a piece."""
-        self._stop = piece.stop or self._stop
-        return [event for chunk in self._shape.chunks(piece) for event in self._events(chunk)]
+        self._stop, events = piece.stop or self._stop, list[Event]()
+        for chunk in self.shape.chunks(piece):
+            delta = chunk.delta
+            if isinstance(delta.reasoning, str):
+                events += self._added("thinking", "thinking_delta", delta.reasoning)
+            if isinstance(delta.content, str) and delta.content:
+                events += self._added("text", "text_delta", delta.content)
+            for call in delta.tool_calls or ():
+                events += self._called(call)
+            if chunk.finish_reason:
+                self._finish = chunk.finish_reason
+                events += self._close()
+        return events
 
     def skip(self, piece: Piece) -> None:
         """Take it in as if it were sent."""
@@ -61,19 +71,17 @@ class MessageAnswer:
             self.chunks(piece)
 
     def events(self, choices: list[Any], usage: Usage | UnsetType | None, *, opening: bool = False) -> list[bytes]:  # noqa: ARG002 - sent at the end
-        """As they are."""
-        return [_written(event) for event in choices]
+        return [written_event(event) for event in choices]
 
     def ending(self, usage: Usage, *, asked: bool) -> bytes:  # noqa: ARG002 - a message always has it
         """Why it stopped, and its usage."""
         document = self._message(_usage(usage))
         delta = {"stop_reason": document["stop_reason"], "stop_sequence": document["stop_sequence"]}
         last = {"type": "message_delta", "delta": delta, "usage": document["usage"]}
-        return _written(last) + _written({"type": "message_stop"})
+        return written_event(last) + written_event({"type": "message_stop"})
 
     def body(self, choices: list[Any], usage: Usage) -> bytes:  # noqa: ARG002 - they have become blocks
-        """The whole message."""
-        return _json.encode(self._message(_usage(usage)))
+        return msgspec.json.encode(self._message(_usage(usage)))
 
     def _message(self, usage: Event) -> Event:
         reason = None
@@ -89,19 +97,6 @@ class MessageAnswer:
             "stop_sequence": self._stop or None,
             "usage": usage,
         }
-
-    def _events(self, chunk: ChatChunk) -> list[Event]:
-        delta, events = chunk.delta, list[Event]()
-        if isinstance(delta.reasoning, str):
-            events += self._added("thinking", "thinking_delta", delta.reasoning)
-        if isinstance(delta.content, str) and delta.content:
-            events += self._added("text", "text_delta", delta.content)
-        for call in delta.tool_calls or ():
-            events += self._called(call)
-        if chunk.finish_reason:
-            self._finish = chunk.finish_reason
-            events += self._close()
-        return events
 
     def _added(self, kind: str, delta: str, text: str) -> list[Event]:
         events = []
@@ -147,7 +142,3 @@ def _usage(usage: Usage) -> Event:
     if not isinstance(details, UnsetType):
         document["output_tokens_details"] = {"thinking_tokens": details.reasoning_tokens}
     return document
-
-
-def _written(event: Event) -> bytes:
-    return b"event: " + str(event["type"]).encode() + b"\ndata: " + _json.encode(event) + b"\n\n"

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from msgspec import UnsetType, to_builtins
 
-from paceline_workers.server.openai.chat_responses import ChatChunk, ChatToolCall
-from paceline_workers.server.openai.response_writer import ObjectKind, ResponseShape, Usage
+from paceline_workers.server.openai.chat_responses import ChatToolCall
+from paceline_workers.server.openai.response_writer import ObjectKind, ResponseShape, ShapeWrapper, Usage, written_event
 from paceline_workers.server.text.output import Piece
 
 RESPONSE = ObjectKind("resp_", "response", "response")
@@ -23,19 +23,18 @@ _REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _SKIPPED = 8
 """Events that a token can bring at most, and as many of each stream before its first."""
 Event = dict[str, Any]
-_json = msgspec.json.Encoder()
 
 
-class ResponseAnswer:
-    """A shape over that of a chat. `told`: what the response repeats of its request."""
+class ResponseAnswer(ShapeWrapper):
+    """A shape over that of a chat. `request_fields`: what the response repeats of its request."""
 
     kind = RESPONSE
 
     def __init__(self, shape: ResponseShape, identity: str, created: int, request_fields: Mapping[str, Any]) -> None:
+        super().__init__(shape)
         self.id = identity
         self.created = created
         self.model: str = request_fields["model"]
-        self._shape = shape
         self._request_fields = request_fields
         self._items: list[Event] = []
         self._open: Event | None = None
@@ -48,13 +47,26 @@ class ResponseAnswer:
 
     def opening(self) -> list[Any]:
         """The response before it has items."""
-        self._shape.opening()
+        self.shape.opening()
         states = ("response.created", "response.in_progress")
         return [self._event(state, response=self._response("in_progress")) for state in states]
 
     def chunks(self, piece: Piece) -> list[Any]:
         """The events of a piece, those that end its items with its `finish`."""
-        return [event for chunk in self._shape.chunks(piece) for event in self._events(chunk)]
+        events: list[Event] = []
+        for chunk in self.shape.chunks(piece):
+            delta = chunk.delta
+            if isinstance(delta.reasoning, str):
+                events += self._added("reasoning", delta.reasoning)
+            if isinstance(delta.content, str) and delta.content:
+                scores = [] if chunk.logprobs is None else to_builtins(chunk.logprobs.content)
+                events += self._added("message", delta.content, scores)
+            for call in delta.tool_calls or ():
+                events += [*self._close(), *self._called(call)]
+            if chunk.finish_reason:
+                self._finish = chunk.finish_reason
+                events += self._close()
+        return events
 
     def skip(self, piece: Piece) -> None:
         """Take it in as if it were told."""
@@ -69,17 +81,17 @@ class ResponseAnswer:
             self.chunks(piece)
 
     def events(self, choices: list[Any], usage: Usage | UnsetType | None, *, opening: bool = False) -> list[bytes]:  # noqa: ARG002 - told at the end
-        """As they are."""
-        return [_written(event) for event in choices]
+        return [written_event(event) for event in choices]
 
     def ending(self, usage: Usage, *, asked: bool) -> bytes:  # noqa: ARG002 - a response always has it
-        """The whole response."""
-        state = "incomplete" if self._finish in _REASONS else "completed"
-        return _written(self._event(f"response.{state}", response=self._response(state, usage)))
+        state = self._state()
+        return written_event(self._event(f"response.{state}", response=self._response(state, usage)))
 
     def body(self, choices: list[Any], usage: Usage) -> bytes:  # noqa: ARG002 - they have become items
-        """The whole response."""
-        return _json.encode(self._response("incomplete" if self._finish in _REASONS else "completed", usage))
+        return msgspec.json.encode(self._response(self._state(), usage))
+
+    def _state(self) -> str:
+        return "incomplete" if self._finish in _REASONS else "completed"
 
     def _event(self, kind: str, **fields: Any) -> Event:
         number, self._number = self._number, self._number + 1
@@ -90,20 +102,6 @@ class ResponseAnswer:
         own = {"id": self.id, "object": "response", "created_at": self.created, "status": state}
         ended = {"incomplete_details": reason and {"reason": reason}, "output": list(self._items)}
         return {**own, **self._request_fields, **ended, "usage": usage and _usage(usage)}
-
-    def _events(self, chunk: ChatChunk) -> list[Event]:
-        delta, events = chunk.delta, list[Event]()
-        if isinstance(delta.reasoning, str):
-            events += self._added("reasoning", delta.reasoning)
-        if isinstance(delta.content, str) and delta.content:
-            scores = [] if chunk.logprobs is None else to_builtins(chunk.logprobs.content)
-            events += self._added("message", delta.content, scores)
-        for call in delta.tool_calls or ():
-            events += [*self._close(), *self._called(call)]
-        if chunk.finish_reason:
-            self._finish = chunk.finish_reason
-            events += self._close()
-        return events
 
     def _added(self, kind: str, text: str, scores: Sequence[Any] = ()) -> list[Event]:
         """A piece of text for the item of this kind, which begins with it unless it is open."""
@@ -145,7 +143,7 @@ class ResponseAnswer:
             part["logprobs"] = []
         name = "response.reasoning_text.done" if thought else "response.output_text.done"
         scores = {} if thought else {"logprobs": part["logprobs"]}
-        item["status"] = "incomplete" if self._finish in _REASONS else "completed"
+        item["status"] = self._state()
         events = [
             self._of(name, item, content_index=0, text=part["text"], **scores),
             self._of("response.content_part.done", item, content_index=0, part=part),
@@ -180,10 +178,6 @@ class ResponseAnswer:
 
 def _copy(value: Event) -> Event:
     return {name: list(inner) if isinstance(inner, list) else inner for name, inner in value.items()}
-
-
-def _written(event: Event) -> bytes:
-    return b"event: " + str(event["type"]).encode() + b"\ndata: " + _json.encode(event) + b"\n\n"
 
 
 def _usage(usage: Usage) -> Event:

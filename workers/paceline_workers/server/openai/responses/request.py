@@ -3,6 +3,7 @@
 Nothing is kept, so what refers to an earlier response is refused, and `store` is false whatever was asked for.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator
@@ -10,8 +11,90 @@ from pydantic import BeforeValidator, Field, PlainValidator
 from paceline_workers.server.openai.chat_fields import MESSAGES_LIMIT, NAME, TOOLS_LIMIT, Effort, Parameters
 from paceline_workers.server.openai.fields import FieldRoute
 from paceline_workers.server.openai.prompt_logprobs import MOST
-from paceline_workers.server.openai.responses.items import located_turns
 from paceline_workers.server.openai.validation import Body, invalid
+
+Turn = dict[str, Any]
+IDENTITY, FUNCTION = 128, 64
+"""Characters of a call's id and of its function's name, as in a chat."""
+_KINDS = ("message", "reasoning", "function_call", "function_call_output")
+_TEXTS = frozenset({"input_text", "output_text", "text", "reasoning_text", "summary_text"})
+
+
+def located_turns(instructions: str | None, given: str | Sequence[Any]) -> list[tuple[str, Turn]]:
+    """The chat of an input: where in the body each turn begins, and the turn. Raises RequestError naming the item.
+
+    Reasoning, a message of the assistant and the calls around it are one turn, as models write them. A call's output
+    becomes a turn of role `tool`, named after the function that was called. Pure.
+    """
+    turns: list[Turn] = [] if instructions is None else [{"role": "system", "content": instructions}]
+    places = ["instructions"] * len(turns)
+    if isinstance(given, str):
+        return list(zip([*places, "input"], [*turns, {"role": "user", "content": given}], strict=True))
+    names: dict[str, str] = {}
+    for place, item in enumerate(given):
+        where = f"input[{place}]"
+        if not isinstance(item, dict):
+            raise invalid(f"`{where}` must be an object.", where)
+        kind = item.get("type") or "message"
+        if kind not in _KINDS:
+            words = f"`{where}.type` must be one of {', '.join(_KINDS)}; others are not known here."
+            raise invalid(words, f"{where}.type")
+        _take(turns, kind, item, where, names)
+        places += [where] * (len(turns) - len(places))
+    return list(zip(places, turns, strict=True))
+
+
+def _take(turns: list[Turn], kind: str, item: dict[str, Any], where: str, names: dict[str, str]) -> None:
+    """Append an item, or add it to the turn that the assistant has not ended; `names`: of the functions of calls."""
+    last = turns[-1] if turns and turns[-1]["role"] == "assistant" else None
+    match kind:
+        case "message":
+            role, content = _text(item, "role", where), _content(item.get("content"), f"{where}.content")
+            if role == "assistant" and last is not None and (last.get("tool_calls") or not last["content"]):
+                last["content"] += content
+            else:
+                turns.append({"role": role, "content": content})
+        case "reasoning":
+            thought = _content(item.get("content") or item.get("summary") or "", f"{where}.content")
+            turns.append({"role": "assistant", "content": "", "reasoning_content": thought})
+        case "function_call":
+            identity, name = _text(item, "call_id", where, IDENTITY), _text(item, "name", where, FUNCTION)
+            names[identity] = name
+            if last is None:
+                last = {"role": "assistant", "content": ""}
+                turns.append(last)
+            function = {"name": name, "arguments": _text(item, "arguments", where)}
+            last.setdefault("tool_calls", []).append({"id": identity, "type": "function", "function": function})
+        case _:
+            identity = _text(item, "call_id", where, IDENTITY)
+            turn = {"role": "tool", "content": _content(item.get("output"), f"{where}.output")}
+            turns.append(turn | {"tool_call_id": identity} | ({"name": names[identity]} if identity in names else {}))
+
+
+def _text(item: dict[str, Any], name: str, where: str, most: int | None = None) -> str:
+    value = item.get(name)
+    if not isinstance(value, str):
+        raise invalid(f"`{where}.{name}` must be a text.", f"{where}.{name}")
+    if most is not None and len(value) > most:
+        raise invalid(f"`{where}.{name}` holds at most {most} characters.", f"{where}.{name}")
+    return value
+
+
+def _content(value: Any, where: str) -> str:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise invalid(f"`{where}` must be a text or a list of parts.", where)
+    texts = []
+    for place, part in enumerate(value):
+        kind = part.get("type") if isinstance(part, dict) else None
+        text = part.get("refusal" if kind == "refusal" else "text") if isinstance(part, dict) else None
+        if not isinstance(text, str) or not (kind == "refusal" or kind in _TEXTS):
+            at = f"{where}[{place}]"
+            raise invalid(f'`{at}` must be {{"type": "input_text", "text": ...}}; this model takes text only.', at)
+        texts.append(text)
+    return "".join(texts)
+
 
 _LOGPROBS = "message.output_text.logprobs"
 _INCLUDED = (_LOGPROBS, "reasoning.encrypted_content")
@@ -88,13 +171,10 @@ def _include(value: Any) -> list[str]:
 
 def _metadata(value: Any) -> dict[str, str]:
     pairs = value.items() if isinstance(value, dict) else [(None, None)]
-    if len(pairs) > _PAIRS or not all(_short(key, _KEY) and _short(text, _VALUE) for key, text in pairs):
+    limited = [(part, most) for pair in pairs for part, most in zip(pair, (_KEY, _VALUE), strict=True)]
+    if len(pairs) > _PAIRS or not all(isinstance(part, str) and len(part) <= most for part, most in limited):
         raise ValueError(f"must be an object of at most {_PAIRS} texts of {_VALUE} characters, keys of {_KEY}")
     return dict(pairs)
-
-
-def _short(value: Any, most: int) -> bool:
-    return isinstance(value, str) and len(value) <= most
 
 
 class ResponsesRequest(Body):
@@ -139,11 +219,16 @@ class ResponsesRequest(Body):
         body: dict[str, Any] = {name: getattr(self, name) for name in _SAME if name in self.model_fields_set}
         body["messages"] = [turn for _, turn in located_turns(self.instructions, self.input)]
         body["tools"] = [tool.chat() for tool in self.tools]
-        body["tool_choice"] = self._chat_choice()
+        choice, form = self.tool_choice, self.text.format
+        body["tool_choice"] = (
+            choice if isinstance(choice, str) else {"type": "function", "function": {"name": choice["name"]}}
+        )
         if self.max_output_tokens is not None:
             body["max_completion_tokens"] = self.max_output_tokens
-        if self.text.format is not None:
-            body["response_format"] = self._format(self.text.format)
+        if form is not None and form.get("type") == "json_schema":  # what stands beside its name is within, in a chat
+            form = {"type": "json_schema", "json_schema": {name: of for name, of in form.items() if name != "type"}}
+        if form is not None:
+            body["response_format"] = form
         if self.reasoning.effort is not None:
             body["reasoning_effort"] = self.reasoning.effort
         if _LOGPROBS in self.include:
@@ -155,18 +240,6 @@ class ResponsesRequest(Body):
         return [place for place, _ in located_turns(self.instructions, self.input)]
 
     def check(self) -> None:
-        """What no field can tell alone. Raises RequestError."""
         super().check()
         if self.top_logprobs and _LOGPROBS not in self.include:
             raise invalid(f"`top_logprobs` is for requests whose `include` holds {_LOGPROBS}.", "top_logprobs")
-
-    def _chat_choice(self) -> Any:
-        if isinstance(self.tool_choice, str):
-            return self.tool_choice
-        return {"type": "function", "function": {"name": self.tool_choice["name"]}}
-
-    def _format(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        """Of a schema that stands beside its name, as a chat has it within."""
-        if wanted.get("type") != "json_schema":
-            return wanted
-        return {"type": "json_schema", "json_schema": {name: value for name, value in wanted.items() if name != "type"}}
