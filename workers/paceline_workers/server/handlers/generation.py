@@ -70,8 +70,8 @@ async def _stream(parts: ServerDeps, exchange: RequestExchange, run: ActiveGener
 
 async def _whole(exchange: RequestExchange, run: ActiveGeneration, trial: TrialRun) -> None:
     pieces_by_choice: list[list[Piece]] = [[] for _ in run.job.choices]
-    while run.open:
-        for index, piece in await run.pieces():
+    while pieces := await run.pieces():
+        for index, piece in pieces:
             trial.brought(len(piece.ids))
             pieces_by_choice[index].append(piece)
     body = await written(run.job.whole, pieces_by_choice, chain.from_iterable(pieces_by_choice), long=run.job.long)
