@@ -212,7 +212,16 @@ class ServiceScaler:
         elapsed_s = 0.0 if self._passed_at is None else now - self._passed_at
         self._passed_at = now
         _record(self._deps.metrics, self.key, observation, decision, elapsed_s)
-        await self._scale(decision, scales)
+        before = self._standing
+        error = await self._deps.writer.scale(self.key, decision, scales)
+        self._forbidden = str(error) if isinstance(error, Forbidden) else ""
+        self._forbidden_reported = ""
+        if before is None or not same_kind(before, decision):
+            self._standing, self._since = decision, self._time()
+            if decision.direction is not Direction.HOLD and error is None:
+                await self._deps.writer.announce(self.key, decision, limited=False)
+            if decision.limit not in (ScaleLimit.NONE, None if before is None else before.limit):
+                await self._deps.writer.announce(self.key, decision, limited=True)
         if observation.supply != self._supply:
             self._standing, self._supply = decision, observation.supply
 
@@ -267,18 +276,6 @@ class ServiceScaler:
         if at_once or now - self._stored_at >= STATE_INTERVAL_S:
             stored = await self._deps.writer.save_state(ServiceRef(self.key, self.uid), self.state)
             self._stored_at = now if stored else now - STATE_INTERVAL_S + STATE_RETRY_S
-
-    async def _scale(self, decision: Decision, scales: dict[str, Scale]) -> None:
-        before = self._standing
-        error = await self._deps.writer.scale(self.key, decision, scales)
-        self._forbidden = str(error) if isinstance(error, Forbidden) else ""
-        self._forbidden_reported = ""
-        if before is None or not same_kind(before, decision):
-            self._standing, self._since = decision, self._time()
-            if decision.direction is not Direction.HOLD and error is None:
-                await self._deps.writer.announce(self.key, decision, limited=False)
-            if decision.limit not in (ScaleLimit.NONE, None if before is None else before.limit):
-                await self._deps.writer.announce(self.key, decision, limited=True)
 
     def _due(self, status: Status, now: float) -> bool:
         if self._written is None or now - self._written_at >= STATUS_REPEAT_S:

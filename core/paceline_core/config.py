@@ -54,7 +54,10 @@ def load(kind: type[C], path: Path) -> C:
     except OSError as error:
         raise InvalidInput(str(path), f"cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidInput(str(path), f"is not YAML: {_line(error)}") from None
+        fault = " ".join(str(error).split())  # in one line: a supervisor shows a process's last line
+        if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark) is not None:
+            fault = f"{error.problem} (line {mark.line + 1}, column {mark.column + 1})"
+        raise InvalidInput(str(path), f"is not YAML: {fault}") from None
     return parse(kind, data if data is not None else {}, str(path))
 
 
@@ -93,14 +96,6 @@ def _settings(kind: type[Config], path: Iterable[str | int]) -> list[str]:
             return []
         kind = parts[0]
     return list(kind.model_fields)
-
-
-def _line(error: Exception) -> str:
-    """In one line: a supervisor shows a process's last line."""
-    mark = getattr(error, "problem_mark", None)
-    if isinstance(error, yaml.MarkedYAMLError) and mark is not None:
-        return f"{error.problem} (line {mark.line + 1}, column {mark.column + 1})"
-    return " ".join(str(error).split())
 
 
 def from_environment(kind: type[C], environ: Mapping[str, str] = os.environ) -> C:

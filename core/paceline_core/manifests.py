@@ -5,7 +5,7 @@ are booleans here as they are there; quote them.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,22 +40,13 @@ class ManifestFile:
     faults: list[FieldError]
 
 
-def read_manifests(path: Path) -> list[ParsedManifest]:
-    """Every object of a file. Raises ManifestError with the faults of all documents, InvalidInput if unreadable."""
-    return _sound(load_manifests(path))
-
-
-def parse_manifests(text: str, name: str) -> list[ParsedManifest]:
-    """Every object of a text; `name` stands for it in messages."""
-    return _sound(_surveyed(text, name))
-
-
 def load_manifests(path: Path) -> ManifestFile:
     """Everything of a file, faults as they are found. Raises InvalidInput if it is unreadable or holds nothing."""
-    return _surveyed(_text(path), str(path))
+    return survey(_text(path), str(path))
 
 
-def _surveyed(text: str, name: str) -> ManifestFile:
+def survey(text: str, name: str) -> ManifestFile:
+    """Everything of a text; `name` stands for it in messages."""
     documents, broken = _documents(text, name)
     found: list[ParsedManifest] = []
     faults: list[FieldError] = []
@@ -64,7 +55,14 @@ def _surveyed(text: str, name: str) -> ManifestFile:
             found.append(ParsedManifest(check(document), document, context))
         except ManifestError as error:
             faults += [_placed(problem, context) for problem in error.problems]
-    faults += [*_twins(documents), *broken]
+    first: dict[str, str] = {}
+    for context, document in documents.items():
+        if (place := _place(document)) in first:
+            twin = FieldError("metadata.name", f"stands already in {first[place]}; rename one of them")
+            faults.append(_placed(twin, context))
+        elif place:
+            first[place] = context
+    faults += broken
     if not found and not faults:
         raise InvalidInput(name, "holds no object; write at least one InferenceService")
     return ManifestFile(found, faults)
@@ -78,12 +76,6 @@ def check(document: Any) -> AnyObject:
     if problems := violations(found):
         raise ManifestError(problems)
     return found
-
-
-def _sound(found: ManifestFile) -> list[ParsedManifest]:
-    if found.faults:
-        raise ManifestError(found.faults)
-    return found.manifests
 
 
 def _documents(text: str, name: str) -> tuple[dict[str, Any], list[FieldError]]:
@@ -135,16 +127,6 @@ def _title(document: Any) -> str:
     words = (document.get("kind"), metadata.get("name") if isinstance(metadata, dict) else None)
     title = " ".join(truncate(word) for word in words if isinstance(word, str) and word)
     return f" ({title})" if title else ""
-
-
-def _twins(documents: Mapping[str, Any]) -> Iterator[FieldError]:
-    first: dict[str, str] = {}
-    for context, document in documents.items():
-        if (place := _place(document)) in first:
-            fault = FieldError("metadata.name", f"stands already in {first[place]}; rename one of them")
-            yield _placed(fault, context)
-        elif place:
-            first[place] = context
 
 
 def _place(document: Any) -> str:

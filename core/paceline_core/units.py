@@ -84,10 +84,15 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
-def truncate(value: object) -> str:
-    """As text of at most 40 characters."""
+def truncate(value: object, limit: int = _SHOWN) -> str:
+    """As text of at most so many characters."""
     text = str(value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def one_line(text: str, limit: int) -> str:
+    """The same words, one space apart, cut to the limit."""
+    return truncate(" ".join(text.split()), limit)
 
 
 def one_spelling(word: str) -> str:

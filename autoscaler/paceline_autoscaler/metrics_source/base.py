@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from paceline_core.registry.enums import QueryResult
+from paceline_core.units import one_line
 
 VERDICTS = "paceline_slo_requests_total"
 HISTOGRAMS = {
@@ -155,19 +156,14 @@ def cause_of(answer: QueryAnswer) -> str:
     """Why there is no value, in words that stay the same while the cause does; empty where there is nothing to add."""
     match answer:
         case Error(kind, detail):
-            return _short(f"{kind.value}: {detail}")
+            return one_line(f"{kind.value}: {detail}", CAUSE_LIMIT)
         case Partial(warnings):
-            return _short("; ".join(warnings))
+            return one_line("; ".join(warnings), CAUSE_LIMIT)
         case Empty():
             return "it knows no such series"
         case Stale():
             return "its newest sample is too old"
     return ""
-
-
-def _short(words: str) -> str:
-    text = " ".join(words.split())
-    return text if len(text) <= CAUSE_LIMIT else f"{text[: CAUSE_LIMIT - 1]}…"
 
 
 def classify(samples: Sequence[MetricSample], age_s: float | None, stale_after_s: float) -> QueryAnswer:

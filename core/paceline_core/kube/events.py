@@ -27,6 +27,7 @@ from paceline_core.kube.client.resource import RESOURCES
 from paceline_core.kube.cluster import Event, Manifest, ObjectKey
 from paceline_core.process import cancel
 from paceline_core.telemetry import get_logger
+from paceline_core.units import truncate
 
 BURST: Final = 25
 REFILL_S: Final = 300.0
@@ -237,9 +238,8 @@ def _manifest(series: Series, name: str, component: str, uid: str) -> Manifest:
 
 
 def _news(series: Series) -> Manifest:
-    message = series.event.message
-    short = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 1] + "…"
-    return {"message": short, "count": series.count, "lastTimestamp": rfc3339(series.last)}
+    message = truncate(series.event.message, MESSAGE_LIMIT)
+    return {"message": message, "count": series.count, "lastTimestamp": rfc3339(series.last)}
 
 
 def _namespace(key: ObjectKey) -> str:

@@ -124,13 +124,9 @@ def judged(kind: type[Object]) -> Schema:
     for rule in RULES:
         if rule.kind == kind.__name__:
             found = {"rule": rule.cel, "message": rule.message, **({"fieldPath": rule.field} if rule.field else {})}
-            _place(schema, rule.path).setdefault("x-kubernetes-validations", []).append(found)
+            node = schema
+            for step in rule.path.split(".") if rule.path else ():
+                node = node["properties"][step.removesuffix("[]")]
+                node = node["items"] if step.endswith("[]") else node
+            node.setdefault("x-kubernetes-validations", []).append(found)
     return schema
-
-
-def _place(schema: Schema, path: str) -> Schema:
-    node = schema
-    for step in path.split(".") if path else ():
-        node = node["properties"][step.removesuffix("[]")]
-        node = node["items"] if step.endswith("[]") else node
-    return node

@@ -12,6 +12,7 @@ from typing import Any
 from paceline_core.errors import ApiError, Forbidden, Unauthorized
 from paceline_core.kube.cluster import Manifest
 from paceline_core.objects.workload_status import ConditionValue, summary, summary_reason
+from paceline_core.units import one_line
 
 DEGRADED = "Degraded"
 CONDITIONS = ("Accepted", "Ready", "Progressing", "ModelFits", DEGRADED)
@@ -34,11 +35,12 @@ class ConditionFault:
 def fault_of(error: Exception, doing: str) -> ConditionFault:
     """The fault behind an error; `doing` says what was tried, like `apply Deployment default/chat-main`."""
     if isinstance(error, Forbidden):
-        message = _shorten(f"{error.message} (the operator's role lacks this right; tried: {doing})")
-        return ConditionFault("Forbidden", message, missing_right(error))
+        message = f"{error.message} (the operator's role lacks this right; tried: {doing})"
+        return ConditionFault("Forbidden", one_line(message, _MESSAGE_LIMIT), missing_right(error))
     if isinstance(error, ApiError):
-        return ConditionFault("Invalid", _shorten(f"the API server refused to {doing}: {error.message}"))
-    return ConditionFault("Failed", _shorten(f"cannot {doing}: {type(error).__name__}: {error}"))
+        message = f"the API server refused to {doing}: {error.message}"
+        return ConditionFault("Invalid", one_line(message, _MESSAGE_LIMIT))
+    return ConditionFault("Failed", one_line(f"cannot {doing}: {type(error).__name__}: {error}", _MESSAGE_LIMIT))
 
 
 def missing_right(error: Exception) -> str:
@@ -94,8 +96,3 @@ def timeless(status: Mapping[str, Any]) -> Manifest:
         for found in status.get("conditions") or ()
     }
     return {**status, "conditions": conditions}
-
-
-def _shorten(message: str) -> str:
-    text = " ".join(message.split())
-    return text if len(text) <= _MESSAGE_LIMIT else f"{text[: _MESSAGE_LIMIT - 1]}…"

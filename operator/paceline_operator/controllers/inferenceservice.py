@@ -5,7 +5,7 @@ the hand-over of replicas. `ROUNDS` bounds a pass; a controller that reverts our
 pauses (see `ConflictBackoff`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from paceline_core.clock import Clock, rfc3339
@@ -137,21 +137,21 @@ class ServiceReconciler:
         if self._deps.executor.terminates(key.namespace):
             return plan
         self.conflicts.acted(plan.actions, view.children)
-        self._record(event for event in plan.events if event.reason in OF_ACTIONS)
+        for event in plan.events:
+            if event.reason in OF_ACTIONS:
+                self._deps.record(event)
         if plan.status is not None:
             await self._write(manifest, plan.status, priority)
             self.conflicts.wrote(*_status_content(manifest, plan.status))
-        self._record(event for event in plan.events if event.reason not in OF_ACTIONS)
+        for event in plan.events:
+            if event.reason not in OF_ACTIONS:
+                self._deps.record(event)
         self._count_bulk_start(
             key, reported=plan.status is not None or "observedGeneration" in (manifest.get("status") or {})
         )
         if plan.memo is not None:
             self._memos[key] = (manifest["metadata"]["uid"], plan.memo)
         return plan
-
-    def _record(self, events: Iterable[Event]) -> None:
-        for event in events:
-            self._deps.record(event)
 
     def _without_conflicting(self, view: ReconcileInput, plan: ReconcilePlan) -> ReconcilePlan:
         actions, wait_s = self.conflicts.due(plan.actions)
@@ -220,7 +220,7 @@ class ServiceReconciler:
     def _children(self, key: ObjectKey, manifest: Manifest) -> dict[ObjectRef, ObservedChild]:
         cache = self._deps.state.children
         children = cache.group(ReconcileKey(INFERENCE_SERVICE, key))
-        for place in _children_places(key, manifest):
+        for place in _places(key, manifest)[1:]:
             if place not in children and (live := cache.get(*place)) is not None:
                 children[place] = live
         return children
@@ -237,12 +237,9 @@ def _status_content(manifest: Manifest, status: Manifest) -> tuple[ObjectRef, Ma
 
 
 def _places(key: ObjectKey, manifest: Manifest) -> list[ObjectRef]:
-    return [(INFERENCE_SERVICE, key), *_children_places(key, manifest)]
-
-
-def _children_places(key: ObjectKey, manifest: Manifest) -> list[ObjectRef]:
+    """Of the service first, then of its children."""
     workers = ObjectKey(key.namespace, workers_service_name(key.name))
     pools = (manifest.get("spec") or {}).get("pools") or ()
     names = [pool["name"] for pool in pools if isinstance(pool, dict) and isinstance(pool.get("name"), str)]
     deployments = [("Deployment", ObjectKey(key.namespace, deployment_name(key.name, name))) for name in names]
-    return [("Service", workers), ("PodDisruptionBudget", workers), *deployments]
+    return [(INFERENCE_SERVICE, key), ("Service", workers), ("PodDisruptionBudget", workers), *deployments]

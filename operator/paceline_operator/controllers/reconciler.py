@@ -89,7 +89,15 @@ class Reconciler:
                 return await self._namespace(item.key.name, priority)
             case kind if kind == KEYS:
                 return await self._keys.reconcile(priority)
-        return await self._other(item, priority)
+        manifest = self._deps.state.objects.get(item)
+        if manifest is None:
+            return None
+        status = self._status(item, manifest)
+        if status is not None:
+            answer = await self._deps.executor.status(item.kind, manifest, status, priority)
+            if answer is not None:
+                self._deps.state.on_answer(answer)
+        return None
 
     async def _namespace(self, namespace: str, priority: Priority) -> float | None:
         deps = self._deps
@@ -132,17 +140,6 @@ class Reconciler:
             if not live.managed:
                 await self._services.observe_unmanaged(live)  # no watch tells when it goes
         return cache.shared(namespace)
-
-    async def _other(self, item: ReconcileKey, priority: Priority) -> float | None:
-        manifest = self._deps.state.objects.get(item)
-        if manifest is None:
-            return None
-        status = self._status(item, manifest)
-        if status is not None:
-            answer = await self._deps.executor.status(item.kind, manifest, status, priority)
-            if answer is not None:
-                self._deps.state.on_answer(answer)
-        return None
 
     def _status(self, item: ReconcileKey, manifest: Manifest) -> Manifest | None:
         deps = self._deps

@@ -5,14 +5,14 @@ when an input of a plan did. Hole: it needs whole objects, managedFields among t
 """
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
 import orjson
 
 from paceline_core.kube.cluster import Manifest, ObjectKey
 from paceline_core.launch import termination_reason
 from paceline_core.objects.naming import LABEL_POOL
+from paceline_core.units import one_line
 from paceline_operator.plans.children import added_fields
 from paceline_operator.plans.labels import INPUTS, MANAGED_BY, OURS
 from paceline_operator.plans.types import (
@@ -27,7 +27,7 @@ from paceline_operator.plans.types import (
 
 _LEFT_OUT = frozenset(("apiVersion", "kind", "metadata", "status"))
 _OURS = frozenset((MANAGER, REPLICAS_MANAGER))
-_MESSAGE_LIMIT = 512
+_brief = partial(one_line, limit=512)
 
 
 def observe_child(manifest: Manifest) -> ObservedChild:
@@ -35,6 +35,10 @@ def observe_child(manifest: Manifest) -> ObservedChild:
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     owners = metadata.get("ownerReferences") or ()
     content = orjson.dumps(_content(manifest), option=orjson.OPT_SORT_KEYS)
+    # times are whole seconds: among equals another manager comes first, since we write only unclaimed fields
+    entries = [one for one in metadata.get("managedFields") or () if not one.get("subresource")]
+    latest: Manifest = max(entries, key=lambda one: (one.get("time", ""), one.get("manager") not in _OURS), default={})
+    manager = str(latest.get("manager", ""))
     return ObservedChild(
         kind=kind,
         key=ObjectKey(metadata.get("namespace", ""), metadata["name"]),
@@ -49,17 +53,9 @@ def observe_child(manifest: Manifest) -> ObservedChild:
         inputs=annotations.get(INPUTS, ""),
         pool=labels.get(LABEL_POOL, ""),
         replicas=_replicas(manifest) if kind == "Deployment" else None,
-        changed_by=_changed_by(metadata),
+        changed_by="" if manager in _OURS else manager,
         additions=added_fields(metadata) if kind == "Deployment" else (),
     )
-
-
-def _changed_by(metadata: Mapping[str, Any]) -> str:
-    """Times are whole seconds: among equals another manager comes first, since we write only unclaimed fields."""
-    entries = [one for one in metadata.get("managedFields") or () if not one.get("subresource")]
-    latest: Manifest = max(entries, key=lambda one: (one.get("time", ""), one.get("manager") not in _OURS), default={})
-    manager = str(latest.get("manager", ""))
-    return "" if manager in _OURS else manager
 
 
 def _content(manifest: Manifest) -> Manifest:
@@ -127,8 +123,3 @@ def pod_problem(pod: Manifest) -> PodProblem | None:
         if reason.startswith(("Err", "ImagePull", "Invalid", "Create", "Run")):
             return PodProblem(reason, _brief(waiting.get("message", "")), pool)
     return None
-
-
-def _brief(message: str) -> str:
-    text = " ".join(message.split())
-    return text if len(text) <= _MESSAGE_LIMIT else f"{text[: _MESSAGE_LIMIT - 1]}…"

@@ -19,7 +19,7 @@ def test_however_a_stream_is_cut_its_lines_are_the_same(whole: list[bytes], rest
         found += lines.feed(text[:size])
         text = text[size:]
     assert found == whole
-    assert lines.begun == bool(rest)
+    assert bool(lines.held) == bool(rest)
 
 
 def test_empty_lines_are_nothing() -> None:

@@ -4,8 +4,23 @@ import pytest
 from tests.every import cases
 
 from paceline_core.errors import InvalidInput
-from paceline_core.manifests import FILE_LIMIT, parse_manifests, read_manifests
+from paceline_core.manifests import FILE_LIMIT, ManifestFile, ParsedManifest, load_manifests, survey
 from paceline_core.objects import InferenceService, ManifestError, resolve
+
+
+def sound(found: ManifestFile) -> list[ParsedManifest]:
+    if found.faults:
+        raise ManifestError(found.faults)
+    return found.manifests
+
+
+def read_manifests(path: Path) -> list[ParsedManifest]:
+    return sound(load_manifests(path))
+
+
+def parse_manifests(text: str, name: str) -> list[ParsedManifest]:
+    return sound(survey(text, name))
+
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 HEAD = "apiVersion: paceline.dev/v1alpha1\nkind: Tenant\nmetadata: {name: local}\n"

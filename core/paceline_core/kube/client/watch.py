@@ -65,29 +65,25 @@ LINE_LIMIT: Final = 32 << 20
 
 
 class LineBuffer:
-    """Lines out of chunks, each byte copied once. Invariant: `_held` is at most one begun line of `limit` bytes."""
+    """Lines out of chunks, each byte copied once. Invariant: `held` is at most one begun line of `limit` bytes."""
 
     def __init__(self, limit: int = LINE_LIMIT) -> None:
         self._limit = limit
-        self._held: list[bytes] = []
+        self.held: list[bytes] = []
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that this chunk ends, without their ends and without empty ones. Raises Unreachable over limit."""
         *ended, rest = chunk.split(b"\n")
-        if ended and self._held:
+        if ended and self.held:
             self._check(len(ended[0]))
-            ended[0] = b"".join((*self._held, ended[0]))
-            self._held, self._size = [], 0
+            ended[0] = b"".join((*self.held, ended[0]))
+            self.held, self._size = [], 0
         if rest:
             self._check(len(rest))
-            self._held.append(rest)
+            self.held.append(rest)
             self._size += len(rest)
         return [line for line in ended if line]
-
-    @property
-    def begun(self) -> bool:
-        return bool(self._held)
 
     def _check(self, more: int) -> None:
         if self._size + more > self._limit:
@@ -177,7 +173,7 @@ async def _follow(  # noqa: PLR0913, PLR0917 - what it speaks of
                     event, version = _event(line, version)
                     if event is not None:
                         yield event
-        if lines.begun:
+        if lines.held:
             raise Unreachable("the API server closed the watch within a line")
         if not brought and api.clock.monotonic() - began < SHORT_S:
             raise Unreachable("the API server ended the watch at once")
