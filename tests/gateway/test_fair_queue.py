@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from paceline_core.registry import RequestClass
+from paceline_gateway.queueing.dispatcher import WINDOW_S, WindowedMax
 from paceline_gateway.queueing.fair_queue import OVERTAKEN, FairQueue
 from paceline_gateway.queueing.queued_request import QueuedRequest
-from paceline_gateway.queueing.shedding import WINDOW_S, WindowedMax
 from paceline_gateway.queueing.tenant_shares import TenantShares
 from paceline_gateway.queueing.virtual_counters import IDLE, VirtualTokenCounters
 
@@ -216,8 +216,8 @@ def test_the_peak_is_remembered_for_a_window_and_forgotten_after_two() -> None:
     peak = WindowedMax()
     peak.observe(7, NOW)
     peak.observe(2, NOW + 1)
-    assert peak.value(NOW + WINDOW_S - 1) == 7
-    assert peak.value(NOW + 3 * WINDOW_S) == 0
+    assert peak.observe(0, NOW + WINDOW_S - 1) == 7
+    assert peak.observe(0, NOW + 3 * WINDOW_S) == 0
 
 
 def test_the_largest_holder_is_found_after_he_gave_back() -> None:

@@ -19,14 +19,7 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.registry.enums import RequestClass, ShedReason
 from paceline_gateway.queueing.fair_queue import FairQueue, StarvationGuard
 from paceline_gateway.queueing.queued_request import QueuedRequest
-from paceline_gateway.queueing.shedding import (
-    DispatchRate,
-    ExceededLimit,
-    ShedDecision,
-    WindowedMax,
-    choose_victim,
-    misses_deadline,
-)
+from paceline_gateway.queueing.shedding import DispatchRate, ExceededLimit, ShedDecision, choose_victim, misses_deadline
 from paceline_gateway.queueing.tenant_shares import TenantShares
 from paceline_gateway.request.group_testing import PROOF, SuspectGroup, blame, proof, recurs
 from paceline_gateway.routing.policies import RoutingRequest, Selection
@@ -34,6 +27,28 @@ from paceline_gateway.routing.worker import PLACES, Worker
 from paceline_gateway.routing.worker_pool import WorkerPool
 
 URGENT = RequestClass.INTERACTIVE
+WINDOW_S = 60.0
+
+
+class WindowedMax:
+    """The largest value of the last one to two windows; O(1). What has not been seen for that long needs no room.
+
+    `now` is monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._current = 0
+        self._before = 0
+
+    def observe(self, value: int, now: float) -> int:
+        """Take in so many at once; the most lately."""
+        age = now - self._began
+        if age >= WINDOW_S:
+            self._before = self._current if age < 2 * WINDOW_S else 0
+            self._began, self._current = now, 0
+        self._current = max(self._current, value)
+        return max(self._current, self._before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +143,7 @@ class Dispatcher:
 
     def dispatch(self, now: float) -> list[tuple[QueuedRequest, Worker]]:
         """Every request that can go now, in order, each with a worker whose slot is already taken."""
-        self.fleet.reserved = self._peak.value(now)
+        self.fleet.reserved = self._peak.observe(0, now)
         for line in self.queues.values():
             line.expire(now)
             if (suspect := line.suspect) is not None and now < suspect.sure_until:

@@ -16,7 +16,7 @@ class QueuedRequest:
 
     `keys` name the beginnings of its prompt of `prompt_bytes` canonical bytes. `cached_tokens` is an estimate, known
     once a worker was picked. `resumed`: it waits to go on with a stream that has begun. `suspect`: a worker may
-    have died of it (`requests.suspicion`).
+    have died of it (`request.group_testing`).
     """
 
     id: int

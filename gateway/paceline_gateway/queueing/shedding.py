@@ -6,10 +6,6 @@ service itself is full (503). The same holds for the bytes that wait, and for th
 Who would in all likelihood wait beyond the deadline is refused at once, and told how long the line is too long.
 Missing data refuses nobody: a rate that has not been watched for long enough predicts nothing.
 
-How much room interactive requests need: the most of them at once lately.
-
-The largest value of the last one to two windows; O(1). What has not been seen for that long needs no room.
-
 How fast a queue moves, and from that how long a refused request should wait before it comes again.
 """
 
@@ -22,31 +18,6 @@ from paceline_core.registry.enums import ShedReason
 from paceline_gateway.queueing.fair_queue import FairQueue
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.queueing.tenant_shares import TenantShares
-
-WINDOW_S = 60.0
-
-
-class WindowedMax:
-    """`now` is monotonic seconds."""
-
-    def __init__(self) -> None:
-        self._began = 0.0
-        self._current = 0
-        self._before = 0
-
-    def observe(self, value: int, now: float) -> int:
-        """So many at once; the most lately."""
-        age = now - self._began
-        if age >= WINDOW_S:
-            self._before = self._current if age < 2 * WINDOW_S else 0
-            self._began, self._current = now, 0
-        self._current = max(self._current, value)
-        return max(self._current, self._before)
-
-    def value(self, now: float) -> int:
-        """The most lately."""
-        return self.observe(0, now)
-
 
 MEMORY_S = 10.0
 MIN_S = 1.0

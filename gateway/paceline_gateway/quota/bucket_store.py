@@ -5,7 +5,7 @@ more than there is; what a gateway holds unused narrows the bucket (`level + hel
 second bucket beside the first. A request larger than the limit goes when everything is there, and leaves a debt. Slots
 are counted by holder: one that is silent for `TTL_S` holds nothing any more.
 Invariant: level + held + used = filled, for any order of exchanges; an exchange that is sent twice counts once.
-The script for Redis (`stores/exchange.lua`) is this file in Lua; a test holds them together.
+The script for Redis (`quota_store/exchange.lua`) is this file in Lua; a test holds them together.
 Known hole: a gateway cut off for longer than `TTL_S` still uses up the slice it held, beside a bucket that is full.
 
 What one tenant has at a gateway that shares with nobody: a bucket for each limit, full at first, refilled here.

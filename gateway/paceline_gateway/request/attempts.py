@@ -1,8 +1,8 @@
 """How often and how long a stream that lost its worker may look for another one, and what its earlier workers spent.
 
 Only losses that are held against a request count towards RESUMES: one whose connections break again and again must end,
-one that is moved about by scale-downs need not. Deaths of workers are counted elsewhere (`suspicion`). No budget beside
-that: each stream was accepted once already.
+one that is moved about by scale-downs need not. Deaths of workers are counted elsewhere (`group_testing`). No budget
+beside that: each stream was accepted once already.
 
 How many dispatches of a service may be repeated: a share of its requests, so that retries cannot feed an overload.
 

@@ -15,10 +15,10 @@ A request of a route with further destinations may be Diverted to one of them wh
 worker's hands. Who failed it before counts: attempts are those of the request, and a dispatch after a failure takes
 from the budget of the service that failed it. The time that it may wait does not begin anew.
 
-A worker's death (`WatchLost.part`) counts alike before the first byte and after it: it takes no attempt and no budget
-(a route with one attempt retries nothing). Its cause, once found (`suspicion`), ends with `request_isolated`; a request
-that was at more than DEATHS without a known cause ends as after too many losses. Any other loss takes one of the
-attempts before the first byte, one of RESUMES after it.
+A worker's death (`Lost.part`) counts alike before the first byte and after it: it takes no attempt and no budget (a
+route with one attempt retries nothing). Its cause, once found (`group_testing`), ends with `request_isolated`; one that
+was at more than DEATHS without a known cause ends as after too many losses. Any other loss takes one of the attempts
+before the first byte, one of RESUMES after it.
 """
 
 from collections.abc import Callable

@@ -108,7 +108,10 @@ class ShortestTTFT:
         equals = [entry for entry in costs if entry[0] <= limit]
         cost, chosen = equals[0]
         if len(equals) > 1:
-            key = _unknown(candidates, ask)
+            key = ""  # of the first that nobody has cached; the last one if somebody has them all
+            if ask.keys:
+                most = max(candidate.cached_tokens for candidate in candidates)
+                key = ask.keys[min(ask.known(most), len(ask.keys) - 1)]
             cost, chosen = min(equals, key=lambda entry: (entry[1].hot, _turn(entry[1], key)))
         return Selection(chosen.worker, chosen.cached_tokens, cost)
 
@@ -128,14 +131,6 @@ def seconds(candidate: Candidate, ask: RoutingRequest, place: int) -> float:
     cost = worker.first_token_s(place, uncached, cached, ask.expected_output)
     full = min(worker.fullness(uncached + ask.expected_output), FULL)
     return cost + BARRIER_S * full / (1 - full)
-
-
-def _unknown(candidates: Sequence[Candidate], ask: RoutingRequest) -> str:
-    """The first key that nobody has cached; the last one if somebody has them all."""
-    if not ask.keys:
-        return ""
-    most = max(candidate.cached_tokens for candidate in candidates)
-    return ask.keys[min(ask.known(most), len(ask.keys) - 1)]
 
 
 def _turn(candidate: Candidate, key: str) -> tuple[int, int, int]:

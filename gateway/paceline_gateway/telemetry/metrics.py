@@ -154,7 +154,7 @@ class UsageSeries:
         self._fresh[key] = self._fresh.get(key, NOTHING) + spent
 
     def forget(self, service: str) -> None:
-        """A service is gone; `series.forget` has dropped what it showed."""
+        """A service is gone; `service_metrics.forget` has dropped what it showed."""
         for known in (self._children, self._fresh):
             for key in [key for key in known if key[0] == service]:
                 del known[key]

@@ -7,7 +7,7 @@ is sent again as it was: the guard lets it happen once, and the next status that
 Invariant: what all gateways were charged = what is stored + what each still holds.
 A budget counts all that is stored, what this gateway holds, and what its open requests have reserved; so it is passed
 by at most what other gateways settle between two of their writes, what they have open, and what is open here may use
-beyond what it has reserved (`exposure.py` bounds that).
+beyond what it has reserved (`cost.py` bounds that).
 Known hole: who dies without a word loses what it held, at most a minute's use while the API server answers.
 """
 
