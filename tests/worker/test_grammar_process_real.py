@@ -12,7 +12,7 @@ from tests.worker.harness import eventually, running
 from tests.worker.scripted_engine import Script
 
 from paceline_workers import demo
-from paceline_workers.server.grammar.link import GrammarLink, program
+from paceline_workers.server.grammar.checks import GrammarLink, program
 from paceline_workers.server.grammar.process import CheckResult
 
 pytestmark = pytest.mark.real

@@ -241,19 +241,16 @@ class FrameReader:
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that `data` completes, in order. Raises ValueError when one is over the limit."""
         self._buffer += data
+        buffer, start = self._buffer, 0
         frames: list[bytes] = []
-        start = 0
-        while (end := self._end(start)) is not None:
-            frames.append(bytes(self._buffer[start + _HEAD : end]))
+        while len(buffer) >= start + _HEAD:
+            size = int.from_bytes(buffer[start : start + _HEAD], "big")
+            if size > self._limit:
+                raise ValueError(f"a frame of {size} bytes is over the limit of {self._limit}")
+            end = start + _HEAD + size
+            if end > len(buffer):
+                break
+            frames.append(bytes(buffer[start + _HEAD : end]))
             start = end
-        del self._buffer[:start]
+        del buffer[:start]
         return frames
-
-    def _end(self, start: int) -> int | None:
-        if len(self._buffer) < start + _HEAD:
-            return None
-        size = int.from_bytes(self._buffer[start : start + _HEAD], "big")
-        if size > self._limit:
-            raise ValueError(f"a frame of {size} bytes is over the limit of {self._limit}")
-        end = start + _HEAD + size
-        return end if end <= len(self._buffer) else None

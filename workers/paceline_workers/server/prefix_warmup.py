@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from paceline_core.errors import InvalidInput, PacelineError, RequestError
 from paceline_core.telemetry import get_logger
 from paceline_workers.engine.kv_cache import prefix_keys
-from paceline_workers.messages import Sampling, Started, Submit
+from paceline_workers.messages import Sampling, Submit
 from paceline_workers.server.engine.client import EngineClient
 from paceline_workers.server.text.chat import ChatTemplate
 from paceline_workers.server.text.tokenizer import Tokenizer
@@ -45,31 +45,24 @@ class WarmPrefixes:
 
     async def warm(self, engine: EngineClient) -> None:
         """Have them prefilled; returns in `limit_s` at the latest. Raises InvalidInput for one that never can be."""
-        self._refuse_endless(engine.started)
+        longest = max(map(len, self.prefixes), default=0)
+        if engine.started and longest >= (context := engine.started.max_model_len):
+            problem = f"one has {longest} tokens, and the context {context}; shorten it, or leave it out"
+            raise InvalidInput("engine.warm_prefixes", problem)
         submits = [
             Submit(f"warm-{place}", list(prefix), 1, Sampling(temperature=0.0), ignore_eos=True)
             for place, prefix in enumerate(self.prefixes)
         ]
         try:
             async with asyncio.timeout(self.limit_s):
-                await _prefilled(engine, submits)
+                with engine.begin(*submits) as stream:
+                    while stream.running:
+                        for frame in await stream.read():
+                            if frame.error:
+                                _log.error("a prefix is not warm", extra={"prefix": frame.id, "reason": frame.error})
         except (TimeoutError, PacelineError) as error:
             reason = f"not done within {self.limit_s:.0f} s" if isinstance(error, TimeoutError) else str(error)
             _log.error("prefixes are not warm", extra={"reason": reason})
-
-    def _refuse_endless(self, started: Started | None) -> None:
-        longest = max(map(len, self.prefixes), default=0)
-        if started and longest >= started.max_model_len:
-            problem = f"one has {longest} tokens, and the context {started.max_model_len}; shorten it, or leave it out"
-            raise InvalidInput("engine.warm_prefixes", problem)
-
-
-async def _prefilled(engine: EngineClient, submits: Sequence[Submit]) -> None:
-    with engine.begin(*submits) as stream:
-        while stream.running:
-            for frame in await stream.read():
-                if frame.error:
-                    _log.error("a prefix is not warm", extra={"prefix": frame.id, "reason": frame.error})
 
 
 def _prefixes(text: str, tokenizer: Tokenizer, template: ChatTemplate | None) -> Iterator[tuple[int, ...]]:

@@ -15,8 +15,7 @@ from paceline_workers.model_source import locate
 from paceline_workers.server.engine.client import EngineClient, Moved
 from paceline_workers.server.engine.link import Launch
 from paceline_workers.server.filters import registry as filters
-from paceline_workers.server.grammar.checks import GrammarChecks
-from paceline_workers.server.grammar.link import GrammarLink, program
+from paceline_workers.server.grammar.checks import GrammarChecks, GrammarLink, program
 from paceline_workers.server.handlers import embed
 from paceline_workers.server.http.exchange import BODIES, WRITE_LIMIT_S, BodyMemory
 from paceline_workers.server.load_report import LoadPublisher
@@ -82,13 +81,6 @@ class WorkerServer:
         await self.gate.gone(ABORT_TIMEOUT_S)
 
 
-def _warm(config: WorkerConfig, tokenizer: Tokenizer, template: ChatTemplate | None) -> WarmPrefixes:
-    texts = config.engine.warm_prefixes
-    if texts and not config.engine.prefix_cache:
-        raise InvalidInput("engine.warm_prefixes", "are kept by the prefix cache; turn it on, or leave them out")
-    return WarmPrefixes.of(texts, tokenizer, template)
-
-
 def fingerprint(config: WorkerConfig) -> str:
     """The same for all workers that give the same answer to the same seed, as far as configuration tells."""
     fields = {"device", "dtype", "kv_dtype", "products", "batch_invariant", "emulate"}
@@ -111,7 +103,9 @@ def create_worker(
     tokenizer = Tokenizer.load(folder)
     template = ChatTemplate.load(folder, tokenizer.special_tokens, clock.utc)
     open_limit = min(max(OPEN_PER_SLOT * config.engine.max_seqs, OPEN_LEAST), OPEN_MOST)
-    warm = _warm(config, tokenizer, template)
+    if config.engine.warm_prefixes and not config.engine.prefix_cache:
+        raise InvalidInput("engine.warm_prefixes", "are kept by the prefix cache; turn it on, or leave them out")
+    warm = WarmPrefixes.of(config.engine.warm_prefixes, tokenizer, template)
     board, measures = LoadPublisher(config), WorkerMetrics(config, tracing)
     first = warm.warm if warm.prefixes else None
     engine = EngineClient(launch, clock, watchdog_s=config.watchdog_s, warm=first, on_prompt=board.on_prompt)

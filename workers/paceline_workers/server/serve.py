@@ -44,18 +44,17 @@ class Sockets:
 
 @contextlib.contextmanager
 def take_ports(config: WorkerConfig) -> Iterator[Sockets]:
-    """Listening sockets; of the API's, the kernel drops stalled readers. Raises InvalidInput as `bind`."""
+    """Listening sockets. Raises InvalidInput as `bind`.
+
+    The kernel drops accepted connections of the API whose peer takes nothing for the write limit; ASGI cannot close
+    them.
+    """
     with contextlib.ExitStack() as taken:
         api = taken.enter_context(bind(config.listen))
-        _drop_stalled(api)
+        with contextlib.suppress(AttributeError, OSError):  # Linux has it; elsewhere the request still ends in time
+            api.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(WRITE_LIMIT_S * 1000))
         metrics = taken.enter_context(bind(config.metrics, "metrics")) if config.metrics else None
         yield Sockets(api, metrics)
-
-
-def _drop_stalled(sock: socket.socket) -> None:
-    """Let the kernel drop accepted connections whose peer takes nothing for the write limit; ASGI cannot close them."""
-    with contextlib.suppress(AttributeError, OSError):  # Linux has it; elsewhere the request still ends in time
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(WRITE_LIMIT_S * 1000))
 
 
 async def serve(config: WorkerConfig, sockets: Sockets, engine_argv: Sequence[str]) -> None:

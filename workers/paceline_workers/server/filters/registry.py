@@ -1,7 +1,6 @@
 """The filters that a configuration can name, made ready once at start. A new one gets its line in KNOWN."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from paceline_core.errors import InvalidInput
 from paceline_workers.config import FilterConfig
@@ -16,15 +15,10 @@ def read(configured: Sequence[FilterConfig]) -> Callable[[], Filters] | None:
     """What makes each answer's filters, in the order written; None without any. Raises InvalidInput."""
     if not configured:
         return None
-    ready = [(one, _make(one, f"filters[{place}]")) for place, one in enumerate(configured)]
-    return partial(_filters, ready)
-
-
-def _make(one: FilterConfig, field: str) -> Make:
-    if one.name not in KNOWN:
-        raise InvalidInput(f"{field}.name", f"there is no filter {one.name!r}; this version has {', '.join(KNOWN)}")
-    return KNOWN[one.name](one.config, f"{field}.config")
-
-
-def _filters(ready: Sequence[tuple[FilterConfig, Make]]) -> Filters:
-    return Filters([FilterRunner(one.name, one.failure, make()) for one, make in ready])
+    ready: list[tuple[FilterConfig, Make]] = []
+    for place, one in enumerate(configured):
+        if one.name not in KNOWN:
+            words = f"there is no filter {one.name!r}; this version has {', '.join(KNOWN)}"
+            raise InvalidInput(f"filters[{place}].name", words)
+        ready.append((one, KNOWN[one.name](one.config, f"filters[{place}].config")))
+    return lambda: Filters([FilterRunner(one.name, one.failure, make()) for one, make in ready])

@@ -54,7 +54,11 @@ class FilterRunner:
             return text
         seen = self._held + text
         try:
-            verdict = _checked(self._judge(seen, last=last), len(seen), last=last)
+            verdict = self._judge(seen, last=last)
+            held, most = verdict.held, 0 if last else min(len(seen), HELD_LIMIT)
+            if not 0 <= held <= most:
+                words = f"{held} of {len(seen)} characters are held; at most {HELD_LIMIT} may be, and none at last"
+                raise ValueError(words)  # noqa: TRY301 - it has failed, like one that raises
         except Exception as error:  # noqa: BLE001 - whatever a filter raises, its configuration says what follows
             return self._give_up(seen, error)
         self._held = seen[len(seen) - verdict.held :]
@@ -86,9 +90,3 @@ class Filters:
             last = last or guard.ended
             self.ended = self.ended or guard.ended
         return text
-
-
-def _checked(verdict: FilterResult, seen: int, *, last: bool) -> FilterResult:
-    if not 0 <= verdict.held <= (0 if last else min(seen, HELD_LIMIT)):
-        raise ValueError(f"{verdict.held} of {seen} characters are held; at most {HELD_LIMIT} may be, and none at last")
-    return verdict

@@ -133,11 +133,7 @@ async def _ends(stream: EngineStream) -> dict[str, Tokens]:
             if error := gave_up(frame):
                 raise error
             if frame.finish:
-                ends[frame.id] = _whole(frame)
+                if not frame.vector:
+                    raise RequestError(Code.ENGINE_FAILED, "The engine made no vector of this input.")
+                ends[frame.id] = frame
     return ends
-
-
-def _whole(frame: Tokens) -> Tokens:
-    if not frame.vector:
-        raise RequestError(Code.ENGINE_FAILED, "The engine made no vector of this input.")
-    return frame

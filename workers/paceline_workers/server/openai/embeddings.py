@@ -127,26 +127,20 @@ class EmbeddingJob:
     def answer(self) -> bytes:
         """The body."""
         tokens = sum(len(submit.prompt) for submit in self.submits)
-        data = [Embedded(index, self._written(vector)) for index, vector in enumerate(self.vectors)]
+        written = [base64.b64encode(v).decode() if self.base64 else array("f", v).tolist() for v in self.vectors]
+        data = [Embedded(index, vector) for index, vector in enumerate(written)]
         return msgspec.json.encode(EmbeddingList(data, self.model, EmbeddingUsage(tokens, tokens)))
-
-    def _written(self, vector: bytes) -> list[float] | str:
-        return base64.b64encode(vector).decode() if self.base64 else array("f", vector).tolist()
 
 
 async def embedding_job(model: ServedModel, asked: JobInput) -> EmbeddingJob:
     """A job from a body. Raises RequestError."""
     request, started = parse(EmbeddingRequest, asked.body), asked.started
     model.known(request.model)
-    _check(request, model, started)
-    how = Encoding(request.add_special_tokens, request.truncation(started.max_model_len, output=1))
-    all_ids = await ids_of(model.tokenizer, request.input, started.max_model_len, "input", how)
-    submits = pooled_submits(model, request, asked.caller, all_ids)
-    return EmbeddingJob(submits, request.model, request.encoding_format == "base64")
-
-
-def _check(request: EmbeddingRequest, model: ServedModel, started: Started) -> None:
     check_embeds(model, started)
     if request.dimensions not in (None, started.embedding):
         words = f"`dimensions` must be {started.embedding}, which this model's vectors have, or left out."
         raise invalid(words, "dimensions")
+    how = Encoding(request.add_special_tokens, request.truncation(started.max_model_len, output=1))
+    all_ids = await ids_of(model.tokenizer, request.input, started.max_model_len, "input", how)
+    submits = pooled_submits(model, request, asked.caller, all_ids)
+    return EmbeddingJob(submits, request.model, request.encoding_format == "base64")

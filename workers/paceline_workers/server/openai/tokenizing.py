@@ -101,7 +101,8 @@ class TokenRoute:
 async def tokenize(parts: ServerDeps, body: bytes) -> Tokenized:
     """Ids of a prompt or of messages."""
     asked, model = parse(TokenizeRequest, body), parts.model
-    _check_name(parts, asked.model)
+    if asked.model is not None:
+        model.known(asked.model)
     context = parts.engine.ready().max_model_len
     ids = await _tokens(model, asked, context)
     names = await model.tokenizer.names(ids) if asked.return_token_strs else None
@@ -111,18 +112,14 @@ async def tokenize(parts: ServerDeps, body: bytes) -> Tokenized:
 async def detokenize(parts: ServerDeps, body: bytes) -> Detokenized:
     """Text of ids."""
     asked, tokenizer = parse(DetokenizeRequest, body), parts.model.tokenizer
-    _check_name(parts, asked.model)
+    if asked.model is not None:
+        parts.model.known(asked.model)
     most = max(IDS_LIMIT, parts.engine.ready().max_model_len)
     if len(asked.tokens) > most:
         raise invalid(f"`tokens` holds at most {most} ids.", "tokens")
     if asked.tokens and not 0 <= min(asked.tokens) <= max(asked.tokens) < tokenizer.size:
         raise invalid(f"`tokens` holds a token id that is not in 0 to {tokenizer.size - 1}.", "tokens")
     return Detokenized(await tokenizer.spell(asked.tokens))
-
-
-def _check_name(parts: ServerDeps, name: str | None) -> None:
-    if name is not None:
-        parts.model.known(name)
 
 
 async def _tokens(model: ServedModel, asked: TokenizeRequest, context: int) -> list[int]:

@@ -66,7 +66,11 @@ class GenerationSpanWriter:
         if root.is_recording():
             root.set_attributes(_attributes(ended))
             self._phases(root, came, ended)
-            self._note(root, ended)
+            if (first := ended.run.watch.first) is not None:
+                root.add_event("first_token", timestamp=_nanoseconds(ended.utc, first - ended.now))
+            if ended.error:
+                root.set_attribute("error.type", ended.error)
+                root.set_status(Status(StatusCode.ERROR, ended.error))
         root.end(_nanoseconds(ended.utc, 0.0))
 
     def close(self) -> None:
@@ -79,14 +83,6 @@ class GenerationSpanWriter:
         for (phase, seconds), (start, end) in zip(ended.spent.items(), pairwise(moments), strict=True):
             if seconds > 0:
                 self._tracer.start_span(phase.value, context, start_time=start).end(end)
-
-    @staticmethod
-    def _note(root: Span, ended: FinishedGeneration) -> None:
-        if (first := ended.run.watch.first) is not None:
-            root.add_event("first_token", timestamp=_nanoseconds(ended.utc, first - ended.now))
-        if ended.error:
-            root.set_attribute("error.type", ended.error)
-            root.set_status(Status(StatusCode.ERROR, ended.error))
 
 
 def _own(config: WorkerConfig) -> dict[str, str]:

@@ -120,15 +120,10 @@ def after_reasoning(answer: str, reasoning: ReasoningMarkers, special: Special) 
     opens = (
         "thought" if reasoning.begin is ReasoningStart.INSIDE else f"({spelled(reasoning.opening, special)} thought)?"
     )
-    return "calls:" + "\n".join(
-        [f"start: {opens} told", _thought(reasoning.closing, special), f"told: {_answer_rule(answer)}"]
-    )
-
-
-def _thought(closing: str, special: Special) -> str:
-    if special(closing) is None:
-        return f"thought[suffix={json.dumps(closing)}]: {_ANYTHING}"
-    return f"thought: inner {spelled(closing, special)}\ninner: {_ANYTHING}"
+    thought = f"thought: inner {spelled(reasoning.closing, special)}\ninner: {_ANYTHING}"
+    if special(reasoning.closing) is None:
+        thought = f"thought[suffix={json.dumps(reasoning.closing)}]: {_ANYTHING}"
+    return "calls:" + "\n".join([f"start: {opens} told", thought, f"told: {_answer_rule(answer)}"])
 
 
 def _answer_rule(answer: str) -> str:

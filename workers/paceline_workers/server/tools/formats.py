@@ -58,19 +58,15 @@ class Hermes:
         if end < 0 and not final:
             return None
         body, size = (words, len(words)) if end < 0 else (words[:end], end + len(_HERMES_CLOSE))
-        call = call_of(_json(body), names)
+        try:
+            call = call_of(json.loads(body), names)
+        except (ValueError, RecursionError):
+            call = None
         return ParsedCalls((call,) if call else (), size)
 
     def call_id(self, random: str) -> str:
         """As OpenAI's look."""
         return f"call_{random}"
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 _BETWEEN = " \t\r\n;"
@@ -128,7 +124,7 @@ class Mistral:
 
     def read(self, words: str, names: Names, *, final: bool) -> ParsedCalls | None:
         """The list, or the name and its object."""
-        read = _list(words, names) if words.lstrip().startswith("[") else _named(words, names)
+        read = _listed(words, names) if words.lstrip().startswith("[") else _named(words, names)
         return read or (ParsedCalls((), len(words)) if final else None)
 
     def call_id(self, random: str) -> str:
@@ -136,17 +132,18 @@ class Mistral:
         return random[:_ID_LENGTH]
 
 
-def _list(words: str, names: Names) -> ParsedCalls | None:
+def _listed(words: str, names: Names) -> ParsedCalls | None:
     found = value_at(words, len(words) - len(words.lstrip()))
     if found is None:
         return None
-    calls = [_with_id(value, call_of(value, names)) for value in found[0]]
-    return ParsedCalls(tuple(call for call in calls if call) if all(calls) else (), found[1])
-
-
-def _with_id(value: Any, call: Call | None) -> Call | None:
-    own = value.get("id") if call else None
-    return replace(call, id=own) if call and isinstance(own, str) and _taken(own) else call
+    calls = []
+    for value in found[0]:
+        call = call_of(value, names)
+        if call is None:
+            return ParsedCalls((), found[1])
+        own = value.get("id")
+        calls.append(replace(call, id=own) if isinstance(own, str) and _taken(own) else call)
+    return ParsedCalls(tuple(calls), found[1])
 
 
 def _taken(own: str) -> bool:

@@ -64,7 +64,7 @@ def refuse_unsupported(route: str, unread: Mapping[str, Any]) -> None:
     """Refuse, of the fields that no model reads, the first that would change the answer. Raises RequestError."""
     for name, value in unread.items():
         row = field_of(route, name)
-        if row is not None and row.support is Support.REFUSED and not _neutral(row, value):
+        if row is not None and row.support is Support.REFUSED and not _among(value, row.neutral):
             raise invalid(row.refusal, name)
         if row is None and route in _OTHER_FORMS:
             _refuse_chats_own(name, value)
@@ -78,10 +78,6 @@ def _refuse_chats_own(name: str, value: Any) -> None:
     neutral = _CHAT_DEFAULTS.get(name, ()) if row.support is Support.SERVED else row.neutral
     if not _among(value, neutral):
         raise invalid(f"`{name}` is for /v1/chat/completions, and would not be followed here; leave it out.", name)
-
-
-def _neutral(row: RequestField, value: Any) -> bool:
-    return _among(value, row.neutral)
 
 
 def _among(value: Any, neutral: Iterable[Any]) -> bool:
