@@ -32,7 +32,7 @@ from paceline_workers.engine.scheduling.admission import Admission
 from paceline_workers.engine.scheduling.batch_window import Batching
 from paceline_workers.engine.scheduling.cost import CostEstimator
 from paceline_workers.engine.scheduling.plan import Counters
-from paceline_workers.engine.scheduling.request import Request, RequestStatus, members
+from paceline_workers.engine.scheduling.request import URGENCY, Request, RequestStatus, members
 
 OLDEST_SHARE = 1 / 8
 HEAD_START = 0.1
@@ -245,7 +245,7 @@ class RunningSet:
 
     def _run(self, request: Request) -> None:
         request.state = RequestStatus.RUNNING
-        insort(self.running, request, key=attrgetter("urgency", "arrival"))
+        insort(self.running, request, key=lambda other: (URGENCY[other.request_class], other.arrival))
         self._batching.joined(1)
         self.admission.joined(request)
 

@@ -211,7 +211,7 @@ def too_large(request: Request, limits: SchedulerLimits, memory: KVCacheManager)
         return f"the prompt has {length} tokens; this model takes fewer than {limits.max_model_len}"
     if not memory.fits_alone(min(length + request.max_tokens, limits.max_model_len)):
         return f"the request needs more KV memory than there is ({memory.pool.total * limits.page_tokens} tokens)"
-    return too_wide(request, limits, memory)
+    return too_wide(request.beams, limits, memory) if request.beams else ""
 
 
 def queue_full(name: RequestClass, waiting: Mapping[RequestClass, int], limits: SchedulerLimits) -> str:
