@@ -60,7 +60,6 @@ class WaitingQueue:
         return sum(self.counts.values())
 
     def add(self, request: Request) -> None:
-        """Queue by arrival in its bucket."""
         request.bucket = bucket(request)
         queue = self._buckets[request.request_class].setdefault(request.bucket, deque())
         if queue and queue[-1].arrival > request.arrival:

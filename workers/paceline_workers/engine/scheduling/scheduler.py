@@ -37,7 +37,6 @@ from paceline_workers.engine.scheduling.preemption import Choice, PreemptionPoli
 from paceline_workers.engine.scheduling.queues import RunningSet
 from paceline_workers.engine.scheduling.request import Request, leads
 from paceline_workers.engine.scheduling.step_builder import (
-    ClassPolicy,
     DecodePhase,
     PrefillPhase,
     StepBuilder,
@@ -61,7 +60,7 @@ class Scheduler:
         self,
         memory: KVCacheManager,
         limits: SchedulerLimits,
-        policy: ClassPolicy | None = None,
+        policy: WeightedShares | None = None,
         *,
         choose: Choice = cheapest,
         forecast: Forecast | None = None,

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import inf
 from operator import attrgetter, itemgetter
-from typing import Protocol
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
@@ -148,33 +147,13 @@ class DecodePhase:
         return True
 
 
-class ClassPolicy(Protocol):
-    """How the scheduler orders classes: `order` and `charge` at each step, the others at each request."""
-
-    def order(self, busy: Set[RequestClass]) -> list[RequestClass]:
-        """Classes with work left, in the order of their turns."""
-        ...
-
-    def charge(self, name: RequestClass, tokens: int) -> None:
-        """Tokens of a class are in the step."""
-        ...
-
-    def yields(self, holder: RequestClass, claimant: RequestClass) -> bool:
-        """Whether a running request of the holder's class may be preempted for a waiting one of the claimant's."""
-        ...
-
-    def service(self, seconds: float) -> float:
-        """A request's service in the response ratio (a constant makes it first come, first served)."""
-        ...
-
-
 class WeightedShares:
     """Weighted fair shares of tokens, by virtual time (start-time fair queueing).
 
     A class's time grows by the tokens spent on it over its weight, and the class that lags most goes first; so classes
     with work share tokens in proportion to their weights, and none is starved: it waits until the others have had
     their multiple of its tokens. A class without work accumulates no credit: when work comes, it starts where the
-    slowest of the busy ones is. Ties go to the most urgent class.
+    slowest of the busy ones is. Ties go to the most urgent class. A policy is a subclass.
     """
 
     def __init__(self, weights: Mapping[RequestClass, float] | None = None) -> None:
@@ -183,7 +162,7 @@ class WeightedShares:
         self._busy: frozenset[RequestClass] = frozenset()
 
     def order(self, busy: Set[RequestClass]) -> list[RequestClass]:
-        """Furthest behind first; newly busy classes lose the share they did not use."""
+        """Classes with work left, furthest behind first; newly busy ones lose the share they did not use."""
         if self._busy != busy:
             stayed = [self._times[name] for name in self._busy & busy]
             start = min(stayed) if stayed else max(self._times.values())
@@ -196,12 +175,12 @@ class WeightedShares:
         self._times[name] += tokens / self._weights[name]
 
     def yields(self, holder: RequestClass, claimant: RequestClass) -> bool:
-        """Only to a class of greater weight that has had no more than its share."""
+        """Whether a running request may be preempted for a waiting one: of greater weight, and within its share."""
         heavier = self._weights[claimant] > self._weights[holder]
         return heavier and self._times[claimant] <= self._times[holder]
 
     def service(self, seconds: float) -> float:
-        """As predicted."""
+        """A request's service in the response ratio (a constant makes it first come, first served)."""
         return seconds
 
 
@@ -209,7 +188,7 @@ class PrefillPhase:
     """Continues running prompts, and admits waiting requests."""
 
     def __init__(
-        self, requests: RunningSet, preemption: PreemptionPolicy, policy: ClassPolicy, window: BatchWindow
+        self, requests: RunningSet, preemption: PreemptionPolicy, policy: WeightedShares, window: BatchWindow
     ) -> None:
         self._requests = requests
         self._memory = requests.memory
