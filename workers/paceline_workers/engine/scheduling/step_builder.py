@@ -3,9 +3,9 @@
 Decodes: one token for each request that lacks nothing else, and a page where it needs one. A request that finds no page
 preempts the one that costs least (`preemption`), itself if need be, but never the oldest.
 
-Prefills: class by class in the tokens that decodes leave; in a class, by response ratio. Running prompts and new ones
-compete by their ratios. Ratios alone would let a long running prompt stand still while short ones keep coming, so every
-OLDEST_FIRST_EVERY-th step continues running prompts oldest first, before new ones.
+Prefills: class by class (`WeightedShares`) in the tokens that decodes leave; in a class, by response ratio. Running
+prompts and new ones compete by their ratios. Ratios alone would let a long running prompt stand still while short ones
+keep coming, so every OLDEST_FIRST_EVERY-th step continues running prompts oldest first, before new ones.
 
 A request is admitted only if it fits now and at the predicted peak (`admission`). If it does not, running requests of a
 class that has had more than its share may be preempted for it; otherwise no request of its kind passes it.
@@ -32,8 +32,6 @@ WEIGHTS: Mapping[RequestClass, float] = {
     RequestClass.BATCH: 2.0,
     RequestClass.OFFLINE: 1.0,
 }
-Opens = Mapping[RequestClass, float]
-"""From when on each waiting class may join."""
 
 
 @dataclass(slots=True)
@@ -203,8 +201,11 @@ class PrefillPhase:
         for request in self._requests.waiting.round_robin():
             self._requeue(request)
 
-    def plan(self, step: StepBuilder, prefills: list[Request], opens: Opens, now: float) -> None:
-        """Add the running `prefills`, and waiting requests that may join by now; charge each class its tokens."""
+    def plan(self, step: StepBuilder, prefills: list[Request], opens: Mapping[RequestClass, float], now: float) -> None:
+        """Add the running `prefills`, and waiting requests that may join by now; charge each class its tokens.
+
+        `opens`: from when on each waiting class may join.
+        """
         joining = {name for name, time in opens.items() if time <= now}
         for name in self._policy.order(joining | {request.request_class for request in prefills}):
             prompts = [
