@@ -198,6 +198,15 @@ class RunningSet:
         self.known[request.id] = request
         self.waiting.add_new(request)
 
+    def refresh(self, request: Request) -> bool:
+        """Look up what a waiting request has cached by now; whether that changed its bucket."""
+        self.costs.refresh(request)
+        if bucket(request) == request.bucket:
+            return False
+        self.waiting.remove(request)
+        self.waiting.add(request)
+        return True
+
     def admit(self, request: Request, now: float, batch_wait: float) -> None:
         """Run the head of its class, with pages for all its tokens, which must be available."""
         self.waiting.admit(request)
@@ -233,13 +242,14 @@ class RunningSet:
 
     def remove(self, request: Request) -> None:
         """It is done, whether it ran or waited; requests parked behind its prompt queue."""
+        parked = self.waiting.take_parked(request)
         if request.state is RequestStatus.RUNNING:
             self._stop(request, RequestStatus.DONE)
         else:
             self.waiting.remove(request)
             request.state = RequestStatus.DONE
         del self.known[request.id]
-        for sibling in self.waiting.take_parked(request):
+        for sibling in parked:
             self.waiting.add(sibling)
 
     def _run(self, request: Request) -> None:

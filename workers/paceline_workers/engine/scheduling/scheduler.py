@@ -153,7 +153,8 @@ class Scheduler:
         if not running and min(opens.values(), default=inf) > now:
             return self._window.hold(opens, self._deadlines.next(), now)
         memory.pool.now = now
-        self._prefill.refresh_some()
+        for request in self.waiting.round_robin():
+            self._requests.refresh(request)
         self.admission.changed()
         min_prefill = min(limits.page_tokens, limits.step_tokens)
         step = StepBuilder(limits.step_tokens, self.costs.model, min_prefill, self.costs.visible)

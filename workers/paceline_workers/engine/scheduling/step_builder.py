@@ -23,7 +23,7 @@ from paceline_workers.engine.scheduling import cost
 from paceline_workers.engine.scheduling.batch_window import BatchWindow
 from paceline_workers.engine.scheduling.plan import Chunk
 from paceline_workers.engine.scheduling.preemption import PreemptionPolicy, preemptible
-from paceline_workers.engine.scheduling.queues import RunningSet, bucket, ratio, response_ratio
+from paceline_workers.engine.scheduling.queues import RunningSet, ratio, response_ratio
 from paceline_workers.engine.scheduling.request import URGENCY, Request, RequestStatus, lead, members
 
 OLDEST_FIRST_EVERY = 8
@@ -196,11 +196,6 @@ class PrefillPhase:
         self._policy = policy
         self._window = window
 
-    def refresh_some(self) -> None:
-        """Look up for some waiting requests what is cached by now."""
-        for request in self._requests.waiting.round_robin():
-            self._requeue(request)
-
     def plan(self, step: StepBuilder, prefills: list[Request], opens: Mapping[RequestClass, float], now: float) -> None:
         """Add the running `prefills`, and waiting requests that may join by now; charge each class its tokens.
 
@@ -226,7 +221,7 @@ class PrefillPhase:
     def _admit(self, name: RequestClass, step: StepBuilder, opened: float, now: float, *, above: float = -inf) -> None:
         waiting = self._requests.waiting
         while step.admits(name) and (request := waiting.head(name, now)):
-            if self._requeue(request):
+            if self._requests.refresh(request):
                 continue  # another may be the head, by what is cached now
             if response_ratio(request, now) <= above or request.preempted_round == self._requests.round:
                 return
@@ -234,15 +229,6 @@ class PrefillPhase:
                 return
             self._requests.admit(request, now, self._window.waited(request, opened, now))
             step.add_prefill(request, self._memory.reach(request))
-
-    def _requeue(self, request: Request) -> bool:
-        """Refresh a waiting request; whether that changed its bucket."""
-        self._costs.refresh(request)
-        if bucket(request) == request.bucket:
-            return False
-        self._requests.waiting.remove(request)
-        self._requests.waiting.add(request)
-        return True
 
     def _make_room(self, request: Request, step: StepBuilder) -> bool:
         """Preempt the cheapest of the least urgent class that yields to it, until it fits; False if none does."""
