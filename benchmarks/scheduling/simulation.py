@@ -13,7 +13,6 @@ from paceline_planner.step_clock import FittedClock
 from paceline_planner.steptime import Caps
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.scheduling import (
-    ClassPolicy,
     Request,
     SampledToken,
     Scheduler,
@@ -108,7 +107,7 @@ class Machine:
 class Way:
     """One way to schedule. `told`: `max_tokens` is the logged length of the output."""
 
-    policy: Callable[[], ClassPolicy]
+    policy: Callable[[], WeightedShares]
     choose: Choice
     forecast: Callable[[int, int], Forecast]
     told: bool = False

@@ -36,7 +36,7 @@ Load = Callable[[WorkerConfig, Timer, Pause], Backend]
 
 
 def main(argv: Sequence[str] | None = None, load: Load | None = None) -> int:
-    """Exit status: 0 at the peer's wish or end, 1 after Failed or a fault. `load`: in place of `load_backend`."""
+    """Exit status: 0 when the peer asks for it or is gone, else 1. `load`: in place of `load_backend`."""
     parser = argparse.ArgumentParser(prog="python -m paceline_workers.engine", description="One engine process.")
     parser.add_argument("--fd", type=int, required=True, help="this process's end of a stream socketpair")
     descriptor = parser.parse_args(argv).fd

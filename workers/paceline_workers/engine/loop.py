@@ -69,8 +69,7 @@ class EngineLoop:
             if refusal := self._scheduler.submit(request):
                 self._refuse(request, refusal)
         self._channel.send(*self._scheduler.expire(now))
-        if self._cycle.due(now):
-            self._step(now)
+        self._step(now, stalled=self._channel.full)
         self._beat()
 
     def _submit(self, message: Submit) -> None:
@@ -93,10 +92,12 @@ class EngineLoop:
     def _refuse(self, request: Request, refusal: Rejection) -> None:
         self._channel.send(Tokens(request.id, 0, [], finish=refusal.finish, error=refusal.message))
 
-    def _step(self, now: float) -> None:
-        """One round of the cycle: plan, launch, collect, commit."""
+    def _step(self, now: float, *, stalled: bool) -> None:
+        """One round of the cycle, if it is time: plan, launch, collect, commit."""
         cycle = self._cycle
-        step = cycle.plan(now, stalled=self._channel.full)
+        if not cycle.due(now):
+            return
+        step = cycle.plan(now, stalled=stalled)
         if step is not None:
             try:
                 self._backend.launch(step.plan, step.since)

@@ -29,7 +29,6 @@ class SystemTimer:
     """The machine's monotonic clock."""
 
     def now(self) -> float:
-        """Seconds of the machine's monotonic clock."""
         return time.monotonic()
 
     def until(self, target: float) -> None:

@@ -151,7 +151,6 @@ class DiskIndex:
             self._digests[digest] = None
 
     def forget(self, digest: bytes) -> None:
-        """There is no such file."""
         self._digests.pop(digest, None)
 
 
@@ -193,7 +192,6 @@ class Offload:
 
     @property
     def host_used(self) -> int:
-        """Slots of the host store that hold a page."""
         return 0 if self._host is None else len(self._host)
 
     @property
@@ -296,5 +294,4 @@ def number_of(digest: bytes) -> int:
 
 
 def digest_of(number: int) -> bytes:
-    """The digest that a copy names."""
     return number.to_bytes(prefix_keys.SIZE, "big")

@@ -3,12 +3,11 @@
 from paceline_workers.engine.scheduling.plan import NO_TOKEN, Chunk, Counters, SampledToken, SchedulerLimits, StepPlan
 from paceline_workers.engine.scheduling.request import Request, RequestStatus
 from paceline_workers.engine.scheduling.scheduler import Rejection, Scheduler
-from paceline_workers.engine.scheduling.step_builder import ClassPolicy, WeightedShares
+from paceline_workers.engine.scheduling.step_builder import WeightedShares
 
 __all__ = [
     "NO_TOKEN",
     "Chunk",
-    "ClassPolicy",
     "Counters",
     "Rejection",
     "Request",

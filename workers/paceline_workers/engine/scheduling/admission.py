@@ -138,7 +138,7 @@ class Admission:
         if not self._limits.reserved:
             return False
         joining = self._joining(request, self._memory.cost(request))
-        loads = [(other.urgency, self._load(other, other.own_pages)) for other in running]
+        loads = [(other.urgency, self._load(other)) for other in running]
         return reserved(request.urgency, joining, loads, self._limits, self._memory.pool.total)
 
     def debt(self, running: Sequence[Request]) -> int:
@@ -164,11 +164,11 @@ class Admission:
 
     def joined(self, request: Request) -> None:
         if self._loads is not None:
-            insort(self._loads, self._load(request, request.own_pages), key=_shortness)
+            insort(self._loads, self._load(request), key=_shortness)
 
     def left(self, request: Request) -> None:
         """It runs no more, and still holds its pages. If it has grown since it was counted, all are counted again."""
-        load = self._load(request, request.own_pages)
+        load = self._load(request)
         if self._loads is not None and load in self._loads:
             self._loads.remove(load)
         else:
@@ -201,8 +201,10 @@ class Admission:
             insort(loads, load, key=_shortness)
         return self._common + peak(loads, self._limits.page_tokens)
 
-    def _load(self, request: Request, pages: int) -> Load:
+    def _load(self, request: Request, pages: int | None = None) -> Load:
+        """What it adds with so many pages of its own: by default, those that it has."""
         remaining = self._forecast.remaining(request)
+        pages = request.own_pages if pages is None else pages
         least, most = self._memory.min_pages, self._memory.max_pages
         if least is None or most is None:
             return remaining, pages

@@ -12,7 +12,6 @@ window has passed, static when `size` wait, or after STATIC_TIMEOUT_S.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
 
 from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.scheduling.plan import SchedulerLimits, StepPlan
@@ -63,18 +62,6 @@ class BatchState:
         return sum(self.counts.values())
 
 
-class Batching(Protocol):
-    """How the scheduler forms batches."""
-
-    def opens(self, batch: BatchState) -> Mapping[RequestClass, float]:
-        """From when on each waiting class may join: -inf at once, inf not while this batch runs."""
-        ...
-
-    def joined(self, count: int) -> None:
-        """So many have joined; negative: were preempted and may join again."""
-        ...
-
-
 class Continuous:
     """The batch is formed anew at each step."""
 
@@ -82,7 +69,7 @@ class Continuous:
         self._windows = windows
 
     def opens(self, batch: BatchState) -> Mapping[RequestClass, float]:
-        """One opening for all from idle, one for each class while something runs."""
+        """From when on each waiting class may join, -inf at once: all together from idle, else each by itself."""
         if not batch.running:
             first = -inf if batch.waiting >= batch.free else _first(batch.oldest, self._windows)
             return dict.fromkeys(batch.oldest, first)
@@ -106,7 +93,7 @@ class Batches:
         self._began = False
 
     def opens(self, batch: BatchState) -> Mapping[RequestClass, float]:
-        """A batch is sized from idle, then filled however many steps its prompts take."""
+        """Sized from idle, then filled however many steps its prompts take; inf: not while this batch runs."""
         if not batch.running:
             self._began, self._places = False, min(self._size, batch.waiting)
         if self._began:
@@ -115,13 +102,15 @@ class Batches:
         return dict.fromkeys(batch.oldest, -inf if full else _first(batch.oldest, self._windows))
 
     def joined(self, count: int) -> None:
-        """Take places until none is left."""
+        """So many have joined; negative: were preempted and may join again."""
         self._began = True
         self._places -= count
 
 
+Batching = Continuous | Batches
+
+
 def batching(limits: SchedulerLimits) -> Batching:
-    """The batching that the limits name."""
     match limits.batching:
         case "dynamic":
             return Batches(limits.slots, limits.windows)

@@ -37,11 +37,9 @@ def request_of(submit: Submit, eos: Iterable[int], now: float, max_len: int) -> 
     return request
 
 
-def too_wide(request: Request, limits: SchedulerLimits, memory: KVCacheManager) -> str:
+def too_wide(group: BeamGroup, limits: SchedulerLimits, memory: KVCacheManager) -> str:
     """Why a search could not even run alone; "" if it can. Beams share the prompt's full pages at least."""
-    if request.beams is None:
-        return ""
-    width = request.beams.search.width
+    request, width = group.lead, group.search.width
     if width > min(limits.slots, limits.vocab_size):
         return f"a search of {width} beams needs {width} slots; this engine has {limits.slots}"
     shared = request.prompt_len // limits.page_tokens

@@ -78,13 +78,14 @@ class StepCommit:
         """Its first token, or perhaps its last one."""
         if request.first_token is None:
             request.first_token = now
-            self._requests.admit_parked(request, now)
+            if request.group:
+                self._requests.admit_parked(request, now)
         produced = request.produced
         finish = "stop" if sample.ended else request.finish_reason(produced, request.end)
+        timing = request.timing(now) if finish else None
         if finish:
             self._forecast.observe(request)
             self._requests.remove(request)
-        timing = request.timing(now) if finish else None
         logprobs = [sample.logprobs] if sample.logprobs else []
         return Tokens(request.id, produced - 1, [sample.token], finish, "", request.cached, logprobs, timing)
 

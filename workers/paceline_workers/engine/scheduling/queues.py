@@ -32,7 +32,7 @@ from paceline_workers.engine.scheduling.admission import Admission
 from paceline_workers.engine.scheduling.batch_window import Batching
 from paceline_workers.engine.scheduling.cost import CostEstimator
 from paceline_workers.engine.scheduling.plan import Counters
-from paceline_workers.engine.scheduling.request import Request, RequestStatus, members
+from paceline_workers.engine.scheduling.request import URGENCY, Request, RequestStatus, members
 
 OLDEST_SHARE = 1 / 8
 HEAD_START = 0.1
@@ -60,7 +60,6 @@ class WaitingQueue:
         return sum(self.counts.values())
 
     def add(self, request: Request) -> None:
-        """Queue by arrival in its bucket."""
         request.bucket = bucket(request)
         queue = self._buckets[request.request_class].setdefault(request.bucket, deque())
         if queue and queue[-1].arrival > request.arrival:
@@ -199,6 +198,15 @@ class RunningSet:
         self.known[request.id] = request
         self.waiting.add_new(request)
 
+    def refresh(self, request: Request) -> bool:
+        """Look up what a waiting request has cached by now; whether that changed its bucket."""
+        self.costs.refresh(request)
+        if bucket(request) == request.bucket:
+            return False
+        self.waiting.remove(request)
+        self.waiting.add(request)
+        return True
+
     def admit(self, request: Request, now: float, batch_wait: float) -> None:
         """Run the head of its class, with pages for all its tokens, which must be available."""
         self.waiting.admit(request)
@@ -234,18 +242,19 @@ class RunningSet:
 
     def remove(self, request: Request) -> None:
         """It is done, whether it ran or waited; requests parked behind its prompt queue."""
+        parked = self.waiting.take_parked(request)
         if request.state is RequestStatus.RUNNING:
             self._stop(request, RequestStatus.DONE)
         else:
             self.waiting.remove(request)
             request.state = RequestStatus.DONE
         del self.known[request.id]
-        for sibling in self.waiting.take_parked(request):
+        for sibling in parked:
             self.waiting.add(sibling)
 
     def _run(self, request: Request) -> None:
         request.state = RequestStatus.RUNNING
-        insort(self.running, request, key=attrgetter("urgency", "arrival"))
+        insort(self.running, request, key=lambda other: (URGENCY[other.request_class], other.arrival))
         self._batching.joined(1)
         self.admission.joined(request)
 

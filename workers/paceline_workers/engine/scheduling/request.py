@@ -160,7 +160,6 @@ class Request:
 
     @property
     def urgency(self) -> int:
-        """0 for the most urgent class."""
         return URGENCY[self.request_class]
 
     def finish_reason(self, produced: int, max_len: int) -> str:

@@ -37,7 +37,6 @@ from paceline_workers.engine.scheduling.preemption import Choice, PreemptionPoli
 from paceline_workers.engine.scheduling.queues import RunningSet
 from paceline_workers.engine.scheduling.request import Request, leads
 from paceline_workers.engine.scheduling.step_builder import (
-    ClassPolicy,
     DecodePhase,
     PrefillPhase,
     StepBuilder,
@@ -61,7 +60,7 @@ class Scheduler:
         self,
         memory: KVCacheManager,
         limits: SchedulerLimits,
-        policy: ClassPolicy | None = None,
+        policy: WeightedShares | None = None,
         *,
         choose: Choice = cheapest,
         forecast: Forecast | None = None,
@@ -154,7 +153,8 @@ class Scheduler:
         if not running and min(opens.values(), default=inf) > now:
             return self._window.hold(opens, self._deadlines.next(), now)
         memory.pool.now = now
-        self._prefill.refresh_some()
+        for request in self.waiting.round_robin():
+            self._requests.refresh(request)
         self.admission.changed()
         min_prefill = min(limits.page_tokens, limits.step_tokens)
         step = StepBuilder(limits.step_tokens, self.costs.model, min_prefill, self.costs.visible)
@@ -211,7 +211,7 @@ def too_large(request: Request, limits: SchedulerLimits, memory: KVCacheManager)
         return f"the prompt has {length} tokens; this model takes fewer than {limits.max_model_len}"
     if not memory.fits_alone(min(length + request.max_tokens, limits.max_model_len)):
         return f"the request needs more KV memory than there is ({memory.pool.total * limits.page_tokens} tokens)"
-    return too_wide(request, limits, memory)
+    return too_wide(request.beams, limits, memory) if request.beams else ""
 
 
 def queue_full(name: RequestClass, waiting: Mapping[RequestClass, int], limits: SchedulerLimits) -> str:

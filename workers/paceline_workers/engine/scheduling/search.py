@@ -85,19 +85,12 @@ def step(beams: Beams, candidates: Sequence[Candidates], search: Search) -> Beam
 
 def _continuations(beams: Beams, candidates: Sequence[Candidates], search: Search, *, early: bool) -> list[Step]:
     """Best first; of equal ones the one of the earlier beam, then of the earlier candidate."""
-    steps = [
-        (beam.score + logprob, place, token, logprob)
-        for place, (beam, after) in enumerate(zip(beams.running, candidates, strict=True))
-        for token, logprob in _able(after, search, early=early)
-    ]
-    steps.sort(key=itemgetter(0), reverse=True)
-    return steps
-
-
-def _able(after: Candidates, search: Search, *, early: bool) -> Candidates:
-    """Without what would end too early, unless nothing were left."""
-    going = [pair for pair in after if pair[0] not in search.stop_ids] if early else after
-    return going or after
+    steps: list[Step] = []
+    for place, (beam, after) in enumerate(zip(beams.running, candidates, strict=True)):
+        # without what would end too early, unless nothing were left
+        going = [pair for pair in after if pair[0] not in search.stop_ids] if early else after
+        steps += [(beam.score + logprob, place, token, logprob) for token, logprob in going or after]
+    return sorted(steps, key=itemgetter(0), reverse=True)
 
 
 def _chosen(steps: Sequence[Step], search: Search) -> Iterator[Step]:

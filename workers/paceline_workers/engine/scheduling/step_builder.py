@@ -3,9 +3,9 @@
 Decodes: one token for each request that lacks nothing else, and a page where it needs one. A request that finds no page
 preempts the one that costs least (`preemption`), itself if need be, but never the oldest.
 
-Prefills: class by class in the tokens that decodes leave; in a class, by response ratio. Running prompts and new ones
-compete by their ratios. Ratios alone would let a long running prompt stand still while short ones keep coming, so every
-OLDEST_FIRST_EVERY-th step continues running prompts oldest first, before new ones.
+Prefills: class by class (`WeightedShares`) in the tokens that decodes leave; in a class, by response ratio. Running
+prompts and new ones compete by their ratios. Ratios alone would let a long running prompt stand still while short ones
+keep coming, so every OLDEST_FIRST_EVERY-th step continues running prompts oldest first, before new ones.
 
 A request is admitted only if it fits now and at the predicted peak (`admission`). If it does not, running requests of a
 class that has had more than its share may be preempted for it; otherwise no request of its kind passes it.
@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import inf
 from operator import attrgetter, itemgetter
-from typing import Protocol
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
@@ -24,7 +23,7 @@ from paceline_workers.engine.scheduling import cost
 from paceline_workers.engine.scheduling.batch_window import BatchWindow
 from paceline_workers.engine.scheduling.plan import Chunk
 from paceline_workers.engine.scheduling.preemption import PreemptionPolicy, preemptible
-from paceline_workers.engine.scheduling.queues import RunningSet, bucket, ratio, response_ratio
+from paceline_workers.engine.scheduling.queues import RunningSet, ratio, response_ratio
 from paceline_workers.engine.scheduling.request import URGENCY, Request, RequestStatus, lead, members
 
 OLDEST_FIRST_EVERY = 8
@@ -33,8 +32,6 @@ WEIGHTS: Mapping[RequestClass, float] = {
     RequestClass.BATCH: 2.0,
     RequestClass.OFFLINE: 1.0,
 }
-Opens = Mapping[RequestClass, float]
-"""From when on each waiting class may join."""
 
 
 @dataclass(slots=True)
@@ -148,33 +145,13 @@ class DecodePhase:
         return True
 
 
-class ClassPolicy(Protocol):
-    """How the scheduler orders classes: `order` and `charge` at each step, the others at each request."""
-
-    def order(self, busy: Set[RequestClass]) -> list[RequestClass]:
-        """Classes with work left, in the order of their turns."""
-        ...
-
-    def charge(self, name: RequestClass, tokens: int) -> None:
-        """Tokens of a class are in the step."""
-        ...
-
-    def yields(self, holder: RequestClass, claimant: RequestClass) -> bool:
-        """Whether a running request of the holder's class may be preempted for a waiting one of the claimant's."""
-        ...
-
-    def service(self, seconds: float) -> float:
-        """A request's service in the response ratio (a constant makes it first come, first served)."""
-        ...
-
-
 class WeightedShares:
     """Weighted fair shares of tokens, by virtual time (start-time fair queueing).
 
     A class's time grows by the tokens spent on it over its weight, and the class that lags most goes first; so classes
     with work share tokens in proportion to their weights, and none is starved: it waits until the others have had
     their multiple of its tokens. A class without work accumulates no credit: when work comes, it starts where the
-    slowest of the busy ones is. Ties go to the most urgent class.
+    slowest of the busy ones is. Ties go to the most urgent class. A policy is a subclass.
     """
 
     def __init__(self, weights: Mapping[RequestClass, float] | None = None) -> None:
@@ -183,7 +160,7 @@ class WeightedShares:
         self._busy: frozenset[RequestClass] = frozenset()
 
     def order(self, busy: Set[RequestClass]) -> list[RequestClass]:
-        """Furthest behind first; newly busy classes lose the share they did not use."""
+        """Classes with work left, furthest behind first; newly busy ones lose the share they did not use."""
         if self._busy != busy:
             stayed = [self._times[name] for name in self._busy & busy]
             start = min(stayed) if stayed else max(self._times.values())
@@ -196,12 +173,12 @@ class WeightedShares:
         self._times[name] += tokens / self._weights[name]
 
     def yields(self, holder: RequestClass, claimant: RequestClass) -> bool:
-        """Only to a class of greater weight that has had no more than its share."""
+        """Whether a running request may be preempted for a waiting one: of greater weight, and within its share."""
         heavier = self._weights[claimant] > self._weights[holder]
         return heavier and self._times[claimant] <= self._times[holder]
 
     def service(self, seconds: float) -> float:
-        """As predicted."""
+        """A request's service in the response ratio (a constant makes it first come, first served)."""
         return seconds
 
 
@@ -209,7 +186,7 @@ class PrefillPhase:
     """Continues running prompts, and admits waiting requests."""
 
     def __init__(
-        self, requests: RunningSet, preemption: PreemptionPolicy, policy: ClassPolicy, window: BatchWindow
+        self, requests: RunningSet, preemption: PreemptionPolicy, policy: WeightedShares, window: BatchWindow
     ) -> None:
         self._requests = requests
         self._memory = requests.memory
@@ -219,13 +196,11 @@ class PrefillPhase:
         self._policy = policy
         self._window = window
 
-    def refresh_some(self) -> None:
-        """Look up for some waiting requests what is cached by now."""
-        for request in self._requests.waiting.round_robin():
-            self._requeue(request)
+    def plan(self, step: StepBuilder, prefills: list[Request], opens: Mapping[RequestClass, float], now: float) -> None:
+        """Add the running `prefills`, and waiting requests that may join by now; charge each class its tokens.
 
-    def plan(self, step: StepBuilder, prefills: list[Request], opens: Opens, now: float) -> None:
-        """Add the running `prefills`, and waiting requests that may join by now; charge each class its tokens."""
+        `opens`: from when on each waiting class may join.
+        """
         joining = {name for name, time in opens.items() if time <= now}
         for name in self._policy.order(joining | {request.request_class for request in prefills}):
             prompts = [
@@ -246,7 +221,7 @@ class PrefillPhase:
     def _admit(self, name: RequestClass, step: StepBuilder, opened: float, now: float, *, above: float = -inf) -> None:
         waiting = self._requests.waiting
         while step.admits(name) and (request := waiting.head(name, now)):
-            if self._requeue(request):
+            if self._requests.refresh(request):
                 continue  # another may be the head, by what is cached now
             if response_ratio(request, now) <= above or request.preempted_round == self._requests.round:
                 return
@@ -254,15 +229,6 @@ class PrefillPhase:
                 return
             self._requests.admit(request, now, self._window.waited(request, opened, now))
             step.add_prefill(request, self._memory.reach(request))
-
-    def _requeue(self, request: Request) -> bool:
-        """Refresh a waiting request; whether that changed its bucket."""
-        self._costs.refresh(request)
-        if bucket(request) == request.bucket:
-            return False
-        self._requests.waiting.remove(request)
-        self._requests.waiting.add(request)
-        return True
 
     def _make_room(self, request: Request, step: StepBuilder) -> bool:
         """Preempt the cheapest of the least urgent class that yields to it, until it fits; False if none does."""
