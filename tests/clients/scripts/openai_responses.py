@@ -24,8 +24,8 @@ client = OpenAI(max_retries=0, timeout=60)
 asked = {"model": sys.argv[1], "input": "What is TTFT?", "temperature": 0}
 tool = {"type": "function", "name": "weather", "parameters": WEATHER, "strict": True}
 
-whole = client.responses.create(**asked, max_output_tokens=16)
-with client.responses.stream(**asked, max_output_tokens=16) as stream:
+whole = client.responses.create(**asked, max_output_tokens=64)
+with client.responses.stream(**asked, max_output_tokens=64) as stream:
     kinds = [event.type for event in stream]
     streamed = stream.get_final_response()
 forced = client.responses.create(**asked, tools=[tool], tool_choice={"type": "function", "name": "weather"})
