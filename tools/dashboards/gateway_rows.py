@@ -77,9 +77,9 @@ def _streams() -> tuple[Panel, ...]:
             "PacelineRequestIsolated", empty="None",
         ),
         Panel(
-            "Diverted",
+            "Fallbacks",
             "Requests per second that a route sent on from this service to its next one, by reason.",
-            "crowded, full or waited, lasting: it is too small; down or failed: its workers are.",
+            "Lasting overloaded, queue_full or timeout: too few replicas; unavailable or error: its workers fail.",
             "reqps", (Query(rate("paceline_fallback_requests_total", ("reason",)), "{{reason}}", quiet=True),),
             empty="None",
         ),
