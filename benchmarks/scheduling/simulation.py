@@ -47,7 +47,7 @@ class Shortest(WeightedShares):
         return seconds**8
 
 
-class Told(Forecast):
+class LoggedLength(Forecast):
     """Knows how long each output gets, which no engine does."""
 
     def forecast(self, request: Request, produced: int) -> int:
@@ -105,12 +105,12 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to schedule. `told`: `max_tokens` is the logged length of the output."""
+    """One way to schedule. `length_known`: `max_tokens` is the logged length of the output."""
 
     policy: Callable[[], WeightedShares]
     choose: Choice
     forecast: Callable[[int, int], Forecast]
-    told: bool = False
+    length_known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Outcome:
 
 
 OURS = Way(WeightedShares, cheapest, lambda length, _: Forecast(length))
-ORACLE = Way(Shortest, cheapest, lambda length, _: Told(length), told=True)
+ORACLE = Way(Shortest, cheapest, lambda length, _: LoggedLength(length), length_known=True)
 FCFS = Way(FirstCome, last_admitted, lambda _, page_tokens: OnePageEach(page_tokens))
 
 LAST_ADMITTED = Way(WeightedShares, last_admitted, lambda length, _: NoGrowth(length))
@@ -150,7 +150,7 @@ def simulate(calls: Sequence[Call], machine: Machine, way: Way, rate: float) -> 
     now, prefilled = 0.0, 0
     while len(requests) < len(calls) or core.running or len(core.waiting):
         while len(requests) < len(calls) and (at := calls[len(requests)].at / rate) <= now:
-            requests.append(_submit(core, calls[len(requests)], len(requests), at, told=way.told))
+            requests.append(_submit(core, calls[len(requests)], len(requests), at, length_known=way.length_known))
             lengths[requests[-1].id] = calls[len(requests) - 1].output
         plan = core.step(now)
         if plan.chunks:
@@ -194,13 +194,13 @@ def _scheduler(machine: Machine, way: Way) -> Scheduler:
     return core
 
 
-def _submit(core: Scheduler, call: Call, number: int, at: float, *, told: bool) -> Request:
+def _submit(core: Scheduler, call: Call, number: int, at: float, *, length_known: bool) -> Request:
     prompt = call.tokens()
     request = Request(
         id=f"r{number}",
         prompt_len=len(prompt),
         tokens=prompt,
-        max_tokens=call.output if told else max(MAX_TOKENS, call.output),
+        max_tokens=call.output if length_known else max(MAX_TOKENS, call.output),
         sampling=GREEDY,
         arrival=at,
         request_class=RequestClass.INTERACTIVE,

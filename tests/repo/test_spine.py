@@ -20,7 +20,8 @@ REQUEST = [
     "settle",
 ]
 STEP = ["cycle", "waiting", "submit", "admission", "decode", "prefill", "step", "commit"]
-SCALING = ["observation", "decide", "estimate", "recommendation", "decision"]
+SCALING = ["observation", "decide", "estimate", "recommendation", "decision", "scale"]
+RECONCILING = ["plan_service", "execute"]
 
 
 def section(title: str) -> str:
@@ -66,3 +67,7 @@ def test_an_engine_steps_parts_are_linked_in_order() -> None:
 
 def test_a_scale_ups_steps_are_linked_in_order() -> None:
     assert [step for step, _, _ in LINK.findall(section("A metric's way to a replica"))] == SCALING
+
+
+def test_the_operators_plan_and_its_writes_are_linked_in_order() -> None:
+    assert [step for step, _, _ in LINK.findall(section("On Kubernetes"))] == RECONCILING

@@ -4,17 +4,15 @@ The pages' type is the configuration's. Chunks of several tokens attend through 
 queries; single tokens through two products in float32, which the fused kernel takes twice as long for.
 
 Layout [page, kv head, token, head_dim]: what a head sees of a sequence is gathered block by block, a block being one
-page's tokens of one head, and lies as products want it. What lies in a page behind the last token is old but finite,
-and masked. What single tokens attend to stays from step to step (`GatherCache`); chunks gather their whole context,
+page's tokens of one head, in the layout that matrix products need. What is in a page after the last token is old but
+finite, and masked. What single tokens attend to stays from step to step (`GatherCache`); chunks gather their whole context,
 at the speed of a plain copy. With `batch_invariant` both attend page by page, in float32 (`invariant`).
 
-What single tokens attend to, gathered once and kept from one step to the next.
-
-Where a step's single tokens are those of the layer's last step one token on (`Singles.follows`), what was gathered then
-lacks that token alone. Pages that a request holds are written by its own tokens and by copies, so a copy into a page
-lets go of everything; a preemption, a fork, a window that moves on or a request that comes or goes changes who attends
-to what, and that group is gathered anew. The rows kept equal those gathered anew bit by bit.
-Known hole: one request that comes or goes makes its whole group be gathered anew.
+`GatherCache`: where a step's single tokens are those of the layer's last step one token on (`Singles.follows`), what
+was gathered then lacks that token alone. A page that a request holds is written by its own tokens and by copies, so a
+copy into a page drops everything; a preemption, a fork, a window that moves on or a request that comes or goes changes
+who attends to what, and that group is gathered anew. The rows kept equal those gathered anew bit by bit.
+Known limit: one request that comes or goes makes its whole group be gathered anew.
 """
 
 from collections.abc import Sequence

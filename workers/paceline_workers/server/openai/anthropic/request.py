@@ -1,6 +1,6 @@
 """Bodies of `POST /v1/messages` and `POST /v1/messages/count_tokens`, and the chat that they ask for.
 
-An answer goes on with the last message where that is the assistant's and has a text.
+An answer continues the last message where that is the assistant's and has a text.
 
 Messages as turns of a chat: the results of tools stand before what else a message holds, each in a turn of its own.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class FieldRoute(StrEnum):
-    """Whose body a field stands in."""
+    """Whose body has the field."""
 
     CHAT = "/v1/chat/completions"
     COMPLETIONS = "/v1/completions"

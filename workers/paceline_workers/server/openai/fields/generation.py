@@ -32,7 +32,7 @@ GENERATING_FIELDS: tuple[RequestField, ...] = (
     ),
     served(
         "continue_final_message", CHAT, VLLM,
-        "the answer goes on with the last message, which the chat template must write as it is",
+        "the answer continues the last message, which the chat template must write unchanged",
     ),
     served(
         "add_special_tokens", CHAT, VLLM,
@@ -53,11 +53,11 @@ GENERATING_FIELDS: tuple[RequestField, ...] = (
     ),
     served(
         "documents", CHAT, VLLM,
-        "at most 256 objects that the chat template is told; where it does not read them they change nothing",
+        "at most 256 objects, passed to the chat template; one that does not read them ignores them",
     ),
     served(
         "reasoning_effort", CHAT, BOTH,
-        "told to the chat template, with `enable_thinking` true unless it is `none`",
+        "passed to the chat template, with `enable_thinking` true unless it is `none`",
     ),
     served(
         "truncate_prompt_tokens", GENERATING, VLLM,
@@ -95,7 +95,7 @@ GENERATING_FIELDS: tuple[RequestField, ...] = (
         "`false` shows special tokens in the text by their names",
     ),
     served("ignore_eos", GENERATING, VLLM, "the model's end-of-sequence tokens do not end the answer"),
-    # How it is told
+    # How it is reported
     served("stream", GENERATING, BOTH, "server-sent events"),
     served("stream_options", GENERATING, BOTH, "`include_usage`, `continuous_usage_stats`"),
     served(
@@ -105,7 +105,7 @@ GENERATING_FIELDS: tuple[RequestField, ...] = (
     ),
     served(
         "best_of", COMPLETIONS, OPENAI,
-        "that many are generated and counted, the `n` likeliest per token are told; never streamed",
+        "that many are generated and counted, the `n` likeliest per token are returned; never streamed",
     ),
     served("best_of", CHAT, OLD_VLLM, "the same"),
     served("echo", COMPLETIONS, BOTH, "the prompt's text before each answer; with `logprobs`, those of its tokens too"),
@@ -187,7 +187,7 @@ GENERATING_FIELDS: tuple[RequestField, ...] = (
     ),
     served("tools", CHAT, BOTH, "at most 128 tools; a format beside them takes the answer or calls"),
     served("tool_choice", CHAT, BOTH, "`none`, `auto`, `required` or one function"),
-    served("parallel_tool_calls", CHAT, BOTH, "`false`: the first call alone is told, as in vLLM"),
+    served("parallel_tool_calls", CHAT, BOTH, "`false`: only the first call is returned, as in vLLM"),
     # Not served
     refused("audio", CHAT, OPENAI, "the models here write text"),
     refused("modalities", CHAT, OPENAI, "the models here write text", ["text"]),
@@ -200,7 +200,7 @@ GENERATING_FIELDS: tuple[RequestField, ...] = (
     refused("prompt_embeds", COMPLETIONS, VLLM, "send text or token ids as `prompt`", []),
     refused(
         "logprob_token_ids", GENERATING, VLLM,
-        "log-probabilities are told of the likeliest tokens; send `logprobs`, in a chat with `top_logprobs`",
+        "only the likeliest tokens get log-probabilities; send `logprobs`, in a chat with `top_logprobs`",
     ),
     refused(
         "thinking_token_budget", GENERATING, VLLM,
@@ -238,7 +238,7 @@ GENERATING_FIELDS: tuple[RequestField, ...] = (
     ignored("mm_processor_kwargs", CHAT, VLLM, "of images and sound, which are not taken"),
     ignored("return_mm_kwargs", GENERATING, VLLM, "without effect on this route, as in vLLM"),
     ignored("return_token_offsets", GENERATING, VLLM, "without effect on this route, as in vLLM"),
-    ignored("routed_experts_prompt_start", GENERATING, VLLM, "routing of experts is not told"),
+    ignored("routed_experts_prompt_start", GENERATING, VLLM, "routing of experts is not reported"),
     ignored("guided_decoding_backend", GENERATING, OLD_VLLM, "there is one"),
 )  # fmt: skip
 """In the order of docs/api.md."""

@@ -32,13 +32,13 @@ MESSAGES_FIELDS = (
     served(
         "messages", COUNTED, VLLM,
         "up to 2,048 of `user`, `assistant` and `system`, with blocks `text`, `thinking`, `tool_use`, `tool_result`; "
-        "text only; an answer goes on with the assistant's text where that stands last; a result with `is_error` "
+        "text only; an answer continues the assistant's text where that comes last; a result with `is_error` "
         "begins with `Error`",
     ),
     served("max_tokens", MESSAGES, VLLM, "required; reasoning included"),
     served(
         "system", COUNTED, VLLM,
-        "a text or blocks of text; stands before the messages; a block `x-anthropic-billing-header`, which changes "
+        "a text or blocks of text; comes before the messages; a block `x-anthropic-billing-header`, which changes "
         "with each request, is left out, as in vLLM",
     ),
     served("stream", MESSAGES, VLLM, "answer with events as the model writes"),
@@ -50,7 +50,7 @@ MESSAGES_FIELDS = (
     served("tool_choice", COUNTED, VLLM, "`auto`, `any`, `tool`, `none`, and `disable_parallel_tool_use`"),
     served(
         "thinking", COUNTED, (),
-        "`enable_thinking` of the chat template; `display: omitted`: it is not told; `budget_tokens` bounds nothing",
+        "`enable_thinking` of the chat template; `display: omitted`: not returned; `budget_tokens` bounds nothing",
     ),
     served("chat_template_kwargs", COUNTED, VLLM, "as in a chat"),
     served(
@@ -89,14 +89,14 @@ RESPONSES_FIELDS = (
     served("parallel_tool_calls", RESPONSES, BOTH, "false: at most one call"),
     served(
         "include", RESPONSES, BOTH,
-        "`message.output_text.logprobs`; `reasoning.encrypted_content` adds nothing, since reasoning is told in clear",
+        "`message.output_text.logprobs`; `reasoning.encrypted_content` adds nothing: reasoning is returned in clear",
     ),
     served("top_logprobs", RESPONSES, BOTH, "with `include` of `message.output_text.logprobs`"),
     served(
         "truncation", RESPONSES, BOTH,
         "`auto`: an input that is too long loses its oldest items, whole; `disabled` (default): it is refused",
     ),
-    served("metadata", RESPONSES, BOTH, "told again in the response"),
+    served("metadata", RESPONSES, BOTH, "repeated in the response"),
     served("temperature", RESPONSES, BOTH, "as in a chat"),
     served("top_p", RESPONSES, BOTH, "as in a chat"),
     *(
@@ -131,7 +131,7 @@ RESPONSES_FIELDS = (
     refused("context_management", RESPONSES, OPENAI, "nothing is compacted; send fewer items as `input`", []),
     refused("moderation", RESPONSES, OPENAI, "a service's `filters` judge texts"),
     refused("access_programs", RESPONSES, OPENAI, "there are none", []),
-    refused("enable_response_messages", RESPONSES, VLLM, "prompts are told by `return_prompt_text` of a chat", False),
+    refused("enable_response_messages", RESPONSES, VLLM, "a chat's `return_prompt_text` returns the prompt", False),
     refused("vllm_xargs", RESPONSES, VLLM, "there are none of vLLM's extensions", {}),
     refused("kv_transfer_params", RESPONSES, VLLM, "keys and values come from no other engine", {}),
 )  # fmt: skip
@@ -151,7 +151,7 @@ SCORING_FIELDS: tuple[RequestField, ...] = (
     served("data_2", SCORE, VLLM, "another name of `text_2`"),
     served("query", RERANK, VLLM, 'one text, or `{"text": ...}`'),
     served("documents", RERANK, VLLM, 'a list of up to 2,048 texts, each also as `{"text": ...}`'),
-    served("top_n", RERANK, VLLM, "how many of the best are told; 0 (default): all"),
+    served("top_n", RERANK, VLLM, "how many of the best are returned; 0 (default): all"),
     served("return_documents", RERANK, (), "`false` leaves the texts out of the results; Jina's and Cohere's"),
     served("max_tokens_per_query", SCORING, VLLM, "keeps so many tokens at a query's begin; 0 (default): all"),
     served("max_tokens_per_doc", SCORING, VLLM, "the same of the texts that it is compared with"),

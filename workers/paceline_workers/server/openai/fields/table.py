@@ -23,7 +23,7 @@ FIELDS: tuple[RequestField, ...] = (
 _OTHER_FORMS = frozenset({FieldRoute.RESPONSES, FieldRoute.MESSAGES})
 """Routes that ask for a chat in other words."""
 _REPORTS = frozenset({"stream_options", "return_prompt_text"})
-"""Fields of a chat that ask for more to be told, and change no answer."""
+"""Fields of a chat that ask for more to be returned, and change no answer."""
 _CHAT_DEFAULTS: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
