@@ -5,8 +5,8 @@ queries; single tokens through two products in float32, which the fused kernel t
 
 Layout [page, kv head, token, head_dim]: what a head sees of a sequence is gathered block by block, a block being one
 page's tokens of one head, in the layout that matrix products need. What is in a page after the last token is old but
-finite, and masked. What single tokens attend to stays from step to step (`GatherCache`); chunks gather their whole context,
-at the speed of a plain copy. With `batch_invariant` both attend page by page, in float32 (`invariant`).
+finite, and masked. What single tokens attend to stays from step to step (`GatherCache`); chunks gather their whole
+context, at the speed of a plain copy. With `batch_invariant` both attend page by page, in float32 (`invariant`).
 
 `GatherCache`: where a step's single tokens are those of the layer's last step one token on (`Singles.follows`), what
 was gathered then lacks that token alone. A page that a request holds is written by its own tokens and by copies, so a
