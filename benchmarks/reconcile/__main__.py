@@ -4,15 +4,20 @@ A thousand services (quick: a hundred) in ten namespaces, two thousand fake pods
 each run; controller-manager, scheduler and operator run with raised client limits, else these are what is measured. On
 the last operator run's cluster follow restart, two quiet minutes, a storm of readiness changes and spec edits; one more
 run kills the operator half-way.
+
+`--beside ../other [--pairs 10]` compares the operator of this checkout with that of another one instead: turn by turn
+in a fresh cluster with the checkout's own definitions, the first of a pair being the other one each time.
 """
 
+import argparse
 import signal
 import time
-from collections.abc import Iterator
-from statistics import quantiles
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median, quantiles
 from typing import Any
 
-from benchmarks.harness import Bar, Measured, Row, main, median_row
+from benchmarks.harness import ROOT, Bar, Measured, Row, median_row, report
 from benchmarks.reconcile.population import NAMESPACES
 from benchmarks.reconcile.stage import Phase, Stage, resident_mb, staged
 
@@ -30,32 +35,32 @@ def measure(quick: bool) -> Measured:
     pairs: list[tuple[Phase, Phase]] = []
     rows: list[Row] = []
     for number in range(runs):
-        floor = _floor(count)
+        bare = _bare(count)
         with staged() as stage:
             operator = stage.start_operator()
             made = stage.phase("create", count)
-            pairs.append((floor, made))
+            pairs.append((bare, made))
             if number == runs - 1:
                 rows += list(_operator_rows(stage, count, resident_mb(operator)))
                 rows += list(_later(stage, count, QUICK_QUIET_S if quick else QUIET_S))
-    rows = [*_against_floor(pairs), *rows, *_killed(count)]
-    return rows, {"count": count, "pairs": [[_told(floor), _told(made)] for floor, made in pairs]}
+    rows = [*_beside_bare(pairs), *rows, *_killed(count)]
+    return rows, {"count": count, "pairs": [[_row(bare), _row(made)] for bare, made in pairs]}
 
 
-def _floor(count: int) -> Phase:
+def _bare(count: int) -> Phase:
     with staged() as stage:
-        return stage.phase("floor", count)
+        return stage.phase("bare", count)
 
 
-def _against_floor(pairs: list[tuple[Phase, Phase]]) -> Iterator[Row]:
-    cpu = sorted(made.total / floor.total for floor, made in pairs)
-    wall = sorted(made.report["ready_s"] / floor.report["ready_s"] for floor, made in pairs)
-    yield median_row("CPU of all processes, to the floor", cpu, "ratio", Bar(1.15))
-    yield median_row("wall until ready, to the floor", wall, "ratio", Bar(1.2))
+def _beside_bare(pairs: list[tuple[Phase, Phase]]) -> Iterator[Row]:
+    cpu = sorted(made.total / bare.total for bare, made in pairs)
+    wall = sorted(made.report["ready_s"] / bare.report["ready_s"] for bare, made in pairs)
+    yield median_row("CPU of all processes, to the bare client", cpu, "ratio", Bar(1.15))
+    yield median_row("wall until ready, to the bare client", wall, "ratio", Bar(1.2))
     yield median_row("CPU of all processes", [made.total for _, made in pairs], "s")
-    yield median_row("CPU of all processes, floor", [floor.total for floor, _ in pairs], "s")
+    yield median_row("CPU of all processes, bare client", [bare.total for bare, _ in pairs], "s")
     yield median_row("wall until ready", [made.report["ready_s"] for _, made in pairs], "s")
-    yield median_row("wall until ready, floor", [floor.report["ready_s"] for floor, _ in pairs], "s")
+    yield median_row("wall until ready, bare client", [bare.report["ready_s"] for bare, _ in pairs], "s")
     yield median_row("CPU of the operator", [made.cpu["paceline-operator"] for _, made in pairs], "s", Bar(10.0))
 
 
@@ -118,9 +123,40 @@ def _settle(stage: Stage) -> None:
             return
 
 
-def _told(phase: Phase) -> dict[str, Any]:
+def _row(phase: Phase) -> dict[str, Any]:
     return {"report": phase.report, "cpu": {name: round(used, 2) for name, used in phase.cpu.items()}}
 
 
+def beside(other: Path, pairs: int, count: int) -> Measured:
+    """The operators of two checkouts: medians of both, and the median ratio of the pairs."""
+    ours: list[Phase] = []
+    theirs: list[Phase] = []
+    for number in range(pairs):
+        for root, phases in ((ROOT, ours), (other, theirs))[:: 1 if number % 2 else -1]:
+            with staged(root) as stage:
+                stage.start_operator()
+                phases.append(stage.phase("create", count))
+    values: dict[str, Callable[[Phase], float]] = {
+        "CPU of the operator": lambda phase: phase.cpu["paceline-operator"],
+        "CPU of all processes": lambda phase: phase.total,
+        "wall until ready": lambda phase: float(phase.report["ready_s"]),
+    }
+    rows: list[Row] = []
+    for name, value in values.items():
+        mine, peer = ([value(phase) for phase in side] for side in (ours, theirs))
+        rows.append(median_row(name, mine, "s", peer=median(peer)))
+        ratios = [one / another for one, another in zip(mine, peer, strict=True)]
+        rows.append(median_row(f"{name}, of a pair", ratios, "ratio", Bar(1.02)))
+    return rows, {"count": count, "pairs": pairs}
+
+
 if __name__ == "__main__":
-    main("reconcile", measure)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reconcile")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions and shorter runs")
+    parser.add_argument("--beside", type=Path, help="another checkout, with a .venv of its own")
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--count", type=int, default=QUICK_COUNT, help="services of a turn (default: %(default)s)")
+    asked = parser.parse_args()
+    if asked.beside:
+        report("reconcile_beside", lambda: beside(asked.beside.resolve(), asked.pairs, asked.count), _clock)
+    report("reconcile", lambda: measure(asked.quick), _clock, ".quick" if asked.quick else "")

@@ -1,8 +1,8 @@
-"""The client inside the cluster's network: makes services (or, as the floor, their children too) and watches.
+"""The client inside the cluster's network: makes services (or, as the bare client, their children too) and watches.
 
 `python -m benchmarks.reconcile.client KUBECONFIG PHASE COUNT` prints one JSON object. It runs as a process of its own,
-so that what it costs is counted apart. The floor sends the very bodies that the operator's plans give, sixteen at a
-time, and nothing else: no hand-over, no status, no event.
+so that what it costs is counted apart. The bare client sends the very bodies that the operator's plans give, sixteen at
+a time, and nothing else: no hand-over, no status, no event.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from benchmarks.reconcile.floor import Floor
+from benchmarks.reconcile.bare_client import BareClient
 from benchmarks.reconcile.population import LABEL, REPLICAS, namespaces, services
 
 from paceline_core.clock import SystemClock
@@ -36,11 +36,11 @@ _clock = SystemClock()
 Report = dict[str, Any]
 
 
-async def floor(api: KubeClient, count: int) -> Report:
+async def bare(api: KubeClient, count: int) -> Report:
     """Make services and their children with this client alone; until every replica is ready."""
-    bare = Floor(api)
-    await bare.prepare(namespaces())
-    return await _until_ready(api, count, bare.make)
+    client = BareClient(api)
+    await client.prepare(namespaces())
+    return await _until_ready(api, count, client.make)
 
 
 async def create(api: KubeClient, count: int) -> Report:
@@ -212,7 +212,7 @@ async def prepare(api: KubeClient, count: int) -> Report:
     return {}
 
 
-PHASES = {run.__name__: run for run in (prepare, floor, create, create_half, finish, storm, edits)}
+PHASES = {run.__name__: run for run in (prepare, bare, create, create_half, finish, storm, edits)}
 
 
 async def main() -> None:

@@ -44,14 +44,15 @@ class Phase:
 
 
 class Stage:
-    """One run's cluster."""
+    """One run's cluster; definitions and operator are those of the checkout at `root`."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, root: Path) -> None:
         self.machine = machine
+        self._root = root
         self._inside = str(machine.credentials.kubeconfig(ADMIN))
         self._kubectl = Kubectl(machine.kubeconfig)
         self._kubectl("create", "namespace", NAMESPACE)
-        self._kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
+        self._kubectl("apply", "--server-side", "-f", str(root / "crds"))
         self._kubectl("-n", NAMESPACE, "create", "serviceaccount", OPERATOR)
         binding = ("create", "clusterrolebinding", OPERATOR, "--clusterrole=cluster-admin")
         self._kubectl(*binding, f"--serviceaccount={NAMESPACE}:{OPERATOR}")
@@ -78,7 +79,8 @@ class Stage:
         folder = self.machine.run.folder
         config = folder / "operator.yaml"
         config.write_text(yaml.safe_dump(self._operator_config(folder)))
-        argv = ["env", f"PACELINE_CONFIG={config}", sys.executable, "-m", "paceline_operator.main"]
+        python = str(self._root / ".venv" / "bin" / "python")
+        argv = ["env", f"PACELINE_CONFIG={config}", python, "-m", "paceline_operator.main"]
         part = self.machine.start_inside(OPERATOR, *argv)
         wait_until("the operator is ready", self._ready, [part], 30.0)
         return part
@@ -132,10 +134,10 @@ class Stage:
 
 
 @contextmanager
-def staged() -> Iterator[Stage]:
+def staged(root: Path = ROOT) -> Iterator[Stage]:
     """A fresh cluster; its controller-manager and scheduler have raised client limits."""
     with started(Options(kwok_nodes=NODES, raised_limits=True)) as machine:
-        yield Stage(machine)
+        yield Stage(machine, root)
 
 
 def resident_mb(part: Part) -> float:

@@ -1,4 +1,4 @@
-"""The floor: the same services and the same children, sent by a loop that knows nothing.
+"""The bare client: it sends the same services and the same children in a loop, and decides nothing.
 
 The bodies are those of the operator's own plan for one service, made once; names, namespaces and uids are then put into
 their bytes. Each child goes by one forced server-side apply with the service as its owner.
@@ -18,11 +18,11 @@ from paceline_operator.plans.namespace import plan_namespace
 from paceline_operator.plans.observe import observe_child
 from paceline_operator.plans.types import Apply, NamespaceView, ReconcileInput, Settings
 
-NAME, NAMESPACE, UID = "floor-name", "floor-namespace", "00000000-0000-0000-0000-00000000f100"
+NAME, NAMESPACE, UID = "bare-name", "bare-namespace", "00000000-0000-0000-0000-00000000f100"
 SETTINGS = Settings("paceline-system", "localhost/paceline:bench", "http://paceline-gateway.paceline-system.svc/v1")
 
 
-class Floor:
+class BareClient:
     """Makes services with their children."""
 
     def __init__(self, api: KubeClient) -> None:
@@ -48,7 +48,7 @@ class Floor:
 
     async def _apply(self, body: str) -> None:
         manifest = json.loads(body)
-        await self._api.apply(RESOURCES[manifest["kind"]], manifest, "floor")
+        await self._api.apply(RESOURCES[manifest["kind"]], manifest, "bare")
 
 
 def _shared() -> list[Apply]:
