@@ -64,8 +64,8 @@ def _cpu(process: psutil.Process) -> float:
 async def _worker_round(worker: WorkerProcess) -> tuple[int, int]:
     """All streams once: writes seen, bytes read."""
     port = int(worker.url.rpartition(":")[2])
-    told = await asyncio.gather(*(_stream(port, worker.gateway_headers, number) for number in range(STREAMS)))
-    return sum(reads for reads, _ in told), sum(size for _, size in told)
+    results = await asyncio.gather(*(_stream(port, worker.gateway_headers, number) for number in range(STREAMS)))
+    return sum(reads for reads, _ in results), sum(size for _, size in results)
 
 
 async def _stream(port: int, gateway_headers: Mapping[str, str], number: int) -> tuple[int, int]:
@@ -105,11 +105,11 @@ async def _read_floor(port: int) -> None:
     await asyncio.gather(*(_read_all(port, b"go") for _ in range(STREAMS)))
 
 
-def _send_alone(told: Connection, size: int) -> None:
-    uvloop.run(_serve_floor(told, size))
+def _send_alone(pipe: Connection, size: int) -> None:
+    uvloop.run(_serve_bare(pipe, size))
 
 
-async def _serve_floor(told: Connection, size: int) -> None:
+async def _serve_bare(pipe: Connection, size: int) -> None:
     """When all have asked, `size` bytes to each of them at the pace of an engine's steps; then wait for the end."""
     writers: list[asyncio.StreamWriter] = []
     full = asyncio.Event()
@@ -120,7 +120,7 @@ async def _serve_floor(told: Connection, size: int) -> None:
             full.set()
 
     server = await asyncio.start_server(enter, "127.0.0.1", 0)
-    told.send(server.sockets[0].getsockname()[1])
+    pipe.send(server.sockets[0].getsockname()[1])
     await full.wait()
     line = b"x" * size
     for _ in range(TOKENS):
@@ -129,7 +129,7 @@ async def _serve_floor(told: Connection, size: int) -> None:
             writer.write(line)
     for writer in writers:
         writer.close()
-    await asyncio.to_thread(told.recv)
+    await asyncio.to_thread(pipe.recv)
 
 
 def _scrape() -> Row:

@@ -20,13 +20,13 @@ SCRIPT = Script(tokens=TOKENS, pace_s=0.005)
 
 
 def quota(stage: Stage, _: Options) -> Measured:
-    """Tokens let through, told and learned."""
+    """Tokens let through, given and learned."""
     contestant = stage.contestants[OURS]
     plain = bodies(16)
-    told = [json.dumps(json.loads(body) | {"max_tokens": TOKENS}).encode() for body in plain]
+    given = [json.dumps(json.loads(body) | {"max_tokens": TOKENS}).encode() for body in plain]
     tight, as_tight = stage.keys[1:]
     with stage.turn(OURS, SCRIPT) as target:
-        rows = _rows("max_tokens told", stage, Target(OURS, (contestant.port,), tight), told)
+        rows = _rows("max_tokens given", stage, Target(OURS, (contestant.port,), tight), given)
         uvloop.run(Load(target, SCRIPT, plain).closed(16, LEARNED))
         rows += _rows("answers learned", stage, Target(OURS, (contestant.port,), as_tight), plain)
     return rows, {}

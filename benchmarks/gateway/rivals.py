@@ -2,7 +2,7 @@
 
 One process or one worker each, logs at warning, and nothing switched on that is off by default. They know neither
 tenants nor quotas here, so whatever they do less is in their favour. vllm-router asks the upstream to render and to
-tokenize each prompt; it is told 404, and goes on without. `bare` is none of them: it shows what is left to Python for
+tokenize each prompt; it gets 404 and continues without. `bare` is none of them: it shows what is left to Python for
 all that a gateway does.
 """
 

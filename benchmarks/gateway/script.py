@@ -71,9 +71,9 @@ class Script:
 
     def _last(self, *, comments: bool) -> bytes:
         usage = self._usage()
-        told = _data({**_COMMON, "object": "chat.completion.chunk", "choices": [], "usage": usage})
+        usage_event = _data({**_COMMON, "object": "chat.completion.chunk", "choices": [], "usage": usage})
         ours = b": usage %b\n" % _json(usage) + b': phases {"queue":0.001,"prefill":0.002,"decode":0.003}\n'
-        return (ours if comments else b"") + told + b"data: [DONE]\n\n"
+        return (ours if comments else b"") + usage_event + b"data: [DONE]\n\n"
 
     def _usage(self) -> dict[str, Any]:
         total = self.prompt_tokens + self.tokens

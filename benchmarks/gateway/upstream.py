@@ -54,12 +54,12 @@ class Upstream:
         while len(self.keys) > KEYS_KEPT:
             del self.keys[next(iter(self.keys))]
 
-    def report(self, told: set[str]) -> LoadReport:
-        """Its state; `told` are the keys that the reader knows of, and is brought up to date."""
+    def report(self, known: set[str]) -> LoadReport:
+        """Its state; `known` are the keys that the reader knows of, and is brought up to date."""
         now = set(self.keys)
-        delta = PrefixDelta(added=tuple(now - told), evicted=tuple(told - now))
-        told.clear()
-        told.update(now)
+        delta = PrefixDelta(added=tuple(now - known), evicted=tuple(known - now))
+        known.clear()
+        known.update(now)
         return LoadReport(
             worker=self.name, service="default/chat", revision="r1", pool="main", state=WorkerState.READY, slots=SLOTS,
             running=self.running, kv=KVLoad(page_tokens=64, total=10_000_000, free=10_000_000), step_time=STEP_TIME,
@@ -137,8 +137,8 @@ class Connection(asyncio.Protocol):
         elif self._parser.get_method() != b"GET":
             self._transport.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
         else:
-            told: Any = upstream.counts() if self._path == b"/counts" else _MODELS
-            self._transport.write(_whole(json.dumps(told).encode()))
+            body: Any = upstream.counts() if self._path == b"/counts" else _MODELS
+            self._transport.write(_whole(json.dumps(body).encode()))
 
     def _answer(self, upstream: Upstream) -> None:
         script = upstream.script
@@ -182,12 +182,12 @@ class Connection(asyncio.Protocol):
     async def _tell(self) -> None:
         """A load report when something has changed, and now and then when nothing has."""
         self._transport.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\n" + _CHUNKED)
-        told: set[str] = set()
+        known: set[str] = set()
         last, quiet = None, 0
         while True:
             quiet += 1
             if not self._transport.get_write_buffer_size():  # else its reader is stopped
-                report = self._upstream.report(told)
+                report = self._upstream.report(known)
                 if report != last or quiet > QUIET_TELLS:
                     self._transport.write(chunk(encode(report)))
                     last, quiet = report, 0

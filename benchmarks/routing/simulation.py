@@ -184,7 +184,7 @@ class Engine:
         return [request for request in sampled if request.produced == 1 or self.over(request)]
 
     def end(self, request: Request) -> None:
-        """Its last token has been told."""
+        """Its last token was returned."""
         self._board.prompt(self.jobs.pop(request.id).ask.keys, -1)
 
     def over(self, request: Request) -> bool:
@@ -332,16 +332,16 @@ class Simulation:
             self.outcome.busy += self.now - began
         fronts = {}
         for request in engine.commit(self.now):
-            front = self._told(engine, request)
+            front = self._take(engine, request)
             fronts[id(front)] = front
         self._go(engine)
         for front in fronts.values():
             self._dispatch(front)
 
-    def _told(self, engine: Engine, request: Request) -> Front:
+    def _take(self, engine: Engine, request: Request) -> Front:
         job = engine.jobs[request.id]
         if job.worker is None or job.gateway is None:
-            raise RuntimeError("a request that nobody sent")
+            raise RuntimeError("a request without a worker")
         if request.produced == 1:
             job.gateway.began(job, self.now)
             self.outcome.ttft.append(self.now - job.at)
