@@ -68,7 +68,7 @@ class FairFront(Front):
 
     def began(self, job: Job, now: float) -> None:
         """Its first token came: its prompt has been computed."""
-        self.dispatcher.began(self._tickets[job.number])
+        super().began(job, now)
         self.story.ttft[job.tenant].append((now, now - job.at))
         self.story.service[job.tenant].append((now, _uncached(job)))
 
@@ -76,7 +76,7 @@ class FairFront(Front):
         """Its last token came."""
         ticket, output = self._tickets.pop(job.number), OUTPUT_WEIGHT * job.call.output
         self.dispatcher.release(ticket, now, suspect=False)
-        self.dispatcher.settle(ticket, _uncached(job) + output)
+        self.dispatcher.queues[ticket.request_class].settle(ticket, _uncached(job) + output)
         self.story.service[job.tenant].append((now, output))
 
 

@@ -247,7 +247,7 @@ def test_everybody_goes_or_expires_in_time(seed: int) -> None:
         for done in [entry for entry in under_way if entry[0] <= now]:
             under_way.remove(done)
             queue.release(done[1], now, suspect=False)
-            queue.settle(done[1], dice.randint(1, 100))
+            queue.queues[done[1].request_class].settle(done[1], dice.randint(1, 100))
         for gone, _ in queue.dispatch(now):
             assert gone.deadline > now
             under_way.append((now + dice.choice((0.3, 2)), gone))
@@ -307,7 +307,7 @@ class Hall(RuleBasedStateMachine):
             each.resumed |= resumed
             self.service.rejoin(each, self.now + 10)
         else:
-            self.service.settle(each, 20.0)
+            self.service.queues[each.request_class].settle(each, 20.0)
 
     @rule(seconds=st.floats(0, 30))
     def wait(self, seconds: float) -> None:

@@ -63,7 +63,7 @@ def test_direct_dispatch_leaves_the_same_state_as_queueing(
         if number % 3:
             for room, each in ((straight, one), (in_line, other)):
                 room.release(each, now, suspect=False)
-                room.settle(each, tokens + 2.0)
+                room.queues[each.request_class].settle(each, tokens + 2.0)
 
 
 def vars_of(who: QueuedRequest) -> list[object]:

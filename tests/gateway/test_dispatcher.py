@@ -61,7 +61,7 @@ def test_a_worker_is_not_given_more_prompt_work_than_it_can_start_soon() -> None
     for each in tickets:
         queue.join(each, NOW)
     assert order(queue.dispatch(NOW)) == [0, 1]
-    queue.began(tickets[0])
+    queue.fleet.workers["w0"].began(tickets[0].id)
     assert order(queue.dispatch(NOW)) == [2]
 
 
@@ -230,7 +230,8 @@ class Room(RuleBasedStateMachine):
     @precondition(lambda self: self.gone)
     @rule(data=st.data())
     def begin(self, data: st.DataObject) -> None:
-        self.service.began(self.gone[data.draw(st.sampled_from(sorted(self.gone)))])
+        number = data.draw(st.sampled_from(sorted(self.gone)))
+        self.service._in_flight[number].began(number)
 
     @rule(name=st.sampled_from(["w0", "w1"]), state=st.sampled_from(WorkerState), queued=st.integers(0, 3000))
     def say(self, name: str, state: WorkerState, queued: int) -> None:

@@ -35,7 +35,8 @@ def go(fair: FairQueue, uncached: int | None = None) -> QueuedRequest:
     """The next one goes, with nothing cached unless told."""
     gone = fair.next(None)
     assert gone is not None
-    fair.went(gone, gone.prompt_tokens if uncached is None else uncached)
+    gone.cached_tokens = 0 if uncached is None else gone.prompt_tokens - uncached
+    fair.went(gone)
     return gone
 
 
@@ -156,7 +157,8 @@ def test_a_cached_prefix_is_preferred_but_overtakes_nobody_for_ever() -> None:
         fair.join(ticket(number, "a"))
         gone = fair.next(lambda t: t.id)
         assert gone is not None
-        fair.went(gone, 1)
+        gone.cached_tokens = gone.prompt_tokens - 1
+        fair.went(gone)
         served.append(gone.id)
     assert served[0] > 0
     assert served.index(0) == OVERTAKEN
@@ -167,7 +169,7 @@ def test_no_tenant_is_preferred_for_more_than_one_request_beyond_another() -> No
     for _ in range(20):
         gone = fair.next(lambda t: t.tenant == "b")
         assert gone is not None
-        fair.went(gone, 100)
+        fair.went(gone)
         assert fair.accounts.spread <= 200
 
 
@@ -260,7 +262,8 @@ def test_two_who_wait_are_served_alike_within_the_bound_of_vtc(seed: int, weight
         gone = fair.next((lambda t: t.id % 7) if quantum else None)
         assert gone is not None
         uncached = dice.randint(1, gone.prompt_tokens)
-        fair.went(gone, uncached)
+        gone.cached_tokens = gone.prompt_tokens - uncached
+        fair.went(gone)
         served[gone.tenant] += uncached / weights[gone.tenant]
         running.append((gone, uncached, dice.randint(0, own[gone.tenant][1])))
         assert abs(served["a"] - served["b"]) <= bound
@@ -285,7 +288,7 @@ def test_two_who_wait_are_served_alike_from_whenever_they_wait(seed: int, quantu
                 fair.join(ticket(3 * number + place, tenant, tokens, weight=weights[tenant]))
         gone = fair.next((lambda t: t.id % 7) if quantum else None)
         if gone is not None:
-            fair.went(gone, gone.prompt_tokens)
+            fair.went(gone)
             served[gone.tenant] += gone.prompt_tokens / gone.weight
         since = [*since, served["a"] - served["b"]] if fair.shares.of("a") and fair.shares.of("b") else []
         assert max(since, default=0.0) - min(since, default=0.0) <= (5 if quantum else 3) * most
@@ -316,7 +319,7 @@ class Days(RuleBasedStateMachine):
         assert (gone is None) == (self.fair.willing == 0)
         if gone is not None:
             assert gone.deadline > self.now
-            self.fair.went(gone, gone.prompt_tokens)
+            self.fair.went(gone)
             self.gone[gone.id] = self.joined.pop(gone.id)
 
     @precondition(lambda self: self.gone)

@@ -177,7 +177,7 @@ def busy(slots: int = 2) -> ServiceState:
         made.dispatcher.join(QueuedRequest(number, CLS, 10, 40, NOW + 60), NOW + 10)
     assert len(made.dispatcher.dispatch(NOW + 10)) == slots
     for number in range(slots):
-        made.dispatcher.began(QueuedRequest(number, CLS, 10, 40, NOW + 60))
+        made.fleet.workers["w0"].began(number)
     return made
 
 
@@ -225,7 +225,7 @@ def test_a_measured_dispatch_rate_overrides_the_slower_length_estimate() -> None
             made.dispatcher.release(QueuedRequest(busy_one, CLS, 10, 40, now + 60), now, suspect=False)
         made.fleet.on_report("w0", report(slots=2, running=2), now)
         assert len(made.dispatcher.dispatch(now)) == 1
-        made.dispatcher.began(QueuedRequest(number, CLS, 10, 40, now + 60))
+        made.fleet.workers["w0"].began(number)
         now += 0.2
     made.dispatcher.join(QueuedRequest(200, CLS, 10, 40, now + 60), now)
     assert made.dispatcher.dispatch(now) == []

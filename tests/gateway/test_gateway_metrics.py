@@ -33,8 +33,7 @@ def counted(chat: ResolvedService, *records: RequestRecord) -> dict[str, float]:
     metrics = Metrics("gateway")
     series = ServiceMetrics(metrics, chat)
     for record in records:
-        series.classes[RequestClass.INTERACTIVE].ended(record, evaluate_slos(record, chat.targets))
-        series.ended(record, phases(record))
+        series.ended(record, RequestClass.INTERACTIVE, evaluate_slos(record, chat.targets), phases(record))
     return samples(metrics)
 
 

@@ -111,7 +111,7 @@ class World:
             return
         if asking.machine.state is not asking.machine.state.STREAMING:
             self._do(asking, e.Began())
-            self.queue.began(asking.ticket)
+            self.worker(asking).began(asking.ticket.id)
         asking.here += 1
         asking.machine.meter.output += 1
         if asking.ticket.suspect or asking.ticket.died_at:

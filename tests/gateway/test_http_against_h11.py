@@ -115,7 +115,7 @@ class Ear:
         assert self.message is None
         self.message = Message((str(status),), plain(headers.items()))
 
-    def data(self, data: bytes) -> None:
+    def data(self, data: bytes, last: bool) -> None:
         assert self.message is not None
         assert not self.ended
         self.message.body += data

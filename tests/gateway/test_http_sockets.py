@@ -89,7 +89,7 @@ class Prompt(Silent):
 
 
 class Taker:
-    """Notes at each piece whether its exchange is complete."""
+    """Notes of each piece whether it is the last."""
 
     def __init__(self) -> None:
         self.exchange = UpstreamExchange(self)
@@ -98,8 +98,8 @@ class Taker:
 
     def head(self, status: int, headers: Headers) -> None: ...
 
-    def data(self, data: bytes) -> None:
-        self.seen.append(self.exchange.complete)
+    def data(self, data: bytes, last: bool) -> None:
+        self.seen.append(last)
 
     def end(self) -> None:
         self.ended = True
@@ -108,7 +108,7 @@ class Taker:
         raise AssertionError(loss)
 
 
-def test_an_exchange_is_complete_at_the_piece_that_its_end_follows_at_once() -> None:
+def test_a_receiver_is_told_which_piece_its_end_follows_at_once() -> None:
     upstream = UpstreamConnection(lambda _: None, lambda _: None)
     upstream.connection_made(cast("asyncio.Transport", Transport()))
     one, two = Taker(), Taker()

@@ -50,7 +50,7 @@ class Gateway:
                     self.line.join(ticket(self._number, tenant, self._dice.randint(1, self._largest)))
             gone = self.line.next(None)
             assert gone is not None
-            self.line.went(gone, gone.prompt_tokens)
+            self.line.went(gone)
             self.served[gone.tenant] += gone.prompt_tokens
             spent += gone.prompt_tokens
 
@@ -111,7 +111,7 @@ def test_own_reports_are_not_charged_again_and_those_of_others_are_in_part() -> 
     common.heard({f"{NAME}\na": 500.0})
     assert line.accounts.counter("a") == before, "what there was before is none of ours"
     (gone,) = line
-    line.went(gone, 10)
+    line.went(gone)
     assert common.report() == {f"{NAME}\na": 10.0}
     common.heard({f"{NAME}\na": 510.0 + 40.0, "gone interactive\nb": 9.0})
     assert line.accounts.counter("a") == before + 10 + PART * 40
@@ -137,7 +137,7 @@ def test_a_report_holds_no_more_tenants_than_one_message_takes() -> None:
     for number in range(MAX_REPORTED + 5):
         each = ticket(number, f"t{number}", number + 1)
         line.join(each)
-        line.went(each, number + 1)
+        line.went(each)
     told = SharedFairness(lambda: {NAME: line}).report()
     assert len(told) == MAX_REPORTED
     assert min(told.values()) == 6

@@ -81,7 +81,11 @@ class Connection(asyncio.Protocol):
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
         self.write = transport.write
-        if not self.server.opened(self):
+        server = self.server
+        if len(server.connections) < server.limits.connections or server.make_room():
+            server.connections.add(self)
+        else:
+            server.refused += 1
             full = RequestError(Code.NO_CAPACITY, "The gateway has too many connections; retry.", retry_after=1.0)
             ResponseWriter(self, keep_alive=False, chunked=True).fail(full)
 

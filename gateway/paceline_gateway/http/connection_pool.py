@@ -36,11 +36,11 @@ class DisconnectReason(StrEnum):
 
 
 class Receiver(Protocol):
-    """Gets a response: names of `headers` in lower case, `data` at most once per packet."""
+    """Gets a response: names of `headers` in lower case, `data` at most once per packet; `last`: `end` follows."""
 
     def head(self, status: int, headers: Headers) -> None: ...
 
-    def data(self, data: bytes) -> None: ...
+    def data(self, data: bytes, last: bool) -> None: ...
 
     def end(self) -> None: ...
 
@@ -63,11 +63,6 @@ class UpstreamExchange:
         self._paused = False
         self.task: asyncio.Task[None] | None = None
         self.aborted = False
-
-    @property
-    def complete(self) -> bool:
-        """All of the response has come, though its last piece may still be on the way to the receiver."""
-        return self._upstream is not None and self._upstream.complete
 
     def abort(self) -> None:
         """Give up: the worker sees a closed connection, the receiver hears nothing more."""
@@ -166,10 +161,10 @@ class ConnectionPool:
 class UpstreamConnection(asyncio.Protocol):
     """`on_idle` takes the connection back after a response, `on_closed` hears of its end.
 
-    `complete`: all of a response has come. `receiver` gets the one under way, if there is one.
+    `_complete`: all of a response has come. `receiver` gets the one under way, if there is one.
     """
 
-    complete: bool
+    _complete: bool
     _headed: bool
     _keep: bool
     _broken: bool
@@ -237,8 +232,8 @@ class UpstreamConnection(asyncio.Protocol):
         if self._body and self._headed and self.receiver is not None:
             piece = b"".join(self._body)
             self._body.clear()
-            receiver.data(piece)
-        if self.complete and self.receiver is not None:
+            receiver.data(piece, self._complete)
+        if self._complete and self.receiver is not None:
             self._finish()
         elif self._broken:
             self._lose(DisconnectReason.INVALID)
@@ -256,7 +251,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """httptools: a response starts; one that nobody asked for is not parsed, and makes the connection useless."""
-        if self.complete:
+        if self._complete:
             raise ValueError
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -277,13 +272,13 @@ class UpstreamConnection(asyncio.Protocol):
         if self._status < 200:
             self._headers, self._status = {}, 0
         elif not self._broken:
-            self.complete, self._keep = True, self._parser.should_keep_alive()
+            self._complete, self._keep = True, self._parser.should_keep_alive()
 
     def _clear(self) -> None:
         self._headers = {}
         self._body.clear()
         self._status = self._head_size = 0
-        self._headed = self.complete = self._keep = self._broken = self._until_close = False
+        self._headed = self._complete = self._keep = self._broken = self._until_close = False
 
     def _finish(self) -> None:
         receiver, self.receiver, transport = self.receiver, None, self._transport

@@ -86,15 +86,7 @@ class Server:
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(lambda: Connection(self), sock=sock, backlog=BACKLOG)
 
-    def opened(self, connection: Connection) -> bool:
-        """Count it in; False when there are too many."""
-        if len(self.connections) >= self.limits.connections and not self._evict():
-            self.refused += 1
-            return False
-        self.connections.add(connection)
-        return True
-
-    def _evict(self) -> bool:
+    def make_room(self) -> bool:
         """Close some connections that have no request under way; False where there are none.
 
         Some at a time, for to look for them costs a look at all; where there were none, the next look is PAUSE_S later.

@@ -171,7 +171,7 @@ class ActiveRequest:
             verdict = self._context.deaths.head(self.service, self._worker, self, headers, now)
         self.on(e.Answered(NO_STREAM if no_rest else status, *verdict))
 
-    def data(self, data: bytes) -> None:
+    def data(self, data: bytes, last: bool) -> None:
         if not self._stream:
             self._collected.append(data)
             self._size += len(data)
@@ -186,7 +186,7 @@ class ActiveRequest:
             self.on(e.AttemptFailed(scan.error))
             if self._scan is not scan or self.machine.waiting:
                 return  # another worker tries
-        if scan.done and self._exchange is not None and self._exchange.complete:
+        if scan.done and last:
             self.reply.hold()
         if self.machine.state is STREAMING:
             self.forward(out)
@@ -267,8 +267,8 @@ class ActiveRequest:
     def _begin(self, first: bytes) -> None:
         again = self.machine.begun
         self.on(e.Began())
-        if self.service is not None and self.ticket is not None:
-            self.service.dispatcher.began(self.ticket)
+        if self.service is not None and self.ticket is not None and self._worker is not None:
+            self._worker.began(self.ticket.id)
             self._context.dispatch(self.service)
         if again:
             self.forward(first)

@@ -33,7 +33,7 @@ class EvacuationRequest:
         else:
             _log.warning("a draining worker keeps its streams", extra=self._log_fields | {"status": status})
 
-    def data(self, data: bytes) -> None:
+    def data(self, data: bytes, last: bool) -> None:
         """Ignore how many it gave up: their own streams show that."""
 
     def end(self) -> None:

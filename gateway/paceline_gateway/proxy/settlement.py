@@ -14,13 +14,13 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.kube import Listed, Upserted
 from paceline_core.objects.resolved import ResolvedService, ResolvedTenant
 from paceline_core.objects.tenant import Tenant
-from paceline_core.registry import RequestClass
+from paceline_core.registry import Outcome, RequestClass
 from paceline_core.telemetry import Metrics, get_logger
 from paceline_core.wire import Isolated
 from paceline_gateway.proxy.active_request import ActiveRequest
 from paceline_gateway.queueing.queued_request import OUTPUT_WEIGHT
 from paceline_gateway.quota.manager import QuotaManager
-from paceline_gateway.quota.types import QuotaUsage, charged_usage, made_since
+from paceline_gateway.quota.types import QuotaUsage
 from paceline_gateway.request.slo import evaluate_slos, phases
 from paceline_gateway.request.types import RequestRecord
 from paceline_gateway.routing.config_snapshot import NOTHING, ConfigSnapshot
@@ -37,6 +37,8 @@ from paceline_gateway.usage.types import StoredUsage, UsageAmount, read_usage
 from paceline_planner.hardware import pool_price
 
 _log = get_logger(__name__)
+_OK, _CLIENT_ERROR, _CANCELLED = Outcome.OK, Outcome.CLIENT_ERROR, Outcome.CANCELLED
+_NOT_SERVED = frozenset({Outcome.SHED, Outcome.UPSTREAM_ERROR, Outcome.TIMEOUT})
 
 
 class Billing:
@@ -172,9 +174,8 @@ class Settlement:
             self.quotas.settle(request.reservation, use, self.clock.monotonic())
             service.ended(record, verdicts, name, admission.prompt, admission.choices)
             uncached = max(use.input_tokens - record.meter.cached, 0)
-            service.dispatcher.settle(ticket, uncached + OUTPUT_WEIGHT * use.output_tokens)
-        service.series.classes[name].ended(record, verdicts, trace_id, at)
-        service.series.ended(record, spent)
+            service.dispatcher.queues[name].settle(ticket, uncached + OUTPUT_WEIGHT * use.output_tokens)
+        service.series.ended(record, name, verdicts, spent, trace_id, at)
 
     def _charge(self, request: ActiveRequest, record: RequestRecord) -> QuotaUsage:
         """Bill a request for its use, and tell how much that is."""
@@ -210,3 +211,27 @@ def _made(request: ActiveRequest, record: RequestRecord, worker: Worker | None) 
     step_s, most = 0.0 if worker is None else worker.step_s, admission.max_tokens * admission.choices
     made = made_since(record.ended - record.sent, step_s, admission.choices)
     return reservation.use.output_tokens if made is None else min(made, most)
+
+
+def made_since(seconds: float, step_s: float, choices: int) -> int | None:
+    """Output tokens that a worker has made for a request in this time, a step of its own for each; None: not known."""
+    return int(max(seconds, 0.0) / step_s) * choices if step_s > 0 else None
+
+
+def charged_usage(record: RequestRecord, reserved: QuotaUsage, made: int = 0) -> QuotaUsage:
+    """What a request has used: nothing if it never reached a worker or no worker could answer it.
+
+    Where the prompt's tokens were not told, the estimate stands; so does that of a whole answer whose tokens nobody
+    has counted. It tells them at its end alone: of one that its client gave up, `made` is an estimate. One that workers
+    died of pays its prompt.
+    """
+    if record.code is Code.REQUEST_ISOLATED:
+        return QuotaUsage(1, record.meter.prompt or reserved.input_tokens, record.meter.output)
+    if record.sent is None or (record.outcome in _NOT_SERVED and not record.meter.output):
+        return QuotaUsage()
+    if record.outcome is _CLIENT_ERROR and not record.meter.output:
+        return QuotaUsage(requests=1)
+    meter, output = record.meter, record.meter.output
+    if not (output or meter.counted or (record.terms is not None and record.terms.stream)):
+        output = {_CANCELLED: made, _OK: reserved.output_tokens}.get(record.outcome, 0)
+    return QuotaUsage(1, meter.prompt or reserved.input_tokens, output)

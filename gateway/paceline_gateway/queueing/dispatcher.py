@@ -22,7 +22,7 @@ from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.queueing.shedding import DispatchRate, ExceededLimit, ShedDecision, choose_victim, misses_deadline
 from paceline_gateway.queueing.tenant_shares import TenantShares
 from paceline_gateway.request.group_testing import PROOF, SuspectGroup, blame, proof, recurs
-from paceline_gateway.routing.policies import RoutingRequest, Selection
+from paceline_gateway.routing.policies import RoutingRequest
 from paceline_gateway.routing.worker import PLACES, Worker
 from paceline_gateway.routing.worker_pool import WorkerPool
 
@@ -171,13 +171,10 @@ class Dispatcher:
             return None
         name, ticket.joined = ticket.request_class, now
         self.fleet.reserved = self._peak.observe(self._urgent + (name is URGENT), now)
-        ask = ticket.ask
-        pick = self.fleet.pick(ask, now, ticket.avoid)
-        if pick is None:
-            return None
-        self.queues[name].pass_by(ticket, max(ticket.prompt_tokens - pick.cached_tokens, 1))
-        self._give(ticket, ask, pick, now)
-        return pick.worker
+        worker = self._assign(ticket, now)
+        if worker is not None:
+            self.queues[name].pass_by(ticket)
+        return worker
 
     def join(self, ticket: QueuedRequest, now: float) -> None:
         """Wait at the end of the tenant's line."""
@@ -189,12 +186,6 @@ class Dispatcher:
         """Wait again, before the others: its worker failed it."""
         ticket.deadline = deadline
         self._join(ticket, front=True)
-
-    def began(self, ticket: QueuedRequest) -> None:
-        """Its first token came."""
-        worker = self._in_flight.get(ticket.id)
-        if worker is not None:
-            worker.began(ticket.id)
 
     def died(self, worker: Worker) -> bool:
         """Give each request that ran at a dead worker its `part` in that; False if all of them have one already."""
@@ -227,16 +218,11 @@ class Dispatcher:
                 worker.doubtful.add(ticket.id)
         return True
 
-    def settle(self, ticket: QueuedRequest, used: float) -> None:
-        """It is over and used so many tokens, output twice: its tenant's account is put right."""
-        if ticket.charged:
-            self.queues[ticket.request_class].settle(ticket, used)
-
     def _full(self, name: RequestClass, size: int, limit: int, now: float) -> Iterator[ExceededLimit]:
         """The limits that have no room for one more."""
         line, caps, waiting = self.queues[name], self.caps, self.requests.total
-        if len(line) >= limit and (waiting or not self.fleet.has_room(now, name)):
-            why = f"The queue of {name} requests is full: {len(line)} waiting."
+        if line.shares.total >= limit and (waiting or not self.fleet.has_room(now, name)):
+            why = f"The queue of {name} requests is full: {line.shares.total} waiting."
             yield ExceededLimit(line.shares, 1, limit, ShedReason.QUEUE_FULL, Code.QUEUE_FULL, why)
         if self._sizes.total + size > caps.size:
             why = "The waiting requests are too large together."
@@ -279,29 +265,32 @@ class Dispatcher:
         return None if ticket is None else self._send(ticket, now)
 
     def _send(self, ticket: QueuedRequest, now: float) -> tuple[QueuedRequest, Worker] | None:
-        ask = ticket.ask
-        pick = self.fleet.pick(ask, now, ticket.avoid, now < ticket.sure_until if ticket.suspect else None)
+        worker = self._assign(ticket, now, now < ticket.sure_until if ticket.suspect else None)
+        if worker is None:
+            return None
+        self.queues[ticket.request_class].went(ticket)
+        self._left(ticket)
+        return ticket, worker
+
+    def _assign(self, ticket: QueuedRequest, now: float, sure: bool | None = None) -> Worker | None:
+        """Take a slot for it at the worker that routing picks, None while nobody has room; `sure` as `pick` has it."""
+        name = ticket.request_class
+        asked = RoutingRequest(ticket.prompt_tokens, name, ticket.expected_output, ticket.keys, ticket.prompt_bytes)
+        pick = self.fleet.pick(asked, now, ticket.avoid, sure)
         if pick is None:
             return None
-        self.queues[ticket.request_class].went(ticket, max(ticket.prompt_tokens - pick.cached_tokens, 1))
-        self._left(ticket)
-        self._give(ticket, ask, pick, now)
-        return ticket, pick.worker
-
-    def _give(self, ticket: QueuedRequest, ask: RoutingRequest, pick: Selection, now: float) -> None:
-        """It goes to the worker picked."""
-        name = ticket.request_class
-        self.fleet.take(pick, ticket.id, ask, now, stream=ticket.stream)
-        ticket.cached_tokens = pick.cached_tokens
-        self._in_flight[ticket.id] = pick.worker
+        worker, ticket.cached_tokens = pick.worker, pick.cached_tokens
+        self.fleet.take(pick, ticket.id, asked, now, stream=ticket.stream)
+        self._in_flight[ticket.id] = worker
         if ticket.suspect:
-            pick.worker.trials.add(ticket.id)
-            pick.worker.shut = ticket.sure_until
+            worker.trials.add(ticket.id)
+            worker.shut = ticket.sure_until
         elif ticket.bystander:
-            pick.worker.doubtful.add(ticket.id)
+            worker.doubtful.add(ticket.id)
         self._urgent += name is URGENT
         self._drain[name].departed(now)
         self._served[name].departed(now, ticket.cost)
+        return worker
 
     def _join(self, ticket: QueuedRequest, *, front: bool) -> None:
         self.queues[ticket.request_class].join(ticket, front=front)

@@ -160,26 +160,27 @@ class FairQueue:
             candidates += tickets[:1] if tickets[0].overtaken >= OVERTAKEN else tickets
         return max(candidates, key=cached)
 
-    def went(self, ticket: QueuedRequest, uncached: int) -> None:
+    def went(self, ticket: QueuedRequest) -> None:
         """It was given out and is charged, once; whom it overtook is counted."""
         if len(self._all) > 1 and ticket.id in self._own.get(ticket.tenant, ()):
             for tenant in {ticket.tenant, *self.accounts.first(1)}:
                 first = next(iter(self._own[tenant].values()))
                 first.overtaken += first is not ticket
         if not ticket.charged:
-            self.accounts.charge(ticket.tenant, self._first_charge(ticket, uncached), ticket.weight)
+            self.accounts.charge(ticket.tenant, self._first_charge(ticket), ticket.weight)
         self.leave(ticket)
 
-    def pass_by(self, ticket: QueuedRequest, uncached: int) -> None:
+    def pass_by(self, ticket: QueuedRequest) -> None:
         """It is given out as it comes, while nobody stands here."""
         credit = self._largest
-        self.accounts.pass_by(ticket.tenant, self._first_charge(ticket, uncached), ticket.weight, credit)
+        self.accounts.pass_by(ticket.tenant, self._first_charge(ticket), ticket.weight, credit)
 
     def settle(self, ticket: QueuedRequest, used: float) -> None:
-        """It ended, and used so many tokens, output twice."""
-        tokens = used - ticket.charged
-        self.accounts.charge(ticket.tenant, tokens, ticket.weight)
-        self._note_service(ticket, tokens)
+        """It ended, and used so many tokens, output twice: the account of its tenant, if charged, is put right."""
+        if ticket.charged:
+            tokens = used - ticket.charged
+            self.accounts.charge(ticket.tenant, tokens, ticket.weight)
+            self._note_service(ticket, tokens)
 
     def taken(self) -> dict[str, float]:
         """What each tenant was served since this was last asked, in tokens over weight."""
@@ -195,8 +196,9 @@ class FairQueue:
         own = self._own.get(tenant)
         return next(reversed(own.values())) if own else None
 
-    def _first_charge(self, ticket: QueuedRequest, uncached: int) -> float:
+    def _first_charge(self, ticket: QueuedRequest) -> float:
         """Charge a request that goes for the first time."""
+        uncached = max(ticket.prompt_tokens - ticket.cached_tokens, 1)
         tokens = ticket.charged = float(uncached + OUTPUT_WEIGHT * ticket.expected_output)
         self._largest = max(tokens / ticket.weight, self._largest * FADING)
         self._note_service(ticket, tokens)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from paceline_core.registry.enums import RequestClass
 from paceline_gateway.request.group_testing import SuspectGroup, patience_s, recurs
-from paceline_gateway.routing.policies import RoutingRequest
 
 OUTPUT_WEIGHT = 2
 """An output token's cost in prompt tokens, as VTC has it: it takes a step of its own."""
@@ -69,10 +68,3 @@ class QueuedRequest:
     def cost(self) -> int:
         """The expected charge, were nothing cached."""
         return self.prompt_tokens + OUTPUT_WEIGHT * self.expected_output
-
-    @property
-    def ask(self) -> RoutingRequest:
-        """All that routing may know of it."""
-        return RoutingRequest(
-            self.prompt_tokens, self.request_class, self.expected_output, self.keys, self.prompt_bytes
-        )

@@ -3,7 +3,7 @@
 Amounts are vectors of four: requests, input tokens, output tokens, and slots (requests at once). The first three refill
 over a minute; a slot comes back when its request ends.
 
-What a request that has ended is charged for.
+What a request is charged for that ends before its first byte.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.registry import Outcome
-from paceline_gateway.request.types import RequestRecord, judge_status
+from paceline_gateway.request.types import judge_status
 
 Vector = tuple[float, ...]
 RATES: Final = 3
@@ -100,39 +100,11 @@ def limits_of(tenant: ResolvedTenant, share: int = 1) -> Vector:
     return (*(UNLIMITED if rate is None else rate / share for rate in rates), float(slots))
 
 
-_OK, _CLIENT_ERROR, _CANCELLED = Outcome.OK, Outcome.CLIENT_ERROR, Outcome.CANCELLED
-_NOT_SERVED = frozenset({Outcome.SHED, Outcome.UPSTREAM_ERROR, Outcome.TIMEOUT})
-
-
 def used_by_refused(status: int) -> QuotaUsage:
     """What a request will be charged for that a worker refuses with this status, if its refusal stands."""
     return QuotaUsage(requests=1) if judge_status(status) is Outcome.CLIENT_ERROR else QuotaUsage()
 
 
-def made_since(seconds: float, step_s: float, choices: int) -> int | None:
-    """Output tokens that a worker has made for a request in this time, a step of its own for each; None: not known."""
-    return int(max(seconds, 0.0) / step_s) * choices if step_s > 0 else None
-
-
 def used_by_failed(code: Code, reserved: QuotaUsage) -> QuotaUsage:
     """The charge for a request that ends with this error before its first byte: its prompt if workers died of it."""
     return QuotaUsage(1, reserved.input_tokens) if code is Code.REQUEST_ISOLATED else QuotaUsage()
-
-
-def charged_usage(record: RequestRecord, reserved: QuotaUsage, made: int = 0) -> QuotaUsage:
-    """What a request has used: nothing if it never reached a worker or no worker could answer it.
-
-    Where the prompt's tokens were not told, the estimate stands; so does that of a whole answer whose tokens nobody
-    has counted. It tells them at its end alone: of one that its client gave up, `made` is an estimate. One that workers
-    died of pays its prompt.
-    """
-    if record.code is Code.REQUEST_ISOLATED:
-        return QuotaUsage(1, record.meter.prompt or reserved.input_tokens, record.meter.output)
-    if record.sent is None or (record.outcome in _NOT_SERVED and not record.meter.output):
-        return QuotaUsage()
-    if record.outcome is _CLIENT_ERROR and not record.meter.output:
-        return QuotaUsage(requests=1)
-    meter, output = record.meter, record.meter.output
-    if not (output or meter.counted or (record.terms is not None and record.terms.stream)):
-        output = {_CANCELLED: made, _OK: reserved.output_tokens}.get(record.outcome, 0)
-    return QuotaUsage(1, meter.prompt or reserved.input_tokens, output)

@@ -269,7 +269,7 @@ class _Answer:
     def head(self, status: int, _: Headers) -> None:
         self._status = status
 
-    def data(self, data: bytes) -> None:
+    def data(self, data: bytes, _: bool) -> None:
         self._size += len(data)
         if self._size <= REPLY_BYTES:
             self._pieces.append(data)

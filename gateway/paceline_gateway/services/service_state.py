@@ -188,7 +188,7 @@ class ServiceState:
         """The same of one that had arrived, and was served nothing here."""
         self.tallies[ticket.request_class].open -= 1
         self.tally(ticket.request_class, ticket.tenant).open -= 1
-        self.dispatcher.settle(ticket, 0.0)
+        self.dispatcher.queues[ticket.request_class].settle(ticket, 0.0)
         self.series.diverted[reason].inc()
 
     def place(

@@ -123,8 +123,17 @@ class ServiceMetrics:
         self._resumed[reason].inc()
         self._gap.observe(gap)
 
-    def ended(self, record: RequestRecord, spent: dict[Phase, float]) -> None:
+    def ended(  # noqa: PLR0913, PLR0917 - all that is counted of it
+        self,
+        record: RequestRecord,
+        name: RequestClass,
+        verdicts: Verdicts,
+        spent: dict[Phase, float],
+        trace_id: int = 0,
+        at: float = 0.0,
+    ) -> None:
         """Count one request that stood in the queue."""
+        self.classes[name].ended(record, verdicts, trace_id, at)
         self._retries.inc(max(record.attempts - 1, 0))
         if record.abort is not None and record.outcome is not Outcome.CANCELLED:
             self._aborted[record.abort].inc()

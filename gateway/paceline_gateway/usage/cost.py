@@ -98,8 +98,9 @@ class BudgetExposure:
             self._of[tenant] = self.of(tenant) + beyond
 
     def release(self, request: int) -> None:
-        tenant, beyond = self._requests.pop(request, ("", NOTHING))
-        if beyond:
+        found = self._requests.pop(request, None)
+        if found is not None:
+            tenant, beyond = found
             rest = self._of.pop(tenant) - beyond
             if rest:
                 self._of[tenant] = rest
