@@ -10,11 +10,12 @@ import asyncio
 import gc
 import os
 import sys
+from collections.abc import Mapping
 
 import uvloop
 
-from paceline_core.clock import SystemClock
-from paceline_core.config import LEVEL_VARIABLE, from_environment
+from paceline_core.clock import Clock, SystemClock
+from paceline_core.config import LEVEL_VARIABLE, collector_configured, from_environment, tracing_enabled
 from paceline_core.errors import PacelineError
 from paceline_core.kube.connect import connect
 from paceline_core.process import explain_failure, on_signals
@@ -22,7 +23,7 @@ from paceline_core.telemetry import BackgroundWriter, configure, get_logger
 from paceline_gateway.config import GatewayConfig
 from paceline_gateway.process import GatewayProcess, ListenSockets
 from paceline_gateway.telemetry.metrics import LogSinks
-from paceline_gateway.telemetry.trace import tracing
+from paceline_gateway.telemetry.trace import NoTracing, RequestTracing
 
 _log = get_logger(__name__)
 
@@ -46,7 +47,7 @@ def main() -> int:
 
 async def _run(config: GatewayConfig, ports: ListenSockets, lines: BackgroundWriter) -> None:
     clock = SystemClock()
-    outlets = LogSinks(lines, tracing(config.name, clock, os.environ))
+    outlets = LogSinks(lines, _tracing(config.name, clock, os.environ))
     cluster = await connect(config.cluster, config.namespace, clock, "slices", config.key_namespace)
     stop, abort = asyncio.Event(), asyncio.Event()
     on_signals(lambda: abort.set() if stop.is_set() else stop.set())  # the first signal drains, the second cuts
@@ -54,6 +55,18 @@ async def _run(config: GatewayConfig, ports: ListenSockets, lines: BackgroundWri
         await GatewayProcess(config, cluster, clock, ports, outlets).run(stop, abort)
     finally:
         await cluster.close()
+
+
+def _tracing(name: str, clock: Clock, environ: Mapping[str, str]) -> RequestTracing:
+    """As the environment says."""
+    if not tracing_enabled(environ) or not collector_configured(environ):
+        return NoTracing()
+    try:
+        from paceline_gateway.telemetry.spans import RequestSpanWriter  # noqa: PLC0415 - none of it where tracing is off
+    except ImportError as error:
+        _log.warning("no request is traced: install paceline[tracing]", extra={"reason": str(error)})
+        return NoTracing()
+    return RequestSpanWriter.create(name, clock)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from paceline_gateway.admin.control import AdminControl, DrainState, LogLevelOve
 from paceline_gateway.admin.views import DrainStage
 from paceline_gateway.api.handlers import PublicApi
 from paceline_gateway.config import GatewayConfig
+from paceline_gateway.http.connection import Connection
 from paceline_gateway.http.connection_pool import Address
 from paceline_gateway.http.cors import CorsPolicy
 from paceline_gateway.http.server import Server
@@ -156,7 +157,7 @@ class GatewayProcess:
         if self._pump is not None:
             self._pump.start(self.requests.quotas, SharedFairness(self.registry.queues))
         self._checkpoint.start()
-        await self.server.start(self._ports.public)
+        await self.server.start(self._ports.public, Connection)
         serving = asyncio.create_task(self._http.serve([self._ports.admin]))
         sweeping = asyncio.create_task(self._sweep())
         _log.info("listening", extra={"public": _where(self._ports.public), "admin": _where(self._ports.admin)})

@@ -17,7 +17,7 @@ from tests.gateway.test_gateway_http_edges import raw, request
 from tests.gateway.test_gateway_websocket import dial
 from tests.gateway.worker_double import Script, WorkerDouble
 
-from paceline_gateway.http.connection import WRITE_BUFFER
+from paceline_gateway.http.connection import WRITE_BUFFER, Connection
 
 pytestmark = pytest.mark.real
 
@@ -103,6 +103,7 @@ async def test_what_waits_for_a_client_that_does_not_read_is_bounded(stand: Stan
     async with raw(stand, buffer=4096) as client:
         await client.send(request(stand, STREAM))
         (connection,) = stand.process.server.connections
+        assert isinstance(connection, Connection)
         transport = connection._transport
         assert transport is not None
         await until(lambda: transport.get_write_buffer_size() > WRITE_BUFFER)

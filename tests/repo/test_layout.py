@@ -5,8 +5,10 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 from tests.every import cases, every
 
@@ -46,6 +48,11 @@ def test_every_component_is_typed_linted_and_layered() -> None:
     names = {package.name for package in PACKAGES}
     assert names == set(SETTINGS["tool"]["importlinter"]["root_packages"])
     assert {package.parts[0] for package in PACKAGES} == set(SETTINGS["tool"]["hatch"]["build"]["dev-mode-dirs"])
+
+
+def test_no_module_imports_itself_through_others_not_even_for_a_type() -> None:
+    graph = grimp.build_graph(*(package.name for package in PACKAGES))
+    TopologicalSorter({name: graph.find_modules_directly_imported_by(name) for name in graph.modules}).prepare()
 
 
 @every(SOURCES, lambda path: str(path.relative_to(ROOT)))

@@ -89,7 +89,7 @@ class ScalingState(ApiModel):
     decision: Sentence = ""
     """The last change in one sentence with numbers."""
     reason: ShortText = ""
-    """Why, in one word: demand, attainment, idle, missing_data ..."""
+    """Why, in one word: demand, attainment, scale_to_zero, missing_data ..."""
     limit: ShortText = ""
     """What kept the decision from its wish: none, min, max, budget or rate."""
     time: Time | None = None

@@ -9,16 +9,15 @@ What arrives while the loop's budget is used up waits in its connection, which r
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import ClassVar, cast
 
 from paceline_core.errors import Code, RequestError
 from paceline_gateway.http.limits import BODY_BYTES, PARSED_BYTES, REQUEST, SLICE, UnreadBuffer
 from paceline_gateway.http.message import Head
 from paceline_gateway.http.request_reader import RejectedRequest, RequestReader, holder_of, too_many_in_flight
 from paceline_gateway.http.response import ResponseWriter
-
-if TYPE_CHECKING:
-    from paceline_gateway.http.server import Server
+from paceline_gateway.http.server import Server
+from paceline_gateway.http.websocket import WebSocket
 
 WRITE_BUFFER = 256 << 10
 DROPPED_BODIES = 4
@@ -38,7 +37,9 @@ class Connection(asyncio.Protocol):
     request that showed a key, before that the client's address.
     """
 
-    def __init__(self, server: "Server") -> None:
+    websocket: ClassVar = False
+
+    def __init__(self, server: Server) -> None:
         self.server = server
         self._reader = RequestReader(server.limits, server.memory, server.gate, server.now)
         self._transport: asyncio.Transport | None = None
@@ -204,6 +205,9 @@ class Connection(asyncio.Protocol):
         elif self._reader.ready:
             self._advance()
 
+    def settle(self) -> None:
+        """Nothing to do: the head of the next answer asks the client to close."""
+
     def expire(self) -> None:
         """A limit has passed: a stalled or silent client is cut, a slow request refused."""
         stalled = self._stalled <= self.server.now()
@@ -226,8 +230,15 @@ class Connection(asyncio.Protocol):
         transport, self._transport, self.write = self._transport, None, _nowhere
         self._reply, self._over = None, True
         self._reader.close()
-        if transport is not None:
-            self.server.switch(self, head, transport)
+        if transport is None:
+            return
+        server = self.server
+        websocket = WebSocket(server, head, transport, server.application.standing(head))
+        server.connections.discard(self)
+        server.connections.add(websocket)
+        transport.set_protocol(websocket)
+        if server.closing:
+            websocket.settle()
 
     def _client_gone(self, *, stalled: bool = False) -> None:
         reply, self._reply = self._reply, None

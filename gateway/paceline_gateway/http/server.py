@@ -9,21 +9,20 @@ Where all places are taken, connections without a request under way make room, o
 import asyncio
 import socket
 from collections import defaultdict
+from collections.abc import Callable
 from email.utils import format_datetime
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from paceline_core.clock import Clock
 from paceline_core.errors import RequestError
 from paceline_core.process import BACKLOG
 from paceline_core.registry.enums import ClientLimit
 from paceline_gateway.config import HttpLimits
-from paceline_gateway.http.connection import Connection
 from paceline_gateway.http.cors import NO_CORS, CorsPolicy
 from paceline_gateway.http.limits import LoopBudget, SharedLimit
 from paceline_gateway.http.message import Head, HttpRequest
 from paceline_gateway.http.request_reader import RejectedRequest
 from paceline_gateway.http.response import ResponseWriter
-from paceline_gateway.http.websocket import WebSocket
 
 PAUSE_S = 0.1
 
@@ -48,6 +47,32 @@ class Application(Protocol):
     def refuse(self, refusal: RejectedRequest, reply: ResponseWriter) -> None:
         """Answer a request that was refused while it was read."""
         ...
+
+
+class ClientConnection(Protocol):
+    """What a server does with a connection. `deadline` is when `expire` is due; `holder` is the tenant or address."""
+
+    websocket: ClassVar[bool]
+
+    @property
+    def evictable(self) -> bool: ...
+
+    @property
+    def holder(self) -> str: ...
+
+    @property
+    def deadline(self) -> float: ...
+
+    @property
+    def busy(self) -> bool: ...
+
+    def settle(self) -> None:
+        """End with the answer under way; `Server.closing` is set."""
+        ...
+
+    def expire(self) -> None: ...
+
+    def abort(self) -> None: ...
 
 
 class Server:
@@ -76,15 +101,15 @@ class Server:
         self.gate = application.gate
         self.now = clock.monotonic
         self._clock = clock
-        self.connections: set[Connection | WebSocket] = set()
+        self.connections: set[ClientConnection] = set()
         self._listener: asyncio.Server | None = None
         self.date = b""
         self._tick()
 
-    async def start(self, sock: socket.socket) -> None:
-        """Accept on a socket that is already bound."""
+    async def start(self, sock: socket.socket, connection: Callable[["Server"], asyncio.Protocol]) -> None:
+        """Accept on a socket that is already bound; each client gets such a connection."""
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(lambda: Connection(self), sock=sock, backlog=BACKLOG)
+        self._listener = await loop.create_server(lambda: connection(self), sock=sock, backlog=BACKLOG)
 
     def make_room(self) -> bool:
         """Close some connections that have no request under way; False where there are none.
@@ -93,11 +118,11 @@ class Server:
         """
         if self.now() < self._next_look:
             return False
-        groups: defaultdict[str, list[Connection | WebSocket]] = defaultdict(list)
+        groups: defaultdict[str, list[ClientConnection]] = defaultdict(list)
         for connection in self.connections:
             if connection.evictable:
                 groups[connection.holder].append(connection)
-        victims: list[Connection | WebSocket] = []
+        victims: list[ClientConnection] = []
         for group in sorted(groups.values(), key=len, reverse=True):
             group.sort(key=lambda one: one.deadline)
             victims += group[: (len(group) + 1) // 2]
@@ -108,14 +133,6 @@ class Server:
         if not victims:
             self._next_look = self.now() + PAUSE_S
         return bool(victims)
-
-    def switch(self, connection: Connection, head: Head, transport: asyncio.Transport) -> None:
-        self.connections.discard(connection)
-        socket = WebSocket(self, head, transport, self.application.standing(head))
-        self.connections.add(socket)
-        transport.set_protocol(socket)
-        if self.closing:
-            socket.settle()
 
     def sweep(self) -> None:
         """Enforce every connection's limits; call it a few times a second."""
@@ -128,8 +145,7 @@ class Server:
         """Serve on, but let each answer be the last of its connection: clients move on to another gateway."""
         self.closing = True
         for connection in list(self.connections):
-            if isinstance(connection, WebSocket):
-                connection.settle()
+            connection.settle()
 
     def drain(self) -> None:
         """Turn new connections away; those that were there before may finish what they began or begin now."""
@@ -137,7 +153,7 @@ class Server:
         self.gate = self.application.turn_away
 
     def count(self, *, websocket: bool) -> int:
-        return sum(isinstance(connection, WebSocket) is websocket for connection in self.connections)
+        return sum(connection.websocket is websocket for connection in self.connections)
 
     def limited(self) -> dict[ClientLimit, int]:
         """How often each limit was enforced since the start."""

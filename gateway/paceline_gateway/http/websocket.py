@@ -14,7 +14,7 @@ whatever it has not answered then was not begun.
 import asyncio
 import secrets
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from websockets.frames import Frame, Opcode
 from websockets.protocol import SERVER, State
@@ -25,9 +25,7 @@ from paceline_gateway.http.limits import BODY_BYTES, PARSED_BYTES, REQUEST, Unre
 from paceline_gateway.http.message import Head, HttpRequest
 from paceline_gateway.http.request_reader import RejectedRequest, holder_of, too_many_in_flight
 from paceline_gateway.http.response import WebSocketResponse
-
-if TYPE_CHECKING:
-    from paceline_gateway.http.server import Server
+from paceline_gateway.http.server import Server
 
 WAITING = 1
 FRAGMENTS = 1024
@@ -45,7 +43,9 @@ _DATA_FRAMES = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
 class WebSocket(asyncio.Protocol):
     """A connection, from the answer to its handshake on, which carries `fields`."""
 
-    def __init__(self, server: "Server", head: Head, transport: asyncio.Transport, fields: bytes) -> None:
+    websocket: ClassVar = True
+
+    def __init__(self, server: Server, head: Head, transport: asyncio.Transport, fields: bytes) -> None:
         self.server = server
         self._head = head
         self._transport = transport

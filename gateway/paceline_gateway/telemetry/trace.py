@@ -10,13 +10,9 @@ Whether this gateway traces. Off, nothing of OpenTelemetry is imported and a req
 
 import random
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from paceline_core.clock import Clock
-from paceline_core.config import collector_configured, tracing_enabled
-from paceline_core.telemetry import get_logger
 from paceline_gateway.request.types import RequestRecord
 
 _SAMPLED = 1
@@ -153,18 +149,3 @@ def begin(traceparent: bytes, ratio: float, draw: float) -> tuple[Trace | None, 
     if parent.sampled if parent else draw < ratio:
         return Trace(parent), b""
     return None, (parent or Parent(random.getrandbits(128) or 1, new_span_id(), sampled=False)).line()
-
-
-_log = get_logger(__name__)
-
-
-def tracing(name: str, clock: Clock, environ: Mapping[str, str]) -> RequestTracing:
-    """As the environment says."""
-    if not tracing_enabled(environ) or not collector_configured(environ):
-        return NoTracing()
-    try:
-        from paceline_gateway.telemetry.spans import RequestSpanWriter  # noqa: PLC0415 - none of it where tracing is off
-    except ImportError as error:
-        _log.warning("no request is traced: install paceline[tracing]", extra={"reason": str(error)})
-        return NoTracing()
-    return RequestSpanWriter.create(name, clock)

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from tests.worker.harness import settings
 
 from paceline_core.telemetry.span_queue import SpanQueue
-from paceline_workers.server.telemetry.request_metrics import tracing
+from paceline_workers.server.serve import tracing
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
 

@@ -9,7 +9,7 @@ import contextlib
 import gc
 import os
 import socket
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +17,7 @@ import uvicorn
 
 from paceline_core.admin.http_protocol import BoundedHttpProtocol
 from paceline_core.clock import SystemClock
+from paceline_core.config import collector_configured, tracing_enabled
 from paceline_core.process import BACKLOG, QuietServer, admin_server, bind, cancel, on_signals, remove_signals
 from paceline_core.telemetry import get_logger
 from paceline_workers.config import WorkerConfig
@@ -27,7 +28,7 @@ from paceline_workers.server.engine.link import EngineProcess
 from paceline_workers.server.http.exchange import WRITE_LIMIT_S
 from paceline_workers.server.http.websocket_protocol import socket_protocol
 from paceline_workers.server.process import WorkerServer, create_worker
-from paceline_workers.server.telemetry.request_metrics import tracing
+from paceline_workers.server.telemetry.request_metrics import GenerationTracing
 
 _log = get_logger(__name__)
 KEEP_ALIVE_S = 75
@@ -55,6 +56,22 @@ def take_ports(config: WorkerConfig) -> Iterator[Sockets]:
             api.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(WRITE_LIMIT_S * 1000))
         metrics = taken.enter_context(bind(config.metrics, "metrics")) if config.metrics else None
         yield Sockets(api, metrics)
+
+
+def tracing(config: WorkerConfig, environ: Mapping[str, str]) -> GenerationTracing | None:
+    """As the environment says; None for off."""
+    if not tracing_enabled(environ):
+        return None
+    if not collector_configured(environ):
+        if config.trace_ratio:
+            _log.warning("no request is traced: set OTEL_EXPORTER_OTLP_ENDPOINT to the address of a collector")
+        return None
+    try:
+        from paceline_workers.server.telemetry.spans import GenerationSpanWriter  # noqa: PLC0415 - none of it where tracing is off
+    except ImportError as error:
+        _log.warning("no request is traced: install paceline[tracing]", extra={"reason": str(error)})
+        return None
+    return GenerationSpanWriter.create(config)
 
 
 async def serve(config: WorkerConfig, sockets: Sockets, engine_argv: Sequence[str]) -> None:

@@ -5,18 +5,16 @@ Spans are made of plain timestamps after the last byte. Where tracing is off (`p
 OpenTelemetry is imported and no request does anything for it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from paceline_core.clock import Clock
-from paceline_core.config import collector_configured, tracing_enabled
 from paceline_core.errors import Code, RequestError
 from paceline_core.registry import Phase
 from paceline_core.telemetry import Histogram, Metrics, get_logger
-from paceline_workers.config import WorkerConfig
 from paceline_workers.server.handlers.active_generation import ActiveGeneration, Phases, TokenMeter
 from paceline_workers.server.http.caller import Caller
 
@@ -50,22 +48,6 @@ class GenerationTracing(Protocol):
 
     def close(self) -> None:
         """Send what is queued, for a moment; blocks."""
-
-
-def tracing(config: WorkerConfig, environ: Mapping[str, str]) -> GenerationTracing | None:
-    """As the environment says; None for off."""
-    if not tracing_enabled(environ):
-        return None
-    if not collector_configured(environ):
-        if config.trace_ratio:
-            _log.warning("no request is traced: set OTEL_EXPORTER_OTLP_ENDPOINT to the address of a collector")
-        return None
-    try:
-        from paceline_workers.server.telemetry.spans import GenerationSpanWriter  # noqa: PLC0415 - none of it where tracing is off
-    except ImportError as error:
-        _log.warning("no request is traced: install paceline[tracing]", extra={"reason": str(error)})
-        return None
-    return GenerationSpanWriter.create(config)
 
 
 class RequestMetrics:
