@@ -172,12 +172,6 @@ def test_a_preemption_loses_the_partial_page_alone() -> None:
     assert device.memory.lost(device.start("ab3")) == 3
 
 
-def test_fits_alone_counts_the_whole_device() -> None:
-    memory = KVCacheManager(3, SIZE)
-    assert memory.fits_alone(12)
-    assert not memory.fits_alone(13)
-
-
 def test_growing_takes_all_that_is_missing_or_nothing() -> None:
     device = Device(3)
     table, other = device.start("a"), device.start("b")

@@ -145,7 +145,7 @@ def started(facts: BackendInfo) -> Started:
         page_tokens=facts.limits.page_tokens,
         page_bytes=facts.page_bytes,
         max_model_len=facts.limits.max_model_len,
-        slots=facts.limits.slots,
+        slots=facts.limits.max_seqs,
         eos_ids=list(facts.eos_ids),
         emulated=facts.emulated,
         stages=facts.stages,

@@ -74,11 +74,6 @@ class KVCacheManager:
 
     # --- what a request would cost
 
-    def fits_alone(self, tokens: int) -> bool:
-        """That many tokens fit when nothing else runs."""
-        pages = self._pages(tokens)
-        return (pages if self.min_pages is None else min(pages, self.min_pages)) <= self.pool.total
-
     def cost(self, owner: PageHolder) -> int:
         """Pages that placing it takes from what is available; pages that others hold already cost nothing."""
         hit = self._known(owner)

@@ -20,6 +20,7 @@ NO_TOKEN = -1
 class SchedulerLimits:
     """Bounds and targets of one engine.
 
+    `max_seqs`: requests that may run at once, at most `step_tokens`: each can get one token in every step.
     `windows`: seconds that a class may wait for others to join its batch. `tpot`: seconds per output token, which
     prefill must not make a step exceed while that class decodes. `class_waiting` caps one class's queue, `weights` are
     shares of tokens. `reserved`: shares of all pages, and of all slots, that less urgent classes leave to this one.
@@ -37,11 +38,6 @@ class SchedulerLimits:
     class_waiting: Mapping[RequestClass, int] = field(default_factory=dict)
     batching: str = "continuous"
     reserved: Mapping[RequestClass, float] = field(default_factory=dict)
-
-    @property
-    def slots(self) -> int:
-        """Requests that may run at once: each can get one token in every step."""
-        return min(self.max_seqs, self.step_tokens)
 
     def pages(self, tokens: int) -> int:
         return -(-tokens // self.page_tokens)

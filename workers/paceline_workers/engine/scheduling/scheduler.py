@@ -28,7 +28,7 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.scheduling.admission import Admission, Forecast
-from paceline_workers.engine.scheduling.batch_window import BatchState, BatchWindow, batching
+from paceline_workers.engine.scheduling.batch_window import BatchState, batching, wake
 from paceline_workers.engine.scheduling.beams import too_wide
 from paceline_workers.engine.scheduling.commit import StepCommit
 from paceline_workers.engine.scheduling.cost import CostEstimator, Deadlines, too_late
@@ -72,16 +72,16 @@ class Scheduler:
         policy = policy or WeightedShares(limits.weights)
         self.costs = CostEstimator(memory, policy.service)
         self._batching = batching(limits)
-        self._requests = requests = RunningSet(memory, self._batching, self.admission, self.costs)
+        self._requests = requests = RunningSet(memory, self.admission, self.costs)
         self.running = requests.running
         self.waiting = requests.waiting
         self.counters = requests.counters
         self._deadlines = Deadlines(self.costs, memory)
-        self._window = BatchWindow()
         preemption = PreemptionPolicy(memory, self.costs, self.counters, choose)
         self._decode = DecodePhase(requests, preemption)
-        self._prefill = PrefillPhase(requests, preemption, policy, self._window)
+        self._prefill = PrefillPhase(requests, preemption, policy)
         self._commit = StepCommit(requests, forecast)
+        self._held_since: float | None = None
 
     def learn(self, model: StepTime, margin: float = 0.0) -> None:
         """Set how long a step takes, and by what share that is usually off."""
@@ -149,18 +149,22 @@ class Scheduler:
         self._requests.round += 1
         limits, memory, running = self.limits, self.memory, len(self.running)
         oldest = {name: request.arrival for name, request in self.waiting.oldest().items()}
-        opens = self._batching.opens(BatchState(oldest, self.waiting.counts, running, limits.slots - running))
+        free, joined = limits.max_seqs - running, self._requests.joined
+        opens = self._batching.opens(BatchState(oldest, self.waiting.counts, running, free, joined))
         if not running and min(opens.values(), default=inf) > now:
-            return self._window.hold(opens, self._deadlines.next(), now)
+            since = now if self._held_since is None else self._held_since
+            self._held_since = since if opens else None
+            return StepPlan(wake=wake(opens, self._deadlines.next()))
+        held_since, self._held_since = self._held_since, None
         memory.pool.now = now
         for request in self.waiting.round_robin():
             self._requests.refresh(request)
         self.admission.changed()
         min_prefill = min(limits.page_tokens, limits.step_tokens)
-        step = StepBuilder(limits.step_tokens, self.costs.model, min_prefill, self.costs.visible)
+        step = StepBuilder(limits.step_tokens, self.costs.model, min_prefill, self.costs.visible, held_since)
         prefills = self._decode.plan(step)
         self._prefill.plan(step, prefills, opens, now)
-        window = self._window.close(now)
+        window = 0.0 if held_since is None else now - held_since
         if not step.chunks:
             return StepPlan(window=window)
         for chunk in step.chunks:  # its tokens count as computed from here on
@@ -206,11 +210,12 @@ def invalid(request: Request, limits: SchedulerLimits) -> str:
 
 def too_large(request: Request, limits: SchedulerLimits, memory: KVCacheManager) -> str:
     """More than the model's context, or than all pages: it would wait forever."""
-    length = request.prompt_len
+    length, pages = request.prompt_len, memory.pool.total
     if length + min(request.max_tokens, 1) > limits.max_model_len:
         return f"the prompt has {length} tokens; this model takes fewer than {limits.max_model_len}"
-    if not memory.fits_alone(min(length + request.max_tokens, limits.max_model_len)):
-        return f"the request needs more KV memory than there is ({memory.pool.total * limits.page_tokens} tokens)"
+    longest = min(length + request.max_tokens, limits.max_model_len)
+    if longest > pages * limits.page_tokens and (memory.min_pages is None or memory.min_pages > pages):
+        return f"the request needs more KV memory than there is ({pages * limits.page_tokens} tokens)"
     return too_wide(request.beams, limits, memory) if request.beams else ""
 
 
