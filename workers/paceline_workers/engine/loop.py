@@ -21,6 +21,8 @@ from paceline_workers.messages import Abort, Started, Submit, Tokens
 
 BEAT = 0.2
 ATTEMPTS = 3
+POLL = 0.001
+"""Seconds between two looks at what has been compiled or read, while a request waits for that."""
 
 _log = get_logger(__name__)
 
@@ -50,8 +52,8 @@ class EngineLoop:
     def turn(self) -> None:
         """One round; sleeps when there is nothing to compute, or while it is too early to plan the next step."""
         due = min(self._cycle.wake, self._next_beat) - self._timer.now()
-        poll = min(due, self._prefetch.poll_interval, self._grammars.poll_interval)
-        for message in self._channel.receive(poll):
+        some_wait = self._grammars.waiting or self._prefetch.waiting
+        for message in self._channel.receive(min(due, POLL) if some_wait else due):
             match message:
                 case Submit():
                     self._submit(message)
@@ -80,7 +82,7 @@ class EngineLoop:
             self._refuse(request, Rejection("this worker's backend makes no embeddings"))
         elif request.sampling.grammar and facts.grammars is None:
             self._refuse(request, Rejection("this worker's backend cannot follow a grammar"))
-        elif not self._grammars.enter(request, message):
+        elif not request.sampling.grammar or not self._grammars.enter(request, message):
             self._queue(request, message)
 
     def _queue(self, request: Request, message: Submit) -> None:
@@ -103,10 +105,8 @@ class EngineLoop:
                 self._backend.launch(step.plan, step.since)
             except Exception as error:  # noqa: BLE001 - whatever a step raises must cost its own requests alone
                 self._fail(step, error)
-            else:
-                cycle.launched(step)
-        cycle.host_took(self._timer.now() - now)
-        if (done := cycle.collect()) is not None:
+                step = None
+        if (done := cycle.collect(step, self._timer.now() - now)) is not None:
             try:
                 result = self._backend.collect(self._beat)
             except PeerGone:
@@ -134,7 +134,7 @@ class EngineLoop:
         if now >= self._next_beat:
             self._next_beat = now + BEAT
             if not self._channel.full:
-                self._channel.send(self._cycle.heartbeat(now, len(self._prefetch)))
+                self._channel.send(self._cycle.heartbeat(now, len(self._prefetch.waiting)))
         self._channel.flush()
 
 
