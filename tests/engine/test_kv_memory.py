@@ -27,7 +27,7 @@ class Table:
     forked: bool = False
     room: int = 0
     digests: list[bytes] = field(default_factory=list)
-    scores: bool = False
+    prompt_logprobs: int = -1
 
 
 def tokens(text: str) -> list[int]:

@@ -90,7 +90,7 @@ class KVCacheManager:
 
     def lacking(self, owner: PageHolder) -> list[bytes]:
         """What should be read from disk before it is placed: all that its longest prefix lacks, if that pays."""
-        if not self.offload.reads or owner.scores:
+        if not self.offload.reads or owner.prompt_logprobs >= 0:
             return []
         digests, size = self._digests(owner), self.page_tokens
         near = [self._page(digest) is not None for digest in digests]
@@ -254,7 +254,7 @@ class KVCacheManager:
 
     def _known(self, owner: PageHolder) -> _Hit:
         """The longest known prefix; at least one token is left to compute."""
-        if not self.prefix_cache or owner.scores:
+        if not self.prefix_cache or owner.prompt_logprobs >= 0:
             return _Hit([])
         digests = self._digests(owner)
         if self.attention_window.window is None:

@@ -44,7 +44,8 @@ class SchedulerLimits:
 
 
 class Chunk(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Tokens `start` to `start + count` of one request; `samples` if they close its gap.
+    """Tokens `start` to `start + count` of one request; `samples` if they close its gap. The first `scored` of them
+    score the prompt token behind them.
 
     No dataclass: one is made for each running request in each step, and a dataclass takes three times as long. Nothing
     that it refers to leads back to it, so the garbage collector need not look.
@@ -54,17 +55,7 @@ class Chunk(msgspec.Struct, frozen=True, eq=False, gc=False):
     start: int
     count: int
     samples: bool
-
-    @property
-    def scored(self) -> int:
-        """How many of its tokens, from the first one on, score the prompt token behind them."""
-        request = self.request
-        return max(min(self.count, request.prompt_len - 1 - self.start), 0) if request.scores else 0
-
-    @property
-    def decode(self) -> bool:
-        """A single token that follows an output token."""
-        return self.count == 1 and self.samples and self.start >= self.request.prompt_len
+    scored: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,14 +78,14 @@ class StepPlan:
 
     @cached_property
     def work(self) -> StepWork:
-        """What the step computes; of each context that a decode reads the visible part.
+        """What the step computes; of each context that a decode (one token of output) reads, the visible part.
 
         With a window `context` is a little too large.
         """
         prefill, pairs = 0, 0.0
         reads: list[int] = []
         for chunk in self.chunks:
-            if chunk.decode:
+            if chunk.count == 1 and chunk.samples and chunk.start >= chunk.request.prompt_len:
                 reads.append(chunk.start + 1)
             else:
                 prefill += chunk.count

@@ -87,7 +87,8 @@ class StepBuilder:
         if count > 0:
             self.seconds = max(self.seconds - chunk_seconds(self.model, computed, count, self.visible), 0.0)
             self.min_prefill = max(self.min_prefill - count, 0)
-            self.chunks.append(Chunk(request, computed, count, count == gap))
+            scored = max(min(count, request.prompt_len - 1 - computed), 0) if request.prompt_logprobs >= 0 else 0
+            self.chunks.append(Chunk(request, computed, count, count == gap, scored))
             self.budget -= count
             self.tokens[request.request_class] += count
 
