@@ -80,7 +80,7 @@ class Device:
             if not self.memory.grow(table):
                 return False
             self.settle()
-            start, end = table.computed, min(len(table.tokens), self.memory.reach(table))
+            start, end = table.computed, min(len(table.tokens), table.room)
             pages = self.pages_of(table)
             for number in range(start // SIZE, -(-end // SIZE)):
                 assert self.memory.pool.writable(pages[number])

@@ -145,7 +145,7 @@ def test_nothing_of_a_request_that_left_meanwhile_is_told() -> None:
 def test_a_chunk_scores_the_tokens_that_a_token_of_the_prompt_follows(start: int, count: int, scored: int) -> None:
     for logprobs, expected in ((-1, 0), (0, scored)):
         entry = request("a", [1, 2, 3, 4, 5, 6])
-        entry.tokens, entry.computed, entry.prompt_logprobs = [*entry.tokens, 7], start, logprobs
+        entry.tokens, entry.computed, entry.room, entry.prompt_logprobs = [*entry.tokens, 7], start, 7, logprobs
         step = StepBuilder(count, UNKNOWN, 1)
-        step.add_prefill(entry, 7)
+        step.add_prefill(entry)
         assert [(chunk.count, chunk.scored) for chunk in step.chunks] == [(count, expected)]

@@ -121,7 +121,7 @@ class KVCacheManager:
             brought = iter(self.offload.bring(digests, lambda name: self.pool.publish(self.pool.take(1)[0], name)))
             owner.pages = [next(brought) if page == _HOST else page for page in hit.pages]
         owner.pages += self.pool.take(count - len(owner.pages))
-        owner.room = (len(owner.pages) + owner.dropped) * self.page_tokens
+        owner.room = self._reach(owner)
         return shared
 
     def grow(self, owner: PageHolder, coming: int = 0) -> bool:
@@ -134,9 +134,10 @@ class KVCacheManager:
             return True
         if self.min_pages is not None:
             tokens = min(tokens, self._bound(owner))
-        if tokens <= owner.room:
-            return True
         missing = self._missing(owner, tokens)
+        if missing <= 0 and not owner.forked:
+            owner.room = self._reach(owner)
+            return True
         place = self._place(owner, owner.computed // self.page_tokens)
         shared = place < len(owner.pages) and not self.pool.writable(owner.pages[place])
         room = self.pool.available - shared
@@ -152,17 +153,12 @@ class KVCacheManager:
         if missing > 0:
             owner.pages += self.pool.take(missing)
         owner.forked = False  # no other request refers to what it writes from here on
-        owner.room = self.covered(owner)
+        owner.room = self._reach(owner)
         return True
 
     def covered(self, owner: PageHolder) -> int:
         """Tokens from the first one on that it has had pages for."""
         return (len(owner.pages) + owner.dropped) * self.page_tokens
-
-    def reach(self, owner: PageHolder) -> int:
-        """Tokens from the first one on that may be computed when the next step is over."""
-        covered = self.covered(owner)
-        return covered if self.min_pages is None else min(covered, self._bound(owner))
 
     def publish(self, owner: PageHolder, start: int, end: int) -> None:
         """Name the pages that tokens `start` to `end` have filled; one that duplicates a known page is given back.
@@ -283,6 +279,11 @@ class KVCacheManager:
     def _place(self, owner: PageHolder, number: int) -> int:
         """Where its page stands in the table."""
         return number if number < self._head else number - owner.dropped
+
+    def _reach(self, owner: PageHolder) -> int:
+        """Tokens from the first one on that may be computed when the next step is over."""
+        covered = self.covered(owner)
+        return covered if self.min_pages is None else min(covered, self._bound(owner))
 
     def _bound(self, owner: PageHolder) -> int:
         """Tokens that a step must not compute beyond: whole pages, a stride at most."""

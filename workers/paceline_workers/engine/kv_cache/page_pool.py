@@ -179,9 +179,9 @@ class PagePool:
 class PageHolder(Protocol):
     """What holds pages: tokens, how many of them are computed, and the block table, which lacks `dropped` pages.
 
-    `forked`: another request may refer to the page that it writes next. `room`: up to so many tokens it need not
-    `grow`. `prompt_logprobs`: from 0 on all of its tokens are computed: no cached prefix is used, and the pages it
-    fills are published as ever.
+    `forked`: another request may refer to the page that it writes next. `room`: up to so many tokens may be computed
+    by the end of the next step, and it need not `grow`. `prompt_logprobs`: from 0 on all of its tokens are computed: no
+    cached prefix is used, and the pages it fills are published as ever.
     """
 
     tokens: list[int]

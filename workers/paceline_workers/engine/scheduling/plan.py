@@ -1,14 +1,14 @@
 """The scheduler's interface: limits in, a plan for one step out, samples back in."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 
 import msgspec
 
 from paceline_core.registry.enums import RequestClass
 from paceline_planner.steptime import StepWork
-from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWindow
 from paceline_workers.engine.kv_cache.offload import Copy
 from paceline_workers.engine.scheduling.request import Request, RequestStatus
 from paceline_workers.engine.scheduling.search import Candidates, TokenLogprobs
@@ -62,14 +62,14 @@ class Chunk(msgspec.Struct, frozen=True, eq=False, gc=False):
 class StepPlan:
     """One step. Empty when there is nothing to do before `wake` (monotonic seconds), a commit or a message.
 
-    `copies` are made in their order, before any chunk is computed.
+    `copies` are made in their order, before any chunk is computed. No token attends to over `visible`.
     """
 
     chunks: tuple[Chunk, ...] = ()
     wake: float | None = None
     window: float = 0.0
     copies: tuple[Copy, ...] = ()
-    attention_window: AttentionWindow = ALL
+    visible: float = inf
 
     @property
     def live(self) -> list[Request]:
@@ -89,8 +89,13 @@ class StepPlan:
                 reads.append(chunk.start + 1)
             else:
                 prefill += chunk.count
-                pairs += chunk.count * self.attention_window.visible(chunk.start + (chunk.count + 1) / 2)
-        return StepWork(prefill, pairs / max(prefill, 1), len(reads), self.attention_window.total(reads))
+                pairs += chunk.count * min(chunk.start + (chunk.count + 1) / 2, self.visible)
+        return StepWork(prefill, pairs / max(prefill, 1), len(reads), read_tokens(reads, self.visible))
+
+
+def read_tokens(contexts: Sequence[int], visible: float) -> int:
+    """What decodes with contexts of these lengths read of them."""
+    return sum(contexts) if visible == inf else int(sum([min(context, visible) for context in contexts]))
 
 
 class SampledToken(msgspec.Struct, frozen=True, gc=False):

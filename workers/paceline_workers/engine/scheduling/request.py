@@ -44,8 +44,8 @@ class Request:
     While it waits: `uncached` tokens to compute and their predicted seconds, `service`, as last looked up. Set when it
     is queued: its text never gets longer than `end`.
     While it runs: `shared` pages had another holder when it was placed; its table lacks `dropped` pages, and up to
-    `room` tokens it needs no further page (see `kv_cache.manager`). `expected` outputs in all are forecast, to be
-    looked up again at `review`.
+    `room` tokens may be computed in those it has (see `kv_cache.manager`). `expected` outputs in all are forecast, to
+    be looked up again at `review`.
     After a preemption in round `preempted_round`: it had `computed_before` tokens computed, and resumed in step
     `resumed_step` at `resumed_at` output tokens.
     """

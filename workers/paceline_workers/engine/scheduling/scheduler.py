@@ -102,8 +102,8 @@ class Scheduler:
         request.tpot = min(request.tpot, limits.tpot.get(request.request_class, inf))
         request.end = min(request.prompt_len + request.max_tokens, limits.max_model_len)
         self.costs.refresh(request)
-        ahead = 0 if request.deadline is None else waiting.ahead(request)
-        if reason := self._deadlines.cannot_meet(request, ahead):
+        others = request.deadline is not None and waiting.counts[request.request_class]
+        if others and (reason := self._deadlines.cannot_meet(request, waiting.ahead(request))):
             self.counters.shed("backlog")
             return Rejection(reason, "abort")
         self._deadlines.add(request)
@@ -171,7 +171,7 @@ class Scheduler:
             chunk.request.computed = chunk.start + chunk.count
             chunk.request.pending += chunk.samples
         self.counters.steps += 1
-        return StepPlan(tuple(step.chunks), None, window, memory.copies(), memory.attention_window)
+        return StepPlan(tuple(step.chunks), None, window, memory.copies(), self.costs.visible)
 
     def commit(
         self,

@@ -24,7 +24,7 @@ from operator import attrgetter, itemgetter
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.scheduling.cost import known
-from paceline_workers.engine.scheduling.plan import Chunk
+from paceline_workers.engine.scheduling.plan import Chunk, read_tokens
 from paceline_workers.engine.scheduling.preemption import PreemptionPolicy, preemptible
 from paceline_workers.engine.scheduling.queues import RunningSet, ratio, response_ratio
 from paceline_workers.engine.scheduling.request import URGENCY, Request, RequestStatus, lead, members
@@ -77,10 +77,10 @@ class StepBuilder:
         for name, count in Counter([chunk.request.request_class for chunk in chunks]).items():
             self.tokens[name] += count
 
-    def add_prefill(self, request: Request, reach: int) -> None:
-        """As much of its gap, of which nothing is pending, as there is room for, up to what its pages reach."""
+    def add_prefill(self, request: Request) -> None:
+        """As much of its gap, of which nothing is pending, as there is room for in the step and in its pages."""
         computed, gap = request.computed, len(request.tokens) - request.computed
-        count = min(gap, self.budget, reach - computed)
+        count = min(gap, self.budget, request.room - computed)
         within = longest_chunk(self.model, computed, self.seconds, self.visible)
         if within is not None:
             count = min(count, max(within, self.min_prefill))
@@ -135,7 +135,7 @@ class DecodePhase:
         step.add_decodes(chunks)
         if chunks:
             tpot = min([chunk.request.tpot for chunk in chunks])
-            kv_tokens = self._memory.attention_window.total([chunk.start + 1 for chunk in chunks])
+            kv_tokens = read_tokens([chunk.start + 1 for chunk in chunks], step.visible)
             step.seconds = spare_seconds(step.model, tpot, len(chunks), kv_tokens, self._costs.margin)
         return prefills
 
@@ -194,7 +194,6 @@ class PrefillPhase:
 
     def __init__(self, requests: RunningSet, preemption: PreemptionPolicy, policy: WeightedShares) -> None:
         self._requests = requests
-        self._memory = requests.memory
         self._admission = requests.admission
         self._costs = requests.costs
         self._preemption = preemption
@@ -216,7 +215,7 @@ class PrefillPhase:
                 if name in joining:
                     self._admit(name, step, opens[name], now, above=response)
                 if request.state is RequestStatus.RUNNING:
-                    step.add_prefill(request, self._memory.reach(request))
+                    step.add_prefill(request)
             if name in joining:
                 self._admit(name, step, opens[name], now)
         for name, tokens in step.tokens.items():
@@ -235,7 +234,7 @@ class PrefillPhase:
             since, came = step.held_since, request.arrival
             batch_wait = max(min(opened, now) - came, 0.0) if since is None else now - max(came, since)
             self._requests.admit(request, now, batch_wait)
-            step.add_prefill(request, self._memory.reach(request))
+            step.add_prefill(request)
 
     def _make_room(self, request: Request, step: StepBuilder) -> bool:
         """Preempt the cheapest of the least urgent class that yields to it, until it fits; False if none does."""
