@@ -31,7 +31,7 @@ class EngineLoop:
     """Serves one API process until it goes."""
 
     def __init__(self, channel: Channel, backend: Backend, timer: Timer, *, prefix_cache: bool = True) -> None:
-        facts = backend.facts
+        self._facts = facts = backend.facts
         self._channel = channel
         self._backend = backend
         self._timer = timer
@@ -45,7 +45,7 @@ class EngineLoop:
 
     def run(self) -> NoReturn:
         """Until the API process wants no more of it: raises PeerGone."""
-        self._channel.send(started(self._backend.facts))
+        self._channel.send(started(self._facts))
         while True:
             self.turn()
 
@@ -56,7 +56,8 @@ class EngineLoop:
         for message in self._channel.receive(min(due, POLL) if some_wait else due):
             match message:
                 case Submit():
-                    self._submit(message)
+                    eos, longest = self._facts.eos_ids, self._facts.limits.max_model_len
+                    self._submit(request_of(message, eos, self._timer.now(), longest), message)
                 case Abort():
                     self._grammars.abort(message.id)
                     self._prefetch.abort(message.id)
@@ -74,13 +75,11 @@ class EngineLoop:
         self._step(now, stalled=self._channel.full)
         self._beat()
 
-    def _submit(self, message: Submit) -> None:
+    def _submit(self, request: Request, message: Submit) -> None:
         """Queue a request, once its grammar is compiled and its pages are read, or refuse what the backend cannot."""
-        facts = self._backend.facts
-        request = request_of(message, facts.eos_ids, self._timer.now(), facts.limits.max_model_len)
-        if request.embed and not facts.embedding:
+        if request.embed and not self._facts.embedding:
             self._refuse(request, Rejection("this worker's backend makes no embeddings"))
-        elif request.sampling.grammar and facts.grammars is None:
+        elif request.sampling.grammar and self._facts.grammars is None:
             self._refuse(request, Rejection("this worker's backend cannot follow a grammar"))
         elif not request.sampling.grammar or not self._grammars.enter(request, message):
             self._queue(request, message)

@@ -29,17 +29,16 @@ class CostEstimator:
     `serves`: the class policy's service in the response ratio for so many seconds.
     """
 
-    def __init__(self, memory: KVCacheManager, serves: Callable[[float], float]) -> None:
+    def __init__(self, visible: float, serves: Callable[[float], float]) -> None:
         self.model: StepTime = UNKNOWN
         self.margin = 0.0
-        self.visible = memory.attention_window.visible(inf)
-        self._memory = memory
+        self.visible = visible
         self._serves = serves
 
-    def refresh(self, request: Request) -> None:
-        """Look up what a waiting request has cached by now."""
-        request.uncached = self._memory.uncached(request)
-        request.service = self.service(request.uncached, len(request.tokens))
+    def refresh(self, request: Request, uncached: int) -> None:
+        """Note how many tokens of a waiting request are to be computed by now."""
+        request.uncached = uncached
+        request.service = self.service(uncached, len(request.tokens))
 
     def service(self, tokens: int, length: int) -> float:
         """The service in the response ratio of a request whose last `tokens` tokens of `length` are to be computed."""

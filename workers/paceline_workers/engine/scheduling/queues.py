@@ -199,7 +199,7 @@ class RunningSet:
 
     def refresh(self, request: Request) -> bool:
         """Look up what a waiting request has cached by now; whether that changed its bucket."""
-        self.costs.refresh(request)
+        self.costs.refresh(request, self.memory.uncached(request))
         if bucket(request) == request.bucket:
             return False
         self.waiting.remove(request)
@@ -236,7 +236,7 @@ class RunningSet:
         request.preempted_round = self.round
         request.resumed_at = request.produced
         self.counters.preemptions += 1
-        self.costs.refresh(request)
+        self.costs.refresh(request, self.memory.uncached(request))
         self.waiting.add(request)
 
     def remove(self, request: Request) -> None:

@@ -70,7 +70,7 @@ class Scheduler:
         self.limits = limits
         self.admission = Admission(memory, limits, forecast)
         policy = policy or WeightedShares(limits.weights)
-        self.costs = CostEstimator(memory, policy.service)
+        self.costs = CostEstimator(memory.attention_window.visible(inf), policy.service)
         self._batching = batching(limits)
         self._requests = requests = RunningSet(memory, self.admission, self.costs)
         self.running = requests.running
@@ -101,7 +101,7 @@ class Scheduler:
             return Rejection(reason, "queue_full")
         request.tpot = min(request.tpot, limits.tpot.get(request.request_class, inf))
         request.end = min(request.prompt_len + request.max_tokens, limits.max_model_len)
-        self.costs.refresh(request)
+        self.costs.refresh(request, self.memory.uncached(request))
         others = request.deadline is not None and waiting.counts[request.request_class]
         if others and (reason := self._deadlines.cannot_meet(request, waiting.ahead(request))):
             self.counters.shed("backlog")
