@@ -114,6 +114,7 @@ class KVCacheManager:
                 self.pool.hold(page)
         owner.pages, owner.dropped = hit.pages, hit.dropped
         owner.computed = (len(hit.pages) + hit.dropped) * self.page_tokens
+        owner.room = self._reach(owner, count)
         if _HOST in hit.pages:
             names = owner.digests[: self._head] + owner.digests[self._head + hit.dropped :]
             digests = [digest for digest, page in zip(names, hit.pages, strict=False) if page == _HOST]
@@ -121,7 +122,6 @@ class KVCacheManager:
             brought = iter(self.offload.bring(digests, lambda name: self.pool.publish(self.pool.take(1)[0], name)))
             owner.pages = [next(brought) if page == _HOST else page for page in hit.pages]
         owner.pages += self.pool.take(count - len(owner.pages))
-        owner.room = self._reach(owner)
         return shared
 
     def grow(self, owner: PageHolder, coming: int = 0) -> bool:
@@ -136,7 +136,7 @@ class KVCacheManager:
             tokens = min(tokens, self._bound(owner))
         missing = self._missing(owner, tokens)
         if missing <= 0 and not owner.forked:
-            owner.room = self._reach(owner)
+            owner.room = self._reach(owner, len(owner.pages))
             return True
         place = self._place(owner, owner.computed // self.page_tokens)
         shared = place < len(owner.pages) and not self.pool.writable(owner.pages[place])
@@ -153,7 +153,7 @@ class KVCacheManager:
         if missing > 0:
             owner.pages += self.pool.take(missing)
         owner.forked = False  # no other request refers to what it writes from here on
-        owner.room = self._reach(owner)
+        owner.room = self._reach(owner, len(owner.pages))
         return True
 
     def covered(self, owner: PageHolder) -> int:
@@ -280,9 +280,9 @@ class KVCacheManager:
         """Where its page stands in the table."""
         return number if number < self._head else number - owner.dropped
 
-    def _reach(self, owner: PageHolder) -> int:
-        """Tokens from the first one on that may be computed when the next step is over."""
-        covered = self.covered(owner)
+    def _reach(self, owner: PageHolder, pages: int) -> int:
+        """Tokens from the first one on that may be computed by the end of the next step, with `pages` in its table."""
+        covered = (pages + owner.dropped) * self.page_tokens
         return covered if self.min_pages is None else min(covered, self._bound(owner))
 
     def _bound(self, owner: PageHolder) -> int:

@@ -133,10 +133,11 @@ class DecodePhase:
         if step.closed:
             chunks = [chunk for chunk in chunks if chunk.request.state is runs]  # not preempted by a later one
         step.add_decodes(chunks)
-        if chunks:
-            tpot = min([chunk.request.tpot for chunk in chunks])
+        if chunks and known(step.model):  # steps take up to `margin` longer than predicted
+            promised = min([chunk.request.tpot for chunk in chunks]) / (1 + self._costs.margin)
             kv_tokens = read_tokens([chunk.start + 1 for chunk in chunks], step.visible)
-            step.seconds = spare_seconds(step.model, tpot, len(chunks), kv_tokens, self._costs.margin)
+            taken = step.model.seconds(prefill_tokens=0, sequences=len(chunks), kv_tokens=kv_tokens)
+            step.seconds = max(promised - taken, 0.0)
         return prefills
 
     def _grow(self, request: Request, step: StepBuilder) -> bool:
@@ -265,13 +266,6 @@ def prefill_order(prompts: Sequence[tuple[Request, float]], step: int, now: floa
         return [(request, inf) for request, _ in prompts]
     ratios = [(request, ratio(now - request.arrival, service)) for request, service in prompts]
     return sorted(ratios, key=itemgetter(1), reverse=True)
-
-
-def spare_seconds(model: StepTime, target: float, sequences: int, kv_tokens: int, margin: float = 0.0) -> float:
-    """Seconds that prefill may add to a step with these decodes, if steps take up to `margin` longer than predicted."""
-    if not known(model):
-        return inf
-    return max(target / (1 + margin) - model.seconds(prefill_tokens=0, sequences=sequences, kv_tokens=kv_tokens), 0.0)
 
 
 def chunk_seconds(model: StepTime, start: int, count: int, visible: float = inf) -> float:
