@@ -17,7 +17,6 @@ class PagePool:
     """Pages 0 to total - 1, of which `available` ones can be taken now, `cached` ones included.
 
     `now`, in seconds of the caller's clock, dates how long an evicted page was idle.
-
     `evicting` is called with a page and its digest just before the page is overwritten.
     """
 

@@ -38,6 +38,8 @@ class Files(Protocol):
 
 @dataclass(slots=True)
 class PendingRequest:
+    """A request, the pages that it lacks, and until when it waits for them."""
+
     request: Request
     lacking: set[bytes]
     until: float

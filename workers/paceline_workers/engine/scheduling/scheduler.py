@@ -209,7 +209,7 @@ def invalid(request: Request, limits: SchedulerLimits) -> str:
 
 
 def too_large(request: Request, limits: SchedulerLimits, memory: KVCacheManager) -> str:
-    """More than the model's context, or than all pages: it would wait forever."""
+    """More than the model's context, or than all pages (with a window: than a few will do): it would wait forever."""
     length, pages = request.prompt_len, memory.pool.total
     if length + min(request.max_tokens, 1) > limits.max_model_len:
         return f"the prompt has {length} tokens; this model takes fewer than {limits.max_model_len}"
