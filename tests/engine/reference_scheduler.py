@@ -79,7 +79,7 @@ def scheduler(
         max_model_len=max_len or (1000 if bounded else pages * PAGE),
         vocab_size=VOCAB,
         page_tokens=PAGE,
-        max_seqs=slots,
+        max_seqs=min(slots, budget),
         step_tokens=budget,
         max_waiting=max_waiting,
         windows=windows or {},
@@ -237,7 +237,7 @@ class Shadow:
         """A plan respects the budget and the slots, and nobody writes where another could read."""
         limits = self.core.limits
         assert sum(chunk.count for chunk in plan.chunks) <= limits.step_tokens
-        assert len(self.core.running) <= limits.slots
+        assert len(self.core.running) <= limits.max_seqs
         assert len({chunk.request.id for chunk in plan.chunks}) == len(plan.chunks)
         for chunk in plan.chunks:
             written = self.table(chunk.request)[chunk.start // PAGE : limits.pages(chunk.start + chunk.count)]

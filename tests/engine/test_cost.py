@@ -10,6 +10,7 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.kv_cache.attention_window import AttentionWindow
 from paceline_workers.engine.scheduling import Rejection, Request, cost
+from paceline_workers.engine.scheduling.step_builder import chunk_seconds, longest_chunk
 from paceline_workers.messages import Sampling, Submit
 
 INTERACTIVE, BATCH, _ = RequestClass
@@ -40,7 +41,7 @@ def test_beside_a_decode_a_chunk_ends_where_the_promise_would_break() -> None:
     spent = MODEL.seconds(
         prefill_tokens=plan.work.prefill_tokens, sequences=1, kv_tokens=plan.work.kv_tokens, context=plan.work.context
     )
-    assert spent <= 0.040 < spent + cost.seconds(MODEL, plan.chunks[1].count, 1)
+    assert spent <= 0.040 < spent + chunk_seconds(MODEL, plan.chunks[1].count, 1)
 
 
 @cases("start", [0, 30, 400])
@@ -49,9 +50,9 @@ def test_beside_a_decode_a_chunk_ends_where_the_promise_would_break() -> None:
 def test_the_longest_chunk_within_a_budget_is_found_whatever_is_in_sight(
     seen: float, budget: float, start: int
 ) -> None:
-    count = cost.tokens(MODEL, start, budget, seen)
+    count = longest_chunk(MODEL, start, budget, seen)
     assert count is not None
-    assert cost.seconds(MODEL, start, count, seen) <= budget < cost.seconds(MODEL, start, count + 1, seen)
+    assert chunk_seconds(MODEL, start, count, seen) <= budget < chunk_seconds(MODEL, start, count + 1, seen)
 
 
 def test_with_a_window_a_prompts_end_is_cut_into_chunks_as_long_as_its_middle() -> None:
@@ -76,7 +77,7 @@ def test_a_promise_that_came_with_a_request_and_the_engines_own_are_both_kept(ow
         prefill_tokens=plan.work.prefill_tokens, sequences=1, kv_tokens=plan.work.kv_tokens, context=plan.work.context
     )
     promise = own if engine is None else min(own, engine)
-    assert spent <= promise < spent + cost.seconds(MODEL, plan.chunks[1].count, 1)
+    assert spent <= promise < spent + chunk_seconds(MODEL, plan.chunks[1].count, 1)
 
 
 def test_steps_that_take_up_to_the_margin_longer_than_predicted_keep_the_promise() -> None:
@@ -88,7 +89,7 @@ def test_steps_that_take_up_to_the_margin_longer_than_predicted_keep_the_promise
     spent = MODEL.seconds(
         prefill_tokens=plan.work.prefill_tokens, sequences=1, kv_tokens=plan.work.kv_tokens, context=plan.work.context
     )
-    assert 1.25 * spent <= 0.040 < 1.25 * (spent + cost.seconds(MODEL, plan.chunks[1].count, 1))
+    assert 1.25 * spent <= 0.040 < 1.25 * (spent + chunk_seconds(MODEL, plan.chunks[1].count, 1))
 
 
 def test_a_promise_that_cannot_be_kept_still_lets_a_page_of_prefill_through() -> None:
@@ -109,13 +110,13 @@ def test_a_class_without_a_promise_does_not_cap_the_prefill_of_others() -> None:
 @pytest.mark.parametrize("model", [MODEL, StepTime(base=0.01, prefill=0.001)])
 @pytest.mark.parametrize("start", [0, 100])
 def test_the_longest_chunk_is_the_longest_within_its_seconds(model: StepTime, start: int) -> None:
-    count = cost.tokens(model, start, 0.5)
+    count = longest_chunk(model, start, 0.5)
     assert count is not None
-    assert cost.seconds(model, start, count) <= 0.5 < cost.seconds(model, start, count + 1)
+    assert chunk_seconds(model, start, count) <= 0.5 < chunk_seconds(model, start, count + 1)
 
 
 def test_the_chunks_of_a_prompt_add_up_to_its_service() -> None:
-    cut = cost.seconds(MODEL, 0, 7) + cost.seconds(MODEL, 7, 93)
+    cut = chunk_seconds(MODEL, 0, 7) + chunk_seconds(MODEL, 7, 93)
     assert MODEL.base + cut == pytest.approx(cost.service(MODEL, 100, 100))
 
 

@@ -178,9 +178,10 @@ def test_logprobs_are_those_of_an_even_choice() -> None:
 def test_a_prompts_tokens_are_as_likely_as_any_word() -> None:
     vocabulary = Vocabulary.read(demo.FOLDER)
     entry = replace(request("a", [5, 6, 7, 8]), prompt_logprobs=2)
+    chunk = Chunk(entry, 1, 3, True, 2)
     even = -math.log(len(vocabulary.words))
     candidates = [(word, even) for word in vocabulary.words[:2]]
-    assert vocabulary.scores(Chunk(entry, 1, 3, True)) == [(even, 1, candidates)] * 2
+    assert vocabulary.scores(chunk) == [(even, 1, candidates)] * 2
 
 
 @cases(

@@ -8,6 +8,7 @@ import pytest
 from tests.engine.peer import Peer, submit
 from tests.engine.test_engine_loop import Bench
 
+from paceline_workers.engine.loop import BEAT, POLL
 from paceline_workers.engine.sampling.grammar_queue import MAX_WAITING, GrammarCompileQueue
 from paceline_workers.engine.scheduling import Rejection
 from paceline_workers.engine.scheduling.beams import request_of
@@ -67,6 +68,27 @@ def test_others_go_on_while_a_grammar_is_compiled(bench: Bench, press: Press) ->
     assert len(bench.peer.tokens("slow")) == len(bench.peer.tokens("same")) == 4
 
 
+def test_the_loop_looks_often_while_a_grammar_is_compiled(
+    bench: Bench, press: Press, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.turn()
+    waits, receive = [], bench.channel.receive
+
+    def noted(timeout: float) -> list[Submit | Abort]:
+        waits.append(timeout)
+        return receive(0.0)
+
+    monkeypatch.setattr(bench.channel, "receive", noted)
+    bench.turn()
+    bench.peer.send(asking("slow", "regex:a"))
+    bench.turn()
+    bench.turn()
+    press.futures["regex:a"].set_result(None)
+    bench.turn()
+    bench.turn()
+    assert waits == pytest.approx([BEAT, BEAT, POLL, POLL, 0.0])
+
+
 def test_a_grammar_that_cannot_be_compiled_ends_its_request_with_the_reason(bench: Bench, press: Press) -> None:
     bench.peer.send(asking("bad", "regex:("))
     bench.turn()
@@ -121,12 +143,11 @@ def test_grammars_are_compiled_one_after_the_other_in_their_order(press: Press) 
     for text in ("regex:b", "regex:c"):
         press.prepare(text).set_result(None)
     assert left(queue) == [("b", ""), ("c", ""), ("again", "")]
-    assert len(queue) == 0
+    assert len(queue.waiting) == 0
 
 
-def test_nobody_waits_who_needs_no_grammar(press: Press) -> None:
-    assert not enter(GrammarCompileQueue(press), submit("plain", [1], 4))
-    assert GrammarCompileQueue(press).poll_interval > 1.0
+def test_nobody_waits_who_needs_no_grammar(bench: Bench, press: Press) -> None:
+    bench.serve(submit("plain", [1], 4))
     assert press.asked == []
 
 
@@ -134,8 +155,7 @@ def test_beyond_so_many_waiting_a_request_is_refused(press: Press) -> None:
     queue = GrammarCompileQueue(press)
     for number in range(MAX_WAITING + 1):
         assert enter(queue, asking(f"r{number}", f"regex:a{number}"))
-    assert len(queue) == MAX_WAITING
-    assert queue.poll_interval < 1.0
+    assert len(queue.waiting) == MAX_WAITING
     (pending,) = queue.leave(0.0)
     words = f"{MAX_WAITING} requests wait for grammars to be compiled; try again shortly"
     assert (pending.request.id, pending.refusal) == (f"r{MAX_WAITING}", Rejection(words, "queue_full"))

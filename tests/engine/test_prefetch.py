@@ -72,10 +72,10 @@ def test_a_request_waits_until_all_its_pages_are_read_and_then_finds_them() -> N
     assert queue.shelf.asked == queue.digests
     queue.shelf.done = [(digest, True) for digest in queue.digests[:3]]
     assert queue.prefetch.leave(0.0) == []
-    assert len(queue.prefetch) == 1
+    assert len(queue.prefetch.waiting) == 1
     queue.shelf.done = [(queue.digests[3], True)]
     assert queue.prefetch.leave(0.0) == [pending]
-    assert len(queue.prefetch) == 0
+    assert len(queue.prefetch.waiting) == 0
     assert queue.memory.uncached(pending) == PAGE
     queue.memory.place(pending)
     assert [copy.kind for copy in queue.memory.copies()] == [CopyKind.LOAD] * 4 + [CopyKind.IN] * 4
@@ -85,7 +85,6 @@ def test_a_request_waits_until_all_its_pages_are_read_and_then_finds_them() -> N
 def test_it_waits_no_longer_than_computing_would_have_taken() -> None:
     queue, pending = Prefetch(), request("a", LONG)
     queue.prefetch.enter(pending, 10.0)
-    assert queue.prefetch.poll_interval < 1.0
     assert queue.prefetch.leave(10.0 + 4 * PAGE - 0.1) == []
     assert queue.prefetch.leave(10.0 + 4 * PAGE) == [pending]
     assert queue.memory.uncached(pending) == len(LONG)

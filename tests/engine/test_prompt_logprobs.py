@@ -16,7 +16,9 @@ from torch import Tensor
 
 from paceline_workers.engine.backends.cpu.backend import CpuBackend, Runner
 from paceline_workers.engine.sampling import Sampler
-from paceline_workers.engine.scheduling import Chunk, Request, SampledToken
+from paceline_workers.engine.scheduling import Request, SampledToken
+from paceline_workers.engine.scheduling.cost import UNKNOWN
+from paceline_workers.engine.scheduling.step_builder import StepBuilder
 from paceline_workers.messages import PromptLogprob
 
 LENGTHS = (2, 16, 17, 100, 190)
@@ -141,7 +143,9 @@ def test_nothing_of_a_request_that_left_meanwhile_is_told() -> None:
 
 @pytest.mark.parametrize(("start", "count", "scored"), [(0, 6, 5), (0, 4, 4), (4, 2, 1), (6, 1, 0)])
 def test_a_chunk_scores_the_tokens_that_a_token_of_the_prompt_follows(start: int, count: int, scored: int) -> None:
-    entry = request("a", [1, 2, 3, 4, 5, 6])
-    assert Chunk(entry, start, count, True).scored == 0
-    entry.prompt_logprobs = 0
-    assert Chunk(entry, start, count, True).scored == scored
+    for logprobs, expected in ((-1, 0), (0, scored)):
+        entry = request("a", [1, 2, 3, 4, 5, 6])
+        entry.tokens, entry.computed, entry.room, entry.prompt_logprobs = [*entry.tokens, 7], start, 7, logprobs
+        step = StepBuilder(count, UNKNOWN, 1)
+        step.add_prefill(entry)
+        assert [(chunk.count, chunk.scored) for chunk in step.chunks] == [(count, expected)]

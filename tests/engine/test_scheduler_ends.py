@@ -250,7 +250,7 @@ def test_an_idle_engine_wakes_for_the_nearest_deadline() -> None:
         (request("a", [VOCAB]), "refused", "vocabulary of 50"),
         (request("a", [-1]), "refused", "vocabulary of 50"),
         (request("a", [1] * 20), "refused", "the prompt has 20 tokens; this model takes fewer than 20"),
-        (request("a", [1] * 15, 9), "refused", "more KV memory than there is (16 tokens)"),
+        (request("a", [1] * 9, 8), "refused", "more KV memory than there is (16 tokens)"),
         (request("used", PROMPT), "error", "a request 'used' is running already"),
         (request("a", PROMPT), "queue_full", "queue is full (1 requests)"),
     ],

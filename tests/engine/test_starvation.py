@@ -41,5 +41,5 @@ def test_nobody_starves_under_endless_overload(seed: int) -> None:
             assert step - begun.pop(event.id) <= MOST_STEPS
         run.events.clear()
     assert all(2 * MOST_STEPS - step <= MOST_STEPS for step in begun.values())
-    most = len(RequestClass) * (QUEUE + run.core.limits.slots)
+    most = len(RequestClass) * (QUEUE + run.core.limits.max_seqs)
     assert len(begun) <= most, "a class begins nothing new while one of its preempted requests waits"

@@ -22,9 +22,7 @@ def test_a_simulator_drives_the_cycle_with_a_step_clock() -> None:
     while cycle.wake < inf:
         assert cycle.due(now)
         step = cycle.plan(now)
-        if step is not None:
-            cycle.launched(step)
-        if (done := cycle.collect()) is not None:
+        if (done := cycle.collect(step, 0.0)) is not None:
             seconds = clock.seconds(done.plan.work)
             now = done.since + seconds
             samples = [SampledToken(7) for chunk in done.plan.chunks if chunk.samples]

@@ -21,6 +21,8 @@ from paceline_workers.messages import Abort, Started, Submit, Tokens
 
 BEAT = 0.2
 ATTEMPTS = 3
+POLL = 0.001
+"""Seconds between two looks at what has been compiled or read, while a request waits for that."""
 
 _log = get_logger(__name__)
 
@@ -29,7 +31,7 @@ class EngineLoop:
     """Serves one API process until it goes."""
 
     def __init__(self, channel: Channel, backend: Backend, timer: Timer, *, prefix_cache: bool = True) -> None:
-        facts = backend.facts
+        self._facts = facts = backend.facts
         self._channel = channel
         self._backend = backend
         self._timer = timer
@@ -43,18 +45,19 @@ class EngineLoop:
 
     def run(self) -> NoReturn:
         """Until the API process wants no more of it: raises PeerGone."""
-        self._channel.send(started(self._backend.facts))
+        self._channel.send(started(self._facts))
         while True:
             self.turn()
 
     def turn(self) -> None:
         """One round; sleeps when there is nothing to compute, or while it is too early to plan the next step."""
         due = min(self._cycle.wake, self._next_beat) - self._timer.now()
-        poll = min(due, self._prefetch.poll_interval, self._grammars.poll_interval)
-        for message in self._channel.receive(poll):
+        some_wait = self._grammars.waiting or self._prefetch.waiting
+        for message in self._channel.receive(min(due, POLL) if some_wait else due):
             match message:
                 case Submit():
-                    self._submit(message)
+                    eos, longest = self._facts.eos_ids, self._facts.limits.max_model_len
+                    self._submit(request_of(message, eos, self._timer.now(), longest), message)
                 case Abort():
                     self._grammars.abort(message.id)
                     self._prefetch.abort(message.id)
@@ -72,15 +75,13 @@ class EngineLoop:
         self._step(now, stalled=self._channel.full)
         self._beat()
 
-    def _submit(self, message: Submit) -> None:
+    def _submit(self, request: Request, message: Submit) -> None:
         """Queue a request, once its grammar is compiled and its pages are read, or refuse what the backend cannot."""
-        facts = self._backend.facts
-        request = request_of(message, facts.eos_ids, self._timer.now(), facts.limits.max_model_len)
-        if request.embed and not facts.embedding:
+        if request.embed and not self._facts.embedding:
             self._refuse(request, Rejection("this worker's backend makes no embeddings"))
-        elif request.sampling.grammar and facts.grammars is None:
+        elif request.sampling.grammar and self._facts.grammars is None:
             self._refuse(request, Rejection("this worker's backend cannot follow a grammar"))
-        elif not self._grammars.enter(request, message):
+        elif not request.sampling.grammar or not self._grammars.enter(request, message):
             self._queue(request, message)
 
     def _queue(self, request: Request, message: Submit) -> None:
@@ -103,10 +104,8 @@ class EngineLoop:
                 self._backend.launch(step.plan, step.since)
             except Exception as error:  # noqa: BLE001 - whatever a step raises must cost its own requests alone
                 self._fail(step, error)
-            else:
-                cycle.launched(step)
-        cycle.host_took(self._timer.now() - now)
-        if (done := cycle.collect()) is not None:
+                step = None
+        if (done := cycle.collect(step, self._timer.now() - now)) is not None:
             try:
                 result = self._backend.collect(self._beat)
             except PeerGone:
@@ -134,7 +133,7 @@ class EngineLoop:
         if now >= self._next_beat:
             self._next_beat = now + BEAT
             if not self._channel.full:
-                self._channel.send(self._cycle.heartbeat(now, len(self._prefetch)))
+                self._channel.send(self._cycle.heartbeat(now, len(self._prefetch.waiting)))
         self._channel.flush()
 
 
@@ -145,7 +144,7 @@ def started(facts: BackendInfo) -> Started:
         page_tokens=facts.limits.page_tokens,
         page_bytes=facts.page_bytes,
         max_model_len=facts.limits.max_model_len,
-        slots=facts.limits.slots,
+        slots=facts.limits.max_seqs,
         eos_ids=list(facts.eos_ids),
         emulated=facts.emulated,
         stages=facts.stages,

@@ -3,8 +3,8 @@
 The engine's loop executes it with a backend; a simulation executes it with a `StepClock` and no process. A round is
 
     step = cycle.plan(now)              None: nothing to compute
-    cycle.launched(step)                once it is on its way, else cycle.fail(step, now)
-    done = cycle.collect()              None: the step in flight may stay there
+    done = cycle.collect(step, host)    once it is on its way, else cycle.fail(step, now) and None for it; returns
+                                        None if the step in flight may stay there
     cycle.commit(done, result, now)     returns the clients' frames; if it could not be computed, `fail`, and `retract`
                                         until no step is in flight
     cycle.finish(now)                   sets `wake`: the next round begins then, or as soon as requests come
@@ -52,7 +52,6 @@ class StepCycle:
         self._ahead = ahead
         self._in_flight: deque[PlannedStep] = deque()
         self._plan = StepPlan()
-        self._launched = False
         self._collected = False
         self._ended: float | None = None
         self._host = 0.0
@@ -85,20 +84,18 @@ class StepCycle:
     def plan(self, now: float, *, stalled: bool = False) -> PlannedStep | None:
         """Begin a round: the step to launch, if any. `stalled`: nothing new may be computed."""
         self._plan = StepPlan() if stalled else self.scheduler.step(now)
-        self._launched = self._collected = False
+        self._collected = False
         return PlannedStep(self._plan, now if self._ended is None else self._ended) if self._plan.chunks else None
 
-    def launched(self, step: PlannedStep) -> None:
-        self._in_flight.append(step)
-        self._launched = True
+    def collect(self, launched: PlannedStep | None, host: float) -> PlannedStep | None:
+        """The step to wait for in this round; None while the one just launched may stay in flight alone.
 
-    def host_took(self, seconds: float) -> None:
-        """The host's seconds to plan and launch a step."""
-        self._host = max(seconds, self._host * _HOST_DECAY)
-
-    def collect(self) -> PlannedStep | None:
-        """The step to wait for in this round; None while the one just launched may stay in flight alone."""
-        if not self._in_flight or (self._launched and self._ahead and len(self._in_flight) == 1):
+        `host`: the host's seconds to plan and launch it.
+        """
+        self._host = max(host, self._host * _HOST_DECAY)
+        if launched is not None:
+            self._in_flight.append(launched)
+        if not self._in_flight or (launched is not None and self._ahead and len(self._in_flight) == 1):
             return None
         self._collected = True
         return self._in_flight.popleft()

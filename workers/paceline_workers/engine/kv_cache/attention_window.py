@@ -10,7 +10,7 @@ A block table is compact: the pages of the sinks, the `head`, then those from th
 Invariant: pages between them were dropped for ever; a later token never sees them again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -50,9 +50,6 @@ class AttentionWindow:
     def visible(self, tokens: float) -> float:
         """How many of `tokens` tokens the last one sees, sinks included."""
         return tokens if self.window is None else min(tokens, self.window + self.sinks)
-
-    def total(self, tokens: Sequence[int]) -> int:
-        return sum(tokens) if self.window is None else sum(int(self.visible(count)) for count in tokens)
 
     def hit(self, known: Iterable[bool], size: int) -> int:
         """The longest prefix, in pages, of which all is known that the token behind it sees."""

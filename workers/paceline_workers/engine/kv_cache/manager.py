@@ -74,11 +74,6 @@ class KVCacheManager:
 
     # --- what a request would cost
 
-    def fits_alone(self, tokens: int) -> bool:
-        """That many tokens fit when nothing else runs."""
-        pages = self._pages(tokens)
-        return (pages if self.min_pages is None else min(pages, self.min_pages)) <= self.pool.total
-
     def cost(self, owner: PageHolder) -> int:
         """Pages that placing it takes from what is available; pages that others hold already cost nothing."""
         hit = self._known(owner)
@@ -95,7 +90,7 @@ class KVCacheManager:
 
     def lacking(self, owner: PageHolder) -> list[bytes]:
         """What should be read from disk before it is placed: all that its longest prefix lacks, if that pays."""
-        if not self.offload.reads or owner.scores:
+        if not self.offload.reads or owner.prompt_logprobs >= 0:
             return []
         digests, size = self._digests(owner), self.page_tokens
         near = [self._page(digest) is not None for digest in digests]
@@ -119,6 +114,7 @@ class KVCacheManager:
                 self.pool.hold(page)
         owner.pages, owner.dropped = hit.pages, hit.dropped
         owner.computed = (len(hit.pages) + hit.dropped) * self.page_tokens
+        owner.room = self._reach(owner, count)
         if _HOST in hit.pages:
             names = owner.digests[: self._head] + owner.digests[self._head + hit.dropped :]
             digests = [digest for digest, page in zip(names, hit.pages, strict=False) if page == _HOST]
@@ -126,7 +122,6 @@ class KVCacheManager:
             brought = iter(self.offload.bring(digests, lambda name: self.pool.publish(self.pool.take(1)[0], name)))
             owner.pages = [next(brought) if page == _HOST else page for page in hit.pages]
         owner.pages += self.pool.take(count - len(owner.pages))
-        owner.room = (len(owner.pages) + owner.dropped) * self.page_tokens
         return shared
 
     def grow(self, owner: PageHolder, coming: int = 0) -> bool:
@@ -139,9 +134,10 @@ class KVCacheManager:
             return True
         if self.min_pages is not None:
             tokens = min(tokens, self._bound(owner))
-        if tokens <= owner.room:
-            return True
         missing = self._missing(owner, tokens)
+        if missing <= 0 and not owner.forked:
+            owner.room = self._reach(owner, len(owner.pages))
+            return True
         place = self._place(owner, owner.computed // self.page_tokens)
         shared = place < len(owner.pages) and not self.pool.writable(owner.pages[place])
         room = self.pool.available - shared
@@ -157,17 +153,12 @@ class KVCacheManager:
         if missing > 0:
             owner.pages += self.pool.take(missing)
         owner.forked = False  # no other request refers to what it writes from here on
-        owner.room = self.covered(owner)
+        owner.room = self._reach(owner, len(owner.pages))
         return True
 
     def covered(self, owner: PageHolder) -> int:
         """Tokens from the first one on that it has had pages for."""
         return (len(owner.pages) + owner.dropped) * self.page_tokens
-
-    def reach(self, owner: PageHolder) -> int:
-        """Tokens from the first one on that may be computed when the next step is over."""
-        covered = self.covered(owner)
-        return covered if self.min_pages is None else min(covered, self._bound(owner))
 
     def publish(self, owner: PageHolder, start: int, end: int) -> None:
         """Name the pages that tokens `start` to `end` have filled; one that duplicates a known page is given back.
@@ -259,7 +250,7 @@ class KVCacheManager:
 
     def _known(self, owner: PageHolder) -> _Hit:
         """The longest known prefix; at least one token is left to compute."""
-        if not self.prefix_cache or owner.scores:
+        if not self.prefix_cache or owner.prompt_logprobs >= 0:
             return _Hit([])
         digests = self._digests(owner)
         if self.attention_window.window is None:
@@ -288,6 +279,11 @@ class KVCacheManager:
     def _place(self, owner: PageHolder, number: int) -> int:
         """Where its page stands in the table."""
         return number if number < self._head else number - owner.dropped
+
+    def _reach(self, owner: PageHolder, pages: int) -> int:
+        """Tokens from the first one on that may be computed by the end of the next step, with `pages` in its table."""
+        covered = (pages + owner.dropped) * self.page_tokens
+        return covered if self.min_pages is None else min(covered, self._bound(owner))
 
     def _bound(self, owner: PageHolder) -> int:
         """Tokens that a step must not compute beyond: whole pages, a stride at most."""

@@ -14,8 +14,9 @@ from typing import Protocol
 
 
 class PagePool:
-    """Pages 0 to total - 1. `now`, in seconds of the caller's clock, dates how long an evicted page was idle.
+    """Pages 0 to total - 1, of which `available` ones can be taken now, `cached` ones included.
 
+    `now`, in seconds of the caller's clock, dates how long an evicted page was idle.
     `evicting` is called with a page and its digest just before the page is overwritten.
     """
 
@@ -28,7 +29,7 @@ class PagePool:
         self.idle_seconds = 0.0
         self.now = 0.0
         self._evicting = evicting
-        self.held = 0
+        self.available = total
         self._references = [0] * total
         self._digest: list[bytes | None] = [None] * total
         self._idle_since = [0.0] * total
@@ -37,9 +38,9 @@ class PagePool:
         self._previous: list[int] = [total, *range(total)]
 
     @property
-    def available(self) -> int:
-        """Pages that can be taken now, cached ones included."""
-        return self.total - self.held
+    def held(self) -> int:
+        """Pages that requests refer to."""
+        return self.total - self.available
 
     @property
     def free(self) -> int:
@@ -64,7 +65,7 @@ class PagePool:
                 self.evicted += 1
                 self.idle_seconds += self.now - self._idle_since[page]
             self._references[page] = 1
-            self.held += 1
+            self.available -= 1
             pages.append(page)
         return pages
 
@@ -72,7 +73,7 @@ class PagePool:
         """One more reference to a page found by `find` or held already."""
         if self._references[page] == 0:
             self._unlink(page)
-            self.held += 1
+            self.available -= 1
             self.cached -= self._digest[page] is not None
         self._references[page] += 1
 
@@ -158,7 +159,7 @@ class PagePool:
             raise ValueError(f"page {page} is released but not held")
         self._references[page] -= 1
         if self._references[page] == 0:
-            self.held -= 1
+            self.available += 1
             self._idle_since[page] = self.now
             named = self._digest[page] is not None
             self.cached += named
@@ -177,8 +178,9 @@ class PagePool:
 class PageHolder(Protocol):
     """What holds pages: tokens, how many of them are computed, and the block table, which lacks `dropped` pages.
 
-    `forked`: another request may refer to the page that it writes next. `room`: up to so many tokens it need not
-    `grow`.
+    `forked`: another request may refer to the page that it writes next. `room`: up to so many tokens may be computed
+    by the end of the next step, and it need not `grow`. `prompt_logprobs`: from 0 on all of its tokens are computed: no
+    cached prefix is used, and the pages it fills are published as ever.
     """
 
     tokens: list[int]
@@ -190,8 +192,4 @@ class PageHolder(Protocol):
     forked: bool
     room: int
     digests: list[bytes]
-
-    @property
-    def scores(self) -> bool:
-        """All of its tokens are computed: no cached prefix is used, and the pages it fills are published as ever."""
-        ...
+    prompt_logprobs: int

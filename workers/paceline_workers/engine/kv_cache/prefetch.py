@@ -6,7 +6,6 @@ no request waits; one that does not wait, or has waited in vain, computes what i
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import inf
 from typing import Protocol
 
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
@@ -15,8 +14,6 @@ from paceline_workers.engine.scheduling import Request, SchedulerLimits
 from paceline_workers.engine.scheduling.scheduler import invalid
 
 MAX_WAITING = 64
-POLL_S = 0.001
-"""Seconds between two looks at what has arrived."""
 
 
 class Files(Protocol):
@@ -40,38 +37,32 @@ class Files(Protocol):
 
 
 @dataclass(slots=True)
-class _PendingRequest:
+class PendingRequest:
+    """A request, the pages that it lacks, and until when it waits for them."""
+
     request: Request
     lacking: set[bytes]
     until: float
 
 
 class DiskPrefetchQueue:
-    """All requests that wait for files."""
+    """All requests that wait for files: those in `waiting`."""
 
     def __init__(self, memory: KVCacheManager, files: Files | None, limits: SchedulerLimits) -> None:
         self._memory = memory
         self._files = files
         self._limits = limits
-        self._waiting: list[_PendingRequest] = []
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    @property
-    def poll_interval(self) -> float:
-        """Seconds until the next look at the files; `inf` while none waits."""
-        return POLL_S if self._waiting else inf
+        self.waiting: list[PendingRequest] = []
 
     def enter(self, request: Request, now: float) -> bool:
         """Whether it waits here; if not, it can be queued at once."""
-        if self._files is None or len(self._waiting) >= MAX_WAITING or invalid(request, self._limits):
+        if self._files is None or len(self.waiting) >= MAX_WAITING or invalid(request, self._limits):
             return False
         self._memory.offload.read_seconds = self._files.read_seconds
         lacking = self._files.fetch(self._memory.lacking(request))
         if lacking:
             seconds = len(lacking) * self._memory.page_tokens * self._memory.offload.prefill_seconds
-            self._waiting.append(_PendingRequest(request, lacking, now + seconds))
+            self.waiting.append(PendingRequest(request, lacking, now + seconds))
         return bool(lacking)
 
     def leave(self, now: float) -> list[Request]:
@@ -79,14 +70,14 @@ class DiskPrefetchQueue:
         for digest, good in self._files.arrived() if self._files else ():
             if not self._memory.offload.arrived(digest, good=good) and good and self._files is not None:
                 self._files.discard(digest)
-            for pending in self._waiting:
+            for pending in self.waiting:
                 pending.lacking.discard(digest)
-        ready = [pending for pending in self._waiting if not pending.lacking or now >= pending.until]
-        self._waiting = [pending for pending in self._waiting if pending not in ready]
+        ready = [pending for pending in self.waiting if not pending.lacking or now >= pending.until]
+        self.waiting = [pending for pending in self.waiting if pending not in ready]
         return [pending.request for pending in ready]
 
     def abort(self, request_id: str) -> None:
-        self._waiting = [pending for pending in self._waiting if pending.request.id != request_id]
+        self.waiting = [pending for pending in self.waiting if pending.request.id != request_id]
 
     def lost(self, copies: Iterable[Copy]) -> None:
         """These were not made: what they should have taken is of no use."""

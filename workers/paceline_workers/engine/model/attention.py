@@ -8,7 +8,7 @@ page's tokens of one head, in the layout that matrix products need. What is in a
 finite, and masked. What single tokens attend to stays from step to step (`GatherCache`); chunks gather their whole
 context, at the speed of a plain copy. With `batch_invariant` both attend page by page, in float32 (`invariant`).
 
-`GatherCache`: where a step's single tokens are those of the layer's last step one token on (`Singles.follows`), what
+`GatherCache`: where a step's single tokens are those of the layer's last step one token on (`follows`), what
 was gathered then lacks that token alone. A page that a request holds is written by its own tokens and by copies, so a
 copy into a page drops everything; a preemption, a fork, a window that moves on or a request that comes or goes changes
 who attends to what, and that group is gathered anew. The rows kept equal those gathered anew bit by bit.
@@ -26,7 +26,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from paceline_planner.shapes import ModelShape
 from paceline_workers.engine.kv_cache.offload import Copy, CopyKind, digest_of
 from paceline_workers.engine.model import invariant
-from paceline_workers.engine.model.batch import Layout, Singles, Span
+from paceline_workers.engine.model.batch import Layout, Singles, Span, View
 from paceline_workers.engine.model.weights import TORCH_TYPES
 from paceline_workers.engine.page_files import PageFiles
 
@@ -52,7 +52,7 @@ class GatherCache:
 
     def before(self, singles: Singles) -> Gathered | None:
         """What these continue, if anything."""
-        return next((gathered for gathered in self._last if singles.follows(gathered.singles)), None)
+        return next((gathered for gathered in self._last if follows(singles, gathered.singles)), None)
 
     def keep(self, step: Sequence[Gathered]) -> None:
         """All of a step's, and nothing of those before it."""
@@ -65,6 +65,18 @@ class GatherCache:
     def forget(self) -> None:
         """Pages were written by others."""
         self._last = []
+
+
+def follows(singles: Singles, before: Singles) -> bool:
+    """Whether these are the same requests in the same order, one token on, in no more pages than the longest had."""
+    pairs = zip(singles.views, before.views, strict=False)
+    return singles.blocks.shape == before.blocks.shape and all(_one_on(view, other) for view, other in pairs)
+
+
+def _one_on(view: View, before: View) -> bool:
+    """Whether this is the same request one token on, in the same pages and perhaps a new one."""
+    same = view.chunk.request is before.chunk.request and view.chunk.start == before.chunk.start + 1
+    return same and view.pages[: len(before.pages)] == before.pages
 
 
 _WRITES = (CopyKind.DEVICE, CopyKind.IN)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWindow
-from paceline_workers.engine.scheduling import Chunk, StepPlan
+from paceline_workers.engine.scheduling import Chunk, Request, StepPlan
 
 _ALL = frozenset({ALL})
 
@@ -37,12 +37,6 @@ class View:
         last = -(-(chunk.start + chunk.count) // page_tokens)
         behind = request.pages[first - request.dropped : max(last - request.dropped, 0)]
         return cls(chunk, row, first, request.pages[: min(head, last)] + behind if head else behind)
-
-    def follows(self, other: "View") -> bool:
-        """Whether this is the other's request one token on, in the same pages and perhaps a new one."""
-        chunk, before = self.chunk, other.chunk
-        same = chunk.request is before.request and chunk.start == before.start + 1
-        return same and self.pages[: len(other.pages)] == other.pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +65,6 @@ class Singles:
     mask: Tensor
     slots: Tensor
     places: Tensor
-
-    def follows(self, other: "Singles") -> bool:
-        """Whether these are the other's requests in its order, one token on, in no more pages than its longest had."""
-        pairs = zip(self.views, other.views, strict=False)
-        return self.blocks.shape == other.blocks.shape and all(new.follows(old) for new, old in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +100,7 @@ class Batch:
     """`slots`: where each row's keys and values go, head by head: block * page_tokens + offset.
 
     `sampled`: rows whose logits count: of each chunk that samples its last one, then of each that scores its `scored`.
-    `layouts`: by what a layer sees.
+    `layouts`: by what a layer sees. `unknown`: rows whose token is still being drawn, and for which request.
     """
 
     tokens: Tensor
@@ -119,6 +108,7 @@ class Batch:
     slots: Tensor
     layouts: Mapping[AttentionWindow, Layout]
     sampled: Tensor
+    unknown: Sequence[tuple[int, Request]]
 
     @classmethod
     def of(
@@ -129,10 +119,13 @@ class Batch:
         starts = [0, *accumulate(chunk.count for chunk in chunks)]
         rows = list(zip(chunks, starts, strict=False))
         tokens: list[int] = []
+        unknown: list[tuple[int, Request]] = []
         for chunk in chunks:
             known = chunk.request.tokens[chunk.start : chunk.start + chunk.count]
             tokens += known
-            tokens += [0] * (chunk.count - len(known))  # a last token that is still being drawn
+            if len(known) < chunk.count:
+                unknown.append((len(tokens), chunk.request))
+                tokens.append(0)
         return cls(
             tokens=torch.tensor(tokens),
             positions=torch.tensor([place for c in chunks for place in range(c.start, c.start + c.count)]),
@@ -145,6 +138,7 @@ class Batch:
                 ],
                 dtype=torch.long,
             ),
+            unknown=unknown,
         )
 
 

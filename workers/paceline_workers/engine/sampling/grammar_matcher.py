@@ -8,8 +8,6 @@ at any time and made again: after preemption, and on another worker after a resu
 What ends a request (EOS, stop ids) is allowed only where the grammar may end; where nothing else may follow, the
 grammar asks for EOS. So a grammar always ends with an EOS token, even if the request ignores EOS or wants more tokens.
 One that outgrows a limit on its way (`outgrown`) cannot say any longer what fits: its request is refused there.
-
-Tokens that a request's own lists permit: its allowed ids, less those that would complete a bad word.
 """
 
 import contextlib
@@ -28,7 +26,6 @@ from numpy.typing import NDArray
 from paceline_workers.engine.sampling import grammar
 from paceline_workers.engine.sampling.grammar import NOTHING
 from paceline_workers.engine.scheduling import Request
-from paceline_workers.messages import Sampling
 from paceline_workers.model_source import read_text
 
 Mask = NDArray[np.bool_]
@@ -201,28 +198,3 @@ class Matcher:
         later = mask.copy()
         later[[token for token in self.request.stop_ids | self._ends if 0 <= token < len(mask)]] = False
         return later if later.any() else mask
-
-
-Ids = NDArray[np.intp]
-
-
-def restricted(sampling: Sampling) -> bool:
-    """Return whether a request has such lists."""
-    return bool(sampling.allowed or sampling.bad_words)
-
-
-def allowed_ids(sampling: Sampling, size: int) -> Ids | None:
-    """The allowed ones below `size`, each once; None where all are."""
-    if not sampling.allowed:
-        return None
-    ids = np.unique(np.array(sampling.allowed, dtype=np.intp))
-    return ids[(ids >= 0) & (ids < size)]
-
-
-def forbid(row: NDArray[np.floating], request: Request, allowed: Ids | None) -> None:
-    """Set what may not be drawn to minus infinity, in place."""
-    if allowed is not None:
-        logits = row[allowed]
-        row.fill(-np.inf)
-        row[allowed] = logits
-    row[[token for token in request.bad_word_ends if 0 <= token < len(row)]] = -np.inf

@@ -8,15 +8,12 @@ leaves like any other, and ends in the queue.
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
-from math import inf
 from typing import Any, Protocol
 
 from paceline_workers.engine.scheduling import Rejection, Request
 from paceline_workers.messages import Submit
 
 MAX_WAITING = 256
-POLL_S = 0.001
-"""Seconds between two looks at what has been compiled."""
 
 
 class Compiler(Protocol):
@@ -41,54 +38,45 @@ class PendingGrammar:
 
 
 class GrammarCompileQueue:
-    """All requests that wait for a compiler."""
+    """All requests that wait for a compiler: those in `waiting`, and until `leave` is next called, who was refused."""
 
     def __init__(self, compiler: Compiler | None) -> None:
         self._compiler = compiler
-        self._waiting: deque[PendingGrammar] = deque()
+        self.waiting: deque[PendingGrammar] = deque()
         self._refused: list[PendingGrammar] = []
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    @property
-    def poll_interval(self) -> float:
-        """Seconds until the next look at the compiler; `inf` while none waits."""
-        return POLL_S if self._waiting or self._refused else inf
-
     def enter(self, request: Request, submit: Submit) -> bool:
-        """Whether it waits here; if not, it can be queued at once."""
-        text = request.sampling.grammar
-        if not text or self._compiler is None or self._compiler.ready(text):
+        """Whether a request with a grammar waits here; if not, it can be queued at once."""
+        if self._compiler is None or self._compiler.ready(request.sampling.grammar):
             return False
-        if len(self._waiting) >= MAX_WAITING:
+        if len(self.waiting) >= MAX_WAITING:
             refusal = Rejection(
                 f"{MAX_WAITING} requests wait for grammars to be compiled; try again shortly", "queue_full"
             )
             self._refused.append(PendingGrammar(request, submit, refusal))
         else:
-            self._waiting.append(PendingGrammar(request, submit))
-            self._compiler.prepare(self._waiting[0].request.sampling.grammar)
+            self.waiting.append(PendingGrammar(request, submit))
+            self._compiler.prepare(self.waiting[0].request.sampling.grammar)
         return True
 
     def leave(self, now: float) -> list[PendingGrammar]:
         """Requests that need not wait any longer, in order of arrival."""
         gone, self._refused = self._refused, []
-        while self._waiting and self._compiler is not None:
-            pending = self._waiting[0]
+        while self.waiting and self._compiler is not None:
+            pending = self.waiting[0]
             future = self._compiler.prepare(pending.request.sampling.grammar)
             if not future.done():
                 break
-            self._waiting.popleft()
+            self.waiting.popleft()
             gone.append(PendingGrammar(pending.request, pending.submit, _refusal(future)))
-        deadlines = [(pending, pending.request.deadline) for pending in self._waiting]
+        deadlines = [(pending, pending.request.deadline) for pending in self.waiting]
         late = [pending for pending, deadline in deadlines if deadline is not None and now >= deadline]
         for pending in late:
-            self._waiting.remove(pending)
+            self.waiting.remove(pending)
         return gone + late
 
     def abort(self, request_id: str) -> None:
-        self._waiting = deque(pending for pending in self._waiting if pending.request.id != request_id)
+        self.waiting = deque(pending for pending in self.waiting if pending.request.id != request_id)
 
 
 def _refusal(future: Future[Any]) -> Rejection | None:

@@ -33,15 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline_core.errors import InvalidInput
-from paceline_workers.engine.sampling.grammar_matcher import (
-    Grammars,
-    Ids,
-    Mask,
-    Matcher,
-    allowed_ids,
-    forbid,
-    restricted,
-)
+from paceline_workers.engine.sampling.grammar_matcher import Grammars, Mask, Matcher
 from paceline_workers.engine.scheduling import Request, RequestStatus, SampledToken
 from paceline_workers.engine.scheduling.search import TokenLogprobs
 from paceline_workers.messages import PromptLogprob, Sampling
@@ -51,6 +43,7 @@ GREEDY = 1e-5
 """Below this temperature the best token is taken: dividing by less would overflow. vLLM's limit."""
 NONE_LEFT = "`allowed_token_ids`, `bad_words`, `min_tokens` and structured output together leave no token to come next."
 Row = NDArray[np.float64]
+Ids = NDArray[np.intp]
 Bits = NDArray[np.uint64]
 _MASK = (1 << 64) - 1
 _LUCKY = np.uint64(_MASK - (_MASK >> 7))
@@ -151,7 +144,7 @@ class Sampler:
             forbid(scores, request, self._allowed[request])
         if mask is not None:
             return np.where(mask, scores, -np.inf)
-        if request.produced < request.min_tokens:
+        if request.min_tokens and request.produced < request.min_tokens:
             scores = scores.copy()
             scores[[token for token in request.stop_ids if 0 <= token < len(row)]] = -np.inf
         return scores
@@ -268,6 +261,28 @@ def penalize(row: NDArray[np.float64], tally: Tally, sampling: Sampling) -> None
     if sampling.repetition != 1.0:
         logits = np.where(logits < 0, logits * sampling.repetition, logits / sampling.repetition)
     row[ids] = logits - sampling.frequency * counts - sampling.presence * (counts > 0)
+
+
+def restricted(sampling: Sampling) -> bool:
+    """Whether the request's own lists leave some tokens out: it has allowed ids, or bad words not to complete."""
+    return bool(sampling.allowed or sampling.bad_words)
+
+
+def allowed_ids(sampling: Sampling, size: int) -> Ids | None:
+    """The allowed ones below `size`, each once; None where all are."""
+    if not sampling.allowed:
+        return None
+    ids = np.unique(np.array(sampling.allowed, dtype=np.intp))
+    return ids[(ids >= 0) & (ids < size)]
+
+
+def forbid(row: NDArray[np.floating], request: Request, allowed: Ids | None) -> None:
+    """Set what may not be drawn to minus infinity, in place."""
+    if allowed is not None:
+        logits = row[allowed]
+        row.fill(-np.inf)
+        row[allowed] = logits
+    row[[token for token in request.bad_word_ends if 0 <= token < len(row)]] = -np.inf
 
 
 class Purpose(IntEnum):

@@ -118,7 +118,7 @@ def reserved(
         if not share or urgency <= place or not others:
             continue
         loads = sorted([*joining, *others], reverse=True)
-        if len(loads) > (1 - held_back) * limits.slots or peak(loads, limits.page_tokens) > (1 - held_back) * total:
+        if len(loads) > (1 - held_back) * limits.max_seqs or peak(loads, limits.page_tokens) > (1 - held_back) * total:
             return True
     return False
 
@@ -147,14 +147,14 @@ class Admission:
 
     def fits(self, request: Request, running: Sequence[Request]) -> bool:
         """Whether it may join the running requests."""
-        if len(running) >= self._limits.slots:
+        if len(running) >= self._limits.max_seqs:
             return False
         cost = self._memory.cost(request)
         followers = each = 0
         if request.beams is not None:
             followers = len(request.beams.members) - 1
             each = pages_each(request.beams, self._limits, self._memory.max_pages)
-        if len(running) + followers >= self._limits.slots or cost + followers * each > self._memory.pool.available:
+        if len(running) + followers >= self._limits.max_seqs or cost + followers * each > self._memory.pool.available:
             return False
         if not running:
             return True
@@ -204,10 +204,10 @@ class Admission:
     def _load(self, request: Request, pages: int | None = None) -> Load:
         """What it adds with so many pages of its own: by default, those that it has."""
         remaining = self._forecast.remaining(request)
-        pages = request.own_pages if pages is None else pages
         least, most = self._memory.min_pages, self._memory.max_pages
-        if least is None or most is None:
-            return remaining, pages
+        if least is None or most is None:  # then it has dropped none
+            return remaining, len(request.pages) - request.shared if pages is None else pages
+        pages = request.own_pages if pages is None else pages
         bound = least if request.decoding else max(least, min(most, self._limits.pages(request.wanted)))
         if self._limits.pages(request.wanted + remaining) < bound:
             return remaining, pages

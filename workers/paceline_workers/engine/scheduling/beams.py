@@ -40,8 +40,8 @@ def request_of(submit: Submit, eos: Iterable[int], now: float, max_len: int) -> 
 def too_wide(group: BeamGroup, limits: SchedulerLimits, memory: KVCacheManager) -> str:
     """Why a search could not even run alone; "" if it can. Beams share the prompt's full pages at least."""
     request, width = group.lead, group.search.width
-    if width > min(limits.slots, limits.vocab_size):
-        return f"a search of {width} beams needs {width} slots; this engine has {limits.slots}"
+    if width > min(limits.max_seqs, limits.vocab_size):
+        return f"a search of {width} beams needs {width} slots; this engine has {limits.max_seqs}"
     shared = request.prompt_len // limits.page_tokens
     longest = min(request.prompt_len + request.max_tokens, limits.max_model_len)
     pages = shared + width * (limits.pages(longest) - shared)

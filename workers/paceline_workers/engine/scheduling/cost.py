@@ -1,10 +1,7 @@
-"""Predicted seconds of requests and steps by the step-time model: how long a chunk may be, and who would be late.
+"""Predicted seconds of requests by the step-time model, and who would be late.
 
-A step must not take longer than the time per output token that the decodes in it are promised. So prefill tokens are
-added only while the predicted step, widened by the share by which predictions are usually off, keeps within that: a
-target kept in the mean alone is broken half of the time. A model without a prefill coefficient predicts nothing: then
-nothing is capped, and service is counted in tokens, which orders requests as well. `visible` bounds the tokens that one
-token attends to.
+A model without a prefill coefficient predicts nothing: then service is counted in tokens, which orders requests as
+well. `visible` bounds the tokens that one token attends to.
 
 A request whose first token would be late is rejected when submitted, or ended as soon as that is certain. Every
 estimate is from below: its own prompt, or that and the shorter ones of its class, computed without a pause; with an
@@ -16,7 +13,7 @@ nothing.
 import heapq
 from collections.abc import Callable, Iterator
 from itertools import count
-from math import inf, sqrt
+from math import inf
 
 from paceline_core.wire import StepTime
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
@@ -32,21 +29,20 @@ class CostEstimator:
     `serves`: the class policy's service in the response ratio for so many seconds.
     """
 
-    def __init__(self, memory: KVCacheManager, serves: Callable[[float], float]) -> None:
+    def __init__(self, visible: float, serves: Callable[[float], float]) -> None:
         self.model: StepTime = UNKNOWN
         self.margin = 0.0
-        self.visible = memory.attention_window.visible(inf)
-        self._memory = memory
+        self.visible = visible
         self._serves = serves
 
-    def refresh(self, request: Request) -> None:
-        """Look up what a waiting request has cached by now."""
-        request.uncached = self._memory.uncached(request)
-        request.service = self.service(request, request.uncached)
+    def refresh(self, request: Request, uncached: int) -> None:
+        """Note how many tokens of a waiting request are to be computed by now."""
+        request.uncached = uncached
+        request.service = self.service(uncached, len(request.tokens))
 
-    def service(self, request: Request, tokens: int) -> float:
-        """Its service in the response ratio, if so many tokens are to be computed."""
-        return self._serves(service(self.model, tokens, request.wanted, self.visible))
+    def service(self, tokens: int, length: int) -> float:
+        """The service in the response ratio of a request whose last `tokens` tokens of `length` are to be computed."""
+        return self._serves(service(self.model, tokens, length, self.visible))
 
 
 def known(model: StepTime) -> bool:
@@ -60,29 +56,6 @@ def service(model: StepTime, tokens: int, length: int, visible: float = inf) -> 
         return float(tokens)
     context = min(length - (tokens - 1) / 2, visible)
     return model.seconds(prefill_tokens=tokens, sequences=0, kv_tokens=0, context=context)
-
-
-def spare(model: StepTime, target: float, sequences: int, kv_tokens: int, margin: float = 0.0) -> float:
-    """Seconds that prefill may add to a step with these decodes, if steps take up to `margin` longer than predicted."""
-    if not sequences or not known(model):
-        return inf
-    return max(target / (1 + margin) - model.seconds(prefill_tokens=0, sequences=sequences, kv_tokens=kv_tokens), 0.0)
-
-
-def seconds(model: StepTime, start: int, count: int, visible: float = inf) -> float:
-    """The seconds that a chunk of `count` tokens from `start` adds to a step."""
-    return count * (model.prefill + model.context * min(start + (count + 1) / 2, visible))
-
-
-def tokens(model: StepTime, start: int, budget: float, visible: float = inf) -> int | None:
-    """The longest chunk from `start` within `budget` seconds (None: any): the root of `seconds(...) = budget`."""
-    if budget == inf:
-        return None
-    linear = model.prefill + model.context * (start + 0.5)
-    if not model.context:
-        return int(budget / linear)
-    root = int((sqrt(linear * linear + 2 * model.context * budget) - linear) / model.context)
-    return max(root, int(budget / (model.prefill + model.context * visible)))
 
 
 class Deadlines:
@@ -140,7 +113,7 @@ class Deadlines:
 
     def _service(self, request: Request, tokens: int) -> float:
         window = self._memory.attention_window.window
-        return service(self._costs.model, tokens, request.wanted, inf if window is None else window / 2)
+        return service(self._costs.model, tokens, len(request.tokens), inf if window is None else window / 2)
 
     @property
     def _trusted(self) -> bool:

@@ -1,14 +1,14 @@
 """The scheduler's interface: limits in, a plan for one step out, samples back in."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 
 import msgspec
 
 from paceline_core.registry.enums import RequestClass
 from paceline_planner.steptime import StepWork
-from paceline_workers.engine.kv_cache.attention_window import ALL, AttentionWindow
 from paceline_workers.engine.kv_cache.offload import Copy
 from paceline_workers.engine.scheduling.request import Request, RequestStatus
 from paceline_workers.engine.scheduling.search import Candidates, TokenLogprobs
@@ -20,6 +20,7 @@ NO_TOKEN = -1
 class SchedulerLimits:
     """Bounds and targets of one engine.
 
+    `max_seqs`: requests that may run at once, at most `step_tokens`: each can get one token in every step.
     `windows`: seconds that a class may wait for others to join its batch. `tpot`: seconds per output token, which
     prefill must not make a step exceed while that class decodes. `class_waiting` caps one class's queue, `weights` are
     shares of tokens. `reserved`: shares of all pages, and of all slots, that less urgent classes leave to this one.
@@ -38,17 +39,13 @@ class SchedulerLimits:
     batching: str = "continuous"
     reserved: Mapping[RequestClass, float] = field(default_factory=dict)
 
-    @property
-    def slots(self) -> int:
-        """Requests that may run at once: each can get one token in every step."""
-        return min(self.max_seqs, self.step_tokens)
-
     def pages(self, tokens: int) -> int:
         return -(-tokens // self.page_tokens)
 
 
 class Chunk(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Tokens `start` to `start + count` of one request; `samples` if they close its gap.
+    """Tokens `start` to `start + count` of one request; `samples` if they close its gap. The first `scored` of them
+    score the prompt token behind them.
 
     No dataclass: one is made for each running request in each step, and a dataclass takes three times as long. Nothing
     that it refers to leads back to it, so the garbage collector need not look.
@@ -58,31 +55,21 @@ class Chunk(msgspec.Struct, frozen=True, eq=False, gc=False):
     start: int
     count: int
     samples: bool
-
-    @property
-    def scored(self) -> int:
-        """How many of its tokens, from the first one on, score the prompt token behind them."""
-        request = self.request
-        return max(min(self.count, request.prompt_len - 1 - self.start), 0) if request.scores else 0
-
-    @property
-    def decode(self) -> bool:
-        """A single token that follows an output token."""
-        return self.count == 1 and self.samples and self.start >= self.request.prompt_len
+    scored: int = 0
 
 
 @dataclass(frozen=True)
 class StepPlan:
     """One step. Empty when there is nothing to do before `wake` (monotonic seconds), a commit or a message.
 
-    `copies` are made in their order, before any chunk is computed.
+    `copies` are made in their order, before any chunk is computed. No token attends to over `visible`.
     """
 
     chunks: tuple[Chunk, ...] = ()
     wake: float | None = None
     window: float = 0.0
     copies: tuple[Copy, ...] = ()
-    attention_window: AttentionWindow = ALL
+    visible: float = inf
 
     @property
     def live(self) -> list[Request]:
@@ -91,19 +78,24 @@ class StepPlan:
 
     @cached_property
     def work(self) -> StepWork:
-        """What the step computes; of each context that a decode reads the visible part.
+        """What the step computes; of each context that a decode (one token of output) reads, the visible part.
 
         With a window `context` is a little too large.
         """
         prefill, pairs = 0, 0.0
         reads: list[int] = []
         for chunk in self.chunks:
-            if chunk.decode:
+            if chunk.count == 1 and chunk.samples and chunk.start >= chunk.request.prompt_len:
                 reads.append(chunk.start + 1)
             else:
                 prefill += chunk.count
-                pairs += chunk.count * self.attention_window.visible(chunk.start + (chunk.count + 1) / 2)
-        return StepWork(prefill, pairs / max(prefill, 1), len(reads), self.attention_window.total(reads))
+                pairs += chunk.count * min(chunk.start + (chunk.count + 1) / 2, self.visible)
+        return StepWork(prefill, pairs / max(prefill, 1), len(reads), read_tokens(reads, self.visible))
+
+
+def read_tokens(contexts: Sequence[int], visible: float) -> int:
+    """What decodes with contexts of these lengths read of them."""
+    return sum(contexts) if visible == inf else int(sum([min(context, visible) for context in contexts]))
 
 
 class SampledToken(msgspec.Struct, frozen=True, gc=False):

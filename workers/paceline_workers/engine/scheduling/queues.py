@@ -29,7 +29,6 @@ from paceline_core.registry.enums import RequestClass
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.scheduling import beams
 from paceline_workers.engine.scheduling.admission import Admission
-from paceline_workers.engine.scheduling.batch_window import Batching
 from paceline_workers.engine.scheduling.cost import CostEstimator
 from paceline_workers.engine.scheduling.plan import Counters
 from paceline_workers.engine.scheduling.request import URGENCY, Request, RequestStatus, members
@@ -176,17 +175,17 @@ def _octave(service: float) -> int:
 class RunningSet:
     """The running requests, and the moves. `known`: all waiting and running requests by id.
 
+    `joined`: how often a request has begun to run so far, less preemptions (see `batch_window`).
     `round` numbers the steps that were asked for: a request preempted in one is not admitted again in it.
     """
 
-    def __init__(self, memory: KVCacheManager, batching: Batching, admission: Admission, costs: CostEstimator) -> None:
+    def __init__(self, memory: KVCacheManager, admission: Admission, costs: CostEstimator) -> None:
         self.running: list[Request] = []
         self.waiting = WaitingQueue()
         self.counters = Counters()
-        self.round = 0
+        self.round = self.joined = 0
         self.known: dict[str, Request] = {}
         self.memory = memory
-        self._batching = batching
         self.admission = admission
         self.costs = costs
 
@@ -200,7 +199,7 @@ class RunningSet:
 
     def refresh(self, request: Request) -> bool:
         """Look up what a waiting request has cached by now; whether that changed its bucket."""
-        self.costs.refresh(request)
+        self.costs.refresh(request, self.memory.uncached(request))
         if bucket(request) == request.bucket:
             return False
         self.waiting.remove(request)
@@ -237,7 +236,7 @@ class RunningSet:
         request.preempted_round = self.round
         request.resumed_at = request.produced
         self.counters.preemptions += 1
-        self.costs.refresh(request)
+        self.costs.refresh(request, self.memory.uncached(request))
         self.waiting.add(request)
 
     def remove(self, request: Request) -> None:
@@ -255,7 +254,7 @@ class RunningSet:
     def _run(self, request: Request) -> None:
         request.state = RequestStatus.RUNNING
         insort(self.running, request, key=lambda other: (URGENCY[other.request_class], other.arrival))
-        self._batching.joined(1)
+        self.joined += 1
         self.admission.joined(request)
 
     def _fork(self, parent: Request, child: Request) -> bool:
@@ -278,7 +277,7 @@ class RunningSet:
             self.memory.release(member)
             member.state = state
             if state is RequestStatus.WAITING:
-                self._batching.joined(-1)
+                self.joined -= 1
                 member.computed = member.pending = 0
 
     def _record_admission(self, request: Request, now: float, batch_wait: float) -> None:
@@ -290,5 +289,5 @@ class RunningSet:
         request.admitted = now
         request.cached = min(request.computed, request.prompt_len)
         request.batch_wait = batch_wait
-        self.counters.lookup_tokens += request.wanted if self.memory.prefix_cache else 0
+        self.counters.lookup_tokens += len(request.tokens) if self.memory.prefix_cache else 0
         self.counters.hit_tokens += request.computed

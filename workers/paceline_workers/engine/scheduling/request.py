@@ -38,13 +38,14 @@ class Request:
     token, `tpot` is the target for each one after it.
 
     `embed`: it ends with the vector of its prompt instead of a token. `prompt_logprobs`: candidates to report for each
-    token of its prompt, -1 for none; `reported` prompt tokens have had theirs sent, so a preemption repeats none.
+    token of its prompt, each scored by the logits before it; -1: none is scored. `reported` prompt tokens have had
+    theirs sent, so a preemption repeats none.
 
     While it waits: `uncached` tokens to compute and their predicted seconds, `service`, as last looked up. Set when it
     is queued: its text never gets longer than `end`.
     While it runs: `shared` pages had another holder when it was placed; its table lacks `dropped` pages, and up to
-    `room` tokens it needs no further page (see `kv_cache.manager`). `expected` outputs in all are forecast, to be
-    looked up again at `review`.
+    `room` tokens may be computed in those it has (see `kv_cache.manager`). `expected` outputs in all are forecast, to
+    be looked up again at `review`.
     After a preemption in round `preempted_round`: it had `computed_before` tokens computed, and resumed in step
     `resumed_step` at `resumed_at` output tokens.
     """
@@ -132,11 +133,6 @@ class Request:
     def produced(self) -> int:
         """Output tokens that are known."""
         return len(self.tokens) - self.prompt_len
-
-    @property
-    def scores(self) -> bool:
-        """Whether its whole prompt is computed, cached or not: each token's logits score the next one."""
-        return self.prompt_logprobs >= 0
 
     @property
     def bad_word_ends(self) -> list[int]:

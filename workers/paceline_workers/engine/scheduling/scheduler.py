@@ -28,7 +28,7 @@ from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 from paceline_workers.engine.kv_cache.manager import KVCacheManager
 from paceline_workers.engine.scheduling.admission import Admission, Forecast
-from paceline_workers.engine.scheduling.batch_window import BatchState, BatchWindow, batching
+from paceline_workers.engine.scheduling.batch_window import BatchState, batching, wake
 from paceline_workers.engine.scheduling.beams import too_wide
 from paceline_workers.engine.scheduling.commit import StepCommit
 from paceline_workers.engine.scheduling.cost import CostEstimator, Deadlines, too_late
@@ -70,18 +70,18 @@ class Scheduler:
         self.limits = limits
         self.admission = Admission(memory, limits, forecast)
         policy = policy or WeightedShares(limits.weights)
-        self.costs = CostEstimator(memory, policy.service)
+        self.costs = CostEstimator(memory.attention_window.visible(inf), policy.service)
         self._batching = batching(limits)
-        self._requests = requests = RunningSet(memory, self._batching, self.admission, self.costs)
+        self._requests = requests = RunningSet(memory, self.admission, self.costs)
         self.running = requests.running
         self.waiting = requests.waiting
         self.counters = requests.counters
         self._deadlines = Deadlines(self.costs, memory)
-        self._window = BatchWindow()
         preemption = PreemptionPolicy(memory, self.costs, self.counters, choose)
         self._decode = DecodePhase(requests, preemption)
-        self._prefill = PrefillPhase(requests, preemption, policy, self._window)
+        self._prefill = PrefillPhase(requests, preemption, policy)
         self._commit = StepCommit(requests, forecast)
+        self._held_since: float | None = None
 
     def learn(self, model: StepTime, margin: float = 0.0) -> None:
         """Set how long a step takes, and by what share that is usually off."""
@@ -101,9 +101,9 @@ class Scheduler:
             return Rejection(reason, "queue_full")
         request.tpot = min(request.tpot, limits.tpot.get(request.request_class, inf))
         request.end = min(request.prompt_len + request.max_tokens, limits.max_model_len)
-        self.costs.refresh(request)
-        ahead = 0 if request.deadline is None else waiting.ahead(request)
-        if reason := self._deadlines.cannot_meet(request, ahead):
+        self.costs.refresh(request, self.memory.uncached(request))
+        others = request.deadline is not None and waiting.counts[request.request_class]
+        if others and (reason := self._deadlines.cannot_meet(request, waiting.ahead(request))):
             self.counters.shed("backlog")
             return Rejection(reason, "abort")
         self._deadlines.add(request)
@@ -149,25 +149,29 @@ class Scheduler:
         self._requests.round += 1
         limits, memory, running = self.limits, self.memory, len(self.running)
         oldest = {name: request.arrival for name, request in self.waiting.oldest().items()}
-        opens = self._batching.opens(BatchState(oldest, self.waiting.counts, running, limits.slots - running))
+        free, joined = limits.max_seqs - running, self._requests.joined
+        opens = self._batching.opens(BatchState(oldest, self.waiting.counts, running, free, joined))
         if not running and min(opens.values(), default=inf) > now:
-            return self._window.hold(opens, self._deadlines.next(), now)
+            since = now if self._held_since is None else self._held_since
+            self._held_since = since if opens else None
+            return StepPlan(wake=wake(opens, self._deadlines.next()))
+        held_since, self._held_since = self._held_since, None
         memory.pool.now = now
         for request in self.waiting.round_robin():
             self._requests.refresh(request)
         self.admission.changed()
         min_prefill = min(limits.page_tokens, limits.step_tokens)
-        step = StepBuilder(limits.step_tokens, self.costs.model, min_prefill, self.costs.visible)
+        step = StepBuilder(limits.step_tokens, self.costs.model, min_prefill, self.costs.visible, held_since)
         prefills = self._decode.plan(step)
         self._prefill.plan(step, prefills, opens, now)
-        window = self._window.close(now)
+        window = 0.0 if held_since is None else now - held_since
         if not step.chunks:
             return StepPlan(window=window)
         for chunk in step.chunks:  # its tokens count as computed from here on
             chunk.request.computed = chunk.start + chunk.count
             chunk.request.pending += chunk.samples
         self.counters.steps += 1
-        return StepPlan(tuple(step.chunks), None, window, memory.copies(), memory.attention_window)
+        return StepPlan(tuple(step.chunks), None, window, memory.copies(), self.costs.visible)
 
     def commit(
         self,
@@ -205,12 +209,13 @@ def invalid(request: Request, limits: SchedulerLimits) -> str:
 
 
 def too_large(request: Request, limits: SchedulerLimits, memory: KVCacheManager) -> str:
-    """More than the model's context, or than all pages: it would wait forever."""
-    length = request.prompt_len
+    """More than the model's context, or than all pages (with a window: than a few will do): it would wait forever."""
+    length, pages = request.prompt_len, memory.pool.total
     if length + min(request.max_tokens, 1) > limits.max_model_len:
         return f"the prompt has {length} tokens; this model takes fewer than {limits.max_model_len}"
-    if not memory.fits_alone(min(length + request.max_tokens, limits.max_model_len)):
-        return f"the request needs more KV memory than there is ({memory.pool.total * limits.page_tokens} tokens)"
+    longest = min(length + request.max_tokens, limits.max_model_len)
+    if longest > pages * limits.page_tokens and (memory.min_pages is None or memory.min_pages > pages):
+        return f"the request needs more KV memory than there is ({pages * limits.page_tokens} tokens)"
     return too_wide(request.beams, limits, memory) if request.beams else ""
 
 

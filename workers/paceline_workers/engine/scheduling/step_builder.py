@@ -7,6 +7,10 @@ Prefills: class by class (`WeightedShares`) in the tokens that decodes leave; in
 prompts and new ones compete by their ratios. Ratios alone would let a long running prompt stand still while short ones
 keep coming, so every OLDEST_FIRST_EVERY-th step continues running prompts oldest first, before new ones.
 
+A step must not take longer than the time per output token that its decodes are promised. So prefill tokens are added
+only while the predicted step, widened by the share by which predictions are usually off, keeps within that: a target
+kept in the mean alone is broken half of the time. Where the model predicts nothing, nothing is capped.
+
 A request is admitted only if it fits now and at the predicted peak (`admission`). If it does not, running requests of a
 class that has had more than its share may be preempted for it; otherwise no request of its kind passes it.
 """
@@ -14,14 +18,13 @@ class that has had more than its share may be preempted for it; otherwise no req
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, sqrt
 from operator import attrgetter, itemgetter
 
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
-from paceline_workers.engine.scheduling import cost
-from paceline_workers.engine.scheduling.batch_window import BatchWindow
-from paceline_workers.engine.scheduling.plan import Chunk
+from paceline_workers.engine.scheduling.cost import known
+from paceline_workers.engine.scheduling.plan import Chunk, read_tokens
 from paceline_workers.engine.scheduling.preemption import PreemptionPolicy, preemptible
 from paceline_workers.engine.scheduling.queues import RunningSet, ratio, response_ratio
 from paceline_workers.engine.scheduling.request import URGENCY, Request, RequestStatus, lead, members
@@ -37,7 +40,7 @@ WEIGHTS: Mapping[RequestClass, float] = {
 @dataclass(slots=True)
 class StepBuilder:
     """Prefill stops where `budget` tokens or `seconds` end, but never before `min_prefill` tokens: so it always
-    progresses. No token attends to over `visible`.
+    progresses. No token attends to over `visible`. `held_since`: since when all were held for others to join.
 
     `closed`: nothing more is admitted. Either a decode had to preempt, or a head had to stay: later requests must not
     pass and starve it. `barred`: nothing of this urgency or less is admitted, since one of them has to leave reserved
@@ -48,6 +51,7 @@ class StepBuilder:
     model: StepTime
     min_prefill: int
     visible: float = inf
+    held_since: float | None = None
     seconds: float = inf
     closed: bool = False
     barred: int = len(URGENCY)
@@ -73,16 +77,18 @@ class StepBuilder:
         for name, count in Counter([chunk.request.request_class for chunk in chunks]).items():
             self.tokens[name] += count
 
-    def add_prefill(self, request: Request, reach: int) -> None:
-        """As much of its gap as there is room for, up to the token that its pages reach."""
-        count = min(request.gap, self.budget, reach - request.computed)
-        within = cost.tokens(self.model, request.computed, self.seconds, self.visible)
+    def add_prefill(self, request: Request) -> None:
+        """As much of its gap, of which nothing is pending, as there is room for in the step and in its pages."""
+        computed, gap = request.computed, len(request.tokens) - request.computed
+        count = min(gap, self.budget, request.room - computed)
+        within = longest_chunk(self.model, computed, self.seconds, self.visible)
         if within is not None:
             count = min(count, max(within, self.min_prefill))
         if count > 0:
-            self.seconds = max(self.seconds - cost.seconds(self.model, request.computed, count, self.visible), 0.0)
+            self.seconds = max(self.seconds - chunk_seconds(self.model, computed, count, self.visible), 0.0)
             self.min_prefill = max(self.min_prefill - count, 0)
-            self.chunks.append(Chunk(request, request.computed, count, count == request.gap))
+            scored = max(min(count, request.prompt_len - 1 - computed), 0) if request.prompt_logprobs >= 0 else 0
+            self.chunks.append(Chunk(request, computed, count, count == gap, scored))
             self.budget -= count
             self.tokens[request.request_class] += count
 
@@ -127,9 +133,11 @@ class DecodePhase:
         if step.closed:
             chunks = [chunk for chunk in chunks if chunk.request.state is runs]  # not preempted by a later one
         step.add_decodes(chunks)
-        tpot = min([chunk.request.tpot for chunk in chunks], default=inf)
-        kv_tokens = self._memory.attention_window.total([chunk.start + 1 for chunk in chunks])
-        step.seconds = cost.spare(self._costs.model, tpot, len(chunks), kv_tokens, self._costs.margin)
+        if chunks and known(step.model):  # steps take up to `margin` longer than predicted
+            promised = min([chunk.request.tpot for chunk in chunks]) / (1 + self._costs.margin)
+            kv_tokens = read_tokens([chunk.start + 1 for chunk in chunks], step.visible)
+            taken = step.model.seconds(prefill_tokens=0, sequences=len(chunks), kv_tokens=kv_tokens)
+            step.seconds = max(promised - taken, 0.0)
         return prefills
 
     def _grow(self, request: Request, step: StepBuilder) -> bool:
@@ -185,16 +193,12 @@ class WeightedShares:
 class PrefillPhase:
     """Continues running prompts, and admits waiting requests."""
 
-    def __init__(
-        self, requests: RunningSet, preemption: PreemptionPolicy, policy: WeightedShares, window: BatchWindow
-    ) -> None:
+    def __init__(self, requests: RunningSet, preemption: PreemptionPolicy, policy: WeightedShares) -> None:
         self._requests = requests
-        self._memory = requests.memory
         self._admission = requests.admission
         self._costs = requests.costs
         self._preemption = preemption
         self._policy = policy
-        self._window = window
 
     def plan(self, step: StepBuilder, prefills: list[Request], opens: Mapping[RequestClass, float], now: float) -> None:
         """Add the running `prefills`, and waiting requests that may join by now; charge each class its tokens.
@@ -204,7 +208,7 @@ class PrefillPhase:
         joining = {name for name, time in opens.items() if time <= now}
         for name in self._policy.order(joining | {request.request_class for request in prefills}):
             prompts = [
-                (request, self._costs.service(request, request.gap))
+                (request, self._costs.service(request.gap, request.wanted))
                 for request in prefills
                 if request.request_class is name
             ]
@@ -212,7 +216,7 @@ class PrefillPhase:
                 if name in joining:
                     self._admit(name, step, opens[name], now, above=response)
                 if request.state is RequestStatus.RUNNING:
-                    step.add_prefill(request, self._memory.reach(request))
+                    step.add_prefill(request)
             if name in joining:
                 self._admit(name, step, opens[name], now)
         for name, tokens in step.tokens.items():
@@ -225,15 +229,18 @@ class PrefillPhase:
                 continue  # another may be the head, by what is cached now
             if response_ratio(request, now) <= above or request.preempted_round == self._requests.round:
                 return
-            if not self._make_room(request, step):
+            if not self._admission.fits(request, self._requests.running) and not self._make_room(request, step):
                 return
-            self._requests.admit(request, now, self._window.waited(request, opened, now))
-            step.add_prefill(request, self._memory.reach(request))
+            # how long a window, and nothing else, kept it waiting
+            since, came = step.held_since, request.arrival
+            batch_wait = max(min(opened, now) - came, 0.0) if since is None else now - max(came, since)
+            self._requests.admit(request, now, batch_wait)
+            step.add_prefill(request)
 
     def _make_room(self, request: Request, step: StepBuilder) -> bool:
         """Preempt the cheapest of the least urgent class that yields to it, until it fits; False if none does."""
         requests = self._requests
-        while not self._admission.fits(request, requests.running):
+        while True:
             if self._admission.reserved(request, requests.running):
                 step.close(request, reserved=True)
                 return False
@@ -246,7 +253,8 @@ class PrefillPhase:
             for member in members(victim):
                 step.remove(member)
             requests.preempt(victim)
-        return True
+            if self._admission.fits(request, requests.running):
+                return True
 
 
 def prefill_order(prompts: Sequence[tuple[Request, float]], step: int, now: float) -> list[tuple[Request, float]]:
@@ -258,3 +266,19 @@ def prefill_order(prompts: Sequence[tuple[Request, float]], step: int, now: floa
         return [(request, inf) for request, _ in prompts]
     ratios = [(request, ratio(now - request.arrival, service)) for request, service in prompts]
     return sorted(ratios, key=itemgetter(1), reverse=True)
+
+
+def chunk_seconds(model: StepTime, start: int, count: int, visible: float = inf) -> float:
+    """The seconds that a chunk of `count` tokens from `start` adds to a step."""
+    return count * (model.prefill + model.context * min(start + (count + 1) / 2, visible))
+
+
+def longest_chunk(model: StepTime, start: int, budget: float, visible: float = inf) -> int | None:
+    """The longest chunk from `start` within `budget` seconds (None: any): the root of `chunk_seconds(...) = budget`."""
+    if budget == inf:
+        return None
+    linear = model.prefill + model.context * (start + 0.5)
+    if not model.context:
+        return int(budget / linear)
+    root = int((sqrt(linear * linear + 2 * model.context * budget) - linear) / model.context)
+    return max(root, int(budget / (model.prefill + model.context * visible)))

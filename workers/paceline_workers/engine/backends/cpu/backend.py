@@ -62,12 +62,11 @@ class _Prompt:
 
 @dataclass(slots=True)
 class _InFlightStep:
-    """A step: its work, the requests that sample in their order, and rows whose token the step before it draws."""
+    """A step: its work, its layout, and the requests that sample in their order."""
 
     compute: Callable[[], _Computed]
     batch: Batch
     requests: list[Request]
-    unknown: list[tuple[int, Request]]
     result: Future[_Computed] | None = None
 
 
@@ -95,12 +94,16 @@ class Runner:
         embedded = [row for row, request in enumerate(requests) if request.embed]
 
         def compute() -> _Computed:
-            self._cache.copy(plan.copies)
+            if plan.copies:
+                self._cache.copy(plan.copies)
             states = self._decoder.states(batch, self._cache)
-            scores = self._scores(states[len(requests) :], prompts)
-            return self._results(states[: len(requests)], embedded, scores)
+            last, rest = states[: len(requests)], states[len(requests) :]
+            scores = self._scores(rest, prompts) if prompts else []
+            if embedded:
+                return self._embedded(last, embedded, scores)
+            return _Computed(self._decoder.logits(last), last[:0], scores)
 
-        self._flights.append(flight := _InFlightStep(compute, batch, requests, unknown(plan)))
+        self._flights.append(flight := _InFlightStep(compute, batch, requests))
         if len(self._flights) == 1 and self._pool:
             flight.result = self._pool.submit(compute)
 
@@ -109,11 +112,16 @@ class Runner:
         flight, waiting = self._flights.popleft(), list(self._flights)
         self._flights.clear()
         computed = flight.compute() if flight.result is None else flight.result.result()
-        samples = self._samples(computed, flight.requests)
+        drawn = iter(self._sampler(computed.logits.numpy(), [one for one in flight.requests if not one.embed]))
+        vectors = iter(computed.vectors)
+        samples = [
+            SampledToken(NO_TOKEN, vector=next(vectors).numpy().tobytes()) if request.embed else next(drawn)
+            for request in flight.requests
+        ]
         for following in waiting:
-            drawn = dict(zip(flight.requests, samples, strict=True))
-            for row, request in following.unknown:
-                following.batch.tokens[row] = drawn[request].token
+            known = dict(zip(flight.requests, samples, strict=True))
+            for row, request in following.batch.unknown:
+                following.batch.tokens[row] = known[request].token
             if self._pool:
                 following.result = self._pool.submit(following.compute)
             self._flights.append(following)
@@ -131,30 +139,11 @@ class Runner:
         rest = iter(scores)
         return [list(islice(rest, len(prompt.following))) for prompt in prompts]
 
-    def _results(self, states: Tensor, embedded: list[int], scores: list[list[PromptLogprob]]) -> _Computed:
-        if not embedded:
-            return _Computed(self._decoder.logits(states), states[:0], scores)
+    def _embedded(self, states: Tensor, embedded: list[int], scores: list[list[PromptLogprob]]) -> _Computed:
+        """Vectors of the rows `embedded`, logits of the others."""
         drawn = [row for row in range(len(states)) if row not in embedded]
         logits = self._decoder.logits(states[drawn]) if drawn else states[:0]
         return _Computed(logits, normalize(states[embedded].float(), dim=-1), scores)
-
-    def _samples(self, computed: _Computed, requests: list[Request]) -> list[SampledToken]:
-        drawn = iter(self._sampler(computed.logits.numpy(), [request for request in requests if not request.embed]))
-        vectors = iter(computed.vectors)
-        return [
-            SampledToken(NO_TOKEN, vector=next(vectors).numpy().tobytes()) if request.embed else next(drawn)
-            for request in requests
-        ]
-
-
-def unknown(plan: StepPlan) -> list[tuple[int, Request]]:
-    """The last row of each chunk whose last token is still being drawn."""
-    found, row = [], 0
-    for chunk in plan.chunks:
-        row += chunk.count
-        if chunk.start + chunk.count > len(chunk.request.tokens):
-            found.append((row - 1, chunk.request))
-    return found
 
 
 ROOM = 1 << 30

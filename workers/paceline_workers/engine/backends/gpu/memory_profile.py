@@ -114,7 +114,7 @@ def largest_step(limits: SchedulerLimits) -> StepPlan:
 
     All requests share pages from page 0 on; what is written there is of no use to anybody.
     """
-    count = max(min(limits.slots, limits.step_tokens // 2), 1)
+    count = max(min(limits.max_seqs, limits.step_tokens // 2), 1)
     each, more = divmod(limits.step_tokens, count)
     sizes = [min(each + (place < more), limits.max_model_len) for place in range(count)]
     return StepPlan(tuple(Chunk(_request(place, size, limits), 0, size, True) for place, size in enumerate(sizes)))

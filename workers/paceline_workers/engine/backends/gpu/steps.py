@@ -155,7 +155,7 @@ class Steps:
 
     def __init__(self, decoder: GpuDecoder, cache: GpuCache, limits: SchedulerLimits) -> None:
         shape, device = decoder.config.shape, decoder.device
-        most, pages = limits.slots, limits.pages(limits.max_model_len)
+        most, pages = limits.max_seqs, limits.pages(limits.max_model_len)
         self.drawing = DeviceSampler(most, shape.vocab, device, decoder.kernels)
         self.states, self.logits = decoder.room(most)
         self._decoder = decoder
