@@ -11,8 +11,9 @@ from paceline_workers.messages import Started
 from paceline_workers.server.http.caller import Caller
 from paceline_workers.server.openai.completion_job import completion_job
 from paceline_workers.server.openai.jobs import JobInput
-from paceline_workers.server.openai.requests import ChatRequest, parse
+from paceline_workers.server.openai.requests import ChatRequest
 from paceline_workers.server.openai.served_model import ServedModel
+from paceline_workers.server.openai.validation import parse
 from paceline_workers.server.text.tokenizer import Tokenizer
 
 SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}}

@@ -14,12 +14,13 @@ from paceline_workers.messages import PromptLogprob
 from paceline_workers.server.openai.chat_responses import CHAT, ChatShape, Echo, ToolShape
 from paceline_workers.server.openai.inputs import Encoding, room
 from paceline_workers.server.openai.jobs import GenerationJob, JobInput
-from paceline_workers.server.openai.requests import ChatRequest, parse
+from paceline_workers.server.openai.requests import ChatRequest
 from paceline_workers.server.openai.response_writer import ObjectKind, ResponseShape, TokenBytes, WritingShape
 from paceline_workers.server.openai.resume import split
 from paceline_workers.server.openai.served_model import ServedModel, ToolParsing
 from paceline_workers.server.openai.submits import Prompt, Wanted, job_of, token_bytes_of
 from paceline_workers.server.openai.token_ids import WithTokenIds
+from paceline_workers.server.openai.validation import parse
 from paceline_workers.server.text.reasoning import ReasoningMarkers, after_reasoning
 from paceline_workers.server.tools.grammar import alternative
 

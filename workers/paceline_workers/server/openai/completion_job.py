@@ -10,12 +10,13 @@ from paceline_workers.messages import PromptLogprob
 from paceline_workers.server.openai.inputs import Encoding, ids_of, names_of, room
 from paceline_workers.server.openai.jobs import GenerationJob, JobInput
 from paceline_workers.server.openai.prompt_logprobs import PromptScores, WithPromptLogprobs
-from paceline_workers.server.openai.requests import CompletionRequest, parse
+from paceline_workers.server.openai.requests import CompletionRequest
 from paceline_workers.server.openai.response_writer import LOWEST, ObjectKind, PromptLogprobs, ResponseShape
 from paceline_workers.server.openai.resume import split
 from paceline_workers.server.openai.served_model import ServedModel
 from paceline_workers.server.openai.submits import Prompt, Wanted, job_of, token_bytes_of
 from paceline_workers.server.openai.token_ids import TokenTexts, WithTokenIds
+from paceline_workers.server.openai.validation import parse
 from paceline_workers.server.text.output import Logprob, Piece
 
 COMPLETION_TOKENS = 16

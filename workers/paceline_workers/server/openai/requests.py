@@ -1,23 +1,19 @@
-"""Request bodies of the generating routes, checked at the edge.
-
-A field that no model here reads is judged by the table in `fields`: refused by name if it would change the answer,
-else ignored. `null` is the same as absent, everywhere.
-"""
+"""Request bodies of the generating routes, checked at the edge."""
 
 import json
 from functools import partial
 from math import inf
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PlainValidator, ValidationError
+from pydantic import Field, PlainValidator
 
-from paceline_core.json_limits import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST, check_shape, too_many_choices
+from paceline_core.json_limits import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST, too_many_choices
 from paceline_workers.server.openai.chat_fields import CALLS_LIMIT, MESSAGES_LIMIT, ChatFields, ChatMessage
-from paceline_workers.server.openai.fields import FieldRoute, refuse_unsupported
+from paceline_workers.server.openai.fields import FieldRoute
 from paceline_workers.server.openai.inputs import CacheFields, Input, inputs, is_ids
 from paceline_workers.server.openai.prompt_logprobs import MOST
 from paceline_workers.server.openai.structured import requested
-from paceline_workers.server.openai.validation import Body, invalid, refusal, unreadable
+from paceline_workers.server.openai.validation import Body, invalid
 from paceline_workers.server.tools.grammar import schema_of
 
 BIAS_LIMIT = 1024
@@ -255,21 +251,3 @@ class CompletionRequest(GenerateRequest):
         super().check()
         if why := too_many_choices(len(self.prompt), self.candidates):
             raise invalid(why, "prompt")
-
-
-R = TypeVar("R", bound=Body)
-
-
-def parse(kind: type[R], body: bytes) -> R:
-    """Read one body. Raises RequestError naming the field and the fix."""
-    try:
-        check_shape(body)
-        request = kind.model_validate_json(body)
-    except ValidationError as error:
-        raise refusal(error.errors(include_url=False)[0], body) from None
-    except ValueError as error:
-        raise unreadable(str(error), body) from None
-    if request.model_extra:
-        refuse_unsupported(kind.route, request.model_extra)
-    request.check()
-    return request

@@ -16,9 +16,8 @@ from paceline_workers.server.http.exchange import Receive, Scope, Send
 from paceline_workers.server.openai.chat_fields import MESSAGES_LIMIT, ChatFields, ChatMessage
 from paceline_workers.server.openai.fields import FieldRoute
 from paceline_workers.server.openai.inputs import is_ids, refuse_uncountable
-from paceline_workers.server.openai.requests import parse
 from paceline_workers.server.openai.served_model import ServedModel
-from paceline_workers.server.openai.validation import Body, invalid
+from paceline_workers.server.openai.validation import Body, invalid, parse
 from paceline_workers.server.request_handler import ServerDeps, understood
 
 IDS_LIMIT = 1 << 17
