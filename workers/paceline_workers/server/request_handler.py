@@ -24,6 +24,7 @@ from paceline_workers.server.http.exchange import (
     Holding,
     HttpExchange,
     Receive,
+    Reply,
     RequestExchange,
     Scope,
     Send,
@@ -144,8 +145,9 @@ class ServerDeps:
 
     def exchange(self, scope: Scope, receive: Receive, send: Send) -> HttpExchange:
         """An ASGI request under this worker's limits."""
-        holding = Holding(self.bodies, self.body_limit)
-        return HttpExchange(scope, receive, send, holding=holding, write_limit_s=self.write_limit_s)
+        caller, holding = scope["caller"], Holding(self.bodies, self.body_limit)
+        reply = Reply(send, self.write_limit_s)
+        return HttpExchange(scope["path"], scope["headers"], receive, holding, caller, caller.trusted, reply)
 
 
 Serve = Callable[[ServerDeps, RequestExchange], Awaitable[None]]

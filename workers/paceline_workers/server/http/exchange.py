@@ -6,6 +6,7 @@ The generating routes and the load stream are plain ASGI: a token costs one `sen
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from paceline_core.errors import Code, ErrorResponse, RequestError
@@ -19,46 +20,59 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 WRITE_LIMIT_S = READ_LIMIT_S = 30.0
 LINGER_S = 2.0
+_STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 RETRY_AFTER_S = 1.0
 BODIES = 16
 """Bodies of the largest size that a worker holds at once."""
 LIMIT = BODIES * (8 << 20)
 
 
+@dataclass(frozen=True, slots=True)
+class RequestIdHeader:
+    """Adds the request's id to an answer, whatever makes it."""
+
+    to: Send
+    request_id: str
+
+    async def send(self, event: Event) -> None:
+        if event["type"] in _STARTS:
+            event["headers"] = [*event.get("headers", ()), (b"x-request-id", self.request_id.encode())]
+        await self.to(event)
+
+
+@dataclass(slots=True)
 class Reply:
     """One HTTP answer; a client that reads nothing for `write_limit_s` ends it. `started`: the status is out."""
 
-    def __init__(self, send: Send, write_limit_s: float = WRITE_LIMIT_S) -> None:
-        self._send = send
-        self._write_limit_s = write_limit_s
-        self.started = False
+    send: Send
+    write_limit_s: float = WRITE_LIMIT_S
+    started: bool = False
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
         self.started = True
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        await self._send({"type": "http.response.start", "status": status, "headers": encoded})
+        await self.send({"type": "http.response.start", "status": status, "headers": encoded})
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """One write. Raises RequestError `client_closed` when the client does not take it in time."""
         try:
-            async with asyncio.timeout(self._write_limit_s):
-                await self._send({"type": "http.response.body", "body": data, "more_body": more})
+            async with asyncio.timeout(self.write_limit_s):
+                await self.send({"type": "http.response.body", "body": data, "more_body": more})
         except TimeoutError:
-            raise RequestError(
-                Code.CLIENT_CLOSED, f"The client read nothing for {self._write_limit_s:.0f} s."
-            ) from None
+            words = f"The client read nothing for {self.write_limit_s:.0f} s."
+            raise RequestError(Code.CLIENT_CLOSED, words) from None
 
     async def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         await self.start(status, {**headers, "content-length": str(len(body))})
         await self.write(body, more=False)
 
 
+@dataclass(slots=True)
 class BodyMemory:
     """Bytes of bodies and messages that are held at once on this worker, at most `limit`; `held` are now."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
-        self.limit = limit
-        self.held = 0
+    limit: int = LIMIT
+    held: int = 0
 
     def hold(self, size: int) -> None:
         """Count so many more. Raises RequestError `queue_full`, and counts none."""
@@ -71,17 +85,17 @@ class BodyMemory:
         self.held -= size
 
 
+@dataclass(slots=True)
 class Holding:
-    """The share of one request or connection; a body has at most `most` bytes."""
+    """The share of one request or connection in `memory`; a body has at most `most` bytes."""
 
-    def __init__(self, memory: BodyMemory, most: int) -> None:
-        self._memory = memory
-        self.most = most
-        self.size = 0
+    memory: BodyMemory
+    most: int
+    size: int = 0
 
     def add(self, size: int) -> None:
         """Count so many bytes more. Raises RequestError `queue_full`."""
-        self._memory.hold(size)
+        self.memory.hold(size)
         self.size += size
 
     def become(self, size: int) -> None:
@@ -94,7 +108,7 @@ class Holding:
     def release(self, size: int | None = None) -> None:
         """Count so many bytes less, by default all."""
         size = self.size if size is None else min(size, self.size)
-        self._memory.release(size)
+        self.memory.release(size)
         self.size -= size
 
 
@@ -169,31 +183,31 @@ class RequestExchange(Protocol):
         """A complete answer from the error table; `unread`: the body has not been read."""
 
 
+@dataclass(frozen=True, slots=True)
 class HttpExchange:
-    """An ASGI request, whose caller stands in `scope["caller"]`."""
+    """An ASGI request."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, *, holding: Holding, write_limit_s: float) -> None:
-        self._headers = scope["headers"]
-        self.path: str = scope["path"]
-        self._receive = receive
-        self._holding = holding
-        self.caller: Caller = scope["caller"]
-        self.reply = Reply(send, write_limit_s)
-        self.movable = self.caller.trusted
+    path: str
+    headers: Iterable[tuple[bytes, bytes]]
+    receive: Receive
+    holding: Holding
+    caller: Caller
+    movable: bool
+    reply: Reply
 
     async def body(self) -> bytes:
-        return await read_body(self._headers, self._receive, self._holding)
+        return await read_body(self.headers, self.receive, self.holding)
 
     def release(self) -> None:
-        self._holding.release()
+        self.holding.release()
 
     async def gone(self) -> None:
-        await gone(self._receive)
+        await gone(self.receive)
 
     async def refuse(self, refusal: ErrorResponse, headers: Mapping[str, str], *, unread: bool = False) -> None:
         """Status and error object. An unread body passes for a while: a close at once would take the answer with it."""
         if unread:
-            await refuse_unread(self.reply, self._receive, refusal, headers)
+            await refuse_unread(self.reply, self.receive, refusal, headers)
         else:
             await self.reply.whole(refusal.status, {**refusal.headers, **headers}, refusal.body)
 
