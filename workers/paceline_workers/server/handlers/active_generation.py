@@ -5,6 +5,7 @@ its engine time is split at its first token. `post` is the rest of the worker's 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from paceline_core.clock import Clock
 from paceline_core.registry import Phase
@@ -29,17 +30,17 @@ class TokenMeter:
         self.output = 0
 
 
+@dataclass(slots=True)
 class Stopwatch:
     """The moments of one request, in monotonic seconds: `submitted` is when its body is understood and the engine has
-    it, `first` is None before any token.
+    it, `first` and `last` are when tokens came, `first` is None before any.
     """
 
-    def __init__(self, came: float, meter: TokenMeter | None = None) -> None:
-        self.came = came
-        self.first: float | None = None
-        self.last = came
-        self.submitted = came
-        self._meter = meter
+    came: float
+    meter: TokenMeter | None = None
+    submitted: float = 0.0
+    first: float | None = None
+    last: float = 0.0
 
     def token(self, now: float) -> None:
         """An answer came; only the first time counts."""
@@ -52,7 +53,7 @@ class Stopwatch:
         if not count:
             return
         since, self.last = self.last, now
-        meter = self._meter
+        meter = self.meter
         if meter is not None:
             meter.output += count
         if self.first is None:

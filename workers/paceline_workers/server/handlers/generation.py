@@ -5,23 +5,19 @@ retry. After them it becomes an SSE error event. The client's going away fails t
 then the one place where a request ends: by its last token, by the engine, by drain, or by its client.
 """
 
-import asyncio
-from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from http import HTTPStatus
 from itertools import chain
-from typing import TypeVar
 
 from paceline_core.wire import VOCABULARY
 from paceline_workers.server.handlers.active_generation import ActiveGeneration, Stopwatch, server_timing
 from paceline_workers.server.http.exchange import RequestExchange
-from paceline_workers.server.openai.jobs import INLINE, Events, JobInput, MakeJob
+from paceline_workers.server.openai.jobs import Events, JobInput, MakeJob, written
 from paceline_workers.server.request_handler import Serve, ServerDeps, failed_when_client_leaves, understood
 from paceline_workers.server.text.output import Piece
 from paceline_workers.server.trial_runs import TrialRun
 
 HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
-P = TypeVar("P")
 
 
 def generating(make_job: MakeJob) -> Serve:
@@ -77,14 +73,3 @@ async def _whole(exchange: RequestExchange, run: ActiveGeneration, trial: TrialR
     body = await written(run.job.whole, pieces_by_choice, chain.from_iterable(pieces_by_choice), long=run.job.long)
     timing = {"server-timing": server_timing(run.spent())} if exchange.caller.trusted else {}
     await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json", **timing}, body)
-
-
-async def written(
-    write: Callable[[P], bytes], pieces_by_choice: P, pieces: Iterable[Piece], *, long: bool = False
-) -> bytes:
-    """What `write` makes of `pieces_by_choice`, which holds `pieces`.
-
-    In a thread where the scores of a prompt (`long`) or of an answer make it long, so that others get turns.
-    """
-    long = long or sum(1 + len(candidates) for piece in pieces for _, candidates in piece.logprobs) > INLINE
-    return await asyncio.to_thread(write, pieces_by_choice) if long else write(pieces_by_choice)
