@@ -4,14 +4,18 @@ The engine reports its own phases with a sequence's last frame. One that ended h
 its engine time is split at its first token. `post` is the rest of the worker's time: the phases add up to it exactly.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from paceline_core.clock import Clock
+from paceline_core.errors import Code, RequestError
 from paceline_core.registry import Phase
 from paceline_core.telemetry import Histogram
 from paceline_workers.messages import Timing, Tokens
 from paceline_workers.server.engine.client import EngineClient, EngineStream
+from paceline_workers.server.http.exchange import RequestExchange
 from paceline_workers.server.openai.jobs import GenerationJob
 from paceline_workers.server.text.output import Piece
 
@@ -124,6 +128,19 @@ class ActiveGeneration:
         timings = [choice.output.timing for choice in self.job.choices if choice.output.timing]
         longest = max(timings, key=lambda t: t.queue + t.batch_wait + t.prefill + t.decode, default=None)
         return self.watch.phases(self._clock.monotonic() if now is None else now, longest)
+
+
+@asynccontextmanager
+async def failed_when_client_leaves(stream: EngineStream, exchange: RequestExchange) -> AsyncIterator[None]:
+    """For the length of the block, a client that leaves fails the engine's stream: its reader is where it ends."""
+    gone = asyncio.create_task(exchange.gone())
+    gone.add_done_callback(
+        lambda task: None if task.cancelled() else stream.fail(RequestError(Code.CLIENT_CLOSED, "The client left."))
+    )
+    try:
+        yield
+    finally:
+        gone.cancel()
 
 
 def server_timing(spent: Phases) -> str:

@@ -10,10 +10,15 @@ from http import HTTPStatus
 from itertools import chain
 
 from paceline_core.wire import VOCABULARY
-from paceline_workers.server.handlers.active_generation import ActiveGeneration, Stopwatch, server_timing
-from paceline_workers.server.http.exchange import RequestExchange
+from paceline_workers.server.handlers.active_generation import (
+    ActiveGeneration,
+    Stopwatch,
+    failed_when_client_leaves,
+    server_timing,
+)
+from paceline_workers.server.http.exchange import RequestExchange, understood
 from paceline_workers.server.openai.jobs import Events, JobInput, MakeJob, written
-from paceline_workers.server.request_handler import Serve, ServerDeps, failed_when_client_leaves, understood
+from paceline_workers.server.request_handler import Serve, ServerDeps
 from paceline_workers.server.text.output import Piece
 from paceline_workers.server.trial_runs import TrialRun
 
@@ -28,17 +33,16 @@ def generating(make_job: MakeJob) -> Serve:
         with parts.trials.entered(caller.suspect) as trial:
             watch = Stopwatch(clock.monotonic(), measures.meter)
             started = parts.engine.ready()
+            turns = parts.turns
             job = await understood(
-                parts,
-                exchange,
-                lambda body: make_job(parts.model, JobInput(body, caller, started, parts.turns.take)),
+                exchange, turns, lambda body: make_job(parts.model, JobInput(body, caller, started, turns.take))
             )
             with parts.engine.submit(*(choice.submit for choice in job.choices if not choice.finish)) as stream:
                 watch.submitted = clock.monotonic()
                 run = ActiveGeneration(job, parts.engine, stream, watch, clock)
                 movable = parts.streams.entered(caller.request_id, stream) if exchange.movable else nullcontext()
-                with measures.following(run, caller, clock), movable:
-                    async with failed_when_client_leaves(stream, exchange):
+                async with failed_when_client_leaves(stream, exchange):
+                    with measures.following(run, caller, clock), movable:
                         if job.stream:
                             await _stream(parts, exchange, run, trial)
                         else:

@@ -1,16 +1,22 @@
 """One request and its way back: ASGI's types, a body that is bounded in size, time and memory, an answer.
 
 The generating routes and the load stream are plain ASGI: a token costs one `send`, with no response object between.
+
+Long bodies are understood one a turn of the loop: parsing and checking 8 MB takes tens of ms in one go, and bodies that
+arrive together would otherwise be parsed together, while every stream waits for all of them.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from paceline_core.errors import Code, ErrorResponse, RequestError
+from paceline_core.process import cancel
 from paceline_workers.server.http.caller import Caller
+from paceline_workers.server.text.tokenizer import INLINE_CHARACTERS
 
 Event = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -25,6 +31,9 @@ RETRY_AFTER_S = 1.0
 BODIES = 16
 """Bodies of the largest size that a worker holds at once."""
 LIMIT = BODIES * (8 << 20)
+LONG = 64 << 10
+"""Bytes of a body that has a turn of the loop to itself: some 0.5 ms."""
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +148,50 @@ async def read_body(
         raise RequestError(Code.REQUEST_TIMEOUT, f"The body did not arrive within {seconds:.0f} s.") from None
 
 
+class LoopTurns:
+    """The turns of one worker's loop, in order of arrival.
+
+    Bodies stay counted while they wait (`BodyMemory`), and its limit bounds the queue. Known hole: the work after a
+    body's first wait (the tokenizer's answer) takes no turn.
+    """
+
+    def __init__(self) -> None:
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._taken = False
+
+    async def within(self, work: Coroutine[Any, Any, R]) -> R:
+        """Await `work`, begun in a turn of its own, and return its result."""
+        try:
+            await self.take()
+            return await work
+        finally:
+            work.close()
+
+    async def take(self) -> None:
+        """Return in a turn of the loop that no other long body has been given."""
+        loop = asyncio.get_running_loop()
+        if self._taken:
+            turn = loop.create_future()
+            self._line.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():  # it had been given its turn
+                    loop.call_soon(self._next)
+                raise
+        self._taken = True
+        loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        """Let the first go that still waits."""
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._taken = False
+
+
 class ResponseStream(Protocol):
     """Where an answer goes. Each write is bounded in time: RequestError `client_closed` when nobody takes it."""
 
@@ -181,6 +234,27 @@ class RequestExchange(Protocol):
 
     async def refuse(self, refusal: ErrorResponse, headers: Mapping[str, str], *, unread: bool = False) -> None:
         """A complete answer from the error table; `unread`: the body has not been read."""
+
+
+async def understood(exchange: RequestExchange, turns: LoopTurns, make: Callable[[bytes], Coroutine[Any, Any, R]]) -> R:
+    """What `make` returns of the body, which is released then; cancelled when the client leaves, which a short body is
+    too quick for. A long one has a turn of the loop to itself. Raises RequestError.
+    """
+    body = await exchange.body()
+    try:
+        if len(body) <= INLINE_CHARACTERS:
+            return await make(body)
+        work = turns.within(make(body)) if len(body) > LONG else make(body)
+        task, gone = asyncio.create_task(work), asyncio.create_task(exchange.gone())
+        try:
+            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise RequestError(Code.CLIENT_CLOSED, "The client left.")
+            return task.result()
+        finally:
+            await cancel(task, gone)
+    finally:
+        exchange.release()
 
 
 @dataclass(frozen=True, slots=True)
