@@ -14,8 +14,7 @@ import asyncio
 import secrets
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -32,8 +31,7 @@ SLICE = 8 << 10
 """Bytes: 1,200 chunks of two, or 450 pipelined requests, take some 10 ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(NamedTuple):
     """What flow control sees of a transport: its reading stops at once and goes on in a turn."""
 
     pause_reading: Callable[[], None]
