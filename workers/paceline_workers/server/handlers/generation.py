@@ -21,8 +21,7 @@ def generating(make_job: MakeJob) -> Serve:
         caller, clock, measures = exchange.caller, parts.clock, parts.measures.requests
         with parts.trials.entered(caller.suspect) as trial:
             watch = Stopwatch(clock.monotonic(), measures.meter)
-            started = parts.engine.ready()
-            turns = parts.turns
+            started, turns = parts.engine.ready(), parts.turns
             job = await understood(
                 exchange, turns, lambda body: make_job(parts.model, JobInput(body, caller, started, turns.take))
             )

@@ -125,7 +125,7 @@ async def completion_job(model: ServedModel, asked: JobInput) -> GenerationJob:
     """A job from the body of `/v1/completions`. Raises RequestError."""
     body, resume = split(asked.body, asked.caller.resume)
     request = parse(CompletionRequest, body)
-    context, tokenizer, limit = asked.started.max_model_len, model.tokenizer, request.limit
+    context, tokenizer, limit = asked.started.max_model_len, model.tokenizer, request.max_tokens
     model.known(request.model)
     default = min(COMPLETION_TOKENS, asked.caller.max_tokens or COMPLETION_TOKENS)
     most = default if limit is None else limit

@@ -171,8 +171,8 @@ class Events:
         # an opening alone brings none of the ids
         steps = [([], begin), (piece.ids, [])] if begin and not events else [(piece.ids, [*begin, *events])]
         data = b""
-        for ids, told in steps:
-            counted = f" {len(told)} end" if piece.finish else "" if len(told) == 1 else f" {len(told)}"
+        for ids, parts in steps:
+            counted = f" {len(parts)} end" if piece.finish else "" if len(parts) == 1 else f" {len(parts)}"
             comment = f": {name} {piece.position} {','.join(map(str, ids)) or '-'}{counted}\n"
-            data += comment.encode() + b"".join(told)
+            data += comment.encode() + b"".join(parts)
         return data

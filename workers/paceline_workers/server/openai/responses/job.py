@@ -85,7 +85,7 @@ async def _fits(model: ServedModel, request: ChatRequest, messages: list[ChatMes
     if len(asked.body) > _LONG:
         await asked.turn()
     context = asked.started.max_model_len
-    text, room = model.render(messages, request), context - (request.limit or 1)
+    text, room = model.render(messages, request), context - (request.max_tokens or 1)
     if model.tokenizer.least(text) > room or len(text) > most_counted(context):
         return False
     return len(await model.tokenizer.encode_chat(text, request.salt(asked.caller.tenant))) <= room
