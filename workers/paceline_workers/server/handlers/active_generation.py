@@ -9,8 +9,8 @@ then the one place where a request ends: by its last token, by the engine, by dr
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import chain
@@ -54,11 +54,6 @@ class Stopwatch:
     submitted: float = 0.0
     first: float | None = None
     last: float = 0.0
-
-    def token(self, now: float) -> None:
-        """An answer came; only the first time counts."""
-        if self.first is None:
-            self.first = now
 
     def read(self, now: float, frames: Sequence[Tokens]) -> None:
         """Frames came, of one step or of several. The gap since the last ones is shared by the steps."""
@@ -150,6 +145,22 @@ async def failed_when_client_leaves(stream: EngineStream, exchange: RequestExcha
         yield
     finally:
         gone.cancel()
+
+
+@contextmanager
+def reported(end: Callable[[str], None]) -> Iterator[None]:
+    """Tell `end` how the block ends: "" or the code of its error. Raises what the block raises."""
+    error = ""
+    try:
+        yield
+    except RequestError as raised:
+        error = raised.code
+        raise
+    except BaseException:
+        error = Code.INTERNAL_ERROR
+        raise
+    finally:
+        end(error)
 
 
 async def write_stream(run: ActiveGeneration, trial: TrialRun, exchange: RequestExchange, vocabulary: str) -> None:

@@ -96,7 +96,7 @@ async def _served(parts: ServerDeps, exchange: RequestExchange, make_job: MakePo
         frames = await _embedded(parts, exchange, batch, begun=number > 0)
         cached += sum(frame.cached for frame in frames)
         job.take(frames)
-        watch.token(parts.clock.monotonic())
+        watch.first = watch.first or parts.clock.monotonic()
     parts.measures.requests.embedded(sum(len(submit.prompt) for submit in job.submits), cached)
     spent = watch.phases(parts.clock.monotonic(), frames[0].timing if len(job.submits) == 1 else None)
     timing = {"server-timing": server_timing(spent)} if exchange.caller.trusted else {}

@@ -1,11 +1,13 @@
 """The generating routes: a body in, one JSON answer or a stream of events out."""
 
 from contextlib import nullcontext
+from functools import partial
 
 from paceline_workers.server.handlers.active_generation import (
     ActiveGeneration,
     Stopwatch,
     failed_when_client_leaves,
+    reported,
     write_stream,
     write_whole,
 )
@@ -25,12 +27,14 @@ def generating(make_job: MakeJob) -> Serve:
             job = await understood(
                 exchange, turns, lambda body: make_job(parts.model, JobInput(body, caller, started, turns.take))
             )
-            with parts.engine.submit(*(choice.submit for choice in job.choices if not choice.finish)) as stream:
+            with (
+                parts.engine.submit(*(choice.submit for choice in job.choices if not choice.finish)) as stream,
+                parts.streams.entered(caller.request_id, stream) if exchange.movable else nullcontext(),
+            ):
                 watch.submitted = clock.monotonic()
                 run = ActiveGeneration(job, parts.engine, stream, watch, clock)
-                movable = parts.streams.entered(caller.request_id, stream) if exchange.movable else nullcontext()
                 async with failed_when_client_leaves(stream, exchange):
-                    with measures.following(run, caller, clock), movable:
+                    with reported(partial(measures.ended, run, caller, clock)):
                         if job.stream:
                             await write_stream(run, trial, exchange, parts.model.tokenizer.vocabulary)
                         else:
