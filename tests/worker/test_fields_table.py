@@ -21,11 +21,11 @@ from paceline_workers.server.openai.anthropic.request import CountTokensRequest,
 from paceline_workers.server.openai.embeddings import EmbeddingRequest
 from paceline_workers.server.openai.fields import FIELDS, Api, FieldRoute, RequestField, Support, field_of
 from paceline_workers.server.openai.fields.table import PATHS
-from paceline_workers.server.openai.requests import ChatRequest, CompletionRequest, parse
+from paceline_workers.server.openai.requests import ChatRequest, CompletionRequest
 from paceline_workers.server.openai.responses.request import ResponsesRequest
 from paceline_workers.server.openai.scoring import RerankRequest, ScoreRequest
 from paceline_workers.server.openai.tokenizing import DetokenizeRequest, TokenizeRequest
-from paceline_workers.server.openai.validation import Body
+from paceline_workers.server.openai.validation import Body, parse
 
 MODELS: dict[str, type[Body]] = {
     kind.route: kind

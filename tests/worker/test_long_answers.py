@@ -1,11 +1,10 @@
-"""Answers that take long to write down, and where that happens (`server.generate`)."""
+"""Answers that take long to write down, and where that happens (`server.openai.jobs`)."""
 
 import threading
 
 import pytest
 
-from paceline_workers.server.handlers.generation import written
-from paceline_workers.server.openai.jobs import INLINE
+from paceline_workers.server.openai.jobs import INLINE, written
 from paceline_workers.server.text.output import Piece
 
 CANDIDATES = 20

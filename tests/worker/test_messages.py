@@ -14,7 +14,7 @@ from tests.worker.test_tool_routes import CALL
 
 from paceline_core.clock import SystemClock
 from paceline_workers.server.openai.anthropic.request import MessagesRequest
-from paceline_workers.server.openai.requests import parse
+from paceline_workers.server.openai.validation import parse
 from paceline_workers.server.text.chat import ChatTemplate
 from paceline_workers.server.text.tokenizer import Tokenizer
 

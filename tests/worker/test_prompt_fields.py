@@ -21,8 +21,8 @@ from paceline_workers.server.openai.completion_job import completion_job
 from paceline_workers.server.openai.embeddings import embedding_job
 from paceline_workers.server.openai.inputs import Truncation
 from paceline_workers.server.openai.jobs import GenerationJob, JobInput
-from paceline_workers.server.openai.requests import parse
 from paceline_workers.server.openai.served_model import ServedModel
+from paceline_workers.server.openai.validation import parse
 from paceline_workers.server.prefix_warmup import WarmPrefixes
 from paceline_workers.server.text.chat import ChatTemplate, Rendering
 from paceline_workers.server.text.tokenizer import Tokenizer

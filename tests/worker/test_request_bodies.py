@@ -12,7 +12,8 @@ from tests.every import cases
 from paceline_core.errors import Code, RequestError
 from paceline_workers.server.openai.fields import FIELDS
 from paceline_workers.server.openai.inputs import Encoding, room
-from paceline_workers.server.openai.requests import ChatRequest, CompletionRequest, parse
+from paceline_workers.server.openai.requests import ChatRequest, CompletionRequest
+from paceline_workers.server.openai.validation import parse
 from paceline_workers.server.text.tokenizer import Tokenizer
 
 CALL = {"id": "1", "function": {"name": "f", "arguments": "{}"}}

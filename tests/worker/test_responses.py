@@ -17,8 +17,8 @@ from tests.worker.test_tool_routes import CALL
 
 from paceline_core.clock import SystemClock
 from paceline_core.errors import RequestError
-from paceline_workers.server.openai.requests import parse
 from paceline_workers.server.openai.responses.request import ResponsesRequest, located_turns
+from paceline_workers.server.openai.validation import parse
 from paceline_workers.server.text.chat import ChatTemplate
 from paceline_workers.server.text.tokenizer import Tokenizer
 

@@ -4,22 +4,30 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.messages import Started
 from paceline_workers.server.http.caller import Caller
+from paceline_workers.server.openai.chat_job import chat_job
 from paceline_workers.server.openai.completion_job import completion_job
 from paceline_workers.server.openai.jobs import JobInput
-from paceline_workers.server.openai.requests import ChatRequest, parse
 from paceline_workers.server.openai.served_model import ServedModel
+from paceline_workers.server.text.chat import ChatTemplate
 from paceline_workers.server.text.tokenizer import Tokenizer
 
 SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
 TEXT = json.dumps(SCHEMA)
-STARTED = Started(8, 16, 1, 100, 8, [0], False, {})
+STARTED = Started(8, 16, 1, 1000, 8, [0], False, {})
 ADD = {"type": "function", "function": {"name": "add", "parameters": SCHEMA}}
 NOW = {"type": "function", "function": {"name": "now"}}
+
+
+TOOLS = (
+    "{% for m in messages %}{{ m.content }}{% for call in m.tool_calls or [] %}<tool_call>{{ call.function | tojson }}"
+    "</tool_call>{% endfor %}{% endfor %}{% if tools %}<tool_call>{{ tools | tojson }}</tool_call>{% endif %}"
+)
 
 
 async def grammar(tokenizer: Tokenizer, **fields: Any) -> str:
@@ -29,9 +37,12 @@ async def grammar(tokenizer: Tokenizer, **fields: Any) -> str:
     return job.choices[0].submit.sampling.grammar
 
 
-def chat(**fields: Any) -> ChatRequest:
-    body = {"model": "m", "messages": [{"role": "user", "content": "x"}]} | fields
-    return parse(ChatRequest, json.dumps(body).encode())
+async def chat(tokenizer: Tokenizer, started: Started = STARTED, **fields: Any) -> str:
+    template = ChatTemplate(TOOLS, {}, SystemClock().utc, "test")
+    model = ServedModel(("m",), tokenizer, template, SystemClock())
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1} | fields
+    job = await chat_job(model, JobInput(json.dumps(body).encode(), Caller("r"), started))
+    return job.choices[0].submit.sampling.grammar
 
 
 def spaced(schema: Any, **spaces: Any) -> str:
@@ -118,13 +129,13 @@ async def test_a_schema_as_text_that_is_too_long_is_not_parsed(tokenizer: Tokeni
     assert f"it has {len(text) + len('json_schema:')} characters" in str(caught.value)
 
 
-def test_a_named_function_forces_its_arguments() -> None:
+async def test_a_named_function_forces_its_arguments(tokenizer: Tokenizer) -> None:
     named = {"type": "function", "function": {"name": "add"}}
-    assert chat(tools=[ADD, NOW], tool_choice=named).requested == (f"json_schema:{TEXT}", "tools")
+    assert await chat(tokenizer, tools=[ADD, NOW], tool_choice=named) == f"json_schema:{TEXT}"
 
 
-def test_any_function_forces_a_list_of_calls() -> None:
-    text, _ = chat(tools=[ADD, NOW], tool_choice="required").requested
+async def test_any_function_forces_a_list_of_calls(tokenizer: Tokenizer) -> None:
+    text = await chat(tokenizer, tools=[ADD, NOW], tool_choice="required")
     schema = json.loads(text.removeprefix("json_schema:"))
     calls = [call["properties"] for call in schema["items"]["anyOf"]]
     assert calls == [
@@ -135,19 +146,22 @@ def test_any_function_forces_a_list_of_calls() -> None:
     assert (schema["minItems"], schema["maxItems"]) == (1, 128)
 
 
-def test_one_call_alone_can_be_forced() -> None:
-    text, _ = chat(tools=[ADD], tool_choice="required", parallel_tool_calls=False).requested
+async def test_one_call_alone_can_be_forced(tokenizer: Tokenizer) -> None:
+    text = await chat(tokenizer, tools=[ADD], tool_choice="required", parallel_tool_calls=False)
     assert json.loads(text.removeprefix("json_schema:"))["maxItems"] == 1
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "rm"}}])
-def test_a_function_that_is_not_there_cannot_be_forced(choice: Any) -> None:
+async def test_a_function_that_is_not_there_cannot_be_forced(tokenizer: Tokenizer, choice: Any) -> None:
     with pytest.raises(RequestError) as caught:
-        chat(tools=[ADD] if isinstance(choice, dict) else [], tool_choice=choice)
+        await chat(tokenizer, tools=[ADD] if isinstance(choice, dict) else [], tool_choice=choice)
     assert caught.value.param == "tool_choice"
 
 
-def test_a_call_that_must_come_stands_above_a_format() -> None:
-    asked = chat(tools=[ADD], tool_choice="required", response_format={"type": "json_object"})
-    assert asked.requested[1] == "tools"
-    assert chat(tools=[ADD], response_format={"type": "json_object"}).requested == ("json", "response_format")
+@pytest.mark.parametrize(("choice", "param"), [("required", "tools"), ("auto", "response_format")])
+async def test_a_call_that_must_come_stands_above_a_format(tokenizer: Tokenizer, choice: str, param: str) -> None:
+    how: Any = {"tools": [ADD], "tool_choice": choice, "response_format": {"type": "json_object"}}
+    with pytest.raises(RequestError) as caught:
+        await chat(tokenizer, structs.replace(STARTED, grammars=False), **how)
+    assert caught.value.param == param
+    assert (await chat(tokenizer, **how)).startswith("json_schema:" if choice == "required" else "calls:")

@@ -8,8 +8,9 @@ import pytest
 from paceline_core.clock import SystemClock
 from paceline_core.errors import Code, RequestError
 from paceline_workers.server.openai.chat_fields import VALUES, check_arguments, check_values
-from paceline_workers.server.openai.requests import ChatRequest, parse
+from paceline_workers.server.openai.requests import ChatRequest
 from paceline_workers.server.openai.served_model import ServedModel
+from paceline_workers.server.openai.validation import parse
 from paceline_workers.server.text.chat import ChatTemplate
 from paceline_workers.server.text.tokenizer import Tokenizer
 

@@ -1,11 +1,9 @@
 """Long bodies that are whole together are read one a turn of the loop, in order, whoever of them leaves."""
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any, cast
 
-from paceline_workers.server.http.exchange import RequestExchange
-from paceline_workers.server.request_handler import LONG, LoopTurns, ServerDeps, understood
+from paceline_workers.server.http.exchange import LONG, LoopTurns, RequestExchange, understood
 
 BODIES = 5
 
@@ -46,14 +44,13 @@ class Whole:
 
 async def begun(sizes: list[int]) -> list[int]:
     """In which turn of the loop each of these bodies was begun."""
-    turns, found = TurnCounter(), list[int]()
-    parts = cast("ServerDeps", SimpleNamespace(turns=LoopTurns()))
+    turns, line, found = TurnCounter(), LoopTurns(), list[int]()
 
     async def make(_: bytes) -> None:
         found.append(turns.count)
 
     exchanges = [cast("RequestExchange", Whole(bytes(size))) for size in sizes]
-    await asyncio.gather(*(understood(parts, exchange, make) for exchange in exchanges))
+    await asyncio.gather(*(understood(exchange, line, make) for exchange in exchanges))
     turns.stop()
     return found
 

@@ -1,42 +1,33 @@
-"""The life of one request on any route that computes: a place, an answer whatever happens, an outcome to count.
-
-Long bodies are understood one a turn of the loop: parsing and checking 8 MB takes tens of ms in one go, and bodies that
-arrive together would otherwise be parsed together, while every stream waits for all of them.
-"""
+"""The life of one request on any route that computes: a place, an answer whatever happens, an outcome to count."""
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 from paceline_core.clock import Clock
 from paceline_core.errors import Code, ErrorTiming, RequestError, error_response
-from paceline_core.process import cancel
 from paceline_core.registry import Outcome
 from paceline_core.telemetry import get_logger
 from paceline_core.wire import MOVED, MOVED_HEADER
-from paceline_workers.server.engine.client import EngineClient, EngineStream, Moved
+from paceline_workers.server.engine.client import EngineClient, Moved
 from paceline_workers.server.evacuation import OpenStreams
 from paceline_workers.server.http.exchange import (
     BodyMemory,
     Holding,
     HttpExchange,
+    LoopTurns,
     Receive,
+    Reply,
     RequestExchange,
     Scope,
     Send,
 )
 from paceline_workers.server.openai.served_model import ServedModel
 from paceline_workers.server.telemetry.metrics import WorkerMetrics
-from paceline_workers.server.text.tokenizer import INLINE_CHARACTERS
 from paceline_workers.server.trial_runs import TrialRuns
 
 _log = get_logger(__name__)
-R = TypeVar("R")
-LONG = 64 << 10
-"""Bytes of a body that has a turn of the loop to itself: some 0.5 ms."""
 RETRY_AFTER_S = 1.0
 DRAINING = {"x-paceline-draining": "1"}
 
@@ -81,50 +72,6 @@ class InFlightLimiter:
         return False
 
 
-class LoopTurns:
-    """The turns of one worker's loop, in order of arrival.
-
-    Bodies stay counted while they wait (`BodyMemory`), and its limit bounds the queue. Known hole: the work after a
-    body's first wait (the tokenizer's answer) takes no turn.
-    """
-
-    def __init__(self) -> None:
-        self._line: deque[asyncio.Future[None]] = deque()
-        self._taken = False
-
-    async def within(self, work: Coroutine[Any, Any, R]) -> R:
-        """Await `work`, begun in a turn of its own, and return its result."""
-        try:
-            await self.take()
-            return await work
-        finally:
-            work.close()
-
-    async def take(self) -> None:
-        """Return in a turn of the loop that no other long body has been given."""
-        loop = asyncio.get_running_loop()
-        if self._taken:
-            turn = loop.create_future()
-            self._line.append(turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if not turn.cancelled():  # it had been given its turn
-                    loop.call_soon(self._next)
-                raise
-        self._taken = True
-        loop.call_soon(self._next)
-
-    def _next(self) -> None:
-        """Let the first go that still waits."""
-        while self._line:
-            turn = self._line.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._taken = False
-
-
 @dataclass(frozen=True, slots=True)
 class ServerDeps:
     """What a computing route works with."""
@@ -144,8 +91,9 @@ class ServerDeps:
 
     def exchange(self, scope: Scope, receive: Receive, send: Send) -> HttpExchange:
         """An ASGI request under this worker's limits."""
-        holding = Holding(self.bodies, self.body_limit)
-        return HttpExchange(scope, receive, send, holding=holding, write_limit_s=self.write_limit_s)
+        caller, holding = scope["caller"], Holding(self.bodies, self.body_limit)
+        reply = Reply(send, self.write_limit_s)
+        return HttpExchange(scope["path"], scope["headers"], receive, holding, caller, caller.trusted, reply)
 
 
 Serve = Callable[[ServerDeps, RequestExchange], Awaitable[None]]
@@ -200,41 +148,3 @@ async def _refuse(exchange: RequestExchange, error: RequestError) -> Outcome:
         headers = headers | {MOVED_HEADER: error.reason}
     await exchange.refuse(error_response(error, exchange.path), headers, unread=error.code is Code.REQUEST_TOO_LARGE)
     return error.row.outcome
-
-
-async def understood(
-    parts: ServerDeps, exchange: RequestExchange, make: Callable[[bytes], Coroutine[Any, Any, R]]
-) -> R:
-    """What `make` returns of the body, which is released then; cancelled when the client leaves, which a short body is
-    too quick for. A long one has a turn of the loop to itself. Raises RequestError.
-    """
-    body = await exchange.body()
-    try:
-        if len(body) <= INLINE_CHARACTERS:
-            return await make(body)
-        work = parts.turns.within(make(body)) if len(body) > LONG else make(body)
-        task, gone = asyncio.create_task(work), asyncio.create_task(exchange.gone())
-        try:
-            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise RequestError(Code.CLIENT_CLOSED, "The client left.")
-            return task.result()
-        finally:
-            await cancel(task, gone)
-    finally:
-        exchange.release()
-
-
-@contextlib.asynccontextmanager
-async def failed_when_client_leaves(stream: EngineStream, exchange: RequestExchange) -> AsyncIterator[None]:
-    """For the length of the block, a client that leaves fails the engine's stream: its reader is where it ends."""
-
-    async def watch() -> None:
-        await exchange.gone()
-        stream.fail(RequestError(Code.CLIENT_CLOSED, "The client left."))
-
-    task = asyncio.create_task(watch())
-    try:
-        yield
-    finally:
-        task.cancel()

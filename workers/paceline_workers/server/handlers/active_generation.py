@@ -1,19 +1,33 @@
-"""One request in the engine: the frames of its choices in, their pieces out, batch by batch; and where its time went.
+"""One request in the engine: the frames of its choices in, its answer out, batch by batch; and where its time went.
 
 The engine reports its own phases with a sequence's last frame. One that ended here first (a stop string) has none, so
 its engine time is split at its first token. `post` is the rest of the worker's time: the phases add up to it exactly.
+
+Headers and status wait for the first tokens, so a failure before them is still a plain HTTP error that a gateway can
+retry. After them it becomes an SSE error event. The client's going away fails the engine's stream, whose reader is
+then the one place where a request ends: by its last token, by the engine, by drain, or by its client.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from itertools import chain
 
 from paceline_core.clock import Clock
+from paceline_core.errors import Code, RequestError
 from paceline_core.registry import Phase
 from paceline_core.telemetry import Histogram
+from paceline_core.wire import VOCABULARY
 from paceline_workers.messages import Timing, Tokens
 from paceline_workers.server.engine.client import EngineClient, EngineStream
-from paceline_workers.server.openai.jobs import GenerationJob
+from paceline_workers.server.http.exchange import RequestExchange
+from paceline_workers.server.openai.jobs import Events, GenerationJob, written
 from paceline_workers.server.text.output import Piece
+from paceline_workers.server.trial_runs import TrialRun
 
+HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
 Phases = Mapping[Phase, float]
 Pieces = list[tuple[int, Piece]]
 
@@ -29,22 +43,17 @@ class TokenMeter:
         self.output = 0
 
 
+@dataclass(slots=True)
 class Stopwatch:
     """The moments of one request, in monotonic seconds: `submitted` is when its body is understood and the engine has
-    it, `first` is None before any token.
+    it, `first` and `last` are when tokens came, `first` is None before any.
     """
 
-    def __init__(self, came: float, meter: TokenMeter | None = None) -> None:
-        self.came = came
-        self.first: float | None = None
-        self.last = came
-        self.submitted = came
-        self._meter = meter
-
-    def token(self, now: float) -> None:
-        """An answer came; only the first time counts."""
-        if self.first is None:
-            self.first = now
+    came: float
+    meter: TokenMeter | None = None
+    submitted: float = 0.0
+    first: float | None = None
+    last: float = 0.0
 
     def read(self, now: float, frames: Sequence[Tokens]) -> None:
         """Frames came, of one step or of several. The gap since the last ones is shared by the steps."""
@@ -52,7 +61,7 @@ class Stopwatch:
         if not count:
             return
         since, self.last = self.last, now
-        meter = self._meter
+        meter = self.meter
         if meter is not None:
             meter.output += count
         if self.first is None:
@@ -123,6 +132,65 @@ class ActiveGeneration:
         timings = [choice.output.timing for choice in self.job.choices if choice.output.timing]
         longest = max(timings, key=lambda t: t.queue + t.batch_wait + t.prefill + t.decode, default=None)
         return self.watch.phases(self._clock.monotonic() if now is None else now, longest)
+
+
+@asynccontextmanager
+async def failed_when_client_leaves(stream: EngineStream, exchange: RequestExchange) -> AsyncIterator[None]:
+    """For the length of the block, a client that leaves fails the engine's stream: its reader is where it ends."""
+    gone = asyncio.create_task(exchange.gone())
+    gone.add_done_callback(
+        lambda task: None if task.cancelled() else stream.fail(RequestError(Code.CLIENT_CLOSED, "The client left."))
+    )
+    try:
+        yield
+    finally:
+        gone.cancel()
+
+
+@contextmanager
+def reported(end: Callable[[str], None]) -> Iterator[None]:
+    """Tell `end` how the block ends: "" or the code of its error. Raises what the block raises."""
+    error = ""
+    try:
+        yield
+    except RequestError as raised:
+        error = raised.code
+        raise
+    except BaseException:
+        error = Code.INTERNAL_ERROR
+        raise
+    finally:
+        end(error)
+
+
+async def write_stream(run: ActiveGeneration, trial: TrialRun, exchange: RequestExchange, vocabulary: str) -> None:
+    """Write server-sent events as the pieces come. Raises RequestError."""
+    headers = HEADERS | {VOCABULARY: vocabulary} if exchange.movable else HEADERS
+    events, reply = Events(run.job, trusted=exchange.caller.trusted), exchange.reply
+    more = True
+    while more:
+        pieces = await run.pieces()
+        if trial.left:
+            trial.brought(sum(len(piece.ids) for _, piece in pieces))
+        data = await written(events.pieces, pieces, (piece for _, piece in pieces), long=run.job.long)
+        more = bool(run.open)
+        if not more:
+            data += events.end(run.spent())
+        if not reply.started:
+            await reply.start(HTTPStatus.OK, headers)
+        await reply.write(data, more=more)
+
+
+async def write_whole(run: ActiveGeneration, trial: TrialRun, exchange: RequestExchange) -> None:
+    """Write one JSON answer, once all pieces are there. Raises RequestError."""
+    pieces_by_choice: list[list[Piece]] = [[] for _ in run.job.choices]
+    while pieces := await run.pieces():
+        for index, piece in pieces:
+            trial.brought(len(piece.ids))
+            pieces_by_choice[index].append(piece)
+    body = await written(run.job.whole, pieces_by_choice, chain.from_iterable(pieces_by_choice), long=run.job.long)
+    timing = {"server-timing": server_timing(run.spent())} if exchange.caller.trusted else {}
+    await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json", **timing}, body)
 
 
 def server_timing(spent: Phases) -> str:

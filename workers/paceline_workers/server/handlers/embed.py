@@ -22,12 +22,12 @@ from paceline_core.errors import Code, InvalidInput, RequestError
 from paceline_workers.messages import Submit, Tokens
 from paceline_workers.model_source import read_bytes
 from paceline_workers.server.engine.client import EngineStream
-from paceline_workers.server.handlers.active_generation import Stopwatch, server_timing
-from paceline_workers.server.http.exchange import RequestExchange
+from paceline_workers.server.handlers.active_generation import Stopwatch, failed_when_client_leaves, server_timing
+from paceline_workers.server.http.exchange import RequestExchange, understood
 from paceline_workers.server.openai.embeddings import MakePooledJob, embedding_job
 from paceline_workers.server.openai.jobs import JobInput
 from paceline_workers.server.openai.scoring import rerank_job, score_job
-from paceline_workers.server.request_handler import Serve, ServerDeps, failed_when_client_leaves, understood
+from paceline_workers.server.request_handler import Serve, ServerDeps
 from paceline_workers.server.text.output import gave_up
 from paceline_workers.server.text.tokenizer import read_json
 
@@ -87,7 +87,7 @@ async def _served(parts: ServerDeps, exchange: RequestExchange, make_job: MakePo
     watch = Stopwatch(parts.clock.monotonic())
     started = parts.engine.ready()
     job = await understood(
-        parts, exchange, lambda body: make_job(parts.model, JobInput(body, exchange.caller, started))
+        exchange, parts.turns, lambda body: make_job(parts.model, JobInput(body, exchange.caller, started))
     )
     watch.submitted = parts.clock.monotonic()
     frames: list[Tokens] = []
@@ -96,7 +96,7 @@ async def _served(parts: ServerDeps, exchange: RequestExchange, make_job: MakePo
         frames = await _embedded(parts, exchange, batch, begun=number > 0)
         cached += sum(frame.cached for frame in frames)
         job.take(frames)
-        watch.token(parts.clock.monotonic())
+        watch.first = watch.first or parts.clock.monotonic()
     parts.measures.requests.embedded(sum(len(submit.prompt) for submit in job.submits), cached)
     spent = watch.phases(parts.clock.monotonic(), frames[0].timing if len(job.submits) == 1 else None)
     timing = {"server-timing": server_timing(spent)} if exchange.caller.trusted else {}

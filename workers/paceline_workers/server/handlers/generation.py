@@ -1,27 +1,19 @@
-"""The generating routes: a body in, one JSON answer or a stream of events out.
+"""The generating routes: a body in, one JSON answer or a stream of events out."""
 
-Headers and status wait for the first tokens, so a failure before them is still a plain HTTP error that a gateway can
-retry. After them it becomes an SSE error event. The client's going away fails the engine's stream, whose reader is
-then the one place where a request ends: by its last token, by the engine, by drain, or by its client.
-"""
-
-import asyncio
-from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from http import HTTPStatus
-from itertools import chain
-from typing import TypeVar
+from functools import partial
 
-from paceline_core.wire import VOCABULARY
-from paceline_workers.server.handlers.active_generation import ActiveGeneration, Stopwatch, server_timing
-from paceline_workers.server.http.exchange import RequestExchange
-from paceline_workers.server.openai.jobs import INLINE, Events, JobInput, MakeJob
-from paceline_workers.server.request_handler import Serve, ServerDeps, failed_when_client_leaves, understood
-from paceline_workers.server.text.output import Piece
-from paceline_workers.server.trial_runs import TrialRun
-
-HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
-P = TypeVar("P")
+from paceline_workers.server.handlers.active_generation import (
+    ActiveGeneration,
+    Stopwatch,
+    failed_when_client_leaves,
+    reported,
+    write_stream,
+    write_whole,
+)
+from paceline_workers.server.http.exchange import RequestExchange, understood
+from paceline_workers.server.openai.jobs import JobInput, MakeJob
+from paceline_workers.server.request_handler import Serve, ServerDeps
 
 
 def generating(make_job: MakeJob) -> Serve:
@@ -31,60 +23,21 @@ def generating(make_job: MakeJob) -> Serve:
         caller, clock, measures = exchange.caller, parts.clock, parts.measures.requests
         with parts.trials.entered(caller.suspect) as trial:
             watch = Stopwatch(clock.monotonic(), measures.meter)
-            started = parts.engine.ready()
+            started, turns = parts.engine.ready(), parts.turns
             job = await understood(
-                parts,
-                exchange,
-                lambda body: make_job(parts.model, JobInput(body, caller, started, parts.turns.take)),
+                exchange, turns, lambda body: make_job(parts.model, JobInput(body, caller, started, turns.take))
             )
-            with parts.engine.submit(*(choice.submit for choice in job.choices if not choice.finish)) as stream:
+            with (
+                parts.engine.submit(*(choice.submit for choice in job.choices if not choice.finish)) as stream,
+                parts.streams.entered(caller.request_id, stream) if exchange.movable else nullcontext(),
+            ):
                 watch.submitted = clock.monotonic()
                 run = ActiveGeneration(job, parts.engine, stream, watch, clock)
-                movable = parts.streams.entered(caller.request_id, stream) if exchange.movable else nullcontext()
-                with measures.following(run, caller, clock), movable:
-                    async with failed_when_client_leaves(stream, exchange):
+                async with failed_when_client_leaves(stream, exchange):
+                    with reported(partial(measures.ended, run, caller, clock)):
                         if job.stream:
-                            await _stream(parts, exchange, run, trial)
+                            await write_stream(run, trial, exchange, parts.model.tokenizer.vocabulary)
                         else:
-                            await _whole(exchange, run, trial)
+                            await write_whole(run, trial, exchange)
 
     return serve
-
-
-async def _stream(parts: ServerDeps, exchange: RequestExchange, run: ActiveGeneration, trial: TrialRun) -> None:
-    headers = HEADERS | {VOCABULARY: parts.model.tokenizer.vocabulary} if exchange.movable else HEADERS
-    events, reply = Events(run.job, trusted=exchange.caller.trusted), exchange.reply
-    more = True
-    while more:
-        pieces = await run.pieces()
-        if trial.left:
-            trial.brought(sum(len(piece.ids) for _, piece in pieces))
-        data = await written(events.pieces, pieces, (piece for _, piece in pieces), long=run.job.long)
-        more = bool(run.open)
-        if not more:
-            data += events.end(run.spent())
-        if not reply.started:
-            await reply.start(HTTPStatus.OK, headers)
-        await reply.write(data, more=more)
-
-
-async def _whole(exchange: RequestExchange, run: ActiveGeneration, trial: TrialRun) -> None:
-    pieces_by_choice: list[list[Piece]] = [[] for _ in run.job.choices]
-    while pieces := await run.pieces():
-        for index, piece in pieces:
-            trial.brought(len(piece.ids))
-            pieces_by_choice[index].append(piece)
-    body = await written(run.job.whole, pieces_by_choice, chain.from_iterable(pieces_by_choice), long=run.job.long)
-    timing = {"server-timing": server_timing(run.spent())} if exchange.caller.trusted else {}
-    await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json", **timing}, body)
-
-
-async def written(
-    write: Callable[[P], bytes], pieces_by_choice: P, pieces: Iterable[Piece], *, long: bool = False
-) -> bytes:
-    """What `write` makes of `pieces_by_choice`, which holds `pieces`.
-
-    In a thread where the scores of a prompt (`long`) or of an answer make it long, so that others get turns.
-    """
-    long = long or sum(1 + len(candidates) for piece in pieces for _, candidates in piece.logprobs) > INLINE
-    return await asyncio.to_thread(write, pieces_by_choice) if long else write(pieces_by_choice)

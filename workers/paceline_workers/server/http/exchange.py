@@ -1,15 +1,22 @@
 """One request and its way back: ASGI's types, a body that is bounded in size, time and memory, an answer.
 
 The generating routes and the load stream are plain ASGI: a token costs one `send`, with no response object between.
+
+Long bodies are understood one a turn of the loop: parsing and checking 8 MB takes tens of ms in one go, and bodies that
+arrive together would otherwise be parsed together, while every stream waits for all of them.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 from paceline_core.errors import Code, ErrorResponse, RequestError
+from paceline_core.process import cancel
 from paceline_workers.server.http.caller import Caller
+from paceline_workers.server.text.tokenizer import INLINE_CHARACTERS
 
 Event = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -19,46 +26,62 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 WRITE_LIMIT_S = READ_LIMIT_S = 30.0
 LINGER_S = 2.0
+_STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 RETRY_AFTER_S = 1.0
 BODIES = 16
 """Bodies of the largest size that a worker holds at once."""
 LIMIT = BODIES * (8 << 20)
+LONG = 64 << 10
+"""Bytes of a body that has a turn of the loop to itself: some 0.5 ms."""
+R = TypeVar("R")
 
 
+@dataclass(frozen=True, slots=True)
+class RequestIdHeader:
+    """Adds the request's id to an answer, whatever makes it."""
+
+    to: Send
+    request_id: str
+
+    async def send(self, event: Event) -> None:
+        if event["type"] in _STARTS:
+            event["headers"] = [*event.get("headers", ()), (b"x-request-id", self.request_id.encode())]
+        await self.to(event)
+
+
+@dataclass(slots=True)
 class Reply:
     """One HTTP answer; a client that reads nothing for `write_limit_s` ends it. `started`: the status is out."""
 
-    def __init__(self, send: Send, write_limit_s: float = WRITE_LIMIT_S) -> None:
-        self._send = send
-        self._write_limit_s = write_limit_s
-        self.started = False
+    send: Send
+    write_limit_s: float = WRITE_LIMIT_S
+    started: bool = False
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
         self.started = True
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        await self._send({"type": "http.response.start", "status": status, "headers": encoded})
+        await self.send({"type": "http.response.start", "status": status, "headers": encoded})
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """One write. Raises RequestError `client_closed` when the client does not take it in time."""
         try:
-            async with asyncio.timeout(self._write_limit_s):
-                await self._send({"type": "http.response.body", "body": data, "more_body": more})
+            async with asyncio.timeout(self.write_limit_s):
+                await self.send({"type": "http.response.body", "body": data, "more_body": more})
         except TimeoutError:
-            raise RequestError(
-                Code.CLIENT_CLOSED, f"The client read nothing for {self._write_limit_s:.0f} s."
-            ) from None
+            words = f"The client read nothing for {self.write_limit_s:.0f} s."
+            raise RequestError(Code.CLIENT_CLOSED, words) from None
 
     async def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         await self.start(status, {**headers, "content-length": str(len(body))})
         await self.write(body, more=False)
 
 
+@dataclass(slots=True)
 class BodyMemory:
     """Bytes of bodies and messages that are held at once on this worker, at most `limit`; `held` are now."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
-        self.limit = limit
-        self.held = 0
+    limit: int = LIMIT
+    held: int = 0
 
     def hold(self, size: int) -> None:
         """Count so many more. Raises RequestError `queue_full`, and counts none."""
@@ -71,17 +94,17 @@ class BodyMemory:
         self.held -= size
 
 
+@dataclass(slots=True)
 class Holding:
-    """The share of one request or connection; a body has at most `most` bytes."""
+    """The share of one request or connection in `memory`; a body has at most `most` bytes."""
 
-    def __init__(self, memory: BodyMemory, most: int) -> None:
-        self._memory = memory
-        self.most = most
-        self.size = 0
+    memory: BodyMemory
+    most: int
+    size: int = 0
 
     def add(self, size: int) -> None:
         """Count so many bytes more. Raises RequestError `queue_full`."""
-        self._memory.hold(size)
+        self.memory.hold(size)
         self.size += size
 
     def become(self, size: int) -> None:
@@ -94,7 +117,7 @@ class Holding:
     def release(self, size: int | None = None) -> None:
         """Count so many bytes less, by default all."""
         size = self.size if size is None else min(size, self.size)
-        self._memory.release(size)
+        self.memory.release(size)
         self.size -= size
 
 
@@ -123,6 +146,50 @@ async def read_body(
                     return bytes(body)
     except TimeoutError:
         raise RequestError(Code.REQUEST_TIMEOUT, f"The body did not arrive within {seconds:.0f} s.") from None
+
+
+class LoopTurns:
+    """The turns of one worker's loop, in order of arrival.
+
+    Bodies stay counted while they wait (`BodyMemory`), and its limit bounds the queue. Known hole: the work after a
+    body's first wait (the tokenizer's answer) takes no turn.
+    """
+
+    def __init__(self) -> None:
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._taken = False
+
+    async def within(self, work: Coroutine[Any, Any, R]) -> R:
+        """Await `work`, begun in a turn of its own, and return its result."""
+        try:
+            await self.take()
+            return await work
+        finally:
+            work.close()
+
+    async def take(self) -> None:
+        """Return in a turn of the loop that no other long body has been given."""
+        loop = asyncio.get_running_loop()
+        if self._taken:
+            turn = loop.create_future()
+            self._line.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():  # it had been given its turn
+                    loop.call_soon(self._next)
+                raise
+        self._taken = True
+        loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        """Let the first go that still waits."""
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._taken = False
 
 
 class ResponseStream(Protocol):
@@ -169,31 +236,52 @@ class RequestExchange(Protocol):
         """A complete answer from the error table; `unread`: the body has not been read."""
 
 
-class HttpExchange:
-    """An ASGI request, whose caller stands in `scope["caller"]`."""
+async def understood(exchange: RequestExchange, turns: LoopTurns, make: Callable[[bytes], Coroutine[Any, Any, R]]) -> R:
+    """What `make` returns of the body, which is released then; cancelled when the client leaves, which a short body is
+    too quick for. A long one has a turn of the loop to itself. Raises RequestError.
+    """
+    body = await exchange.body()
+    try:
+        if len(body) <= INLINE_CHARACTERS:
+            return await make(body)
+        work = turns.within(make(body)) if len(body) > LONG else make(body)
+        task, gone = asyncio.create_task(work), asyncio.create_task(exchange.gone())
+        try:
+            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise RequestError(Code.CLIENT_CLOSED, "The client left.")
+            return task.result()
+        finally:
+            await cancel(task, gone)
+    finally:
+        exchange.release()
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, *, holding: Holding, write_limit_s: float) -> None:
-        self._headers = scope["headers"]
-        self.path: str = scope["path"]
-        self._receive = receive
-        self._holding = holding
-        self.caller: Caller = scope["caller"]
-        self.reply = Reply(send, write_limit_s)
-        self.movable = self.caller.trusted
+
+@dataclass(frozen=True, slots=True)
+class HttpExchange:
+    """An ASGI request."""
+
+    path: str
+    headers: Iterable[tuple[bytes, bytes]]
+    receive: Receive
+    holding: Holding
+    caller: Caller
+    movable: bool
+    reply: Reply
 
     async def body(self) -> bytes:
-        return await read_body(self._headers, self._receive, self._holding)
+        return await read_body(self.headers, self.receive, self.holding)
 
     def release(self) -> None:
-        self._holding.release()
+        self.holding.release()
 
     async def gone(self) -> None:
-        await gone(self._receive)
+        await gone(self.receive)
 
     async def refuse(self, refusal: ErrorResponse, headers: Mapping[str, str], *, unread: bool = False) -> None:
         """Status and error object. An unread body passes for a while: a close at once would take the answer with it."""
         if unread:
-            await refuse_unread(self.reply, self._receive, refusal, headers)
+            await refuse_unread(self.reply, self.receive, refusal, headers)
         else:
             await self.reply.whole(refusal.status, {**refusal.headers, **headers}, refusal.body)
 

@@ -15,11 +15,10 @@ from paceline_core.auth.internal_token import HEADER
 from paceline_core.config import is_loopback
 from paceline_core.errors import Code, RequestError, error_response
 from paceline_workers.server.http.caller import caller
-from paceline_workers.server.http.exchange import App, Event, Receive, Reply, Scope, Send, refuse_unread
+from paceline_workers.server.http.exchange import App, Receive, Reply, RequestIdHeader, Scope, Send, refuse_unread
 from paceline_workers.server.http.websocket import refuse
 
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
-_STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _FOR_GATEWAYS = "This port is for gateways: bring a valid `x-paceline-internal-token` token, or ask a gateway instead."
 
@@ -42,13 +41,7 @@ class CallerMiddleware:
         foreign, with_body = self._foreign(scope, headers), _with_body(scope, headers)
         claims = self._trust.claims(headers.get(HEADER.encode(), b"").decode("latin-1"))
         scope["caller"] = known = caller(headers, claims)
-        name = (b"x-request-id", known.request_id.encode())
-
-        async def named(event: Event) -> None:
-            if event["type"] in _STARTS:
-                event["headers"] = [*event.get("headers", ()), name]
-            await send(event)
-
+        send = RequestIdHeader(send, known.request_id).send
         allowed = (
             self._anonymous
             or known.gateway
@@ -57,11 +50,11 @@ class CallerMiddleware:
         )
         refusal = foreign or (None if allowed else RequestError(Code.INVALID_API_KEY, _FOR_GATEWAYS)) or with_body
         if refusal is None:
-            await self._app(scope, receive, named)
+            await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
-            await refuse(refusal, receive, named)
+            await refuse(refusal, receive, send)
         else:
-            await refuse_unread(Reply(named), receive, error_response(refusal, scope["path"]), {})
+            await refuse_unread(Reply(send), receive, error_response(refusal, scope["path"]), {})
 
     def _foreign(self, scope: Scope, headers: Mapping[bytes, bytes]) -> RequestError | None:
         """The refusal of a page of another site; clients that are no browser name no origin."""

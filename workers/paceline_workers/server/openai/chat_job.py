@@ -3,25 +3,29 @@
 Routes that tell chats in other forms translate their bodies into a chat's request, and bring the form of its answers.
 """
 
+import json
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec import UNSET
 
 from paceline_core.wire import Resume
 from paceline_workers.messages import PromptLogprob
+from paceline_workers.server.openai.chat_fields import CALLS_LIMIT
 from paceline_workers.server.openai.chat_responses import CHAT, ChatShape, Echo, ToolShape
 from paceline_workers.server.openai.inputs import Encoding, room
 from paceline_workers.server.openai.jobs import GenerationJob, JobInput
-from paceline_workers.server.openai.requests import ChatRequest, parse
+from paceline_workers.server.openai.requests import ChatRequest
 from paceline_workers.server.openai.response_writer import ObjectKind, ResponseShape, TokenBytes, WritingShape
 from paceline_workers.server.openai.resume import split
 from paceline_workers.server.openai.served_model import ServedModel, ToolParsing
 from paceline_workers.server.openai.submits import Prompt, Wanted, job_of, token_bytes_of
 from paceline_workers.server.openai.token_ids import WithTokenIds
+from paceline_workers.server.openai.validation import parse
 from paceline_workers.server.text.reasoning import ReasoningMarkers, after_reasoning
-from paceline_workers.server.tools.grammar import alternative
+from paceline_workers.server.tools.grammar import alternative, schema_of
 
 Opening = Callable[[ResponseShape, str, int, int], WritingShape]
 """What writes the answer of another route: from a chat's shape, the answer's id and time, the prompt's tokens."""
@@ -75,14 +79,13 @@ async def chat(
     model: ServedModel, request: ChatRequest, asked: JobInput, resume: Resume | None, form: AnswerFormat
 ) -> GenerationJob:
     """A job of a chat, whatever route it came to. Raises RequestError."""
-    limit, most_calls, scored = request.limit, request.most_calls, request.scored
     model.known(request.model)
     model = model.with_template(request.chat_template)
-    tools = model.parser(request, most_calls)
+    tools = model.parser(request, CALLS_LIMIT if request.parallel_tool_calls else 1)
     text = model.render(request.messages, request)
     continued = request.messages[-1].content if request.continue_final_message else None
     reasoning = model.template.begun(text, continued) if model.template else None
-    context, tokenizer = asked.started.max_model_len, model.tokenizer
+    context, tokenizer, limit = asked.started.max_model_len, model.tokenizer, request.max_tokens
     how = Encoding(bool(request.add_special_tokens), request.truncation(context, limit or 0))
     ids = await how.chat_ids(text, tokenizer, context, form.prompt, request.salt(asked.caller.tenant))
     max_tokens = room(len(ids), limit, asked.caller.max_tokens, context, form.prompt)
@@ -95,11 +98,12 @@ async def chat(
     wanted = Wanted(
         [Prompt(ids, max_tokens, shapes)],
         request.top_logprobs if request.logprobs else -1,
-        scored,
+        ("prompt_logprobs", request.prompt_logprobs),
         form.kind,
         decode if request.skip_special_tokens else tokenizer.decode_all,
         ids if request.return_token_ids else UNSET,
         text if request.return_prompt_text else UNSET,
+        calls=_forced_calls(request, tools) if tools and request.forced is not None else "",
         alternative=_followed_as(model, request, tools, reasoning) if tools or reasoning else None,
         reasoning=reasoning,
         include_reasoning=request.include_reasoning,
@@ -107,6 +111,16 @@ async def chat(
         own=shapes.own,
     )
     return await job_of(model, request, asked, resume, wanted)
+
+
+def _forced_calls(request: ChatRequest, tools: ToolParsing) -> str:
+    """The grammar of calls that must come."""
+    return f"json_schema:{json.dumps(schema_of(request.forced or '', _schemas(request), tools.most))}"
+
+
+def _schemas(request: ChatRequest) -> dict[str, dict[str, Any]]:
+    """Of the arguments of each function."""
+    return {tool.function.name: tool.function.parameters for tool in request.tools}
 
 
 def _followed_as(
@@ -117,8 +131,7 @@ def _followed_as(
 
     def followed(answer: str) -> str:
         if tools is not None and request.forced is None:  # calls may come, but need not
-            syntax, schemas, most = tools.form.syntax, request.schemas, request.most_calls
-            answer = alternative(answer, syntax, schemas, special, most=most)
+            answer = alternative(answer, tools.form.syntax, _schemas(request), special, most=tools.most)
         return answer if reasoning is None else after_reasoning(answer, reasoning, special)
 
     return followed

@@ -2,6 +2,7 @@
 
 import string
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -96,12 +97,12 @@ class ChatChoice(Struct, frozen=True):
     token_ids: list[int] | UnsetType = UNSET
 
 
+@dataclass
 class ChatShape:
     """Deltas of an assistant's message. `token_bytes` is None when no logprobs were asked for."""
 
-    def __init__(self, index: int, token_bytes: TokenBytes | None) -> None:
-        self.index = index
-        self._token_bytes = token_bytes
+    index: int
+    token_bytes: TokenBytes | None
 
     def opening(self) -> list[Any]:
         """The role, before any content."""
@@ -136,7 +137,7 @@ class ChatShape:
 
     def _logprobs(self, pieces: Sequence[Piece]) -> ChatLogprobs | None:
         """Those of all tokens of `pieces`."""
-        token_bytes, entries = self._token_bytes, []
+        token_bytes, entries = self.token_bytes, []
         if token_bytes is None:
             return None
 

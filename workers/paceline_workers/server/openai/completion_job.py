@@ -10,12 +10,13 @@ from paceline_workers.messages import PromptLogprob
 from paceline_workers.server.openai.inputs import Encoding, ids_of, names_of, room
 from paceline_workers.server.openai.jobs import GenerationJob, JobInput
 from paceline_workers.server.openai.prompt_logprobs import PromptScores, WithPromptLogprobs
-from paceline_workers.server.openai.requests import CompletionRequest, parse
+from paceline_workers.server.openai.requests import CompletionRequest
 from paceline_workers.server.openai.response_writer import LOWEST, ObjectKind, PromptLogprobs, ResponseShape
 from paceline_workers.server.openai.resume import split
 from paceline_workers.server.openai.served_model import ServedModel
 from paceline_workers.server.openai.submits import Prompt, Wanted, job_of, token_bytes_of
 from paceline_workers.server.openai.token_ids import TokenTexts, WithTokenIds
+from paceline_workers.server.openai.validation import parse
 from paceline_workers.server.text.output import Logprob, Piece
 
 COMPLETION_TOKENS = 16
@@ -124,7 +125,7 @@ async def completion_job(model: ServedModel, asked: JobInput) -> GenerationJob:
     """A job from the body of `/v1/completions`. Raises RequestError."""
     body, resume = split(asked.body, asked.caller.resume)
     request = parse(CompletionRequest, body)
-    context, tokenizer, limit = asked.started.max_model_len, model.tokenizer, request.limit
+    context, tokenizer, limit = asked.started.max_model_len, model.tokenizer, request.max_tokens
     model.known(request.model)
     default = min(COMPLETION_TOKENS, asked.caller.max_tokens or COMPLETION_TOKENS)
     most = default if limit is None else limit

@@ -20,9 +20,8 @@ from paceline_workers.server.http.caller import Caller
 from paceline_workers.server.openai.fields import FieldRoute
 from paceline_workers.server.openai.inputs import CacheFields, Encoding, Input, ids_of, inputs
 from paceline_workers.server.openai.jobs import JobInput
-from paceline_workers.server.openai.requests import parse
 from paceline_workers.server.openai.served_model import ServedModel
-from paceline_workers.server.openai.validation import invalid
+from paceline_workers.server.openai.validation import invalid, parse
 
 
 class PooledJob(Protocol):

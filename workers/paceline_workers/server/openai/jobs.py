@@ -1,9 +1,10 @@
 """One request, understood: what the engine gets for it, and how its answer is written, whole or as events."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -22,6 +23,7 @@ from paceline_workers.server.openai.response_writer import (
 from paceline_workers.server.openai.served_model import ServedModel
 from paceline_workers.server.text.output import Piece, TextOutput
 
+P = TypeVar("P")
 INLINE = 1024
 """Tokens of scored prompts, or scores of an answer, that are written down at once: some milliseconds."""
 
@@ -110,6 +112,18 @@ def best(candidates: Sequence[Sequence[Piece]], count: int) -> list[Sequence[Pie
     return sorted(candidates, key=mean, reverse=True)[:count]
 
 
+async def written(
+    write: Callable[[P], bytes], pieces_by_choice: P, pieces: Iterable[Piece], *, long: bool = False
+) -> bytes:
+    """What `write` makes of `pieces_by_choice`, which holds `pieces`.
+
+    In a thread where the scores of a prompt (`long`) or of an answer make it long, so that others get turns.
+    """
+    long = long or sum(1 + len(candidates) for piece in pieces for _, candidates in piece.logprobs) > INLINE
+    return await asyncio.to_thread(write, pieces_by_choice) if long else write(pieces_by_choice)
+
+
+@dataclass(slots=True)
 class Events:
     """A streamed answer as bytes, one write per batch of tokens: opening, text, finish reason, usage, `[DONE]`.
 
@@ -120,47 +134,45 @@ class Events:
     events that are is told where it is not one, and `end` where the finish reason is among them.
     """
 
-    def __init__(self, job: GenerationJob, *, trusted: bool) -> None:
-        self._job = job
-        self._trusted = trusted
-        self._began = False
-        self._opened = {index for index, choice in enumerate(job.choices) if choice.opened}
+    job: GenerationJob
+    trusted: bool
+    began: bool = False
+    opened: set[int] = field(default_factory=set)
 
     def pieces(self, pieces: Iterable[tuple[int, Piece]]) -> bytes:
         """The events of what came for some choices; with a choice's first one, what comes before any text."""
         prompt = b""
-        if self._trusted and not self._began:
-            self._began, usage = True, self._job.usage()
+        if self.trusted and not self.began:
+            self.began, usage = True, self.job.usage()
             prompt = b": prompt %d %d\n" % (usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens)
         return prompt + b"".join(self._piece(index, piece) for index, piece in pieces)
 
     def end(self, spent: Mapping[Phase, float]) -> bytes:
         """What follows the last finish reason."""
-        usage, comments = self._job.usage(), b""
-        if self._trusted:
+        usage, comments = self.job.usage(), b""
+        if self.trusted:
             encode = msgspec.json.encode
             comments = b": usage " + encode(usage) + b"\n: phases " + encode(spent) + b"\n"
-        return comments + self._job.writer.ending(usage, asked=self._job.options.include_usage) + b"data: [DONE]\n\n"
+        return comments + self.job.writer.ending(usage, asked=self.job.options.include_usage) + b"data: [DONE]\n\n"
 
     def _piece(self, index: int, piece: Piece) -> bytes:
-        job, shape, writer = self._job, self._job.choices[index].shape, self._job.writer
+        choice, job, writer = self.job.choices[index], self.job, self.job.writer
         usage: Usage | UnsetType | None = UNSET
-        opening = [] if index in self._opened else shape.opening()
-        self._opened.add(index)
-        chunks = shape.chunks(piece)
+        opening = [] if choice.opened or index in self.opened else choice.shape.opening()
+        self.opened.add(index)
+        chunks = choice.shape.chunks(piece)
         if job.options.include_usage:
             usage = job.usage() if job.options.continuous_usage_stats else None
         begin = writer.events(opening, usage, opening=True)
-        events = [event for choice in chunks for event in writer.events([choice], usage)]
-        if not self._trusted:
+        events = [event for chunk in chunks for event in writer.events([chunk], usage)]
+        if not self.trusted:
             return b"".join((*begin, *events))
-        if begin and not events:  # the opening brings none of the ids
-            return b"".join(
-                (self._position(index, piece, [], len(begin)), *begin, self._position(index, piece, piece.ids, 0))
-            )
-        return b"".join((self._position(index, piece, piece.ids, len(begin) + len(events)), *begin, *events))
-
-    def _position(self, index: int, piece: Piece, ids: Sequence[int], events: int) -> bytes:
-        name = "p" if len(self._job.choices) == 1 else f"c {index}"
-        counted = f" {events} end" if piece.finish else "" if events == 1 else f" {events}"
-        return f": {name} {piece.position} {','.join(map(str, ids)) or '-'}{counted}\n".encode()
+        name = "p" if len(job.choices) == 1 else f"c {index}"
+        # an opening alone brings none of the ids
+        steps = [([], begin), (piece.ids, [])] if begin and not events else [(piece.ids, [*begin, *events])]
+        data = b""
+        for ids, parts in steps:
+            counted = f" {len(parts)} end" if piece.finish else "" if len(parts) == 1 else f" {len(parts)}"
+            comment = f": {name} {piece.position} {','.join(map(str, ids)) or '-'}{counted}\n"
+            data += comment.encode() + b"".join(parts)
+        return data

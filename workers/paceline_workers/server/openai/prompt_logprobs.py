@@ -1,7 +1,7 @@
 """Log-probabilities of a prompt's tokens: `prompt_logprobs` in vLLM's form, and `echo` with `logprobs` in OpenAI's.
 
 The first token follows nothing, so it has none. A prompt's candidates come at once, are kept until the answer ends and
-are written down in one go, beside the loop if they are many (`handlers.generation`); CANDIDATES bounds those of all
+are written down in one go, beside the loop if they are many (`openai.jobs.written`); CANDIDATES bounds those of all
 prompts of a request, to some 32 MB.
 """
 

@@ -1,24 +1,19 @@
-"""Request bodies of the generating routes, checked at the edge.
+"""Request bodies of the generating routes, checked at the edge."""
 
-A field that no model here reads is judged by the table in `fields`: refused by name if it would change the answer,
-else ignored. `null` is the same as absent, everywhere.
-"""
-
-import json
+from collections.abc import Mapping
 from functools import partial
 from math import inf
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PlainValidator, ValidationError
+from pydantic import Field, PlainValidator
 
-from paceline_core.json_limits import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST, check_shape, too_many_choices
-from paceline_workers.server.openai.chat_fields import CALLS_LIMIT, MESSAGES_LIMIT, ChatFields, ChatMessage
-from paceline_workers.server.openai.fields import FieldRoute, refuse_unsupported
+from paceline_core.json_limits import CHOICES_PER_PROMPT, CHOICES_PER_REQUEST, too_many_choices
+from paceline_workers.server.openai.chat_fields import MESSAGES_LIMIT, ChatFields, ChatMessage
+from paceline_workers.server.openai.fields import FieldRoute
 from paceline_workers.server.openai.inputs import CacheFields, Input, inputs, is_ids
 from paceline_workers.server.openai.prompt_logprobs import MOST
-from paceline_workers.server.openai.structured import requested
-from paceline_workers.server.openai.validation import Body, invalid, refusal, unreadable
-from paceline_workers.server.tools.grammar import schema_of
+from paceline_workers.server.openai.structured import StructuredFields
+from paceline_workers.server.openai.validation import Body, invalid
 
 BIAS_LIMIT = 1024
 BIAS_MOST = 100.0
@@ -28,7 +23,8 @@ BAD_WORDS_LIMIT = 128
 """Each is encoded twice on the loop, some 20 microseconds a time."""
 PENALTY_MOST = 8.0
 """Of a length's exponent: a higher one means the longest beam, whatever it says."""
-_SCORES = {
+_UNSEARCHABLE: Mapping[str, Any] = {
+    "prompt_logprobs": None,
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
@@ -36,7 +32,7 @@ _SCORES = {
     "allowed_token_ids": None,
     "bad_words": [],
 }
-"""What would change a beam's score, and the values that do not."""
+"""What is not told of a beam, or would change its score, and the values that ask for neither."""
 ALLOWED_LIMIT = 1 << 18
 """Ids of `allowed_token_ids` for all answers together: each answer's are told to the engine."""
 
@@ -88,7 +84,7 @@ class StreamOptions(Body):
     continuous_usage_stats: bool = False
 
 
-class GenerateRequest(CacheFields):
+class GenerateRequest(CacheFields, StructuredFields):
     """What both generating routes share."""
 
     model: str
@@ -121,29 +117,6 @@ class GenerateRequest(CacheFields):
     use_beam_search: bool = False
     length_penalty: float = Field(default=1.0, ge=-PENALTY_MOST, le=PENALTY_MOST)
     early_stopping: Annotated[bool | Literal["never"], PlainValidator(_early)] = False
-    response_format: Any = None
-    structured_outputs: Any = None
-    guided_json: Any = None
-    guided_regex: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
-
-    @property
-    def requested(self) -> tuple[str, str]:
-        """The grammar of structured output and the field that asks for it; both "" for none. Raises RequestError."""
-        kinds = ("json", "regex", "choice", "grammar")
-        guided = {kind: value for kind in kinds if (value := getattr(self, f"guided_{kind}")) is not None}
-        return requested(self.response_format, self.structured_outputs, guided)
-
-    @property
-    def limit(self) -> int | None:
-        """The output tokens it asks for at most, by the newer name or the older one."""
-        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-
-    @property
-    def scored(self) -> tuple[str, int]:
-        """The field that asks for log-probabilities of the prompt, and how many candidates of each token; "", -1."""
-        return ("", -1) if self.prompt_logprobs is None else ("prompt_logprobs", self.prompt_logprobs)
 
     @property
     def candidates(self) -> int:
@@ -160,6 +133,8 @@ class GenerateRequest(CacheFields):
         super().check()
         if len({self.max_tokens, self.max_completion_tokens} - {None}) > 1:
             raise invalid("`max_tokens` and `max_completion_tokens` differ; send the latter alone.", "max_tokens")
+        if self.max_tokens is None:
+            self.max_tokens = self.max_completion_tokens
         if candidates < self.n:
             raise invalid(f"`best_of` must be `n` ({self.n}) or more.", "best_of")
         if candidates > self.n and self.stream:
@@ -179,13 +154,16 @@ class GenerateRequest(CacheFields):
         """A search knows its answers at the end alone, and scores them by the model's own distribution."""
         if self.stream:
             raise invalid("`use_beam_search` knows its answers at the end alone; leave `stream` out.", "stream")
-        if self.limit == 0:
-            raise invalid(
-                "`use_beam_search` has nothing to find where `max_tokens` is 0; send 1 or more.", "max_tokens"
-            )
-        changed = [name for name, value in _SCORES.items() if getattr(self, name) != value]
-        if field := self.requested[1] or self.scored[0] or "".join(changed[:1]):
+        if self.max_tokens == 0:
+            words = "`use_beam_search` has nothing to find where `max_tokens` is 0; send 1 or more."
+            raise invalid(words, "max_tokens")
+        if field := self._unsearchable():
             raise invalid(f"`{field}` cannot be followed together with `use_beam_search`; send one.", field)
+
+    def _unsearchable(self) -> str:
+        """The field that a beam search cannot follow, "" for none. Raises RequestError."""
+        changed = (name for name, value in _UNSEARCHABLE.items() if getattr(self, name) != value)
+        return self.requested[1] or next(changed, "")
 
 
 class ChatRequest(GenerateRequest, ChatFields):
@@ -208,23 +186,8 @@ class ChatRequest(GenerateRequest, ChatFields):
         for index, message in enumerate(self.messages):
             message.check_at(f"messages[{index}]")
 
-    @property
-    def requested(self) -> tuple[str, str]:
-        """The same; what forces a call stands above it, since then there is no answer. Raises RequestError."""
-        forced = self.forced
-        if forced is None:
-            return super().requested
-        return f"json_schema:{json.dumps(schema_of(forced, self.schemas, self.most_calls))}", "tools"
-
-    @property
-    def schemas(self) -> dict[str, dict[str, Any]]:
-        """Of the arguments of each function."""
-        return {tool.function.name: tool.function.parameters for tool in self.tools}
-
-    @property
-    def most_calls(self) -> int:
-        """That one answer may hold."""
-        return CALLS_LIMIT if self.parallel_tool_calls else 1
+    def _unsearchable(self) -> str:
+        return super()._unsearchable() if self.forced is None else "tools"
 
 
 class CompletionRequest(GenerateRequest):
@@ -239,12 +202,11 @@ class CompletionRequest(GenerateRequest):
     add_special_tokens: bool = True
 
     @property
-    def scored(self) -> tuple[str, int]:
-        """The same; an echo with `logprobs` asks for those of the prompt too."""
-        field, count = super().scored
+    def scored(self) -> tuple[str, int | None]:
+        """The field that asks for log-probabilities of the prompt, and how many candidates; an echo tells them too."""
         if self.echo and self.logprobs is not None:
-            return "echo", max(count, self.logprobs)
-        return field, count
+            return "echo", max(self.prompt_logprobs or 0, self.logprobs)
+        return "prompt_logprobs", self.prompt_logprobs
 
     @property
     def answers(self) -> int:
@@ -256,20 +218,6 @@ class CompletionRequest(GenerateRequest):
         if why := too_many_choices(len(self.prompt), self.candidates):
             raise invalid(why, "prompt")
 
-
-R = TypeVar("R", bound=Body)
-
-
-def parse(kind: type[R], body: bytes) -> R:
-    """Read one body. Raises RequestError naming the field and the fix."""
-    try:
-        check_shape(body)
-        request = kind.model_validate_json(body)
-    except ValidationError as error:
-        raise refusal(error.errors(include_url=False)[0], body) from None
-    except ValueError as error:
-        raise unreadable(str(error), body) from None
-    if request.model_extra:
-        refuse_unsupported(kind.route, request.model_extra)
-    request.check()
-    return request
+    def _unsearchable(self) -> str:
+        field, candidates = self.scored
+        return self.requested[1] or (super()._unsearchable() if candidates is None else field)

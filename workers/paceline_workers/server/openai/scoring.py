@@ -25,9 +25,8 @@ from paceline_workers.server.openai.embeddings import EmbeddingUsage, check_embe
 from paceline_workers.server.openai.fields import FieldRoute
 from paceline_workers.server.openai.inputs import CacheFields, Encoding, ids_of
 from paceline_workers.server.openai.jobs import JobInput
-from paceline_workers.server.openai.requests import parse
 from paceline_workers.server.openai.served_model import ServedModel
-from paceline_workers.server.openai.validation import invalid
+from paceline_workers.server.openai.validation import invalid, parse
 
 TEXTS_LIMIT = 2048
 """Of one list; as many as `/v1/embeddings` takes."""

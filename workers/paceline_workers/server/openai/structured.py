@@ -9,22 +9,36 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline_workers.engine.sampling.grammar import LONGEST
-from paceline_workers.server.openai.validation import invalid
+from paceline_workers.server.openai.validation import Body, invalid
 
 CHOICES_LIMIT = 256
 
 
-def requested(response_format: Any, structured: Any, guided: Mapping[str, Any]) -> tuple[str, str]:
-    """The grammar that the fields ask for and the field's name; both "" if none does. Raises RequestError."""
-    constraints = [
-        *([(_format(response_format), "response_format")] if response_format is not None else []),
-        *([(_structured(structured), "structured_outputs")] if structured is not None else []),
-        *((_kind(kind, value, f"guided_{kind}"), f"guided_{kind}") for kind, value in guided.items()),
-    ]
-    named = [(text, field) for text, field in constraints if text]
-    if len(named) > 1:
-        raise invalid(f"`{named[1][1]}` and `{named[0][1]}` cannot be followed both; send one.", named[1][1])
-    return named[0] if named else ("", "")
+class StructuredFields(Body):
+    """The fields that ask for it, of which one is followed."""
+
+    response_format: Any = None
+    structured_outputs: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+
+    @property
+    def requested(self) -> tuple[str, str]:
+        """The grammar that the fields ask for and the field's name; both "" if none does. Raises RequestError."""
+        constraints = []
+        if self.response_format is not None:
+            constraints.append((_format(self.response_format), "response_format"))
+        if self.structured_outputs is not None:
+            constraints.append((_structured(self.structured_outputs), "structured_outputs"))
+        kinds = ("json", "regex", "choice", "grammar")
+        guided = [(kind, value) for kind in kinds if (value := getattr(self, f"guided_{kind}")) is not None]
+        constraints += [(_kind(kind, value, f"guided_{kind}"), f"guided_{kind}") for kind, value in guided]
+        named = [(text, field) for text, field in constraints if text]
+        if len(named) > 1:
+            raise invalid(f"`{named[1][1]}` and `{named[0][1]}` cannot be followed both; send one.", named[1][1])
+        return named[0] if named else ("", "")
 
 
 def _format(value: Any) -> str:

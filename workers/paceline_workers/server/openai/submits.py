@@ -45,19 +45,20 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What differs between the routes. `scored`: `GenerateRequest.scored`.
+    """What differs between the routes. `scored`: the field that asks for log-probabilities of the prompt, and how many.
 
-    `alternative` makes of the grammar of an answer one of the whole text. `own`: the shape that writes the answer, once
-    it is made, if the route has such a one.
+    `calls`: the grammar of calls that must come in place of an answer. `alternative` makes of the grammar of an answer
+    one of the whole text. `own`: the shape that writes the answer, once it is made, if the route has such a one.
     """
 
     prompts: list[Prompt]
     logprobs: int
-    scored: tuple[str, int]
+    scored: tuple[str, int | None]
     kind: ObjectKind
     decode: Decode
     prompt_ids: list[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET
+    calls: str = ""
     alternative: Callable[[str], str] | None = None
     reasoning: ReasoningMarkers | None = None
     include_reasoning: bool = True
@@ -75,7 +76,7 @@ async def job_of(
 ) -> GenerationJob:
     """The job that answers what is `wanted`. Raises RequestError."""
     _check(model, request, wanted, resume)
-    name, grammar = secrets.token_hex(12), await _grammar(model, request, asked, wanted.alternative)
+    name, grammar = secrets.token_hex(12), await _grammar(model, request, asked, wanted)
     how = _sampling(model, request, asked, wanted.logprobs, grammar)
     choices = tuple(_choices(model, request, asked, how, wanted, name=name))
     identity, created = wanted.identity or f"{wanted.kind.id_prefix}{name}", int(model.clock.utc().timestamp())
@@ -110,7 +111,7 @@ async def job_of(
 def _check(model: ServedModel, request: GenerateRequest, wanted: Wanted, resume: Resume | None) -> None:
     least, size = min(prompt.max_tokens for prompt in wanted.prompts), model.tokenizer.size
     field, candidates = wanted.scored
-    if field:
+    if candidates is not None:
         times = request.candidates if request.stream else 1  # each stream begins with its own
         check_scores(field, candidates, times * sum(len(prompt.ids) for prompt in wanted.prompts))
     if request.min_tokens > least:
@@ -125,17 +126,15 @@ def _check(model: ServedModel, request: GenerateRequest, wanted: Wanted, resume:
         raise invalid("Only a stream can be resumed; send the request again.", "stream")
 
 
-async def _grammar(
-    model: ServedModel, request: GenerateRequest, asked: JobInput, alternative: Callable[[str], str] | None
-) -> str:
+async def _grammar(model: ServedModel, request: GenerateRequest, asked: JobInput, wanted: Wanted) -> str:
     """The grammar that its text must follow, "" for none. Raises RequestError."""
-    text, field = ("", "") if request.use_beam_search else request.requested
+    text, field = (wanted.calls, "tools") if wanted.calls else request.requested
     if not text:
         return ""
     if not asked.started.grammars:
         raise invalid(f"This worker cannot follow a grammar, which `{field}` needs; leave it out.", field)
     try:
-        text = alternative(text) if alternative else text
+        text = wanted.alternative(text) if wanted.alternative else text
     except ValueError as error:
         raise invalid(f"`{field}` cannot be followed: {error}.", field) from None
     if reason := await model.check(text, asked.caller.tenant):
@@ -150,7 +149,7 @@ def _choices(  # noqa: PLR0913 - what a sequence is made of
 
     All have the same seed, so each prompt is answered as if it were asked alone.
     """
-    caller, alone = asked.caller, len(wanted.prompts) == 1
+    caller, alone, (_, scored) = asked.caller, len(wanted.prompts) == 1, wanted.scored
     for place, prompt in enumerate(wanted.prompts):
         submit = Submit(
             id=name if alone else f"{name}-{place}",
@@ -166,7 +165,7 @@ def _choices(  # noqa: PLR0913 - what a sequence is made of
             tpot_s=caller.tpot_s,
             prefix_keys=caller.prefix.tokens(len(prompt.ids)) if caller.prefix and alone else [],
             unsalted=0 if request.cache_salt else model.warm.unsalted(prompt.ids),
-            prompt_logprobs=wanted.scored[1],
+            prompt_logprobs=-1 if scored is None else scored,
         )
         several = request.use_beam_search or request.candidates > 1
         first: TextOutput | None = None

@@ -12,14 +12,13 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Struct, json
 from pydantic import Field, PlainValidator
 
-from paceline_workers.server.http.exchange import Receive, Scope, Send
+from paceline_workers.server.http.exchange import Receive, Scope, Send, understood
 from paceline_workers.server.openai.chat_fields import MESSAGES_LIMIT, ChatFields, ChatMessage
 from paceline_workers.server.openai.fields import FieldRoute
 from paceline_workers.server.openai.inputs import is_ids, refuse_uncountable
-from paceline_workers.server.openai.requests import parse
 from paceline_workers.server.openai.served_model import ServedModel
-from paceline_workers.server.openai.validation import Body, invalid
-from paceline_workers.server.request_handler import ServerDeps, understood
+from paceline_workers.server.openai.validation import Body, invalid, parse
+from paceline_workers.server.request_handler import ServerDeps
 
 IDS_LIMIT = 1 << 17
 """Ids that are spelt whatever the context; more only where the context is longer. A million hold the loop up 60 ms."""
@@ -92,7 +91,7 @@ class TokenRoute:
         exchange = parts.exchange(scope, receive, send)
         with parts.gate.entered():
             try:
-                document = await understood(parts, exchange, partial(self._answer, parts))
+                document = await understood(exchange, parts.turns, partial(self._answer, parts))
             finally:
                 exchange.release()
             await exchange.reply.whole(HTTPStatus.OK, {"content-type": "application/json"}, json.encode(document))

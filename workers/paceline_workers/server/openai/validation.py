@@ -1,16 +1,18 @@
 """What a client is told whose body does not fit: the field by its path, and what it must be.
 
-The base of every part of a request body, and the refusal of one.
+The base of every part of a request body, how a body is read, and the refusal of one. A field that no model reads is
+judged by the table in `fields`: refused by name if it would change the answer, else ignored.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from paceline_core.errors import Code, RequestError
-from paceline_core.json_limits import not_json, too_deep
+from paceline_core.json_limits import check_shape, not_json, too_deep
+from paceline_workers.server.openai.fields import refuse_unsupported
 
 
 class Body(BaseModel):
@@ -30,6 +32,24 @@ class Body(BaseModel):
     @classmethod
     def _without_nulls(cls, data: Any) -> Any:
         return {name: value for name, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+
+R = TypeVar("R", bound=Body)
+
+
+def parse(kind: type[R], body: bytes) -> R:
+    """Read one body. Raises RequestError naming the field and the fix."""
+    try:
+        check_shape(body)
+        request = kind.model_validate_json(body)
+    except ValidationError as error:
+        raise refusal(error.errors(include_url=False)[0], body) from None
+    except ValueError as error:
+        raise unreadable(str(error), body) from None
+    if request.model_extra:
+        refuse_unsupported(kind.route, request.model_extra)
+    request.check()
+    return request
 
 
 def invalid(message: str, param: str | None) -> RequestError:

@@ -5,14 +5,13 @@ Spans are made of plain timestamps after the last byte. Where tracing is off (`p
 OpenTelemetry is imported and no request does anything for it.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from paceline_core.clock import Clock
-from paceline_core.errors import Code, RequestError
+from paceline_core.errors import Code
 from paceline_core.registry import Phase
 from paceline_core.telemetry import Histogram, Metrics, get_logger
 from paceline_workers.server.handlers.active_generation import ActiveGeneration, Phases, TokenMeter
@@ -76,41 +75,8 @@ class RequestMetrics:
             metrics.histogram("paceline_worker_itl_seconds", *labels),
         )
 
-    @contextmanager
-    def following(self, run: ActiveGeneration, caller: Caller, clock: Clock) -> Iterator[None]:
-        """Count a request when the block ends, and how. Raises what the block raises."""
-        error = ""
-        try:
-            yield
-        except RequestError as raised:
-            error = raised.code
-            raise
-        except BaseException:
-            error = Code.INTERNAL_ERROR
-            raise
-        finally:
-            self._count(run, caller, clock, error)
-
-    def embedded(self, prompt: int, cached: int) -> None:
-        """A request's embeddings are made, of so many tokens."""
-        self._tokens["input"].inc(prompt)
-        self._tokens["cached"].inc(cached)
-
-    def settle(self) -> None:
-        """Before a scrape: what is only added up while tokens flow."""
-        output, self._counted_output = self.meter.output - self._counted_output, self.meter.output
-        self._tokens["output"].inc(output)
-        if self._tracing is not None:
-            dropped = self._tracing.dropped
-            self._dropped.inc(dropped - self._counted_dropped)
-            self._counted_dropped = dropped
-
-    def close(self) -> None:
-        """Send the spans that are queued, for a moment; blocks."""
-        if self._tracing is not None:
-            self._tracing.close()
-
-    def _count(self, run: ActiveGeneration, caller: Caller, clock: Clock, error: str) -> None:
+    def ended(self, run: ActiveGeneration, caller: Caller, clock: Clock, error: str) -> None:
+        """Count a request that is over; `error` is "" or the code it ended with."""
         now, utc = clock.monotonic(), clock.utc()
         spent, watch, choices, usage = run.spent(now), run.watch, run.job.choices, run.job.usage()
         for finish in run.ends.values():
@@ -132,3 +98,22 @@ class RequestMetrics:
                 self._sizes[kind].observe(size)
         if self._tracing is not None:
             self._tracing.record(FinishedGeneration(run, caller, spent, now, utc, error))
+
+    def embedded(self, prompt: int, cached: int) -> None:
+        """A request's embeddings are made, of so many tokens."""
+        self._tokens["input"].inc(prompt)
+        self._tokens["cached"].inc(cached)
+
+    def settle(self) -> None:
+        """Before a scrape: what is only added up while tokens flow."""
+        output, self._counted_output = self.meter.output - self._counted_output, self.meter.output
+        self._tokens["output"].inc(output)
+        if self._tracing is not None:
+            dropped = self._tracing.dropped
+            self._dropped.inc(dropped - self._counted_dropped)
+            self._counted_dropped = dropped
+
+    def close(self) -> None:
+        """Send the spans that are queued, for a moment; blocks."""
+        if self._tracing is not None:
+            self._tracing.close()

@@ -10,11 +10,11 @@ from paceline_workers.server.openai.anthropic.request import CountTokensRequest,
 from paceline_workers.server.openai.chat_job import AnswerFormat, chat
 from paceline_workers.server.openai.inputs import refuse_uncountable
 from paceline_workers.server.openai.jobs import GenerationJob, JobInput
-from paceline_workers.server.openai.requests import parse
 from paceline_workers.server.openai.response_writer import ResponseShape, WritingShape
 from paceline_workers.server.openai.responses.job import chat_of, renamed
 from paceline_workers.server.openai.resume import split
 from paceline_workers.server.openai.served_model import ServedModel
+from paceline_workers.server.openai.validation import parse
 from paceline_workers.server.request_handler import ServerDeps
 
 NAMES = {

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from paceline_core.errors import Code, RequestError
 from paceline_workers.server.openai.fields.field import BOTH, OPENAI, VLLM, Api, FieldRoute, RequestField, Support
 from paceline_workers.server.openai.fields.generation import GENERATING_FIELDS
 from paceline_workers.server.openai.fields.routes import MESSAGES_FIELDS, OTHER_FIELDS, RESPONSES_FIELDS, SCORING_FIELDS
-from paceline_workers.server.openai.validation import invalid
 
 FIELDS: tuple[RequestField, ...] = (
     *GENERATING_FIELDS,
@@ -65,7 +65,7 @@ def refuse_unsupported(route: str, unread: Mapping[str, Any]) -> None:
     for name, value in unread.items():
         row = field_of(route, name)
         if row is not None and row.support is Support.REFUSED and not _among(value, row.neutral):
-            raise invalid(row.refusal, name)
+            raise RequestError(Code.INVALID_REQUEST, row.refusal, param=name)
         if row is None and route in _OTHER_FORMS:
             _refuse_chats_own(name, value)
 
@@ -77,7 +77,8 @@ def _refuse_chats_own(name: str, value: Any) -> None:
         return
     neutral = _CHAT_DEFAULTS.get(name, ()) if row.support is Support.SERVED else row.neutral
     if not _among(value, neutral):
-        raise invalid(f"`{name}` is for /v1/chat/completions, and would not be followed here; leave it out.", name)
+        words = f"`{name}` is for /v1/chat/completions, and would not be followed here; leave it out."
+        raise RequestError(Code.INVALID_REQUEST, words, param=name)
 
 
 def _among(value: Any, neutral: Iterable[Any]) -> bool:

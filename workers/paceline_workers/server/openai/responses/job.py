@@ -25,13 +25,13 @@ from paceline_workers.server.openai.chat_fields import ChatMessage
 from paceline_workers.server.openai.chat_job import AnswerFormat, chat
 from paceline_workers.server.openai.inputs import most_counted
 from paceline_workers.server.openai.jobs import GenerationJob, JobInput
-from paceline_workers.server.openai.requests import ChatRequest, parse
+from paceline_workers.server.openai.requests import ChatRequest
 from paceline_workers.server.openai.response_writer import ResponseShape, WritingShape
 from paceline_workers.server.openai.responses.answer import RESPONSE, ResponseAnswer
 from paceline_workers.server.openai.responses.request import ResponsesRequest
 from paceline_workers.server.openai.resume import split
 from paceline_workers.server.openai.served_model import ServedModel
-from paceline_workers.server.openai.validation import refusal
+from paceline_workers.server.openai.validation import parse, refusal
 
 _INSTRUCTION_ROLES = frozenset({"system", "developer"})
 _LONG = 64 << 10
@@ -85,7 +85,7 @@ async def _fits(model: ServedModel, request: ChatRequest, messages: list[ChatMes
     if len(asked.body) > _LONG:
         await asked.turn()
     context = asked.started.max_model_len
-    text, room = model.render(messages, request), context - (request.limit or 1)
+    text, room = model.render(messages, request), context - (request.max_tokens or 1)
     if model.tokenizer.least(text) > room or len(text) > most_counted(context):
         return False
     return len(await model.tokenizer.encode_chat(text, request.salt(asked.caller.tenant))) <= room
