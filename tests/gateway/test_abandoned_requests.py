@@ -14,8 +14,8 @@ from tests.gateway.test_quota_front import limit
 from tests.gateway.worker_double import PROMPT_TOKENS, Script, Seen, WorkerDouble, as_sse, in_turn
 
 from paceline_core.wire import StepTime
-from paceline_gateway.request.body import PromptEstimate
 from paceline_gateway.request.prompt_size import measure
+from paceline_gateway.services.usage_estimates import PromptLengthEstimator
 
 pytestmark = pytest.mark.real
 PATH = "/v1/chat/completions"
@@ -57,7 +57,7 @@ async def close_after(stand: Stand, events: int, body: dict[str, Any]) -> None:
 
 def estimate(body: dict[str, Any]) -> int:
     """What its prompt is expected to be at first."""
-    return PromptEstimate().tokens(measure(body, PATH))
+    return PromptLengthEstimator().tokens(measure(body, PATH))
 
 
 async def test_a_stream_closed_early_is_charged_its_real_prompt_and_what_passed(

@@ -124,26 +124,29 @@ def test_only_answered_requests_are_completed() -> None:
 
 def test_prompts_are_estimated_better_after_the_first_answer() -> None:
     made = service_state()
-    assert made.prompt_tokens(PromptSize(4000)) == 1000
+    assert made.estimates.prompt_tokens(PromptSize(4000)) == 1000
     made.arrived(INTERACTIVE, 1000)
     answered = record(Outcome.OK)
     made.ended(answered._replace(meter=TokenUsage(prompt=1000, output=5)), [], INTERACTIVE, PromptSize(2000))
-    assert made.prompt_tokens(PromptSize(4000), "team") == 2000
+    assert made.estimates.prompt_tokens(PromptSize(4000), "team") == 2000
 
 
 def test_an_estimate_is_never_more_than_the_model_takes() -> None:
     made = service_state()
-    assert made.prompt_tokens(PromptSize(3_000_000)) == 750_000
+    assert made.estimates.prompt_tokens(PromptSize(3_000_000)) == 750_000
     made.fleet.update([endpoint("w0")])
     made.fleet.on_report("w0", report("w0", max_model_len=0), NOW)
-    assert made.prompt_tokens(PromptSize(3_000_000)) == 750_000
+    assert made.estimates.prompt_tokens(PromptSize(3_000_000)) == 750_000
     made.fleet.on_report("w0", report("w0", max_model_len=4096), NOW)
-    assert (made.prompt_tokens(PromptSize(3_000_000)), made.prompt_tokens(PromptSize(400))) == (4096, 100)
-    assert made.prompt_tokens(PromptSize(3_000_000, prompts=100)) == 409_600
-    assert made.most_prompt_tokens(PromptSize(5000)) == 4096
-    assert made.most_prompt_tokens(PromptSize(5, unbound=True)) == 4096
+    assert (made.estimates.prompt_tokens(PromptSize(3_000_000)), made.estimates.prompt_tokens(PromptSize(400))) == (
+        4096,
+        100,
+    )
+    assert made.estimates.prompt_tokens(PromptSize(3_000_000, prompts=100)) == 409_600
+    assert made.estimates.most_prompt_tokens(PromptSize(5000)) == 4096
+    assert made.estimates.most_prompt_tokens(PromptSize(5, unbound=True)) == 4096
     made.fleet.update([])
-    assert made.prompt_tokens(PromptSize(3_000_000)) == 4096
+    assert made.estimates.prompt_tokens(PromptSize(3_000_000)) == 4096
 
 
 async def test_a_notified_reader_gets_a_report_at_once_and_a_closed_notifier_ends_the_stream() -> None:

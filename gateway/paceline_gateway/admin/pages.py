@@ -169,7 +169,7 @@ def _service(state: AdminSnapshot, service: ServiceState) -> ServiceView:
         emulated=service.spec.emulated,
         held=service.dispatcher.held(state.now),
         workers=dict(service.fleet.standings(state.now)),
-        bytes_per_token=round(service.estimate.bytes_per_token, 3),
+        bytes_per_token=round(service.estimates.prompts.bytes_per_token, 3),
         classes=tuple(_class(state, service, name) for name in RequestClass),
     )
 

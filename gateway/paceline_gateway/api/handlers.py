@@ -180,7 +180,7 @@ class PublicApi:
         gateways, exposed = requests.quotas.gateways, requests.billing.exposure.of(tenant.name)
         placement = service.place(next(self._numbers), tenant, admission, deadline, writes=writing)
         ticket = placement.ticket
-        need, most = service.expected_usage(ticket, admission, tenant, exposed, gateways, writes=writing)
+        need, most = service.estimates.expected_usage(ticket, admission, tenant, exposed, gateways, writes=writing)
         requests.add(request, placement)
         refusal = requests.billing.reserve(ticket.id, tenant, service, need, most, self._registry.snapshot, gateways)
         if refusal is not None:

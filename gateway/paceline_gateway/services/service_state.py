@@ -13,10 +13,7 @@ from paceline_gateway.config import HttpLimits
 from paceline_gateway.queueing.dispatcher import Dispatcher, QueueLimits
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.queueing.shedding import ShedDecision
-from paceline_gateway.quota.output_length import PRIOR, OutputLengthEstimator
-from paceline_gateway.quota.types import QuotaUsage
 from paceline_gateway.request.attempts import RetryBudget
-from paceline_gateway.request.body import MAX_INT64, PromptEstimate
 from paceline_gateway.request.prompt_size import PromptSize
 from paceline_gateway.request.slo import Verdicts
 from paceline_gateway.request.types import RequestRecord, RequestTerms
@@ -25,9 +22,9 @@ from paceline_gateway.routing.model_lookup import DestinationLoad, overloaded
 from paceline_gateway.routing.policies import RoutingPolicy, RoutingRequest
 from paceline_gateway.routing.worker import WorkerHealth
 from paceline_gateway.routing.worker_pool import WorkerPool
+from paceline_gateway.services.usage_estimates import PRIOR_OUTPUT, UsageEstimates
 from paceline_gateway.telemetry.metrics import OTHER
 from paceline_gateway.telemetry.service_metrics import ServiceMetrics
-from paceline_gateway.usage.types import UsageAmount
 
 _OK, _GOOD = Outcome.OK, Verdict.GOOD
 ISOLATED = 16
@@ -94,10 +91,9 @@ class ServiceState:
         )
         self.fleet = fleet
         self.dispatcher = Dispatcher(fleet, QueueLimits(held=limits.held_requests, size=limits.queue_bytes))
-        self.estimate = PromptEstimate()
+        self.estimates = UsageEstimates(fleet)
         self.tallies = {name: RequestCounters() for name in RequestClass}
         self.tenants: dict[RequestClass, dict[str, RequestCounters]] = {name: {} for name in RequestClass}
-        self.outputs = {name: OutputLengthEstimator() for name in RequestClass}
         self.isolated: deque[Isolated] = deque(maxlen=ISOLATED)
         """The last requests that were isolated."""
         self._budgets: dict[float, RetryBudget] = {}
@@ -106,51 +102,8 @@ class ServiceState:
     def expected_output(self, name: RequestClass, asked: int | None) -> int:
         """Output tokens to expect of a request: the class's mean so far, never more than what was asked for."""
         tally = self.tallies[name]
-        mean = round(tally.output_tokens / tally.completed) if tally.completed else PRIOR
+        mean = round(tally.output_tokens / tally.completed) if tally.completed else PRIOR_OUTPUT
         return mean if asked is None else min(mean, asked)
-
-    def prompt_tokens(self, prompt: PromptSize, tenant: str = "") -> int:
-        """Prompt tokens to expect; what is beyond the model's context is refused and must buy no replica."""
-        tokens = self.estimate.tokens(prompt, tenant)
-        return min(tokens, self.fleet.context * prompt.prompts) if self.fleet.context else tokens
-
-    def most_prompt_tokens(self, prompt: PromptSize) -> int:
-        """Prompt tokens that there are at most, beside what a chat template adds."""
-        tokens = MAX_INT64 if prompt.unbound else prompt.text + prompt.tokens  # a token is a byte of text or more
-        return min(tokens, self.fleet.context * prompt.prompts) if self.fleet.context else tokens
-
-    def expected_usage(  # noqa: PLR0913 - what a reservation rests on
-        self,
-        ticket: QueuedRequest,
-        admission: AdmittedRequest,
-        tenant: ResolvedTenant,
-        exposed: UsageAmount,
-        gateways: int,
-        *,
-        writes: bool,
-    ) -> tuple[QuotaUsage, QuotaUsage]:
-        """The expected use of a request, and the most that it may use.
-
-        `exposed`: what the tenant's open requests here may use beyond their reservations.
-        """
-        if admission.counts:
-            return QuotaUsage(1), QuotaUsage(1)
-        prompt = ticket.prompt_tokens
-        inputs, outputs = tenant.input_tokens_per_minute, tenant.output_tokens_per_minute
-        # of both limits: whether open requests may pass what they have reserved by more than a minute's
-        if inputs is not None and exposed.input_tokens * gateways > inputs:
-            prompt = max(prompt, self.prompt_tokens(admission.prompt))
-        most = max(prompt, self.most_prompt_tokens(admission.prompt))
-        if not writes:
-            return QuotaUsage(1, prompt), QuotaUsage(1, most)
-        output = self.outputs[ticket.request_class].expected(
-            tenant.name,
-            admission.max_tokens,
-            admission.choices,
-            least=admission.min_tokens,
-            overexposed=outputs is not None and exposed.output_tokens * gateways > outputs,
-        )
-        return QuotaUsage(1, prompt, output), QuotaUsage(1, most, admission.max_tokens * admission.choices)
 
     def pressure(self, name: RequestClass, size: int, prompt: PromptSize, now: float) -> DestinationLoad:
         """How it would take one more request."""
@@ -163,7 +116,7 @@ class ServiceState:
         if not promised:
             return DestinationLoad.OPEN
         ttft_s = self.fleet.ttft_s(
-            RoutingRequest(self.prompt_tokens(prompt), name), self.dispatcher.queues[name].prompt_tokens, now
+            RoutingRequest(self.estimates.prompt_tokens(prompt), name), self.dispatcher.queues[name].prompt_tokens, now
         )
         return overloaded(ttft_s, self._slot_wait_s(name, now), promised)
 
@@ -179,7 +132,7 @@ class ServiceState:
 
     def diverted(self, name: RequestClass, prompt: PromptSize, reason: FallbackReason) -> None:
         """A request that asked for this service goes to another one instead: it is demand for both."""
-        tokens = self.prompt_tokens(prompt)
+        tokens = self.estimates.prompt_tokens(prompt)
         self.tallies[name].arrived(tokens, 0)
         self.tally(name, OTHER).arrived(tokens, 0)
         self.series.diverted[reason].inc()
@@ -200,7 +153,7 @@ class ServiceState:
         ticket = QueuedRequest(
             number,
             name,
-            0 if admission.counts else self.prompt_tokens(admission.prompt, tenant.name),
+            0 if admission.counts else self.estimates.prompt_tokens(admission.prompt, tenant.name),
             len(admission.body),
             deadline,
             stream=admission.stream,
@@ -263,9 +216,9 @@ class ServiceState:
         self.tallies[name].ended(good, output)
         self.tally(name, record.tenant).ended(good, output)
         if record.outcome is _OK:
-            self.estimate.learn(prompt, record.meter.prompt, record.tenant)
+            self.estimates.prompts.learn(prompt, record.meter.prompt, record.tenant)
             if output:  # what has none, like an embedding, says nothing of how long answers are
-                self.outputs[name].learn(record.tenant, output, choices)
+                self.estimates.outputs[name].learn(record.tenant, output, choices)
 
     def show(self, now: float) -> None:
         standings = self.fleet.standings(now)
