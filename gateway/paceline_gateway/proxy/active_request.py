@@ -103,11 +103,6 @@ class ActiveRequest:
             placement.ticket.take_suspicion(self.ticket)
         self.on(e.Diverted(placement.terms, placement.budget))
 
-    def assigned(self, worker: Worker) -> None:
-        """The queue chose a worker."""
-        self._worker = worker
-        self.on(e.Assigned(worker.name))
-
     def measure_itl(self) -> None:
         """Observe the gaps between tokens in the histogram that its class has now."""
         if self.service is not None and self.ticket is not None:
@@ -124,10 +119,11 @@ class ActiveRequest:
             if self.service is not None and self.service is not service:
                 self._context.dispatch(self.service)
 
-    def send(self, now: float) -> None:
-        worker, context, machine = self._worker, self._context, self.machine
-        if worker is None or self._upstream is None or self.service is None:
+    def send(self, name: str, now: float) -> None:
+        context, machine, service = self._context, self.machine, self.service
+        if self._upstream is None or service is None:
             return
+        worker = self._worker = service.fleet.workers[name]
         if not machine.begun:  # nothing of an earlier attempt counts for the next one
             machine.meter.output = 0
             if self.admission is not None and self.admission.native and self.admission.stream:
@@ -141,7 +137,7 @@ class ActiveRequest:
         trace = b"" if self.trace is None else self.trace.sent(worker.name, now, resumed=machine.begun)
         suspect = self.ticket is not None and self.ticket.suspect
         own = trace + context.deaths.introduction(self.ticket, now) if suspect else trace
-        address, token = worker.address, context.internal_token(self.service.key)
+        address, token = worker.address, context.internal_token(service.key)
         message = self._upstream.message(address, token, max(1, round(limit_s * 1000)), resume, own)
         self._exchange = context.pool.send(address, message, self)
         if self._paused:
@@ -299,7 +295,7 @@ class ActiveRequest:
             self.resume.requeue(self.ticket, self.machine.meter.output, self.service.fleet, self._worker)
         worker = self.service.dispatcher.enqueue(self.ticket, self.machine.limit, now, again=action.again)
         if worker is not None:
-            self.assigned(worker)
+            self.on(e.Assigned(worker.name))
         return worker is None
 
     def _execute(self, action: e.Action, now: float) -> bool:
@@ -307,8 +303,8 @@ class ActiveRequest:
         match action:
             case e.Enqueue():
                 return self._enqueue(action, now)
-            case e.Send():
-                self.send(now)
+            case e.Send(name):
+                self.send(name, now)
             case e.ReleaseSlot():
                 if self.trace is not None:
                     self.trace.freed(now)

@@ -179,7 +179,7 @@ class RequestManager:
         self.billing.show(self.registry.snapshot)
 
     def on_assigned(self, ticket: QueuedRequest, worker: Worker) -> None:
-        self._open[ticket.id].assigned(worker)
+        self._open[ticket.id].on(e.Assigned(worker.name))
 
     def on_expired(self, ticket: QueuedRequest) -> None:
         self._expire(self._open[ticket.id], self.now())

@@ -276,11 +276,10 @@ class Dispatcher:
         """Take a slot for it at the worker that routing picks, None while nobody has room; `sure` as `pick` has it."""
         name = ticket.request_class
         asked = RoutingRequest(ticket.prompt_tokens, name, ticket.expected_output, ticket.keys, ticket.prompt_bytes)
-        pick = self.fleet.pick(asked, now, ticket.avoid, sure)
+        pick = self.fleet.assign(ticket.id, asked, now, ticket.avoid, sure, stream=ticket.stream)
         if pick is None:
             return None
         worker, ticket.cached_tokens = pick.worker, pick.cached_tokens
-        self.fleet.take(pick, ticket.id, asked, now, stream=ticket.stream)
         self._in_flight[ticket.id] = worker
         if ticket.suspect:
             worker.trials.add(ticket.id)

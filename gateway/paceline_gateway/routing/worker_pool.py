@@ -218,7 +218,20 @@ class WorkerPool:
         if free and all(now >= worker.shut for worker in free):
             min(free, key=lambda worker: len(worker.unbegun)).shut = until
 
-    def take(self, pick: Selection, ticket: int, ask: RoutingRequest, now: float, *, stream: bool) -> None:
+    def assign(  # noqa: PLR0913 - as `pick`, and who it is for
+        self,
+        ticket: int,
+        ask: RoutingRequest,
+        now: float,
+        avoid: frozenset[str] = frozenset(),
+        sure: bool | None = None,
+        *,
+        stream: bool,
+    ) -> Selection | None:
+        """Give a request a slot at the worker that is picked."""
+        pick = self.pick(ask, now, avoid, sure)
+        if pick is None:
+            return None
         worker, uncached = pick.worker, max(ask.prompt_tokens - pick.cached_tokens, 1)
         seconds = worker.work_s(uncached, pick.cached_tokens, ask.expected_output)
         worker.take(ticket, uncached, ask.request_class, now, stream=stream)
@@ -226,6 +239,7 @@ class WorkerPool:
         worker.work += seconds * growth
         if ask.keys:
             self.prefixes.note(worker.name, ask.keys, now)
+        return pick
 
     def _candidates(
         self, ask: RoutingRequest, now: float, avoid: frozenset[str], sure: bool | None
