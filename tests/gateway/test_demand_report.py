@@ -1,5 +1,6 @@
 """What a service tells the autoscaler, and when."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from hypothesis import given
@@ -94,7 +95,7 @@ def test_the_rows_of_a_class_are_bounded_and_add_up_to_it(story: list[Asked]) ->
     for number, asked in enumerate(story):
         made.arrived(INTERACTIVE, 10, asked.tenant)
         if asked.outcome is not None:
-            ended = record(asked.outcome)._replace(tenant=asked.tenant)
+            ended = replace(record(asked.outcome), tenant=asked.tenant)
             made.ended(ended, [("ttft_p95", Verdict.GOOD)], INTERACTIVE, PromptSize(200))
         elif asked.waits:
             made.dispatcher.join(QueuedRequest(number, INTERACTIVE, 10, 100, NOW + 9, tenant=asked.tenant), NOW)
@@ -127,7 +128,7 @@ def test_prompts_are_estimated_better_after_the_first_answer() -> None:
     assert made.estimates.prompt_tokens(PromptSize(4000)) == 1000
     made.arrived(INTERACTIVE, 1000)
     answered = record(Outcome.OK)
-    made.ended(answered._replace(meter=TokenUsage(prompt=1000, output=5)), [], INTERACTIVE, PromptSize(2000))
+    made.ended(replace(answered, meter=TokenUsage(prompt=1000, output=5)), [], INTERACTIVE, PromptSize(2000))
     assert made.estimates.prompt_tokens(PromptSize(4000), "team") == 2000
 
 
