@@ -120,7 +120,7 @@ async def test_a_whole_answer_given_up_is_charged_what_its_worker_has_made_meanw
     worker = await worker_of(stand, make_worker, lambda _: Script(stall_after=0))
     worker.say(step_time=StepTime(base=1e-9, prefill=0.0))
     service = stand.process.registry.services["default/chat"]
-    await until(lambda: all(0 < known.step_s < 1e-6 for known in service.fleet))
+    await until(lambda: all(0 < known.step_s < 1e-6 for known in service.pool))
     asked = asyncio.create_task(stand.client.post(PATH, json=whole))
     await until(lambda: len(worker.seen) == 1)
     asked.cancel()

@@ -179,10 +179,10 @@ class PublicApi:
         deadline = now + spec.classes[name].hold_timeout_s
         gateways, exposed = requests.quotas.gateways, requests.billing.exposure.of(tenant.name)
         placement = service.place(next(self._numbers), tenant, admission, deadline, writes=writing)
-        ticket = placement.ticket
-        need, most = service.estimates.expected_usage(ticket, admission, tenant, exposed, gateways, writes=writing)
+        queued = placement.queued
+        need, most = service.estimates.expected_usage(queued, admission, tenant, exposed, gateways, writes=writing)
         requests.add(request, placement)
-        refusal = requests.billing.reserve(ticket.id, tenant, service, need, most, self._registry.snapshot, gateways)
+        refusal = requests.billing.reserve(queued.id, tenant, service, need, most, self._registry.snapshot, gateways)
         if refusal is not None:
             self._reserved(request, refusal)
             return
@@ -200,12 +200,12 @@ class PublicApi:
     def enqueue(self, request: ActiveRequest, reservation: Reservation) -> None:
         """Let the request into its service's queue, where another may have to go. Raises RequestError if it is full."""
         request.reservation = reservation
-        service, ticket = request.service, request.ticket
-        if service is None or ticket is None:
+        service, queued = request.service, request.queued
+        if service is None or queued is None:
             return
-        service.arrived(ticket.request_class, ticket.prompt_tokens, ticket.tenant)
-        while (shed := service.shed(ticket, self._requests.now())) is not None:
-            if shed.ticket is ticket:
+        service.arrived(queued.request_class, queued.prompt_tokens, queued.tenant)
+        while (shed := service.shed(queued, self._requests.now())) is not None:
+            if shed.queued is queued:
                 if self._requests.fall_back(request, FallbackReason.QUEUE_FULL):
                     return
                 raise shed.error
@@ -245,7 +245,7 @@ class PublicApi:
         created = self._registry.snapshot.created.get(service.key, "")
         seconds = int(datetime.fromisoformat(created).timestamp()) if created else 0
         state = self._registry.services.get(service.key)
-        length = (state is not None and state.fleet.context) or service.engine.max_model_len
+        length = (state is not None and state.pool.context) or service.engine.max_model_len
         own = {"id": name, "object": "model", "created": seconds, "owned_by": service.namespace}
         return own | {"max_model_len": length}
 

@@ -69,7 +69,7 @@ class Placement(NamedTuple):
 
     service: "ServiceState"
     admission: AdmittedRequest
-    ticket: QueuedRequest
+    queued: QueuedRequest
     terms: RequestTerms
     budget: RetryBudget
 
@@ -83,15 +83,15 @@ class ServiceState:
         self.key = service.key
         self.spec = service
         self.series = series
-        fleet = WorkerPool(
+        pool = WorkerPool(
             policy,
             silence_s=limits.load_silence_s,
             lookahead_s=limits.lookahead_s,
             prefix_bytes=limits.prefix_bytes,
         )
-        self.fleet = fleet
-        self.dispatcher = Dispatcher(fleet, QueueLimits(held=limits.held_requests, size=limits.queue_bytes))
-        self.estimates = UsageEstimates(fleet)
+        self.pool = pool
+        self.dispatcher = Dispatcher(pool, QueueLimits(held=limits.held_requests, size=limits.queue_bytes))
+        self.estimates = UsageEstimates(pool)
         self.tallies = {name: RequestCounters() for name in RequestClass}
         self.tenants: dict[RequestClass, dict[str, RequestCounters]] = {name: {} for name in RequestClass}
         self.isolated: deque[Isolated] = deque(maxlen=ISOLATED)
@@ -108,23 +108,23 @@ class ServiceState:
     def pressure(self, name: RequestClass, size: int, prompt: PromptSize, now: float) -> DestinationLoad:
         """How it would take one more request."""
         terms = self.spec.classes[name]
-        if not self.fleet.eligible(now):
+        if not self.pool.eligible(now):
             return DestinationLoad.UNAVAILABLE
         if self.dispatcher.refusal(name, size, terms.queue_limit, now) is not None:
             return DestinationLoad.QUEUE_FULL
         promised = [target.seconds for target in terms.targets if target.metric == "ttft"]
         if not promised:
             return DestinationLoad.OPEN
-        ttft_s = self.fleet.ttft_s(
+        ttft_s = self.pool.ttft_s(
             RoutingRequest(self.estimates.prompt_tokens(prompt), name), self.dispatcher.queues[name].prompt_tokens, now
         )
         return overloaded(ttft_s, self._slot_wait_s(name, now), promised)
 
     def _slot_wait_s(self, name: RequestClass, now: float) -> float | None:
-        """How long one more waits for a slot: by the length of answers, or the pace of its line if that is less."""
+        """How long one more waits for a slot: by the length of answers, or the pace of its queue if that is less."""
         tally, dispatcher = self.tallies[name], self.dispatcher
         output = tally.output_tokens // tally.completed if tally.completed else None
-        wait = self.fleet.slot_wait_s(name, dispatcher.ahead(name), output, now)
+        wait = self.pool.slot_wait_s(name, dispatcher.ahead(name), output, now)
         pace = dispatcher.wait_s(name, now) if len(dispatcher.queues[name]) else None
         if wait == 0 or pace is None:
             return wait
@@ -137,11 +137,11 @@ class ServiceState:
         self.tally(name, OTHER).arrived(tokens, 0)
         self.series.diverted[reason].inc()
 
-    def went_on(self, ticket: QueuedRequest, reason: FallbackReason) -> None:
+    def went_on(self, queued: QueuedRequest, reason: FallbackReason) -> None:
         """The same of one that had arrived, and was served nothing here."""
-        self.tallies[ticket.request_class].open -= 1
-        self.tally(ticket.request_class, ticket.tenant).open -= 1
-        self.dispatcher.queues[ticket.request_class].settle(ticket, 0.0)
+        self.tallies[queued.request_class].open -= 1
+        self.tally(queued.request_class, queued.tenant).open -= 1
+        self.dispatcher.queues[queued.request_class].settle(queued, 0.0)
         self.series.diverted[reason].inc()
 
     def place(
@@ -150,7 +150,7 @@ class ServiceState:
         """The request of this tenant here; `writes`: its answer has output tokens."""
         name, prefix, share = admission.request_class, admission.prefix, admission.destination.retry_share
         output = self.expected_output(name, admission.max_tokens) if writes else 0
-        ticket = QueuedRequest(
+        queued = QueuedRequest(
             number,
             name,
             0 if admission.counts else self.estimates.prompt_tokens(admission.prompt, tenant.name),
@@ -167,7 +167,7 @@ class ServiceState:
             service=self.key,
             request_class=name,
             stream=admission.stream,
-            prompt_tokens=ticket.prompt_tokens,
+            prompt_tokens=queued.prompt_tokens,
             hold_s=self.spec.classes[name].hold_timeout_s,
             attempts=admission.destination.attempts,
             promised=not admission.counts,
@@ -176,17 +176,17 @@ class ServiceState:
         budget = self._budgets.get(share)
         if budget is None:
             budget = self._budgets[share] = RetryBudget(share)
-        return Placement(self, admission, ticket, terms, budget)
+        return Placement(self, admission, queued, terms, budget)
 
-    def takes(self, ticket: QueuedRequest, now: float) -> bool:
+    def takes(self, queued: QueuedRequest, now: float) -> bool:
         """Whether it may wait here without anybody's having to go."""
-        return self.dispatcher.shed(ticket, self.spec.classes[ticket.request_class].queue_limit, now) is None
+        return self.dispatcher.shed(queued, self.spec.classes[queued.request_class].queue_limit, now) is None
 
-    def shed(self, ticket: QueuedRequest, now: float) -> ShedDecision | None:
+    def shed(self, queued: QueuedRequest, now: float) -> ShedDecision | None:
         """The request that must go so that this one may wait, if any must; counted as gone."""
-        shed = self.dispatcher.shed(ticket, self.spec.classes[ticket.request_class].queue_limit, now)
+        shed = self.dispatcher.shed(queued, self.spec.classes[queued.request_class].queue_limit, now)
         if shed is not None:
-            self.series.classes[shed.ticket.request_class].shed[shed.reason].inc()
+            self.series.classes[shed.queued.request_class].shed[shed.reason].inc()
         return shed
 
     def tally(self, name: RequestClass, tenant: str) -> RequestCounters:
@@ -221,15 +221,15 @@ class ServiceState:
                 self.estimates.outputs[name].learn(record.tenant, output, choices)
 
     def show(self, now: float) -> None:
-        standings = self.fleet.standings(now)
+        standings = self.pool.standings(now)
         for state in WorkerHealth:
             self.series.workers[state].set(standings[state])
-        circuits = self.fleet.circuits(now)
+        circuits = self.pool.circuits(now)
         for circuit in BreakerState:
             self.series.circuits[circuit].set(circuits[circuit])
-        self.series.prefix_bytes.set(self.fleet.prefixes.bytes)
+        self.series.prefix_bytes.set(self.pool.prefixes.bytes)
         self.series.in_flight.set(sum(tally.open for tally in self.tallies.values()))
         self.series.held.set(self.dispatcher.held(now))
-        self.series.reserved_slots.set(self.fleet.reserved)
-        for name, line in self.dispatcher.queues.items():
-            self.series.classes[name].show(line, self.dispatcher.turns.promoted.pop(name, 0), now)
+        self.series.reserved_slots.set(self.pool.reserved)
+        for name, queue in self.dispatcher.queues.items():
+            self.series.classes[name].show(queue, self.dispatcher.turns.promoted.pop(name, 0), now)

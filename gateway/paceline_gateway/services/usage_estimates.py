@@ -248,7 +248,7 @@ class UsageEstimates:
 
     def expected_usage(  # noqa: PLR0913 - what a reservation rests on
         self,
-        ticket: QueuedRequest,
+        queued: QueuedRequest,
         admission: AdmittedRequest,
         tenant: ResolvedTenant,
         exposed: UsageAmount,
@@ -262,7 +262,7 @@ class UsageEstimates:
         """
         if admission.counts:
             return QuotaUsage(1), QuotaUsage(1)
-        prompt = ticket.prompt_tokens
+        prompt = queued.prompt_tokens
         inputs, outputs = tenant.input_tokens_per_minute, tenant.output_tokens_per_minute
         # of both limits: whether open requests may pass what they have reserved by more than a minute's
         if inputs is not None and exposed.input_tokens * gateways > inputs:
@@ -270,7 +270,7 @@ class UsageEstimates:
         most = max(prompt, self.most_prompt_tokens(admission.prompt))
         if not writes:
             return QuotaUsage(1, prompt), QuotaUsage(1, most)
-        output = self.outputs[ticket.request_class].expected(
+        output = self.outputs[queued.request_class].expected(
             tenant.name,
             admission.max_tokens,
             admission.choices,
