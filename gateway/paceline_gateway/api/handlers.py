@@ -198,7 +198,10 @@ class PublicApi:
         request.on(e.Refused(result))
 
     def enqueue(self, request: ActiveRequest, reservation: Reservation) -> None:
-        """Let the request into its service's queue, where another may have to go. Raises RequestError if it is full."""
+        """Make room in its service's queue, and let it in: `Queued` ends in `Dispatcher.enqueue`.
+
+        Raises RequestError if the queue is full and no other request may go for it.
+        """
         request.reservation = reservation
         service, queued = request.service, request.queued
         if service is None or queued is None:
