@@ -177,10 +177,10 @@ class PublicApi:
         service, now = self._registry.services[spec.key], requests.now()
         writing = request.http.head.path not in WITHOUT_OUTPUT
         deadline = now + spec.classes[name].hold_timeout_s
-        gateways, exposed = requests.quotas.gateways, requests.billing.exposure.of(tenant.name)
+        gateways, exposure = requests.quotas.gateways, requests.billing.exposure
         placement = service.place(next(self._numbers), tenant, admission, deadline, writes=writing)
         queued = placement.queued
-        need, most = service.estimates.expected_usage(queued, admission, tenant, exposed, gateways, writes=writing)
+        need, most = service.estimates.expected_usage(queued, admission, tenant, exposure, gateways, writes=writing)
         requests.add(request, placement)
         refusal = requests.billing.reserve(queued.id, tenant, service, need, most, self._registry.snapshot, gateways)
         if refusal is not None:

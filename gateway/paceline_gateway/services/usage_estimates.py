@@ -38,7 +38,7 @@ from paceline_gateway.quota.types import QuotaUsage
 from paceline_gateway.request.body import MAX_INT64
 from paceline_gateway.request.prompt_size import PromptSize
 from paceline_gateway.routing.worker_pool import WorkerPool
-from paceline_gateway.usage.types import UsageAmount
+from paceline_gateway.usage.cost import BudgetExposure
 
 TENANTS: Final = 512
 BYTES_PER_TOKEN: Final = 4.0
@@ -251,21 +251,21 @@ class UsageEstimates:
         queued: QueuedRequest,
         admission: AdmittedRequest,
         tenant: ResolvedTenant,
-        exposed: UsageAmount,
+        exposure: BudgetExposure,
         gateways: int,
         *,
         writes: bool,
     ) -> tuple[QuotaUsage, QuotaUsage]:
         """The expected use of a request, and the most that it may use.
 
-        `exposed`: what the tenant's open requests here may use beyond their reservations.
+        `exposure`: what tenants' open requests here may use beyond their reservations.
         """
         if admission.counts:
             return QuotaUsage(1), QuotaUsage(1)
         prompt = queued.prompt_tokens
         inputs, outputs = tenant.input_tokens_per_minute, tenant.output_tokens_per_minute
         # of both limits: whether open requests may pass what they have reserved by more than a minute's
-        if inputs is not None and exposed.input_tokens * gateways > inputs:
+        if inputs is not None and exposure.of(tenant.name).input_tokens * gateways > inputs:
             prompt = max(prompt, self.prompt_tokens(admission.prompt))
         most = max(prompt, self.most_prompt_tokens(admission.prompt))
         if not writes:
@@ -275,6 +275,6 @@ class UsageEstimates:
             admission.max_tokens,
             admission.choices,
             least=admission.min_tokens,
-            overexposed=outputs is not None and exposed.output_tokens * gateways > outputs,
+            overexposed=outputs is not None and exposure.of(tenant.name).output_tokens * gateways > outputs,
         )
         return QuotaUsage(1, prompt, output), QuotaUsage(1, most, admission.max_tokens * admission.choices)
