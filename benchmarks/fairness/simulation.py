@@ -39,24 +39,24 @@ class FairFront(Front):
         super().__init__(way, number, engines)
         self.dispatcher = Dispatcher(self.fleet, _CAPS)
         self.story = Story()
-        self._tickets: dict[int, QueuedRequest] = {}
+        self._queued: dict[int, QueuedRequest] = {}
         self._jobs: dict[int, Job] = {}
 
     def arrive(self, job: Job, now: float) -> None:
         """A call comes."""
         ask = job.ask
-        ticket = QueuedRequest(job.number, ask.request_class, ask.prompt_tokens, 4 * ask.prompt_tokens, now + HOLD_S)
-        ticket.tenant, ticket.expected_output = job.tenant, ask.expected_output
-        ticket.keys, ticket.prompt_bytes = ask.keys, ask.prompt_bytes
-        self._tickets[job.number], self._jobs[job.number] = ticket, job
+        queued = QueuedRequest(job.number, ask.request_class, ask.prompt_tokens, 4 * ask.prompt_tokens, now + HOLD_S)
+        queued.tenant, queued.expected_output = job.tenant, ask.expected_output
+        queued.keys, queued.prompt_bytes = ask.keys, ask.prompt_bytes
+        self._queued[job.number], self._jobs[job.number] = queued, job
         self.story.alone.setdefault(job.tenant, now)
-        self.dispatcher.join(ticket, now)
+        self.dispatcher.join(queued, now)
 
     def dispatch(self, now: float) -> list[Job]:
         """Everybody who can go."""
         gone = []
-        for ticket, worker in self.dispatcher.dispatch(now):
-            job = self._jobs.pop(ticket.id)
+        for queued, worker in self.dispatcher.dispatch(now):
+            job = self._jobs.pop(queued.id)
             job.worker, job.gateway = worker, self
             self.story.waits[job.tenant].append((now, now - job.at))
             gone.append(job)
@@ -74,9 +74,9 @@ class FairFront(Front):
 
     def ended(self, job: Job, now: float) -> None:
         """Its last token came."""
-        ticket, output = self._tickets.pop(job.number), OUTPUT_WEIGHT * job.call.output
-        self.dispatcher.release(ticket, now, suspect=False)
-        self.dispatcher.queues[ticket.request_class].settle(ticket, _uncached(job) + output)
+        queued, output = self._queued.pop(job.number), OUTPUT_WEIGHT * job.call.output
+        self.dispatcher.release(queued, now, suspect=False)
+        self.dispatcher.queues[queued.request_class].settle(queued, _uncached(job) + output)
         self.story.service[job.tenant].append((now, output))
 
 

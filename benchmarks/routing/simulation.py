@@ -250,9 +250,12 @@ class Front:
     def dispatch(self, now: float) -> list[Job]:
         """Everybody who can go."""
         gone = []
-        while self.queue and (pick := self.fleet.pick(self.queue[0].ask, now)) is not None:
-            job = self.queue.popleft()
-            self.fleet.take(pick, job.number, job.ask, now, stream=True)
+        while self.queue:
+            job = self.queue[0]
+            pick = self.fleet.assign(job.number, job.ask, now, stream=True)
+            if pick is None:
+                break
+            self.queue.popleft()
             job.worker, job.gateway = pick.worker, self
             gone.append(job)
         return gone

@@ -19,7 +19,7 @@ HELD = (
 async def held(stand: Stand) -> dict[str, float]:
     """Requests, places in lines, bytes, reservations, and what its workers have in flight."""
     shown = {name: await stand.metric(name) for name in HELD}
-    workers = [worker for service in stand.process.registry.services.values() for worker in service.fleet]
+    workers = [worker for service in stand.process.registry.services.values() for worker in service.pool]
     shown["in flight at workers"] = sum(worker.in_flight for worker in workers)
     shown["prompt tokens at workers"] = sum(sum(worker.unbegun_tokens) for worker in workers)
     shown["calls"], shown["busy connections"] = stand.process.requests.open, stand.process.server.busy

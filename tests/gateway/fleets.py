@@ -54,8 +54,6 @@ def picks(made: WorkerPool, prompts: list[RoutingRequest]) -> list[str | None]:
     """The worker of each in turn, which then has it in flight."""
     found = []
     for number, asked in enumerate(prompts):
-        pick = made.pick(asked, NOW)
+        pick = made.assign(number, asked, NOW, stream=True)
         found.append(None if pick is None else pick.worker.name)
-        if pick is not None:
-            made.take(pick, number, asked, NOW, stream=True)
     return found

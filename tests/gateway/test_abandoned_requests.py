@@ -14,8 +14,8 @@ from tests.gateway.test_quota_front import limit
 from tests.gateway.worker_double import PROMPT_TOKENS, Script, Seen, WorkerDouble, as_sse, in_turn
 
 from paceline_core.wire import StepTime
-from paceline_gateway.request.body import PromptEstimate
 from paceline_gateway.request.prompt_size import measure
+from paceline_gateway.services.usage_estimates import PromptLengthEstimator
 
 pytestmark = pytest.mark.real
 PATH = "/v1/chat/completions"
@@ -57,7 +57,7 @@ async def close_after(stand: Stand, events: int, body: dict[str, Any]) -> None:
 
 def estimate(body: dict[str, Any]) -> int:
     """What its prompt is expected to be at first."""
-    return PromptEstimate().tokens(measure(body, PATH))
+    return PromptLengthEstimator().tokens(measure(body, PATH))
 
 
 async def test_a_stream_closed_early_is_charged_its_real_prompt_and_what_passed(
@@ -120,7 +120,7 @@ async def test_a_whole_answer_given_up_is_charged_what_its_worker_has_made_meanw
     worker = await worker_of(stand, make_worker, lambda _: Script(stall_after=0))
     worker.say(step_time=StepTime(base=1e-9, prefill=0.0))
     service = stand.process.registry.services["default/chat"]
-    await until(lambda: all(0 < known.step_s < 1e-6 for known in service.fleet))
+    await until(lambda: all(0 < known.step_s < 1e-6 for known in service.pool))
     asked = asyncio.create_task(stand.client.post(PATH, json=whole))
     await until(lambda: len(worker.seen) == 1)
     asked.cancel()

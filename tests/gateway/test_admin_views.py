@@ -64,8 +64,8 @@ def _desk(shown: ConfigSnapshot, key: str) -> ServiceState:
 
 def wait(state: ServiceState, number: int, who: str, since: float = NOW, name: RequestClass = INTERACTIVE) -> None:
     state.arrived(name, 30)
-    ticket = QueuedRequest(number, name, 30, 100, NOW + 20, tenant=who, expected_output=10)
-    state.dispatcher.join(ticket, since)
+    queued = QueuedRequest(number, name, 30, 100, NOW + 20, tenant=who, expected_output=10)
+    state.dispatcher.join(queued, since)
 
 
 def only(seen: AdminSnapshot) -> TenantView:
@@ -214,8 +214,8 @@ def shown(seen: AdminSnapshot, **asked: Any) -> Workers:
 def test_a_worker_view_adds_dispatched_work_to_the_last_report() -> None:
     seen = gateway_state(service())
     state = seen.services["default/chat"]
-    state.fleet.update([endpoint("w0"), endpoint("w1", ready=False)])
-    state.fleet.on_report("w0", report(running=2, waiting={INTERACTIVE: 1}, queued_tokens={BATCH: 40}), NOW - 1)
+    state.pool.update([endpoint("w0"), endpoint("w1", ready=False)])
+    state.pool.on_report("w0", report(running=2, waiting={INTERACTIVE: 1}, queued_tokens={BATCH: 40}), NOW - 1)
     wait(state, 0, "team")
     assert len(state.dispatcher.dispatch(NOW)) == 1
     known, fresh = shown(seen).workers
@@ -230,9 +230,9 @@ def test_a_worker_view_adds_dispatched_work_to_the_last_report() -> None:
 def test_an_open_circuit_breaker_is_shown_with_its_remaining_pause() -> None:
     seen = gateway_state(service())
     state = seen.services["default/chat"]
-    state.fleet.update([endpoint("w0")])
-    state.fleet.on_report("w0", report(), NOW - 1)
-    (worker,) = state.fleet
+    state.pool.update([endpoint("w0")])
+    state.pool.on_report("w0", report(), NOW - 1)
+    (worker,) = state.pool
     worker.breaker.failed(1, NOW - 0.25)
     (view,) = shown(seen).workers
     assert (view.circuit, view.pause_s) == ("open", 0.75)
@@ -242,7 +242,7 @@ def test_an_open_circuit_breaker_is_shown_with_its_remaining_pause() -> None:
 
 def test_prefixes_are_counted_worker_by_worker_and_sum_up_to_the_whole() -> None:
     seen = gateway_state(service())
-    fleet = seen.services["default/chat"].fleet
+    fleet = seen.services["default/chat"].pool
     fleet.update([endpoint("w0"), endpoint("w1")])
     fleet.prefixes.note("w0", ["a", "b"], NOW)
     fleet.prefixes.note("w1", ["a"], NOW)
@@ -254,7 +254,7 @@ def test_prefixes_are_counted_worker_by_worker_and_sum_up_to_the_whole() -> None
 def test_workers_are_paged_over_services_and_narrowed_to_one() -> None:
     seen = gateway_state(service(), service("code"))
     for state in seen.services.values():
-        state.fleet.update([endpoint("w0"), endpoint("w1")])
+        state.pool.update([endpoint("w0"), endpoint("w1")])
     first = shown(seen, limit=3)
     assert ([f"{w.service} {w.worker}" for w in first.workers][-1], first.truncated) == ("default/code w0", True)
     rest = shown(seen, limit=3, after="default/code w0")
@@ -288,8 +288,8 @@ def test_a_service_view_shows_arrivals_and_slo_results() -> None:
 def test_every_view_is_json_that_reads_back_as_itself() -> None:
     seen = gateway_state(service(), tenant(limits={"monthly": {"dollars": "1"}}))
     state = seen.services["default/chat"]
-    state.fleet.update([endpoint()])
-    state.fleet.on_report("w0", report(), NOW)
+    state.pool.update([endpoint()])
+    state.pool.on_report("w0", report(), NOW)
     wait(state, 0, "team")
     for page in (tenants(seen, PageQuery()), queues(seen, PageQuery()), shown(seen), services(seen, PageQuery())):
         text = page.model_dump_json()

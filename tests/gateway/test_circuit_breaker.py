@@ -20,10 +20,10 @@ def broken(pauses: int = 1) -> tuple[Breaker, float]:
     """A breaker after so many pauses, at the moment when it failed last."""
     breaker, now = Breaker(), NOW
     breaker.failed(0, now)
-    for ticket in range(1, pauses):
+    for number in range(1, pauses):
         now = breaker.until
-        breaker.sent(ticket, now)
-        breaker.failed(ticket, now)
+        breaker.sent(number, now)
+        breaker.failed(number, now)
     return breaker, now
 
 
@@ -45,8 +45,8 @@ def test_every_failed_probe_doubles_the_pause_up_to_the_longest() -> None:
 def test_those_under_way_together_fail_as_one() -> None:
     breaker, now = broken()
     until = breaker.until
-    for ticket in range(1, 60):
-        breaker.failed(ticket, now + 0.01)
+    for number in range(1, 60):
+        breaker.failed(number, now + 0.01)
     assert breaker.until == until
     breaker.sent(100, until)
     breaker.succeeded(100)
@@ -80,13 +80,13 @@ def test_a_probe_whose_client_left_makes_room_for_the_next() -> None:
 
 def test_a_worker_that_answers_only_now_and_then_pauses_for_longer_each_time() -> None:
     breaker, now, lengths = Breaker(), NOW, []
-    for ticket in range(0, 2 * MIN_SAMPLES, 2):
-        breaker.sent(ticket, now)
-        breaker.failed(ticket, now)
+    for number in range(0, 2 * MIN_SAMPLES, 2):
+        breaker.sent(number, now)
+        breaker.failed(number, now)
         lengths.append(breaker.until - now)
         now = breaker.until
-        breaker.sent(ticket + 1, now)
-        breaker.succeeded(ticket + 1)
+        breaker.sent(number + 1, now)
+        breaker.succeeded(number + 1)
         assert breaker.state(now) is BreakerState.CLOSED
     assert lengths[:5] == [PAUSE_S] * 5
     assert lengths[-1] > 4 * PAUSE_S
@@ -95,9 +95,9 @@ def test_a_worker_that_answers_only_now_and_then_pauses_for_longer_each_time() -
 def test_one_that_recovered_begins_with_a_short_pause_again() -> None:
     breaker, now = broken(5)
     now = breaker.until
-    for ticket in range(100, 130):
-        breaker.sent(ticket, now)
-        breaker.succeeded(ticket)
+    for number in range(100, 130):
+        breaker.sent(number, now)
+        breaker.succeeded(number)
     breaker.failed(200, now)
     assert breaker.until == now + PAUSE_S
 

@@ -74,8 +74,8 @@ async def nothing_left(stand: Stand) -> None:
     await until(lambda: requests.open == 0 and server.busy == 0 and server.memory.used == 0)
     service = stand.process.registry.services["default/chat"]
     assert service.dispatcher.waiting == 0
-    assert [worker.in_flight for worker in service.fleet] == [0] * 4
-    assert [sum(worker.unbegun_tokens) for worker in service.fleet] == [0] * 4
+    assert [worker.in_flight for worker in service.pool] == [0] * 4
+    assert [sum(worker.unbegun_tokens) for worker in service.pool] == [0] * 4
     assert not any(tally.open for tally in service.tallies.values())
     counted = [await stand.metric("paceline_requests_total", outcome=outcome) for outcome in Outcome]
     assert sum(counted) == sum(tally.arrivals for tally in service.tallies.values()) == REQUESTS

@@ -1,5 +1,6 @@
 """What a service tells the autoscaler, and when."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from hypothesis import given
@@ -55,8 +56,8 @@ def test_a_dispatched_request_is_in_flight_and_no_longer_held() -> None:
     made = service_state()
     made.arrived(INTERACTIVE, 10)
     made.dispatcher.join(QueuedRequest(0, INTERACTIVE, 10, 100, NOW + 9), NOW)
-    made.fleet.update([endpoint()])
-    made.fleet.on_report("w0", report(), NOW)
+    made.pool.update([endpoint()])
+    made.pool.on_report("w0", report(), NOW)
     made.dispatcher.dispatch(NOW)
     demand = service_demand(made, NOW)
     assert (demand.classes[0].in_flight, demand.classes[0].queued, demand.classes[0].held) == (1, 0, 0)
@@ -67,8 +68,8 @@ def test_each_tenant_has_its_own_row() -> None:
     made = service_state()
     for number, (tenant, deadline) in enumerate([("a", NOW + 60), ("b", NOW + 20), ("a", NOW + 40)]):
         made.arrived(INTERACTIVE, 10 + number, tenant)
-        ticket = QueuedRequest(number, INTERACTIVE, 10 + number, 100, deadline, tenant=tenant)
-        made.dispatcher.join(ticket, NOW - 3 + number)
+        queued = QueuedRequest(number, INTERACTIVE, 10 + number, 100, deadline, tenant=tenant)
+        made.dispatcher.join(queued, NOW - 3 + number)
     made.arrived(INTERACTIVE, 7, "b")
     a, b = service_demand(made, NOW).classes
     assert (a.tenant, a.arrivals, a.prompt_tokens, a.queued, a.queued_prompt_tokens) == ("a", 2, 22, 2, 22)
@@ -94,7 +95,7 @@ def test_the_rows_of_a_class_are_bounded_and_add_up_to_it(story: list[Asked]) ->
     for number, asked in enumerate(story):
         made.arrived(INTERACTIVE, 10, asked.tenant)
         if asked.outcome is not None:
-            ended = record(asked.outcome)._replace(tenant=asked.tenant)
+            ended = replace(record(asked.outcome), tenant=asked.tenant)
             made.ended(ended, [("ttft_p95", Verdict.GOOD)], INTERACTIVE, PromptSize(200))
         elif asked.waits:
             made.dispatcher.join(QueuedRequest(number, INTERACTIVE, 10, 100, NOW + 9, tenant=asked.tenant), NOW)
@@ -124,26 +125,29 @@ def test_only_answered_requests_are_completed() -> None:
 
 def test_prompts_are_estimated_better_after_the_first_answer() -> None:
     made = service_state()
-    assert made.prompt_tokens(PromptSize(4000)) == 1000
+    assert made.estimates.prompt_tokens(PromptSize(4000)) == 1000
     made.arrived(INTERACTIVE, 1000)
     answered = record(Outcome.OK)
-    made.ended(answered._replace(meter=TokenUsage(prompt=1000, output=5)), [], INTERACTIVE, PromptSize(2000))
-    assert made.prompt_tokens(PromptSize(4000), "team") == 2000
+    made.ended(replace(answered, meter=TokenUsage(prompt=1000, output=5)), [], INTERACTIVE, PromptSize(2000))
+    assert made.estimates.prompt_tokens(PromptSize(4000), "team") == 2000
 
 
 def test_an_estimate_is_never_more_than_the_model_takes() -> None:
     made = service_state()
-    assert made.prompt_tokens(PromptSize(3_000_000)) == 750_000
-    made.fleet.update([endpoint("w0")])
-    made.fleet.on_report("w0", report("w0", max_model_len=0), NOW)
-    assert made.prompt_tokens(PromptSize(3_000_000)) == 750_000
-    made.fleet.on_report("w0", report("w0", max_model_len=4096), NOW)
-    assert (made.prompt_tokens(PromptSize(3_000_000)), made.prompt_tokens(PromptSize(400))) == (4096, 100)
-    assert made.prompt_tokens(PromptSize(3_000_000, prompts=100)) == 409_600
-    assert made.most_prompt_tokens(PromptSize(5000)) == 4096
-    assert made.most_prompt_tokens(PromptSize(5, unbound=True)) == 4096
-    made.fleet.update([])
-    assert made.prompt_tokens(PromptSize(3_000_000)) == 4096
+    assert made.estimates.prompt_tokens(PromptSize(3_000_000)) == 750_000
+    made.pool.update([endpoint("w0")])
+    made.pool.on_report("w0", report("w0", max_model_len=0), NOW)
+    assert made.estimates.prompt_tokens(PromptSize(3_000_000)) == 750_000
+    made.pool.on_report("w0", report("w0", max_model_len=4096), NOW)
+    assert (made.estimates.prompt_tokens(PromptSize(3_000_000)), made.estimates.prompt_tokens(PromptSize(400))) == (
+        4096,
+        100,
+    )
+    assert made.estimates.prompt_tokens(PromptSize(3_000_000, prompts=100)) == 409_600
+    assert made.estimates.most_prompt_tokens(PromptSize(5000)) == 4096
+    assert made.estimates.most_prompt_tokens(PromptSize(5, unbound=True)) == 4096
+    made.pool.update([])
+    assert made.estimates.prompt_tokens(PromptSize(3_000_000)) == 4096
 
 
 async def test_a_notified_reader_gets_a_report_at_once_and_a_closed_notifier_ends_the_stream() -> None:

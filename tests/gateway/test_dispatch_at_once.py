@@ -25,7 +25,7 @@ def dispatcher(slots: int = 4) -> Dispatcher:
     return Dispatcher(fleet, QueueLimits(held=100, size=10**6))
 
 
-def ticket(number: int, tenant: str, cls: RequestClass, tokens: int, output: int, now: float) -> QueuedRequest:
+def queued(number: int, tenant: str, cls: RequestClass, tokens: int, output: int, now: float) -> QueuedRequest:
     weight = 1 + (tenant == "b")
     return QueuedRequest(number, cls, tokens, 40, now + 30, tenant=tenant, weight=weight, expected_output=output)
 
@@ -43,7 +43,7 @@ def state(room: Dispatcher, now: float) -> list[object]:
         for line in room.queues.values()
     ]
     pace = [room.wait_s(name, now) for name in RequestClass]
-    return [lines, pace, room.fleet.reserved, [(worker.in_flight, worker.work) for worker in room.fleet]]
+    return [lines, pace, room.pool.reserved, [(worker.in_flight, worker.work) for worker in room.pool]]
 
 
 @given(st.lists(STEP, max_size=12))
@@ -52,7 +52,7 @@ def test_direct_dispatch_leaves_the_same_state_as_queueing(
 ) -> None:
     straight, in_line, now = dispatcher(), dispatcher(), NOW
     for number, (tenant, cls, tokens, output, seconds) in enumerate(steps):
-        one, other = (ticket(number, tenant, cls, tokens, output, now) for _ in range(2))
+        one, other = (queued(number, tenant, cls, tokens, output, now) for _ in range(2))
         here, there = straight.pass_by(one, now), stood(in_line, other, now)
         assert (here and here.name) == (there and there.name)
         if here is None:
@@ -73,15 +73,15 @@ def vars_of(who: QueuedRequest) -> list[object]:
 def test_nobody_passes_those_who_wait() -> None:
     room = dispatcher(slots=1)
     for number in range(3):
-        room.join(ticket(number, "a", RequestClass.BATCH, 10, 0, NOW), NOW)
+        room.join(queued(number, "a", RequestClass.BATCH, 10, 0, NOW), NOW)
     assert len(room.dispatch(NOW)) == 2
-    assert room.pass_by(ticket(3, "b", RequestClass.INTERACTIVE, 10, 0, NOW), NOW) is None
+    assert room.pass_by(queued(3, "b", RequestClass.INTERACTIVE, 10, 0, NOW), NOW) is None
     assert room.waiting == 1
 
 
 def test_nobody_passes_by_where_nobody_has_room() -> None:
     room = dispatcher(slots=1)
-    first, second, third = (ticket(number, "a", RequestClass.BATCH, 10, 0, NOW) for number in range(3))
+    first, second, third = (queued(number, "a", RequestClass.BATCH, 10, 0, NOW) for number in range(3))
     assert room.pass_by(first, NOW) is not None
     assert room.pass_by(second, NOW) is not None
     assert room.pass_by(third, NOW) is None

@@ -27,29 +27,29 @@ def dispatcher(*workers: str, held: int = 100, size: int = 10**6, slots: int = 4
     return Dispatcher(fleet, QueueLimits(held=held, size=size))
 
 
-def ticket(number: int, cls: RequestClass = INTERACTIVE, tokens: int = 10, size: int = 40) -> QueuedRequest:
+def queued(number: int, cls: RequestClass = INTERACTIVE, tokens: int = 10, size: int = 40) -> QueuedRequest:
     return QueuedRequest(number, cls, tokens, size, deadline=NOW + 30)
 
 
 def order(assigned: list[tuple[QueuedRequest, Worker]]) -> list[int]:
-    return [ticket.id for ticket, _ in assigned]
+    return [queued.id for queued, _ in assigned]
 
 
 def test_first_come_first_served_within_a_class_and_urgency_between_them() -> None:
     queue = dispatcher("w0", slots=8)
     for number, cls in enumerate([OFFLINE, BATCH, INTERACTIVE, BATCH, INTERACTIVE]):
-        queue.join(ticket(number, cls), NOW)
+        queue.join(queued(number, cls), NOW)
     assert order(queue.dispatch(NOW)) == [2, 4, 1, 3, 0]
 
 
 def test_no_more_go_than_there_are_slots() -> None:
     queue = dispatcher("w0", "w1", slots=2)
-    tickets = [ticket(number) for number in range(6)]
-    for each in tickets:
+    requests = [queued(number) for number in range(6)]
+    for each in requests:
         queue.join(each, NOW)
     assert len(queue.dispatch(NOW)) == 4
     assert queue.dispatch(NOW) == []
-    queue.release(tickets[0], NOW, suspect=False)
+    queue.release(requests[0], NOW, suspect=False)
     assert order(queue.dispatch(NOW)) == [4]
     assert queue.waiting == 1
 
@@ -57,38 +57,38 @@ def test_no_more_go_than_there_are_slots() -> None:
 def test_a_worker_is_not_given_more_prompt_work_than_it_can_start_soon() -> None:
     # 1 ms per prompt token and half a second of lookahead: the third prompt of 300 tokens waits
     queue = dispatcher("w0")
-    tickets = [ticket(number, tokens=300) for number in range(3)]
-    for each in tickets:
+    requests = [queued(number, tokens=300) for number in range(3)]
+    for each in requests:
         queue.join(each, NOW)
     assert order(queue.dispatch(NOW)) == [0, 1]
-    queue.fleet.workers["w0"].began(tickets[0].id)
+    queue.pool.workers["w0"].began(requests[0].id)
     assert order(queue.dispatch(NOW)) == [2]
 
 
 def test_a_prompt_longer_than_the_lookahead_still_goes_to_an_idle_worker() -> None:
     queue = dispatcher("w0")
-    queue.join(ticket(0, tokens=100_000), NOW)
+    queue.join(queued(0, tokens=100_000), NOW)
     assert order(queue.dispatch(NOW)) == [0]
 
 
 def test_a_worker_that_joins_takes_what_already_waits() -> None:
     queue = dispatcher("w0", slots=1)
     for number in range(3):
-        queue.join(ticket(number), NOW)
+        queue.join(queued(number), NOW)
     queue.dispatch(NOW)
-    queue.fleet.update([endpoint("w0"), endpoint("w1")])
-    queue.fleet.on_report("w1", report("w1", slots=1), NOW)
+    queue.pool.update([endpoint("w0"), endpoint("w1")])
+    queue.pool.on_report("w1", report("w1", slots=1), NOW)
     ((moved, worker),) = queue.dispatch(NOW)
     assert (moved.id, worker.name) == (1, "w1")
 
 
 def test_requests_are_held_while_no_worker_is_eligible() -> None:
     queue = dispatcher()
-    queue.join(ticket(0), NOW)
+    queue.join(queued(0), NOW)
     assert queue.held(NOW) == 1
     assert queue.dispatch(NOW) == []
-    queue.fleet.update([endpoint("w0")])
-    queue.fleet.on_report("w0", report("w0"), NOW)
+    queue.pool.update([endpoint("w0")])
+    queue.pool.on_report("w0", report("w0"), NOW)
     assert queue.held(NOW) == 0
     assert order(queue.dispatch(NOW)) == [0]
 
@@ -96,7 +96,7 @@ def test_requests_are_held_while_no_worker_is_eligible() -> None:
 def test_a_full_class_refuses_with_retry_after() -> None:
     queue = dispatcher("w0", slots=1)
     for number in range(3):
-        queue.join(ticket(number), NOW)
+        queue.join(queued(number), NOW)
     queue.dispatch(NOW)
     refusal = queue.refusal(INTERACTIVE, 40, 2, NOW)
     assert refusal is not None
@@ -109,7 +109,7 @@ def test_a_full_class_refuses_with_retry_after() -> None:
 def test_a_queue_limit_of_zero_means_at_once_or_not_at_all() -> None:
     queue = dispatcher("w0", slots=1)
     assert queue.refusal(INTERACTIVE, 40, 0, NOW) is None
-    queue.join(ticket(0), NOW)
+    queue.join(queued(0), NOW)
     queue.dispatch(NOW)
     assert queue.refusal(INTERACTIVE, 40, 0, NOW) is not None
 
@@ -118,7 +118,7 @@ def test_held_requests_have_a_cap_of_their_own() -> None:
     queue = dispatcher(held=2)
     for number in range(2):
         assert queue.refusal(INTERACTIVE, 40, 100, NOW) is None
-        queue.join(ticket(number), NOW)
+        queue.join(queued(number), NOW)
     refusal = queue.refusal(INTERACTIVE, 40, 100, NOW)
     assert refusal is not None
     assert refusal.code is Code.NO_CAPACITY
@@ -127,7 +127,7 @@ def test_held_requests_have_a_cap_of_their_own() -> None:
 
 def test_bytes_of_waiting_bodies_are_capped() -> None:
     queue = dispatcher(size=100)
-    queue.join(ticket(0, size=60), NOW)
+    queue.join(queued(0, size=60), NOW)
     assert queue.refusal(BATCH, 40, 100, NOW) is None
     refusal = queue.refusal(BATCH, 41, 100, NOW)
     assert refusal is not None
@@ -136,7 +136,7 @@ def test_bytes_of_waiting_bodies_are_capped() -> None:
 
 def test_who_lost_its_worker_goes_first_and_elsewhere() -> None:
     queue = dispatcher("w0", "w1", slots=1)
-    first, second, third = (ticket(number) for number in range(3))
+    first, second, third = (queued(number) for number in range(3))
     for each in (first, second, third):
         queue.join(each, NOW)
     placed = {each.id: worker.name for each, worker in queue.dispatch(NOW)}
@@ -150,7 +150,7 @@ def test_who_lost_its_worker_goes_first_and_elsewhere() -> None:
 
 def test_the_only_worker_is_tried_again_after_it_failed_once() -> None:
     queue = dispatcher("w0")
-    lost = ticket(0)
+    lost = queued(0)
     queue.join(lost, NOW)
     queue.dispatch(NOW)
     queue.release(lost, NOW, suspect=True)
@@ -202,7 +202,7 @@ class Room(RuleBasedStateMachine):
     @rule(cls=st.sampled_from(RequestClass), tokens=st.integers(1, 900))
     def join(self, cls: RequestClass, tokens: int) -> None:
         self.number += 1
-        new = ticket(self.number, cls, tokens)
+        new = queued(self.number, cls, tokens)
         if self.service.refusal(cls, new.size, 5, self.now) is None:
             self.service.join(new, self.now)
             self.joined[new.id] = new
@@ -237,7 +237,7 @@ class Room(RuleBasedStateMachine):
     def say(self, name: str, state: WorkerState, queued: int) -> None:
         step = StepTime(base=0.01, prefill=0.001)
         line = report(name, slots=3, state=state, queued_tokens={INTERACTIVE: queued}, step_time=step)
-        self.service.fleet.on_report(name, line, self.now)
+        self.service.pool.on_report(name, line, self.now)
 
     @rule(seconds=st.floats(0, 5))
     def wait(self, seconds: float) -> None:
@@ -252,7 +252,7 @@ class Room(RuleBasedStateMachine):
 
     @invariant()
     def slots_are_kept(self) -> None:
-        flights = [worker.in_flight for worker in self.service.fleet]
+        flights = [worker.in_flight for worker in self.service.pool]
         assert sum(flights) == len(self.gone)
         assert all(0 <= flight <= 3 for flight in flights)
 
@@ -260,7 +260,7 @@ class Room(RuleBasedStateMachine):
     def sums_are_right(self) -> None:
         for line in self.service.queues.values():
             assert line.prompt_tokens == sum(each.prompt_tokens for each in line)
-        for worker in self.service.fleet:
+        for worker in self.service.pool:
             assert sum(worker.unbegun_tokens) == sum(flight.tokens for flight in worker.unbegun.values())
 
 

@@ -43,7 +43,7 @@ def _known(stand: Stand) -> bool:
 
 
 def _worker(stand: Stand) -> Worker:
-    worker = stand.process.registry.services["default/chat"].fleet.workers.get("leaving")
+    worker = stand.process.registry.services["default/chat"].pool.workers.get("leaving")
     assert worker is not None
     return worker
 
@@ -66,7 +66,7 @@ async def test_its_last_report_counts(stand: Stand) -> None:
     leaving = await Leaver("leaving").start()
     stand.work(leaving)
     await stand.ready()
-    (worker,) = stand.process.registry.services["default/chat"].fleet
+    (worker,) = stand.process.registry.services["default/chat"].pool
     worker.drains = True
     assert worker.draining
     leaving.say(running=1)

@@ -11,8 +11,8 @@ from tests.gateway.test_quota_front import limit
 from tests.gateway.worker_double import Script
 
 from paceline_core.registry import RequestClass
-from paceline_gateway.quota.output_length import PRIOR
 from paceline_gateway.request.prompt_size import PromptSize
+from paceline_gateway.services.usage_estimates import PRIOR_OUTPUT
 
 pytestmark = pytest.mark.real
 OUTPUT = 2
@@ -33,11 +33,11 @@ async def test_an_embedding_uses_its_prompt_alone(stand: Stand, make_worker: Mak
         response = await stand.client.post("/v1/embeddings", json={"model": "chat", "input": "some text"})
         assert (response.status_code, response.json()) == (200, VECTOR)
     service = stand.process.registry.services["default/chat"]
-    assert service.prompt_tokens(PromptSize(len("some text")), "team") == 7
-    assert service.outputs[RequestClass.INTERACTIVE].expected("team", None, 1) == PRIOR
+    assert service.estimates.prompt_tokens(PromptSize(len("some text")), "team") == 7
+    assert service.estimates.outputs[RequestClass.INTERACTIVE].expected("team", None, 1) == PRIOR_OUTPUT
     assert stand.process.requests.quotas.totals.reserved[OUTPUT] == 0
     assert (await stand.client.post("/v1/chat/completions", json=CHAT)).status_code == 200
-    assert stand.process.requests.quotas.totals.reserved[OUTPUT] == PRIOR
+    assert stand.process.requests.quotas.totals.reserved[OUTPUT] == PRIOR_OUTPUT
 
 
 async def test_a_rerank_reserves_what_its_texts_may_hold_and_is_refused_where_too_little_is_left(

@@ -144,7 +144,7 @@ def test_who_was_asked_and_is_still_there_is_asked_again_only_later() -> None:
 
 
 STREAMS = st.lists(st.builds(MovableStream, st.just(0), CLASSES, st.integers(1, 20_000)), max_size=40).map(
-    lambda drawn: [stream._replace(ticket=number) for number, stream in enumerate(drawn)]
+    lambda drawn: [stream._replace(number=number) for number, stream in enumerate(drawn)]
 )
 
 
@@ -156,9 +156,9 @@ def test_nobody_is_flooded(asked: list[MovableStream], others: int, slots: int, 
         worker(made, "w0").take(1000 + number, 1, INTERACTIVE, NOW, stream=True)
     chosen = due(made, asked)
     assert len(set(chosen)) == len(chosen)
-    assert set(chosen) <= {stream.ticket for stream in asked}
+    assert set(chosen) <= {stream.number for stream in asked}
     assert len(chosen) <= others * slots - min(busy, slots)
-    spent = sorted(worker(made, "w0").prefill_s(asked[ticket].tokens) for ticket in chosen)
+    spent = sorted(worker(made, "w0").prefill_s(asked[number].tokens) for number in chosen)
     assert sum(spent[:-others]) <= others * LOOKAHEAD_S  # each takes no more, and one that may go beyond
 
 
@@ -168,5 +168,5 @@ def test_round_by_round_everybody_gets_away(asked: list[MovableStream]) -> None:
     for _ in range(len(asked)):
         gone = due(made, left, moves)
         assert gone or not left
-        left = [stream for stream in left if stream.ticket not in gone]  # and have ended where they went
+        left = [stream for stream in left if stream.number not in gone]  # and have ended where they went
     assert left == []

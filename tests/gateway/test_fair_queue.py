@@ -18,15 +18,15 @@ NOW = 100.0
 INTERACTIVE = RequestClass.INTERACTIVE
 
 
-def ticket(number: int, tenant: str = "a", tokens: int = 10, *, weight: int = 1, output: int = 0) -> QueuedRequest:
+def queued(number: int, tenant: str = "a", tokens: int = 10, *, weight: int = 1, output: int = 0) -> QueuedRequest:
     made = QueuedRequest(number, INTERACTIVE, tokens, 40, deadline=NOW + 30, tenant=tenant, weight=weight)
     made.expected_output = output
     return made
 
 
-def line(*tickets: QueuedRequest) -> FairQueue:
+def line(*requests: QueuedRequest) -> FairQueue:
     made = FairQueue()
-    for each in tickets:
+    for each in requests:
         made.join(each)
     return made
 
@@ -45,85 +45,85 @@ def order(fair: FairQueue) -> str:
 
 
 def test_tenants_take_turns_however_many_wait() -> None:
-    assert order(line(*[ticket(n, "a") for n in range(4)], ticket(8, "b"), ticket(9, "b"))) == "ababaa"
+    assert order(line(*[queued(n, "a") for n in range(4)], queued(8, "b"), queued(9, "b"))) == "ababaa"
 
 
 def test_a_tenant_of_twice_the_weight_is_served_twice_as_much() -> None:
-    fair = line(*[t for n in range(30) for t in (ticket(n, "a", weight=2), ticket(100 + n, "b"))])
+    fair = line(*[t for n in range(30) for t in (queued(n, "a", weight=2), queued(100 + n, "b"))])
     served = [go(fair).tenant for _ in range(30)]
     assert served.count("a") == 20
 
 
 def test_long_prompts_have_fewer_turns() -> None:
-    fair = line(*[t for n in range(40) for t in (ticket(n, "a", 100), ticket(100 + n, "b", 10))])
+    fair = line(*[t for n in range(40) for t in (queued(n, "a", 100), queued(100 + n, "b", 10))])
     served = [go(fair).tenant for _ in range(33)]
     assert served.count("a") == 3
 
 
 def test_expected_output_counts_twice() -> None:
-    fair = line(*[t for n in range(40) for t in (ticket(n, "a", 10, output=45), ticket(100 + n, "b", 10))])
+    fair = line(*[t for n in range(40) for t in (queued(n, "a", 10, output=45), queued(100 + n, "b", 10))])
     assert [go(fair).tenant for _ in range(33)].count("a") == 3
 
 
 def test_what_is_cached_is_not_charged() -> None:
-    fair = line(ticket(0, "a", 1000), ticket(1, "a", 1000), ticket(2, "b", 10), ticket(3, "b", 10))
+    fair = line(queued(0, "a", 1000), queued(1, "a", 1000), queued(2, "b", 10), queued(3, "b", 10))
     served = [go(fair, uncached=1).tenant for _ in range(4)]
     assert served == ["a", "b", "a", "b"]
 
 
 def test_an_answer_longer_than_expected_is_charged_when_it_ends() -> None:
-    long = ticket(0, "a")
-    fair = line(long, *[ticket(n, "a") for n in (1, 2)], *[ticket(n, "b") for n in range(3, 9)])
+    long = queued(0, "a")
+    fair = line(long, *[queued(n, "a") for n in (1, 2)], *[queued(n, "b") for n in range(3, 9)])
     assert go(fair) is long
     fair.settle(long, 10 + 2 * 20)
     assert order(fair).startswith("bbbb")
 
 
 def test_a_refund_gives_the_turn_back() -> None:
-    failed = ticket(0, "a", 300)
-    fair = line(failed, *[ticket(n, "a", 100) for n in (1, 2)], *[ticket(n, "b", 100) for n in range(3, 7)])
+    failed = queued(0, "a", 300)
+    fair = line(failed, *[queued(n, "a", 100) for n in (1, 2)], *[queued(n, "b", 100) for n in range(3, 7)])
     go(fair)
     fair.settle(failed, 0)
     assert order(fair)[:4] == "baba"
 
 
 def test_who_was_idle_has_earned_no_more_than_one_request() -> None:
-    fair = line(*[ticket(n, "a", 100) for n in range(20)])
+    fair = line(*[queued(n, "a", 100) for n in range(20)])
     for _ in range(10):
         go(fair)
     for number in range(50, 60):
-        fair.join(ticket(number, "b", 100))
+        fair.join(queued(number, "b", 100))
     assert order(fair)[:6] in {"bababa", "babaab"}
 
 
 def test_using_what_nobody_wanted_costs_nothing_later() -> None:
     fair = line()
     for number in range(100):
-        fair.join(ticket(number, "a", 1000))
+        fair.join(queued(number, "a", 1000))
         go(fair)
-    fair.join(ticket(200, "b", 1000))
-    fair.join(ticket(201, "a", 1000))
-    fair.join(ticket(202, "b", 1000))
+    fair.join(queued(200, "b", 1000))
+    fair.join(queued(201, "a", 1000))
+    fair.join(queued(202, "b", 1000))
     assert [go(fair).tenant for _ in range(2)] == ["b", "a"]
 
 
 def test_who_takes_less_than_his_share_does_not_wait_when_two_of_his_requests_come_together() -> None:
-    fair = line(*[ticket(n, "a", 100) for n in range(20)], *[ticket(20 + n, "b", 100) for n in range(20)])
+    fair = line(*[queued(n, "a", 100) for n in range(20)], *[queued(20 + n, "b", 100) for n in range(20)])
     for _ in range(10):
         go(fair)
-    fair.join(ticket(50, "quiet", 40))
-    fair.join(ticket(51, "quiet", 40))
-    fair.join(ticket(52, "quiet", 40))
-    fair.join(ticket(53, "quiet", 40))
+    fair.join(queued(50, "quiet", 40))
+    fair.join(queued(51, "quiet", 40))
+    fair.join(queued(52, "quiet", 40))
+    fair.join(queued(53, "quiet", 40))
     assert [go(fair).id for _ in range(2)] == [50, 51]
     assert order(fair).index("quiet") < 2, "what is beyond the credit is shared as ever"
 
 
 def test_coming_and_going_earns_nothing_more() -> None:
-    fair = line(*[ticket(n, "a", 100) for n in range(50)])
+    fair = line(*[queued(n, "a", 100) for n in range(50)])
     served = 0
     for number in range(100, 130):
-        fair.join(ticket(number, "b", 100))
+        fair.join(queued(number, "b", 100))
         if go(fair).tenant == "b":
             served += 1
         else:
@@ -132,16 +132,16 @@ def test_coming_and_going_earns_nothing_more() -> None:
 
 
 def test_one_who_lost_its_worker_goes_before_all_and_a_begun_stream_before_that() -> None:
-    lost, begun = ticket(7, "c"), ticket(8, "d")
+    lost, begun = queued(7, "c"), queued(8, "d")
     begun.resumed = True
-    fair = line(ticket(0), ticket(1, "b"))
+    fair = line(queued(0), queued(1, "b"))
     fair.join(lost, front=True)
     fair.join(begun, front=True)
     assert [go(fair).id for _ in range(4)] == [8, 7, 0, 1]
 
 
 def test_who_goes_again_is_not_charged_again() -> None:
-    first = ticket(0, "a", 50)
+    first = queued(0, "a", 50)
     fair = line(first)
     go(fair)
     fair.join(first, front=True)
@@ -150,11 +150,11 @@ def test_who_goes_again_is_not_charged_again() -> None:
 
 
 def test_a_cached_prefix_is_preferred_but_overtakes_nobody_for_ever() -> None:
-    fair = line(*[ticket(n, "a") for n in range(3)])
+    fair = line(*[queued(n, "a") for n in range(3)])
     fair.next(None)
     served = []
     for number in range(100, 100 + 3 * OVERTAKEN):
-        fair.join(ticket(number, "a"))
+        fair.join(queued(number, "a"))
         gone = fair.next(lambda t: t.id)
         assert gone is not None
         gone.cached_tokens = gone.prompt_tokens - 1
@@ -165,7 +165,7 @@ def test_a_cached_prefix_is_preferred_but_overtakes_nobody_for_ever() -> None:
 
 
 def test_no_tenant_is_preferred_for_more_than_one_request_beyond_another() -> None:
-    fair = line(*[t for n in range(20) for t in (ticket(n, "a", 100), ticket(100 + n, "b", 100))])
+    fair = line(*[t for n in range(20) for t in (queued(n, "a", 100), queued(100 + n, "b", 100))])
     for _ in range(20):
         gone = fair.next(lambda t: t.tenant == "b")
         assert gone is not None
@@ -174,9 +174,9 @@ def test_no_tenant_is_preferred_for_more_than_one_request_beyond_another() -> No
 
 
 def test_nobody_past_its_deadline_is_given_out() -> None:
-    late = ticket(0)
+    late = queued(0)
     late.deadline = NOW
-    fair = line(late, ticket(1))
+    fair = line(late, queued(1))
     fair.expire(NOW)
     assert fair.late == [late]
     assert len(fair) == 2
@@ -187,9 +187,9 @@ def test_nobody_past_its_deadline_is_given_out() -> None:
 
 
 def test_the_nearest_deadline_is_right_after_others_have_left() -> None:
-    sooner = ticket(0)
+    sooner = queued(0)
     sooner.deadline = NOW + 1
-    fair = line(sooner, ticket(1))
+    fair = line(sooner, queued(1))
     assert fair.nearest_deadline == NOW + 1
     fair.leave(sooner)
     assert fair.nearest_deadline == NOW + 30
@@ -198,7 +198,7 @@ def test_the_nearest_deadline_is_right_after_others_have_left() -> None:
 def test_deadlines_of_those_who_left_take_no_room() -> None:
     fair = line()
     for number in range(10_000):
-        each = ticket(number)
+        each = queued(number)
         fair.join(each)
         fair.leave(each)
     assert len(fair._deadlines) < 100
@@ -254,7 +254,7 @@ def test_two_who_wait_are_served_alike_within_the_bound_of_vtc(seed: int, weight
     for number in range(steps):
         for place, tenant in enumerate("ab"):  # both are backlogged all the time
             tokens, output = dice.randint(1, own[tenant][0]), dice.randint(0, longest_out)
-            fair.join(ticket(2 * number + place, tenant, tokens, weight=weights[tenant], output=output))
+            fair.join(queued(2 * number + place, tenant, tokens, weight=weights[tenant], output=output))
         if len(running) == slots:
             done, uncached, output = running.pop(dice.randrange(slots))
             fair.settle(done, uncached + 2 * output)
@@ -285,7 +285,7 @@ def test_two_who_wait_are_served_alike_from_whenever_they_wait(seed: int, quantu
         for place, tenant in enumerate("abc"):
             if fair.shares.of(tenant) < wish[tenant] * dice.random():
                 tokens = largest[tenant] if dice.random() < 0.8 else dice.randint(1, largest[tenant])
-                fair.join(ticket(3 * number + place, tenant, tokens, weight=weights[tenant]))
+                fair.join(queued(3 * number + place, tenant, tokens, weight=weights[tenant]))
         gone = fair.next((lambda t: t.id % 7) if quantum else None)
         if gone is not None:
             fair.went(gone)
@@ -308,7 +308,7 @@ class Days(RuleBasedStateMachine):
     @rule(tenant=st.sampled_from("abc"), tokens=st.integers(1, 99), patience=st.integers(0, 9))
     def join(self, tenant: str, tokens: int, patience: int) -> None:
         self.number += 1
-        new = self.joined[self.number] = ticket(self.number, tenant, tokens, weight=1 + ord(tenant) % 2, output=3)
+        new = self.joined[self.number] = queued(self.number, tenant, tokens, weight=1 + ord(tenant) % 2, output=3)
         new.deadline = self.now + patience
         self.fair.join(new)
 

@@ -65,7 +65,7 @@ async def nothing_is_left(stand: Stand) -> None:
     assert not requests._with_fallbacks
     for service in stand.process.registry.services.values():
         assert (service.dispatcher.waiting, [tally.open for tally in service.tallies.values()]) == (0, [0, 0, 0])
-        assert not [worker.name for worker in service.fleet if worker.in_flight]
+        assert not [worker.name for worker in service.pool if worker.in_flight]
         assert all(abs(line.accounts.spread) == 0 for line in service.dispatcher.queues.values())
 
 

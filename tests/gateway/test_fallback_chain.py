@@ -134,10 +134,10 @@ def service_state(**classes: object) -> ServiceState:
 def test_a_service_is_down_without_workers_crowded_when_late_and_full_when_it_refuses() -> None:
     made = service_state(queueLimit=1)
     assert made.pressure(CLS, 40, PromptSize(40), NOW) is DOWN
-    made.fleet.update([endpoint()])
-    made.fleet.on_report("w0", report(slots=1), NOW)
+    made.pool.update([endpoint()])
+    made.pool.on_report("w0", report(slots=1), NOW)
     assert made.pressure(CLS, 40, PromptSize(40), NOW) is OPEN
-    made.fleet.on_report("w0", report(slots=1, queued_tokens={CLS: 600}), NOW)
+    made.pool.on_report("w0", report(slots=1, queued_tokens={CLS: 600}), NOW)
     assert made.pressure(CLS, 40, PromptSize(40), NOW) is CROWDED
     for number in range(2):
         made.dispatcher.join(QueuedRequest(number, CLS, 10, 40, NOW + 30), NOW)
@@ -170,14 +170,14 @@ def test_who_waits_longer_is_never_better_off(ttft_s: float, wait_s: float, more
 def busy(slots: int = 2) -> ServiceState:
     """A service whose worker has requests in all its slots, and a step of 10 ms."""
     made = service_state()
-    made.fleet.update([endpoint()])
-    made.fleet.on_report("w0", report(slots=slots), NOW)
-    made.fleet.on_report("w0", report(slots=slots), NOW + 10)  # all slots are open to it by now
+    made.pool.update([endpoint()])
+    made.pool.on_report("w0", report(slots=slots), NOW)
+    made.pool.on_report("w0", report(slots=slots), NOW + 10)  # all slots are open to it by now
     for number in range(slots):
         made.dispatcher.join(QueuedRequest(number, CLS, 10, 40, NOW + 60), NOW + 10)
     assert len(made.dispatcher.dispatch(NOW + 10)) == slots
     for number in range(slots):
-        made.fleet.workers["w0"].began(number)
+        made.pool.workers["w0"].began(number)
     return made
 
 
@@ -223,9 +223,9 @@ def test_a_measured_dispatch_rate_overrides_the_slower_length_estimate() -> None
         made.dispatcher.join(QueuedRequest(number, CLS, 10, 40, now + 60), now)
         for busy_one in list(made.dispatcher._in_flight)[:1]:
             made.dispatcher.release(QueuedRequest(busy_one, CLS, 10, 40, now + 60), now, suspect=False)
-        made.fleet.on_report("w0", report(slots=2, running=2), now)
+        made.pool.on_report("w0", report(slots=2, running=2), now)
         assert len(made.dispatcher.dispatch(now)) == 1
-        made.fleet.workers["w0"].began(number)
+        made.pool.workers["w0"].began(number)
         now += 0.2
     made.dispatcher.join(QueuedRequest(200, CLS, 10, 40, now + 60), now)
     assert made.dispatcher.dispatch(now) == []

@@ -1,5 +1,7 @@
 """What the gateway counts: closed label values, bounded tenants, everything at zero from the start."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.gateway.manifests import service
@@ -85,7 +87,7 @@ NAMES = counted(CHAT).keys()
 @given(st.sampled_from(Outcome), st.booleans(), st.integers(0, 50))
 def test_no_request_can_name_a_series_that_was_not_there(outcome: Outcome, stream: bool, tokens: int) -> None:
     terms = RequestTerms("default/chat", RequestClass.INTERACTIVE, stream, 10, 30.0, 2)
-    record = RECORD._replace(outcome=outcome, terms=terms, meter=TokenUsage(output=tokens))
+    record = replace(RECORD, outcome=outcome, terms=terms, meter=TokenUsage(output=tokens))
     assert counted(CHAT, record).keys() == NAMES
 
 
@@ -113,7 +115,7 @@ def test_tenants_beyond_the_cap_share_a_label_and_are_counted() -> None:
     metrics = Metrics("gateway")
     tenants = TenantSeries(metrics, limit=3)
     for index in range(10):
-        tenants.ended(RECORD._replace(tenant=f"t{index}"))
+        tenants.ended(replace(RECORD, tenant=f"t{index}"))
     shown = samples(metrics)
     labels = {name.split('tenant="')[1].split('"')[0] for name in shown if name.startswith("paceline_tenant_requests")}
     assert labels == {"t0", "t1", "t2", OTHER}

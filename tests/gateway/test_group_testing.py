@@ -51,7 +51,7 @@ def never(_all: int, _here: int) -> bool:
 class Asking:
     """One request, and what is known of it."""
 
-    ticket: QueuedRequest
+    queued: QueuedRequest
     kills: Kills
     machine: RequestMachine
     attempts: int = 2
@@ -79,8 +79,8 @@ class World:
         length: int = LENGTH,
     ) -> None:
         self.now, self._length = 100.0, length
-        self.fleet = WorkerPool(ShortestTTFT(0.5), silence_s=1e9, lookahead_s=1e9, prefix_bytes=1 << 20)
-        self.queue = Dispatcher(self.fleet, QueueLimits(held=1000, size=10**9))
+        self.pool = WorkerPool(ShortestTTFT(0.5), silence_s=1e9, lookahead_s=1e9, prefix_bytes=1 << 20)
+        self.queue = Dispatcher(self.pool, QueueLimits(held=1000, size=10**9))
         self._slots, self._born, self._tick_s = slots, 0, tick_s
         self.names: list[str] = []
         for _ in range(workers):
@@ -111,11 +111,11 @@ class World:
             return
         if asking.machine.state is not asking.machine.state.STREAMING:
             self._do(asking, e.Began())
-            self.worker(asking).began(asking.ticket.id)
+            self.worker(asking).began(asking.queued.id)
         asking.here += 1
         asking.machine.meter.output += 1
-        if asking.ticket.suspect or asking.ticket.died_at:
-            self.queue.got_on(asking.ticket, asking.here, self.now)
+        if asking.queued.suspect or asking.queued.died_at:
+            self.queue.got_on(asking.queued, asking.here, self.now)
         if asking.machine.meter.output == asking.length:
             self._do(asking, e.Finished())
         self._assign()
@@ -130,21 +130,21 @@ class World:
         self.names.remove(worker.name)
         self._bear()
         for each in victims:
-            part = self.queue.part(each.ticket)
+            part = self.queue.part(each.queued)
             assert part is not None
             each.deaths.append(part)
             self._do(each, e.Lost(abort=None, part=part))
         self._assign()
 
     def worker(self, asking: Asking) -> Worker:
-        found = self._at[asking.ticket.id]
+        found = self._at[asking.queued.id]
         assert isinstance(found, Worker)
         return found
 
     def _ask(self, number: int, kills: Kills, attempts: int, budget: RetryBudget) -> Asking:
         machine = RequestMachine(self.now, Timeouts(1e9, 1e9, 1e9, resume_s=1e9))
-        ticket = QueuedRequest(number, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
-        asking = Asking(ticket, kills, machine, length=self._length)
+        queued = QueuedRequest(number, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
+        asking = Asking(queued, kills, machine, length=self._length)
         terms = RequestTerms("default/chat", RequestClass.INTERACTIVE, True, 10, 1e9, attempts)
         for event in (e.Authenticated("team"), e.Admitted(terms, budget), e.Queued()):
             self._do(asking, event)
@@ -156,17 +156,17 @@ class World:
         for action in asking.machine.on(event, self.now):
             match action:
                 case e.Enqueue(again, resume):
-                    asking.ticket.resumed = resume
+                    asking.queued.resumed = resume
                     if again:
-                        self.queue.rejoin(asking.ticket, 1e9)
+                        self.queue.rejoin(asking.queued, 1e9)
                     else:
-                        self.queue.join(asking.ticket, self.now)
+                        self.queue.join(asking.queued, self.now)
                 case e.Send():
                     asking.here = 0
                 case e.Accuse(part):
-                    asking.ticket.accuse(part, asking.here, self.now)
+                    asking.queued.accuse(part, asking.here, self.now)
                 case e.ReleaseSlot(_, suspect):
-                    self.queue.release(asking.ticket, self.now, suspect=suspect)
+                    self.queue.release(asking.queued, self.now, suspect=suspect)
                 case e.Settle(record):
                     asking.record = record
 
@@ -174,26 +174,26 @@ class World:
         if not hasattr(self, "all"):
             return
         self._at = getattr(self, "_at", {})
-        for ticket, worker in self.queue.dispatch(self.now):
-            self._at[ticket.id] = worker
-            self._do(self.all[ticket.id], e.Assigned(worker.name))
+        for queued, worker in self.queue.dispatch(self.now):
+            self._at[queued.id] = worker
+            self._do(self.all[queued.id], e.Assigned(worker.name))
 
     def _bear(self) -> None:
         self.names.append(f"w{self._born}")
         self._born += 1
-        self.fleet.update(endpoint(name, port=1 + int(name[1:])) for name in self.names)
+        self.pool.update(endpoint(name, port=1 + int(name[1:])) for name in self.names)
         for name in self.names:
-            self.fleet.on_report(name, report(name, slots=self._slots), self.now - 1e3)
-        for worker in self.fleet:
+            self.pool.on_report(name, report(name, slots=self._slots), self.now - 1e3)
+        for worker in self.pool:
             worker.ready_since = self.now - 1e3
 
     def _trials_are_alone(self) -> None:
-        on_trial = [each for each in self.all if each.ticket.suspect and each.machine.state in AT_WORKER]
+        on_trial = [each for each in self.all if each.queued.suspect and each.machine.state in AT_WORKER]
         workers = [self.worker(each).name for each in on_trial]
-        late = any(self.now >= each.ticket.sure_until for each in on_trial)
+        late = any(self.now >= each.queued.sure_until for each in on_trial)
         assert late or len(workers) == len(set(workers))
-        assert all(each.ticket.id in self.worker(each).trials for each in on_trial)
-        assert sum(len(worker.trials) for worker in self.fleet) == len(on_trial)
+        assert all(each.queued.id in self.worker(each).trials for each in on_trial)
+        assert sum(len(worker.trials) for worker in self.pool) == len(on_trial)
 
 
 def at_place(place: int) -> Kills:
@@ -320,8 +320,8 @@ def test_a_trial_beside_a_stream_that_is_where_it_was_when_its_worker_died_isola
     world.kill(world.worker(watched))
     for _ in range(PROOF):
         world.step(watched)
-    assert not watched.ticket.suspect
-    assert other.ticket.id in world.worker(other).trials
+    assert not watched.queued.suspect
+    assert other.queued.id in world.worker(other).trials
     for _ in range(2 * PROOF):
         world.step(watched)
     world.kill(world.worker(other))
@@ -339,7 +339,7 @@ def test_a_stream_that_got_past_the_token_of_its_first_death_is_watched_no_longe
         world.step(only)
         near.append(bool(world.worker(only).recurring))
     assert [place + 1 for place, there in enumerate(near) if there] == [*range(2 * PROOF + 1, 4 * PROOF)]
-    assert only.ticket.died_at == 0
+    assert only.queued.died_at == 0
     world.kill(world.worker(only))
     assert only.deaths == [SuspectGroup.SUSPECT, SuspectGroup.SUSPECT]
 
@@ -357,7 +357,7 @@ def test_new_requests_keep_off_a_trial() -> None:
     world.kill(world.worker(world.all[0]))
     tried = world.worker(world.all[0])
     new = [QueuedRequest(number, RequestClass.INTERACTIVE, 10, 40, deadline=1e9) for number in range(10, 14)]
-    assert [world.queue.pass_by(ticket, world.now) is tried for ticket in new] == [False] * 4
+    assert [world.queue.pass_by(queued, world.now) is tried for queued in new] == [False] * 4
 
 
 def test_suspects_wait_beside_the_queue_and_delay_it_briefly() -> None:
@@ -367,7 +367,7 @@ def test_suspects_wait_beside_the_queue_and_delay_it_briefly() -> None:
     fresh = QueuedRequest(99, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
     world.queue.join(fresh, world.now)
     assert world.queue.dispatch(world.now) == []
-    gone = [ticket.id for ticket, _ in world.queue.dispatch(world.now + CERTAIN_S)]
+    gone = [queued.id for queued, _ in world.queue.dispatch(world.now + CERTAIN_S)]
     assert gone == [*range(1, GROUP), 99]
 
 
@@ -380,7 +380,7 @@ def test_a_worker_under_load_is_cleared_for_a_trial_and_if_it_stays_busy_the_tri
     fresh = QueuedRequest(10, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
     world.queue.join(fresh, world.now)
     assert world.queue.dispatch(world.now) == []
-    assert [ticket.id for ticket, _ in world.queue.dispatch(world.now + CERTAIN_S)] == [9, 10]
+    assert [queued.id for queued, _ in world.queue.dispatch(world.now + CERTAIN_S)] == [9, 10]
 
 
 def test_the_one_on_trial_is_blamed_and_without_a_trial_everybody_is_suspected() -> None:
@@ -408,7 +408,7 @@ def test_a_stream_near_its_place_is_not_blamed_where_another_gateways_request_ma
     for _ in range(3 * PROOF):
         world.step(only)
     worker = world.worker(only)
-    world.fleet.on_report(worker.name, report(worker.name, slots=8, gateways=2), world.now)
+    world.pool.on_report(worker.name, report(worker.name, slots=8, gateways=2), world.now)
     world.kill(worker)
     assert only.deaths == [SuspectGroup.SUSPECT, SuspectGroup.SUSPECT]
-    assert only.ticket.past == 3 * PROOF
+    assert only.queued.past == 3 * PROOF

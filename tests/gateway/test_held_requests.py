@@ -44,7 +44,7 @@ async def test_the_first_worker_is_given_no_more_than_it_can_take(stand: Stand, 
 
     def script(_: object) -> Script:
         nonlocal most
-        most = max(most, int(stand.process.registry.services["default/chat"].fleet.workers["w0"].in_flight))
+        most = max(most, int(stand.process.registry.services["default/chat"].pool.workers["w0"].in_flight))
         return Script(delay_s=0.01)
 
     worker.script = script

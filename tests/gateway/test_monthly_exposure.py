@@ -13,9 +13,8 @@ from paceline_core.objects.defaults import resolve_tenant
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.objects.tenant import Tenant
 from paceline_core.objects.validate import read
-from paceline_gateway.quota.output_length import PRIOR, OutputLengthEstimator
-from paceline_gateway.request.body import PromptEstimate
 from paceline_gateway.request.prompt_size import PromptSize
+from paceline_gateway.services.usage_estimates import PRIOR_OUTPUT, OutputLengthEstimator, PromptLengthEstimator
 from paceline_gateway.usage.cost import SLACK, BudgetExposure, reserve
 from paceline_gateway.usage.ledger import UsageLedger
 from paceline_gateway.usage.types import StoredUsage, UsageAmount
@@ -41,7 +40,7 @@ class Gateway:
     ledger: UsageLedger = field(default_factory=lambda: UsageLedger("g", START))
     exposure: BudgetExposure = field(default_factory=BudgetExposure)
     outputs: OutputLengthEstimator = field(default_factory=OutputLengthEstimator)
-    prompts: PromptEstimate = field(default_factory=PromptEstimate)
+    prompts: PromptLengthEstimator = field(default_factory=PromptLengthEstimator)
     open: dict[int, tuple[PromptSize, int, int]] = field(default_factory=dict)
     asked: int = 0
     largest: int = 0
@@ -162,5 +161,5 @@ def test_while_much_is_open_no_less_than_the_prior_is_reserved() -> None:
     outputs = OutputLengthEstimator()
     for _ in range(30):
         outputs.learn(TEAM, 5, 1)
-    assert outputs.expected(TEAM, 4096, 2, overexposed=True) == 2 * PRIOR
+    assert outputs.expected(TEAM, 4096, 2, overexposed=True) == 2 * PRIOR_OUTPUT
     assert outputs.expected(TEAM, 40, 2, overexposed=True) == 80

@@ -128,7 +128,7 @@ async def _evict(stand: Stand, worker: WorkerDouble) -> None:
 
 
 def _known(stand: Stand, name: str, what: str) -> bool:
-    worker = stand.process.registry.services[SERVICE].fleet.workers.get(name)
+    worker = stand.process.registry.services[SERVICE].pool.workers.get(name)
     return worker is not None and bool(getattr(worker, what))
 
 

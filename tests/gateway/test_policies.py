@@ -113,9 +113,8 @@ def test_how_many_keys_are_known_follows_from_the_tokens_that_they_cover(size: i
 
 def test_what_was_just_dispatched_counts_as_cached_there() -> None:
     made, asked = fleet("a", "b", "c"), ask(1)
-    first = made.pick(asked, NOW)
+    first = made.assign(1, asked, NOW, stream=True)
     assert first is not None
-    made.take(first, 1, asked, NOW, stream=True)
     first.worker.began(1)
     longer = RoutingRequest(1500, keys=(*asked.keys, "f" * 16, "e" * 16), prompt_bytes=6 * BLOCK)
     again = made.pick(longer, NOW)
@@ -151,10 +150,7 @@ def test_a_new_worker_gets_its_slots_little_by_little_while_others_have_room() -
 
     def taken(now: float) -> int:
         for number in range(192 - sum(each.in_flight for each in made)):
-            asked = RoutingRequest(10)
-            pick = made.pick(asked, now)
-            assert pick is not None
-            made.take(pick, number, asked, now, stream=True)
+            assert made.assign(number, RoutingRequest(10), now, stream=True) is not None
             if worker(made, "a").in_flight + worker(made, "b").in_flight == 100:
                 break
         return worker(made, "new").in_flight
@@ -169,9 +165,7 @@ def test_a_new_worker_takes_what_nobody_else_has_room_for() -> None:
     made.update([endpoint("a"), endpoint("new")])
     say(made, "new", slots=4)
     for number in range(8):
-        pick = made.pick(RoutingRequest(1), NOW)
-        assert pick is not None
-        made.take(pick, number, RoutingRequest(1), NOW, stream=True)
+        assert made.assign(number, RoutingRequest(1), NOW, stream=True) is not None
     assert (worker(made, "a").in_flight, worker(made, "new").in_flight) == (4, 4)
 
 
@@ -188,11 +182,10 @@ def test_affinity_takes_no_worker_beyond_the_guard(requests: list[tuple[int, int
     made = fleet("a", "b", "c")
     for number, (prompt, tokens) in enumerate(requests):
         asked = ask(prompt, tokens=tokens)
-        pick = made.pick(asked, NOW)
+        before = {each.name: each.work for each in made}
+        pick = made.assign(number, asked, NOW, stream=True)
         assert pick is not None
-        mean = sum(each.work for each in made) / 3
-        assert pick.worker.work <= LIMIT * mean + SLACK_S
-        made.take(pick, number, asked, NOW, stream=True)
+        assert before[pick.worker.name] <= LIMIT * sum(before.values()) / 3 + SLACK_S
         pick.worker.began(number)
         pick.worker.give(number, NOW)
 
@@ -200,9 +193,9 @@ def test_affinity_takes_no_worker_beyond_the_guard(requests: list[tuple[int, int
 def test_one_prompt_for_all_is_spread_as_evenly_as_the_guard_says() -> None:
     made, asked = fleet("a", "b", "c"), ask(1, tokens=10_000)
     for number in range(400):
-        pick = made.pick(asked, NOW)
+        pick = made.assign(number, asked, NOW, stream=True)
         assert pick is not None
-        made.take(pick, number, RoutingRequest(10_000, expected_output=10), NOW, stream=True)  # computed anew each time
+        made.prefixes.gone(pick.worker.name)  # it is computed anew each time
         pick.worker.began(number)
         pick.worker.give(number, NOW)
     works = [each.work for each in made]
@@ -212,9 +205,8 @@ def test_one_prompt_for_all_is_spread_as_evenly_as_the_guard_says() -> None:
 def test_old_work_fades_and_days_of_silence_do_no_harm() -> None:
     made, later = fleet("a", "b"), NOW
     for number in range(20):
-        pick = made.pick(ask(1, tokens=10_000), later)
+        pick = made.assign(number, ask(1, tokens=10_000), later, stream=True)
         assert pick is not None
-        made.take(pick, number, ask(1, tokens=10_000), later, stream=True)
         pick.worker.began(number)
         later += 86_400.0
     works = sorted(each.work for each in made)

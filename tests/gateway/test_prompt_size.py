@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.every import cases
 
-from paceline_gateway.request.body import (
+from paceline_gateway.request.prompt_size import MESSAGE_TOKENS, PART_TOKENS, PromptSize, measure
+from paceline_gateway.services.usage_estimates import (
+    BYTES_PER_TOKEN,
     MAX_BYTES_PER_TOKEN,
     MIN_BYTES_PER_TOKEN,
     MIN_WEIGHT,
-    PRIOR,
     TENANTS,
-    PromptEstimate,
+    PromptLengthEstimator,
 )
-from paceline_gateway.request.prompt_size import MESSAGE_TOKENS, PART_TOKENS, PromptSize, measure
 
 RESPONSES = "/v1/responses"
 CHAT, TEXT, EMBED = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
@@ -24,9 +24,9 @@ SCORE, RERANK = "/v1/score", "/v1/rerank"
 WORDS = "a" * 8000
 
 
-def taught(*learned: tuple[str, int, int]) -> PromptEstimate:
+def taught(*learned: tuple[str, int, int]) -> PromptLengthEstimator:
     """By tenants whose prompts of so many bytes had so many tokens."""
-    estimate = PromptEstimate()
+    estimate = PromptLengthEstimator()
     for tenant, size, tokens in learned:
         estimate.learn(PromptSize(size), tokens, tenant)
     return estimate
@@ -37,12 +37,12 @@ def chat(*messages: dict[str, Any], **more: Any) -> PromptSize:
 
 
 def test_it_starts_at_four_bytes_a_token() -> None:
-    assert PromptEstimate().tokens(PromptSize(400)) == 100
+    assert PromptLengthEstimator().tokens(PromptSize(400)) == 100
 
 
 def test_padded_bodies_change_nobodys_estimate() -> None:
     """Three bodies of a megabyte of padding and a greeting once made 2,000 tokens of everybody cost 1."""
-    estimate, asked = PromptEstimate(), {"role": "user", "content": WORDS}
+    estimate, asked = PromptLengthEstimator(), {"role": "user", "content": WORDS}
     before = estimate.tokens(chat(asked), "team")
     padded = {"model": "m", "messages": [{"role": "user", "content": "hi", "pad": WORDS}], "pad": "x" * 1_000_000}
     for tenant in ("team", "liar"):
@@ -180,7 +180,7 @@ def test_a_newcomer_is_estimated_by_the_median_of_the_others_and_never_below_the
     dense = [(f"t{number}", 2000, 1000) for number in range(5)]
     assert taught(*dense).tokens(PromptSize(400), "new") == 200
     liars = [(f"liar{number}", 8000, 1000) for number in range(100)]
-    assert taught(*dense, *liars).tokens(PromptSize(400), "new") == 400 / PRIOR
+    assert taught(*dense, *liars).tokens(PromptSize(400), "new") == 400 / BYTES_PER_TOKEN
     assert taught(*dense, ("liar", 900_000, 900_000)).tokens(PromptSize(400), "new") == 200
 
 
@@ -199,13 +199,13 @@ LEARNED = st.lists(
 def test_whatever_is_taught_an_estimate_stays_between_its_bounds(
     learned: list[tuple[str, int, int, int]], size: int, tenant: str
 ) -> None:
-    estimate = PromptEstimate()
+    estimate = PromptLengthEstimator()
     for name, taught_size, tokens, prompts in learned:
         estimate.learn(PromptSize(taught_size, 0, prompts), tokens, name)
     expected = estimate.tokens(PromptSize(size), tenant)
     assert size / MAX_BYTES_PER_TOKEN - 1 <= expected <= size / MIN_BYTES_PER_TOKEN + 1025
     if tenant == "new":
-        assert expected >= round(size / PRIOR)
+        assert expected >= round(size / BYTES_PER_TOKEN)
 
 
 @given(LEARNED)

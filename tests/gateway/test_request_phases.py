@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,9 +37,9 @@ def test_without_worker_timings_the_first_token_divides_prefill_from_decode() ->
 
 
 def test_a_request_that_reached_no_worker_has_waited() -> None:
-    unsent = record(1.0, 2.0, 2.5, 4.0, None)._replace(sent=None, first=None)
+    unsent = replace(record(1.0, 2.0, 2.5, 4.0, None), sent=None, first=None)
     assert phases(unsent) == {Phase.ADMIT: 1.0, Phase.QUEUE: 3.0}
 
 
 def test_a_request_that_was_not_let_in_has_no_phases() -> None:
-    assert phases(record(0.0, 1.0, 2.0, 3.0, None)._replace(queued=None, sent=None)) == {}
+    assert phases(replace(record(0.0, 1.0, 2.0, 3.0, None), queued=None, sent=None)) == {}

@@ -12,8 +12,8 @@ from tests.gateway.conftest import MakeWorker
 from tests.gateway.stand import STREAM, Stand, gateway, until
 from tests.gateway.worker_double import REFUSAL, Script, Seen, WorkerDouble, in_turn
 
-from paceline_gateway.request.body import PromptEstimate
 from paceline_gateway.request.prompt_size import measure
+from paceline_gateway.services.usage_estimates import PromptLengthEstimator
 
 pytestmark = pytest.mark.real
 TOKENS = (" a", " stream", " that", " has", " begun", " is", " finished")
@@ -77,10 +77,10 @@ async def test_a_resumed_prompt_teaches_and_counts_once(stand: Stand, make_worke
     assert any(request.resume for request in seen(*made))
     state = stand.process.registry.services["default/chat"]
     (prompt,) = {measure(json.loads(request.body), request.path) for request in seen(*made)}
-    assert len(state.estimate) == 1
+    assert len(state.estimates.prompts) == 1
     (service,) = (await stand.admin.get("/v1/services")).json()["services"]
     assert sum(row["arrivals"] for row in service["classes"]) == 1
-    assert sum(row["prompt_tokens"] for row in service["classes"]) == PromptEstimate().tokens(prompt)
+    assert sum(row["prompt_tokens"] for row in service["classes"]) == PromptLengthEstimator().tokens(prompt)
 
 
 async def test_the_phases_of_both_lives_sum_to_the_whole(stand: Stand, make_worker: MakeWorker) -> None:

@@ -1,5 +1,7 @@
 """What a request that has ended is charged for."""
 
+from dataclasses import replace
+
 import pytest
 from tests.gateway.quota_bench import ONE
 
@@ -37,9 +39,9 @@ def test_a_refusal_that_counts_tokens_is_charged_them() -> None:
 def test_a_whole_answer_is_charged_an_estimate_where_nobody_has_counted_it() -> None:
     terms = RequestTerms("default/chat", RequestClass.INTERACTIVE, False, 100, 60.0, 1)
     need = QuotaUsage(1, 100, 30)
-    assert charged_usage(record(Outcome.CANCELLED)._replace(terms=terms), need, 12) == QuotaUsage(1, 100, 12)
-    assert charged_usage(record(Outcome.OK)._replace(terms=terms), need, 12) == need
-    assert charged_usage(record(Outcome.TIMEOUT)._replace(terms=terms), need, 12) == QuotaUsage()
+    assert charged_usage(replace(record(Outcome.CANCELLED), terms=terms), need, 12) == QuotaUsage(1, 100, 12)
+    assert charged_usage(replace(record(Outcome.OK), terms=terms), need, 12) == need
+    assert charged_usage(replace(record(Outcome.TIMEOUT), terms=terms), need, 12) == QuotaUsage()
 
 
 def test_what_was_made_meanwhile_is_a_token_a_step_for_each_choice() -> None:

@@ -16,7 +16,7 @@ EVERYWHERE = "everywhere"
 NAME = "default/chat interactive"
 
 
-def ticket(number: int, tenant: str, tokens: int, weight: int = 1) -> QueuedRequest:
+def queued(number: int, tenant: str, tokens: int, weight: int = 1) -> QueuedRequest:
     return QueuedRequest(number, RequestClass.INTERACTIVE, tokens, 40, deadline=1e9, tenant=tenant, weight=weight)
 
 
@@ -47,7 +47,7 @@ class Gateway:
             for tenant in self._tenants:
                 while self.line.shares.of(tenant) < 2:
                     self._number += 1
-                    self.line.join(ticket(self._number, tenant, self._dice.randint(1, self._largest)))
+                    self.line.join(queued(self._number, tenant, self._dice.randint(1, self._largest)))
             gone = self.line.next(None)
             assert gone is not None
             self.line.went(gone)
@@ -99,7 +99,7 @@ def test_who_is_served_elsewhere_is_still_served_here(seed: int) -> None:
 
 
 def counted(line: FairQueue) -> float:
-    line.join(ticket(1, "a", 10))
+    line.join(queued(1, "a", 10))
     return line.accounts.counter("a")
 
 
@@ -135,7 +135,7 @@ def test_what_was_served_while_nobody_could_be_asked_is_not_made_up_for() -> Non
 def test_a_report_holds_no_more_tenants_than_one_message_takes() -> None:
     line = FairQueue()
     for number in range(MAX_REPORTED + 5):
-        each = ticket(number, f"t{number}", number + 1)
+        each = queued(number, f"t{number}", number + 1)
         line.join(each)
         line.went(each)
     told = SharedFairness(lambda: {NAME: line}).report()

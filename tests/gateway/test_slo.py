@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from paceline_core.objects.resolved import Target
@@ -46,14 +48,14 @@ def test_each_miss_is_named_after_its_metric() -> None:
 
 @pytest.mark.parametrize("outcome", [Outcome.SHED, Outcome.UPSTREAM_ERROR, Outcome.STREAM_ERROR, Outcome.TIMEOUT])
 def test_what_was_shed_failed_or_cut_misses_every_target(outcome: Outcome) -> None:
-    verdicts = evaluate_slos(record()._replace(outcome=outcome), [TTFT, TPOT])
+    verdicts = evaluate_slos(replace(record(), outcome=outcome), [TTFT, TPOT])
     assert {verdict for _, verdict in verdicts} == {Verdict.BAD_FAILED}
     assert [slo for slo, _ in verdicts] == ["ttft_p95", "tpot_p95", "availability"]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.CLIENT_ERROR, Outcome.QUOTA, Outcome.CANCELLED])
 def test_what_the_client_did_is_not_counted(outcome: Outcome) -> None:
-    assert evaluate_slos(record()._replace(outcome=outcome), [TTFT, TPOT]) == []
+    assert evaluate_slos(replace(record(), outcome=outcome), [TTFT, TPOT]) == []
 
 
 def test_a_stream_of_one_token_keeps_any_tpot() -> None:
@@ -76,4 +78,4 @@ def test_targets_of_other_classes_do_not_apply() -> None:
 
 
 def test_a_request_that_named_no_known_model_is_not_judged() -> None:
-    assert evaluate_slos(record()._replace(terms=None, outcome=Outcome.SHED), [TTFT]) == []
+    assert evaluate_slos(replace(record(), terms=None, outcome=Outcome.SHED), [TTFT]) == []

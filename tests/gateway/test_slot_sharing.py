@@ -48,10 +48,10 @@ class Shared:
 
     def end(self, share: float) -> None:
         """About so many of all that run are answered."""
-        for view, tickets in zip(self.views, self._open, strict=True):
-            for ticket in [ticket for ticket in tickets if self._dice.random() < share]:
-                tickets.discard(ticket)
-                view.give(ticket, float(self._number))
+        for view, numbers in zip(self.views, self._open, strict=True):
+            for number in [number for number in numbers if self._dice.random() < share]:
+                numbers.discard(number)
+                view.give(number, float(self._number))
 
     def rounds(self, count: int, busy: Collection[int], share: float) -> None:
         """Answers end and others take their slots at once; reports come, and more go."""

@@ -39,7 +39,7 @@ DESK = service_state()
 class Caller:
     """A call that has lost its worker."""
 
-    ticket: QueuedRequest | None
+    queued: QueuedRequest | None
     told: list[tuple[DisconnectReason, SuspectGroup | None]] = field(default_factory=list)
 
     def resolve_loss(self, _: Worker, loss: DisconnectReason, part: SuspectGroup | None) -> None:
@@ -47,21 +47,21 @@ class Caller:
 
 
 def suspect(number: int, accused: int = 1) -> QueuedRequest:
-    ticket = QueuedRequest(number, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
-    ticket.suspect, ticket.accused, ticket.sure_until = True, accused, 101.0
-    return ticket
+    queued = QueuedRequest(number, RequestClass.INTERACTIVE, 10, 40, deadline=1e9)
+    queued.suspect, queued.accused, queued.sure_until = True, accused, 101.0
+    return queued
 
 
 def test_a_worker_hears_of_a_suspect_while_certainty_comes_first() -> None:
-    deaths, ticket = WorkerDeaths("one"), suspect(7)
-    assert deaths.introduction(ticket, 100.0) == f"{SUSPECT}: one/7.1;{PROOF}\r\n".encode()
-    ticket.past = 20
-    assert deaths.introduction(ticket, 100.0).endswith(f";{20 + PROOF}\r\n".encode())
-    ticket.past = 10 * MAX_PROOF
-    assert deaths.introduction(ticket, 100.0).endswith(f";{MAX_PROOF}\r\n".encode())
-    assert deaths.introduction(ticket, 101.0) == b""
-    ticket.suspect = False
-    assert deaths.introduction(ticket, 100.0) == b""
+    deaths, queued = WorkerDeaths("one"), suspect(7)
+    assert deaths.introduction(queued, 100.0) == f"{SUSPECT}: one/7.1;{PROOF}\r\n".encode()
+    queued.past = 20
+    assert deaths.introduction(queued, 100.0).endswith(f";{20 + PROOF}\r\n".encode())
+    queued.past = 10 * MAX_PROOF
+    assert deaths.introduction(queued, 100.0).endswith(f";{MAX_PROOF}\r\n".encode())
+    assert deaths.introduction(queued, 101.0) == b""
+    queued.suspect = False
+    assert deaths.introduction(queued, 100.0) == b""
 
 
 @cases(

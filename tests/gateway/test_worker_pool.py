@@ -120,9 +120,9 @@ def test_a_full_worker_is_not_picked() -> None:
     made = fleet("a")
     worker = made.workers.get("a")
     assert worker is not None
-    for ticket in range(4):
-        worker.take(ticket, 1, CLS, NOW, stream=True)
-        worker.began(ticket)
+    for number in range(4):
+        worker.take(number, 1, CLS, NOW, stream=True)
+        worker.began(number)
     assert picked(made) is None
 
 
@@ -131,9 +131,9 @@ def test_gateways_that_share_a_worker_have_equal_shares_of_its_slots() -> None:
     made.on_report("a", report("a", slots=4, gateways=3), NOW)
     worker = made.workers.get("a")
     assert worker is not None
-    for ticket in range(2):
+    for number in range(2):
         assert picked(made) == "a"
-        worker.take(ticket, 0, CLS, NOW, stream=True)
+        worker.take(number, 0, CLS, NOW, stream=True)
     assert picked(made) is None
     made.on_report("a", report("a", slots=4, gateways=2, running=4), NOW)
     assert picked(made) is None
@@ -213,8 +213,8 @@ def test_a_worker_to_avoid_is_better_than_a_blocked_queue() -> None:
     made = fleet("a", "b")
     full = made.workers.get("b")
     assert full is not None
-    for ticket in range(4):
-        full.take(ticket, 1, CLS, NOW, stream=True)
+    for number in range(4):
+        full.take(number, 1, CLS, NOW, stream=True)
     assert picked(made, avoid=frozenset({"a"})) == "a"
 
 
@@ -245,8 +245,8 @@ def test_whoever_is_picked_had_room_and_none_with_room_had_less_work(
         made.on_report(name, report(name, queued_tokens={CLS: queued}), NOW)
         worker = made.workers.get(name)
         assert worker is not None
-        for ticket in range(running):
-            worker.take(ticket, 0, CLS, NOW, stream=True)
+        for number in range(running):
+            worker.take(number, 0, CLS, NOW, stream=True)
     open_ones = [worker for worker in made if worker.in_flight < 4 and worker.backlog * worker.token_s < 0.5]
     least = min((seconds(Candidate(worker), RoutingRequest(tokens), 0) for worker in open_ones), default=None)
     chosen = made.pick(RoutingRequest(tokens), NOW)

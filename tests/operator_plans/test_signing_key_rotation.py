@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.operator_plans.apiserver_model import Conflicted, ModelServer
 
 from paceline_core.auth import TokenSigner, TokenVerifier, new_signing_key, public_half
-from paceline_core.auth.internal_token import LIFETIME_S
+from paceline_core.auth.signing import LIFETIME_S
 from paceline_core.clock import ManualClock
 from paceline_core.errors import InvalidInput
 from paceline_core.kube.cluster import ObjectKey

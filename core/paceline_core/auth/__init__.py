@@ -4,18 +4,14 @@ from paceline_core.auth.api_keys import ApiKeyRecord, key_id, new_key, verify
 from paceline_core.auth.internal_token import (
     InvalidToken,
     JwkSet,
-    Signer,
     TokenClaims,
-    TokenSigner,
     TokenVerifier,
+    TrustBundle,
     jwk,
     jwk_set,
-    new_signing_key,
-    public_half,
     public_jwk,
-    read_signing_key,
 )
-from paceline_core.auth.key_files import FileSigner, TrustBundle
+from paceline_core.auth.signing import FileSigner, Signer, TokenSigner, new_signing_key, public_half, read_signing_key
 
 __all__ = [
     "ApiKeyRecord",

@@ -12,28 +12,28 @@ key of one part impersonates that part and no other. A set with one wrong entry 
 off a signer without a word.
 """
 
-import base64
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import jwt
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from jwt.types import Options
 from jwt.utils import base64url_decode
 
+from paceline_core.auth.signing import ALGORITHM, LIFETIME_S, ReloadedFile, public_half
+from paceline_core.clock import Clock
 from paceline_core.errors import InvalidInput, PacelineError
+from paceline_core.telemetry import get_logger
 
-ALGORITHM: Final = "EdDSA"
 ISSUERS: Final = {"gateway": ("gateway", "admin"), "autoscaler": ("autoscaler",)}
 """By signer, the issuers of its key; `admin` is `python -m paceline_gateway.admin` beside a gateway's key."""
 
 _CURVE: Final = "Ed25519"
-_KEY_BYTES: Final = 32
+_log = get_logger(__name__)
 
 Jwk = dict[str, Any]
 JwkSet = Mapping[str, Any]
@@ -45,28 +45,6 @@ class TrustedKey:
 
     public: Ed25519PublicKey
     issuers: frozenset[str]
-
-
-def new_signing_key() -> bytes:
-    return Ed25519PrivateKey.generate().private_bytes_raw()
-
-
-def read_signing_key(path: Path, field: str = "signing_key") -> bytes:
-    """A private key of 32 raw bytes. Raises InvalidInput naming the field, the file and the fix."""
-    try:
-        key = path.read_bytes()
-    except OSError as error:
-        raise InvalidInput(field, f"{path} cannot be read: {error.strerror}") from None
-    if len(key) != _KEY_BYTES:
-        raise InvalidInput(field, f"{path} holds {len(key)} bytes; a private key has {_KEY_BYTES}")
-    return key
-
-
-def public_half(private: bytes) -> tuple[str, str]:
-    """`(key id, public key in base64)`."""
-    public = Ed25519PrivateKey.from_private_bytes(private).public_key()
-    raw = public.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
-    return base64.b32encode(raw[:5]).decode().lower(), base64.b64encode(raw).decode()
 
 
 def jwk(kid: str, public: str, signer: str) -> Jwk:
@@ -156,7 +134,6 @@ HEADER = "x-paceline-internal-token"
 GATEWAY_AUDIENCE: Final = "paceline/gateway"
 """Of a token for a gateway's admin port; a worker's audience is its service."""
 
-LIFETIME_S = 300
 LEEWAY_S = 30
 MAX_TOKEN_CHARS = 1024
 """A token for the longest namespace and name has about 630."""
@@ -206,30 +183,6 @@ class TokenClaims:
     issuer: str
     audience: str
     expires: int
-
-
-class Signer(Protocol):
-    def token(self, audience: str, now: datetime) -> str: ...
-
-
-class TokenSigner:
-    """Makes tokens, and reuses each until half of its life is over."""
-
-    def __init__(self, private: bytes, issuer: str) -> None:
-        self._key = Ed25519PrivateKey.from_private_bytes(private)
-        self._header = {"kid": public_half(private)[0]}
-        self._issuer = issuer
-        self._made: dict[str, tuple[int, str]] = {}
-
-    def token(self, audience: str, now: datetime) -> str:
-        moment = int(now.timestamp())
-        expires, text = self._made.get(audience, (0, ""))
-        if expires - moment < LIFETIME_S // 2:
-            expires = moment + LIFETIME_S
-            claims = {"iss": self._issuer, "aud": audience, "exp": expires}
-            text = jwt.encode(claims, self._key, ALGORITHM, self._header)
-            self._made[audience] = (expires, text)
-        return text
 
 
 class TokenVerifier:
@@ -288,3 +241,41 @@ class _StrictJwt(jwt.PyJWT):
 
     def _decode_payload(self, decoded: dict[str, Any]) -> dict[str, Any]:
         return parse_object(decoded["payload"])
+
+
+class TrustBundle:
+    """Verifies internal tokens for one audience by a JWK set in a file. Without a path no token is believed.
+
+    A path that leads nowhere is logged at once, not only when a gateway is refused.
+    """
+
+    def __init__(self, path: Path | None, audience: str, clock: Clock) -> None:
+        empty = TokenVerifier(jwk_set([]), audience)
+        self._file = ReloadedFile(path, lambda path: TokenVerifier(_keys(path), audience), empty) if path else None
+        self._clock = clock
+        if self._file is not None:
+            self._file.current()
+
+    @property
+    def known(self) -> bool:
+        return self._file is not None and self._file.current().known
+
+    def claims(self, token: str) -> TokenClaims | None:
+        """The claims of a valid token for this audience, else None; the log says at level debug why not."""
+        if not token or self._file is None:
+            return None
+        try:
+            return self._file.current().verify(token, self._clock.utc())
+        except InvalidToken as error:
+            _log.debug("an internal token is refused", extra={"reason": str(error)})
+            return None
+
+    def verify(self, token: str) -> bool:
+        return self.claims(token) is not None
+
+
+def _keys(path: Path) -> JwkSet:
+    try:
+        return parse_jwk_set(path.read_text())
+    except ValueError as error:
+        raise InvalidInput(str(path), f"is no JWK set of public keys: {error}") from None

@@ -92,8 +92,8 @@ def see(requests: RequestManager, name: str, clock: Clock) -> AdminSnapshot:
     """A gateway at this moment."""
     streaming: dict[tuple[str, RequestClass], int] = {}
     for request in requests.requests:
-        if request.service is not None and request.ticket is not None:
-            place = (request.service.key, request.ticket.request_class)
+        if request.service is not None and request.queued is not None:
+            place = (request.service.key, request.queued.request_class)
             streaming[place] = streaming.get(place, 0) + request.machine.meter.output
     return AdminSnapshot(
         gateway=name,

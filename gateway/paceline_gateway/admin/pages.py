@@ -115,7 +115,7 @@ def _queue(state: AdminSnapshot, service: ServiceState) -> Queue:
         held_limit=room.caps.held,
         size_bytes=room.size,
         size_limit=room.caps.size,
-        reserved_slots=service.fleet.reserved,
+        reserved_slots=service.pool.reserved,
         lines=tuple(_line(state, service, name, line) for name, line in room.queues.items()),
     )
 
@@ -168,8 +168,8 @@ def _service(state: AdminSnapshot, service: ServiceState) -> ServiceView:
         model=service.spec.model.served_name,
         emulated=service.spec.emulated,
         held=service.dispatcher.held(state.now),
-        workers=dict(service.fleet.standings(state.now)),
-        bytes_per_token=round(service.estimate.bytes_per_token, 3),
+        workers=dict(service.pool.standings(state.now)),
+        bytes_per_token=round(service.estimates.prompts.bytes_per_token, 3),
         classes=tuple(_class(state, service, name) for name in RequestClass),
     )
 
@@ -298,7 +298,7 @@ def _month(state: AdminSnapshot, tenant: ResolvedTenant) -> Month:
 
 def workers(state: AdminSnapshot, asked: PageQuery) -> Workers:
     """A page of workers, by service and name: `after` is both, with a space between."""
-    every = ((service, worker) for service in asked.services(state) for worker in service.fleet)
+    every = ((service, worker) for service in asked.services(state) for worker in service.pool)
     part = paginate(every, lambda pair: f"{pair[0].key} {pair[1].name}", asked)
     return Workers(
         gateway=state.gateway,
@@ -318,7 +318,7 @@ def _worker(state: AdminSnapshot, service: ServiceState, worker: Worker) -> Work
         revision=endpoint.revision,
         track=endpoint.track,
         address="{}:{}".format(*worker.address),
-        state=service.fleet.standing(worker, now),
+        state=service.pool.standing(worker, now),
         reported=report.state if report else None,
         emulated=bool(report and report.emulated),
         slots=report.slots if report else None,
@@ -335,6 +335,6 @@ def _worker(state: AdminSnapshot, service: ServiceState, worker: Worker) -> Work
         kv_total=worker.kv_total,
         circuit=worker.breaker.state(now),
         pause_s=round(max(worker.breaker.until - now, 0.0), 3),
-        prefix_bytes=service.fleet.prefixes.bytes_of(worker.name),
+        prefix_bytes=service.pool.prefixes.bytes_of(worker.name),
         heard_s_ago=round(now - worker.heard, 3) if report else None,
     )

@@ -177,12 +177,12 @@ class PublicApi:
         service, now = self._registry.services[spec.key], requests.now()
         writing = request.http.head.path not in WITHOUT_OUTPUT
         deadline = now + spec.classes[name].hold_timeout_s
-        gateways, exposed = requests.quotas.gateways, requests.billing.exposure.of(tenant.name)
+        gateways, exposure = requests.quotas.gateways, requests.billing.exposure
         placement = service.place(next(self._numbers), tenant, admission, deadline, writes=writing)
-        ticket = placement.ticket
-        need, most = service.expected_usage(ticket, admission, tenant, exposed, gateways, writes=writing)
+        queued = placement.queued
+        need, most = service.estimates.expected_usage(queued, admission, tenant, exposure, gateways, writes=writing)
         requests.add(request, placement)
-        refusal = requests.billing.reserve(ticket.id, tenant, service, need, most, self._registry.snapshot, gateways)
+        refusal = requests.billing.reserve(queued.id, tenant, service, need, most, self._registry.snapshot, gateways)
         if refusal is not None:
             self._reserved(request, refusal)
             return
@@ -198,14 +198,17 @@ class PublicApi:
         request.on(e.Refused(result))
 
     def enqueue(self, request: ActiveRequest, reservation: Reservation) -> None:
-        """Let the request into its service's queue, where another may have to go. Raises RequestError if it is full."""
+        """Make room in its service's queue, and let it in: `Queued` ends in `Dispatcher.enqueue`.
+
+        Raises RequestError if the queue is full and no other request may go for it.
+        """
         request.reservation = reservation
-        service, ticket = request.service, request.ticket
-        if service is None or ticket is None:
+        service, queued = request.service, request.queued
+        if service is None or queued is None:
             return
-        service.arrived(ticket.request_class, ticket.prompt_tokens, ticket.tenant)
-        while (shed := service.shed(ticket, self._requests.now())) is not None:
-            if shed.ticket is ticket:
+        service.arrived(queued.request_class, queued.prompt_tokens, queued.tenant)
+        while (shed := service.shed(queued, self._requests.now())) is not None:
+            if shed.queued is queued:
                 if self._requests.fall_back(request, FallbackReason.QUEUE_FULL):
                     return
                 raise shed.error
@@ -245,7 +248,7 @@ class PublicApi:
         created = self._registry.snapshot.created.get(service.key, "")
         seconds = int(datetime.fromisoformat(created).timestamp()) if created else 0
         state = self._registry.services.get(service.key)
-        length = (state is not None and state.fleet.context) or service.engine.max_model_len
+        length = (state is not None and state.pool.context) or service.engine.max_model_len
         own = {"id": name, "object": "model", "created": seconds, "owned_by": service.namespace}
         return own | {"max_model_len": length}
 

@@ -47,7 +47,7 @@ class Connection(asyncio.Protocol):
         self._reply: ResponseWriter | None = None
         self._held = 0
         self._held_by: str | None = None
-        self._unread = UnreadBuffer(server.budget, server.memory, self._go_on)
+        self._unread: UnreadBuffer | None = None
         self._dropped = 0
         self._tenant = ""
         self._over = False
@@ -127,6 +127,8 @@ class Connection(asyncio.Protocol):
     def _wait(self, data: bytes) -> None:
         """Go on in a later turn of the loop, and read nothing until then."""
         if self._transport is not None:
+            if self._unread is None:
+                self._unread = UnreadBuffer(self.server.budget, self.server.memory, self._go_on)
             self._unread.put(data, self.holder, self._transport)
 
     def _go_on(self, data: bytes) -> None:

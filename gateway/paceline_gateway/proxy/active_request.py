@@ -64,7 +64,7 @@ class ActiveRequest:
     __slots__ = (
         "_collected", "_context", "_exchange", "_fields", "_itl", "_last", "_lost", "_next", "_paused", "_progress",
         "_scan", "_size", "_status", "_stream", "_upstream", "_worker", "admission", "http", "machine", "pending",
-        "quota_fields", "reply", "request_id", "reservation", "resume", "service", "ticket", "trace",
+        "queued", "quota_fields", "reply", "request_id", "reservation", "resume", "service", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -85,7 +85,7 @@ class ActiveRequest:
         self.machine.on(e.Authenticated(tenant), context.now())
         self.service: ServiceState | None = None
         self.admission: AdmittedRequest | None = None
-        self.ticket: QueuedRequest | None = None
+        self.queued: QueuedRequest | None = None
         self.trace: Trace | None = None
         self.reservation: Reservation | None = None
         self.pending: PendingReservation | None = None
@@ -99,19 +99,14 @@ class ActiveRequest:
 
     def diverted(self, placement: Placement) -> None:
         self._next = placement
-        if self.ticket is not None:
-            placement.ticket.take_suspicion(self.ticket)
+        if self.queued is not None:
+            placement.queued.take_suspicion(self.queued)
         self.on(e.Diverted(placement.terms, placement.budget))
-
-    def assigned(self, worker: Worker) -> None:
-        """The queue chose a worker."""
-        self._worker = worker
-        self.on(e.Assigned(worker.name))
 
     def measure_itl(self) -> None:
         """Observe the gaps between tokens in the histogram that its class has now."""
-        if self.service is not None and self.ticket is not None:
-            self._itl = self.service.series.classes[self.ticket.request_class].itl
+        if self.service is not None and self.queued is not None:
+            self._itl = self.service.series.classes[self.queued.request_class].itl
 
     def on(self, event: e.Event) -> None:
         """Pass an event to the machine and execute its actions."""
@@ -124,10 +119,11 @@ class ActiveRequest:
             if self.service is not None and self.service is not service:
                 self._context.dispatch(self.service)
 
-    def send(self, now: float) -> None:
-        worker, context, machine = self._worker, self._context, self.machine
-        if worker is None or self._upstream is None or self.service is None:
+    def send(self, name: str, now: float) -> None:
+        context, machine, service = self._context, self.machine, self.service
+        if self._upstream is None or service is None:
             return
+        worker = self._worker = service.pool.workers[name]
         if not machine.begun:  # nothing of an earlier attempt counts for the next one
             machine.meter.output = 0
             if self.admission is not None and self.admission.native and self.admission.stream:
@@ -139,9 +135,9 @@ class ActiveRequest:
         resume = self.resume.message if machine.begun else b""
         limit_s = min(machine.limit - context.now(), context.timeouts.first_token_s)
         trace = b"" if self.trace is None else self.trace.sent(worker.name, now, resumed=machine.begun)
-        suspect = self.ticket is not None and self.ticket.suspect
-        own = trace + context.deaths.introduction(self.ticket, now) if suspect else trace
-        address, token = worker.address, context.internal_token(self.service.key)
+        suspect = self.queued is not None and self.queued.suspect
+        own = trace + context.deaths.introduction(self.queued, now) if suspect else trace
+        address, token = worker.address, context.internal_token(service.key)
         message = self._upstream.message(address, token, max(1, round(limit_s * 1000)), resume, own)
         self._exchange = context.pool.send(address, message, self)
         if self._paused:
@@ -201,8 +197,8 @@ class ActiveRequest:
             self._last = now
         self.reply.more(out)
         self._progress += fresh
-        if self.ticket is not None and (self.ticket.suspect or self.ticket.died_at):
-            self._report_progress(self.ticket)
+        if self.queued is not None and (self.queued.suspect or self.queued.died_at):
+            self._report_progress(self.queued)
 
     def end(self) -> None:
         self._exchange = None
@@ -250,13 +246,13 @@ class ActiveRequest:
     def cleared(self) -> None:
         """Its worker reports progress on it."""
         self._progress = max(self._progress, PROOF)
-        if self.ticket is not None and (self.ticket.suspect or self.ticket.died_at):
-            self._report_progress(self.ticket)
+        if self.queued is not None and (self.queued.suspect or self.queued.died_at):
+            self._report_progress(self.queued)
 
     def _place(self, placement: Placement) -> None:
-        service, admission, ticket, *_ = placement
-        self.service, self.admission, self.ticket = service, admission, ticket
-        self.resume = ResumeState(ticket.prompt_tokens)
+        service, admission, queued, *_ = placement
+        self.service, self.admission, self.queued = service, admission, queued
+        self.resume = ResumeState(queued.prompt_tokens)
         self.measure_itl()
         tpot_s, trace = service.spec.classes[admission.request_class].tpot_s, b""
         if self.trace is None:
@@ -267,22 +263,22 @@ class ActiveRequest:
     def _begin(self, first: bytes) -> None:
         again = self.machine.begun
         self.on(e.Began())
-        if self.service is not None and self.ticket is not None and self._worker is not None:
-            self._worker.began(self.ticket.id)
+        if self.service is not None and self.queued is not None and self._worker is not None:
+            self._worker.began(self.queued.id)
             self._context.dispatch(self.service)
         if again:
             self.forward(first)
         else:
             self._last = self._context.now()
             self._progress += self._scan.fresh
-            if self.ticket is not None and (self.ticket.suspect or self.ticket.died_at):
-                self._report_progress(self.ticket)
+            if self.queued is not None and (self.queued.suspect or self.queued.died_at):
+                self._report_progress(self.queued)
             self.reply.begin(self._status, self._fields, first)
 
-    def _report_progress(self, ticket: QueuedRequest) -> None:
+    def _report_progress(self, queued: QueuedRequest) -> None:
         """A request on trial, or watched since a death, has brought more tokens."""
         service = self.service
-        if service is not None and service.dispatcher.got_on(ticket, self._progress, self._context.now()):
+        if service is not None and service.dispatcher.got_on(queued, self._progress, self._context.now()):
             self._context.dispatch(service)
 
     def _broke_off(self, loss: DisconnectReason) -> None:
@@ -293,13 +289,13 @@ class ActiveRequest:
     def _enqueue(self, action: e.Enqueue, now: float) -> bool:
         if self.trace is not None:
             self.trace.waiting(now)
-        if self.service is None or self.ticket is None:
+        if self.service is None or self.queued is None:
             return False
         if action.resume and self._worker is not None:
-            self.resume.requeue(self.ticket, self.machine.meter.output, self.service.fleet, self._worker)
-        worker = self.service.dispatcher.enqueue(self.ticket, self.machine.limit, now, again=action.again)
+            self.resume.requeue(self.queued, self.machine.meter.output, self.service.pool, self._worker)
+        worker = self.service.dispatcher.enqueue(self.queued, self.machine.limit, now, again=action.again)
         if worker is not None:
-            self.assigned(worker)
+            self.on(e.Assigned(worker.name))
         return worker is None
 
     def _execute(self, action: e.Action, now: float) -> bool:
@@ -307,14 +303,14 @@ class ActiveRequest:
         match action:
             case e.Enqueue():
                 return self._enqueue(action, now)
-            case e.Send():
-                self.send(now)
+            case e.Send(name):
+                self.send(name, now)
             case e.ReleaseSlot():
                 if self.trace is not None:
                     self.trace.freed(now)
-                if self.service is not None and self.ticket is not None:
+                if self.service is not None and self.queued is not None:
                     self._lost = None
-                    self.service.dispatcher.release(self.ticket, now, suspect=action.suspect)
+                    self.service.dispatcher.release(self.queued, now, suspect=action.suspect)
                 return True
             case e.Close():
                 self.reply.end()
@@ -333,10 +329,10 @@ class ActiveRequest:
                 self._abort()
             case e.Fail(error):
                 self._fail(error)
-            case e.Dequeue() if self.service is not None and self.ticket is not None:
-                self.service.dispatcher.withdraw(self.ticket)
-            case e.Accuse(part) if self.ticket is not None:
-                self.ticket.accuse(part, self._progress, now)
+            case e.Dequeue() if self.service is not None and self.queued is not None:
+                self.service.dispatcher.withdraw(self.queued)
+            case e.Accuse(part) if self.queued is not None:
+                self.queued.accuse(part, self._progress, now)
             case e.Resumed() if self.service is not None:
                 self.service.series.resumed(action.reason, action.gap)
             case e.TryFallback(last) if (placement := self._context.fall_back(self, last)) is not None:

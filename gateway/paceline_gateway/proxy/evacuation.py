@@ -63,7 +63,7 @@ class Evacuator:
         self._asked = [entry for entry in self._asked if not entry[0].over]
         for service in services:
             moves = self._moves.setdefault(service.key, EvacuationPlanner(self._lookahead_s))
-            if leaving := moves.leaving(service.fleet, now):
+            if leaving := moves.leaving(service.pool, now):
                 self._move(service, moves, leaving, requests, now)
 
     def closed(self, service: str) -> None:
@@ -87,9 +87,9 @@ class Evacuator:
             ):
                 streams[workers[request.machine.worker]][stream] = request
         waiting = {name: len(line) for name, line in service.dispatcher.queues.items()}
-        due = moves.due(service.fleet, {worker: list(own) for worker, own in streams.items()}, waiting, now)
-        for worker, tickets in due.items():
-            chosen = [request for stream, request in streams[worker].items() if stream.ticket in tickets]
+        due = moves.due(service.pool, {worker: list(own) for worker, own in streams.items()}, waiting, now)
+        for worker, numbers in due.items():
+            chosen = [request for stream, request in streams[worker].items() if stream.number in numbers]
             # what is kept of a stream is read before it is asked for
             movable = [r for r in chosen if not r.machine.begun or r.resume.abort_reason() is None]
             self._ask(service, worker, movable, now)
@@ -109,8 +109,8 @@ class Evacuator:
 
 def _stream(request: ActiveRequest) -> MovableStream | None:
     """The part of it that could move; None if no other worker could go on with it."""
-    journal, ticket = request.resume.journal, request.ticket
-    if ticket is None or journal is None or journal.abort_reason is not None or request.machine.state not in AT_WORKER:
+    journal, queued = request.resume.journal, request.queued
+    if queued is None or journal is None or journal.abort_reason is not None or request.machine.state not in AT_WORKER:
         return None
     tokens = request.resume.prompt_tokens + request.machine.meter.output  # that another worker would have to compute
-    return MovableStream(ticket.id, ticket.request_class, tokens)
+    return MovableStream(queued.id, queued.request_class, tokens)

@@ -125,11 +125,11 @@ class RequestManager:
         return token
 
     def add(self, request: ActiveRequest, placement: Placement) -> None:
-        """Open an admitted request; its ticket finds it."""
+        """Open an admitted request."""
         request.admitted(placement)
-        self._open[placement.ticket.id] = request
+        self._open[placement.queued.id] = request
         if placement.admission.fallbacks:
-            self._with_fallbacks[placement.ticket.id] = request
+            self._with_fallbacks[placement.queued.id] = request
 
     def fall_back(self, request: ActiveRequest, reason: FallbackReason) -> bool:
         """Move a waiting request to the next destination of its route that can take it, if there is one."""
@@ -141,7 +141,7 @@ class RequestManager:
 
     def displace(self, shed: ShedDecision) -> None:
         """End a waiting request in favour of another one, or move it to a fallback."""
-        self._remove(self._open[shed.ticket.id], FallbackReason.QUEUE_FULL, shed.error)
+        self._remove(self._open[shed.queued.id], FallbackReason.QUEUE_FULL, shed.error)
 
     def sweep(self) -> None:
         """Do what time alone makes due."""
@@ -178,11 +178,11 @@ class RequestManager:
         self._quota_series.show(self.quotas)
         self.billing.show(self.registry.snapshot)
 
-    def on_assigned(self, ticket: QueuedRequest, worker: Worker) -> None:
-        self._open[ticket.id].assigned(worker)
+    def on_assigned(self, queued: QueuedRequest, worker: Worker) -> None:
+        self._open[queued.id].on(e.Assigned(worker.name))
 
-    def on_expired(self, ticket: QueuedRequest) -> None:
-        self._expire(self._open[ticket.id], self.now())
+    def on_expired(self, queued: QueuedRequest) -> None:
+        self._expire(self._open[queued.id], self.now())
 
     def on_cleared(self, suspects: Iterable[str]) -> None:
         for request in self.registry.deaths.cleared(suspects, self._open):
@@ -203,9 +203,9 @@ class RequestManager:
     def on_config_changed(self) -> None:
         """Keys, tenants, routes or services changed: requests that wait must still be allowed to."""
         for request in [request for request in self._open.values() if request.machine.state in HELD]:
-            if request.ticket is None or request.service is None:
+            if request.queued is None or request.service is None:
                 continue
-            name, key = request.ticket.request_class, request.service.key
+            name, key = request.queued.request_class, request.service.key
             try:
                 reauthorize(request.http.head.headers, name, key, self.registry.snapshot)
             except RequestError as error:
@@ -213,21 +213,21 @@ class RequestManager:
 
     def _after_failure(self, request: ActiveRequest, last: bool) -> Placement | None:
         """The fallback of a request that workers failed, unless another worker can be asked and it has attempts."""
-        service, ticket = request.service, request.ticket
-        if service is None or ticket is None:
+        service, queued = request.service, request.queued
+        if service is None or queued is None:
             return None
-        if last or not any(worker.name not in ticket.avoid for worker in service.fleet.eligible(self.now())):
+        if last or not any(worker.name not in queued.avoid for worker in service.pool.eligible(self.now())):
             return self._left(request, FallbackReason.ERROR)
         return None
 
     def _left(self, request: ActiveRequest, reason: FallbackReason) -> Placement | None:
         """The placement of a request that leaves its service; counted at both services."""
         placement = find_fallback(request, reason, self.registry, self.now())
-        if placement is None or request.service is None or request.ticket is None:
+        if placement is None or request.service is None or request.queued is None:
             return None
-        request.service.went_on(request.ticket, reason)
-        ticket = placement.ticket
-        placement.service.arrived(ticket.request_class, ticket.prompt_tokens, ticket.tenant)
+        request.service.went_on(request.queued, reason)
+        queued = placement.queued
+        placement.service.arrived(queued.request_class, queued.prompt_tokens, queued.tenant)
         return placement
 
     def _remove(self, request: ActiveRequest, reason: FallbackReason, error: RequestError) -> None:
@@ -236,15 +236,15 @@ class RequestManager:
             request.on(e.Refused(error))
 
     def _expire(self, request: ActiveRequest, now: float) -> None:
-        service, ticket = request.service, request.ticket
-        if service is not None and ticket is not None and request.machine.waiting:
-            service.series.classes[ticket.request_class].shed[ShedReason.DEADLINE_EXCEEDED].inc()
+        service, queued = request.service, request.queued
+        if service is not None and queued is not None and request.machine.waiting:
+            service.series.classes[queued.request_class].shed[ShedReason.DEADLINE_EXCEEDED].inc()
         request.expired(held=service is not None and service.dispatcher.held(now) > 0)
 
     def _close(self, request: ActiveRequest, record: RequestRecord) -> None:
-        if request.ticket is not None:
-            self._open.pop(request.ticket.id, None)
-            self._with_fallbacks.pop(request.ticket.id, None)
+        if request.queued is not None:
+            self._open.pop(request.queued.id, None)
+            self._with_fallbacks.pop(request.queued.id, None)
         self._settlement.settle(request, record)
 
 
@@ -252,16 +252,16 @@ def find_fallback(
     request: ActiveRequest, reason: FallbackReason, registry: ServiceRegistry, now: float
 ) -> Placement | None:
     """The first later destination that can take the request."""
-    admission, ticket = request.admission, request.ticket
-    if request.service is None or ticket is None or admission is None:
+    admission, queued = request.admission, request.queued
+    if request.service is None or queued is None or admission is None:
         return None
     if not admission.fallbacks or request.machine.begun:
         return None
-    loads = registry.loads(admission.fallbacks, ticket.request_class, ticket.size, admission.prompt)
+    loads = registry.loads(admission.fallbacks, queued.request_class, queued.size, admission.prompt)
     while (place := next_destination(loads, _LOAD[reason])) is not None:
         service = registry.services[admission.fallbacks[place].service.key]
-        placement = _placement(service, request, admission, ticket, place)
-        if placement is not None and service.takes(placement.ticket, now):
+        placement = _placement(service, request, admission, queued, place)
+        if placement is not None and service.takes(placement.queued, now):
             return placement
         loads[place] = (loads[place][0], DestinationLoad.QUEUE_FULL)
     return None
@@ -272,26 +272,26 @@ def fallback_reason(request: ActiveRequest, up: dict[ServiceState, bool], now: f
 
     `up` caches, over one pass of many requests, which services have an eligible worker.
     """
-    service, ticket, admission = request.service, request.ticket, request.admission
-    if service is None or ticket is None or admission is None or not admission.fallbacks:
+    service, queued, admission = request.service, request.queued, request.admission
+    if service is None or queued is None or admission is None or not admission.fallbacks:
         return None
     if not request.machine.waiting or request.machine.begun:
         return None
-    hold_s = service.spec.classes[ticket.request_class].hold_timeout_s
+    hold_s = service.spec.classes[queued.request_class].hold_timeout_s
     if service not in up:
-        up[service] = bool(service.fleet.eligible(now))
+        up[service] = bool(service.pool.eligible(now))
     if not up[service]:
         reason = FallbackReason.UNAVAILABLE
-    elif now - ticket.joined >= share_s(hold_s, len(admission.fallbacks)):
+    elif now - queued.joined >= share_s(hold_s, len(admission.fallbacks)):
         reason = FallbackReason.TIMEOUT
     else:
         return None
     fallbacks = tuple(destination.service.key for destination in admission.fallbacks)
-    return BlockedGroup(service.key, ticket.request_class, reason, fallbacks)
+    return BlockedGroup(service.key, queued.request_class, reason, fallbacks)
 
 
 def _placement(
-    service: ServiceState, request: ActiveRequest, admission: AdmittedRequest, ticket: QueuedRequest, place: int
+    service: ServiceState, request: ActiveRequest, admission: AdmittedRequest, queued: QueuedRequest, place: int
 ) -> Placement | None:
     """The request under this destination's terms; None if it asks for more than they allow."""
     head = request.http.head
@@ -302,4 +302,4 @@ def _placement(
     except RequestError:
         return None
     writes = head.path not in WITHOUT_OUTPUT
-    return service.place(ticket.id, head.tenant, admitted, request.machine.deadline, writes=writes)
+    return service.place(queued.id, head.tenant, admitted, request.machine.deadline, writes=writes)

@@ -63,10 +63,10 @@ class ResumeState:
             lost = replace(lost, harmless=False, suspect=True, part=part)
         return replace(lost, abort=self.abort_reason()) if begun else lost
 
-    def requeue(self, ticket: QueuedRequest, output: int, fleet: WorkerPool, worker: Worker) -> None:
+    def requeue(self, queued: QueuedRequest, output: int, pool: WorkerPool, worker: Worker) -> None:
         """Count the text so far as prompt, which another revision's model had better not read."""
-        ticket.resumed = True
+        queued.resumed = True
         self.earlier.append((worker, output))
-        ticket.prompt_tokens = self.prompt_tokens + output
-        others = {other.name for other in fleet if other.endpoint.revision != worker.endpoint.revision}
-        ticket.avoid |= others
+        queued.prompt_tokens = self.prompt_tokens + output
+        others = {other.name for other in pool if other.endpoint.revision != worker.endpoint.revision}
+        queued.avoid |= others

@@ -117,7 +117,7 @@ class Billing:
 
     def _any_replica(self, service: ServiceState, snapshot: ConfigSnapshot) -> PricedReplica | None:
         """The replica that a request would run on now, as far as that is known beforehand."""
-        worker = next((worker for worker in service.fleet if worker.report is not None), None)
+        worker = next((worker for worker in service.pool if worker.report is not None), None)
         return None if worker is None else self._replica(service.spec, worker, snapshot)
 
     def _replica(self, service: ResolvedService, worker: Worker, snapshot: ConfigSnapshot) -> PricedReplica | None:
@@ -154,7 +154,7 @@ class Settlement:
     clock: Clock
 
     def settle(self, request: ActiveRequest, record: RequestRecord) -> None:
-        trace, service, ticket, admission = request.trace, request.service, request.ticket, request.admission
+        trace, service, queued, admission = request.trace, request.service, request.queued, request.admission
         use, path, trace_id, at = self._charge(request, record), request.http.head.path, 0, 0.0
         self.tenants.ended(record)
         if trace is not None:
@@ -162,9 +162,9 @@ class Settlement:
             model = "" if service is None else service.spec.model.served_name
             self.tracing.record(FinishedRequest(trace, record, request.request_id.decode("latin-1"), path, model))
         self.access.ended(record, request.request_id, path, trace_id, use.input_tokens)
-        if ticket is None or service is None:
+        if queued is None or service is None:
             return
-        name, spent = ticket.request_class, phases(record)
+        name, spent = queued.request_class, phases(record)
         verdicts = evaluate_slos(record, service.spec.classes[name].targets)
         if record.code is Code.REQUEST_ISOLATED:
             self._report_isolated(service, request, record)
@@ -174,28 +174,28 @@ class Settlement:
             self.quotas.settle(request.reservation, use, self.clock.monotonic())
             service.ended(record, verdicts, name, admission.prompt, admission.choices)
             uncached = max(use.input_tokens - record.meter.cached, 0)
-            service.dispatcher.queues[name].settle(ticket, uncached + OUTPUT_WEIGHT * use.output_tokens)
+            service.dispatcher.queues[name].settle(queued, uncached + OUTPUT_WEIGHT * use.output_tokens)
         service.series.ended(record, name, verdicts, spent, trace_id, at)
 
     def _charge(self, request: ActiveRequest, record: RequestRecord) -> QuotaUsage:
         """Bill a request for its use, and tell how much that is."""
-        service, ticket, use = request.service, request.ticket, QuotaUsage()
-        if service is None or ticket is None:
+        service, queued, use = request.service, request.queued, QuotaUsage()
+        if service is None or queued is None:
             return use
-        worker = service.fleet.workers.get(record.worker)
+        worker = service.pool.workers.get(record.worker)
         if request.reservation is not None:
             use = charged_usage(record, request.reservation.use, _made(request, record, worker))
         workers = [*request.resume.earlier, (worker, use.output_tokens)]
-        self.billing.settle(ticket.id, record, use, service, ticket.request_class, self.registry.snapshot, workers)
+        self.billing.settle(queued.id, record, use, service, queued.request_class, self.registry.snapshot, workers)
         return use
 
     def _report_isolated(self, service: ServiceState, request: ActiveRequest, record: RequestRecord) -> None:
         """Workers died of this request: a log line, a metric, and with the demand report an Event."""
-        if request.ticket is None:
+        if request.queued is None:
             return
         request_id, at = request.request_id.decode("latin-1"), rfc3339(self.clock.utc())
         entry = Isolated(tenant=record.tenant, request=request_id, worker=record.worker, at=at)
-        service.isolate(request.ticket.request_class, entry)
+        service.isolate(request.queued.request_class, entry)
         extra = {"service": service.key, "tenant": entry.tenant, "request_id": request_id, "worker": entry.worker}
         _log.warning("a request is isolated: two workers died of it", extra=extra)
         self.registry.changes.notify()

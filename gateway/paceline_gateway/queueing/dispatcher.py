@@ -2,9 +2,9 @@
 
 Requests wait here, not at the workers: a slot and room for more work must be free before one goes, so a worker that
 joins takes its share of what already waits. Waiting while nobody is eligible is called being held; it is the same
-lines, with a cap of its own, and they drain at the pace the first worker can take.
+queues, with a cap of its own, and they drain at the pace the first worker can take.
 
-Streams that lost their worker go first; then by class (`turns`), in a class by tenant and prefix (`line`). While a more
+Streams that lost their worker go first; then by class (`turns`), in a class by tenant and prefix. While a more
 urgent request waits for room, no other one takes it, starving classes aside. Batch and offline leave free what
 interactive requests needed lately (`peak`): at most half of each worker's slots and half of the work given ahead.
 Gateways tell each other what tenants were served (`common`); known hole: each sends to its part of the workers' slots,
@@ -62,8 +62,8 @@ class QueueLimits:
 class Dispatcher:
     """`requests` counts those in all queues by tenant, `size` the bytes of their bodies."""
 
-    def __init__(self, fleet: WorkerPool, caps: QueueLimits) -> None:
-        self.fleet = fleet
+    def __init__(self, pool: WorkerPool, caps: QueueLimits) -> None:
+        self.pool = pool
         self.queues = {name: FairQueue() for name in RequestClass}
         self.turns = StarvationGuard(self.queues)
         self.caps = caps
@@ -87,22 +87,22 @@ class Dispatcher:
     @property
     def expired(self) -> list[QueuedRequest]:
         """Requests that wait past their deadline; they leave once told so."""
-        return [ticket for line in self.queues.values() for ticket in line.late]
+        return [queued for queue in self.queues.values() for queued in queue.late]
 
     def held(self, now: float) -> int:
         """Requests that wait because nobody is eligible."""
-        return self.waiting if self.waiting and not self.fleet.eligible(now) else 0
+        return self.waiting if self.waiting and not self.pool.eligible(now) else 0
 
     def ahead(self, name: RequestClass) -> int:
-        """Requests that wait in a class's line and in more urgent ones."""
-        return sum(len(line) for other, line in self.queues.items() if PLACES[other] <= PLACES[name])
+        """Requests that wait in a class's queue and in more urgent ones."""
+        return sum(len(queue) for other, queue in self.queues.items() if PLACES[other] <= PLACES[name])
 
     def wait_s(self, name: RequestClass, now: float) -> float | None:
-        """Seconds until all who wait in a class's line will have gone; None where its pace is not known."""
-        line, rate = self.queues[name], self._served[name]
-        if not len(line):
+        """Seconds until all who wait in a class's queue will have gone; None where its pace is not known."""
+        queue, rate = self.queues[name], self._served[name]
+        if not len(queue):
             return 0.0
-        return line.cost / rate.per_second(now) if rate.known(now) and rate.per_second(now) > 0 else None
+        return queue.cost / rate.per_second(now) if rate.known(now) and rate.per_second(now) > 0 else None
 
     def refusal(self, request_class: RequestClass, size: int, limit: int, now: float) -> RequestError | None:
         """Why one more request of nobody in particular could not wait here, if so."""
@@ -111,81 +111,81 @@ class Dispatcher:
             return None
         return RequestError(full.code, full.why, retry_after=self._retry_after(request_class, now))
 
-    def shed(self, ticket: QueuedRequest, limit: int, now: float) -> ShedDecision | None:
-        """Who must go so that this ticket may join: itself, or one who waits; None if nobody must.
+    def shed(self, queued: QueuedRequest, limit: int, now: float) -> ShedDecision | None:
+        """Who must go so that this one may join: itself, or one who waits; None if nobody must.
 
         `limit` is its class's cap on waiting requests. Ask again when the one named has left.
         """
-        name = ticket.request_class
-        for full in self._full(name, ticket.size, limit, now):
+        name = queued.request_class
+        for full in self._full(name, queued.size, limit, now):
             own = full.reason is ShedReason.QUEUE_FULL
-            lines = [self.queues[name]] if own else reversed(self.queues.values())
-            return choose_victim(ticket, full, lines, self._retry_after(name, now))
-        return misses_deadline(ticket, self.queues[name], self._served[name], now)
+            queues = [self.queues[name]] if own else reversed(self.queues.values())
+            return choose_victim(queued, full, queues, self._retry_after(name, now))
+        return misses_deadline(queued, self.queues[name], self._served[name], now)
 
-    def enqueue(self, ticket: QueuedRequest, deadline: float, now: float, *, again: bool = False) -> Worker | None:
+    def enqueue(self, queued: QueuedRequest, deadline: float, now: float, *, again: bool = False) -> Worker | None:
         """Wait for a worker until `deadline`; the worker if the request goes to one at once.
 
         `again`: its worker failed it, so it waits before the others.
         """
-        ticket.deadline = deadline
+        queued.deadline = deadline
         if again:
-            self.rejoin(ticket, deadline)
+            self.rejoin(queued, deadline)
             return None
-        worker = self.pass_by(ticket, now)
+        worker = self.pass_by(queued, now)
         if worker is None:
-            self.join(ticket, now)
+            self.join(queued, now)
         return worker
 
-    def withdraw(self, ticket: QueuedRequest) -> None:
-        if self.queues[ticket.request_class].leave(ticket):
-            self._left(ticket)
+    def withdraw(self, queued: QueuedRequest) -> None:
+        if self.queues[queued.request_class].leave(queued):
+            self._left(queued)
 
     def dispatch(self, now: float) -> list[tuple[QueuedRequest, Worker]]:
         """Every request that can go now, in order, each with a worker whose slot is already taken."""
-        self.fleet.reserved = self._peak.observe(0, now)
-        for line in self.queues.values():
-            line.expire(now)
-            if (suspect := line.suspect) is not None and now < suspect.sure_until:
-                self.fleet.make_way(suspect.sure_until, now)
+        self.pool.reserved = self._peak.observe(0, now)
+        for queue in self.queues.values():
+            queue.expire(now)
+            if (suspect := queue.suspect) is not None and now < suspect.sure_until:
+                self.pool.make_way(suspect.sure_until, now)
         assigned: list[tuple[QueuedRequest, Worker]] = []
         while self.requests.total and (gone := self._next(now)) is not None:
             assigned.append(gone)
         return assigned
 
-    def release(self, ticket: QueuedRequest, now: float, *, suspect: bool) -> None:
+    def release(self, queued: QueuedRequest, now: float, *, suspect: bool) -> None:
         """Give its worker's slot back; `suspect`: the worker failed it."""
-        worker = self._in_flight.pop(ticket.id, None)
-        self._parts.pop(ticket.id, None)
+        worker = self._in_flight.pop(queued.id, None)
+        self._parts.pop(queued.id, None)
         if worker is not None:
-            _end_trial(worker, ticket)
-            worker.doubtful.discard(ticket.id)
-            worker.recurring.discard(ticket.id)
-            self._urgent -= ticket.request_class is URGENT
-            worker.give(ticket.id, now, failed=suspect)
-            ticket.avoid |= {worker.name}
+            _end_trial(worker, queued)
+            worker.doubtful.discard(queued.id)
+            worker.recurring.discard(queued.id)
+            self._urgent -= queued.request_class is URGENT
+            worker.give(queued.id, now, failed=suspect)
+            queued.avoid |= {worker.name}
 
-    def pass_by(self, ticket: QueuedRequest, now: float) -> Worker | None:
-        """Go at once, without standing in line, while nobody waits and a worker has room; None if it must `join`."""
+    def pass_by(self, queued: QueuedRequest, now: float) -> Worker | None:
+        """Go at once, without joining a queue, while nobody waits and a worker has room; None if it must `join`."""
         if self.requests.total:
             return None
-        name, ticket.joined = ticket.request_class, now
-        self.fleet.reserved = self._peak.observe(self._urgent + (name is URGENT), now)
-        worker = self._assign(ticket, now)
+        name, queued.joined = queued.request_class, now
+        self.pool.reserved = self._peak.observe(self._urgent + (name is URGENT), now)
+        worker = self._assign(queued, now)
         if worker is not None:
-            self.queues[name].pass_by(ticket)
+            self.queues[name].pass_by(queued)
         return worker
 
-    def join(self, ticket: QueuedRequest, now: float) -> None:
-        """Wait at the end of the tenant's line."""
-        ticket.joined = now
-        self._join(ticket, front=False)
+    def join(self, queued: QueuedRequest, now: float) -> None:
+        """Wait at the end of the tenant's queue."""
+        queued.joined = now
+        self._join(queued, front=False)
         self._peak.observe(len(self.queues[URGENT]) + self._urgent, now)
 
-    def rejoin(self, ticket: QueuedRequest, deadline: float) -> None:
+    def rejoin(self, queued: QueuedRequest, deadline: float) -> None:
         """Wait again, before the others: its worker failed it."""
-        ticket.deadline = deadline
-        self._join(ticket, front=True)
+        queued.deadline = deadline
+        self._join(queued, front=True)
 
     def died(self, worker: Worker) -> bool:
         """Give each request that ran at a dead worker its `part` in that; False if all of them have one already."""
@@ -198,36 +198,36 @@ class Dispatcher:
         self._parts |= blame(fresh, likely & here, doubtful & here)
         return bool(fresh)
 
-    def part(self, ticket: QueuedRequest) -> SuspectGroup | None:
+    def part(self, queued: QueuedRequest) -> SuspectGroup | None:
         """Its part in the death of the worker that it is at; None if that one has not died while it was there."""
-        return self._parts.get(ticket.id)
+        return self._parts.get(queued.id)
 
-    def got_on(self, ticket: QueuedRequest, tokens: int, now: float) -> bool:
+    def got_on(self, queued: QueuedRequest, tokens: int, now: float) -> bool:
         """A watched request has brought so many tokens more than its client had; whether that ends its trial."""
-        worker = self._in_flight.get(ticket.id)
+        worker = self._in_flight.get(queued.id)
         if worker is not None:
-            (worker.recurring.add if recurs(ticket.died_at, tokens) else worker.recurring.discard)(ticket.id)
-        if tokens >= ticket.died_at + PROOF:
-            ticket.died_at = 0
-        if not ticket.suspect or tokens < proof(sure=now < ticket.sure_until, past=ticket.past):
+            (worker.recurring.add if recurs(queued.died_at, tokens) else worker.recurring.discard)(queued.id)
+        if tokens >= queued.died_at + PROOF:
+            queued.died_at = 0
+        if not queued.suspect or tokens < proof(sure=now < queued.sure_until, past=queued.past):
             return False
-        ticket.suspect = False
+        queued.suspect = False
         if worker is not None:
-            _end_trial(worker, ticket)
+            _end_trial(worker, queued)
             if tokens < PROOF:
-                worker.doubtful.add(ticket.id)
+                worker.doubtful.add(queued.id)
         return True
 
     def _full(self, name: RequestClass, size: int, limit: int, now: float) -> Iterator[ExceededLimit]:
         """The limits that have no room for one more."""
-        line, caps, waiting = self.queues[name], self.caps, self.requests.total
-        if line.shares.total >= limit and (waiting or not self.fleet.has_room(now, name)):
-            why = f"The queue of {name} requests is full: {line.shares.total} waiting."
-            yield ExceededLimit(line.shares, 1, limit, ShedReason.QUEUE_FULL, Code.QUEUE_FULL, why)
+        queue, caps, waiting = self.queues[name], self.caps, self.requests.total
+        if queue.shares.total >= limit and (waiting or not self.pool.has_room(now, name)):
+            why = f"The queue of {name} requests is full: {queue.shares.total} waiting."
+            yield ExceededLimit(queue.shares, 1, limit, ShedReason.QUEUE_FULL, Code.QUEUE_FULL, why)
         if self._sizes.total + size > caps.size:
             why = "The waiting requests are too large together."
             yield ExceededLimit(self._sizes, size, caps.size, ShedReason.BYTES, Code.QUEUE_FULL, why)
-        if waiting >= caps.held and not self.fleet.eligible(now):
+        if waiting >= caps.held and not self.pool.eligible(now):
             why = f"No worker is ready, and too many wait for one: {waiting}."
             yield ExceededLimit(self.requests, 1, caps.held, ShedReason.NO_WORKER, Code.NO_CAPACITY, why)
 
@@ -236,18 +236,18 @@ class Dispatcher:
 
     def _next(self, now: float) -> tuple[QueuedRequest, Worker] | None:
         """The next to go."""
-        for line in self.queues.values():
-            if (suspect := line.suspect) is not None and (gone := self._send(suspect, now)) is not None:
+        for queue in self.queues.values():
+            if (suspect := queue.suspect) is not None and (gone := self._send(suspect, now)) is not None:
                 return gone
-        for line in self.queues.values():
-            if (resumed := line.resumed) is not None and (gone := self._send(resumed, now)) is not None:
+        for queue in self.queues.values():
+            if (resumed := queue.resumed) is not None and (gone := self._send(resumed, now)) is not None:
                 return gone
         for name in self.turns.due(now):
             if (gone := self._place(name, now)) is not None:
                 self.turns.took(name)
                 return gone
-        for name, line in self.queues.items():
-            if line.willing:
+        for name, queue in self.queues.items():
+            if queue.willing:
                 gone = self._place(name, now)
                 if gone is not None:
                     self.turns.went(name, now)
@@ -255,54 +255,53 @@ class Dispatcher:
         return None
 
     def _place(self, name: RequestClass, now: float) -> tuple[QueuedRequest, Worker] | None:
-        line, prefixes = self.queues[name], self.fleet.prefixes
-        roomy = self.fleet.roomy(now, name) if line.willing > 1 else []
+        queue, prefixes = self.queues[name], self.pool.prefixes
+        roomy = self.pool.roomy(now, name) if queue.willing > 1 else []
 
-        def cached(ticket: QueuedRequest) -> int:
-            return max(prefixes.cached(worker, ticket.keys, now) for worker in roomy) if ticket.keys else 0
+        def cached(queued: QueuedRequest) -> int:
+            return max(prefixes.cached(worker, queued.keys, now) for worker in roomy) if queued.keys else 0
 
-        ticket = line.next(cached if roomy else None)
-        return None if ticket is None else self._send(ticket, now)
+        queued = queue.next(cached if roomy else None)
+        return None if queued is None else self._send(queued, now)
 
-    def _send(self, ticket: QueuedRequest, now: float) -> tuple[QueuedRequest, Worker] | None:
-        worker = self._assign(ticket, now, now < ticket.sure_until if ticket.suspect else None)
+    def _send(self, queued: QueuedRequest, now: float) -> tuple[QueuedRequest, Worker] | None:
+        worker = self._assign(queued, now, now < queued.sure_until if queued.suspect else None)
         if worker is None:
             return None
-        self.queues[ticket.request_class].went(ticket)
-        self._left(ticket)
-        return ticket, worker
+        self.queues[queued.request_class].went(queued)
+        self._left(queued)
+        return queued, worker
 
-    def _assign(self, ticket: QueuedRequest, now: float, sure: bool | None = None) -> Worker | None:
+    def _assign(self, queued: QueuedRequest, now: float, sure: bool | None = None) -> Worker | None:
         """Take a slot for it at the worker that routing picks, None while nobody has room; `sure` as `pick` has it."""
-        name = ticket.request_class
-        asked = RoutingRequest(ticket.prompt_tokens, name, ticket.expected_output, ticket.keys, ticket.prompt_bytes)
-        pick = self.fleet.pick(asked, now, ticket.avoid, sure)
+        name = queued.request_class
+        asked = RoutingRequest(queued.prompt_tokens, name, queued.expected_output, queued.keys, queued.prompt_bytes)
+        pick = self.pool.assign(queued.id, asked, now, queued.avoid, sure, stream=queued.stream)
         if pick is None:
             return None
-        worker, ticket.cached_tokens = pick.worker, pick.cached_tokens
-        self.fleet.take(pick, ticket.id, asked, now, stream=ticket.stream)
-        self._in_flight[ticket.id] = worker
-        if ticket.suspect:
-            worker.trials.add(ticket.id)
-            worker.shut = ticket.sure_until
-        elif ticket.bystander:
-            worker.doubtful.add(ticket.id)
+        worker, queued.cached_tokens = pick.worker, pick.cached_tokens
+        self._in_flight[queued.id] = worker
+        if queued.suspect:
+            worker.trials.add(queued.id)
+            worker.shut = queued.sure_until
+        elif queued.bystander:
+            worker.doubtful.add(queued.id)
         self._urgent += name is URGENT
         self._drain[name].departed(now)
-        self._served[name].departed(now, ticket.cost)
+        self._served[name].departed(now, queued.cost)
         return worker
 
-    def _join(self, ticket: QueuedRequest, *, front: bool) -> None:
-        self.queues[ticket.request_class].join(ticket, front=front)
-        self.requests.add(ticket.tenant, ticket.weight, 1)
-        self._sizes.add(ticket.tenant, ticket.weight, ticket.size)
+    def _join(self, queued: QueuedRequest, *, front: bool) -> None:
+        self.queues[queued.request_class].join(queued, front=front)
+        self.requests.add(queued.tenant, queued.weight, 1)
+        self._sizes.add(queued.tenant, queued.weight, queued.size)
 
-    def _left(self, ticket: QueuedRequest) -> None:
-        self.requests.remove(ticket.tenant, 1)
-        self._sizes.remove(ticket.tenant, ticket.size)
+    def _left(self, queued: QueuedRequest) -> None:
+        self.requests.remove(queued.tenant, 1)
+        self._sizes.remove(queued.tenant, queued.size)
 
 
-def _end_trial(worker: Worker, ticket: QueuedRequest) -> None:
-    if ticket.id in worker.trials:
-        worker.trials.discard(ticket.id)
+def _end_trial(worker: Worker, queued: QueuedRequest) -> None:
+    if queued.id in worker.trials:
+        worker.trials.discard(queued.id)
         worker.shut = -inf

@@ -1,14 +1,14 @@
-"""One class's line: fair between tenants, first come first served within each, cached prefixes preferred within limits.
+"""One class's queue: fair between tenants, first come first served within each, cached prefixes first within limits.
 
 Whose turn it is, his counter says (`accounts`). A request is charged its uncached prompt tokens and twice the output
 that is expected when it goes, and what it really used when it ends. Who becomes active may be as far behind the others
 as the largest charge lately: a tenant's small requests may come together as another's large one does. Those who were
 served no more than one request beyond the one whose turn it is may be preferred for what workers have cached (D2LPM,
-Cao et al. 2025): of CANDIDATES tenants the first DEPTH tickets are looked at, and nobody's first ticket is overtaken
+Cao et al. 2025): of CANDIDATES tenants the first DEPTH requests are looked at, and nobody's first request is overtaken
 more than OVERTAKEN times.
 
-Who was served and lost its worker stands before all. Suspects stand beside the line, since each waits for a worker
-without one. Who is past its deadline stands aside until told so: it is never given out. Invariant: every ticket that
+Who was served and lost its worker stands before all. Suspects stand beside the queue, since each waits for a worker
+without one. Who is past its deadline stands aside until told so: it is never given out. Invariant: every request that
 joined stands in exactly one place until it leaves.
 
 Which class is next: the most urgent, but nobody is starved.
@@ -71,8 +71,8 @@ class FairQueue:
         """The soonest moment at which somebody here gives up."""
         while self._deadlines:
             deadline, number = self._deadlines[0]
-            ticket = self._all.get(number)
-            if ticket is not None and ticket.deadline == deadline and number not in self._late:
+            queued = self._all.get(number)
+            if queued is not None and queued.deadline == deadline and number not in self._late:
                 return deadline
             heapq.heappop(self._deadlines)
         return None
@@ -108,41 +108,41 @@ class FairQueue:
         """The first of those whose stream has begun and must go on."""
         return next(iter(self._resumed.values()), None)
 
-    def join(self, ticket: QueuedRequest, *, front: bool = False) -> None:
-        """Stand at the end of the tenant's line, or before all."""
-        self._all[ticket.id] = ticket
-        heapq.heappush(self._deadlines, (ticket.deadline, ticket.id))
+    def join(self, queued: QueuedRequest, *, front: bool = False) -> None:
+        """Stand at the end of the tenant's queue, or before all."""
+        self._all[queued.id] = queued
+        heapq.heappush(self._deadlines, (queued.deadline, queued.id))
         if len(self._deadlines) > 2 * len(self._all) + 64:
             self._deadlines = [(t.deadline, t.id) for t in self._all.values() if t.id not in self._late]
             heapq.heapify(self._deadlines)
         if front:
-            self._all.move_to_end(ticket.id, last=False)
-            own = self._suspects if ticket.suspect else self._resumed if ticket.resumed else self._again
-            own[ticket.id] = ticket
+            self._all.move_to_end(queued.id, last=False)
+            own = self._suspects if queued.suspect else self._resumed if queued.resumed else self._again
+            own[queued.id] = queued
         else:
-            self._own.setdefault(ticket.tenant, OrderedDict())[ticket.id] = ticket
-            self.accounts.enter(ticket.tenant, ticket.weight, self._largest)
-        self._count(ticket, 1)
-        self.shares.add(ticket.tenant, ticket.weight, 1)
+            self._own.setdefault(queued.tenant, OrderedDict())[queued.id] = queued
+            self.accounts.enter(queued.tenant, queued.weight, self._largest)
+        self._count(queued, 1)
+        self.shares.add(queued.tenant, queued.weight, 1)
 
-    def leave(self, ticket: QueuedRequest) -> bool:
-        """Step out; False when the ticket does not stand here."""
-        if self._all.pop(ticket.id, None) is None:
+    def leave(self, queued: QueuedRequest) -> bool:
+        """Step out; False when it does not stand here."""
+        if self._all.pop(queued.id, None) is None:
             return False
-        if self._late.pop(ticket.id, None) is None:
-            self._step_out(ticket)
-        self._count(ticket, -1)
-        self.shares.remove(ticket.tenant, 1)
-        if not self.shares.of(ticket.tenant):
-            del self.costs[ticket.tenant]
+        if self._late.pop(queued.id, None) is None:
+            self._step_out(queued)
+        self._count(queued, -1)
+        self.shares.remove(queued.tenant, 1)
+        if not self.shares.of(queued.tenant):
+            del self.costs[queued.tenant]
         return True
 
     def expire(self, now: float) -> None:
         """Give out no more what is past its deadline."""
         while (deadline := self.nearest_deadline) is not None and deadline <= now:
             _, number = heapq.heappop(self._deadlines)
-            ticket = self._late[number] = self._all[number]
-            self._step_out(ticket)
+            queued = self._late[number] = self._all[number]
+            self._step_out(queued)
 
     def next(self, cached: Cached | None) -> QueuedRequest | None:
         """Whose turn it is. `cached`: how much of a prompt a worker with room has; None if nobody has room."""
@@ -156,31 +156,31 @@ class FairQueue:
             return turn
         candidates: list[QueuedRequest] = []
         for tenant in tenants:
-            tickets = list(islice(self._own[tenant].values(), DEPTH))
-            candidates += tickets[:1] if tickets[0].overtaken >= OVERTAKEN else tickets
+            waiting = list(islice(self._own[tenant].values(), DEPTH))
+            candidates += waiting[:1] if waiting[0].overtaken >= OVERTAKEN else waiting
         return max(candidates, key=cached)
 
-    def went(self, ticket: QueuedRequest) -> None:
+    def went(self, queued: QueuedRequest) -> None:
         """It was given out and is charged, once; whom it overtook is counted."""
-        if len(self._all) > 1 and ticket.id in self._own.get(ticket.tenant, ()):
-            for tenant in {ticket.tenant, *self.accounts.first(1)}:
+        if len(self._all) > 1 and queued.id in self._own.get(queued.tenant, ()):
+            for tenant in {queued.tenant, *self.accounts.first(1)}:
                 first = next(iter(self._own[tenant].values()))
-                first.overtaken += first is not ticket
-        if not ticket.charged:
-            self.accounts.charge(ticket.tenant, self._first_charge(ticket), ticket.weight)
-        self.leave(ticket)
+                first.overtaken += first is not queued
+        if not queued.charged:
+            self.accounts.charge(queued.tenant, self._first_charge(queued), queued.weight)
+        self.leave(queued)
 
-    def pass_by(self, ticket: QueuedRequest) -> None:
+    def pass_by(self, queued: QueuedRequest) -> None:
         """It is given out as it comes, while nobody stands here."""
         credit = self._largest
-        self.accounts.pass_by(ticket.tenant, self._first_charge(ticket), ticket.weight, credit)
+        self.accounts.pass_by(queued.tenant, self._first_charge(queued), queued.weight, credit)
 
-    def settle(self, ticket: QueuedRequest, used: float) -> None:
+    def settle(self, queued: QueuedRequest, used: float) -> None:
         """It ended, and used so many tokens, output twice: the account of its tenant, if charged, is put right."""
-        if ticket.charged:
-            tokens = used - ticket.charged
-            self.accounts.charge(ticket.tenant, tokens, ticket.weight)
-            self._note_service(ticket, tokens)
+        if queued.charged:
+            tokens = used - queued.charged
+            self.accounts.charge(queued.tenant, tokens, queued.weight)
+            self._note_service(queued, tokens)
 
     def taken(self) -> dict[str, float]:
         """What each tenant was served since this was last asked, in tokens over weight."""
@@ -196,32 +196,32 @@ class FairQueue:
         own = self._own.get(tenant)
         return next(reversed(own.values())) if own else None
 
-    def _first_charge(self, ticket: QueuedRequest) -> float:
+    def _first_charge(self, queued: QueuedRequest) -> float:
         """Charge a request that goes for the first time."""
-        uncached = max(ticket.prompt_tokens - ticket.cached_tokens, 1)
-        tokens = ticket.charged = float(uncached + OUTPUT_WEIGHT * ticket.expected_output)
-        self._largest = max(tokens / ticket.weight, self._largest * FADING)
-        self._note_service(ticket, tokens)
+        uncached = max(queued.prompt_tokens - queued.cached_tokens, 1)
+        tokens = queued.charged = float(uncached + OUTPUT_WEIGHT * queued.expected_output)
+        self._largest = max(tokens / queued.weight, self._largest * FADING)
+        self._note_service(queued, tokens)
         return tokens
 
-    def _note_service(self, ticket: QueuedRequest, tokens: float) -> None:
-        if len(self._fresh) < MAX_REPORTED or ticket.tenant in self._fresh:
-            self._fresh[ticket.tenant] = self._fresh.get(ticket.tenant, 0.0) + tokens / ticket.weight
+    def _note_service(self, queued: QueuedRequest, tokens: float) -> None:
+        if len(self._fresh) < MAX_REPORTED or queued.tenant in self._fresh:
+            self._fresh[queued.tenant] = self._fresh.get(queued.tenant, 0.0) + tokens / queued.weight
 
-    def _step_out(self, ticket: QueuedRequest) -> None:
-        if any(own.pop(ticket.id, None) is not None for own in (self._resumed, self._again, self._suspects)):
+    def _step_out(self, queued: QueuedRequest) -> None:
+        if any(own.pop(queued.id, None) is not None for own in (self._resumed, self._again, self._suspects)):
             return
-        own = self._own[ticket.tenant]
-        del own[ticket.id]
+        own = self._own[queued.tenant]
+        del own[queued.id]
         if not own:
-            del self._own[ticket.tenant]
-            self.accounts.leave(ticket.tenant)
+            del self._own[queued.tenant]
+            self.accounts.leave(queued.tenant)
 
-    def _count(self, ticket: QueuedRequest, sign: int) -> None:
-        self.prompt_tokens += sign * ticket.prompt_tokens
-        self.cost += sign * ticket.cost
-        self.size += sign * ticket.size
-        self.costs[ticket.tenant] = self.costs.get(ticket.tenant, 0) + sign * ticket.cost
+    def _count(self, queued: QueuedRequest, sign: int) -> None:
+        self.prompt_tokens += sign * queued.prompt_tokens
+        self.cost += sign * queued.cost
+        self.size += sign * queued.size
+        self.costs[queued.tenant] = self.costs.get(queued.tenant, 0) + sign * queued.cost
 
 
 STARVED_S = {RequestClass.BATCH: 30.0, RequestClass.OFFLINE: 120.0}
@@ -230,8 +230,8 @@ STARVED_S = {RequestClass.BATCH: 30.0, RequestClass.OFFLINE: 120.0}
 class StarvationGuard:
     """`promoted` counts who went before more urgent ones, by class; whoever reads it may clear it."""
 
-    def __init__(self, lines: Mapping[RequestClass, FairQueue]) -> None:
-        self._lines = lines
+    def __init__(self, queues: Mapping[RequestClass, FairQueue]) -> None:
+        self._queues = queues
         self._earned = dict.fromkeys(STARVED_S, 0.0)
         self.promoted: Counter[RequestClass] = Counter()
 
@@ -254,7 +254,7 @@ class StarvationGuard:
                 self._earned[name] = min(self._earned[name] + SHARES[name] / SHARES[urgent], 1.0)
 
     def _starving(self, name: RequestClass, now: float) -> bool:
-        oldest_request = self._lines[name].oldest_request
+        oldest_request = self._queues[name].oldest_request
         if oldest_request is None:
             return False
         return now - oldest_request.joined >= min(

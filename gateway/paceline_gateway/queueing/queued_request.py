@@ -59,7 +59,7 @@ class QueuedRequest:
         self.sure_until = now + patience_s(self.accused)
 
     def take_suspicion(self, other: "QueuedRequest") -> None:
-        """Carry on the suspicion of `other`, the same request's ticket at another service."""
+        """Carry on the suspicion of `other`, the same request at another service."""
         self.suspect, self.bystander = other.suspect, other.bystander
         self.accused, self.sure_until = other.accused, other.sure_until
         self.died_at, self.past = other.died_at, other.past

@@ -5,7 +5,7 @@ was told from here is the others' service, and is charged to the tenant's counte
 tenant that is served enough elsewhere would have its requests here wait until they are too late.
 
 Error bound: what the others serve between two exchanges is not known here, so of two tenants who always wait, one may
-be served more by what one exchange's time lets the other gateways serve, beside what one gateway's own line allows.
+be served more by what one exchange's time lets the other gateways serve, beside what one gateway's own queue allows.
 After a failed exchange the sums are taken as they are: what was served meanwhile is counted nowhere, and each gateway
 is fair to what it sees. A sum that fell was begun anew.
 """
@@ -16,16 +16,16 @@ from paceline_gateway.queueing.fair_queue import FairQueue
 
 PART = 0.75
 MAX_REPORTED = 1024
-"""Tenants that one exchange speaks of, over all lines; those of whom most is to be told go first."""
-Lines = Callable[[], Mapping[str, FairQueue]]
-"""All lines by a name without a line feed, the same at every gateway."""
+"""Tenants that one exchange speaks of, over all queues; those of whom most is to be told go first."""
+Queues = Callable[[], Mapping[str, FairQueue]]
+"""All queues by a name without a line feed, the same at every gateway."""
 
 
 class SharedFairness:
-    """One gateway's part. Names are those of the line and of the tenant, joined by a line feed."""
+    """One gateway's part. Names are those of the queue and of the tenant, joined by a line feed."""
 
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
         self._reported: dict[str, float] = {}
         self._sums: dict[str, float] | None = None
 
@@ -33,8 +33,8 @@ class SharedFairness:
         """Tokens over weight served here since this was last asked, by name."""
         fresh = [
             (f"{name}\n{tenant}", served)
-            for name, line in self._lines().items()
-            for tenant, served in line.taken().items()
+            for name, queue in self._queues().items()
+            for tenant, served in queue.taken().items()
         ]
         fresh.sort(key=lambda entry: -abs(entry[1]))
         self._reported = dict(fresh[:MAX_REPORTED])
@@ -42,16 +42,16 @@ class SharedFairness:
 
     def heard(self, sums: Mapping[str, float]) -> None:
         """The sums of all, in which is what was told last."""
-        previous, lines = self._sums, self._lines()
+        previous, queues = self._sums, self._queues()
         self._sums = dict(sums)
         if previous is None:
             return
         for name, total in sums.items():
-            line, _, tenant = name.partition("\n")
+            queue, _, tenant = name.partition("\n")
             before = previous.get(name, 0.0)
             others = total - before - self._reported.get(name, 0.0)
-            if line in lines and total >= before and others > 0:
-                lines[line].elsewhere(tenant, PART * others)
+            if queue in queues and total >= before and others > 0:
+                queues[queue].elsewhere(tenant, PART * others)
 
     def lost(self) -> None:
         """The exchange failed, or there is nobody to share with."""

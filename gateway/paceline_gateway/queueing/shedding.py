@@ -1,9 +1,9 @@
 """Who may wait, and who must go so that another may: bounds in number, bytes and expected wait.
 
-A line that is full refuses those whose tenant has its share of it while others wait too (429: it is the tenant's own
+A queue that is full refuses those whose tenant has its share of it while others wait too (429: it is the tenant's own
 doing), and lets those below their share displace the newest of whoever holds most. With nobody above a share the
 service itself is full (503). The same holds for the bytes that wait, and for the number held while no worker is there.
-Who would in all likelihood wait beyond the deadline is refused at once, and told how long the line is too long.
+Who would in all likelihood wait beyond the deadline is refused at once, and told how much too long the wait is.
 Missing data refuses nobody: a rate that has not been watched for long enough predicts nothing.
 
 How fast a queue moves, and from that how long a refused request should wait before it comes again.
@@ -39,7 +39,7 @@ class DispatchRate:
         self._at = -math.inf
 
     def departed(self, now: float, amount: float = 1.0) -> None:
-        """One ticket, or so much of what is counted, went to a worker."""
+        """One request, or so much of what is counted, went to a worker."""
         if now - self._at > MEMORY_S:
             self._level, self._began = 0.0, now
         self._level = self._decayed(now) + amount / MEMORY_S
@@ -58,7 +58,7 @@ class DispatchRate:
         return self._level * math.exp((self._at - now) / MEMORY_S) if self._level else 0.0
 
     def retry_after(self, waiting: int, now: float) -> float:
-        """Seconds until `waiting` tickets will have left, at this rate, between 1 and 60; 5 while nothing moves."""
+        """Seconds until `waiting` requests will have left, at this rate, between 1 and 60; 5 while nothing moves."""
         rate = self.per_second(now)
         if rate * LATEST_S < 1:
             return UNKNOWN_S
@@ -73,7 +73,7 @@ CERTAINTY = 1.5
 class ShedDecision:
     """Somebody must go: the one who came, or one who waits already. `error` is what it hears."""
 
-    ticket: QueuedRequest
+    queued: QueuedRequest
     reason: ShedReason
     error: RequestError
 
@@ -90,37 +90,39 @@ class ExceededLimit:
     why: str
 
 
-def choose_victim(ticket: QueuedRequest, full: ExceededLimit, lines: Iterable[FairQueue], after: float) -> ShedDecision:
-    """Who goes. `lines`: where one can be displaced, least urgent first; `after`: when to come again."""
+def choose_victim(
+    queued: QueuedRequest, full: ExceededLimit, queues: Iterable[FairQueue], after: float
+) -> ShedDecision:
+    """Who goes. `queues`: where one can be displaced, least urgent first; `after`: when to come again."""
     shares = full.shares
-    if shares.exceeds(ticket.tenant, ticket.weight, full.amount, full.limit):
-        return ShedDecision(ticket, ShedReason.TENANT_SHARE, _too_many(after))
-    holder = shares.displaceable(ticket.tenant, ticket.weight, full.amount, full.limit)
+    if shares.exceeds(queued.tenant, queued.weight, full.amount, full.limit):
+        return ShedDecision(queued, ShedReason.TENANT_SHARE, _too_many(after))
+    holder = shares.displaceable(queued.tenant, queued.weight, full.amount, full.limit)
     if holder is not None:
-        for line in lines:
-            newest = line.newest(holder)
+        for queue in queues:
+            newest = queue.newest(holder)
             if newest is not None:
                 return ShedDecision(newest, ShedReason.DISPLACED, _too_many(after))
-    return ShedDecision(ticket, full.reason, RequestError(full.code, full.why, retry_after=after))
+    return ShedDecision(queued, full.reason, RequestError(full.code, full.why, retry_after=after))
 
 
-def misses_deadline(ticket: QueuedRequest, line: FairQueue, rate: DispatchRate, now: float) -> ShedDecision | None:
+def misses_deadline(queued: QueuedRequest, queue: FairQueue, rate: DispatchRate, now: float) -> ShedDecision | None:
     """Whether it would in all likelihood wait too long."""
     if not rate.known(now) or (per_second := rate.per_second(now)) <= 0:
         return None
-    wait, patience = backlog(ticket, line) / per_second, ticket.deadline - now
+    wait, patience = backlog(queued, queue) / per_second, queued.deadline - now
     if wait <= CERTAINTY * patience:
         return None
     why = f"The request would wait {wait:.0f} s and may wait {patience:.0f} s; retry later."
     error = RequestError(Code.QUEUE_FULL, why, retry_after=max(wait - patience, 1.0))
-    return ShedDecision(ticket, ShedReason.DEADLINE_UNREACHABLE, error)
+    return ShedDecision(queued, ShedReason.DEADLINE_UNREACHABLE, error)
 
 
-def backlog(ticket: QueuedRequest, line: FairQueue) -> float:
+def backlog(queued: QueuedRequest, queue: FairQueue) -> float:
     """Tokens to be served until it has gone: all that wait, or less if its tenant has less than its share of them."""
-    own = line.costs.get(ticket.tenant, 0) + ticket.cost
-    weights = line.accounts.weight + (0 if line.shares.of(ticket.tenant) else ticket.weight)
-    return min(line.cost + ticket.cost, own * weights / ticket.weight)
+    own = queue.costs.get(queued.tenant, 0) + queued.cost
+    weights = queue.accounts.weight + (0 if queue.shares.of(queued.tenant) else queued.weight)
+    return min(queue.cost + queued.cost, own * weights / queued.weight)
 
 
 def _too_many(after: float) -> RequestError:

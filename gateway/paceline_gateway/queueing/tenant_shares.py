@@ -1,4 +1,4 @@
-"""Who holds how much of something bounded, and who holds more than his share: places in a line, bytes that wait.
+"""Who holds how much of something bounded, and who holds more than his share: places in a queue, bytes that wait.
 
 A tenant alone may take all of it. When others hold some too, each one's share is the limit by weight; who comes below
 his share and finds everything taken displaces the newest of the one who holds most (pushout: no space lies idle, and

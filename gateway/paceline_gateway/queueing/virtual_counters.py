@@ -23,7 +23,7 @@ _Entry = tuple[float, int, int, str]
 
 
 class VirtualTokenCounters:
-    """One line's counters."""
+    """One queue's counters."""
 
     def __init__(self) -> None:
         self._heap: list[_Entry] = []

@@ -7,64 +7,12 @@ are counted by holder: one that is silent for `TTL_S` holds nothing any more.
 Invariant: level + held + used = filled, for any order of exchanges; an exchange that is sent twice counts once.
 The script for Redis (`quota_store/exchange.lua`) is this file in Lua; a test holds them together.
 Known hole: a gateway cut off for longer than `TTL_S` still uses up the slice it held, beside a bucket that is full.
-
-What one tenant has at a gateway that shares with nobody: a bucket for each limit, full at first, refilled here.
-
-The same rules as the shared Pool's without its exchange: a request larger than the limit goes when all is there and
-leaves a debt, what comes back never lies on top of a full bucket. A test compares the two.
 """
 
 from dataclasses import dataclass, field
 from typing import Final
 
-from paceline_core.objects.resolved import ResolvedTenant
-from paceline_gateway.quota.leased_buckets import LeasedBuckets
 from paceline_gateway.quota.types import CLOSE, NOTHING, RATES, SIZE, SLOTS, UNLIMITED, LeaseGrant, LeaseRequest, Vector
-
-
-class LocalBuckets(LeasedBuckets):
-    """All of a tenant's limits at a gateway that is alone."""
-
-    __slots__ = ()
-
-    def __init__(self, tenant: ResolvedTenant, now: float) -> None:
-        super().__init__(tenant, now)
-        self.have = [0.0 if limit == UNLIMITED else limit for limit in self.limits]
-
-    def bind(self, tenant: ResolvedTenant, now: float) -> None:
-        """The object changed: new limits hold from now on, what is used stays used."""
-        self.refresh(now)
-        before, have = self.limits, list(self.have)
-        super().bind(tenant, now)
-        if before is not self.limits:
-            for kind in self.kinds:
-                old, new = before[kind], self.limits[kind]
-                fresh = new - self.open if kind == SLOTS else new
-                self.have[kind] = fresh if old == UNLIMITED else have[kind] + new - old
-
-    def refresh(self, now: float) -> None:
-        passed = now - self.levels_at
-        if passed <= 0:
-            return
-        self.levels_at = now
-        for kind in self.kinds:
-            if kind != SLOTS:
-                limit = self.limits[kind]
-                self.have[kind] = min(self.have[kind] + passed * limit / 60.0, limit)
-
-    def levels(self, now: float) -> Vector:
-        """Nothing is left beside it."""
-        self.refresh(now)
-        return NOTHING
-
-    def fits(self, need: Vector) -> bool:
-        """Whether all of it is there, or as much as there can be."""
-        for kind in self.kinds:
-            have = self.have[kind]
-            if have < need[kind] - CLOSE and (kind == SLOTS or not 0 < self.limits[kind] <= have + CLOSE):
-                return False
-        return True
-
 
 TTL_S: Final = 15.0
 FORGET_S: Final = 600.0

@@ -17,8 +17,8 @@ from operator import add, sub
 
 from paceline_core.errors import Code, RequestError
 from paceline_core.objects.resolved import ResolvedTenant
-from paceline_gateway.quota.bucket_store import TTL_S, BucketStore, LocalBuckets
-from paceline_gateway.quota.leased_buckets import SHARE, SLICE_S, LeasedBuckets
+from paceline_gateway.quota.bucket_store import TTL_S, BucketStore
+from paceline_gateway.quota.leased_buckets import SHARE, SLICE_S, LeasedBuckets, LocalBuckets
 from paceline_gateway.quota.types import (
     NEVER,
     NOTHING,
@@ -29,7 +29,6 @@ from paceline_gateway.quota.types import (
     QuotaUsage,
     Reservation,
     Then,
-    Vector,
 )
 
 WAITERS = 256
@@ -53,15 +52,6 @@ class QuotaTotals:
     def open(self) -> list[float]:
         """Set aside now."""
         return list(map(sub, map(sub, self.reserved, self.settled), self.refunded))
-
-    def reserve(self, amounts: Vector) -> None:
-        """So much is set aside."""
-        self.reserved = list(map(add, self.reserved, amounts))
-
-    def settle(self, reserved: Vector, used: Vector) -> None:
-        """What was set aside is open no more, and so much of it was used."""
-        self.settled = list(map(add, self.settled, used))
-        self.refunded = list(map(add, self.refunded, map(sub, reserved, used)))
 
 
 class QuotaManager:
@@ -105,9 +95,7 @@ class QuotaManager:
         The waiter that is returned then is told by `gone` when its request has left: nothing is set aside for it.
         """
         buckets = self._buckets_of(tenant, now)
-        buckets.refresh(now)
-        if not buckets.waiters and buckets.fits(use):
-            self._take(buckets, use, then, now)
+        if not buckets.waiters and self._take(buckets, use, then, now):
             if self._send is not None and any(buckets.have[kind] < buckets.goal[kind] / 2 for kind in buckets.kinds):
                 self._exchange(buckets, now)  # renews a slice before it is used up
         elif self._send is None or self.away:
@@ -138,8 +126,9 @@ class QuotaManager:
 
     def settle(self, reservation: Reservation, used: QuotaUsage, now: float) -> None:
         """The request has ended: charge what it used instead of what was reserved."""
-        buckets = self._buckets[reservation.tenant]
-        self.totals.settle(reservation.use, used)
+        buckets, totals = self._buckets[reservation.tenant], self.totals
+        totals.settled = list(map(add, totals.settled, used))
+        totals.refunded = list(map(add, totals.refunded, map(sub, reservation.use, used)))
         buckets.give(reservation, used, now)
         if self._send is None:
             return
@@ -225,10 +214,15 @@ class QuotaManager:
             buckets.bind(tenant, now)
         return buckets
 
-    def _take(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
-        self.totals.reserve(use)
+    def _take(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> bool:
+        """Set it aside if it fits."""
+        buckets.refresh(now)
+        if not buckets.fits(use):
+            return False
         buckets.take(use, now)
+        self.totals.reserved = list(map(add, self.totals.reserved, use))
         then(Reservation(buckets.tenant.name, use, buckets.kinds, now, buckets.fields(now, away=self.away)))
+        return True
 
     def _here(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
         """Without the shared pool: decide by what is there, or out of a part of the limits while it is away."""
@@ -241,16 +235,13 @@ class QuotaManager:
             ask = buckets.share_ask(next(self._sequence), use, self.gateways, now)
             grant = self._own.exchange(ask, now)
             buckets.lend(grant)
-            if buckets.fits(use):
+            if self._take(buckets, use, then, now):
                 self.lent += 1
-                self._take(buckets, use, then, now)
             else:
                 then(buckets.refusal(use, ask.limits, grant.levels))
 
     def _decide(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
-        if buckets.fits(use):
-            self._take(buckets, use, then, now)
-        else:
+        if not self._take(buckets, use, then, now):
             then(buckets.refusal(use, buckets.limits, buckets.levels(now)))
 
     def _exchange(self, buckets: LeasedBuckets, now: float) -> None:

@@ -22,6 +22,7 @@ before the first byte, one of RESUMES after it.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from paceline_core.errors import ERRORS, Code, RequestError
@@ -321,7 +322,7 @@ class RequestMachine:
         )
         if resumption is not None:
             earlier = resumption.earlier
-            record = record._replace(resumed=resumption.count, again=self._again, earlier=earlier, abort=self._abort)
+            record = replace(record, resumed=resumption.count, again=self._again, earlier=earlier, abort=self._abort)
         return e.Settle(record)
 
     _reactions: ClassVar[dict[type[e.Event], Callable[[Any, Any, float], Actions]]] = {

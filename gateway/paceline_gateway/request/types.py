@@ -5,7 +5,7 @@ Where a request can be, and what a worker's own answer makes of it.
 The errors that an admitted request ends with, as its client reads them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -42,6 +42,9 @@ class WorkerPhases(NamedTuple):
         return self.tokenize + self.queue + self.batch_wait + self.prefill + self.decode + self.post
 
 
+_NO_PHASES = WorkerPhases()
+
+
 class RequestTerms(NamedTuple):
     """The terms that a request was admitted under. Times in seconds, `hold_s` for waiting in the gateway.
 
@@ -69,7 +72,8 @@ class Timeouts:
     """From the loss of a stream's worker to its next token from another one."""
 
 
-class RequestRecord(NamedTuple):
+@dataclass(slots=True)
+class RequestRecord:
     """A request that has ended. Times are monotonic seconds; those of things that never happened are None.
 
     `received` is the last byte of the body, `first` the first content handed to the client, `ended` the last byte.
@@ -94,32 +98,25 @@ class RequestRecord(NamedTuple):
     meter: TokenUsage
     resumed: int = 0
     again: float | None = None
-    earlier: WorkerPhases = WorkerPhases()
+    earlier: WorkerPhases = _NO_PHASES
     abort: AbortReason | None = None
     diverted: int = 0
+    e2e: float = field(init=False)
+    """Body read to last byte handed over, seconds."""
+    waited: float | None = field(init=False)
+    """Seconds in the gateway's queue; None if it never reached a worker."""
+    ttft: float | None = field(init=False, default=None)
+    """Body read to first content; None for answers that did not stream or never began."""
+    tpot: float | None = field(init=False, default=None)
+    """(last - first) / (n - 1) over n >= 2 output tokens of a stream."""
 
-    @property
-    def e2e(self) -> float:
-        """Body read to last byte handed over, seconds."""
-        return self.ended - self.received
-
-    @property
-    def waited(self) -> float | None:
-        """Seconds in the gateway's queue; None if it never reached a worker."""
-        return None if self.sent is None or self.queued is None else self.sent - self.queued - self.earlier.total
-
-    @property
-    def ttft(self) -> float | None:
-        """Body read to first content; None for answers that did not stream or never began."""
-        streamed = self.terms is not None and self.terms.stream
-        return self.first - self.received if streamed and self.first is not None else None
-
-    @property
-    def tpot(self) -> float | None:
-        """(last - first) / (n - 1) over n >= 2 output tokens of a stream."""
-        if self.ttft is None or self.first is None or self.meter.output < 2:
-            return None
-        return (self.ended - self.first) / (self.meter.output - 1)
+    def __post_init__(self) -> None:
+        self.e2e = self.ended - self.received
+        self.waited = None if self.sent is None or self.queued is None else self.sent - self.queued - self.earlier.total
+        if self.first is not None and self.terms is not None and self.terms.stream:
+            self.ttft = self.first - self.received
+            if self.meter.output >= 2:
+                self.tpot = (self.ended - self.first) / (self.meter.output - 1)
 
 
 class RequestState(StrEnum):

@@ -8,7 +8,7 @@ A probe's success closes it. A worker that answers only now and then is caught b
 outcomes are failures, the next pause is longer although successes came between. A probe that is silent for PAUSE_S
 makes room for the next one: a long prompt must not keep a worker shut.
 
-How many workers may be left out together is the fleet's to bound (`ejected`).
+How many workers may be left out together is the pool's to bound (`ejected`).
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ WINDOW = 20
 MIN_SAMPLES = 10
 RATIO = 0.5
 SHARE = 0.5
-"""Of a fleet: the most that may be left out for longer than a first pause."""
+"""Of a pool: the most that may be left out for longer than a first pause."""
 _NEVER = float("-inf")
 
 
@@ -34,7 +34,7 @@ class BreakerState(StrEnum):
 
 
 class Breaker:
-    """One worker's. Requests are told apart by their tickets; `now` is monotonic seconds."""
+    """One worker's. Requests are told apart by their numbers; `now` is monotonic seconds."""
 
     __slots__ = ("_outcomes", "_pauses", "_probed", "_probes", "broken", "failed_at", "until")
 
@@ -59,29 +59,29 @@ class Breaker:
         """Whether one request may go there to see, the breaker not being closed."""
         return now >= self.failed_at + PAUSE_S and (not self._probes or now >= self._probed + PAUSE_S)
 
-    def sent(self, ticket: int, now: float) -> None:
+    def sent(self, number: int, now: float) -> None:
         """A request goes there; while the breaker is not closed it is a probe."""
         if self.broken:
-            self._probes.add(ticket)
+            self._probes.add(number)
             self._probed = now
 
-    def left(self, ticket: int) -> None:
+    def left(self, number: int) -> None:
         """It ended there in a way that tells nothing."""
-        self._probes.discard(ticket)
+        self._probes.discard(number)
 
-    def succeeded(self, ticket: int) -> None:
+    def succeeded(self, number: int) -> None:
         """The worker answered it. What was sent before the worker failed proves nothing."""
         self._outcomes.append(True)
-        if ticket in self._probes:
+        if number in self._probes:
             self._probes.clear()
             self.broken = False
             outcomes = self._outcomes
             if len(outcomes) < MIN_SAMPLES or outcomes.count(False) < RATIO * len(outcomes):
                 self._pauses = 0
 
-    def failed(self, ticket: int, now: float) -> None:
+    def failed(self, number: int, now: float) -> None:
         """The worker failed it. Those that were under way together fail together, and count as one."""
-        if self.broken and ticket not in self._probes:
+        if self.broken and number not in self._probes:
             return
         self._outcomes.append(False)
         self._probes.clear()
@@ -92,7 +92,7 @@ class Breaker:
 
 
 def ejected(broken: Mapping[str, Breaker], size: int, now: float) -> set[str]:
-    """Who of a fleet of `size` takes nothing now: those that pause, and those that are being probed already.
+    """Who of a pool of `size` takes nothing now: those that pause, and those that are being probed already.
 
     Of the pausing no more than SHARE stay out beyond a first pause, the last that failed; the others are probed. A
     first pause knows no share: who has just refused is not asked in a circle.

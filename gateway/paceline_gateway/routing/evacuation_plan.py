@@ -27,7 +27,7 @@ FULL = 0.9
 class MovableStream(NamedTuple):
     """One that could go on elsewhere; `tokens` would have to be computed there."""
 
-    ticket: int
+    number: int
     request_class: RequestClass
     tokens: int
 
@@ -62,26 +62,26 @@ class EvacuationPlanner:
         self._since: dict[str, float] = {}
         self._asked: dict[int, float] = {}
 
-    def leaving(self, fleet: WorkerPool, now: float) -> list[Worker]:
+    def leaving(self, pool: WorkerPool, now: float) -> list[Worker]:
         """Workers whose streams should go on elsewhere by now."""
-        draining = fleet.draining()
+        draining = pool.draining()
         self._since = {worker.name: self._since.get(worker.name, now) for worker in draining}
         return [worker for worker in draining if now >= self._since[worker.name] + GRACE_S]
 
     def due(
         self,
-        fleet: WorkerPool,
+        pool: WorkerPool,
         streams: Mapping[Worker, Sequence[MovableStream]],
         waiting: Mapping[RequestClass, int],
         now: float,
     ) -> dict[Worker, list[int]]:
-        """Whom to ask to leave now: tickets by worker. `streams`: what could move, of each that is leaving."""
-        there = {stream.ticket for own in streams.values() for stream in own}
+        """Whom to ask to leave now: numbers by worker. `streams`: what could move, of each that is leaving."""
+        there = {stream.number for own in streams.values() for stream in own}
         self._asked = {t: at for t, at in self._asked.items() if t in there and now < at + AGAIN_S}
         if self._asked:
             return {}
-        ready = fleet.ready(now)
-        reserved = -(-fleet.reserved // len(ready)) if ready else 0
+        ready = pool.ready(now)
+        reserved = -(-pool.reserved // len(ready)) if ready else 0
         rooms = [TargetCapacity(worker, reserved, self._lookahead_s - worker.backlog_s) for worker in ready]
         urgent = min((PLACES[name] for name in waiting if waiting[name]), default=inf)
         chosen = {
@@ -91,8 +91,8 @@ class EvacuationPlanner:
             )
             for worker, own in streams.items()
         }
-        self._asked = {ticket: now for tickets in chosen.values() for ticket in tickets}
-        return {worker: tickets for worker, tickets in chosen.items() if tickets}
+        self._asked = {number: now for numbers in chosen.values() for number in numbers}
+        return {worker: numbers for worker, numbers in chosen.items() if numbers}
 
 
 def _placed(streams: Sequence[MovableStream], rooms: Sequence[TargetCapacity]) -> list[int]:
@@ -101,5 +101,5 @@ def _placed(streams: Sequence[MovableStream], rooms: Sequence[TargetCapacity]) -
         room = max((room for room in rooms if room.holds(stream)), key=lambda room: room.seconds, default=None)
         if room is not None:
             room.take(stream)
-            chosen.append(stream.ticket)
+            chosen.append(stream.number)
     return chosen

@@ -13,8 +13,8 @@ route's fallback models. Each kind has its own reason to be asked; none is asked
 If nobody is better off, the first one holds or refuses the request by its own rules.
 
 A service is crowded where the first token would come later than promised: by what is queued at its workers, or, where
-no slot is free, by the wait for one. A wait that is not known diverts nobody. Known hole: the whole line is taken to be
-ahead, also of a tenant whose turn comes sooner.
+no slot is free, by the wait for one. A wait that is not known diverts nobody. Known hole: the whole queue is taken to
+be ahead, also of a tenant whose turn comes sooner.
 
 Decided on admission, and again for who waits for a worker: when none can be asked any more, when the request would have
 to leave the queue, when workers have failed it, or when it has waited its share of the time that it may wait. A

@@ -83,7 +83,7 @@ class Selection(NamedTuple):
 class RoutingPolicy(Protocol):
     """Chooses among candidates."""
 
-    def pick(self, candidates: Sequence[Candidate], ask: RoutingRequest, now: float) -> Selection | None: ...
+    def pick(self, candidates: Sequence[Candidate], request: RoutingRequest, now: float) -> Selection | None: ...
 
 
 BARRIER_S = 0.15
@@ -98,38 +98,38 @@ class ShortestTTFT:
     def __init__(self, lookahead_s: float) -> None:
         self._lookahead_s = lookahead_s
 
-    def pick(self, candidates: Sequence[Candidate], ask: RoutingRequest, now: float) -> Selection | None:  # noqa: ARG002
-        place = PLACES[ask.request_class]
-        costs = [(seconds(c, ask, place), c) for c in candidates if c.room or self._worth(c, ask, place)]
+    def pick(self, candidates: Sequence[Candidate], request: RoutingRequest, now: float) -> Selection | None:  # noqa: ARG002
+        place = PLACES[request.request_class]
+        costs = [(seconds(c, request, place), c) for c in candidates if c.room or self._worth(c, request, place)]
         if not costs:
             return None
         best = min([cost for cost, _ in costs])
-        limit = best + TOLERANCE * best + TOLERANCE_S if ask.keys else best
+        limit = best + TOLERANCE * best + TOLERANCE_S if request.keys else best
         equals = [entry for entry in costs if entry[0] <= limit]
         cost, chosen = equals[0]
         if len(equals) > 1:
             key = ""  # of the first that nobody has cached; the last one if somebody has them all
-            if ask.keys:
+            if request.keys:
                 most = max(candidate.cached_tokens for candidate in candidates)
-                key = ask.keys[min(ask.known(most), len(ask.keys) - 1)]
+                key = request.keys[min(request.known(most), len(request.keys) - 1)]
             cost, chosen = min(equals, key=lambda entry: (entry[1].hot, _turn(entry[1], key)))
         return Selection(chosen.worker, chosen.cached_tokens, cost)
 
-    def _worth(self, candidate: Candidate, ask: RoutingRequest, place: int) -> bool:
+    def _worth(self, candidate: Candidate, request: RoutingRequest, place: int) -> bool:
         """The worker has enough to do, but so much cached that it is worth the wait."""
         if candidate.hot or not candidate.cached_tokens:
             return False
-        fresh = self._lookahead_s + candidate.worker.prefill_s(ask.prompt_tokens)
-        return seconds(candidate, ask, place) < fresh
+        fresh = self._lookahead_s + candidate.worker.prefill_s(request.prompt_tokens)
+        return seconds(candidate, request, place) < fresh
 
 
-def seconds(candidate: Candidate, ask: RoutingRequest, place: int) -> float:
+def seconds(candidate: Candidate, request: RoutingRequest, place: int) -> float:
     """The estimate described above, the price on memory included. `place` is the class's."""
     worker, cached_tokens, _, hot = candidate
-    cached = 0 if hot else min(cached_tokens, ask.prompt_tokens - 1)
-    uncached = ask.prompt_tokens - cached
-    cost = worker.first_token_s(place, uncached, cached, ask.expected_output)
-    full = min(worker.fullness(uncached + ask.expected_output), FULL)
+    cached = 0 if hot else min(cached_tokens, request.prompt_tokens - 1)
+    uncached = request.prompt_tokens - cached
+    cost = worker.first_token_s(place, uncached, cached, request.expected_output)
+    full = min(worker.fullness(uncached + request.expected_output), FULL)
     return cost + BARRIER_S * full / (1 - full)
 
 

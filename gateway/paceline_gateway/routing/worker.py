@@ -54,7 +54,7 @@ class InFlight(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """Mutable, owned by a Fleet. What a pick reads is made when a report comes, not with every pick.
+    """Mutable, owned by a WorkerPool. What a pick reads is made when a report comes, not with every pick.
 
     By class (`PLACES`): `reported` in the last report, `unbegun_tokens` and `fresh_tokens` sums over `unbegun`, all of
     it and what went there since that report, `backlogs` what is believed. Of the last report: `share` of the slots that
@@ -73,9 +73,9 @@ class Worker:
     taken: int = 0
     """Requests that ever went there."""
     whole: set[int] = field(default_factory=set)
-    """Tickets of those in flight whose answers do not stream."""
+    """Numbers of those in flight whose answers do not stream."""
     urgent: set[int] = field(default_factory=set)
-    """Tickets of those in flight that are interactive."""
+    """Numbers of those in flight that are interactive."""
     unbegun: dict[int, InFlight] = field(default_factory=dict)
     reported: list[int] = field(default_factory=lambda: [0] * _CLASSES)
     unbegun_tokens: list[int] = field(default_factory=lambda: [0] * _CLASSES)
@@ -87,19 +87,19 @@ class Worker:
     dead: bool = False
     """Its process has ended without a word, and no report has come since."""
     trials: set[int] = field(default_factory=set)
-    """Tickets of the suspects that are on trial there."""
+    """Numbers of the suspects that are on trial there."""
     recurring: set[int] = field(default_factory=set)
-    """Tickets of streams that are near the token at which an earlier worker of theirs died."""
+    """Numbers of streams that are near the token at which an earlier worker of theirs died."""
     tries_until: float = -inf
     """Until then another gateway's suspect is taken to be on trial there."""
     doubtful: set[int] = field(default_factory=set)
-    """Tickets of others that it might die of."""
+    """Numbers of others that it might die of."""
     shut: float = -inf
     """Until then what is no suspect keeps off a trial."""
     drains: bool = False
     """It has refused a request because it drains, and no report has come since."""
     work: float = 0.0
-    """Seconds of work dispatched here, fading; kept by the fleet's `HotSpotGuard`."""
+    """Seconds of work dispatched here, fading; kept by the pool's `HotSpotGuard`."""
     share: int = 0
     token_s: float = 0.0
     step_s: float = 0.0
@@ -190,39 +190,39 @@ class Worker:
         """Share of its KV memory in use if it holds so many tokens more, 0 where it has not said how much there is."""
         return (self.kv_tokens + tokens) / self.kv_total if self.kv_total else 0.0
 
-    def take(self, ticket: int, tokens: int, name: RequestClass, now: float, *, stream: bool) -> None:
+    def take(self, number: int, tokens: int, name: RequestClass, now: float, *, stream: bool) -> None:
         """A request was dispatched here, with so many uncached prompt tokens."""
         place = PLACES[name]
         self.in_flight += 1
         self.taken += 1
-        self.unbegun[ticket] = InFlight(tokens, place, now, self.reports)
+        self.unbegun[number] = InFlight(tokens, place, now, self.reports)
         if not stream:
-            self.whole.add(ticket)
+            self.whole.add(number)
         if not place:
-            self.urgent.add(ticket)
+            self.urgent.add(number)
         self.unbegun_tokens[place] += tokens
         self.fresh_tokens[place] += tokens
         self._believe(place)
         if self.breaker.broken:
-            self.breaker.sent(ticket, now)
+            self.breaker.sent(number, now)
 
-    def began(self, ticket: int) -> None:
+    def began(self, number: int) -> None:
         """Its prompt is computed: the first token came."""
-        self._computed(ticket)
-        self.breaker.succeeded(ticket)
+        self._computed(number)
+        self.breaker.succeeded(number)
 
-    def give(self, ticket: int, now: float, *, failed: bool = False) -> None:
+    def give(self, number: int, now: float, *, failed: bool = False) -> None:
         """It ended here. A stream that ends before it begins, without a failure, tells nothing: its client left."""
         self.in_flight -= 1
         if failed:
-            self.breaker.failed(ticket, now)
-        elif ticket in self.whole:
-            self.breaker.succeeded(ticket)
+            self.breaker.failed(number, now)
+        elif number in self.whole:
+            self.breaker.succeeded(number)
         elif self.breaker.broken:
-            self.breaker.left(ticket)
-        self.whole.discard(ticket)
-        self.urgent.discard(ticket)
-        self._computed(ticket)
+            self.breaker.left(number)
+        self.whole.discard(number)
+        self.urgent.discard(number)
+        self._computed(number)
 
     def on_report(self, report: LoadReport, now: float) -> None:
         if report.state is not WorkerState.READY:
@@ -244,8 +244,8 @@ class Worker:
         for place in range(_CLASSES):
             self._believe(place)
         old = now - REPORT_LAG_S
-        for ticket in [t for t in self.whole & self.unbegun.keys() if self.unbegun[t].sent <= old]:
-            self._computed(ticket)
+        for number in [t for t in self.whole & self.unbegun.keys() if self.unbegun[t].sent <= old]:
+            self._computed(number)
 
     def _part(self, slots: int, gateways: int) -> int:
         """Slots that this gateway may fill: its equal part, or what it fills and its part of those that lie idle.
@@ -255,8 +255,8 @@ class Worker:
         more = -(self.behind // gateways) if self.behind < 0 else -self.behind
         return min(max(-(-slots // gateways), self.in_flight + more), slots)
 
-    def _computed(self, ticket: int) -> None:
-        flight = self.unbegun.pop(ticket, None)
+    def _computed(self, number: int) -> None:
+        flight = self.unbegun.pop(number, None)
         if flight is None:
             return
         self.unbegun_tokens[flight.place] -= flight.tokens

@@ -172,11 +172,11 @@ class WorkerPool:
         free = [worker for worker in eligible if worker.in_flight < worker.open_to(place, reserved)]
         return [worker.name for worker in free if not worker.backlog or self._roomy(worker, place)]
 
-    def ttft_s(self, ask: RoutingRequest, waiting: int, now: float) -> float:
+    def ttft_s(self, request: RoutingRequest, waiting: int, now: float) -> float:
         """Estimated seconds to the first token of one more request, behind so many prompt tokens that wait for all."""
-        workers, place = self.eligible(now), PLACES[ask.request_class]
-        tokens = ask.prompt_tokens + (waiting // len(workers) if workers else 0)
-        return min((worker.first_token_s(place, tokens, 0, ask.expected_output) for worker in workers), default=inf)
+        workers, place = self.eligible(now), PLACES[request.request_class]
+        tokens = request.prompt_tokens + (waiting // len(workers) if workers else 0)
+        return min((worker.first_token_s(place, tokens, 0, request.expected_output) for worker in workers), default=inf)
 
     def slot_wait_s(self, name: RequestClass, ahead: int, output: int | None, now: float) -> float | None:
         """Seconds until one more request has a slot, behind so many; 0 while one is free for it, None if not known.
@@ -194,19 +194,19 @@ class WorkerPool:
         return (ahead - free + 1) / per_second if per_second else None
 
     def pick(
-        self, ask: RoutingRequest, now: float, avoid: frozenset[str] = frozenset(), sure: bool | None = None
+        self, request: RoutingRequest, now: float, avoid: frozenset[str] = frozenset(), sure: bool | None = None
     ) -> Selection | None:
         """The worker for a request, None while nobody has room.
 
-        Those to avoid are asked only if no other would take it: a request must not block the line behind it. A
+        Those to avoid are asked only if no other would take it: a request must not block the queue behind it. A
         suspect goes where there is a place on trial; `sure`: alone, None: it is none.
         """
-        candidates, new, avoided = self._candidates(ask, now, avoid, sure)
-        pick = self._policy.pick(candidates, ask, now)
+        candidates, new, avoided = self._candidates(request, now, avoid, sure)
+        pick = self._policy.pick(candidates, request, now)
         if pick is None and new:
-            pick = self._policy.pick(candidates + new, ask, now)
+            pick = self._policy.pick(candidates + new, request, now)
         if pick is None and avoided:
-            pick = self._policy.pick(candidates + new + avoided, ask, now)
+            pick = self._policy.pick(candidates + new + avoided, request, now)
         if pick is not None:
             self._picks += 1
             pick.worker.picked = self._picks
@@ -218,31 +218,45 @@ class WorkerPool:
         if free and all(now >= worker.shut for worker in free):
             min(free, key=lambda worker: len(worker.unbegun)).shut = until
 
-    def take(self, pick: Selection, ticket: int, ask: RoutingRequest, now: float, *, stream: bool) -> None:
-        worker, uncached = pick.worker, max(ask.prompt_tokens - pick.cached_tokens, 1)
-        seconds = worker.work_s(uncached, pick.cached_tokens, ask.expected_output)
-        worker.take(ticket, uncached, ask.request_class, now, stream=stream)
+    def assign(  # noqa: PLR0913 - as `pick`, and who it is for
+        self,
+        number: int,
+        request: RoutingRequest,
+        now: float,
+        avoid: frozenset[str] = frozenset(),
+        sure: bool | None = None,
+        *,
+        stream: bool,
+    ) -> Selection | None:
+        """Give a request a slot at the worker that is picked."""
+        pick = self.pick(request, now, avoid, sure)
+        if pick is None:
+            return None
+        worker, uncached = pick.worker, max(request.prompt_tokens - pick.cached_tokens, 1)
+        seconds = worker.work_s(uncached, pick.cached_tokens, request.expected_output)
+        worker.take(number, uncached, request.request_class, now, stream=stream)
         growth = self._hot_spots.growth(now, self.workers.values())  # before `work` is read: it may scale all down
         worker.work += seconds * growth
-        if ask.keys:
-            self.prefixes.note(worker.name, ask.keys, now)
+        if request.keys:
+            self.prefixes.note(worker.name, request.keys, now)
+        return pick
 
     def _candidates(
-        self, ask: RoutingRequest, now: float, avoid: frozenset[str], sure: bool | None
+        self, request: RoutingRequest, now: float, avoid: frozenset[str], sure: bool | None
     ) -> tuple[list[Candidate], list[Candidate], list[Candidate]]:
         """Workers with a free slot: those to be asked first, those that are new, those to avoid."""
         first: list[Candidate] = []
         new: list[Candidate] = []
         avoided: list[Candidate] = []
-        eligible, place, cached = self.eligible(now), PLACES[ask.request_class], 0
+        eligible, place, cached = self.eligible(now), PLACES[request.request_class], 0
         hot, reserved = self._hot_spots.threshold(eligible, now), self._reserved_each(len(eligible))
         for worker in eligible:
             if worker.in_flight >= (worker.open_to(place, reserved) if place and reserved else worker.share):
                 continue
             if now < worker.shut if sure is None else not self._has_trial_slot(worker, now, sure=sure):
                 continue
-            if ask.keys:
-                cached = ask.tokens(self.prefixes.cached(worker.endpoint.name, ask.keys, now))
+            if request.keys:
+                cached = request.tokens(self.prefixes.cached(worker.endpoint.name, request.keys, now))
             roomy = not worker.backlog or self._roomy(worker, place)
             candidate = Candidate(worker, cached, roomy, worker.work > hot)
             if avoid and worker.name in avoid:

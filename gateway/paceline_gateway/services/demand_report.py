@@ -50,19 +50,19 @@ class ChangeNotifier:
 
 @dataclass(slots=True)
 class _Queue:
-    """One tenant's part of a line."""
+    """One tenant's part of a queue."""
 
-    tickets: int = 0
+    requests: int = 0
     prompt_tokens: int = 0
     oldest: float | None = None
     deadline: float | None = None
 
-    def add(self, ticket: QueuedRequest, *, late: bool) -> None:
-        self.tickets += 1
-        self.prompt_tokens += ticket.prompt_tokens
-        self.oldest = ticket.joined if self.oldest is None else min(self.oldest, ticket.joined)
+    def add(self, queued: QueuedRequest, *, late: bool) -> None:
+        self.requests += 1
+        self.prompt_tokens += queued.prompt_tokens
+        self.oldest = queued.joined if self.oldest is None else min(self.oldest, queued.joined)
         if not late:
-            self.deadline = ticket.deadline if self.deadline is None else min(self.deadline, ticket.deadline)
+            self.deadline = queued.deadline if self.deadline is None else min(self.deadline, queued.deadline)
 
 
 _EMPTY = _Queue()
@@ -72,19 +72,19 @@ def service_demand(service: ServiceState, now: float) -> ServiceDemand:
     """One service's line of the report: a row for each class and tenant that ever asked. All rows of a class are it."""
     held = service.dispatcher.held(now) > 0
     rows = tuple(row for name in service.tallies for row in _class_demand(service, name, now, held=held))
-    connected = sum(worker.connected for worker in service.fleet)
+    connected = sum(worker.connected for worker in service.pool)
     return ServiceDemand(service=service.key, classes=rows, workers=connected, isolated=tuple(service.isolated))
 
 
 def _class_demand(service: ServiceState, name: RequestClass, now: float, *, held: bool) -> Iterator[ClassDemand]:
-    tallies, line = service.tenants[name], service.dispatcher.queues[name]
-    late = {ticket.id for ticket in line.late}
-    queues: dict[str, _Queue] = {}
-    for ticket in line:
-        label = ticket.tenant if ticket.tenant in tallies else OTHER
-        queues.setdefault(label, _Queue()).add(ticket, late=ticket.id in late)
+    tallies, queue = service.tenants[name], service.dispatcher.queues[name]
+    late = {queued.id for queued in queue.late}
+    parts: dict[str, _Queue] = {}
+    for queued in queue:
+        label = queued.tenant if queued.tenant in tallies else OTHER
+        parts.setdefault(label, _Queue()).add(queued, late=queued.id in late)
     for tenant, tally in tallies.items():
-        queue = queues.get(tenant, _EMPTY)
+        part = parts.get(tenant, _EMPTY)
         yield ClassDemand(
             name=name,
             tenant=tenant,
@@ -92,12 +92,12 @@ def _class_demand(service: ServiceState, name: RequestClass, now: float, *, held
             prompt_tokens=tally.prompt_tokens,
             output_tokens=tally.output_tokens,
             completed=tally.completed,
-            queued=queue.tickets,
-            queued_prompt_tokens=queue.prompt_tokens,
-            oldest_wait_s=0.0 if queue.oldest is None else max(now - queue.oldest, 0.0),
-            nearest_deadline_s=None if queue.deadline is None else queue.deadline - now,
-            held=queue.tickets if held else 0,
-            in_flight=tally.open - queue.tickets,
+            queued=part.requests,
+            queued_prompt_tokens=part.prompt_tokens,
+            oldest_wait_s=0.0 if part.oldest is None else max(now - part.oldest, 0.0),
+            nearest_deadline_s=None if part.deadline is None else part.deadline - now,
+            held=part.requests if held else 0,
+            in_flight=tally.open - part.requests,
             good=tally.good,
             bad=tally.bad,
         )

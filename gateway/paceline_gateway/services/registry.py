@@ -41,11 +41,11 @@ RETRY_S = 1.0
 class RequestListener(Protocol):
     """The open requests, as the services report to them."""
 
-    def on_assigned(self, ticket: QueuedRequest, worker: Worker) -> None:
+    def on_assigned(self, queued: QueuedRequest, worker: Worker) -> None:
         """A worker has room for a request that waits."""
         ...
 
-    def on_expired(self, ticket: QueuedRequest) -> None:
+    def on_expired(self, queued: QueuedRequest) -> None:
         """A request waits past its deadline."""
         ...
 
@@ -113,10 +113,10 @@ class ServiceRegistry:
             again = True
             while again:
                 self._again.discard(key)
-                for ticket, worker in service.dispatcher.dispatch(self._now()):
-                    self.listener.on_assigned(ticket, worker)
-                for ticket in service.dispatcher.expired:
-                    self.listener.on_expired(ticket)
+                for queued, worker in service.dispatcher.dispatch(self._now()):
+                    self.listener.on_assigned(queued, worker)
+                for queued in service.dispatcher.expired:
+                    self.listener.on_expired(queued)
                 again = key in self._again
         finally:
             self._dispatching.discard(key)
@@ -185,15 +185,15 @@ class ServiceRegistry:
         service = self.services.get(key)
         if service is not None:
             self._follow(key, endpoints)
-            service.fleet.update(endpoints)
+            service.pool.update(endpoints)
             self.dispatch(service)
 
     def on_report(self, key: str, worker: str, report: LoadReport) -> None:
         service = self.services.get(key)
         if service is not None:
-            known = service.fleet.workers.get(worker)
+            known = service.pool.workers.get(worker)
             reconnected = known is not None and not known.connected
-            service.fleet.on_report(worker, report, self._now())
+            service.pool.on_report(worker, report, self._now())
             if reconnected and known is not None:
                 self.deaths.heard(known)
             if report.cleared:
@@ -204,8 +204,8 @@ class ServiceRegistry:
         """A worker's load stream broke; `refused`: its port refuses connections."""
         service = self.services.get(key)
         if service is not None:
-            service.fleet.disconnected(worker)
-            if refused and (known := service.fleet.workers.get(worker)) is not None:
+            service.pool.disconnected(worker)
+            if refused and (known := service.pool.workers.get(worker)) is not None:
                 self.deaths.refused(service, known)
             self._note_held(service)
 

@@ -13,10 +13,7 @@ from paceline_gateway.config import HttpLimits
 from paceline_gateway.queueing.dispatcher import Dispatcher, QueueLimits
 from paceline_gateway.queueing.queued_request import QueuedRequest
 from paceline_gateway.queueing.shedding import ShedDecision
-from paceline_gateway.quota.output_length import PRIOR, OutputLengthEstimator
-from paceline_gateway.quota.types import QuotaUsage
 from paceline_gateway.request.attempts import RetryBudget
-from paceline_gateway.request.body import MAX_INT64, PromptEstimate
 from paceline_gateway.request.prompt_size import PromptSize
 from paceline_gateway.request.slo import Verdicts
 from paceline_gateway.request.types import RequestRecord, RequestTerms
@@ -25,9 +22,9 @@ from paceline_gateway.routing.model_lookup import DestinationLoad, overloaded
 from paceline_gateway.routing.policies import RoutingPolicy, RoutingRequest
 from paceline_gateway.routing.worker import WorkerHealth
 from paceline_gateway.routing.worker_pool import WorkerPool
+from paceline_gateway.services.usage_estimates import PRIOR_OUTPUT, UsageEstimates
 from paceline_gateway.telemetry.metrics import OTHER
 from paceline_gateway.telemetry.service_metrics import ServiceMetrics
-from paceline_gateway.usage.types import UsageAmount
 
 _OK, _GOOD = Outcome.OK, Verdict.GOOD
 ISOLATED = 16
@@ -72,7 +69,7 @@ class Placement(NamedTuple):
 
     service: "ServiceState"
     admission: AdmittedRequest
-    ticket: QueuedRequest
+    queued: QueuedRequest
     terms: RequestTerms
     budget: RetryBudget
 
@@ -86,18 +83,17 @@ class ServiceState:
         self.key = service.key
         self.spec = service
         self.series = series
-        fleet = WorkerPool(
+        pool = WorkerPool(
             policy,
             silence_s=limits.load_silence_s,
             lookahead_s=limits.lookahead_s,
             prefix_bytes=limits.prefix_bytes,
         )
-        self.fleet = fleet
-        self.dispatcher = Dispatcher(fleet, QueueLimits(held=limits.held_requests, size=limits.queue_bytes))
-        self.estimate = PromptEstimate()
+        self.pool = pool
+        self.dispatcher = Dispatcher(pool, QueueLimits(held=limits.held_requests, size=limits.queue_bytes))
+        self.estimates = UsageEstimates(pool)
         self.tallies = {name: RequestCounters() for name in RequestClass}
         self.tenants: dict[RequestClass, dict[str, RequestCounters]] = {name: {} for name in RequestClass}
-        self.outputs = {name: OutputLengthEstimator() for name in RequestClass}
         self.isolated: deque[Isolated] = deque(maxlen=ISOLATED)
         """The last requests that were isolated."""
         self._budgets: dict[float, RetryBudget] = {}
@@ -106,72 +102,29 @@ class ServiceState:
     def expected_output(self, name: RequestClass, asked: int | None) -> int:
         """Output tokens to expect of a request: the class's mean so far, never more than what was asked for."""
         tally = self.tallies[name]
-        mean = round(tally.output_tokens / tally.completed) if tally.completed else PRIOR
+        mean = round(tally.output_tokens / tally.completed) if tally.completed else PRIOR_OUTPUT
         return mean if asked is None else min(mean, asked)
-
-    def prompt_tokens(self, prompt: PromptSize, tenant: str = "") -> int:
-        """Prompt tokens to expect; what is beyond the model's context is refused and must buy no replica."""
-        tokens = self.estimate.tokens(prompt, tenant)
-        return min(tokens, self.fleet.context * prompt.prompts) if self.fleet.context else tokens
-
-    def most_prompt_tokens(self, prompt: PromptSize) -> int:
-        """Prompt tokens that there are at most, beside what a chat template adds."""
-        tokens = MAX_INT64 if prompt.unbound else prompt.text + prompt.tokens  # a token is a byte of text or more
-        return min(tokens, self.fleet.context * prompt.prompts) if self.fleet.context else tokens
-
-    def expected_usage(  # noqa: PLR0913 - what a reservation rests on
-        self,
-        ticket: QueuedRequest,
-        admission: AdmittedRequest,
-        tenant: ResolvedTenant,
-        exposed: UsageAmount,
-        gateways: int,
-        *,
-        writes: bool,
-    ) -> tuple[QuotaUsage, QuotaUsage]:
-        """The expected use of a request, and the most that it may use.
-
-        `exposed`: what the tenant's open requests here may use beyond their reservations.
-        """
-        if admission.counts:
-            return QuotaUsage(1), QuotaUsage(1)
-        prompt = ticket.prompt_tokens
-        inputs, outputs = tenant.input_tokens_per_minute, tenant.output_tokens_per_minute
-        # of both limits: whether open requests may pass what they have reserved by more than a minute's
-        if inputs is not None and exposed.input_tokens * gateways > inputs:
-            prompt = max(prompt, self.prompt_tokens(admission.prompt))
-        most = max(prompt, self.most_prompt_tokens(admission.prompt))
-        if not writes:
-            return QuotaUsage(1, prompt), QuotaUsage(1, most)
-        output = self.outputs[ticket.request_class].expected(
-            tenant.name,
-            admission.max_tokens,
-            admission.choices,
-            least=admission.min_tokens,
-            overexposed=outputs is not None and exposed.output_tokens * gateways > outputs,
-        )
-        return QuotaUsage(1, prompt, output), QuotaUsage(1, most, admission.max_tokens * admission.choices)
 
     def pressure(self, name: RequestClass, size: int, prompt: PromptSize, now: float) -> DestinationLoad:
         """How it would take one more request."""
         terms = self.spec.classes[name]
-        if not self.fleet.eligible(now):
+        if not self.pool.eligible(now):
             return DestinationLoad.UNAVAILABLE
         if self.dispatcher.refusal(name, size, terms.queue_limit, now) is not None:
             return DestinationLoad.QUEUE_FULL
         promised = [target.seconds for target in terms.targets if target.metric == "ttft"]
         if not promised:
             return DestinationLoad.OPEN
-        ttft_s = self.fleet.ttft_s(
-            RoutingRequest(self.prompt_tokens(prompt), name), self.dispatcher.queues[name].prompt_tokens, now
+        ttft_s = self.pool.ttft_s(
+            RoutingRequest(self.estimates.prompt_tokens(prompt), name), self.dispatcher.queues[name].prompt_tokens, now
         )
         return overloaded(ttft_s, self._slot_wait_s(name, now), promised)
 
     def _slot_wait_s(self, name: RequestClass, now: float) -> float | None:
-        """How long one more waits for a slot: by the length of answers, or the pace of its line if that is less."""
+        """How long one more waits for a slot: by the length of answers, or the pace of its queue if that is less."""
         tally, dispatcher = self.tallies[name], self.dispatcher
         output = tally.output_tokens // tally.completed if tally.completed else None
-        wait = self.fleet.slot_wait_s(name, dispatcher.ahead(name), output, now)
+        wait = self.pool.slot_wait_s(name, dispatcher.ahead(name), output, now)
         pace = dispatcher.wait_s(name, now) if len(dispatcher.queues[name]) else None
         if wait == 0 or pace is None:
             return wait
@@ -179,16 +132,16 @@ class ServiceState:
 
     def diverted(self, name: RequestClass, prompt: PromptSize, reason: FallbackReason) -> None:
         """A request that asked for this service goes to another one instead: it is demand for both."""
-        tokens = self.prompt_tokens(prompt)
+        tokens = self.estimates.prompt_tokens(prompt)
         self.tallies[name].arrived(tokens, 0)
         self.tally(name, OTHER).arrived(tokens, 0)
         self.series.diverted[reason].inc()
 
-    def went_on(self, ticket: QueuedRequest, reason: FallbackReason) -> None:
+    def went_on(self, queued: QueuedRequest, reason: FallbackReason) -> None:
         """The same of one that had arrived, and was served nothing here."""
-        self.tallies[ticket.request_class].open -= 1
-        self.tally(ticket.request_class, ticket.tenant).open -= 1
-        self.dispatcher.queues[ticket.request_class].settle(ticket, 0.0)
+        self.tallies[queued.request_class].open -= 1
+        self.tally(queued.request_class, queued.tenant).open -= 1
+        self.dispatcher.queues[queued.request_class].settle(queued, 0.0)
         self.series.diverted[reason].inc()
 
     def place(
@@ -197,10 +150,10 @@ class ServiceState:
         """The request of this tenant here; `writes`: its answer has output tokens."""
         name, prefix, share = admission.request_class, admission.prefix, admission.destination.retry_share
         output = self.expected_output(name, admission.max_tokens) if writes else 0
-        ticket = QueuedRequest(
+        queued = QueuedRequest(
             number,
             name,
-            0 if admission.counts else self.prompt_tokens(admission.prompt, tenant.name),
+            0 if admission.counts else self.estimates.prompt_tokens(admission.prompt, tenant.name),
             len(admission.body),
             deadline,
             stream=admission.stream,
@@ -214,7 +167,7 @@ class ServiceState:
             service=self.key,
             request_class=name,
             stream=admission.stream,
-            prompt_tokens=ticket.prompt_tokens,
+            prompt_tokens=queued.prompt_tokens,
             hold_s=self.spec.classes[name].hold_timeout_s,
             attempts=admission.destination.attempts,
             promised=not admission.counts,
@@ -223,17 +176,17 @@ class ServiceState:
         budget = self._budgets.get(share)
         if budget is None:
             budget = self._budgets[share] = RetryBudget(share)
-        return Placement(self, admission, ticket, terms, budget)
+        return Placement(self, admission, queued, terms, budget)
 
-    def takes(self, ticket: QueuedRequest, now: float) -> bool:
+    def takes(self, queued: QueuedRequest, now: float) -> bool:
         """Whether it may wait here without anybody's having to go."""
-        return self.dispatcher.shed(ticket, self.spec.classes[ticket.request_class].queue_limit, now) is None
+        return self.dispatcher.shed(queued, self.spec.classes[queued.request_class].queue_limit, now) is None
 
-    def shed(self, ticket: QueuedRequest, now: float) -> ShedDecision | None:
+    def shed(self, queued: QueuedRequest, now: float) -> ShedDecision | None:
         """The request that must go so that this one may wait, if any must; counted as gone."""
-        shed = self.dispatcher.shed(ticket, self.spec.classes[ticket.request_class].queue_limit, now)
+        shed = self.dispatcher.shed(queued, self.spec.classes[queued.request_class].queue_limit, now)
         if shed is not None:
-            self.series.classes[shed.ticket.request_class].shed[shed.reason].inc()
+            self.series.classes[shed.queued.request_class].shed[shed.reason].inc()
         return shed
 
     def tally(self, name: RequestClass, tenant: str) -> RequestCounters:
@@ -263,20 +216,20 @@ class ServiceState:
         self.tallies[name].ended(good, output)
         self.tally(name, record.tenant).ended(good, output)
         if record.outcome is _OK:
-            self.estimate.learn(prompt, record.meter.prompt, record.tenant)
+            self.estimates.prompts.learn(prompt, record.meter.prompt, record.tenant)
             if output:  # what has none, like an embedding, says nothing of how long answers are
-                self.outputs[name].learn(record.tenant, output, choices)
+                self.estimates.outputs[name].learn(record.tenant, output, choices)
 
     def show(self, now: float) -> None:
-        standings = self.fleet.standings(now)
+        standings = self.pool.standings(now)
         for state in WorkerHealth:
             self.series.workers[state].set(standings[state])
-        circuits = self.fleet.circuits(now)
+        circuits = self.pool.circuits(now)
         for circuit in BreakerState:
             self.series.circuits[circuit].set(circuits[circuit])
-        self.series.prefix_bytes.set(self.fleet.prefixes.bytes)
+        self.series.prefix_bytes.set(self.pool.prefixes.bytes)
         self.series.in_flight.set(sum(tally.open for tally in self.tallies.values()))
         self.series.held.set(self.dispatcher.held(now))
-        self.series.reserved_slots.set(self.fleet.reserved)
-        for name, line in self.dispatcher.queues.items():
-            self.series.classes[name].show(line, self.dispatcher.turns.promoted.pop(name, 0), now)
+        self.series.reserved_slots.set(self.pool.reserved)
+        for name, queue in self.dispatcher.queues.items():
+            self.series.classes[name].show(queue, self.dispatcher.turns.promoted.pop(name, 0), now)

@@ -42,7 +42,7 @@ _DOUBTFUL = frozenset({DisconnectReason.CLOSED, DisconnectReason.STALE})
 class LostRequest(Protocol):
     """A request that has lost its worker."""
 
-    ticket: QueuedRequest | None
+    queued: QueuedRequest | None
 
     def resolve_loss(self, worker: Worker, loss: DisconnectReason, part: SuspectGroup | None) -> None:
         """Go on: the worker's fate is known. `part`: the request's part in the worker's death, None if it lives."""
@@ -115,19 +115,19 @@ class WorkerDeaths:
             worker.tries_until = now + BUSY_S
         return DeathVerdict(self.engine(service, worker, request) if headers.get(_MOVED) == _ENGINE else None, busy)
 
-    def introduction(self, ticket: QueuedRequest | None, now: float) -> bytes:
+    def introduction(self, queued: QueuedRequest | None, now: float) -> bytes:
         """A header line for the worker that gets a suspect, while certainty comes first."""
-        if ticket is None or not ticket.suspect or now >= ticket.sure_until:
+        if queued is None or not queued.suspect or now >= queued.sure_until:
             return b""
-        tokens = min(proof(sure=True, past=ticket.past), MAX_PROOF)
-        return f"{SUSPECT}: {self._gateway}/{ticket.id}.{ticket.accused};{tokens}\r\n".encode()
+        tokens = min(proof(sure=True, past=queued.past), MAX_PROOF)
+        return f"{SUSPECT}: {self._gateway}/{queued.id}.{queued.accused};{tokens}\r\n".encode()
 
     def cleared(self, names: Iterable[str], requests: Mapping[int, C]) -> Iterator[C]:
         """Of the suspects that a worker says have got on, those of this gateway that have not been accused anew."""
         for gateway, _, name in (name.rpartition("/") for name in names):
-            ticket, _, accused = name.partition(".")
-            request = requests.get(int(ticket)) if gateway == self._gateway and _NUMBER.fullmatch(ticket) else None
-            if request is not None and request.ticket is not None and str(request.ticket.accused) == accused:
+            number, _, accused = name.partition(".")
+            request = requests.get(int(number)) if gateway == self._gateway and _NUMBER.fullmatch(number) else None
+            if request is not None and request.queued is not None and str(request.queued.accused) == accused:
                 yield request
 
     def _stands(self, worker: Worker, request: LostRequest) -> None:
@@ -151,4 +151,4 @@ def _count(service: ServiceState, worker: Worker) -> None:
 
 
 def _part(service: ServiceState, request: LostRequest) -> SuspectGroup | None:
-    return None if request.ticket is None else service.dispatcher.part(request.ticket)
+    return None if request.queued is None else service.dispatcher.part(request.queued)

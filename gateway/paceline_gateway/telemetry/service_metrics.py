@@ -61,13 +61,13 @@ class ClassMetrics:
         for verdict in verdicts:
             self._verdicts[verdict].inc()
 
-    def show(self, line: FairQueue, promoted: int, now: float) -> None:
+    def show(self, queue: FairQueue, promoted: int, now: float) -> None:
         """Bring the queue's gauges up to date. `promoted`: who went before more urgent ones since."""
-        self.queued.set(len(line))
-        self.oldest.set(0.0 if line.oldest is None else now - line.oldest)
-        self._bytes.set(line.size)
-        self._tenants.set(len(line.shares))
-        self._spread.set(line.accounts.spread)
+        self.queued.set(len(queue))
+        self.oldest.set(0.0 if queue.oldest is None else now - queue.oldest)
+        self._bytes.set(queue.size)
+        self._tenants.set(len(queue.shares))
+        self._spread.set(queue.accounts.spread)
         self._promoted.inc(promoted)
 
     def _export_targets(

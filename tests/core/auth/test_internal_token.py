@@ -24,7 +24,8 @@ from paceline_core.auth import (
     public_half,
     public_jwk,
 )
-from paceline_core.auth.internal_token import LEEWAY_S, LIFETIME_S, MAX_TOKEN_CHARS
+from paceline_core.auth.internal_token import LEEWAY_S, MAX_TOKEN_CHARS
+from paceline_core.auth.signing import LIFETIME_S
 from paceline_core.clock import ManualClock
 
 KEY = new_signing_key()

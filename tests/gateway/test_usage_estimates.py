@@ -3,7 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_gateway.quota.output_length import MIN_SAMPLES, PRIOR, TENANTS, LengthHistogram, OutputLengthEstimator
+from paceline_gateway.services.usage_estimates import (
+    MIN_SAMPLES,
+    PRIOR_OUTPUT,
+    TENANTS,
+    LengthHistogram,
+    OutputLengthEstimator,
+)
 
 
 def learned(*lengths: int, tenant: str = "team") -> OutputLengthEstimator:
@@ -14,7 +20,7 @@ def learned(*lengths: int, tenant: str = "team") -> OutputLengthEstimator:
 
 
 def test_nothing_known_means_the_guess_or_the_limit() -> None:
-    assert OutputLengthEstimator().expected("team", None, 1) == PRIOR
+    assert OutputLengthEstimator().expected("team", None, 1) == PRIOR_OUTPUT
     assert OutputLengthEstimator().expected("team", 10, 1) == 10
 
 
@@ -49,7 +55,7 @@ def test_a_tenant_with_enough_answers_has_its_own_length() -> None:
 def test_short_answers_of_others_let_nobody_new_past_its_limit() -> None:
     outputs = learned(*[8] * 200, tenant="brief")
     assert outputs.expected("team", 40, 1) == 40
-    assert outputs.expected("team", None, 1) == PRIOR
+    assert outputs.expected("team", None, 1) == PRIOR_OUTPUT
 
 
 def test_it_follows_answers_that_become_longer() -> None:
