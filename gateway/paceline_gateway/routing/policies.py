@@ -8,10 +8,10 @@ Among the workers within TOLERANCE of the best, the prompt's first unknown key d
 gateways with the same knowledge send the same prefix to the same worker without communication, and a worker that joins
 or leaves moves few keys. A prompt without keys goes to the emptier worker, and equal ones take turns.
 
-A worker without room for more work is chosen only if it has the prompt cached and the prompt would begin there before
 A worker without room for more work is chosen only for its cached tokens, and only if the estimate there is below that
 of a worker with nothing cached and as much work ahead as allowed: waiting in the queue here would then only lose the
 cached tokens. Known hole: the time that a slot is held is estimated from this request's own expected output.
+
 Rendezvous hashing (highest random weight) assigns a key to a worker, the same at every gateway and without a table.
 Each pair of key and worker has a weight and the heaviest wins, so a worker that joins or leaves moves only the keys
 that it wins or had won: one in N (Thaler and Ravishankar, 1996).

@@ -111,9 +111,9 @@ class TenantSeries:
         self._request(NO_TENANT, outcome)
 
     def known(self, tenant: str) -> str:
-        """The label of a tenant; this creates none."""
-        return tenant if tenant in self._labels else OTHER
         """The label of a tenant that has one, else the shared one; this adds no label."""
+        return tenant if tenant in self._labels else OTHER
+
     def _request(self, label: str, outcome: Outcome) -> None:
         child = self._requests.get((label, outcome))
         if child is None:
