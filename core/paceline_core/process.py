@@ -2,7 +2,7 @@
 
 Only component shells import this: it needs uvicorn, which comes with each component's extra.
 
-The admin server (health, metrics, admin) ends at once when it is told to; uvicorn's own polls ten times a second, and
+The admin server (health, metrics, admin) ends at once on `should_exit`; uvicorn's own polls ten times a second, and
 then waits a tenth of a second even without an open connection. Idle connections are closed at once; answers under way
 have until `timeout_graceful_shutdown` and are then cancelled. Known hole: a connection accepted in the same turn of the
 loop as the end is closed when the process ends.

@@ -67,7 +67,7 @@ class JSONLoader(yaml.SafeLoader):
             ) from None
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-        """As in the parent class; raises ConstructorError for half a surrogate pair."""
+        """As in the parent class; raises ConstructorError for a text with a surrogate, which UTF-8 cannot encode."""
         if isinstance(node, yaml.ScalarNode) and any("\ud800" <= letter <= "\udfff" for letter in node.value):
             raise _refusal(f"{truncate(ascii(node.value))} is no text that can be written; leave it out", node)
         return super().construct_scalar(node)

@@ -1,6 +1,6 @@
 """Arrival profiles: pure schedules from a seed. Open loop: no time in them depends on an answer.
 
-A profile is a list of phases, each with its own rate. Poisson arrivals are drawn anew at a phase's border, which is
+A profile is a list of phases, each with its own rate. Poisson arrivals are redrawn at a phase's border, which is
 exact because they have no memory. The same profile and seed give the same schedule on every machine. All defaults of
 the command line are here.
 

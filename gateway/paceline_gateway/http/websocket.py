@@ -152,7 +152,7 @@ class WebSocket(asyncio.Protocol):
             self._flush()
 
     def write(self, data: bytes) -> None:
-        """Send a message: that is what replies write."""
+        """Send the data as one message."""
         self.send([data])
 
     def answered(self, *, keep_alive: bool) -> None:  # noqa: ARG002 - a handshake is for many messages

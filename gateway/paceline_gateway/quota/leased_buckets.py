@@ -125,7 +125,7 @@ class LeasedBuckets:
             self._typical[kind] += (need[kind] - self._typical[kind]) * (_FADE if self._typical[kind] else 1.0)
 
     def give(self, reservation: Reservation, used: Vector, now: float) -> None:
-        """End a request: refund what it did not use, up to the limit, and charge what it used beyond its reserve."""
+        """End a request: refund what it did not use, up to the limit, and charge what exceeds its reservation."""
         self.open -= 1
         self._duration += (now - reservation.since - self._duration) * _FADE
         reserved, levels = reservation.use, self.levels(now)
@@ -306,7 +306,7 @@ def _limited(limits: Vector) -> tuple[int, ...]:
 
 
 def over_limit(wait: float, kind: int, limit: float, need: float, left: float) -> RequestError:
-    """The error for a limit of this kind that `wait` seconds from now will have room again."""
+    """The error for an exhausted limit of this kind that has room again in `wait` seconds."""
     if wait == NEVER:
         message = f"Your limit of {_WHAT[kind]} per minute is 0; ask whoever runs this to raise it."
         return RequestError(Code.INSUFFICIENT_QUOTA, message)

@@ -25,7 +25,7 @@ _LIMITS: Mapping[str, tuple[str, ...]] = {
 _SCORED = frozenset({"", "/v1/completions"})
 """Routes where a limit of 0 requests only the prompt's scores."""
 _MANY = frozenset({"", "/v1/chat/completions", "/v1/completions"})
-"""Routes that give several answers to a request; only one of them has `prompt` fields."""
+"""Routes that give several answers to a request; only one of them takes several prompts."""
 _CHAT = "/v1/chat/completions"
 
 

@@ -21,11 +21,11 @@ Invariant: a request that always kills before it is cleared, or a stream that al
 workers if its trial begins within CERTAIN_S and nothing else there may be the cause, and no other request is isolated.
 Only certain deaths count: a process that no longer listens at its port, or an engine whose worker reports its death;
 not a drain, an eviction or a silence.
-Known holes: a request that kills more than PROOF tokens in, at another token each time or without a stream that shows
-its tokens, is cleared each time, and a suspect beside it may be blamed; DEATHS bounds it. Among many short streams at a
-worker, where no trial begins in time, one that shared DEATHS unexplained deaths may be lost in the next. So may a
-suspect whose worker dies of something else during its trial or near its place, such as a request of another gateway:
-workers take one suspect at a time from all gateways, but new requests beside it.
+Known holes: a request that kills later than PROOF tokens into each attempt is cleared each time, if it does so at
+another token each time or its stream shows no tokens; a suspect beside it may be blamed. DEATHS bounds it. Among many
+short streams at a worker, where no trial begins in time, one that shared DEATHS unexplained deaths may be lost in the
+next. So may a suspect whose worker dies of something else during its trial or near its place, such as a request of
+another gateway: workers take one suspect at a time from all gateways, but new requests beside it.
 """
 
 from collections.abc import Iterable, Set

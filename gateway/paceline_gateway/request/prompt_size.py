@@ -36,7 +36,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "/v1/responses": ("instructions", "items", "tools", "chat_template_kwargs"),
 }
 _NAMES: Final = {"items": "input", "system_blocks": "system"}
-"""Names of fields in the body, for routes where a field has another meaning than usual."""
+"""Field names in the body, where this table's name differs because another route uses that field differently."""
 _TEXTS: Final = (
     "content", "name", "reasoning_content", "reasoning", "refusal", "tool_call_id", "arguments", "output", "summary"
 )  # fmt: skip
