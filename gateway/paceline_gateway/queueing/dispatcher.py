@@ -112,7 +112,7 @@ class Dispatcher:
         return RequestError(full.code, full.why, retry_after=self._retry_after(request_class, now))
 
     def shed(self, queued: QueuedRequest, limit: int, now: float) -> ShedDecision | None:
-        """The request that must go so that this one may join: itself, or a waiting one; None if there is room.
+        """The request that must go so that this one may join: itself, or a waiting one; None if none must go.
 
         `limit` is its class's cap on waiting requests. Call again when the named request has left.
         """
