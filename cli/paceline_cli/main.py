@@ -1,9 +1,9 @@
 """The programs `paceline` (this machine) and `kubectl paceline` (a cluster): find the command, import it, run it.
 
 Every error becomes `error: field: message (fix)` and an exit status: 0 done, 1 it failed, 2 the input is wrong; a stack
-trace is shown only if it is asked for. Commands are imported when
-called, so that `paceline version` does not pay for `paceline up`. Which program runs is the entry point's choice: `app`
-or `plugin`; a command of one name means the same in both, and asks another place.
+trace is shown only on request (`--debug`). Commands are imported when called, so that `paceline version` does not pay
+for `paceline up`. The entry point, `app` or `plugin`, decides which program runs; a command with the same name means
+the same in both, for another place.
 """
 
 import errno
@@ -114,7 +114,7 @@ def print_version(as_json: Annotated[bool, typer.Option("--json", help="Print JS
 def _run(group: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> None:
     try:
         group(arguments, prog_name=name)
-    except Exception as error:  # noqa: BLE001 - the one place where no stack trace may pass
+    except Exception as error:  # noqa: BLE001 - the one place that must let no stack trace pass
         sys.exit(explain(error, sys.stderr))
 
 
@@ -127,7 +127,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def explain(error: Exception, stream: TextIO) -> int:
-    """Write the error; the exit status that goes with it."""
+    """Write the error; returns the exit status for it."""
     if isinstance(error, OSError):
         error = _of_path(error)
     if not isinstance(error, PacelineError):
@@ -145,12 +145,12 @@ def explain(error: Exception, stream: TextIO) -> int:
 
 
 def _of_path(error: OSError) -> Exception:
-    """A path that the system refuses is the user's input like any other; its trace stays with it."""
+    """A path that the system refuses is wrong input of the user; the original error keeps its trace."""
     if error.filename is not None:
         reason = "it is not a folder" if isinstance(error, FileExistsError) else error.strerror
         fix = f"cannot be used: {reason}; choose another folder with --state"
         return InvalidInput(os.fsdecode(error.filename), fix).with_traceback(error.__traceback__)
-    if error.errno in _NO_ROOM:  # a write names no path: mostly it is where the output goes
+    if error.errno in _NO_ROOM:  # such a write names no path: mostly it is the output's
         full = PacelineError(f"the output or a file cannot be written: {error.strerror}")
         return full.with_traceback(error.__traceback__)
     return error

@@ -1,9 +1,9 @@
-"""Judge objects by the CEL of their definitions: the API server's rules, evaluated here.
+"""Evaluates the CEL rules of the objects' definitions: the API server's rules, checked here.
 
-An object is judged as `validate` took it: well-formed, without defaults, a number of a `double` field a float. A rule
-is compiled when it is first met. Kubernetes adds functions to CEL; those that the rules use are here.
-Import it where a rule is to be judged, not before: cel-python and its grammar take 0.2 s.
-Hole: a rule that cannot be evaluated counts as broken, under its own message; the API server says what failed.
+The object is in the form that `validate` accepted: well-formed, without defaults, a number of a `double` field a float.
+A rule is compiled at its first use. Kubernetes adds functions to CEL; those that the rules use are here.
+Import this only where rules are evaluated: cel-python and its grammar take 0.2 s.
+Known hole: a rule that cannot be evaluated counts as broken, with its own message; the API server says what failed.
 """
 
 import sys
@@ -42,7 +42,7 @@ def broken(rules: Iterable[Rule], document: Any) -> Iterator[FieldError]:
 
 
 def holds(cel: str, value: Any) -> bool:
-    """Whether an expression is true of plain JSON data as `self`."""
+    """Whether an expression is true with plain JSON data as `self`."""
     try:
         return bool(_program(cel).evaluate({"self": json_to_cel(value)}))
     except CELEvalError:
@@ -57,7 +57,7 @@ def _program(cel: str) -> celpy.Runner:
 
 @cache
 def _environment() -> celpy.Environment:
-    """It raises the interpreter's limit of recursion for all; the rules need no more than there was."""
+    """celpy raises the interpreter's recursion limit for the whole process; the rules do not need that."""
     limit = sys.getrecursionlimit()
     try:
         return celpy.Environment()

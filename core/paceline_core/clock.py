@@ -1,6 +1,6 @@
-"""Time as an argument: pure cores take `now`, shells take a Clock, tests and the simulator pass a ManualClock.
+"""Time as an argument: pure code takes `now`, the code around it takes a Clock, tests and the simulator a ManualClock.
 
-Two times, never mixed: `monotonic` (seconds, for every difference) and `utc` (for what leaves the process).
+The two kinds of time never mix: `monotonic` (seconds, for every difference) and `utc` (for what leaves the process).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Clock(Protocol):
 
 class SystemClock:
     monotonic = staticmethod(time.monotonic)
-    """Seconds of the machine's monotonic clock; the function itself, since a proxy asks many times a request."""
+    """Seconds of the machine's monotonic clock; the function itself, since a gateway calls it many times a request."""
 
     def utc(self) -> datetime:
         return datetime.now(UTC)  # noqa: TID251 - the one place that reads it
@@ -35,7 +35,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to: `sleep` moves it and yields to the loop once."""
+    """A clock that moves only when a caller moves it: `sleep` moves it and yields to the loop once."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._start = start
@@ -56,5 +56,5 @@ class ManualClock:
 
 
 def rfc3339(moment: datetime) -> str:
-    """`2026-01-31T12:00:00Z`: how every wall time leaves the process."""
+    """`2026-01-31T12:00:00Z`: the format of every wall time that leaves the process."""
     return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

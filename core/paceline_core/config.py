@@ -1,6 +1,6 @@
-"""Configuration files: one YAML file a process, unknown fields refused, secrets by path (DESIGN 12).
+"""Configuration files: one YAML file for each process, unknown fields refused, secrets by path (DESIGN 12).
 
-`PACELINE_CONFIG` names the file and `PACELINE_LOG_LEVEL` the level. Of other variables only OpenTelemetry's are read.
+`PACELINE_CONFIG` names the file, `PACELINE_LOG_LEVEL` the level. The only other variables read are OpenTelemetry's.
 """
 
 import os
@@ -17,7 +17,7 @@ from paceline_core.errors import InvalidInput
 from paceline_core.objects.field_errors import did_you_mean
 
 ORIGIN_PATTERN = r"^(\*|[a-z][a-z0-9+.-]*://[^/\sA-Z@?#,]+)$"
-"""A page's origin as browsers send it, in small letters, be it an extension's; or `*` for every one."""
+"""A page's origin as browsers send it, in lower case, also an extension's; or `*` for every origin."""
 FILE_VARIABLE = "PACELINE_CONFIG"
 LEVEL_VARIABLE = "PACELINE_LOG_LEVEL"
 COLLECTOR_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -35,7 +35,7 @@ class Listen(Config):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host: an address of loopback, or `localhost`."""
+    """Whether only this machine can reach a host: a loopback address, or `localhost`."""
     if host == "localhost":
         return True
     try:
@@ -62,7 +62,7 @@ def load(kind: type[C], path: Path) -> C:
 
 
 def parse(kind: type[C], data: Any, origin: str) -> C:
-    """Check plain data; `origin` leads every message."""
+    """Check plain data; `origin` begins every message."""
     if not isinstance(data, dict):
         raise InvalidInput(origin, "must be a mapping, each setting and its value")
     try:
@@ -74,7 +74,7 @@ def parse(kind: type[C], data: Any, origin: str) -> C:
 
 
 def _message(kind: type[Config], error: ErrorDetails) -> str:
-    """pydantic's words, unless the names of the settings would help."""
+    """pydantic's message, or the names of the possible settings where they help more."""
     *path, last = error["loc"] or ("",)
     match error["type"]:
         case "extra_forbidden":
@@ -87,7 +87,7 @@ def _message(kind: type[Config], error: ErrorDetails) -> str:
 
 
 def _settings(kind: type[Config], path: Iterable[str | int]) -> list[str]:
-    """The names that may stand at a place, as far as it is a part of fixed settings."""
+    """The names that are allowed at a path, where its fields are fixed."""
     for name in path:
         field = kind.model_fields.get(str(name))
         choices = () if field is None else (field.annotation, *get_args(field.annotation))
@@ -106,7 +106,7 @@ def from_environment(kind: type[C], environ: Mapping[str, str] = os.environ) -> 
 
 
 def tracing_enabled(environ: Mapping[str, str]) -> bool:
-    """Whether OpenTelemetry's variables leave tracing on."""
+    """Whether OpenTelemetry's variables leave tracing enabled."""
     return environ.get("OTEL_SDK_DISABLED", "").lower() != "true" and environ.get("OTEL_TRACES_EXPORTER") != "none"
 
 

@@ -1,12 +1,12 @@
 """SIGTERM from a process's first moment; every component's `main` imports this before anything else, for its effect.
 
-The kernel drops a signal without a handler for the first process of a PID namespace, which is what a container's
-program is. Until the real handlers are in place, seconds of imports later, an order to stop would be lost and the
-container would be killed only after its whole grace. So here the process ends at once, with the status that a shell
-shows for SIGTERM anywhere else: 143, for it served nothing and drained nothing. `add_signal_handler` replaces this.
+A container's program is the first process of its PID namespace, for which the kernel drops signals without a handler.
+Until the real handlers are installed, seconds of imports later, a SIGTERM would be lost and the container would be
+killed only after its whole grace period. So here the process ends at once with 143, the status that a shell shows for
+SIGTERM: it has served nothing and drained nothing. `add_signal_handler` replaces this handler.
 Known hole: the interpreter's own start, some hundredths of a second, comes before any handler.
 
-A file of its own, because it must not import what takes time (asyncio, uvicorn).
+This is a file of its own, because it must not import slow modules (asyncio, uvicorn).
 """
 
 import os
@@ -17,7 +17,7 @@ STATUS = 128 + signal.SIGTERM
 
 
 def _end(*_: object) -> NoReturn:
-    """No cleaning up: nothing has begun, and half-imported modules must not run."""
+    """No clean-up: nothing has begun, and half-imported modules must not run."""
     os._exit(STATUS)
 
 

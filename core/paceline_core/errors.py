@@ -1,7 +1,7 @@
-"""Everything that can go wrong: one table of clients' answers, one short tree of exceptions, the HTTP answer to each.
+"""All errors: one table of the clients' errors, one short tree of exceptions, the HTTP answer to each.
 
-The table (DESIGN 5) has every answer that is not a success, with all that a client may rely on. Docs and tests are
-generated from it; nothing else decides a status, a type or whether a retry can help.
+The table (DESIGN 5) has every answer that is not a success, with everything that a client may rely on. Docs and tests
+are generated from it; nothing else decides a status, a type or whether a retry can help.
 
 PacelineError
 ├── InvalidInput     a manifest, a configuration file or a flag is wrong: names the field and the fix
@@ -9,12 +9,12 @@ PacelineError
 ├── Conflict         another writer changed or holds it
 ├── Unreachable      the other side did not answer in time
 │   └── Unauthorized  the API server does not accept our credentials
-├── ApiError         the API server refuses a request: status, its reason, its words
-│   └── Forbidden    this process may not: the words name verb and resource
+├── ApiError         the API server refuses a request: status, its reason, its message
+│   └── Forbidden    this process lacks a permission: the message names verb and resource
 └── RequestError     a client's request ends with a row of the error table
 
 With a wait beyond `MAX_RETRY_S` the answer says that a retry does not help: OpenAI's clients do not wait longer, but
-would ask again within seconds.
+would retry within seconds.
 """
 
 import json
@@ -28,7 +28,7 @@ from paceline_core.registry.enums import Outcome
 
 
 class Code(StrEnum):
-    """The reason, as logs, metrics and `error.code` name it."""
+    """The reason, as in logs, metrics and `error.code`."""
 
     INVALID_JSON = "invalid_json"
     INVALID_REQUEST = "invalid_request"
@@ -45,7 +45,7 @@ class Code(StrEnum):
     INSUFFICIENT_QUOTA = "insufficient_quota"
     CLIENT_CLOSED = "client_closed"
     CLIENT_STALLED = "client_stalled"
-    """It read nothing for too long, and was disconnected."""
+    """The client read nothing for too long, and was disconnected."""
     ENGINE_FAILED = "engine_failed"
     UPSTREAM_ERROR = "upstream_error"
     NO_CAPACITY = "no_capacity"
@@ -56,12 +56,12 @@ class Code(StrEnum):
     UPSTREAM_TIMEOUT = "upstream_timeout"
     STREAM_LOST = "stream_lost"
     REQUEST_ISOLATED = "request_isolated"
-    """Two workers died of it; it is given to no other."""
+    """Two workers died of the request; no other worker gets it."""
     INTERNAL_ERROR = "internal_error"
 
 
 class RetryAfter(StrEnum):
-    """Where the `retry-after` of an answer comes from."""
+    """The source of an answer's `retry-after`."""
 
     NONE = "none"
     QUOTA = "quota"
@@ -69,7 +69,7 @@ class RetryAfter(StrEnum):
 
 
 class ErrorTiming(StrEnum):
-    """When the error can happen, seen from the first byte of the answer."""
+    """When the error can happen, relative to the first byte of the answer."""
 
     BEFORE = "before"
     AFTER = "after"
@@ -78,7 +78,7 @@ class ErrorTiming(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorSpec:
-    """One line of the table. `status` is HTTP's; `type` is OpenAI's `error.type`."""
+    """One row of the table. `status` is HTTP's; `type` is OpenAI's `error.type`."""
 
     status: int
     type: str
@@ -124,7 +124,7 @@ ERRORS: Mapping[Code, ErrorSpec] = {
 
 
 class PacelineError(Exception):
-    """Root of all errors that paceline raises on purpose; its text is fit for a user's eyes."""
+    """Root of all errors that paceline raises on purpose; its text may be shown to users."""
 
 
 class InvalidInput(PacelineError):
@@ -141,7 +141,7 @@ class NotFound(PacelineError):
 
 
 class Conflict(PacelineError):
-    """The object changed in between, or belongs to another owner."""
+    """The object has changed since it was read, or belongs to another owner."""
 
 
 class Unreachable(PacelineError):
@@ -149,7 +149,7 @@ class Unreachable(PacelineError):
 
 
 class Unauthorized(Unreachable):
-    """The API server does not accept our credentials; it may again when they are renewed."""
+    """The API server does not accept our credentials; renewing them may help."""
 
 
 class ApiError(PacelineError):
@@ -164,13 +164,13 @@ class ApiError(PacelineError):
 
 
 class Forbidden(ApiError):
-    """A right is missing; the message names user, verb and resource."""
+    """A permission is missing; the message names user, verb and resource."""
 
 
 class RequestError(PacelineError):
     """Ends one request. `param` names the request's field, `retry_after` is in seconds.
 
-    `headers` are what HTTP requires beside this status, such as `allow`.
+    `headers` are those that HTTP requires with this status, such as `allow`.
     """
 
     def __init__(
@@ -196,11 +196,11 @@ class RequestError(PacelineError):
 
 MAX_RETRY_S = 60.0
 ANTHROPIC = "/v1/messages"
-"""The errors of this route, and of those below it, have Anthropic's form."""
+"""The errors of this route and of the routes below it have Anthropic's form."""
 RESPONSES = "/v1/responses"
 """In a stream of this route an error is an event with a type and a number."""
 LAST_NUMBER = (1 << 31) - 1
-"""The number of an event that ends a stream whose other numbers are not known; some clients read 32 bits."""
+"""The number of the last event of a stream whose other numbers are unknown; some clients read 32 bits."""
 _ANTHROPIC_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -213,29 +213,29 @@ _ANTHROPIC_TYPES = {
 }
 _NAMED = b"event: error\n"
 MESSAGE = 4096
-"""Characters: what a client sent is not sent back to it by the megabyte."""
+"""The most characters of a message: a client's own text is not sent back in megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """A whole HTTP answer. `event` is the same error as one SSE event, for use after the first byte."""
+    """A complete HTTP answer. `event` is the same error as one SSE event, for use after the first byte."""
 
     status: int
     headers: dict[str, str]
     body: bytes
     named: bytes = b""
-    """The line that names its event, on routes whose clients go by names."""
+    """The event's name line, on routes with named events."""
     event_body: bytes = b""
-    """What the event holds, where that is not the body."""
+    """The event's data, if different from the body."""
 
     @property
     def event(self) -> bytes:
-        """`data: {...}` and the `[DONE]` after it: clients read the error and stop cleanly."""
+        """`data: {...}` and the `[DONE]` after it, so that clients read the error and stop cleanly."""
         return self.named + b"data: " + (self.event_body or self.body) + b"\n\ndata: [DONE]\n\n"
 
 
 def error_response(error: Exception, path: str = "") -> ErrorResponse:
-    """Map any exception, in the form that the clients of this route read.
+    """Map any exception, in the form that the clients of this route expect.
 
     One that is not a RequestError becomes `internal_error` without its text.
     """

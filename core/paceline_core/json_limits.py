@@ -1,16 +1,15 @@
-"""How large a request's body may be as JSON, beside its bytes: at gateway and worker alike, before it is parsed.
+"""Limits on a request's body as JSON and on its answers, the same at gateway and worker.
 
-A parser makes an object for each list, key and number, so 8 MB of brackets cost seconds where 8 MB of text cost
-milliseconds. The bounds are counted on the bytes, by calls that run in C: escapes are taken out, then strings by their
-quotes, then what is left is counted. A bracket inside a string never counts. Up to the first byte that is not JSON,
-the count is exact; a parser stops there, so a bound that holds for the count holds for what any parser makes.
-JSON readers have limits of depth of their own, each another one; LEVELS is below all of them.
+JSON: checked before the body is parsed, in addition to its bytes. A parser makes an object for each list, key and
+number, so 8 MB of brackets cost seconds where 8 MB of text cost milliseconds. The counts are taken on the bytes, by
+calls that run in C: escapes are removed, then strings by their quotes, then the rest is counted. A bracket inside a
+string never counts. The count is exact up to the first byte that is not JSON, where a parser stops, so a bound on the
+count is a bound on what any parser makes. JSON parsers have different depth limits; LEVELS is below all of them.
 Cost on one core: 1 us for a chat of 2 KB, at most 50 ms for 8 MiB (nothing but escaped quotes). The worst body that
 passes, a million numbers, parses in 50 ms.
 
-How many answers a request may ask for. The gateway refuses more before it reserves quota, a worker before it runs.
-
-Invariant: gateway and workers take the same numbers, so what the gateway reserves for, a worker takes.
+Answers: the number that a request may ask for. The gateway refuses more before it reserves quota, a worker before it
+runs. Invariant: both use the same numbers, so a worker accepts every request that the gateway reserves quota for.
 """
 
 from typing import NamedTuple
@@ -21,17 +20,17 @@ LEVELS = 128
 CONTAINERS = 32_768
 """Objects and lists. A chat of 2,048 messages, each of three parts, has 10,241."""
 STRINGS = 131_072
-"""Keys count too."""
+"""Strings, including keys."""
 VALUES = 1 << 20
 """Entries of lists and objects, by their commas: a prompt of a million token ids passes."""
 _SMALL = 3 * STRINGS
-"""A body of so many bytes cannot hold more strings than STRINGS, nor more commas than VALUES."""
+"""A body of this many bytes or fewer cannot hold more strings than STRINGS, nor more commas than VALUES."""
 _ALIKE = bytes.maketrans(b"{}", b"[]")
 _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class JsonShape(NamedTuple):
-    """Objects that a parser would make of a body. `strings` counts keys too, `commas` stands for the entries."""
+    """The objects that a parser would make of a body. `strings` includes keys, `commas` counts the entries."""
 
     containers: int
     levels: int
@@ -40,7 +39,7 @@ class JsonShape(NamedTuple):
 
 
 def check_shape(body: bytes) -> None:
-    """Raises RequestError where a body, valid JSON or not, is more to parse than its bytes are worth."""
+    """Raises RequestError for a body, valid JSON or not, that costs more to parse than its size allows."""
     if _few_brackets(body) and (
         len(body) <= _SMALL or (body.count(b'"') <= 2 * STRINGS and body.count(b",") <= VALUES)
     ):
@@ -57,7 +56,7 @@ def check_shape(body: bytes) -> None:
 
 
 def _few_brackets(body: bytes) -> bool:
-    """Whether there are too few to be deep, wherever they stand. Looks for each: to count them takes longer."""
+    """Whether there are too few brackets to be deep. It searches for each one: counting them takes longer."""
     found = 0
     for bracket in b"{[":
         at = body.find(bracket)
@@ -68,7 +67,7 @@ def _few_brackets(body: bytes) -> bool:
 
 
 def shape_of(body: bytes) -> JsonShape:
-    """Count; what comes after a count that is over its bound is left at 0. `levels` is at most LEVELS + 1."""
+    """Count; the counts after one that is over its bound stay 0. `levels` is at most LEVELS + 1."""
     if b"\\" in body:
         body = body.replace(rb"\\", b"").replace(rb"\"", b"")
     strings = (body.count(b'"') + 1) // 2
@@ -82,9 +81,9 @@ def shape_of(body: bytes) -> JsonShape:
 
 
 def _levels(brackets: bytes, containers: int) -> int:
-    """How deep they lie in each other: how often the innermost pairs can be taken out; of those never closed, all.
+    """The depth of nesting: how often the innermost pairs can be removed; brackets that never close all count.
 
-    What is beyond two brackets a container is no JSON.
+    Brackets beyond two for each container are not JSON.
     """
     brackets = brackets[: 2 * containers]
     for level in range(LEVELS + 1):
@@ -96,12 +95,12 @@ def _levels(brackets: bytes, containers: int) -> int:
 
 
 def too_deep() -> RequestError:
-    """The refusal of a body, valid JSON though it may be."""
+    """The error for a body that is nested too deep, even if it is valid JSON."""
     return RequestError(Code.INVALID_REQUEST, f"The body is nested deeper than {LEVELS} levels.")
 
 
 def not_json(body: bytes, reason: str) -> RequestError:
-    """The refusal of a body that a reader could not read, for this reason; of one that is no text, its own."""
+    """The error for a body that a parser refused for this reason; a body that is not UTF-8 has an error of its own."""
     try:
         body.decode()
     except UnicodeDecodeError as error:
@@ -114,13 +113,13 @@ def _too_many(limit: int, what: str) -> RequestError:
 
 
 CHOICES_PER_PROMPT = 32
-"""Of `n` and `best_of`: each is a sequence of its own in the engine's queue."""
+"""The limit of `n` and `best_of`: each choice is a sequence of its own in the engine's queue."""
 CHOICES_PER_REQUEST = 128
-"""Of all prompts together: as many as a stream can be resumed with."""
+"""The limit over all prompts: with more choices a stream cannot be resumed."""
 
 
 def too_many_choices(prompts: int, each: int) -> str:
-    """Return why so many prompts of so many answers each are refused, "" if they are not."""
+    """Why so many prompts of `each` answers are refused; "" if they are not."""
     if prompts * each <= CHOICES_PER_REQUEST:
         return ""
     held = f"`prompt` holds {prompts} prompts of {each} answers each"

@@ -1,7 +1,7 @@
-"""Read YAML files of one or more objects, as kubectl would, and say where a fault is: file, document, field.
+"""Reads YAML files of one or more objects, as kubectl does, and reports where a fault is: file, document, field.
 
-YAML is read as Kubernetes reads it, into what JSON can express (`yaml_loader`). Hole: `y`, `on`, `no` and their like
-are booleans here as they are there; quote them.
+YAML is read as Kubernetes reads it, limited to what JSON can express (`yaml_loader`). Known hole: `y`, `on`, `no` and
+the like are booleans, as in Kubernetes; quote them.
 """
 
 import sys
@@ -20,12 +20,12 @@ from paceline_core.yaml_loader import JSONLoader
 
 FILE_LIMIT: Final = 4 << 20
 STANDARD_INPUT: Final = Path("-")
-"""Read in the place of a file, as by `kubectl apply -f -`."""
+"""The name for standard input, as in `kubectl apply -f -`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedManifest:
-    """One checked object, the document it came from, and where that stands: `chat.yaml, document 2 (Tenant local)`."""
+    """One checked object, its document, and where that is: `chat.yaml, document 2 (Tenant local)`."""
 
     found: AnyObject
     document: dict[str, Any]
@@ -34,19 +34,19 @@ class ParsedManifest:
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
-    """What a text holds: the objects without faults, and the faults of all others."""
+    """The contents of a text: the objects without faults, and the faults of all others."""
 
     manifests: list[ParsedManifest]
     faults: list[FieldError]
 
 
 def load_manifests(path: Path) -> ManifestFile:
-    """Everything of a file, faults as they are found. Raises InvalidInput if it is unreadable or holds nothing."""
+    """All objects and faults of a file. Raises InvalidInput if it is unreadable or empty."""
     return survey(_text(path), str(path))
 
 
 def survey(text: str, name: str) -> ManifestFile:
-    """Everything of a text; `name` stands for it in messages."""
+    """All objects and faults of a text; `name` is its name in messages."""
     documents, broken = _documents(text, name)
     found: list[ParsedManifest] = []
     faults: list[FieldError] = []
@@ -69,8 +69,8 @@ def survey(text: str, name: str) -> ManifestFile:
 
 
 def check(document: Any) -> AnyObject:
-    """One manifest as an object. Raises ManifestError with every faulty field, or else with every broken rule."""
-    from paceline_core.cel import violations  # noqa: PLC0415 - 0.2 s that only those pay who judge manifests
+    """Parse one manifest. Raises ManifestError with every faulty field, or else with every broken rule."""
+    from paceline_core.cel import violations  # noqa: PLC0415 - takes 0.2 s, only needed to check manifests
 
     found = validate(document)
     if problems := violations(found):
@@ -79,7 +79,7 @@ def check(document: Any) -> AnyObject:
 
 
 def _documents(text: str, name: str) -> tuple[dict[str, Any], list[FieldError]]:
-    """Those that are not empty, by context, up to where the text is no YAML any more: that is the problem."""
+    """The documents that are not empty, by context, up to a YAML error, which becomes a fault."""
     found: dict[str, Any] = {}
     try:
         for number, document in enumerate(load_documents(text, name), start=1):
@@ -130,7 +130,7 @@ def _title(document: Any) -> str:
 
 
 def _place(document: Any) -> str:
-    """Kind, namespace and name, which no two documents share; "" where they cannot be read."""
+    """Kind, namespace and name, which no two documents share; "" if they cannot be read."""
     match document:
         case {"kind": str(kind), "metadata": {"name": str(name), **rest}} if kind in KINDS:
             namespace = "" if KINDS[kind] is AcceleratorProfile else rest.get("namespace", "default")

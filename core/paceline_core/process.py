@@ -1,11 +1,11 @@
-"""What every component's process shares: signals, a listening port, the admin HTTP server, ends of tasks.
+"""Parts of every component's process: signals, a listening port, the admin HTTP server, ends of tasks.
 
 Only component shells import this: it needs uvicorn, which comes with each component's extra.
 
-The admin server (health, metrics, admin) ends as soon as it is asked to; uvicorn's own polls ten times a second, and
-then waits a tenth of a second even where no connection is open. Idle connections are closed at once; answers under way
-have until `timeout_graceful_shutdown` and are then cancelled. Known hole: a connection whose accept comes in the same
-turn of the loop as the end is closed with the process.
+The admin server (health, metrics, admin) ends at once on `should_exit`; uvicorn's own polls ten times a second, and
+then waits a tenth of a second even without an open connection. Idle connections are closed at once; answers under way
+have until `timeout_graceful_shutdown` and are then cancelled. Known hole: a connection accepted in the same turn of the
+loop as the end is closed when the process ends.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ BACKLOG = 1024
 
 
 def bind(listen: Listen, field: str = "listen") -> socket.socket:
-    """A listening socket; who connects early waits. Raises InvalidInput naming the field, the address and the fix."""
+    """A listening socket; early clients wait. Raises InvalidInput naming the field, the address and the fix."""
     place = f"[{listen.host}]:{listen.port}" if ":" in listen.host else f"{listen.host}:{listen.port}"
     try:
         family, _, _, _, address = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM)[0]
@@ -59,7 +59,7 @@ _log = get_logger(__name__)
 
 
 class QuietServer(uvicorn.Server):
-    """uvicorn without its own idea of signals. `should_exit` is set on the loop that serves."""
+    """uvicorn without its signal handling. `should_exit` is set on the event loop that serves."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         self._asked = asyncio.Event()
@@ -78,7 +78,7 @@ class QuietServer(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        """uvicorn's call: the header `date` is set every second until the server is asked to end."""
+        """uvicorn's call: update the header `date` every second until the server ends."""
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._asked.wait(), DATE_S)
@@ -92,7 +92,7 @@ class QuietServer(uvicorn.Server):
         state = self.server_state
         for connection in list(state.connections):
             connection.shutdown()
-        await asyncio.sleep(0)  # then those that were idle are closed
+        await asyncio.sleep(0)  # the next turn closes idle connections
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.config.timeout_graceful_shutdown):
                 while state.connections or state.tasks:  # noqa: ASYNC110 - uvicorn's state sets no Event
@@ -105,7 +105,7 @@ class QuietServer(uvicorn.Server):
 
 
 def admin_server(app: Any) -> QuietServer:
-    """A server of an ASGI application: `serve([socket])` until `should_exit`, open answers then have a second left."""
+    """A server for an ASGI application: `serve([socket])` until `should_exit`; open answers then have one second."""
     return QuietServer(
         uvicorn.Config(
             AllowedHostsMiddleware(BodyLimitMiddleware(app)),
@@ -137,27 +137,27 @@ def remove_signals() -> None:
 
 
 def explain_failure(component: str, error: PacelineError) -> int:
-    """Write why the process ends to standard error, in one line; its exit status: 2 for wrong input, else 1."""
+    """Write the reason to standard error in one line; returns the exit status: 2 for wrong input, else 1."""
     sys.stderr.write(f"paceline {component}: {error}\n")
     return 2 if isinstance(error, InvalidInput) else 1
 
 
 async def cancel(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancel all and return when all have ended; what they raised is dropped."""
+    """Cancel all tasks and return when they have ended; their exceptions are dropped."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def ended(*tasks: "asyncio.Task[Any]") -> None:
-    """Return when one of them has ended, and raise what it raised; who stops waiting stops none of them."""
+    """Return when one task has ended, and raise its exception; cancelling this call cancels none of them."""
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()
 
 
 async def first(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Return when one of them does, the others cancelled; raise what it raised."""
+    """Return when one of them does and cancel the others; raises its exception."""
     tasks = [asyncio.create_task(wait) for wait in waits]
     try:
         await ended(*tasks)

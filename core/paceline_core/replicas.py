@@ -1,8 +1,8 @@
-"""Plan which replicas to start and which to drain, as a ReplicaSet does: pure, level-triggered, idempotent.
+"""Plans which replicas to start and which to drain, as a ReplicaSet does: pure, level-triggered, idempotent.
 
-A worker that crashed is still a replica (it restarts with back-off); only the desired count adds or removes one.
-Local mode executes the plan; on Kubernetes the real ReplicaSet decides. Known hole: a drain that has begun is not taken
-back; a new replica is started instead.
+A worker that crashed is still a replica (it restarts with back-off); only the desired count adds or removes replicas.
+Local mode executes the plan; on Kubernetes the ReplicaSet decides. Known hole: a drain that has begun is not cancelled;
+a new replica is started instead.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from paceline_core.objects.workload_status import PoolCounts
 
 @dataclass(frozen=True, slots=True)
 class PoolReplica:
-    """One worker of a pool. `ordinal` grows with each start in the pool."""
+    """One worker of a pool. `ordinal` increases with each start in the pool."""
 
     target: ScaleTarget
     ordinal: int
@@ -43,7 +43,7 @@ def plan_replicas(
     starts = [StartReplica(target) for target, count in desired.items() for _ in range(count - have[target])]
     drains: list[DrainReplica] = []
     for target, count in desired.items():
-        # those that are not ready first, then the newest: draining those loses least
+        # replicas that are not ready first, then the newest: draining those loses least
         own = sorted((r for r in active if r.target == target), key=lambda r: (r.ready, -r.ordinal))
         drains += [DrainReplica(target, victim.ordinal) for victim in own[: max(have[target] - count, 0)]]
     return (*starts, *drains)

@@ -1,8 +1,7 @@
-"""Durations, bytes and money: as manifests write them, and in seconds, bytes and dollars.
+"""Durations, bytes and money: parsed from manifests, and written for them.
 
-And texts for messages: counts, quotations without control characters, the word that was probably meant.
-
-A word is close to another if few letters are added, lost, changed or swapped: one in short words, at most three.
+Also texts for messages: counts, quotations without control characters, spelling suggestions. A word is close to another
+if few letters are added, removed, changed or swapped: one in short words, at most three.
 """
 
 import re
@@ -47,7 +46,7 @@ def brief(value: float) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """`1 request`, `2 requests`; `many` where an s does not do."""
+    """`1 request`, `2 requests`; `many` for an irregular plural."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
@@ -80,28 +79,28 @@ _MOST_EDITS: Final = 3
 
 
 def printable(text: str) -> str:
-    """What a terminal would act on or begin a line with, escaped."""
+    """The text with control characters escaped, so that a terminal does not act on them."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def truncate(value: object, limit: int = _SHOWN) -> str:
-    """As text of at most so many characters."""
+    """The value as text of at most `limit` characters."""
     text = str(value)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def one_line(text: str, limit: int) -> str:
-    """The same words, one space apart, cut to the limit."""
+    """The text's words, one space apart, cut to the limit."""
     return truncate(" ".join(text.split()), limit)
 
 
 def one_spelling(word: str) -> str:
-    """`served_name`, `served-name` and `servedName` alike."""
+    """The same key for `served_name`, `served-name` and `servedName`."""
     return word.lower().replace("_", "").replace("-", "")
 
 
 def closest(word: str, choices: Sequence[str], most: int = _MOST_EDITS) -> str:
-    """The first of the choices that fewest edits make of the word, "" if none is within its limit."""
+    """The choice with the fewest edits from the word, the first of several; "" if none is within its limit."""
     wanted = one_spelling(word)
     found, limit = "", min(most, (len(wanted) + 2) // 4)
     for choice in choices:
@@ -112,7 +111,7 @@ def closest(word: str, choices: Sequence[str], most: int = _MOST_EDITS) -> str:
 
 
 def edits(one: str, other: str) -> int:
-    """Letters to add, drop, change or swap with a neighbour until both are the same."""
+    """The number of letters to add, drop, change or swap with a neighbour until both words are equal."""
     before: list[int] = []
     last = list(range(len(other) + 1))
     for row, letter in enumerate(one, start=1):

@@ -1,11 +1,11 @@
-"""YAML as kubectl reads it, as far as JSON can say it; refused with its line where it says more.
+"""Loads YAML as kubectl does, limited to JSON's types; other values are refused with their line.
 
-Bare words follow the rules of kubectl's own reader (go-yaml 2, then JSON): `y`, `on` and `no` are booleans, `1e9` is a
-whole number, `0o17` and `017` are octal, `1:30` and `2026-01-31` stay text. A test compares both on a table. Nothing is
-read otherwise than there; some is refused that kubectl takes: keys that are no text or stand twice, tags beyond JSON's
-types, a merge that overwrites what stands before it. Hole: a `%YAML` directive is taken here and refused there.
+Plain words follow the rules of kubectl's own parser (go-yaml 2, then JSON): `y`, `on` and `no` are booleans, `1e9` is
+an integer, `0o17` and `017` are octal, `1:30` and `2026-01-31` stay text. A test compares both on a table. No value is
+read differently; some that kubectl accepts are refused: keys that are not text or occur twice, tags beyond JSON's
+types, a merge that overwrites an earlier key. Known hole: a `%YAML` directive is accepted here and refused there.
 
-Aliases count as what they stand for: ten lines of ten aliases each are ten thousand million values.
+Aliases count as the values that they stand for: ten lines of ten aliases each are ten thousand million values.
 """
 
 import math
@@ -18,7 +18,7 @@ import yaml
 from paceline_core.units import truncate
 
 MOST_VALUES: Final = 100_000
-"""Of one document."""
+"""The most values of one document."""
 _PREFIX: Final = "tag:yaml.org,2002:"
 _NULLS: Final = frozenset(("", "~", "null", "Null", "NULL"))
 _TRUE: Final = frozenset(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"))
@@ -30,7 +30,7 @@ _FIRST: Final = frozenset("+-.0123456789")
 _LOOSE: Final = re.compile(r"(?<![0-9])_|_(?![0-9])")
 _LEAST, _MOST, _DIGITS = -(2**63), 2**64 - 1, 99
 _EXACT: Final = 1e21
-"""From here on Go writes a float with its exponent, so that JSON reads no whole number."""
+"""From this value on, Go writes a float with an exponent, so that JSON reads no integer."""
 
 
 def _refuse_tag(_: yaml.SafeLoader, node: yaml.Node) -> None:
@@ -39,18 +39,18 @@ def _refuse_tag(_: yaml.SafeLoader, node: yaml.Node) -> None:
 
 
 class JSONLoader(yaml.SafeLoader):
-    """SafeLoader with kubectl's rules for bare words, without tags of its own."""
+    """SafeLoader with kubectl's rules for plain words and without other tags."""
 
     yaml_implicit_resolvers: Final = {}  # type: ignore[misc]  # a class attribute that its parent means to be replaced
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> Any:
-        """The tag of a node that has none written."""
+        """The tag of a node without an explicit one."""
         if kind is yaml.ScalarNode and implicit[0]:
             return _PREFIX + _kind(value)
         return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
 
     def construct_document(self, node: yaml.Node) -> Any:
-        """As its parent; raises ConstructorError for a document of too many values."""
+        """As in the parent class; raises ConstructorError for a document with too many values."""
         if (values := _values(node, {})) == math.inf:
             raise _refusal("an alias stands within what it stands for; write it out", node)
         if values > MOST_VALUES:
@@ -58,7 +58,7 @@ class JSONLoader(yaml.SafeLoader):
         return super().construct_document(node)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """As its parent; raises ConstructorError for what is not of its own type."""
+        """As in the parent class; raises ConstructorError for a value that does not have its tag's type."""
         try:
             return super().construct_object(node, deep=deep)
         except (ValueError, KeyError, IndexError):
@@ -67,13 +67,13 @@ class JSONLoader(yaml.SafeLoader):
             ) from None
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-        """As its parent; raises ConstructorError for half a character."""
+        """As in the parent class; raises ConstructorError for a text with a surrogate, which UTF-8 cannot encode."""
         if isinstance(node, yaml.ScalarNode) and any("\ud800" <= letter <= "\udfff" for letter in node.value):
             raise _refusal(f"{truncate(ascii(node.value))} is no text that can be written; leave it out", node)
         return super().construct_scalar(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """As its parent; raises ConstructorError for keys that are no text or stand twice."""
+        """As in the parent class; raises ConstructorError for keys that are not text or occur twice."""
         seen: set[str] = set()
         for key, _ in node.value:
             if key.tag == f"{_PREFIX}merge":
@@ -91,26 +91,26 @@ class JSONLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
     def read_null(self, node: yaml.ScalarNode) -> None:
-        """`~` and its like."""
+        """`~` and the like."""
         if str(self.construct_scalar(node)) not in _NULLS:
             raise ValueError
 
     def read_bool(self, node: yaml.ScalarNode) -> bool:
-        """`yes`, `off` and their like."""
+        """`yes`, `off` and the like."""
         word = str(self.construct_scalar(node))
         if word not in _TRUE | _FALSE:
             raise ValueError
         return word in _TRUE
 
     def read_number(self, node: yaml.ScalarNode) -> int | float:
-        """A number as JSON would hand it on: a whole one is an int, however it is written."""
+        """A number as JSON passes it on: an integral one is an int, however it is written."""
         found = _number(str(self.construct_scalar(node)))
         if found is None:
             raise ValueError
         return found
 
     def read_whole(self, node: yaml.ScalarNode) -> int:
-        """A node that is tagged as a whole number."""
+        """A node with the tag of an integer."""
         if isinstance(found := self.read_number(node), int):
             return found
         raise ValueError
@@ -138,7 +138,7 @@ def _kind(word: str) -> str:
 
 
 def _number(word: str) -> int | float | None:
-    """None for what is no number; underscores stand anywhere, but where a dot is first between digits alone."""
+    """None if the word is no number; underscores may be anywhere, but after a leading dot only between digits."""
     if word[:1] not in _FIRST or (word.startswith(".") and _LOOSE.search(word)):
         return None
     plain = word.replace("_", "")
@@ -155,7 +155,7 @@ def _number(word: str) -> int | float | None:
 
 
 def _overwritten(node: yaml.MappingNode) -> Iterator[str]:
-    """Keys that a merge behind them has too; kubectl takes the merge's value there, and others the key's."""
+    """Keys that a later merge also has; kubectl takes the merge's value there, other parsers the key's."""
     seen: set[str] = set()
     for key, value in node.value:
         if key.tag == f"{_PREFIX}merge":
@@ -190,7 +190,7 @@ def _read_as(key: yaml.Node) -> str:
 
 
 def _values(node: yaml.Node, counted: dict[int, float]) -> float:
-    """Values below a node and itself, without end where it stands below itself."""
+    """The number of values below a node, itself included; infinite if it contains itself."""
     if id(node) not in counted:
         counted[id(node)] = math.inf
         below = node.value if isinstance(node, yaml.SequenceNode) else []

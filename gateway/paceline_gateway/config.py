@@ -1,4 +1,4 @@
-"""The gateway's configuration file. It is not read again; what changes while it runs are the objects and the keys."""
+"""The gateway's configuration file. It is read once; only objects and keys change while the gateway runs."""
 
 import socket
 from pathlib import Path
@@ -13,18 +13,18 @@ _MIB = 1 << 20
 
 
 class HttpLimits(Config):
-    """Every cap and every wait. Sizes in bytes, times in seconds."""
+    """All caps and time limits. Sizes in bytes, times in seconds."""
 
     head_bytes: int = Field(default=32 << 10, ge=1024)
     body_bytes: int = Field(default=8 * _MIB, ge=1024)
     memory_bytes: int = Field(default=1024 * _MIB, ge=1024)
     """Bodies in memory over all connections; beyond it requests are refused with no_capacity. A tenant may hold eight
-    times what is left free of it."""
+    times what is free."""
     answer_bytes: int = Field(default=32 * _MIB, ge=1024)
     """An answer that does not stream is collected whole, so that it can be retried; a longer one fails."""
     connections: int = Field(default=10_000, ge=1)
-    """Open ones; where all are taken, those without a request under way make room. A tenant may have answers under way
-    on eight times as many as are free."""
+    """Open connections; when all are taken, those without a request under way make room. A tenant may have answers
+    under way on eight times as many as are free."""
 
     keepalive_timeout_s: float = Field(default=75.0, gt=0)
     header_timeout_s: float = Field(default=10.0, gt=0)
@@ -44,44 +44,44 @@ class HttpLimits(Config):
     resume_s: float = Field(default=60.0, gt=0)
     """From the loss of a stream's worker to the next token, from another worker."""
     resume_bytes: int = Field(default=1_000_000, ge=0, le=1_000_000)
-    """Bytes kept of a stream to resume it: some 13 bytes a token. A longer one cannot go on at another worker."""
+    """Bytes kept of a stream to resume it: some 13 bytes a token. A longer one cannot resume at another worker."""
     upstream_keepalive_timeout_s: float = Field(default=30.0, gt=0)
     load_silence_s: float = Field(default=6.0, gt=0)
-    """A worker whose load stream says nothing for this long is picked only when nobody else is left."""
+    """A worker whose load stream sends nothing for this long is picked only when no other worker is left."""
 
     held_requests: int = Field(default=1024, ge=1)
     """Waiting requests of one service while it has no worker."""
     queue_bytes: int = Field(default=256 * _MIB, ge=1024)
     """Bodies waiting for one service."""
     lookahead_s: float = Field(default=0.5, gt=0)
-    """Prompt work a worker is given ahead of time; the rest waits here, where another worker can still take it."""
+    """Prompt work that a worker gets in advance; the rest waits here, where another worker can still take it."""
     prefix_bytes: int = Field(default=32 * _MIB, ge=1024)
-    """Bytes remembered of one service's cached prefixes; the longest unused are forgotten first."""
+    """Bytes for one service's known prefix keys; the least recently used are forgotten first."""
 
 
 class RedisConfig(Config):
     """Redis or Valkey, where several gateways share quota counters."""
 
     url: str = Field(pattern=r"^rediss?://[^@]+$")
-    """`redis://host:6379/0`, or `rediss://` for TLS. User and password have fields of their own."""
+    """`redis://host:6379/0`, or `rediss://` for TLS. User and password have their own fields."""
     username: str = ""
     password_file: Path | None = None
     """Read at each connect, so that a rotated password needs no restart."""
     ca_file: Path | None = None
-    """Certificates that a `rediss` server is checked with. Default: the system's."""
+    """The certificates that verify a `rediss` server. Default: the system's."""
     prefix: str = Field(default="paceline", min_length=1)
-    """The beginning of every key; the namespace follows."""
+    """The prefix of every key; the namespace follows."""
     timeout_s: float = Field(default=0.25, gt=0)
-    """Of one connect and one answer."""
+    """Time limit of one connect and of one answer."""
 
     def credentials(self) -> tuple[str] | tuple[str, str]:
-        """User and password as they are now. Raises OSError when the file cannot be read."""
+        """The current user and password. Raises OSError when the file cannot be read."""
         password = "" if self.password_file is None else self.password_file.read_text().strip()
         return (self.username, password) if self.username else (password,)
 
 
 class Quota(Config):
-    """The place where tenants' limits are counted. Without a shared place each gateway counts alone."""
+    """Where tenants' limits are counted. Without a shared store each gateway counts alone."""
 
     redis: RedisConfig | None = None
     lease: bool = False
@@ -89,14 +89,14 @@ class Quota(Config):
     wait_s: float = Field(default=0.25, gt=0)
     """Longest that a request waits for the shared counters; then its tenant's onStoreFailure is followed."""
     gateways: int = Field(default=1, ge=1)
-    """How many gateways there are, as long as nobody could ever tell."""
+    """The number of gateways until the shared store has reported one."""
 
 
 class GatewayConfig(Config):
     """The configuration of one gateway. Public port: the OpenAI API; admin port: metrics, health, demand."""
 
     name: str = Field(default_factory=socket.gethostname, min_length=1)
-    """The name that demand is reported under; unique among gateways. Left out: the host's name, which in a pod is the
+    """The name under which demand is reported; unique among gateways. Default: the host's name, which in a pod is the
     pod's."""
     listen: Listen = Listen(port=8080)
     admin: Listen = Listen(port=8081)
@@ -109,12 +109,12 @@ class GatewayConfig(Config):
     signing_key: Path
     """Private key of this gateway's internal tokens: a file of 32 raw bytes, read again when it changes."""
     trust_bundle: Path
-    """Public keys that the autoscaler's internal tokens are checked with: a JWK set, read again when it changes."""
+    """Public keys that verify the autoscaler's internal tokens: a JWK set, read again when it changes."""
     access_log: bool = True
     cors_origins: tuple[Annotated[str, Field(pattern=ORIGIN_PATTERN)], ...] = ()
     """Origins of pages that may read answers in a browser, such as `https://chat.example.com`; `*`: every page."""
     lame_duck_s: float = Field(default=0.0, ge=0)
-    """How long new work is still taken after SIGTERM: until every load balancer knows that this gateway leaves."""
+    """How long new requests are accepted after SIGTERM: until every load balancer knows that this gateway leaves."""
     drain_s: float = Field(default=30.0, gt=0)
     """How long open streams may run on after that."""
     limits: HttpLimits = HttpLimits()

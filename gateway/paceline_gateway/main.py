@@ -1,6 +1,6 @@
 """`python -m paceline_gateway.main`: one gateway, configured by the file that PACELINE_CONFIG names.
 
-Exit status: 0 after a drain, 2 when the configuration or a port is wrong, 1 on anything else; one line says why.
+Exit status: 0 after a drain, 2 when the configuration or a port is wrong, 1 on any other error; one line says why.
 """
 
 import paceline_core.early_sigterm  # noqa: F401 - for its effect, before the seconds of imports
@@ -29,17 +29,17 @@ _log = get_logger(__name__)
 
 
 def main() -> int:
-    """Run until a signal; the exit status."""
+    """Run until a signal; returns the exit status."""
     lines = configure("gateway", os.environ.get(LEVEL_VARIABLE, "INFO"))
     try:
         config = from_environment(GatewayConfig)
         ports = ListenSockets.take(config)
-        gc.freeze()  # what was imported lives for ever: a full collection need not walk it, nor hold requests up
+        gc.freeze()  # modules live forever: a full collection need not visit them and delay requests
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(config, ports, lines))
     except PacelineError as error:
         return explain_failure("gateway", error)
-    except Exception:  # noqa: BLE001 - the process ends here: one line in the log's form, no trace for its user
+    except Exception:  # noqa: BLE001 - the process ends here: one log line and no trace for its user
         _log.exception("the gateway failed")
         return 1
     return 0
@@ -58,7 +58,7 @@ async def _run(config: GatewayConfig, ports: ListenSockets, lines: BackgroundWri
 
 
 def _tracing(name: str, clock: Clock, environ: Mapping[str, str]) -> RequestTracing:
-    """As the environment says."""
+    """Tracing as the environment configures it."""
     if not tracing_enabled(environ) or not collector_configured(environ):
         return NoTracing()
     try:

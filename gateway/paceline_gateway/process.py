@@ -1,9 +1,9 @@
-"""A gateway process: its parts put together, its two ports, its end.
+"""A gateway process: creates its parts, its two ports, and ends them in order.
 
-Both ports are taken before anything starts, so that a busy one is one clear line and no half-started gateway. SIGTERM
-turns readiness red, and new work is still taken while load balancers learn of it (`lame_duck_s`), each answer the last
-of its connection. Then new connections hear `draining`, open streams run on for the grace period, and what is left ends
-with an error. A second signal ends all of this.
+Both ports are bound before anything starts, so that a port in use gives one clear message and no half-started gateway.
+On SIGTERM readiness fails; new requests are accepted until load balancers have noticed (`lame_duck_s`), and each answer
+is the last of its connection. Then new connections get `draining`, open streams run on for the grace period, and the
+rest ends with an error. A second signal ends everything at once.
 """
 
 import asyncio
@@ -68,18 +68,18 @@ class ListenSockets:
 
 @dataclass(frozen=True, slots=True)
 class QuotaBackend:
-    """`pump` carries between a gateway's own and the shared counters; `peers` may keep the shared ones."""
+    """`pump` connects a gateway's own counters to the shared ones; `peers` may host the shared ones."""
 
     quotas: QuotaManager
     pump: QuotaSync | None = None
     peers: PeerStore | None = None
 
 
-def counters(  # noqa: PLR0913, PLR0917 - what sharing needs
+def counters(  # noqa: PLR0913, PLR0917 - the parts that sharing uses
     config: GatewayConfig, cluster: Cluster, signer: Signer, clock: Clock, metrics: Metrics, admin: Address
 ) -> QuotaBackend:
-    """This gateway's counters: its own alone, or a share of those that several have. `admin`: its admin port."""
-    holder = f"{config.name}.{secrets.token_hex(4)}"  # a gateway that starts anew holds nothing of what it held before
+    """This gateway's counters: only its own, or a part of the shared ones. `admin`: the address of its admin port."""
+    holder = f"{config.name}.{secrets.token_hex(4)}"  # a restarted gateway holds nothing from before
     store: CounterStore
     peers = None
     if config.quota.redis is not None:
@@ -88,7 +88,7 @@ def counters(  # noqa: PLR0913, PLR0917 - what sharing needs
         store = RedisStore(config.quota.redis, config.namespace)
     elif config.quota.lease:
         host, port = admin
-        if host in ("0.0.0.0", "::"):  # noqa: S104 - other gateways reach it where the pod's own name resolves to
+        if host in ("0.0.0.0", "::"):  # noqa: S104 - other gateways reach it at the address of the pod's name
             host = socket.gethostbyname(socket.gethostname())
         ways = PeerDeps(cluster, signer, clock, config.limits, TTL_S)
         store = peers = PeerStore(holder, (host, port), ways)
@@ -152,7 +152,7 @@ class GatewayProcess:
         self._http = admin_server(create_admin(seen))
 
     async def run(self, stop: asyncio.Event, abort: asyncio.Event) -> None:
-        """Serve until `stop`, then drain until done, the grace period's end, or `abort`. Raises what broke a watch."""
+        """Serve until `stop`, then drain until done, the grace period's end, or `abort`. Raises a watch's error."""
         self._watcher.start()
         if self._pump is not None:
             self._pump.start(self.requests.quotas, SharedFairness(self.registry.queues))

@@ -1,7 +1,7 @@
-"""Writes the ledger's numbers into the Tenants' status: every minute what has changed, and all of it at the end.
+"""Writes the ledger's numbers into the Tenants' status: every minute what has changed, and everything at the end.
 
-One write at a time and `BATCH` a second at most, so that thousands of tenants are no burst; at the end some at once.
-While the API server is away everything goes on being counted, one line says so, and what is due is written later.
+It makes one write at a time and at most `BATCH` a second, so that thousands of tenants cause no burst; at the end it
+makes several at once. While the API server is unreachable, counting continues, one log line says so, and writes wait.
 """
 
 import asyncio
@@ -47,12 +47,12 @@ class UsageWriter:
         self._task = asyncio.create_task(self._run())
 
     async def wait(self) -> None:
-        """Return never; raise what ended it."""
+        """Never return; raise what ended the task."""
         if self._task is not None:
             await ended(self._task)
 
     async def close(self) -> None:
-        """Write all that is left, within a limit; the watch of Tenants must still run."""
+        """Write everything that is left, within a time limit; the watch of Tenants must still run."""
         if self._task is not None:
             await cancel(self._task)
         with contextlib.suppress(TimeoutError):
@@ -66,7 +66,7 @@ class UsageWriter:
             _log.error("usage was not written before the end", extra={"tenants": left})
 
     async def _run(self) -> None:
-        """Write what is due, and rest for longer where the API server would not have it."""
+        """Write what is due; pause for longer while the API server refuses."""
         while True:
             rest_s = TICK_S
             for tenant in self._ledger.due(self._clock.monotonic(), self._every_s)[:BATCH]:
@@ -76,7 +76,7 @@ class UsageWriter:
             await self._clock.sleep(rest_s)
 
     async def _write(self, tenant: str) -> bool:
-        """Write one tenant's numbers; False when the API server would not have them."""
+        """Write one tenant's numbers; False if the API server refused."""
         write = self._ledger.begin(tenant, self._clock.utc(), self._clock.monotonic())
         if write is None:
             return True

@@ -1,4 +1,4 @@
-"""`paceline up`: one process that plays the API server, keeps the parts running, and takes everything down with it."""
+"""`paceline up`: one process that serves as the API server, supervises the parts, and stops everything at its end."""
 
 HOST = "127.0.0.1"
 NAMESPACE = "paceline-system"

@@ -1,6 +1,6 @@
 """The components of a local run with their configuration files: gateway, autoscaler, and Prometheus if it is on PATH.
 
-Prometheus scrapes every part every two seconds and keeps its data in the run's directory. Without one the autoscaler
+Prometheus scrapes every part every two seconds and keeps its data in the run's directory. Without it the autoscaler
 reads the parts itself; the start-up lines say which.
 """
 
@@ -94,7 +94,7 @@ def _part(site: RunContext, name: str, config: dict[str, Any], port: int, grace_
 
 
 def prometheus(executable: str, site: RunContext, port: int, parts: Iterable[tuple[str, int]]) -> ComponentSpec:
-    """Prometheus on `port`: fixed targets for `parts`, (job, port) of what does not come and go; a file for workers."""
+    """Prometheus on `port`: fixed targets for `parts`, as (job, port); a file for workers, which come and go."""
     home = site.run.home(PROMETHEUS)
     write_scrape_targets(site, [])
     jobs = [{"job_name": job, "static_configs": [{"targets": [f"{HOST}:{at}"]}]} for job, at in parts]
@@ -120,7 +120,7 @@ def prometheus(executable: str, site: RunContext, port: int, parts: Iterable[tup
 
 
 def write_scrape_targets(site: RunContext, services: Iterable[ServiceEndpoints]) -> None:
-    """Tell Prometheus which workers there are; it notices the file's change by itself."""
+    """Write the list of workers for Prometheus, which notices the file's change itself."""
     rows = [
         {"targets": [f"{endpoint.host}:{endpoint.metrics_port}"], "labels": {"worker": endpoint.name}}
         for item in services

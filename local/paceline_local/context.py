@@ -1,8 +1,8 @@
-"""The context shared by every part of a run: its directory, ports and time, and how its processes are probed.
+"""The context shared by every part of a run: its directory, ports and time, and the probes of its processes.
 
-TCP ports of components lie below the kernel's ephemeral range, so that no outgoing connection takes one first. They are
+TCP ports of components are below the kernel's ephemeral range, so that no outgoing connection takes one first. They are
 checked, not reserved: a port taken between the check and the child's bind ends the child; its next start gets another.
-A probe is one GET, answered with 200 or not.
+A probe is one GET that answers 200 or not.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def is_free(host: str, port: int) -> bool:
 
 
 class PortPool:
-    """The ports of one run on one host; two supervisors begin their search at different places."""
+    """The ports of one run on one host; two supervisors begin their search at different ports."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -54,7 +54,7 @@ class PortPool:
 
 
 def owner(port: int) -> str:
-    """The process that listens there, as far as this user may know: ` (process 4711, nginx)`, or nothing."""
+    """The process that listens there, as far as visible to this user: ` (process 4711, nginx)`, or empty."""
     with contextlib.suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):
             listens = connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port
@@ -83,7 +83,7 @@ class HttpProber:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """A run's directory, ports and time, how its processes are probed, the gateway's URL, the parts' log level,
+    """A run's directory, ports and time, the prober of its processes, the gateway's URL, the parts' log level,
     and the origins of pages that may read answers."""
 
     run: RunDir

@@ -1,6 +1,6 @@
 """Keys of local mode: tenants' API keys, and the signing keys of one run.
 
-API keys lie in `<state>/keys.json` as salted hashes and outlive runs; the local tenant's own key is also kept as text,
+API keys are in `<state>/keys.json` as salted hashes and outlive runs; the local tenant's own key is also kept as text,
 in `<state>/local.key`, so that the next `paceline up` prints the same one. The gateway watches them as Secrets. Signing
 keys are a private key for each signer, and one JWK set with all public keys.
 """
@@ -33,14 +33,14 @@ def create_signing_keys(run: RunDir) -> None:
 
 
 def in_vain(keys: Iterable["StoredKey"], tenants: Collection[str]) -> Iterator[str]:
-    """A note where keys are of tenants that are not here."""
+    """A note if there are keys of tenants that do not exist here."""
     if absent := sorted({key.record.tenant for key in keys} - set(tenants)):
         yield f"keys of {', '.join(absent)} open nothing: no such Tenant here"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key as the file has it; `created` is RFC 3339 UTC."""
+    """A key as stored in the file; `created` is RFC 3339 UTC."""
 
     record: ApiKeyRecord
     created: str
@@ -63,7 +63,7 @@ class KeyFile:
             raise InvalidInput(str(self._path), "is damaged; remove it and create the keys anew") from None
 
     def create(self, tenant: str, clock: Clock) -> tuple[ApiKeyRecord, str]:
-        """A new key: its record, and its text, which is not stored."""
+        """Create a key: its record, and its text, which is not stored."""
         record, text = new_key(tenant)
         self._state.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
         with self._locked():
@@ -81,7 +81,7 @@ class KeyFile:
         raise NotFound(f"there is no key {identity!r}; `paceline keys list` shows them")
 
     def local(self, clock: Clock) -> str:
-        """The local tenant's key; made when there is none, or when its record is gone."""
+        """The local tenant's key; created if there is none, or if its record is gone."""
         path = self._state / "local.key"
         text = path.read_text().strip() if path.exists() else ""
         if any(key.record.key_id == key_id(text) and verify(text, key.record) for key in self.all()):

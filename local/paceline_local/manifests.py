@@ -1,4 +1,4 @@
-"""The user's files, checked as a cluster would check them, plus what local mode adds.
+"""The user's files, checked as a cluster would check them, and local mode's additions.
 
 Services that this machine cannot serve are refused here, before anything is started.
 """
@@ -49,13 +49,13 @@ class LocalManifests:
 
     @property
     def tenants(self) -> list[str]:
-        """Names of the Tenants that are honoured."""
+        """Names of the valid Tenants."""
         metadata = (one["metadata"] for one in self.documents if one["kind"] == "Tenant")
         return [of["name"] for of in metadata if of["namespace"] == NAMESPACE]
 
 
 def read_local_manifests(files: Sequence[Path], now: datetime) -> LocalManifests:
-    """Read and check the files. Raises ManifestError with every fault, InvalidInput for what cannot be read."""
+    """Read and check the files. Raises ManifestError with every fault, InvalidInput for an unreadable file."""
     surveys = [load_manifests(file) for file in files]
     manifests = [manifest for found in surveys for manifest in found.manifests]
     own = [fault for found in surveys for fault in found.faults]
@@ -86,9 +86,9 @@ def read_local_manifests(files: Sequence[Path], now: datetime) -> LocalManifests
 
 
 def _faults(manifests: Sequence[ParsedManifest]) -> Iterator[FieldError]:
-    """Twins in two files, then what is not served here.
+    """Duplicates in two files, then what is not served here.
 
-    One file's twins are found by its reader; only these files could define an accelerator.
+    The parser of a file finds its own duplicates; only these files could define an accelerator.
     """
     places = Counter((m.found.kind, m.found.key) for m in manifests)
     for manifest in manifests:
@@ -105,7 +105,7 @@ def _faults(manifests: Sequence[ParsedManifest]) -> Iterator[FieldError]:
 def refused(
     manifests: Iterable[ParsedManifest], why: Callable[[ResolvedService], Iterable[FieldError]]
 ) -> Iterator[FieldError]:
-    """Problems that `why` finds (`unsupported_here`, or `missing_on_host` here) in valid manifests, with its places."""
+    """The problems that `why` (`unsupported_here` or `missing_on_host`) finds in valid manifests, with their places."""
     for manifest in manifests:
         if isinstance(manifest.found, InferenceService):
             for problem in why(resolve(manifest.found)):
@@ -113,7 +113,7 @@ def refused(
 
 
 def idle_routes(manifests: Iterable[ParsedManifest]) -> Iterator[FieldError]:
-    """Valid routes that nothing of this version would answer for."""
+    """Valid routes that no part of this version would answer."""
     for manifest in manifests:
         if isinstance(manifest.found, InferenceRoute):
             for problem in unsupported_route(manifest.found.spec):

@@ -1,7 +1,7 @@
-"""Fields of a valid service that nothing serves, or not this machine: refused by field, before any start.
+"""Fields of a valid service that this version or this machine cannot serve: refused by field, before any start.
 
 An accelerator is built in, or an AcceleratorProfile among the manifests; a cluster may have more profiles than these.
-Hole: a profile does not say which compute capability a GPU has; one without bf16 counts as too old.
+Known hole: a profile does not contain a GPU's compute capability; one without bf16 counts as too old.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,18 +20,18 @@ from paceline_workers.model_source import locate, read_object
 
 FILE = "file://"
 GPU_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
-"""Where there is a driver of NVIDIA GPUs, one of these is: on Linux, and on Linux within Windows."""
+"""With a driver for NVIDIA GPUs, one of these exists: on Linux, and on Linux within Windows."""
 
 
 def unsupported_here(service: ResolvedService) -> Iterator[FieldError]:
-    """Fields that this version serves nowhere, in the order of causes: the filters, the version, the catalogue."""
+    """Fields that this version cannot serve anywhere: the filters, then the version, then the catalogue."""
     yield from invalid_filters(service)
     yield from unsupported(service)
     yield from coldstart.refusals(service)
 
 
 def missing_on_host(service: ResolvedService, gpu_files: Sequence[Path] = GPU_FILES) -> Iterator[FieldError]:
-    """Problems of this machine alone: it has no cluster, GPU, model's files or memory for the service."""
+    """Problems of only this machine: no cluster, GPU, model files or memory for the service."""
     for index, variable in enumerate(service.runtime.env):
         if variable.value_from is not None:
             field = f"spec.runtime.env[{index}].valueFrom"
@@ -51,7 +51,7 @@ def missing_on_host(service: ResolvedService, gpu_files: Sequence[Path] = GPU_FI
 
 
 def _too_large(service: ResolvedService) -> Iterator[FieldError]:
-    """Hole: a context that a rotary scaling extends is not computed, and not limited."""
+    """Known hole: a context extended by rotary scaling is neither computed nor limited."""
     asked, most = service.engine.max_model_len, None
     try:
         config = read_object(locate(service.model.source) / "config.json")
@@ -68,13 +68,13 @@ def _too_large(service: ResolvedService) -> Iterator[FieldError]:
 
 
 def accelerators(here: Iterable[ParsedManifest]) -> Mapping[str, Accelerator]:
-    """By name; a profile replaces what is built in."""
+    """Accelerators by name; a profile replaces a built-in one."""
     profiles = (manifest.found for manifest in here if isinstance(manifest.found, AcceleratorProfile))
     return {**CATALOGUE, **{one.name: from_profile(one.name, one.spec) for one in profiles}}
 
 
 def device_notes(service: ResolvedService, known: Mapping[str, Accelerator]) -> Iterator[str]:
-    """About the pools that really compute, then about the budget."""
+    """Notes about the pools that are not emulated, then about the budget."""
     yield from map(str, unknown_accelerators(service, known))
     for place, pool in enumerate(() if service.emulated else service.pools):
         device = known.get(pool.accelerator)

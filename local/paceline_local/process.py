@@ -1,13 +1,13 @@
-"""Child processes: each in a process group of its own, ended with the supervisor, restarted with back-off.
+"""Child processes: each in its own process group, ended with the supervisor, restarted with back-off.
 
-The group keeps the terminal's Ctrl-C with the supervisor, and holds the child and its own children, so that they are
-swept when the child has ended. All are in the supervisor's session: where Linux shares processor time between sessions
-first (`sched_autogroup_enabled`), a busy child in a session of its own would take as much as all others together. On
-Linux the kernel kills the child if the supervisor is killed; elsewhere a supervisor that dies by SIGKILL leaves its
+The group keeps the terminal's Ctrl-C with the supervisor. It contains the child and the child's children, so that they
+are killed when the child has ended. All are in the supervisor's session: where Linux first divides processor time
+between sessions (`sched_autogroup_enabled`), a busy child in its own session would get as much as all others together.
+On Linux the kernel kills the child if the supervisor is killed; elsewhere a supervisor killed by SIGKILL leaves its
 children running (known hole).
 
-A process that ended stays down for half a second, doubling to thirty, forgotten after a healthy minute. A component of
-the control plane (gateway, autoscaler, Prometheus) is a supervised process with one URL that reports its readiness.
+A process that ended stays down for half a second, doubling to thirty, reset after a healthy minute. A component of the
+control plane (gateway, autoscaler, Prometheus) is a supervised process with one URL that reports its readiness.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ HEALTHY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exits in a row, and how long to stay down because of the last one (seconds)."""
+    """Consecutive exits, and how long to stay down after the last one (seconds)."""
 
     exits: int = 0
     delay_s: float = 0.0
 
     def after_exit(self, lived_s: float) -> "Backoff":
-        """The next state when a process has ended after `lived_s` seconds."""
+        """The next state after a process that lived `lived_s` seconds."""
         earlier = 0 if lived_s >= HEALTHY_S else self.exits
         return replace(self, exits=earlier + 1, delay_s=min(LIMIT_S, FIRST_S * 2.0 ** min(earlier, 16)))
 
@@ -82,7 +82,7 @@ async def spawn(command: Command) -> Process:
 
 
 class Supervised:
-    """Keeps a command running until it is stopped. `prepare` is asked for the command before each start."""
+    """Keeps a command running until it is stopped. `prepare` makes the command before each start."""
 
     def __init__(self, name: str, prepare: Callable[[], Command], clock: Clock, changed: Callable[[], None]) -> None:
         self.name = name
@@ -90,7 +90,7 @@ class Supervised:
         self.backoff = Backoff()
         self.last_exit: int | None = None
         self.refusal = ""
-        """Why the last start failed; empty if there was a process."""
+        """Why the last start failed; empty if a process was started."""
         self._prepare = prepare
         self._clock = clock
         self._changed = changed
@@ -114,7 +114,7 @@ class Supervised:
 
     @property
     def ending(self) -> str:
-        """Tell a user how it ended last and when it comes back."""
+        """How it ended last and when it restarts, for users."""
         if self.refusal:
             return f"{self.name} cannot be started: {self.refusal}; tried again in {self.backoff.delay_s:g} s"
         code = self.last_exit or 0
@@ -122,7 +122,7 @@ class Supervised:
         return f"{self.name} ended ({how}); started again in {self.backoff.delay_s:g} s"
 
     def restart(self) -> None:
-        """Kill the process and its children; it comes back."""
+        """Kill the process and its children; it restarts."""
         if self.child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.child.pid, signal.SIGKILL)
@@ -145,7 +145,7 @@ class Supervised:
     async def _once(self) -> int:
         try:
             self.child = await spawn(self._prepare())
-        except (OSError, ValueError, PacelineError) as error:  # ValueError: a NUL in what a process is given
+        except (OSError, ValueError, PacelineError) as error:  # ValueError: a NUL in an argument or variable
             self.refusal = str(error)
             if isinstance(error, OSError) and error.strerror:
                 self.refusal = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
@@ -156,7 +156,7 @@ class Supervised:
             self._terminate()
         self._changed()
         code = await self.child.wait()
-        self.restart()  # the children that it left
+        self.restart()  # kill the children that it left
         self.child = None
         _log.info("ended", extra={"part": self.name, "code": code})
         return code
@@ -168,7 +168,7 @@ ENDS_TOLERATED = 2
 
 @dataclass(frozen=True, slots=True)
 class ComponentSpec:
-    """The command to run, where it reports readiness, and its grace for ending (seconds)."""
+    """The command to run, the URL of its readiness, and its grace period (seconds)."""
 
     name: str
     argv: tuple[str, ...]
@@ -179,7 +179,7 @@ class ComponentSpec:
 
 
 class Component(Supervised):
-    """A component from start to stop. `on_event` gets its name and a sentence when it ends by itself."""
+    """A component from start to stop. `on_event` gets its name and a sentence when it ends unexpectedly."""
 
     def __init__(self, spec: ComponentSpec, site: RunContext, on_event: Callable[[str, str], None]) -> None:
         self.spec = spec
@@ -193,9 +193,9 @@ class Component(Supervised):
 
     @property
     def state(self) -> str:
-        """`down`; `starting` from a process's start until it first says that it is ready; then `running`.
+        """`down`; `starting` from a process's start until it is first ready; then `running`.
 
-        Once `stop` is called it is `draining`, and in the end `stopped`.
+        Once `stop` is called it is `draining`, and finally `stopped`.
         """
         if self._stopping.is_set():
             return "draining" if self.child else "stopped"
@@ -204,7 +204,7 @@ class Component(Supervised):
         return "running" if self._ready else "starting"
 
     async def wait_ready(self) -> None:
-        """Return when it is ready; raises Unreachable with the end of its log when it is not within its limit."""
+        """Return when it is ready; raises Unreachable with the end of its log if it is not within its limit."""
         limit_s = self.spec.ready.period_s * self.spec.ready.failures
         began = self._clock.monotonic()
         while not self._ready:
@@ -231,7 +231,7 @@ class Component(Supervised):
 
 
 def failure(name: str, what: str, log: Path, refusal: str = "") -> Unreachable:
-    """The end of its log, then one last line with the cause: the program's own last words where it had any.
+    """The end of its log, then one last line with the cause: the program's own last line if it has any.
 
     `refusal`: why it could not be started.
     """
@@ -242,6 +242,6 @@ def failure(name: str, what: str, log: Path, refusal: str = "") -> Unreachable:
 
 
 def last_words(log: Path) -> str:
-    """The last line that is no record, in the manifest's words; "" if there is none."""
+    """The last line that is not a log record, with the manifest's field names; "" if there is none."""
     spoken = (line.strip() for line in reversed(tail(log)) if line.strip() and not line.startswith("{"))
     return to_manifest_field(next(spoken, ""))

@@ -1,7 +1,7 @@
-"""All workers of a run: the shell around `plan_replicas`, and the operator's share of each service's status.
+"""All workers of a run: applies `plan_replicas`, and writes the operator's part of each service's status.
 
-One pass at a time looks at scales and workers, starts and drains what the plan says, and publishes endpoints and
-status. A pass follows every change, and a slow tick repeats it, so that nothing depends on a change being noticed.
+One pass at a time reads scales and workers, starts and drains as planned, and publishes endpoints and status. A pass
+follows every change, and a slow tick repeats it, so that a missed change does no harm.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class ReplicaManager:
     `left_logs`: how many logs of ended workers are kept. `accepted`: whether each service is valid.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
+    def __init__(  # noqa: PLR0913, PLR0917 - its parts
         self,
         site: RunContext,
         store: ObjectStore,
@@ -68,7 +68,7 @@ class ReplicaManager:
         self._news = asyncio.Event()
 
     def wake(self) -> None:
-        """Something changed: look again."""
+        """Something changed: run another pass."""
         self._news.set()
 
     async def run(self) -> None:
@@ -97,7 +97,7 @@ class ReplicaManager:
             worker.kill()
 
     async def wait_ready(self) -> dict[ObjectKey, Unreachable]:
-        """Return when each service has a ready worker or is given up: the ones given up, and why."""
+        """Return when each service has a ready worker or is given up: the latter, with the reasons."""
         began = self._site.clock.monotonic()
         while True:
             late = self._site.clock.monotonic() - began

@@ -1,8 +1,8 @@
-"""The directory of one run: `<state>/run`, of which the logs stay until the next; `<state>` keeps what outlives runs.
+"""The directory of one run: `<state>/run`, whose logs stay until the next run; `<state>` keeps what outlives runs.
 
-The lock is on the state directory itself, held by the kernel for as long as the process lives: a killed supervisor
-leaves none behind. Its keys and its prompts' pages are removed by a shell that waits for its end; what that could not
-remove (the whole machine died, or every process of the user) is cleared by the next run. Log files are bounded.
+The kernel holds the lock on the state directory itself for as long as the process lives: a killed supervisor leaves
+none behind. A shell waits for the supervisor's end and removes its keys and its prompts' pages; if it could not (the
+whole machine died, or every process of the user), the next run removes them. Log files are bounded.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ TRIMMED_BYTES = 1 << 20
 def trim(path: Path, limit: int = LIMIT, size: int = TRIMMED_BYTES) -> None:
     """Cut a file over `limit` bytes down to its last `kept`; lines written meanwhile may be lost.
 
-    The writer holds the file open for appending, so it goes on at the new end.
+    The writer has the file open for appending, so it continues at the new end.
     """
     if path.stat().st_size <= limit:
         return
@@ -42,7 +42,7 @@ def tail(path: Path, lines: int = 12) -> list[str]:
 
 
 def unwritable(path: Path) -> str:
-    """Return why a log cannot be written any more, empty if it can; an empty line is written to find out."""
+    """Why a log cannot be written any more; empty if it can. It writes an empty line to find out."""
     try:
         with path.open("ab", buffering=0) as file:
             file.write(b"\n")
@@ -90,7 +90,7 @@ class RunDir:
 
     @property
     def secrets(self) -> Path:
-        """Signing keys, readable for this user alone."""
+        """Signing keys, readable only for this user."""
         return self.root / "secrets"
 
     @property
@@ -113,19 +113,19 @@ class RunDir:
         return self.logs / f"{name}.log"
 
     def forget(self, name: str) -> None:
-        """Remove the files of a process that will not come back; its log stays, in case that it explains something."""
+        """Remove the files of a process that will not restart; its log stays, because it may explain a failure."""
         shutil.rmtree(self.parts / name, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def run_dir(state: Path) -> Iterator[RunDir]:
-    """Take the state directory for this process; raises Conflict when another run has it."""
+    """Lock the state directory for this process; raises Conflict if another run holds it."""
     state.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
     with _lock(state):
         root = state / "run"
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir(mode=PRIVATE_DIR)
-        for scratch in state.glob(".local.key.*"):  # the text of a key that a killed run was about to put in its place
+        for scratch in state.glob(".local.key.*"):  # an unfinished key file of a killed run
             scratch.unlink(missing_ok=True)
         with _cleared(root), _socket_path(root) as socket, _survived(root, socket):
             found = RunDir(root, socket)
@@ -155,7 +155,7 @@ def write_record(root: Path, record: RunRecord) -> None:
 
 
 def read_record(state: Path) -> RunRecord:
-    """The run in a state directory; raises NotFound when nothing runs there."""
+    """The run in a state directory; raises NotFound if nothing runs there."""
     try:
         record = RunRecord(**json.loads((state / "run" / "run.json").read_text()))
     except (OSError, ValueError, TypeError):
@@ -169,7 +169,7 @@ def read_record(state: Path) -> RunRecord:
 
 @contextlib.contextmanager
 def _cleared(root: Path) -> Iterator[None]:
-    """Leave nothing behind but the logs, each within its bound."""
+    """Leave nothing behind except the logs, each within its bound."""
     try:
         yield
     finally:
@@ -185,9 +185,9 @@ def _cleared(root: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _survived(root: Path, socket: Path) -> Iterator[None]:
-    """Have a process of its own session clear what a killed supervisor leaves: it reads until our end of a pipe closes.
+    """Start a process in its own session that removes what a killed supervisor leaves, once our end of a pipe closes.
 
-    It stands in the folder itself, so that it never touches the next run's, which is another one of the same name.
+    Its working directory is the folder itself, so that it never touches the next run's folder of the same name.
     """
     outside = "" if socket.parent == root.resolve() else str(socket.parent)
     argv = ("/bin/sh", "-c", _CLEAR, "paceline-clear", outside)
@@ -218,7 +218,7 @@ def _lock(state: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _socket_path(root: Path) -> Iterator[Path]:
-    """Beside the other files, or in a short directory of its own where the path would be too long for a socket."""
+    """Beside the other files, or in a short directory of its own if the path would be too long for a socket."""
     path = root.resolve() / "api.sock"
     if _fits(path):
         yield path

@@ -1,6 +1,6 @@
-"""All parts of one run, started together and stopped in the order in which nothing is lost.
+"""All parts of one run, started together and stopped in an order that loses nothing.
 
-Down: the autoscaler first, so that nothing is scaled any more; then the gateway, which finishes its streams; then the
+The autoscaler stops first, so that nothing is scaled any more; then the gateway, which finishes its streams; then the
 workers, which have no work left; Prometheus last. `kill` skips all of it.
 """
 
@@ -60,7 +60,7 @@ class LocalStack:
             part.start()
 
     async def wait_ready(self) -> dict[ObjectKey, Unreachable]:
-        """Return when every part is ready: the services that are given up, and why. Raises Unreachable for a part."""
+        """Return when every part is ready: the services given up, with the reasons. Raises Unreachable for a part."""
         fleet = asyncio.create_task(self._fleet.wait_ready())
         tasks = [fleet, *(asyncio.create_task(part.wait_ready()) for part in self._parts.values())]
         try:
@@ -71,7 +71,7 @@ class LocalStack:
                 task.cancel()
 
     def raise_if_broken(self) -> None:
-        """Raise what ended the loop that keeps the workers, if something did."""
+        """Raise the error that ended the loop of the workers, if any."""
         if self._passes and self._passes.done():
             self._passes.result()
 
@@ -150,7 +150,7 @@ class LocalStack:
 
 @contextlib.asynccontextmanager
 async def running(stack: LocalStack, site: RunContext) -> AsyncIterator[None]:
-    """The stack up for the block, and down in order after it."""
+    """Run the stack during the block, and stop it in order afterwards."""
     async with serving(stack.app(), site.run.socket):
         stack.start()
         try:

@@ -1,6 +1,6 @@
-"""The operator's share of an InferenceService's status, as local mode writes it: pure.
+"""The operator's part of an InferenceService's status, as local mode writes it: pure.
 
-Statuses that the operator would write, written once at the start: only keys change during a run.
+Also the statuses of other kinds, written once at the start: only keys change during a run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,14 +33,14 @@ SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class ObservedReplicas:
-    """A service's replicas by pool, the number wanted over all pools, and the workers that keep ending: why."""
+    """A service's replicas by pool, the desired number over all pools, and the reasons of workers that keep ending."""
 
     pools: Mapping[str, PoolCounts]
     desired: int
     failing: tuple[str, ...] = ()
 
 
-def status(  # noqa: PLR0913, PLR0917 - what it speaks of
+def status(  # noqa: PLR0913, PLR0917 - the inputs of a status
     service: ResolvedService,
     observed: ObservedReplicas,
     endpoint: str,

@@ -1,7 +1,7 @@
-"""Warnings about what manifests probably do not mean: names that lead nowhere here or that two share, idle fields.
+"""Warnings about manifests: names without an object here or shared by two, fields without effect.
 
-Notes refuse nothing: what is not among these manifests may be on a cluster, or come later. Contests for model names are
-decided as gateway and operator decide them.
+Warnings refuse nothing: an object that is not among these manifests may be on a cluster, or come later. Conflicts over
+model names are decided as gateway and operator decide them.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,9 +28,9 @@ Named = InferenceService | InferenceRoute
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The names there are: services by key, models that clients may ask for, tenants that are honoured.
+    """The existing names: services by key, models for clients, valid tenants.
 
-    `claims`: every claim on every model name; `namespaces`: those that hold services or routes.
+    `claims`: every claim on every model name; `namespaces`: those with services or routes.
     """
 
     services: dict[str, ResolvedService]
@@ -56,7 +56,7 @@ class _Names:
         return cls(services, models, tenants | {LOCAL_TENANT}, claims, namespaces)
 
     def lost(self, claimant: Named, field: str) -> Iterator[str]:
-        """For each name of a service or route that another one answers to: which does, and what to change."""
+        """For each name of a service or route that another object answers: that object, and what to change."""
         for name in _names_of(claimant):
             if lost := loss(name, _claim_of(claimant), self.claims.get(name, ()), self.namespaces):
                 of_one = " of one" if lost.winner and lost.winner.key != lost.name else ""
@@ -77,7 +77,7 @@ def _claim_of(found: Named) -> NameClaim:
 
 
 def manifest_warnings(own: Sequence[ParsedManifest], here: Sequence[ParsedManifest]) -> Iterator[str]:
-    """About `own`, which stand among all that are `here`."""
+    """Warnings about `own`, which are among all the manifests `here`."""
     names, known = _Names.of(here), accelerators(here)
     for manifest in own:
         found = manifest.found
@@ -95,7 +95,7 @@ def manifest_warnings(own: Sequence[ParsedManifest], here: Sequence[ParsedManife
         elif isinstance(found, InferenceRoute):
             notes += [*_route(found, names), *names.lost(found, "spec.model")]
         yield from (f"{manifest.context}: {note}" for note in notes)
-    # services of one run are of one age, so that the first by name is the older
+    # services of one run have the same age, so the first by name counts as the older
     for each in sorted((m.found for m in own if isinstance(m.found, InferenceService)), key=lambda one: one.key):
         yield from (f"{each.key}: {note}" for note in names.lost(each, "spec.model.servedName"))
 

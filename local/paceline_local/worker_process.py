@@ -1,11 +1,11 @@
 """A replica: a supervised process made from a WorkerLaunch, probed as the kubelet probes a pod.
 
-A process that ends is restarted under its name; port and files are prepared anew for each start. `Launcher` is the
+A process that ends is restarted under its name; port and files are prepared again for each start. `Launcher` is the
 process adapter of `paceline_core.launch`: it binds each worker to paths and ports on this machine.
 
-Probes are judged over time instead of counts. Until the first readiness the startup limit alone can fail a process;
-afterwards a readiness miss takes it out of the endpoints and a liveness miss restarts it. A probe has failed when it
-missed for `failures` periods.
+Probes are judged by time instead of counts. Until the process is first ready, only the startup limit can fail it;
+afterwards a readiness miss removes it from the endpoints and a liveness miss restarts it. A probe has failed after
+misses for `failures` periods.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class Hooks:
 
 
 class WorkerProcess(Supervised):
-    """A replica from its start until nothing of it is left."""
+    """A replica from its start until all of its processes have ended."""
 
     def __init__(self, target: ScaleTarget, ordinal: int, site: RunContext, hooks: Hooks) -> None:
         self.target = target
@@ -99,7 +99,7 @@ class WorkerProcess(Supervised):
         self._probing = asyncio.create_task(self._probe(), name=f"probe {self.name}")
 
     def drain(self) -> asyncio.Task[None]:
-        """SIGTERM, its grace, then SIGKILL; the task is done when nothing is left of it."""
+        """SIGTERM, the grace period, then SIGKILL; the task is done when all of its processes have ended."""
         self.draining = True
         return asyncio.create_task(self._leave(), name=f"drain {self.name}")
 
@@ -116,7 +116,7 @@ class WorkerProcess(Supervised):
 
     @property
     def problem(self) -> str:
-        """Its name and why it ended, short enough for a status: its last words, or why it has none."""
+        """Its name and why it ended, short enough for a status: its last line, or why there is none."""
         words = self.refusal or self._unwritable or last_words(self.log)
         return f"{self.name} ({words[:WORDS] or f'see {self.log}'})"
 
@@ -200,7 +200,7 @@ class WorkerProcess(Supervised):
             *(ask(HOST, launch.metrics_port, probe) for probe in (launch.liveness, launch.readiness))
         )
         if self._health is not before:
-            return  # the answers are of a process that has ended meanwhile
+            return  # the process that answered has ended meanwhile
         now = self._clock.monotonic()
         self._health = before.after(launch, now, alive=answers[0], ready=answers[1])
         if self._health.ready != before.ready:

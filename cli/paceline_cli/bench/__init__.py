@@ -1,1 +1,1 @@
-"""`paceline bench`: an open-loop load generator that checks every stream and judges a promise as its client."""
+"""`paceline bench`: an open-loop load generator that checks every stream and judges the promise as a client does."""

@@ -1,7 +1,7 @@
-"""The stack to measure: a running one, found in its state directory, or a temporary one.
+"""The stack to measure: a running one, found by its state directory, or a temporary one.
 
-A temporary stack is `paceline up` as a child, in a state directory that is removed afterwards: a process of its own, so
-that supervising does not share the generator's event loop, and a process group of its own, so that a Ctrl-C reaches it
+A temporary stack is `paceline up` as a child, in a state directory that is removed afterwards. It is a process of its
+own, so that it does not share the generator's event loop, and a process group of its own, so that a Ctrl-C reaches it
 once, from here, and its streams are finished.
 """
 
@@ -30,7 +30,7 @@ LIST_LIMIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A stack that runs, and the one service that a run is about."""
+    """A running stack, and the one service that a run measures."""
 
     record: RunRecord
     key: str
@@ -39,7 +39,7 @@ class Attached:
 
 
 async def attach(state: Path, model: str | None, clock: Clock, limit_s: float = LIST_LIMIT_S) -> Attached:
-    """Join the run in `state`; raises NotFound when nothing runs there, InvalidInput when the model is not clear."""
+    """Use the run in `state`; raises NotFound if nothing runs there, InvalidInput if the model is ambiguous."""
     record = read_record(state)
     cluster = LocalCluster(Path(record.socket), clock)
     services = [resolve(read(InferenceService, manifest)) for manifest in await listed(cluster, limit_s)]
@@ -59,7 +59,7 @@ async def listed(cluster: Cluster, limit_s: float) -> Sequence[dict[str, Any]]:
 
 
 def choose(services: Sequence[ResolvedService], model: str | None) -> ResolvedService:
-    """The service of that name, or the only one there is."""
+    """The service with that name, or the only one."""
     names = ", ".join(service.model.served_name for service in services)
     found = [service for service in services if model in (None, service.model.served_name, service.key)]
     if len(found) == 1:
@@ -75,7 +75,7 @@ STOP_LIMIT_S = 120.0
 
 @asynccontextmanager
 async def temporary_stack(file: Path) -> AsyncIterator[Path]:
-    """Start what `file` asks for on a free port; yields the state directory once all is ready. Raises Unreachable."""
+    """Start the manifests in `file` on a free port; yields the state directory once ready. Raises Unreachable."""
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as scratch:
         state = Path(scratch) / "state"
         arguments = ("up", "-f", str(file), "--state", str(state), "--port", "0", "--json")
@@ -98,7 +98,7 @@ async def temporary_stack(file: Path) -> AsyncIterator[Path]:
 
 
 async def _ready(child: asyncio.subprocess.Process) -> asyncio.Task[None]:
-    """Wait for the line that says ready; the task goes on reading, so that the child never blocks on its output."""
+    """Wait for the line that says ready; the task keeps reading, so that the child never blocks on its output."""
     ready = asyncio.Event()
 
     async def read() -> None:

@@ -1,6 +1,6 @@
 """`paceline bench`: offer load to an OpenAI endpoint, check every stream, judge the promise.
 
-One run from end to end: learn the prompt's cost, offer the schedule, watch the stack, judge.
+One run from start to end: measure the prompt's cost, offer the schedule, watch the stack, judge.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ app = command_app()
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The stack to measure: an own one from `file`, the one in `state`, or any endpoint by `url`, `key` and `model`."""
+    """The stack to measure: a temporary one from `file`, that in `state`, or an endpoint by `url`, `key`, `model`."""
 
     file: Path | None
     state: Path
@@ -65,7 +65,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load to offer, and the promise to judge; no targets: the service's own."""
+    """The load to offer, and the promise to judge; without targets, the service's own."""
 
     profile: Profile
     seed: int
@@ -74,7 +74,7 @@ class Load:
 
 
 @app.command(help="Offer load and judge the promise; exit 1 when the run is void.")
-def bench(  # noqa: PLR0913, PLR0917 - one argument an option
+def bench(  # noqa: PLR0913, PLR0917 - one argument for each option
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Start these manifests for this run alone.")] = None,
     url: Annotated[str | None, typer.Option("--url", help="Any OpenAI endpoint; else the local run's.")] = None,
     key: Annotated[str | None, typer.Option("--key", help="API key; else the local tenant's.")] = None,
@@ -92,7 +92,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one argument an option
     state: State = DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Without --file and --url, the run in --state is measured, with its key and its service's promise."""
+    """Without --file and --url, measure the run in --state, with its key and its service's promise."""
     options = BenchOptions(profile, rate, burst_rate, duration, prompt_tokens, output_tokens)
     try:
         limit_s = seconds(limit)
@@ -116,7 +116,7 @@ def bench(  # noqa: PLR0913, PLR0917 - one argument an option
 
 
 async def _until_interrupted(run: Coroutine[Any, Any, Report]) -> Report:
-    """The run, or exit status 130 with everything that was started ended."""
+    """The run, or exit status 130 after everything that was started has ended."""
     task = asyncio.ensure_future(run)
 
     def cancel() -> None:
@@ -140,7 +140,7 @@ def _check_writable(out: Path | None) -> None:
 
 
 async def measure(where: Where, load: Load, clock: Clock | None = None) -> Report:
-    """Run once against whatever `where` names. Raises PacelineError when it cannot begin."""
+    """Run once against the stack of `where`. Raises PacelineError if it cannot begin."""
     clock = clock or SystemClock()
     if where.url is not None:
         if where.file is not None:
@@ -163,7 +163,7 @@ async def _measure_local(attached: Attached, where: Where, load: Load, clock: Cl
     pools = [ScaleTarget(ObjectKey.parse(service.key), pool.name) for pool in service.pools]
     watch = Watch(attached.cluster, pools, clock, scrape)
     observer = Observer(watch, partial(decisions_since, where.state / LEDGER, service.key))
-    promised = service.classes[RequestClass.INTERACTIVE].targets  # the class of requests that name none
+    promised = service.classes[RequestClass.INTERACTIVE].targets  # the default class of requests
     return await execute(_run(load, url, model, load.targets or promised, clock), client, clock, observer)
 
 
@@ -184,14 +184,14 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """A watcher, and how to learn which decisions were taken since a wall time (Unix seconds)."""
+    """A watcher, and a function for the decisions since a wall time (Unix seconds)."""
 
     watch: Watcher
     decisions: Callable[[float], Decisions | None]
 
 
 async def execute(run: Run, client: Client, clock: Clock, observer: Observer | None = None) -> Report:
-    """Carry out a run and report on it; raises Unreachable when not even a first request is answered."""
+    """Carry out a run and report on it; raises Unreachable if the first request is not answered."""
     writer = Writer(run.seed)
     try:
         cost = await learn(client, run.seed)
@@ -214,7 +214,7 @@ async def execute(run: Run, client: Client, clock: Clock, observer: Observer | N
 
 
 async def learn(client: Client, seed: int) -> Calibration:
-    """Ask two short questions and read from their `usage` what a prompt costs."""
+    """Send two short questions and compute a prompt's cost from their `usage`."""
     writer = Writer(~seed)
     counts = []
     for words in (1, 1 + PROBE_WORDS):

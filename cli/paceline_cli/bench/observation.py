@@ -1,7 +1,7 @@
-"""Observations of the stack during a run: types and the arithmetic over them. Times are seconds since the run's start.
+"""Observations of the stack during a run: types and the arithmetic on them. Times are seconds since the run's start.
 
-Decisions come from the autoscaler's ledger, which is read before the stack goes down, and each is replayed. Known hole:
-a ledger that was rotated during the run is read from its current file alone.
+Decisions come from the autoscaler's ledger, which is read before the stack is stopped, and each is replayed. Known
+hole: if a ledger was rotated during the run, only its current file is read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ Buckets = Mapping[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Workers of the service at one moment, over all pools; `desired` is what the autoscaler asked for."""
+    """The service's workers at one moment, over all pools; `desired` is the number that the autoscaler set."""
 
     at: float
     desired: int
@@ -29,7 +29,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRow:
-    """An entry of the autoscaler's ledger; `replicas` is what it ordered, over all pools."""
+    """An entry of the autoscaler's ledger; `replicas` is the number that it set, over all pools."""
 
     at: float
     time: str
@@ -42,7 +42,7 @@ class DecisionRow:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """The ledger's entries of a run; `different` of them came out otherwise when they were replayed."""
+    """The ledger's entries of a run; `different` of them had another result when they were replayed."""
 
     rows: tuple[DecisionRow, ...]
     different: int
@@ -64,13 +64,13 @@ class Emulation:
 
     @property
     def late(self) -> bool:
-        """Whether the machine was too slow to stand in for the emulated one."""
+        """Whether the machine was too slow to emulate the other one."""
         return self.p99_at_most is not None and self.p99_at_most > LATENESS_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
 class BenchObservation:
-    """All of it; parts are empty where there was no source (a remote endpoint)."""
+    """All observations; parts without a source are empty (such as for a remote endpoint)."""
 
     replicas: tuple[Replicas, ...] = ()
     decisions: Decisions | None = None
@@ -81,8 +81,8 @@ class BenchObservation:
 class LatenessTally:
     """Adds up the cumulative lateness buckets of workers that come and go.
 
-    Each worker's last scrape stands; what it counted before the run (`base`) is taken off. Known hole: the steps
-    between a worker's last scrape and its end are not seen.
+    Each worker's last scrape counts, less its count before the run (`base`). Known hole: the steps between a worker's
+    last scrape and its end are missing.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ LEDGER = Path("run") / "ledger.jsonl"
 
 
 def decisions_since(ledger: Path, service: str, start: float) -> Decisions | None:
-    """The decisions about a service since `start` (Unix seconds); None when there is no ledger."""
+    """The decisions about a service since `start` (Unix seconds); None if there is no ledger."""
     try:
         entries = [entry for entry in read(ledger) if entry.service == service and entry.observation.now >= start]
     except InvalidInput:

@@ -1,7 +1,7 @@
-"""Offer a schedule to a target and never wait for an answer before the next request (open loop).
+"""Offers a schedule to a target and never waits for an answer before the next request (open loop).
 
-A request that starts late is measured, not hidden: its lateness is in the sample. One that would exceed the cap on open
-requests is `not_sent`, which counts against the SLO like any other miss. Times are seconds since the run's start.
+A request that starts late is measured, not hidden: its lateness is in the sample. One beyond the cap on open requests
+is `not_sent`, which counts against the SLO like any other miss. Times are seconds since the run's start.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from paceline_core.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request to offer at `at`, whatever became of the earlier ones."""
+    """A request to offer at `at`, whatever the result of earlier ones."""
 
     number: int
     at: float
@@ -39,7 +39,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Token counts of one answer in the server's own words."""
+    """Token counts of one answer, as the server reported them."""
 
     prompt_tokens: int
     output_tokens: int
@@ -59,7 +59,7 @@ class RequestSample:
 
     @property
     def lateness(self) -> float | None:
-        """Seconds between the planned and the real start: the generator's own fault."""
+        """Seconds between the planned and the actual start, caused by the generator."""
         return None if self.sent is None else max(self.sent - self.arrival.at, 0.0)
 
     @property
@@ -87,7 +87,7 @@ class RequestSample:
 
 @dataclass(frozen=True, slots=True)
 class OpenLoop:
-    """Offers requests: `prepare` makes a request ahead of its time, `send` ends within a limit of its own."""
+    """Offers requests: `prepare` makes a request before its time, `send` ends within its own limit."""
 
     prepare: Callable[[Arrival], bytes]
     send: Callable[[Arrival, bytes], Awaitable[RequestSample]]
@@ -95,7 +95,7 @@ class OpenLoop:
     in_flight_limit: int = 2000
 
     async def run(self, arrivals: Iterable[Arrival], start: float) -> list[RequestSample]:
-        """Offer all; samples in order of arrival with times relative to `start` (the clock's monotonic)."""
+        """Offer all; returns samples in order of arrival with times relative to `start` (the clock's monotonic)."""
         samples: list[RequestSample] = []
         tasks: set[asyncio.Task[None]] = set()
 

@@ -1,13 +1,13 @@
 """Arrival profiles: pure schedules from a seed. Open loop: no time in them depends on an answer.
 
-A profile is a row of phases, each with its own rate. Poisson arrivals restart their draw at a phase's border, which is
-exact because they have no memory. The same profile and seed give the same schedule on every machine. Every default of
-the command line is stated here and nowhere else.
+A profile is a list of phases, each with its own rate. Poisson arrivals are redrawn at a phase's border, which is
+exact because they have no memory. The same profile and seed give the same schedule on every machine. All defaults of
+the command line are here.
 
-No two prompts begin alike, so that no prefix cache helps. Two probe answers tell how many tokens a word takes and how
-many the chat template adds; from then on lengths are right to about a percent, and the report shows the server's own
-count. Only the first words of a prompt are drawn anew: drawing all of 8k would take the core that an emulated worker
-needs just then.
+No two prompts have the same beginning, so that no prefix cache helps. Two probe answers show how many tokens a word
+takes and how many the chat template adds; then lengths are exact to about a percent, and the report has the server's
+own count. Only the first words of a prompt are random: drawing all of 8k would take the core that an emulated worker
+needs at that moment.
 """
 
 import math
@@ -32,7 +32,7 @@ class Spacing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadPhase:
-    """A stretch of one rate, in requests a second."""
+    """A part of the profile with one rate, in requests a second."""
 
     name: str
     duration: float
@@ -139,7 +139,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """Options as the user wrote them; None takes the profile's default."""
+    """Options as the user wrote them; None uses the profile's default."""
 
     profile: ProfileName
     rate: float | None = None
@@ -199,7 +199,7 @@ WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Tokens that a prompt costs: `overhead` for the template, `per_word` for every word."""
+    """The tokens of a prompt: `overhead` for the template, `per_word` for every word."""
 
     per_word: float
     overhead: float
@@ -216,7 +216,7 @@ class Writer:
         self._tails: dict[int, str] = {}
 
     def text(self, words: int) -> str:
-        """So many words as one line; its first HEAD_WORDS are its own."""
+        """One line of `words` words; its first HEAD_WORDS are unique."""
         head = " ".join(self._random.choices(WORDS, k=min(words, HEAD_WORDS)))
         if words <= HEAD_WORDS:
             return head
@@ -226,7 +226,7 @@ class Writer:
 
 
 def calibrate(short: int, long: int) -> Calibration:
-    """From the token counts of a one-word and a `1 + PROBE_WORDS`-word prompt. Raises InvalidInput."""
+    """Compute it from the token counts of a one-word and a `1 + PROBE_WORDS`-word prompt. Raises InvalidInput."""
     per_word = (long - short) / PROBE_WORDS
     if per_word <= 0:
         raise InvalidInput("usage", f"the server counted {short} tokens for 1 word and {long} for {1 + PROBE_WORDS}")

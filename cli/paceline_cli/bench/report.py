@@ -1,10 +1,10 @@
-"""From samples and observations to one report: pure, versioned, judged over *offered* requests.
+"""Makes one report of samples and observations: pure, versioned, judged over *offered* requests.
 
-A run is void when the numbers would describe this machine instead of the service: emulated steps ended late, or the
+A run is void if the numbers would describe this machine instead of the service: emulated steps ended late, or the
 generator could not keep its own schedule. A request that failed in any way misses every target.
 
-A percentile is interpolated linearly between the two closest ranks (rank q * (n - 1), numpy's default), and never
-appears without its n.
+A percentile is interpolated linearly between the two closest ranks (rank q * (n - 1), numpy's default), and is never
+shown without its n.
 """
 
 import math
@@ -116,7 +116,7 @@ class ClassAttainment:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A stretch of the run, by time of arrival. Seconds, tokens, shares of 1."""
+    """A part of the run, by time of arrival. Seconds, tokens, shares of 1."""
 
     name: str
     duration: float
@@ -178,7 +178,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as the report names it; `started` is RFC 3339 UTC."""
+    """A run's description in the report; `started` is RFC 3339 UTC."""
 
     started: str
     endpoint: str
@@ -217,7 +217,7 @@ def report(run: Run, samples: Sequence[RequestSample], seen: BenchObservation) -
 
 
 def summarise(name: str, duration: float, samples: Sequence[RequestSample], targets: Sequence[Target]) -> Summary:
-    """Numbers over some samples, failed ones included; latencies are of those that ended ok."""
+    """Numbers over some samples, failed ones included; latencies only of those that ended ok."""
     ok = [sample for sample in samples if sample.ending is Ending.OK]
     good = sum(all(met(target, sample) for target in targets) for sample in ok)
     output = sum(sample.usage.output_tokens for sample in samples if sample.usage)
@@ -261,9 +261,9 @@ def windows(samples: Sequence[RequestSample], targets: Sequence[Target], duratio
 
 
 def recovery(profile: Profile, timeline: Sequence[Window]) -> float | None:
-    """Seconds from the burst's begin to the first window from which all of its windows attain; None if never.
+    """Seconds from the start of the burst to the first window from which all of its windows attain; None if never.
 
-    0 means that the promise never broke; None also stands for a profile without a burst.
+    0 means that the promise was never broken; None also for a profile without a burst.
     """
     begin = 0.0
     for phase in profile.phases:

@@ -1,8 +1,8 @@
-"""A strict, incremental checker of OpenAI chat streams: bytes in at any borders, one ending out.
+"""A strict, incremental checker of OpenAI chat streams: bytes in, split anywhere, one ending out.
 
-Two machines: `EventReader` cuts bytes into SSE events, `ChatStream` walks them through role, text, finish, usage and
-`[DONE]`. Invariant: the ending depends on the bytes alone, not on how they were split. HTTP 200 proves nothing here: an
-error event is `failed`, a stream without `[DONE]` is `cut`. Known hole: one choice only, as the load generator asks.
+Two machines: `EventReader` splits bytes into SSE events, `ChatStream` checks their order: role, text, finish, usage and
+`[DONE]`. Invariant: the ending depends only on the bytes, not on how they were split. HTTP 200 proves nothing here: an
+error event is `failed`, a stream without `[DONE]` is `cut`. Known hole: one choice only, which the load generator uses.
 """
 
 import json
@@ -17,11 +17,11 @@ _FINISHES = frozenset({"stop", "length", "tool_calls", "content_filter"})
 
 
 class Malformed(Exception):
-    """These bytes are no event stream."""
+    """The bytes are no event stream."""
 
 
 class EventReader:
-    """Cuts bytes into events and yields the data of each; `comments` counts the lines a client should ignore."""
+    """Splits bytes into events and yields the data of each; `comments` counts the lines that a client ignores."""
 
     def __init__(self) -> None:
         self.comments = 0
@@ -30,7 +30,7 @@ class EventReader:
         self._size = 0
 
     def feed(self, data: bytes) -> Iterator[str]:
-        """Yield the data of every event that these bytes complete; raises Malformed, after which the reader is void."""
+        """Yield the data of every event that these bytes complete; raises Malformed, then the reader is unusable."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in (each.removesuffix(b"\r") for each in lines):
             self._bound(len(line))
@@ -51,7 +51,7 @@ class EventReader:
 
 
 class ChatStream:
-    """A chat answer as it arrives. `faults` are sentences, `usage` and `finish` the server's own words."""
+    """A chat answer as it arrives. `faults` are sentences, `usage` and `finish` are from the server."""
 
     def __init__(self, *, expect_usage: bool = True) -> None:
         self.usage: TokenCounts | None = None
@@ -66,7 +66,7 @@ class ChatStream:
         self._identity: tuple[Any, Any] | None = None
 
     def feed(self, data: bytes) -> int:
-        """Take bytes; returns how many events with text they completed. After malformed bytes nothing more is read."""
+        """Process bytes; returns how many events with text they completed. After malformed bytes nothing is read."""
         count = 0
         try:
             for event in self.reader.feed(b"" if self._broken else data):
@@ -77,7 +77,7 @@ class ChatStream:
         return count
 
     def close(self) -> Ending:
-        """The stream has ended: judge it. Neither an error nor a fault is ever excused by a later `[DONE]`."""
+        """Judge the ended stream. A later `[DONE]` excuses neither an error nor a fault."""
         if self.error is not None:
             return Ending.FAILED
         if self.faults:

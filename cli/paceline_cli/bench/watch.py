@@ -1,7 +1,7 @@
-"""Watches a local stack through the Cluster seam while a run goes on: replicas, step lateness, the machine's CPU.
+"""Watches a local stack through the Cluster seam during a run: replicas, step lateness, the machine's CPU.
 
-Lateness is scraped seldom, because a scrape costs the worker it measures; a draining worker is asked every second, so
-that little of its last word is lost. Anything that does not answer leaves a gap, never an error.
+Lateness is scraped rarely, because a scrape costs time of the measured worker; a draining worker is scraped every
+second, so that little of its last steps is lost. A part that does not answer leaves a gap, never an error.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Watch:
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     async def begin(self, start: float) -> None:
-        """Note what is there before the run, which starts at `start` (the clock's monotonic). Raises Unreachable."""
+        """Record the state before the run, which starts at `start` (the clock's monotonic). Raises Unreachable."""
         self._start = start
         events = self._cluster.watch_endpoints()
 
@@ -104,7 +104,7 @@ class Watch:
 
 
 async def scrape(worker: Endpoint) -> str:
-    """A worker's `/metrics`; empty when it does not answer."""
+    """A worker's `/metrics`; empty if it does not answer."""
     try:
         async with httpx.AsyncClient(timeout=SCRAPE_LIMIT_S) as http:
             return (await http.get(f"http://{worker.host}:{worker.metrics_port}/metrics")).text

@@ -1,4 +1,4 @@
-"""Commands, imported when called: a module for one, or for those that are read together, with an app for each."""
+"""Commands, imported when called: one module for one or for several related ones, with an app for each."""
 
 import typer
 

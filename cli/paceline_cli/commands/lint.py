@@ -1,8 +1,8 @@
 """`paceline lint`: every fault of the given manifests, as the API server would find them.
 
-What the objects may say but this version does not serve is a fault too, since the operator would refuse it after the
-API server took it. Notes fail nothing, unless `--strict` makes faults of them: all but those on what only this machine
-lacks, since a file is checked elsewhere than where it runs. Of each file the first hundred are printed.
+A field that this version does not implement is a fault too: the operator would refuse it after the API server accepted
+it. Notes fail nothing, unless `--strict` makes faults of them: all except those about what only this machine lacks,
+since a file need not be checked where it runs. For each file the first hundred are printed.
 """
 
 import json
@@ -24,12 +24,12 @@ from paceline_planner.hardware import unmanaged_accelerators
 
 app = command_app()
 _MAX_LINES = 100
-"""Faults and notes of one file that are printed; the others are counted."""
+"""The most faults and notes printed for one file; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """About one file, each as `place: field: message`: what is wrong, what is worth a second look, what is not served.
+    """The findings for one file, each as `place: field: message`: faults, notes, and what is not implemented.
 
     `unsupported_here` is part of `faults`, `missing_on_host` (what only this machine cannot serve) of
     `manifest_warnings`.
@@ -60,7 +60,7 @@ def lint(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check each file; what one names may stand in another."""
+    """Check each file; a name in one may refer to an object in another."""
     given = [*(files or ()), *(more or ())]
     if not given:
         raise InvalidInput("FILE", "name at least one file of manifests")
@@ -76,7 +76,7 @@ def lint(
 
 
 def examine(files: Sequence[Path]) -> dict[str, Findings]:
-    """Read each file as the API server and as local mode do; what one names may stand in another."""
+    """Check each file as the API server and local mode do; a name in one may refer to an object in another."""
     surveys = {}
     for file in files:
         try:
@@ -84,7 +84,7 @@ def examine(files: Sequence[Path]) -> dict[str, Findings]:
         except InvalidInput as error:
             surveys[str(file)] = ManifestFile([], [FieldError(error.field, error.message)])
     here = [manifest for found in surveys.values() for manifest in found.manifests]
-    sound = not any(found.faults for found in surveys.values())  # else what seems to be missing may be what is faulty
+    sound = not any(found.faults for found in surveys.values())  # else a missing object may be a faulty one
     return {name: _findings(found, here if sound else None) for name, found in surveys.items()}
 
 
@@ -100,7 +100,7 @@ def _findings(found: ManifestFile, here: Sequence[ParsedManifest] | None) -> Fin
 
 
 def _print_json(found: Mapping[str, Findings]) -> None:
-    """`more`: how many faults and notes of a file are not among those listed."""
+    """`more`: the number of a file's faults and notes that are not listed."""
     faults = {name: of.faults[:_MAX_LINES] for name, of in found.items()}
     remarks = {name: of.notes[:_MAX_LINES] for name, of in found.items()}
     gaps = {name: of.unserved[:_MAX_LINES] for name, of in found.items()}

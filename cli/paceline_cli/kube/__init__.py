@@ -1,4 +1,4 @@
-"""`kubectl paceline`: what a user asks of a cluster, with their own kubeconfig and their own rights.
+"""`kubectl paceline`: commands for a cluster, with the user's own kubeconfig and permissions.
 
-It reads and writes through the API server alone, so it can do nothing that the user could not do with kubectl.
+It uses only the API server, so it can do nothing that the user could not do with kubectl.
 """

@@ -1,10 +1,10 @@
 """A cluster's InferenceServices, the Leases of operator and autoscaler, and its gateways' admin ports.
 
-A Lease that may not be read is not reported. Hole: renewals are judged by this machine's clock, so one that is minutes
-off reports a silent component that is not, or misses one.
+A Lease that may not be read is not reported. Known hole: renewals are judged by this machine's clock; if it is minutes
+off, a component is wrongly reported as silent, or a silent one is missed.
 
-Gateways are asked through the API server's pod proxy (needs `list` on `pods` and `get` on `pods/proxy` in paceline's
-namespace). A refused list ends the command; a pod that cannot be asked is named and the others count.
+Gateways are read through the API server's pod proxy (needs `list` on `pods` and `get` on `pods/proxy` in paceline's
+namespace). A refused list ends the command; a pod that cannot be read is named and the others count.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ LEASES: Final = {"operator": "paceline-operator", "autoscaler": "paceline-autosc
 SILENT_S: Final = 60.0
 
 Holders = Mapping[str, Manifest | None]
-"""The Lease of each part, None where there is none; a part whose Lease may not be read is missing."""
+"""The Lease of each part, None if there is none; a part whose Lease may not be read is missing."""
 
 
 async def holders(api: KubeClient, system: str) -> Holders:
@@ -45,7 +45,7 @@ async def holders(api: KubeClient, system: str) -> Holders:
 
 
 def absent(found: Holders, system: str, now: datetime) -> list[str]:
-    """A line for each component that does not run, or has not renewed its Lease lately."""
+    """A line for each component that does not run, or has not renewed its Lease recently."""
     lines = []
     for part, lease in found.items():
         spec = (lease or {}).get("spec") or {}
@@ -64,7 +64,7 @@ GATEWAY: Final = "app.kubernetes.io/name=paceline-gateway"
 PORT: Final = 8081
 ANSWER_LIMIT: Final = 4 << 20
 AT_MOST: Final = 32
-"""Gateways that are asked; of more the first by name."""
+"""The most gateways to read; of more, the first by name."""
 
 
 async def looks(api: KubeClient, system: str, service: str, clock: Clock) -> Reading:
@@ -103,7 +103,7 @@ async def services(api: KubeClient, namespace: str) -> list[Manifest]:
 
 
 async def service(api: KubeClient, key: ObjectKey) -> Manifest:
-    """Get one by its key. Raises NotFound with the names that are like it."""
+    """Get one by its key. Raises NotFound with similar names."""
     try:
         return await api.get(SERVICE, key)
     except NotFound:
@@ -115,7 +115,7 @@ async def service(api: KubeClient, key: ObjectKey) -> Manifest:
 
 
 def named(text: str, place: KubeTarget) -> ObjectKey:
-    """`name` in the namespace asked about, or `namespace/name`; raises InvalidInput for what cannot be one."""
+    """`name` in the command's namespace, or `namespace/name`; raises InvalidInput for an invalid name."""
     namespace, slash, name = text.rpartition("/")
     for part, pattern in ((name, SERVICE_NAME_PATTERN), (namespace if slash else place.namespace, LABEL_PATTERN)):
         if not re.fullmatch(pattern, part):

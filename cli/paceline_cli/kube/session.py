@@ -1,8 +1,8 @@
-"""Which cluster a command asks, and its one connection: kubectl's own options, environment variable and defaults.
+"""A command's cluster, and its one connection: kubectl's own options, environment variable and defaults.
 
-Errors of the API server are shown with the fix. `text` reads answers that are no objects: logs, versions, and what a
+Errors of the API server are shown with the fix. `text` reads answers that are not objects: logs, versions, and what a
 pod answers through the API server's proxy.
-Hole: of several files in $KUBECONFIG the first that exists is read; kubectl merges them.
+Known hole: of several files in $KUBECONFIG only the first that exists is read; kubectl merges them.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ Keys = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class KubeTarget:
-    """A cluster by its kubeconfig and context, the namespace asked about, and the one that paceline runs in."""
+    """A cluster by its kubeconfig and context, the command's namespace, and paceline's own."""
 
     kubeconfig: Path
     context: str
@@ -61,12 +61,12 @@ class KubeTarget:
     system: str
 
     def keys(self, option: str) -> str:
-        """The namespace of tenants' keys; raises InvalidInput when it cannot be one."""
+        """The namespace of tenants' keys; raises InvalidInput for an invalid name."""
         return _checked("--key-namespace", option or key_namespace_of(self.system))
 
 
 def place(kubeconfig: str, context: str, namespace: str, system: str) -> KubeTarget:
-    """Fill in what kubectl would; raises InvalidInput when there is no kubeconfig or a name cannot be one."""
+    """Fill in kubectl's defaults; raises InvalidInput if there is no kubeconfig or a name is invalid."""
     candidates = [Path(part).expanduser() for part in kubeconfig.split(os.pathsep) if part]
     file = next((path for path in candidates or [Path("~/.kube/config").expanduser()] if path.is_file()), None)
     if file is None:
@@ -77,7 +77,7 @@ def place(kubeconfig: str, context: str, namespace: str, system: str) -> KubeTar
 
 
 def _namespace(file: Path, context: str) -> str:
-    """The context's namespace; faults of the file are reported when it is used to connect."""
+    """The context's namespace; errors in the file are reported when it is used to connect."""
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
@@ -104,14 +104,14 @@ NONE: Final[Mapping[str, str]] = {}
 
 
 def proxied(pod: ObjectKey, port: int, path: str) -> str:
-    """The API server's path to what a pod answers at `path` (`/metrics`); needs `get` on `pods/proxy`."""
+    """The API server's path to a pod's `path` (such as `/metrics`); needs `get` on `pods/proxy`."""
     return RESOURCES["Pod"].path(ObjectKey(pod.namespace, f"{pod.name}:{port}"), f"proxy{path}")
 
 
 async def text(
     api: KubeClient, path: str, params: Mapping[str, str] = NONE, *, limit: int = 1 << 20, within_s: float = LIMIT_S
 ) -> str:
-    """GET; at most `limit` bytes are read, the rest is left. Raises what a call raises."""
+    """GET; reads at most `limit` bytes. Raises what a call raises."""
     chunks: list[bytes] = []
     size = 0
     try:
@@ -143,7 +143,7 @@ def run(place: KubeTarget, work: Callable[[KubeClient], Awaitable[T]]) -> T:
 
 
 async def expect_namespace(api: KubeClient, name: str) -> None:
-    """Raises NotFound where there is no such namespace; without the right to look it raises nothing."""
+    """Raise NotFound if there is no such namespace; does nothing without the permission to check."""
     with suppress(Forbidden):
         await api.get(RESOURCES["Namespace"], ObjectKey("", name))
 

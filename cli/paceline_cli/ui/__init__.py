@@ -1,1 +1,1 @@
-"""Rows, tables and screens of `paceline up`, `status` and `top`. Reading, computing and drawing are apart."""
+"""Rows, tables and screens of `paceline up`, `status` and `top`. Reading, computing and drawing are separate."""

@@ -1,6 +1,6 @@
 """A service's whole status as lines; pure, from the object alone.
 
-The autoscaler's decisions and a service's Events as lines, oldest first.
+Also the autoscaler's decisions and a service's Events as lines, oldest first.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from paceline_core.units import counted
 
 
 def entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
-    """A decision: when, which way, why in one sentence; below it what bound it and what was rejected."""
+    """A decision: when, in which direction, why in one sentence; then what limited it and what was rejected."""
     decision = entry["decision"]
     moment = rfc3339(datetime.fromtimestamp(entry["observation"]["now"], UTC))
     yield f"{moment}  {decision['direction']:<4}  {decision['reason']}: {decision['sentence']}"
@@ -30,14 +30,14 @@ def entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def last(scaling: Mapping[str, Any]) -> Iterator[str]:
-    """The last decision, all that `status.scaling` keeps."""
+    """The last decision, the only one in `status.scaling`."""
     if scaling.get("decision"):
         bound = "" if scaling.get("limit", "none") in ("", "none") else f" (bound by {scaling['limit']})"
         yield f"{scaling.get('time', '')}  {scaling.get('reason', '')}: {scaling['decision']}{bound}".strip()
 
 
 def event_line(event: Mapping[str, Any]) -> str:
-    """`2026-01-31T12:00:00Z  Scaled: 1 -> 2 ...`, and how often it occurred."""
+    """`2026-01-31T12:00:00Z  Scaled: 1 -> 2 ...`, and the number of occurrences."""
     count = event.get("count") or (event.get("series") or {}).get("count") or 1
     often = f" (x{count})" if count > 1 else ""
     return f"{event_time(event)}  {event.get('reason', '')}: {event.get('message', '')}{often}"
@@ -50,7 +50,7 @@ def event_time(event: Mapping[str, Any]) -> str:
 
 
 def detail(document: Mapping[str, Any], now: datetime) -> Iterator[str]:
-    """The model served and how, the last decision, then conditions, pools and targets as tables."""
+    """The served model and how, the last decision, then conditions, pools and targets as tables."""
     service = read(InferenceService, document)
     shown = row(document)
     emulated = " (emulated)" if shown.emulated else ""

@@ -1,8 +1,8 @@
-"""From the gateways' reports, then and now, to one frame of all: rates, quantiles over the time between, sums. Pure.
+"""Combines the gateways' reports, earlier and current, to one frame: rates, quantiles over that time, sums. Pure.
 
-A gateway that was not there then has no rates yet; what has begun anew since counts from zero. Gateways that count
-tenants' limits in one place each know a little less than all, so of several the highest use is shown. A frame has one
-row a class, a tenant, a worker.
+A gateway without an earlier report has no rates yet; counts that have restarted count from zero. Gateways that share a
+tenant's limits each know slightly less than the total, so the highest use of several is shown. A frame has one row for
+each class, tenant and worker.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,12 +17,12 @@ from paceline_gateway.admin.views import Amount, ClassView, HistogramView, Worke
 from paceline_gateway.routing.worker import PLACES
 
 OFTEN: Final = 0.95
-"""The quantile that is shown without a target."""
+"""The quantile to show without a target."""
 
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """A quantile of TTFT or TPOT in seconds: what was observed, None without requests, and what is promised, if so."""
+    """A quantile of TTFT or TPOT in seconds: the observed one, None without requests, and the promised one, if any."""
 
     quantile: float
     observed: float | None
@@ -35,7 +35,7 @@ class Time:
 
 @dataclass(frozen=True, slots=True)
 class ClassRow:
-    """A class of one service. Rates are per second; `oldest_wait_s` and `wait_s` of its line, `held` of the service."""
+    """A class of one service. Rates per second; `oldest_wait_s` and `wait_s` of the queue, `held` of the service."""
 
     service: str
     name: str
@@ -52,7 +52,7 @@ class ClassRow:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The use of one limit; None: there is none, or nothing is known."""
+    """The use of one limit; None: there is no limit, or nothing is known."""
 
     used: float | None
     limit: float | None
@@ -66,7 +66,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class TenantRow:
-    """A tenant that has used something lately."""
+    """A tenant that has used something recently."""
 
     tenant: str
     open: int
@@ -80,14 +80,14 @@ class TenantRow:
 
     @property
     def tightest(self) -> float:
-        """The share of whatever limit is used most."""
+        """The used share of the limit that is used most."""
         uses = (self.requests, self.input_tokens, self.output_tokens, self.concurrency)
         return max(use.share for use in (*uses, self.month_tokens, self.month_dollars))
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """A worker; `in_flight` and `picks` (per second) are those of all gateways, the rest what one heard last."""
+    """A worker; `in_flight` and `picks` (per second) are sums over all gateways, the rest is the newest report's."""
 
     service: str
     worker: str
@@ -104,8 +104,8 @@ class WorkerRow:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A refresh. `window_s`: the seconds that rates and quantiles are over; `silent`: gateways that did not answer;
-    `truncated`: a list was longer than what is asked for."""
+    """A refresh. `window_s`: the time of rates and quantiles in seconds; `silent`: gateways that did not answer;
+    `truncated`: a list was longer than what was read."""
 
     time: str
     window_s: float
@@ -121,7 +121,7 @@ class Frame:
 
 
 def frame(reading: Reading, before: Mapping[str, GatewaySnapshot]) -> Frame:
-    """The frame of now; `before` has each gateway's earlier snapshot."""
+    """The current frame; `before` has each gateway's earlier snapshot."""
     looks = [each for each in reading if isinstance(each, GatewaySnapshot)]
     pairs = [(each, before.get(each.gateway, each)) for each in looks]
     pages = [page for each in looks for page in (each.services, each.queues, each.workers, each.tenants)]
@@ -142,7 +142,7 @@ Pair = tuple[GatewaySnapshot, GatewaySnapshot]
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """A class at one gateway, now and then, `seconds` apart."""
+    """A class at one gateway, now and earlier, `seconds` apart."""
 
     service: str
     now: ClassView
@@ -153,13 +153,13 @@ class _Class:
     wait_s: float | None
 
     def rate(self, name: str) -> float:
-        """Of a count that only grows."""
+        """The rate of a count that only grows."""
         then = 0 if self.then is None else getattr(self.then, name)
         return _per_second(getattr(self.now, name) - then, self.seconds)
 
     @property
     def tokens(self) -> float:
-        """Output tokens a second, those of answers under way too; one that is cut takes its own back."""
+        """Output tokens a second, including answers under way; an answer that is cut subtracts its own."""
         then = 0 if self.then is None else self.then.output_tokens + self.then.streaming_tokens
         return max(_per_second(self.now.output_tokens + self.now.streaming_tokens - then, self.seconds), 0.0)
 
@@ -174,7 +174,7 @@ class _Class:
 
 
 def _classes(pairs: Iterable[Pair]) -> Iterable[ClassRow]:
-    """Classes that were ever asked for, or have promises."""
+    """Classes with any requests so far, or with promises."""
     found = sorted(
         (each for pair in pairs for each in _of(pair)), key=lambda each: (each.service, PLACES[each.now.name])
     )
@@ -219,7 +219,7 @@ def _of(pair: Pair) -> Iterable[_Class]:
 
 
 def _time(name: str, parts: Sequence[_Class]) -> Time:
-    """The strictest promise on it, of the highest quantile."""
+    """The strictest promise for it, of the highest quantile."""
     promises = [each for each in parts[0].now.promises if each.metric == name]
     promise = max(promises, key=lambda each: each.quantile, default=None)
     wanted = OFTEN if promise is None else promise.quantile
@@ -228,7 +228,7 @@ def _time(name: str, parts: Sequence[_Class]) -> Time:
 
 
 def quantile(wanted: float, histograms: Iterable[HistogramView]) -> float | None:
-    """Read from histograms together as Prometheus would, in seconds; None without observations."""
+    """The quantile of histograms together, computed as in Prometheus, in seconds; None without observations."""
     counts: dict[float, int] = {}
     for each in histograms:
         for bound, count in zip((*each.bounds, inf), each.counts, strict=True):
@@ -259,7 +259,7 @@ def _tenants(looks: Iterable[GatewaySnapshot]) -> Iterable[TenantRow]:
 
 
 def _use(amounts: Iterable[Amount]) -> Use:
-    """The highest use that a gateway knows of."""
+    """The highest use that any gateway reports."""
     uses = [Use(each.used, each.limit) for each in amounts]
     return max(uses, key=lambda use: use.share)
 

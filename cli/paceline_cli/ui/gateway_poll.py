@@ -1,4 +1,4 @@
-"""Look at a gateway's admin port: read its four views one after another within a limit."""
+"""Polls a gateway's admin port: reads its four views one after another within a time limit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,10 +14,10 @@ from paceline_gateway.admin.views import Page, Queues, Services, Tenants, Worker
 LIMIT_S: Final = 5.0
 ROWS: Final = 200
 PAGES: Final = 5
-"""Of each list; what is beyond is not asked for."""
+"""The most entries read from each list."""
 P = TypeVar("P", bound=Page)
 Fetch = Callable[[str, Mapping[str, str]], Awaitable[str | bytes]]
-"""Asks one gateway for a path with a query; raises a PacelineError."""
+"""Reads a path with a query from one gateway; raises a PacelineError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class GatewaySnapshot:
 
 @dataclass(frozen=True, slots=True)
 class UnreachableGateway:
-    """A gateway that did not answer, and why; `forbidden`: a right to ask it is missing."""
+    """A gateway that did not answer, and why; `forbidden`: the permission for it is missing."""
 
     gateway: str
     reason: str
@@ -47,7 +47,7 @@ Reading = Sequence[GatewaySnapshot | UnreachableGateway]
 async def look(
     gateway: str, fetch: Fetch, service: str, clock: Clock, *, limit_s: float = LIMIT_S
 ) -> GatewaySnapshot | UnreachableGateway:
-    """Ask one gateway; `service` (`namespace/name`) narrows the report, empty for all. Raises nothing."""
+    """Poll one gateway; `service` (`namespace/name`) narrows the report, empty for all. Raises nothing."""
     narrowed = {"service": service} if service else {}
     try:
         async with asyncio.timeout(limit_s):
@@ -69,7 +69,7 @@ async def look(
 
 
 async def _pages(kind: type[P], fetch: Fetch, query: Mapping[str, str], last: Callable[[P], str]) -> P:
-    """A list, page by page, as one."""
+    """Read a list page by page and join the pages."""
     name = kind.__name__.lower()
     whole = kind.model_validate_json(await fetch(f"/v1/{name}", {"limit": str(ROWS), **query}))
     for _ in range(PAGES - 1):

@@ -1,7 +1,7 @@
-"""Poll the gateways, wait, poll again, show the difference; for ever, or once.
+"""Polls the gateways repeatedly and shows the differences; until interrupted, or once.
 
-Rates and quantiles are over the time since the oldest kept snapshot, `WINDOW_S` at most. A gateway that stops
-answering is named; only if none answers at first, or at all when there is one frame alone, is it a failure.
+Rates and quantiles are over the time since the oldest kept snapshot, at most `WINDOW_S`. A gateway that stops answering
+is named; it is an error only if no gateway answers at first, or for the only frame.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ INTERVAL_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class RefreshInterval:
-    """The time between frames, and whether one frame is all."""
+    """The time between frames, and whether there is only one."""
 
     interval_s: float
     once: bool
@@ -47,7 +47,7 @@ class History:
         self._looks: dict[str, deque[GatewaySnapshot]] = {}
 
     def frame(self, reading: Reading) -> Frame:
-        """Of now, against the oldest snapshot; a gateway that is gone for long is forgotten."""
+        """The current frame, against the oldest snapshot; a gateway that is gone for long is forgotten."""
         found = frame(reading, {name: looks[0] for name, looks in self._looks.items() if looks})
         for look in reading:
             if isinstance(look, GatewaySnapshot):
@@ -62,8 +62,8 @@ class History:
 
 
 async def show(read: Callable[[], Awaitable[Reading]], pace: RefreshInterval, output: TopOutput, clock: Clock) -> None:
-    """Show frames. Raises Unreachable when no gateway answers at first, or for the only frame; Forbidden when the right
-    to ask is what is missing.
+    """Show frames. Raises Unreachable when no gateway answers at first, or for the only frame; Forbidden when the
+    permission for it is missing.
     """
     history = History()
     history.frame(_some(await read()))

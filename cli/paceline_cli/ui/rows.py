@@ -1,4 +1,4 @@
-"""A service's status as the few facts that a screen has room for, and as lines: pure, from the object alone."""
+"""A service's status as the few facts that fit a screen, and as lines: pure, from the object alone."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from paceline_core.units import brief, seconds
 
 
 def age(since: str | None, now: datetime) -> str:
-    """`45s`, `12m`, `5h`, `3d`; empty when there is no time."""
+    """`45s`, `12m`, `5h`, `3d`; empty if there is no time."""
     if not since:
         return ""
     passed = max(0, int((now - datetime.fromisoformat(since)).total_seconds()))
@@ -25,7 +25,7 @@ BAD_WHEN = {"Accepted": "False", "MetricsFresh": "False", "Degraded": "True", "C
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A target: `interactive ttft p95`, what was observed (or None) of what is promised, its burn rate."""
+    """A target: `interactive ttft p95`, the observed value (or None), the promised one, the burn rate."""
 
     name: str
     observed: str | None
@@ -39,7 +39,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class StatusRow:
-    """A service. `decision` is the autoscaler's last sentence, `problems` are conditions that ask for attention."""
+    """A service. `decision` is the autoscaler's last sentence, `problems` are conditions that need attention."""
 
     name: str
     model: str
@@ -93,7 +93,7 @@ def row(document: Mapping[str, Any]) -> StatusRow:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The header's line and one for each row; an empty cell shows nothing."""
+    """A line for the header and one for each row; an empty cell stays blank."""
     lines = [header, *rows]
     widths = [max(len(line[index]) for line in lines) for index in range(len(header))]
     for line in lines:
@@ -119,5 +119,5 @@ def line(row: StatusRow) -> str:
 
 
 def legend(rows: Iterable[StatusRow]) -> str:
-    """Explain the numbers that need words; empty where none is shown."""
+    """Explain the numbers that need it; empty if none is shown."""
     return _BURN_RATE if any(promise.burn is not None for row in rows for promise in row.promises) else ""

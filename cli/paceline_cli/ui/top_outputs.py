@@ -25,7 +25,7 @@ COLUMNS: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line; `bad` asks for attention."""
+    """A line; `bad` marks it for attention."""
 
     cells: tuple[str, ...]
     bad: bool = False
@@ -111,21 +111,21 @@ def drawn(frame: Frame) -> RenderableType:
 
 
 def top_output(*, as_json: bool, once: bool, terminal: bool) -> TopOutput:
-    """JSON where it is asked for, a screen on a terminal that shows more than one, else tables."""
+    """JSON if requested, a screen on a terminal for more than one frame, else tables."""
     if as_json:
         return JsonTopOutput(alone=once)
     return ScreenTopOutput(Console()) if terminal and not once else PlainTopOutput()
 
 
 MOST: Final = 40
-"""Rows of one table; programs get all."""
+"""The most rows of one table; JSON has all."""
 NEAR_LIMIT: Final = 0.9
-"""A limit that is used so far needs attention."""
+"""The used share of a limit from which on it needs attention."""
 NONE: Final = "-"
 
 
 def sections(frame: Frame) -> Iterator[Section]:
-    """Services, then tenants and workers, as far as there are any."""
+    """Services, then tenants and workers, if there are any."""
     header: tuple[str, ...] = ("SERVICE", "CLASS", "REQ/S", "TOK/S", "RUN", "QUEUE", "HELD", "ELDEST", "TTFT", "TPOT")
     tables = [(header, [_class(row) for row in frame.classes])]
     if frame.tenants:
@@ -139,7 +139,7 @@ def sections(frame: Frame) -> Iterator[Section]:
 
 
 def head(frame: Frame) -> Iterator[Row]:
-    """The gateways that were asked, over what time, and those that did not answer."""
+    """The polled gateways, the time of the rates, and the gateways that did not answer."""
     asked = f"{counted(len(frame.gateways), 'gateway')}: {', '.join(frame.gateways)}" if frame.gateways else ""
     yield Row((f"{asked or 'no gateway answers'}; over the last {brief(round(frame.window_s, 1))}",), not asked)
     for silent in frame.silent:
@@ -181,7 +181,7 @@ def _tenant(row: TenantRow) -> Row:
 
 
 def _use(use: Use, *, bare: bool = False) -> str:
-    """`12/60`; nothing where there is no limit, unless the bare number says something."""
+    """`12/60`; nothing without a limit, unless the number alone is useful."""
     if use.limit is None:
         return short(use.used) if bare and use.used is not None else NONE
     return f"{'?' if use.used is None else short(use.used)}/{short(use.limit)}"

@@ -1,6 +1,6 @@
 """Outputs of `paceline up`: a live screen on a terminal, lines elsewhere, JSON for programs.
 
-Lines are for terminals that cannot redraw, files and pipes: a line is written when something changed.
+Lines are for terminals that cannot redraw, files and pipes: a line is written when something has changed.
 """
 
 import json
@@ -83,7 +83,7 @@ class LiveUpOutput(PlainUpOutput):
 
 
 class JsonUpOutput:
-    """Writes an object a line; `update` writes a line when something changed."""
+    """Writes one object a line; `update` writes a line when something has changed."""
 
     def __init__(self, write: Callable[[str], None] = typer.echo) -> None:
         self._write = write
@@ -131,7 +131,7 @@ def up_output(*, as_json: bool, terminal: bool) -> UpOutput:
 
 
 def curl(target: ChatTarget) -> str:
-    """A command to paste into a shell."""
+    """A curl command to paste into a shell."""
     return (
         f"curl -N {target.base_url}/chat/completions \\\n"
         f"  -H 'Authorization: Bearer {target.key}' -H 'Content-Type: application/json' \\\n"
@@ -140,7 +140,7 @@ def curl(target: ChatTarget) -> str:
 
 
 def changed(rows: Iterable[StatusRow], before: dict[str, tuple[object, ...]]) -> list[StatusRow]:
-    """The rows that are news, and `before` brought up to date; a latency that moves within its promise is none."""
+    """The changed rows; updates `before`. A latency that changes within its promise does not count."""
     news = []
     for each in rows:
         broken = tuple(promise.name for promise in each.promises if promise.broken)

@@ -1,1 +1,1 @@
-"""`paceline up`: manifests in, a running stack out, everything down at the end."""
+"""`paceline up`: manifests in, a running stack out, everything stopped at the end."""

@@ -1,4 +1,4 @@
-"""`paceline up --check`: one streamed chat through the gateway, as any client would send it, and how fast it was."""
+"""`paceline up --check`: one streamed chat through the gateway, as any client would send it, and its speed."""
 
 import json
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ class ChatTarget:
 
     @property
     def body(self) -> dict[str, Any]:
-        """The request, as `curl` and `--check` send it: greedy, so that every run gets the same sentence."""
+        """The request body of `curl` and `--check`: greedy, so that every run gets the same sentence."""
         messages = [{"role": "user", "content": QUESTION}]
         return {"model": self.model, "stream": True, "temperature": 0, "messages": messages}
 
@@ -50,7 +50,7 @@ class ChatAnswer:
 
 
 async def ask(target: ChatTarget, clock: Clock) -> ChatAnswer:
-    """Send the question; raises Unreachable saying what was wrong with the answer."""
+    """Send the question; raises Unreachable with what was wrong in the answer."""
     body = {**target.body, "max_tokens": MAX_TOKENS, "stream_options": {"include_usage": True}}
     headers = {"authorization": f"Bearer {target.key}"}
     try:

@@ -1,6 +1,6 @@
 """`paceline up`: serve manifests on this machine, without a cluster.
 
-One run from its files to its end: check, start, say how to use it, show how it is, stop.
+One run from its files to its end: check, start, print how to use it, show its state, stop.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ app = command_app()
 
 
 @app.command(help="Serve the services of FILE on this machine until Ctrl-C.")
-def up(  # noqa: PLR0913, PLR0917 - one argument an option
+def up(  # noqa: PLR0913, PLR0917 - one argument for each option
     files: Annotated[
         list[Path],
         typer.Option("--file", "-f", metavar="FILE", help="YAML file of manifests, read once; may be repeated."),
@@ -83,7 +83,7 @@ def parse_duration(text: str | None) -> float | None:
 
 
 async def serve(options: UpOptions, output: UpOutput) -> None:
-    """Run until the check is done, the duration is over or a signal comes. Raises PacelineError when it failed."""
+    """Run until the check is done, the duration is over or a signal comes. Raises PacelineError if it failed."""
     clock = SystemClock()
     manifests = read_local_manifests(options.files, clock.utc())
     with run_dir(options.state) as run:
@@ -122,7 +122,7 @@ async def _up(options: UpOptions, site: RunContext, manifests: LocalManifests, p
 
 @contextlib.contextmanager
 def _logging_to(path: Path, level: str) -> Iterator[None]:
-    """The supervisor's own log beside its parts', so that the terminal stays the user's."""
+    """Write the supervisor's own log beside its parts' logs, not to the user's terminal."""
     with path.open("a") as stream:
         configure("supervisor", level, stream)
         try:
@@ -132,7 +132,7 @@ def _logging_to(path: Path, level: str) -> Iterator[None]:
 
 
 def choose_ports(public: int, pool: PortPool) -> Ports:
-    """The public port as asked for (0: any), free ones for the rest. Raises InvalidInput when it is taken."""
+    """The requested public port (0: any), free ones for the rest. Raises InvalidInput if it is taken."""
     if public and not is_free(HOST, public):
         raise InvalidInput("--port", f"{HOST}:{public} is in use{owner(public)}; stop that, or choose another port")
     return Ports(

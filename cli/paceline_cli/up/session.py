@@ -1,6 +1,6 @@
-"""A started stack until it is to stop: wait for it, then check it or show it.
+"""A started stack until its stop: wait until it is ready, then check it or show it.
 
-The first Ctrl-C, SIGTERM or closed terminal asks for an orderly stop, the second ends everything now. Output to a
+The first Ctrl-C, SIGTERM or closed terminal requests an orderly stop, the second ends everything at once. Output to a
 closed terminal goes to /dev/null. Under nohup SIGHUP stays ignored.
 """
 
@@ -30,9 +30,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """Command-line words, checked. Port 0 takes a free one.
+    """Checked command-line options. Port 0 takes a free one.
 
-    `duration_s`: how long it stays when all is ready, or waits for the check's answer; None: until a signal.
+    `duration_s`: how long it runs once everything is ready, or waits for the check's answer; None: until a signal.
     """
 
     files: tuple[Path, ...]
@@ -56,7 +56,7 @@ class Session:
     stop: asyncio.Event
 
     async def run(self, notes: tuple[str, ...]) -> None:
-        """Until the check is done, the duration is over or `stop` is set. Raises Unreachable when it failed."""
+        """Run until the check is done, the duration is over or `stop` is set. Raises Unreachable if it failed."""
         self.output.starting(self.stack.snapshot(), notes)
         waited = await self._unless_stopped(self.stack.wait_ready())
         if waited is None:
@@ -87,7 +87,7 @@ class Session:
         self.output.checked(target, answer)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T] | None:
-        """Do the work, and show how things are meanwhile; None if `stop` is set first."""
+        """Do the work and show the state meanwhile; None if `stop` is set first."""
         task, stopped = asyncio.create_task(work), asyncio.create_task(self.stop.wait())
         try:
             while not (task.done() or stopped.done()):
@@ -105,7 +105,7 @@ class Session:
 
 @contextlib.contextmanager
 def interrupts(first: Callable[[], None], second: Callable[[], None]) -> Iterator[None]:
-    """Route the signals for the block; needs a running loop."""
+    """Handle the signals during the block; needs a running loop."""
     loop = asyncio.get_running_loop()
     calls, terminals = iter([first]), [output for output in (1, 2) if os.isatty(output)]
 

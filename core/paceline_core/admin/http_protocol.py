@@ -1,13 +1,13 @@
-"""uvicorn's HTTP/1.1, with bounded heads and turns, and with an error object for what cannot be read.
+"""uvicorn's HTTP/1.1 with bounded heads and turns, and with an error object for requests that cannot be parsed.
 
-A read of a client's bytes may hold 37,000 chunks of two bytes or 14,000 pipelined requests: it is parsed by
-SLICE, each in a turn of the loop of its own, and reading stops while some of it waits. Of a header or a trailer that is
-not complete the parser holds all that has come, and copies it with each slice; so what yields no body is bounded by
-HEAD_BYTES, within a body too. A request that is not whole MESSAGE_S after it began, or after its connection was made,
-ends the connection: a client without any right could hold as many as it likes otherwise.
+One read may hold 37,000 chunks of two bytes or 14,000 pipelined requests. So it is parsed in parts of SLICE, each in a
+turn of the loop of its own, and reading stops while some of it waits. The parser keeps all bytes of an incomplete
+header or trailer, and copies them with each slice; so bytes that yield no body are bounded by HEAD_BYTES, within a body
+too. A connection ends if a request is incomplete MESSAGE_S after it began, or after the connection was made: otherwise
+a client without credentials could hold any number of them.
 
-A connection that was refused so says so, is read for LINGER_S more, since a close at once would take the answer with
-it, and ends. Known hole: where another answer is on its way over the same connection, it just ends.
+A connection refused in this way sends the error, is read for LINGER_S more, since closing it at once could lose the
+answer, and ends. Known hole: if another answer is under way on the same connection, it just ends.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from paceline_core.errors import Code, RequestError, error_response
 
 HEAD_BYTES = 64 << 10
-"""Twice what a gateway takes: it adds headers of its own."""
+"""Twice the gateway's limit: it adds headers of its own."""
 HEADER_COST = 32
-"""Bytes that each header counts for beyond its text, as at the gateway, so that their number is bounded too."""
+"""Bytes that each header counts in addition to its text, as at the gateway, so that their number is bounded too."""
 LINGER_S = 2.0
 MESSAGE_S = 60.0
 SLICE = 8 << 10
@@ -32,14 +32,14 @@ SLICE = 8 << 10
 
 
 class _Reading(NamedTuple):
-    """What flow control sees of a transport: its reading stops at once and goes on in a turn."""
+    """A transport for flow control: reading stops at once and resumes in a later turn."""
 
     pause_reading: Callable[[], None]
     resume_reading: Callable[[], None]
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """One connection. `pending` waits for its turn or for a request before it: it is what is left of one read."""
+    """One connection. `pending` is the unparsed part of one read; it waits for its turn or for an earlier request."""
 
     pending = b""
     _scheduled = False
@@ -65,7 +65,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._parse()
 
     def _go_on(self) -> None:
-        """Read, or first parse in a later turn what has been read."""
+        """Resume reading, or first parse what was read, in a later turn."""
         if not self.pending:
             self.transport.resume_reading()
         elif not self._scheduled:
@@ -84,7 +84,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.pending = b""
             self.transport.resume_reading()
         elif self.parser is None or self.transport.get_protocol() is not self:
-            self.pending = b""  # no reader is left
+            self.pending = b""  # the connection has no parser any more
         elif self.pending:
             self.transport.pause_reading()
             if not self.flow.read_paused:
@@ -93,7 +93,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.transport.resume_reading()
 
     def _take(self, data: bytes) -> None:
-        """Only what comes between two whole headers or two pieces of a body is counted here."""
+        """Parse, and count the bytes between two complete headers or two pieces of a body."""
         if self._refused or self.parser is None:
             return
         in_head, in_body = self._in_head, self._in_body
@@ -123,7 +123,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """The parser's call; raises RequestError, which it takes for a parse error."""
+        """The parser's call; a RequestError raised here counts as a parse error."""
         super().on_url(url)
         self._count(len(url))
 
@@ -144,8 +144,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._end_limit()
         super().on_message_complete()
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words say less than the parser's
-        """Answer what cannot be read, if no other answer is in the way, and end the connection."""
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's message says less than the parser's
+        """Answer a request that cannot be parsed, unless another answer is under way, and end the connection."""
         self._refused = True
         if self._answering or self.transport.is_closing():
             self.transport.close()
@@ -160,7 +160,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     @property
     def _answering(self) -> bool:
-        """Whether an answer is on its way, or the one to this request has gone."""
+        """Whether an answer is under way, or this request's answer has been sent."""
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             return cycle is not None and self._in_body

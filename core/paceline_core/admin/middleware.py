@@ -1,13 +1,13 @@
-"""Two checks in front of an admin port: the body's length, and the Host by which it is called.
+"""Two checks in front of an admin port: the body's length and the Host header.
 
-Frameworks collect a body before they look at its sender, so an endless one from a client without any right would fill
-the process's memory. A body that is announced longer than LIMIT bytes is refused by its head; of one that is not
-announced the application hears that its client has left, and the client gets the error.
+Frameworks collect a body before they check its sender, so an endless one from a client without credentials would fill
+the process's memory. A body with a declared length beyond LIMIT is refused by its head. When a body without a declared
+length exceeds it, the application is told that its client has left, and the client gets the error.
 
-A page in a browser can name any host, and have that name resolve to 127.0.0.1 or a pod (DNS rebinding); the browser
-then lets it read what the port answers. So a Host must be an address, `localhost`, a name without a dot, a name of a
-Service inside the cluster (`.svc`, `.svc.cluster.local`), or one of PACELINE_ADMIN_HOSTS (separated by commas).
-Browsers always send a Host; a request without one is a probe's.
+A page in a browser can use any host name, and have it resolve to 127.0.0.1 or a pod (DNS rebinding); the browser then
+lets it read the port's answers. So a Host must be an address, `localhost`, a name without a dot, a Service's name
+inside the cluster (`.svc`, `.svc.cluster.local`), or one of PACELINE_ADMIN_HOSTS (separated by commas). Browsers always
+send a Host; a request without one is a probe.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ def host_name(host: bytes) -> str:
 
 
 def is_own(host: bytes, further: frozenset[str] = frozenset()) -> bool:
-    """Whether a Host header is one by which an admin port is called."""
+    """Whether an admin port may be called by this Host header."""
     name = host_name(host).removesuffix(".")
     if "." not in name and ":" not in name:
         return True
@@ -73,7 +73,7 @@ class AllowedHostsMiddleware:
 LIMIT = 1 << 20
 LINGER_S = 1.0
 DROPPED_BODIES = 16
-"""Bodies' worth that a refused client may still send."""
+"""How many bodies' worth of bytes a refused client may still send."""
 
 
 class BodyLimitMiddleware:
@@ -100,7 +100,7 @@ class BodyLimitMiddleware:
             await self._refuse(receive, send)
 
     async def _refuse(self, receive: Receive, send: Send) -> None:
-        """Answer, and read on for a moment: a close at once would reset the connection and take the answer with it."""
+        """Answer, and read for a moment: closing at once would reset the connection and lose the answer."""
         words = f"The body is over the limit of {self._limit} bytes."
         spoken = error_response(RequestError(Code.REQUEST_TOO_LARGE, words))
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(spoken.body))]
@@ -118,7 +118,7 @@ class BodyLimitMiddleware:
 
 
 class _Counted:
-    """A body as far as an application receives it; `over`: the body was too long."""
+    """A body as an application receives it; `over`: the body was too long."""
 
     def __init__(self, receive: Receive, limit: int) -> None:
         self._receive = receive
@@ -126,7 +126,7 @@ class _Counted:
         self.over = False
 
     async def receive(self) -> Scope:
-        """The next event, a client's leaving in the place of what is too long."""
+        """The next event; the client's disconnect in place of an event beyond the limit."""
         event = await self._receive()
         self._left -= len(event.get("body", b""))
         self.over = self.over or self._left < 0

@@ -1,4 +1,4 @@
-"""Who may do what: tenants' API keys, and internal tokens between the parts."""
+"""Authentication: tenants' API keys, and internal tokens between the parts."""
 
 from paceline_core.auth.api_keys import ApiKeyRecord, key_id, new_key, verify
 from paceline_core.auth.internal_token import (

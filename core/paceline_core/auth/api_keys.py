@@ -1,6 +1,6 @@
-"""API keys `pl_<keyid>_<secret>`: the id finds the record, the salted SHA-256 proves the secret.
+"""API keys `pl_<keyid>_<secret>`: the id finds the record, the salted SHA-256 verifies the secret.
 
-The secret has 160 random bits, so one hash round is enough: there is nothing to guess. It is shown once, never stored.
+The secret has 160 random bits, so one hash round is enough: it cannot be guessed. It is shown once and never stored.
 """
 
 import base64
@@ -17,7 +17,7 @@ _KEY = re.compile(r"^pl_([a-z2-7]{8})_([a-z2-7]{32})$")
 
 @dataclass(frozen=True, slots=True)
 class ApiKeyRecord:
-    """What is stored of a key; `salt` and `digest` are hex."""
+    """The stored record of a key; `salt` and `digest` are hex."""
 
     key_id: str
     tenant: str
@@ -40,13 +40,13 @@ class ApiKeyRecord:
 
     @classmethod
     def from_manifest(cls, manifest: dict[str, Any]) -> "ApiKeyRecord":
-        """Read a Secret; raises KeyError or ValueError when it does not hold a key."""
+        """Parse a Secret; raises KeyError or ValueError if it holds no key."""
         data = {name: base64.b64decode(value).decode() for name, value in manifest["data"].items()}
         return cls(data["keyId"], manifest["metadata"]["labels"][TENANT_LABEL], data["salt"], data["digest"])
 
 
 def new_key(tenant: str) -> tuple[ApiKeyRecord, str]:
-    """A fresh key: the record to store and the text to show once."""
+    """A new key: the record to store and the text to show once."""
     identity, secret = (base64.b32encode(secrets.token_bytes(size)).decode().lower() for size in (5, 20))
     salt = secrets.token_hex(16)
     record = ApiKeyRecord(identity, tenant, salt, _digest(salt, secret))

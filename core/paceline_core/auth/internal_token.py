@@ -1,15 +1,15 @@
 """Internal tokens: JSON Web Tokens between gateway, autoscaler and workers, signed with Ed25519 (`alg: EdDSA`).
 
 Claims: `iss`, `aud` (`namespace/service`) and `exp`, at most five minutes ahead; the header's `kid` names the key. A
-worker believes class, tenant, deadline headers and `/internal/*` only from a bearer of one. PyJWT checks signature and
-claims; expiry is checked here, because PyJWT reads the system's clock and a cached token expires too. There is no
-leeway behind `exp`; LEEWAY_S is how far a signer's clock may be ahead. Known hole: no replay protection inside the five
-minutes, which the network inside the cluster does not need.
+worker accepts class, tenant, deadline headers and `/internal/*` only with such a token. PyJWT checks signature and
+claims; expiry is checked here, because PyJWT reads the system's clock and a cached token expires too. `exp` has no
+leeway; LEEWAY_S is how far a signer's clock may be ahead. Known hole: a token can be replayed within its five minutes;
+the network inside the cluster does not need more protection.
 
-A signing key is 32 raw bytes; its public half is in a JWK set. A signer holds a private key, a verifier a set with two
-keys of each signer during a rotation. Each key carries the issuers that it may sign as (`issuers`), so that a leaked
-key of one part impersonates that part and no other. A set with one wrong entry is refused whole: half a set would cut
-off a signer without a word.
+A signing key is 32 raw bytes; its public half is in a JWK set. A signer has a private key, a verifier a set with two
+keys of each signer during a rotation. Each key has the issuers that it may sign as (`issuers`), so that a leaked key of
+one part impersonates only that part. A set with one wrong entry is refused as a whole: a partial set would cut off a
+signer silently.
 """
 
 import json
@@ -30,7 +30,7 @@ from paceline_core.errors import InvalidInput, PacelineError
 from paceline_core.telemetry import get_logger
 
 ISSUERS: Final = {"gateway": ("gateway", "admin"), "autoscaler": ("autoscaler",)}
-"""By signer, the issuers of its key; `admin` is `python -m paceline_gateway.admin` beside a gateway's key."""
+"""The issuers of each signer's key; `admin` is `python -m paceline_gateway.admin` with a gateway's key."""
 
 _CURVE: Final = "Ed25519"
 _log = get_logger(__name__)
@@ -41,7 +41,7 @@ JwkSet = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TrustedKey:
-    """A public key, and the issuers that its holder may name."""
+    """A public key, and the issuers that its owner may use."""
 
     public: Ed25519PublicKey
     issuers: frozenset[str]
@@ -70,14 +70,14 @@ def jwk_set(keys: Iterable[Jwk]) -> dict[str, Any]:
 
 
 def parse_jwk_set(text: str) -> JwkSet:
-    """A JWK set that every entry of is usable. Raises ValueError naming the fault and the fix."""
+    """Parse a JWK set; every entry must be usable. Raises ValueError naming the fault and the fix."""
     document = parse_object(text)
     trusted_keys(document)
     return document
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
-    """A JSON object without repeated names, infinities or NaN. Raises ValueError."""
+    """Parse a JSON object without repeated names, infinities or NaN. Raises ValueError."""
     try:
         found = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except RecursionError:
@@ -132,11 +132,11 @@ def _no_constant(text: str) -> Any:
 
 HEADER = "x-paceline-internal-token"
 GATEWAY_AUDIENCE: Final = "paceline/gateway"
-"""Of a token for a gateway's admin port; a worker's audience is its service."""
+"""The audience of a token for a gateway's admin port; a worker's audience is its service."""
 
 LEEWAY_S = 30
 MAX_TOKEN_CHARS = 1024
-"""A token for the longest namespace and name has about 630."""
+"""The longest accepted token; one for the longest namespace and name has about 630."""
 
 _CACHE_LIMIT = 256
 _OPTIONS: Final[Options] = {
@@ -169,7 +169,7 @@ _FAULTS: Final[tuple[tuple[type[jwt.PyJWTError], TokenFault], ...]] = (
 
 
 class InvalidToken(PacelineError):
-    """An internal token that is not believed; `fault` says why."""
+    """An internal token that is not accepted; `fault` says why."""
 
     def __init__(self, fault: TokenFault, message: str) -> None:
         super().__init__(f"{fault}: {message}")
@@ -214,7 +214,7 @@ class TokenVerifier:
         return claims
 
     def _check(self, token: str) -> TokenClaims:
-        """Signature and claims. The key id chooses the key and nothing else: the algorithm is ours."""
+        """Check signature and claims. The key id only chooses the key: the algorithm is fixed."""
         if len(token) > MAX_TOKEN_CHARS:
             raise InvalidToken("too_long", f"{len(token)} characters; a token has at most {MAX_TOKEN_CHARS}")
         try:
@@ -237,16 +237,16 @@ class TokenVerifier:
 
 
 class _StrictJwt(jwt.PyJWT):
-    """Reads claims as strictly as key sets: PyJWT lets the last of two equal names win."""
+    """Parses claims as strictly as key sets: PyJWT accepts repeated names and takes the last."""
 
     def _decode_payload(self, decoded: dict[str, Any]) -> dict[str, Any]:
         return parse_object(decoded["payload"])
 
 
 class TrustBundle:
-    """Verifies internal tokens for one audience by a JWK set in a file. Without a path no token is believed.
+    """Verifies internal tokens for one audience with a JWK set in a file. Without a path no token is accepted.
 
-    A path that leads nowhere is logged at once, not only when a gateway is refused.
+    A path without a file is logged at once, not only when a gateway is refused.
     """
 
     def __init__(self, path: Path | None, audience: str, clock: Clock) -> None:
@@ -261,7 +261,7 @@ class TrustBundle:
         return self._file is not None and self._file.current().known
 
     def claims(self, token: str) -> TokenClaims | None:
-        """The claims of a valid token for this audience, else None; the log says at level debug why not."""
+        """The claims of a valid token for this audience, else None; the reason is logged at level debug."""
         if not token or self._file is None:
             return None
         try:

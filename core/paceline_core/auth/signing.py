@@ -1,9 +1,9 @@
-"""The sending side of internal tokens, and key files that change under a running process.
+"""The sending side of internal tokens, and key files that change while a process runs.
 
-Signing keys and JWK sets are read again when they are rewritten. Whoever rotates a key replaces the file (a mounted
-Secret does it by swapping a symbolic link), so its times, inode and size tell. A file that is missing or damaged keeps
-the last good content and is named in the log once: losing a key would cut a gateway off from its workers. Known hole: a
-rewrite in place, of the same size, within one tick of the file system's clock, is not seen.
+Signing keys and JWK sets are read again when they are rewritten. A rotation replaces the file (a mounted Secret does it
+by swapping a symbolic link), so a change shows in its times, inode and size. If a file is missing or damaged, the last
+good content stays in use and one log line names the file: without a key a gateway would be cut off from its workers.
+Known hole: a rewrite in place, of the same size, within one tick of the file system's clock, is not noticed.
 """
 
 import base64
@@ -55,7 +55,7 @@ class Signer(Protocol):
 
 
 class TokenSigner:
-    """Makes tokens, and reuses each until half of its life is over."""
+    """Makes tokens, and reuses each for half of its lifetime."""
 
     def __init__(self, private: bytes, issuer: str) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(private)
@@ -75,7 +75,7 @@ class TokenSigner:
 
 
 class ReloadedFile(Generic[T]):
-    """What `read` makes of a file; `read` raises InvalidInput for one that it cannot use, OSError for one not there."""
+    """The parsed content of a file; `read` raises InvalidInput for invalid content, OSError if there is no file."""
 
     def __init__(self, path: Path, read: Callable[[Path], T], first: T) -> None:
         self._path = path
@@ -85,12 +85,12 @@ class ReloadedFile(Generic[T]):
         self._complaints = FaultLog(_log)
 
     def current(self) -> T:
-        """The file's content now, or the last that could be read."""
+        """The file's content now, or the last one that could be read."""
         try:
             status = self._path.stat()
             version = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size)
             if version != self._version:
-                self._version = None  # what could not be read is tried again, what is wrong only when it has changed
+                self._version = None  # retry an unreadable file; an invalid one only after it has changed
                 try:
                     self._value = self._read(self._path)
                 except InvalidInput:
@@ -104,7 +104,7 @@ class ReloadedFile(Generic[T]):
 
 
 class FileSigner:
-    """Makes internal tokens with the private key in a file. Raises InvalidInput when there is none at first."""
+    """Makes internal tokens with the private key in a file. Raises InvalidInput if there is none at the start."""
 
     def __init__(self, path: Path, issuer: str) -> None:
         def read(path: Path) -> TokenSigner:

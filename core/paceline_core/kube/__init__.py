@@ -1,4 +1,4 @@
-"""The Cluster seam: what components may ask of whatever plays the API server; no component knows which it is."""
+"""The Cluster seam: the calls that components make to the API server or its substitute, without knowing which it is."""
 
 from paceline_core.kube.cluster import (
     Cluster,

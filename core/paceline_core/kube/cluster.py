@@ -1,11 +1,11 @@
-"""The one protocol between components and the API server (or the local supervisor that plays it), and its types.
+"""The one protocol between components and the API server (or the local supervisor in its place), and its types.
 
 Watches are level-triggered: the first event is `Listed`, and after every lost connection come `WatchLost` and `Listed`
-again, so a reader that replaces its state on `Listed` can never drift. A watch ends only when its reader closes it.
+again, so a reader that replaces its state on `Listed` stays correct. A watch ends only when its reader closes it.
 
 `ResourceStore` is the one place that applies a watch's events. A list replaces everything. Where entries have versions,
-an entry never goes back to an older one, so that answers to own requests and a late watch event can both be taken, in
-any order. Every method returns what it changed.
+an entry is never replaced by an older one, so that answers to own requests and late watch events can be applied in any
+order. Every method returns what it changed.
 """
 
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
@@ -18,7 +18,7 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectKey:
-    """An object's place; `namespace` is empty for cluster-scoped kinds."""
+    """An object's namespace and name; `namespace` is empty for cluster-scoped kinds."""
 
     namespace: str
     name: str
@@ -28,21 +28,21 @@ class ObjectKey:
 
     @classmethod
     def parse(cls, text: str) -> "ObjectKey":
-        """`namespace/name`, or `name` alone for cluster-scoped objects."""
+        """Parse `namespace/name`, or `name` for cluster-scoped objects."""
         namespace, _, name = text.rpartition("/")
         return cls(namespace, name)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ServiceRef:
-    """One InferenceService; an object made anew under its name has another uid."""
+    """One InferenceService; an object created again under its name has another uid."""
 
     key: ObjectKey
     uid: str
 
 
 def key_namespace_of(own: str) -> str:
-    """The namespace of tenants' key Secrets, unless the installation says otherwise."""
+    """The default namespace of tenants' key Secrets."""
     return f"{own}-tenant-keys"
 
 
@@ -61,7 +61,7 @@ class Namespaces:
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[T]):
-    """Everything there is now; replaces whatever the reader knew."""
+    """All items that exist now; replaces everything that the reader has."""
 
     items: tuple[T, ...]
 
@@ -73,14 +73,14 @@ class Upserted(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Deleted(Generic[T]):
-    """One item was deleted; the last state it had."""
+    """One item was deleted; this is its last state."""
 
     item: T
 
 
 @dataclass(frozen=True, slots=True)
 class WatchLost:
-    """The connection broke: what the reader knows ages until the next `Listed`."""
+    """The connection broke: the reader's state ages until the next `Listed`."""
 
     reason: str
 
@@ -90,12 +90,12 @@ WatchEvent = Listed[T] | Upserted[T] | Deleted[T] | WatchLost
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One worker of a service. `ready` is its readiness probe's word; `created` is RFC 3339 UTC, if known.
+    """One worker of a service. `ready` is the result of its readiness probe; `created` is RFC 3339 UTC, if known.
 
-    `metrics_port` is known in local mode alone: elsewhere Prometheus finds it by its name. `restarts`: how often its
-    process was started again, `ended`: why it ended last; `disruption`: who takes it away without being asked by its
-    Deployment, and why. `force_deleted`: its pod was deleted without a grace period. Of workers that are read from
-    EndpointSlices none of the four is known.
+    `metrics_port` is known only in local mode: elsewhere Prometheus finds it by its name. `restarts`: how often its
+    process was restarted, `ended`: why it ended last; `disruption`: who removes it other than its Deployment, and why.
+    `force_deleted`: its pod was deleted without a grace period. For workers from EndpointSlices none of the four is
+    known.
     """
 
     name: str
@@ -116,7 +116,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ServiceEndpoints:
-    """All workers of one service, ready or not; `failed` are those that ended for good and whose objects remain."""
+    """All workers of one service, ready or not; `failed` are those that ended permanently and whose objects remain."""
 
     service: ObjectKey
     endpoints: tuple[Endpoint, ...]
@@ -134,7 +134,7 @@ class ScaleTarget:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Desired replicas and the version to hand back when setting them."""
+    """The desired replicas, and the version to pass when setting them."""
 
     replicas: int
     version: str
@@ -142,7 +142,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What kubectl describe shows: `type` is Normal or Warning, `reason` CamelCase, `message` one sentence."""
+    """An entry of `kubectl describe`: `type` is Normal or Warning, `reason` CamelCase, `message` one sentence."""
 
     kind: str
     key: ObjectKey
@@ -158,16 +158,16 @@ class LeaseApi(Protocol):
     async def acquire(self, name: str, holder: str, ttl_s: float) -> bool: ...
 
     async def holder(self, name: str) -> str:
-        """The holder, or the last one; empty when there never was one."""
+        """The current or last holder; empty if there was never one."""
         ...
 
     async def release(self, name: str, holder: str) -> None:
-        """Give it back early; nothing happens when it is not ours."""
+        """Release it early; does nothing if it is not ours."""
         ...
 
 
 class Cluster(Protocol):
-    """The seam. Every call has a time limit of its own and raises Unreachable, NotFound or Conflict."""
+    """The seam. Every call has its own time limit and raises Unreachable, NotFound or Conflict."""
 
     @property
     def leases(self) -> LeaseApi: ...
@@ -196,17 +196,17 @@ class Cluster(Protocol):
     async def get_state(self, service: ServiceRef) -> Mapping[str, str] | None: ...
 
     async def put_state(self, service: ServiceRef, data: Mapping[str, str]) -> None:
-        """Store something for a service. It outlives the service until `delete_state`."""
+        """Store data for a service. It outlives the service until `delete_state`."""
         ...
 
     async def list_states(self) -> tuple[ServiceRef, ...]: ...
 
     async def delete_state(self, service: ServiceRef) -> None:
-        """Remove what is stored for a service of this uid; nothing happens when there is nothing."""
+        """Remove the data stored for a service of this uid, if any."""
         ...
 
     async def event(self, event: Event) -> None:
-        """Tell the user; never raises, never blocks the caller for long."""
+        """Record an event for users; never raises, never blocks the caller for long."""
         ...
 
 
@@ -216,7 +216,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class StoreChange(Generic[K, V]):
-    """What one entry was and is; None: there is none."""
+    """The old and the new state of one entry; None if it did not or does not exist."""
 
     key: K
     before: V | None
@@ -224,7 +224,7 @@ class StoreChange(Generic[K, V]):
 
 
 class ResourceStore(dict[K, V]):
-    """Entries by key. `version_of` an entry: its resourceVersion, where late reports must be dropped."""
+    """Entries by key. `version_of` gives an entry's resourceVersion, where late reports must be dropped."""
 
     def __init__(self, version_of: Callable[[V], int] | None = None) -> None:
         super().__init__()
@@ -233,7 +233,7 @@ class ResourceStore(dict[K, V]):
     def apply(
         self, event: WatchEvent[T], key: Callable[[T], K], read: Callable[[T], V | None]
     ) -> list[StoreChange[K, V]]:
-        """Take one event of a watch. An item that `read` gives None for has no entry."""
+        """Apply one event of a watch. An item for which `read` returns None has no entry."""
         match event:
             case Listed(items):
                 found = {key(item): read(item) for item in items}
@@ -248,12 +248,12 @@ class ResourceStore(dict[K, V]):
         return [] if change is None else [change]
 
     def knows(self, key: K, version: int) -> bool:
-        """Whether an entry of this version, or a younger one, is here."""
+        """Whether this version of an entry, or a newer one, is stored."""
         known = self.get(key)
         return known is not None and self._version_of is not None and version <= self._version_of(known)
 
     def put(self, key: K, entry: V) -> StoreChange[K, V] | None:
-        """Take an entry; None when it is no younger than the known one."""
+        """Store an entry; None if it is not newer than the stored one."""
         if self._version_of is not None and self.knows(key, self._version_of(entry)):
             return None
         before = self.get(key)
@@ -261,7 +261,7 @@ class ResourceStore(dict[K, V]):
         return StoreChange(key, before, entry)
 
     def remove(self, key: K, version: int | None = None) -> StoreChange[K, V] | None:
-        """Take an entry's end, in the last `version` that it had; None when a younger one is here, or none at all."""
+        """Delete an entry whose last version was `version`; None if a newer one is stored, or none."""
         known = self.get(key)
         if known is None or (
             version is not None and self._version_of is not None and self._version_of(known) > version
@@ -270,13 +270,13 @@ class ResourceStore(dict[K, V]):
         return StoreChange(key, self.pop(key), None)
 
     def replace(self, entries: Mapping[K, V], stays: Callable[[V], bool] = lambda _: False) -> list[StoreChange[K, V]]:
-        """Take a whole list: what it lacks is gone, except what `stays`."""
+        """Apply a complete list: entries that it lacks are deleted, except those that `stays` keeps."""
         changes = [change for key, entry in entries.items() if (change := self.put(key, entry))]
         absent = [key for key, known in self.items() if key not in entries and not stays(known)]
         return [*changes, *(StoreChange(key, self.pop(key), None) for key in absent)]
 
 
 def namespaced_key(manifest: Manifest) -> ObjectKey:
-    """An object's place; a manifest that was read from a file may leave the default namespace out."""
+    """An object's key; a manifest from a file may omit the default namespace."""
     metadata = manifest.get("metadata", {})
     return ObjectKey(metadata.get("namespace") or "default", metadata.get("name", ""))

@@ -1,6 +1,6 @@
-"""Which Cluster a process talks to: the supervisor's socket, a kubeconfig, or the cluster whose pod it is.
+"""Chooses a process's Cluster: the supervisor's socket, a kubeconfig, or the cluster that runs its pod.
 
-What only a cluster needs (aiohttp, kubernetes, orjson) is imported only when one is asked for.
+Modules that only a cluster needs (aiohttp, kubernetes, orjson) are imported only when one is requested.
 """
 
 import asyncio

@@ -1,14 +1,14 @@
-"""Workers of every service from a watch of EndpointSlices or of Pods: pure, one entry for each object.
+"""The workers of every service, from a watch of EndpointSlices or of Pods: pure, one entry for each object.
 
-A service's workers are spread over several slices, and for a moment a worker is in two, or once for each address
-family: by name, the ready one wins, then the first address. An EndpointSlice tells pool and track only by its pods'
-names.
+A service's workers are spread over several slices. For a moment a worker may be in two, or once for each address
+family: for each name the ready one counts, then the first address. An EndpointSlice shows pool and track only in its
+pods' names.
 
-A Deployment's pods are called `<service>-<pool>[-canary]-<hash>-<5 characters>`, but the part before the five is cut
-to 58 characters (names.SimpleNameGenerator), into the hash or into `-canary`. A pool is never cut: service and pool
-have at most 40 and 15 characters. The hash has no vowels, so `-ca` begins `-canary` and nothing else.
-Hole: of the longest names (56 characters before the hash) one character is left; when it is a `c` the name does not
-tell a canary from a hash that begins with `c`, and stable is answered.
+A Deployment's pods are called `<service>-<pool>[-canary]-<hash>-<5 characters>`, but the part before the last five is
+cut to 58 characters (names.SimpleNameGenerator), within the hash or within `-canary`. A pool is never cut: service and
+pool have at most 40 and 15 characters. The hash has no vowels, so `-ca` only begins `-canary`.
+Known hole: of the longest names (56 characters before the hash) one character remains; if it is a `c`, the name could
+be a canary's or have a hash that begins with `c`, and counts as stable.
 """
 
 import re
@@ -38,7 +38,7 @@ _RANDOM: Final = 5
 
 
 def pool_and_track(service: str, pod: str) -> tuple[str, str]:
-    """The pool and the track; an empty pool for a pod that no pool of this service made."""
+    """The pool and the track; an empty pool if the pod belongs to no pool of this service."""
     if not pod.startswith(f"{service}-"):
         return "", STABLE
     rest = pod[len(service) + 1 : -_RANDOM]
@@ -51,13 +51,13 @@ def pool_and_track(service: str, pod: str) -> tuple[str, str]:
 PORT_NAME: Final = "http"
 PORT: Final = 8000
 WORDS_LIMIT: Final = 300
-"""Characters of a termination reason."""
+"""The most characters of a termination reason."""
 Workers = tuple[Endpoint, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointEntry:
-    """What one object tells: some workers of one service, and those of them that ended for good."""
+    """The contents of one object: workers of one service, and those of them that ended permanently."""
 
     service: ObjectKey
     name: str
@@ -66,7 +66,7 @@ class EndpointEntry:
 
 
 class EndpointTracker:
-    """Workers by service out of one watch; `read` is `read_slice` or `read_pod`."""
+    """Workers by service from one watch; `read` is `read_slice` or `read_pod`."""
 
     def __init__(self, read: Callable[[Manifest], EndpointEntry | None]) -> None:
         self._read = read
@@ -75,7 +75,7 @@ class EndpointTracker:
         self._reported: dict[ObjectKey, ServiceEndpoints] = {}
 
     def take(self, event: WatchEvent[Manifest]) -> Iterator[WatchEvent[ServiceEndpoints]]:
-        """The events that readers of endpoints see for one event of the watch; none when nothing changes for them."""
+        """The endpoint events for one event of the watch; none when nothing changes for their readers."""
         if isinstance(event, WatchLost):
             yield event
             return
@@ -88,7 +88,7 @@ class EndpointTracker:
             yield from self._changes(service)
 
     def _index(self, changes: list[StoreChange[ObjectKey, EndpointEntry]]) -> list[ObjectKey]:
-        """Keep the entries of each service; the services concerned."""
+        """Store the entries of each service; returns the services that changed."""
         concerned: dict[ObjectKey, None] = {}
         for change in changes:
             if change.before is not None:
@@ -124,14 +124,14 @@ class EndpointTracker:
 
 
 def read_slice(manifest: Manifest) -> EndpointEntry | None:
-    """The workers of an EndpointSlice; None for one that belongs to no service of ours."""
+    """The workers of an EndpointSlice; None if it belongs to no service of ours."""
     metadata = manifest["metadata"]
     service = (metadata.get("labels") or {}).get(LABEL_SERVICE)
     if not service:
         return None
     ports = [port for port in manifest.get("ports") or () if port.get("port")]
     named = [port for port in ports if port.get("name") == PORT_NAME]
-    port = int((named or ports)[0]["port"]) if ports else 0  # the one called http, else the first with a number
+    port = int((named or ports)[0]["port"]) if ports else 0  # the port named http, else the first with a number
     endpoints = manifest.get("endpoints") or () if port and manifest.get("addressType") != "FQDN" else ()
     workers = tuple(
         _from_slice(service, item, port)
@@ -142,7 +142,7 @@ def read_slice(manifest: Manifest) -> EndpointEntry | None:
 
 
 def read_pod(manifest: Manifest) -> EndpointEntry | None:
-    """A Pod as a worker; one that has ended is none any more, and one without an address has an empty host."""
+    """A Pod as a worker; one that has ended is not a worker any more, and one without an address has an empty host."""
     metadata, status = manifest["metadata"], manifest.get("status") or {}
     labels = metadata.get("labels") or {}
     service = labels.get(LABEL_SERVICE)
@@ -160,7 +160,7 @@ def read_pod(manifest: Manifest) -> EndpointEntry | None:
 def _from_slice(service: str, item: Mapping[str, Any], port: int) -> Endpoint:
     conditions = item.get("conditions") or {}
     terminating = bool(conditions.get("terminating"))
-    ready = conditions.get("ready") is not False and not terminating  # unknown means ready, says the API
+    ready = conditions.get("ready") is not False and not terminating  # the API defines unknown as ready
     name = item["targetRef"]["name"]
     pool, track = pool_and_track(service, name)
     return Endpoint(name, pool, track, "", item["addresses"][0], port, ready, terminating)
@@ -171,7 +171,7 @@ def _from_pod(manifest: Manifest, labels: Mapping[str, str], status: Mapping[str
     terminating = "deletionTimestamp" in metadata
     conditions = status.get("conditions") or ()
     true = {found.get("type"): found for found in reversed(conditions) if found.get("status") == "True"}
-    # `DeletionByTaintManager: ...` where Kubernetes takes the pod away, `Evicted: ...` where its node does
+    # `DeletionByTaintManager: ...` if Kubernetes removes the pod, `Evicted: ...` if its node does
     taken = true.get("DisruptionTarget")
     containers = (manifest.get("spec") or {}).get("containers") or ()
     ports = (port for container in containers for port in container.get("ports") or ())
@@ -193,7 +193,7 @@ def _from_pod(manifest: Manifest, labels: Mapping[str, str], status: Mapping[str
 
 
 def _ended(status: Mapping[str, Any]) -> str:
-    """Why the container ended that ended last."""
+    """The reason of the latest container end."""
     states = [
         found
         for container in status.get("containerStatuses") or ()

@@ -1,13 +1,13 @@
-"""Kubernetes Events, aggregated and rate-limited: `record` only notes, one task writes.
+"""Kubernetes Events, aggregated and rate-limited: `record` only stores them, one task writes.
 
-Never raises and never waits. A write without an answer is tried again at the series' pace; a refused one is logged, at
-most once a second, and dropped. The task starts with the first event and ends with `close`.
+`record` never raises and never waits. A write without an answer is repeated at the series' pace; a refused one is
+logged, at most once a second, and dropped. The task starts with the first event and ends with `close`.
 
-One Event object a series: object, type, reason, message without numbers. A series' first occurrence is due at once;
-later ones only raise its count, written with the newest message at most every `GAP_S`. Writes about one object spend
-from one bucket (client-go's: 25 at once, one more each five minutes), so a failure that repeats for ever costs next to
-nothing. Invariant: at most `SERIES` series and as many buckets are known; beyond that the least recent one is
-forgotten, with its unwritten count.
+One Event object is a series: object, type, reason, message without numbers. A series' first occurrence is due at once;
+later ones only raise its count, written with the newest message at most every `GAP_S`. Writes about one object share
+one bucket (client-go's: 25 at once, one more each five minutes), so a failure that repeats forever costs next to
+nothing. Invariant: at most `SERIES` series and as many buckets are kept; beyond that the least recent one is dropped,
+with its unwritten count.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ SeriesKey = tuple[str, ObjectKey, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One Event object: the newest occurrence, how many, and what is written. `name` is empty until it exists."""
+    """One Event object: the newest occurrence, the count, and what is written. `name` is empty until it exists."""
 
     event: Event
     first: datetime
@@ -61,7 +61,7 @@ class EventBudget:
 
 
 class EventCorrelator:
-    """`note` what happens, carry out what is `due`, say `done`."""
+    """`note` each event, write what is `due`, report each write with `done`."""
 
     def __init__(self) -> None:
         self._series: OrderedDict[SeriesKey, Series] = OrderedDict()
@@ -78,7 +78,7 @@ class EventCorrelator:
             self._series.popitem(last=False)
 
     def due(self, now: float) -> list[tuple[SeriesKey, Series]]:
-        """What is to be written now; each spends a token of its object."""
+        """The series to write now; each takes a token from its object's bucket."""
         ripe = (
             (key, series)
             for key, series in self._unwritten()
@@ -87,7 +87,7 @@ class EventCorrelator:
         return [(key, series) for key, series in ripe if self._spend(key, now)]
 
     def wait(self, now: float) -> float | None:
-        """Seconds until something may be due, as far as is known now; None when all is written."""
+        """Seconds until a series may be due, as far as known; None when everything is written."""
         waits = []
         for key, series in self._unwritten():
             ripe = 0.0 if series.tried_at is None else max(0.0, series.tried_at + GAP_S - now)
@@ -95,9 +95,9 @@ class EventCorrelator:
         return min(waits, default=None)
 
     def done(self, key: SeriesKey, name: str, count: int, now: float, *, accepted: bool = True) -> None:
-        """A write was tried: `count` occurrences now stand in the object `name`, which is empty while there is none.
+        """A write was tried: the object `name` now has `count` occurrences; the name is empty while there is no object.
 
-        One that the server did not accept gives its token back, so that events go on as soon as it accepts them again.
+        A write that the server did not accept returns its token, so that events continue once it accepts them again.
         """
         if not accepted:
             bucket = self._bucket(key, now)
@@ -133,7 +133,7 @@ _log = get_logger(__name__)
 
 
 class EventRecorder:
-    """Events as seen by `kubectl describe`. `component` is the reporter; `uid_of` finds an object's uid, or ""."""
+    """Events for `kubectl describe`. `component` is the reporter; `uid_of` finds an object's uid, or ""."""
 
     def __init__(self, api: KubeClient, component: str, clock: Clock, uid_of: UidOf | None = None) -> None:
         self._api = api
@@ -200,7 +200,7 @@ class EventRecorder:
 
     async def _put(self, series: Series) -> str:
         if series.name:
-            with contextlib.suppress(NotFound):  # the server keeps events for an hour
+            with contextlib.suppress(NotFound):  # the server deletes events after an hour
                 await self._api.merge(EVENT, ObjectKey(_namespace(series.event.key), series.name), _news(series))
                 return series.name
         event = series.event
@@ -208,7 +208,7 @@ class EventRecorder:
         mark = zlib.crc32(f"{event.type} {event.reason} {event.message}".encode()) & 0xFFFF
         name = f"{event.key.name[:200]}.{int(series.first.timestamp() * 1e6):x}{mark:04x}"
         body = _manifest(series, name, self._component, await self._uid_of(event.kind, event.key))
-        with contextlib.suppress(Conflict):  # an earlier try was carried out and its answer lost
+        with contextlib.suppress(Conflict):  # an earlier attempt succeeded and its answer was lost
             await self._api.create(EVENT, _namespace(event.key), body)
         return name
 
@@ -243,5 +243,5 @@ def _news(series: Series) -> Manifest:
 
 
 def _namespace(key: ObjectKey) -> str:
-    """Events about cluster-scoped objects stand in `default`."""
+    """Events about cluster-scoped objects are in `default`."""
     return key.namespace or "default"

@@ -1,15 +1,15 @@
 """The Cluster seam over a Kubernetes API server, for gateway and autoscaler.
 
-Where a kind is watched: services and routes in the watched namespaces, Tenants only in paceline's own, key Secrets only
-in theirs, profiles cluster-wide, or not at all where they may not be read (built-in ones serve then).
-Workers come from EndpointSlices (`slices`: the gateway, which may not read Pods; revision unknown) or from Pods.
-Writes are server-side apply under the manager given; replicas go through the scale subresource, guarded by what was
-read. Hole: uids of services in Events are those this process watched last, perhaps of an object made anew since.
+Services and routes are watched in the watched namespaces, Tenants only in paceline's own, key Secrets only in theirs,
+profiles cluster-wide, or not at all without permission to read them (then the built-in ones apply). Workers come from
+EndpointSlices (`slices`: for the gateway, which may not read Pods; the revision is unknown) or from Pods.
+Writes are server-side apply under the given manager; replicas are set through the scale subresource, guarded by the
+version that was read. Known hole: Events have the service uid that this process watched last; the object may have been
+recreated since.
 
 The autoscaler's stored state is one ConfigMap for each service, in paceline's own namespace. An owner reference cannot
-cross namespaces, so the ConfigMap carries its service's namespace, name and uid as labels, and the autoscaler deletes
-those whose uid is gone. A namespace holds no dot, so the names of two services never meet; the longest one has 121
-characters.
+cross namespaces, so the ConfigMap has its service's namespace, name and uid as labels, and the autoscaler deletes those
+whose uid is gone. A namespace has no dot, so names of two services never collide; the longest has 121 characters.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -62,7 +62,7 @@ class ConfigMapStateStore:
         return data
 
     async def put(self, service: ServiceRef, data: Mapping[str, str]) -> None:
-        """Store, in place of what stood there for another uid."""
+        """Store data in place of any that has another uid."""
         labels = {
             LABEL_NAMESPACE: service.key.namespace,
             LABEL_SERVICE: service.key.name,
@@ -81,7 +81,7 @@ class ConfigMapStateStore:
         return tuple(each for each in stored if not self._watched or each.key.namespace in self._watched)
 
     async def delete(self, service: ServiceRef) -> None:
-        """Remove what is stored for this uid; what another uid stored since stays."""
+        """Remove the data stored for this uid; data of another uid stays."""
         found = await self._found(service)
         if found is not None:
             await self._api.delete(
@@ -116,7 +116,7 @@ _log = get_logger(__name__)
 
 
 class KubernetesCluster:
-    """`pulses` are the watches' signs of life. `close` also closes the api."""
+    """`pulses` hold the liveness of the watches. `close` also closes the api."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class KubernetesCluster:
         return _scale(await self._api.get(RESOURCES["Deployment"], _deployment(target), "scale"))
 
     async def set_scale(self, target: ScaleTarget, replicas: int, version: str) -> Scale:
-        """Set desired replicas against a version; Conflict only when the replicas themselves were changed.
+        """Set desired replicas against a version; Conflict only if the replicas themselves have changed.
 
         The Deployment's version also changes with every write of its status, most of all while it scales.
         """
@@ -242,7 +242,7 @@ class KubernetesCluster:
                 yield event
 
     async def _readable(self, resource: Resource, *, quiet: bool) -> bool:
-        """Whether a watch is worth beginning: also when the server cannot be reached, since a watch waits for it."""
+        """Whether to begin a watch; also true while the server is unreachable, since a watch waits for it."""
         try:
             await self._api.list(resource)
         except (Forbidden, NotFound) as error:
@@ -267,7 +267,7 @@ def _deployment(target: ScaleTarget) -> ObjectKey:
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """What a reader of a scale saw: of which object, how many, and in which version of the whole object."""
+    """What a reader of a scale saw: the object, its replicas, and the version of the whole object."""
 
     uid: str
     replicas: int

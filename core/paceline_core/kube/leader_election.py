@@ -1,14 +1,14 @@
-"""Leader election by a Lease: one holder at a time, judged by our own monotonic clock, never by another wall clock.
+"""Leader election by a Lease: one holder at a time, judged by our own monotonic clock, never by another's wall clock.
 
-A lease is taken when it is free, when it is ours already, or when its record did not change for its whole duration
-since we first observed it in this form. Every write is guarded by the resourceVersion that was read, so of two that try
-at once one succeeds. A write that timed out but was carried out is found to be ours at the next try.
+A lease is taken if it is free or already ours, or if its record did not change for its whole duration since we first
+observed it in this form. Every write is guarded by the resourceVersion that was read, so of two concurrent attempts one
+succeeds. A write that timed out but was applied is recognized as ours at the next attempt.
 
 A renewal counts from before its request is sent, so the server's copy is never older than ours. A lease that cannot be
-renewed is used for `USABLE` of its life; the rest is for a write that is under way to end before another holder may
-begin. A lease with another holder ends all writes at once.
-Holes: a holder suspended past its duration does not know that it lost (the fence is the resourceVersion of its writes);
-a write sent in time that is under way longer than that arrives beside the next leader's.
+renewed is used for `USABLE` of its duration; in the rest, writes under way can end before another holder may begin. A
+lease with another holder ends all writes at once.
+Known holes: a holder suspended beyond its duration does not know that it lost (the fence is the resourceVersion of its
+writes); a write sent in time that takes longer than that arrives beside the next leader's.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from paceline_core.kube.cluster import LeaseApi, Manifest, ObjectKey
 from paceline_core.telemetry import FaultLog, get_logger
 
 if TYPE_CHECKING:
-    from paceline_core.kube.client.client import KubeClient  # aiohttp, which local mode does without
+    from paceline_core.kube.client.client import KubeClient  # aiohttp, which local mode does not need
 
 USABLE: Final = 2 / 3
 RENEWALS: Final = 5
-"""Renewals within a lease's life."""
+"""Renewals within a lease's duration."""
 RETRY_S: Final = 2.0
 _FAULT = "the lease could not be renewed"
 _log = get_logger(__name__)
@@ -40,7 +40,7 @@ class NotLeading(Exception):
 
 
 class LeaderElector:
-    """`run` it, or `renew` again and again; `leads` tells at any time whether to write. `holder` is unique."""
+    """Call `run`, or `renew` repeatedly; `leads` says at any time whether to write. `holder` is unique."""
 
     def __init__(self, api: LeaseApi, name: str, holder: str, ttl_s: float, clock: Clock) -> None:
         self.elsewhere = False
@@ -61,7 +61,7 @@ class LeaderElector:
 
     @property
     def answered(self) -> bool:
-        """Whether the last try was answered, whatever the answer."""
+        """Whether the last attempt was answered, whatever the answer."""
         return not self._faults.standing
 
     def renewed_within(self, seconds: float) -> bool:
@@ -83,7 +83,7 @@ class LeaderElector:
             await self._clock.sleep(pause_s if held else min(RETRY_S, pause_s))
 
     async def renew(self) -> bool:
-        """Take or renew it once; whether the answer was that it is ours."""
+        """Take or renew it once; returns whether the answer was that it is ours."""
         asked, held = self._clock.monotonic(), False
         try:
             held = await self._api.acquire(self._name, self._holder, self._ttl_s)
@@ -100,7 +100,7 @@ class LeaderElector:
         return held
 
     async def resign(self) -> None:
-        """Give it back, so that the next holder need not wait for its end."""
+        """Release it, so that the next holder need not wait for its end."""
         if self._renewed is None:
             return
         self._renewed = None
@@ -123,7 +123,7 @@ class ObservedLease:
 
 @dataclass(frozen=True, slots=True)
 class DesiredLease:
-    """The holder to be, for how long, and the wall time that a write records."""
+    """The desired holder, the duration, and the wall time to write."""
 
     holder: str
     ttl_s: float
@@ -132,7 +132,7 @@ class DesiredLease:
 
 @dataclass(frozen=True, slots=True)
 class LeaseClaim:
-    """`spec` to write, or None to wait; `observed` to remember until the next try."""
+    """`spec` to write, or None to wait; `observed` to keep until the next attempt."""
 
     spec: Manifest | None
     observed: ObservedLease | None
@@ -163,7 +163,7 @@ class LeaseClient:
         return made.spec is not None and await self._write(found, made.spec)
 
     async def holder(self, name: str) -> str:
-        """The holder, or the last one; empty when there never was one. Raises Unreachable or Forbidden."""
+        """The current or last holder; empty if there was never one. Raises Unreachable or Forbidden."""
         try:
             found = await self._api.get(LEASE, ObjectKey(self._namespace, name))
         except NotFound:
@@ -171,7 +171,7 @@ class LeaseClient:
         return str((found.get("spec") or {}).get("holderIdentity") or "")
 
     async def release(self, name: str, holder: str) -> None:
-        """Give it back; nothing happens when it is not ours."""
+        """Release it; does nothing if it is not ours."""
         try:
             found = await self._api.get(LEASE, ObjectKey(self._namespace, name))
         except NotFound:
@@ -190,7 +190,7 @@ class LeaseClient:
 
 
 def claim(found: Manifest, desired: DesiredLease, observed: ObservedLease | None, now: float) -> LeaseClaim:
-    """What to do about a lease as it was read: pure."""
+    """Decide what to do with a lease as it was read: pure."""
     spec: Mapping[str, Any] = found.get("spec") or {}
     version = found["metadata"]["resourceVersion"]
     other = spec.get("holderIdentity") or ""

@@ -41,7 +41,7 @@ SILENCE_LIMIT_S = 15.0
 PING_S = 5.0
 _BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Given to each client, which would else read the system's certificates: 50 ms, and the loop waits."""
+"""Passed to each client, which would otherwise read the system's certificates and block the loop for 50 ms."""
 _log = get_logger(__name__)
 
 
@@ -151,10 +151,10 @@ class LocalCluster:
 
 
 def without_second_wakes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """A loop's exception handler that leaves out one fault: a future is done already when its result is set.
+    """A loop's exception handler that ignores one error: a future is already done when its result is set.
 
-    libuv polls again and again in one turn where 1,024 sockets or more are ready at once, and anyio, by which httpx
-    reads a Unix socket, has each poll set the result of the same future: the first one counts, nothing is lost. A
+    When 1,024 sockets or more are ready at once, libuv polls several times in one turn, and anyio, with which httpx
+    reads a Unix socket, has each poll set the result of the same future. The first one counts, nothing is lost. A
     gateway with many open streams would write a stack trace for each of the others.
     """
     twice = isinstance(context.get("exception"), asyncio.InvalidStateError)

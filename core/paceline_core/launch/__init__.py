@@ -1,4 +1,4 @@
-"""How a worker is started: one description, which one adapter makes a pod of and another a supervised process."""
+"""The launch of a worker: one description, from which one adapter makes a pod and another a supervised process."""
 
 from paceline_core.launch.build import (
     Binding,

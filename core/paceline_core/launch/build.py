@@ -1,8 +1,8 @@
-"""From a resolved service to one worker's launch: the same for a pod and for a process; pure.
+"""Builds one worker's launch from a resolved service: the same for a pod and for a process; pure.
 
 Paths are absolute where the worker runs. The worker's file is plain data here, since core imports no component; a test
-reads it with the worker's own model. A worker names fields of worker.yaml; `to_manifest_field` names the manifest's
-field in its place, for users see no worker.yaml.
+parses it with the worker's own model. A worker's errors name fields of worker.yaml; `to_manifest_field` replaces them
+by the manifest's fields, because users do not see worker.yaml.
 """
 
 import json
@@ -44,7 +44,7 @@ _FILTER: Final = re.compile(r"^(?=filters\[\d+\][a-z_.]*: )")
 
 
 def to_manifest_field(line: str) -> str:
-    """A worker's last line, `paceline worker: field: message`, as `field: message` with the manifest's field."""
+    """Turn a worker's last line, `paceline worker: field: message`, into `field: message` with the manifest's field."""
     if not line.startswith(_SPEAKER):
         return line
     named = _FIELD.sub(lambda found: FIELDS.get(found[0], found[0]), line.removeprefix(_SPEAKER))
@@ -53,10 +53,10 @@ def to_manifest_field(line: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What differs between a pod and a process: where files lie and what to listen on.
+    """The differences between a pod and a process: paths and listening ports.
 
-    Probes and metrics have `metrics_port`. `page_dir` is for KV pages on disk; it outlives the process and goes with
-    the replica.
+    Probes and metrics use `metrics_port`. `page_dir` is for KV pages on disk; it outlives the process and is deleted
+    with the replica.
     """
 
     name: str
@@ -79,7 +79,7 @@ class LaunchFile:
 class Probe:
     """An HTTP GET that must answer 200; it has failed after `failures` misses in a row.
 
-    `grace_s`: between SIGTERM and SIGKILL of what has failed it; None: as long as any other end may take.
+    `grace_s`: the time between SIGTERM and SIGKILL after such a failure; None: the same as for any other end.
     """
 
     path: str
@@ -93,7 +93,7 @@ class Probe:
 class Resources:
     """Requests and limits of a replica: `memory` and `disk` in bytes, `cpu` in cores; `disk` bounds `page_dir`.
 
-    Beyond `memory_limit` a pod is killed; 0 is none, and a process of this machine has none.
+    A pod is killed beyond `memory_limit`; 0 is no limit, and a local process has none.
     """
 
     cpu: float
@@ -106,9 +106,9 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLaunch:
-    """One worker, ready to be started. Probes ask `metrics_port`. `grace_s` is the time between SIGTERM and SIGKILL.
+    """One worker, ready to be started. Probes call `metrics_port`. `grace_s` is the time between SIGTERM and SIGKILL.
 
-    `env` is literal; `env_from` names variables whose values only a cluster has (Secrets and ConfigMaps).
+    `env` has literal values; `env_from` names variables whose values only a cluster has (Secrets and ConfigMaps).
     """
 
     service: str
@@ -144,23 +144,23 @@ def termination_reason(terminated: Mapping[str, Any]) -> str:
 MODULE: Final = "paceline_workers.main"
 GRACE_MARGIN_S: Final = 15.0
 WEDGED_S: Final = 5
-"""Between SIGTERM and SIGKILL of a worker whose loop stands still: it cannot drain, and holds its streams meanwhile."""
+"""Time between SIGTERM and SIGKILL of a worker whose event loop hangs: it cannot drain, and blocks its streams."""
 LOAD_LIMIT_S: Final = 600.0
 EMULATED_LOAD_LIMIT_S: Final = 120.0
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 DISK_BUFFERS: Final = 512 << 20
-"""Bytes of pages that a worker holds on their way to the disk and back, at most; a test compares it with the worker."""
+"""The most bytes of pages in memory on their way to or from the disk; a test compares it with the worker."""
 DEMO: Final = "builtin://demo"
 _STARTUP_PERIOD_S: Final = 2
 
 
 def build(service: ResolvedService, pool: ResolvedPool, track: str, binding: Binding, image: str = "") -> WorkerLaunch:
     path, emulation = f"{binding.config_dir}/worker.yaml", service.engine.emulation
-    # JSON, which is YAML, since an operator writes it for each of a thousand services
+    # JSON, which is YAML too, because it is faster: an operator writes it for each of a thousand services
     content = json.dumps(worker_config(service, pool, binding), indent=2) + "\n"
-    # literal values alone: what comes from a Secret or a ConfigMap is the adapter's to bind or to refuse
+    # only literal values: the adapter binds or refuses what comes from a Secret or a ConfigMap
     env = {variable.name: variable.value for variable in service.runtime.env if variable.value is not None}
-    # ready within the emulated cold start, or the time that large weights take to load, and never hurried
+    # ready within the emulated cold start, or within the time that large weights take to load
     load_s = EMULATED_LOAD_LIMIT_S + 2 * emulation.cold_start_s if emulation else LOAD_LIMIT_S
     return WorkerLaunch(
         service=service.key,
@@ -236,15 +236,15 @@ def _engine(service: ResolvedService, pool: ResolvedPool, binding: Binding) -> d
 
 
 def _resources(service: ResolvedService, pool: ResolvedPool) -> Resources:
-    """Requests and limits of a replica; an emulated worker opens no weights and never takes a GPU, the demo's are 4 MB.
+    """Requests and limits of a replica; an emulated worker loads no weights and uses no GPU, the demo's have 4 MB.
 
-    Memory goes by the kind of worker, since the size of a model's files is not known here. The limit keeps a worker
-    that runs away from taking its node along: on CPUs there is room for 7 B parameters in fp32; on GPUs weights pass
-    through the page cache, which the kernel takes back. What `hostOffloadBytes` asks for is on top of both, unless
-    steps are emulated: they move no bytes.
+    Memory depends on the kind of worker, since the size of a model's files is not known here. The limit keeps a runaway
+    worker from taking down its node: on CPUs there is room for 7 B parameters in fp32; on GPUs weights pass through the
+    page cache, which the kernel reclaims. `hostOffloadBytes` is added to both, unless steps are emulated: they move no
+    bytes.
 
-    Kubelets evict a pod that goes beyond its disk, in whole MiB. The worker counts a file's blocks within its bytes; on
-    top come what is written before older files are erased, at most its write buffer, and the folder itself.
+    A kubelet evicts a pod that exceeds its disk, in whole MiB. The worker counts a file's blocks within its bytes; on
+    top come bytes written before older files are erased, at most its write buffer, and the folder itself.
     """
     engine, pages = service.engine, service.engine.disk_offload_bytes
     disk = -(-(pages + pages // 16 + DISK_BUFFERS) // (1 << 20)) << 20 if pages else 0

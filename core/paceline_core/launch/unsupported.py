@@ -1,11 +1,11 @@
-"""What objects may ask for but this version cannot do. The API only grows, so it already has these fields.
+"""Fields of objects that this version does not implement. The API only grows, so it already has these fields.
 
-A service that asks is refused by name, never ignored. A route that asks is served without; notes name the idle fields.
-Filter settings that the worker would refuse at its start are refused before it. One row goes away with each capability
-that arrives.
+A service that uses one is refused with the field's name, never served without it. A route that uses one is served
+without it; notes name the unused fields. Filter settings that the worker would refuse at its start are refused before.
+Each implemented capability removes a row.
 
-The API server refuses most of them by rules. It asks no rule of what it stored before there was one, and cannot see
-that a list of words is blank.
+The API server refuses most of them by rules. It does not apply a rule to objects stored before the rule existed, and
+cannot see that a list of words is blank.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ FILTERS = ("words",)
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """One thing that is refused: where, whether a service asks for it, why and the fix, and which pools ask."""
+    """A field that is refused: its path, whether a service uses it, why and the fix, and the pools that use it."""
 
     field: str
     asked: Callable[[ResolvedService], object]
@@ -147,7 +147,7 @@ GAPS = (
 
 
 def unsupported(service: ResolvedService) -> Iterator[FieldError]:
-    """Every field that this version cannot serve, in the order of the document's parts."""
+    """Every field that this version cannot serve, in the document's order."""
     yield from (gap.problem(service) for gap in GAPS if gap.asked(service))
     for index, one in enumerate(service.filters):
         if one.stage != "output" or one.name not in FILTERS:
@@ -159,14 +159,14 @@ def unsupported(service: ResolvedService) -> Iterator[FieldError]:
 
 
 def unsupported_route(route: RouteSpec) -> Iterator[FieldError]:
-    """Faults that leave a route without a backend."""
+    """Faults because of which a route has no backend."""
     if not route.fallback and not any(backend.service and backend.weight != 0 for backend in route.backends):
         message = "this version does not forward to outside endpoints; name a service that takes traffic, or a fallback"
         yield FieldError("spec.backends", message)
 
 
 def unused_fields(route: RouteSpec) -> Iterator[str]:
-    """The fields of a route that are written and that nothing acts on."""
+    """The fields that a route sets and that have no effect."""
     yield from (f"spec.{field}" for field in ("cascade", "degrade") if getattr(route, field) is not None)
     for place, backend in enumerate(route.backends):
         for field in ("url", "region"):
@@ -175,7 +175,7 @@ def unused_fields(route: RouteSpec) -> Iterator[str]:
 
 
 def repeated(route: RouteSpec) -> Iterator[str]:
-    """The backends of a route that stand there before, but for their weight."""
+    """The backends of a route that repeat an earlier one with another weight."""
     seen: dict[tuple[object, ...], int] = {}
     for place, backend in enumerate(route.backends):
         same = (backend.service, backend.url, backend.model, backend.region, backend.when)
@@ -206,7 +206,7 @@ def _pool(service: ResolvedService, pool: ResolvedPool) -> Mapping[str, str]:
 
 
 def _amounts(pool: ResolvedPool) -> Mapping[str, str]:
-    """Kubernetes refuses a pod that asks for more than its limit, after the Deployment was taken."""
+    """Kubernetes refuses a pod with a request above its limit only after it has accepted the Deployment."""
     asked, limits = pool.pod.resources.requests, pool.pod.resources.limits
     pairs: tuple[tuple[str, str | None, str | None, Callable[[str], float]], ...] = (
         ("cpu", asked.cpu, limits.cpu, cores),
@@ -221,10 +221,10 @@ def _amounts(pool: ResolvedPool) -> Mapping[str, str]:
 
 
 def invalid_filters(service: ResolvedService) -> Iterator[FieldError]:
-    """Every fault, with its field and the fix."""
+    """Every fault of the filters, with its field and the fix."""
     if not service.filters:
         return
-    from paceline_core.cel import broken  # noqa: PLC0415 - 0.2 s and memory for the few services that have filters
+    from paceline_core.cel import broken  # noqa: PLC0415 - takes 0.2 s and memory; few services have filters
 
     written = [one.model_dump(mode="json", by_alias=True) for one in service.filters]
     yield from broken(FILTER_RULES, {"spec": {"filters": written}})

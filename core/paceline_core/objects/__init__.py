@@ -1,7 +1,7 @@
 """The four kinds of paceline.dev/v1alpha1: models, rules, names, defaults, CRDs.
 
-`validate` takes what a person wrote, `read` what an API server already accepted, `resolve` fills in the defaults.
-Needs pydantic alone; YAML is read by `paceline_core.manifests`.
+`validate` parses what a person wrote, `read` what an API server has accepted, `resolve` fills in the defaults.
+Needs only pydantic; `paceline_core.manifests` reads YAML.
 """
 
 from paceline_core.objects.accelerator import AcceleratorProfile

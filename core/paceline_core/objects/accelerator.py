@@ -1,6 +1,6 @@
-"""AcceleratorProfile: what the planner must know about one kind of GPU. Cluster-scoped.
+"""AcceleratorProfile: the planner's data about one kind of GPU. Cluster-scoped.
 
-Built-in profiles for common GPUs and `cpu` serve where no object of that name exists.
+Built-in profiles for common GPUs and `cpu` apply where no object of that name exists.
 """
 
 from typing import Annotated, Literal

@@ -15,7 +15,7 @@ _AGE: Final = ("Age", "date", ".metadata.creationTimestamp")
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """How a kind is addressed, and its columns: (title, type, JSONPath), each a scalar that one writer owns.
+    """The names of a kind, and its columns: (title, type, JSONPath), each a scalar with one writer.
 
     `wide`: columns that `-o wide` adds.
     """
@@ -118,7 +118,7 @@ def crd(kind: type[Object]) -> dict[str, Any]:
 
 
 def judged(kind: type[Object]) -> Schema:
-    """The structural schema with every rule of the kind at its place; of `metadata` only the name is spoken of."""
+    """The structural schema with every rule of the kind at its place; of `metadata` it has only the name."""
     schema = deepcopy(structural(kind))
     schema["properties"]["metadata"] = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}}
     for rule in RULES:

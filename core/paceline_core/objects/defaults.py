@@ -1,7 +1,7 @@
-"""Numeric defaults live here and not in the CRD: an upgrade may change one without a rewrite of stored objects.
+"""Numeric defaults are here and not in the CRD: an upgrade may change one without rewriting stored objects.
 
-Pure functions from an object to its resolved form. They take validated objects; what only another object can tell
-(an accelerator's price, a model's context) is left as None for the code that knows it.
+Pure functions from an object to its resolved form. They take validated objects; values that come from another object
+(an accelerator's price, a model's context) stay None for the code that has it.
 """
 
 from decimal import Decimal

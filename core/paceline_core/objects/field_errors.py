@@ -1,11 +1,11 @@
-"""What is wrong with a document, in words that name the field and the fix instead of a library's terms.
+"""The faults of a document, in messages that name the field and the fix instead of a library's terms.
 
-An API server answers a broken pattern with the pattern, so each field of `spec` that has one gets a rule with the
-message from `FIXES`: both sides report the same. Rules that convert a text (`duration(self)`) hold where it is
-malformed, since its own rule reports that. In CEL `a || b` holds where `a` fails and `b` is true.
+An API server answers a broken pattern with the pattern, so each field of `spec` with a pattern gets a rule with the
+message from `FIXES`: both sides report the same. Rules that convert a text (`duration(self)`) hold for a malformed one,
+since its own rule reports that. In CEL `a || b` holds where `a` fails and `b` is true.
 Invariant: the definition refuses what the patterns refuse.
 
-Messages list only the choices that this version serves. The API only grows, so the others stay in the schema, and
+Messages list only the choices that this version implements. The API only grows, so the others stay in the schema, and
 `launch.unsupported` refuses them by name.
 """
 
@@ -59,8 +59,8 @@ class ManifestError(InvalidInput):
 
 
 def explain(errors: Sequence[ErrorDetails], kind: type[Object]) -> list[FieldError]:
-    """Translate pydantic's errors with the help of the kind's schema at their places."""
-    # a list whose entries are all at fault is also called too short, though it is not
+    """Translate pydantic's errors with the kind's schema at their paths."""
+    # pydantic also calls a list too short if all its entries are wrong
     return [
         _explained(error, kind)
         for error in errors
@@ -69,7 +69,7 @@ def explain(errors: Sequence[ErrorDetails], kind: type[Object]) -> list[FieldErr
 
 
 def _is_oversized(error: ErrorDetails, kind: type[Object]) -> bool:
-    """A text of the right form whose number is larger than its field's pattern takes."""
+    """Whether a text has the right form but a larger number than its field's pattern allows."""
     if error["type"] not in ("string_pattern_mismatch", "string_too_long") or len(error["input"]) > _MOST_DIGITS:
         return False
     pattern = (at(structural(kind), tuple(error["loc"])) or {}).get("pattern")
@@ -99,7 +99,7 @@ def did_you_mean(word: str, choices: Sequence[str]) -> str:
 
 
 def misread(value: Any) -> str:
-    """Which bare words YAML reads as this flag or as nothing, where text is wanted; "" for other values."""
+    """The plain words that YAML reads as this flag or as null where text is expected; "" for other values."""
     if value is None:
         return "; YAML reads null, ~ and an empty value so: write text in quotes"
     if isinstance(value, bool):
@@ -109,7 +109,7 @@ def misread(value: Any) -> str:
 
 
 def _unknown(kind: type[Object], parent: tuple[str | int, ...], name: str) -> str:
-    """A slip of one letter first, then the same name at another place, then what is less alike."""
+    """A spelling mistake of one letter first, then the same name at another path, then less similar names."""
     known = list((at(structural(kind), parent) or {}).get("properties", {}))
     close = closest(name, known, 1)
     meant = [close] if close else elsewhere(kind, parent, name)
@@ -154,7 +154,7 @@ def _type(value: Any, _: Mapping[str, Any], node: Schema) -> str:
 
 
 def _quoted(value: Any, node: Schema) -> str:
-    """How a number or a flag becomes the text that is wanted; a bare one is not, where a unit belongs to it."""
+    """A hint for a number or flag where text is expected: quotes, or the fix if the plain value lacks a unit."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return misread(value)
     pattern = str(node.get("pattern", ""))
@@ -171,7 +171,7 @@ def _length(one: str, many: str, word: str, key: str) -> Callable[[Any, Mapping[
 
 
 def shown(value: Any) -> str:
-    """A value as messages speak of it, in the manifest's words."""
+    """A value as messages show it, in the manifest's notation."""
     match value:
         case None:
             return "nothing"
@@ -225,7 +225,7 @@ _CONVERTED: Final = re.compile(r"\b(?:duration|quantity)\((self[.\w]*)\)")
 
 
 def with_messages(schema: Schema) -> Schema:
-    """The same schema as an API server should have it."""
+    """The same schema with the message rules for an API server."""
     served = deepcopy(schema)
     nodes = [(path, node) for path, node in walk(served) if path.startswith("spec")]
     for _, node in nodes:
@@ -247,7 +247,7 @@ def _matches(value: str, pattern: str) -> str:
 
 
 def _formed(value: str, node: Schema) -> Iterator[str]:
-    """That a value below `self` is well-formed, if it is there."""
+    """CEL: a value below `self`, if present, is well-formed."""
     steps = value.split(".")
     found: dict[str, Any] = at(node, tuple(steps[1:])) or {}
     if "pattern" in found:

@@ -1,7 +1,7 @@
-"""The types that fields are made of: every string, list and map bounded, so that a rule's cost has a ceiling.
+"""The types of fields: every string, list and map is bounded, so that a rule's cost has an upper bound.
 
-Patterns are written for Go's RE2 and Rust's regex alike. `FIXES` says, for each pattern, what a user should write:
-the API server and paceline print the fix (`pattern_messages`).
+Patterns are valid for Go's RE2 and for Rust's regex. `FIXES` says, for each pattern, what a user should write: the API
+server and paceline show that fix (`pattern_messages`).
 """
 
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ OVERSIZED: Final[dict[str, str]] = {
     DAYS_PATTERN: r"[0-9]+d",
     CORES_PATTERN: r"[0-9]+m|[0-9]+(\.[0-9]+)?",
 }
-"""Pattern -> what has its form in numbers of any size."""
+"""Pattern -> the same form with numbers of any size."""
 
 
 def camel(name: str) -> str:
@@ -89,7 +89,7 @@ class ApiModel(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Unique:
-    """A list that Kubernetes merges by key (`map`) or treats as a set; a twin is refused here as it is there."""
+    """A list that Kubernetes merges by key (`map`) or treats as a set; duplicates are refused here as well."""
 
     keys: tuple[str, ...] = ()
 

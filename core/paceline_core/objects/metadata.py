@@ -1,4 +1,4 @@
-"""What every object has: its metadata, its conditions, its place."""
+"""The common parts of every object: its metadata, its conditions, its key."""
 
 from typing import Annotated, Any, Final, Literal
 
@@ -84,7 +84,7 @@ class Object(ApiModel):
 
     @property
     def namespace(self) -> str:
-        """The object's namespace; `default` where none is written, as kubectl does."""
+        """The object's namespace; `default` if none is written, as in kubectl."""
         return self.metadata.namespace or "default"
 
     @property

@@ -1,12 +1,12 @@
-"""Who owns a name that clients may write in `model`: one contest a name, over services and routes together. Pure.
+"""The owner of each name that clients may write in `model`: one decision per name, over services and routes. Pure.
 
 A service claims its served name and its own name, a route its public name. The namespace of the oldest claim owns the
-name (by creation time, then `namespace/name`), so that no namespace takes over what another one already answers to.
-Within the namespace routes go before services, whatever their age: a route there fronts its own team's service.
+name (by creation time, then `namespace/name`), so that no namespace takes over a name that another one already uses.
+Within the namespace routes come before services, whatever their age: a route there fronts its own team's service.
 
-`ns/...` belongs to `ns` where that namespace holds a service or a route; of any other text before the slash nobody is
-the owner, so that a Hugging Face id stays a name like any other. `namespace/name` of a service is that service alone.
-Hole: what a namespace without any such object will own can be claimed by others until it has one.
+`ns/...` belongs to `ns` if that namespace has a service or a route; any other text before the slash belongs to no
+namespace, so that a Hugging Face id is a name like any other. `namespace/name` of a service is only that service.
+Known hole: other namespaces can claim names of a namespace until it has such an object.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -22,7 +22,7 @@ _WORDS: Final = {INFERENCE_SERVICE: "service", INFERENCE_ROUTE: "route"}
 
 @dataclass(frozen=True, slots=True)
 class NameClaim:
-    """One object that claims a name. `created` is RFC 3339; `partial`: a route that applies to some requests only."""
+    """One object that claims a name. `created` is RFC 3339; `partial`: a route that applies only to some requests."""
 
     kind: str
     namespace: str
@@ -36,7 +36,7 @@ class NameClaim:
 
     @property
     def age(self) -> tuple[str, str]:
-        """What claims are ordered by; the oldest is the smallest."""
+        """The sort key of claims; the oldest is the smallest."""
         return age(self.created, self.key)
 
 
@@ -44,7 +44,7 @@ class NameClaim:
 class LostName:
     """Why a claim fails: another object answers, or, without one, the name belongs to another namespace.
 
-    `partial`: the other one answers some requests only.
+    `partial`: the other one answers only some requests.
     """
 
     name: str
@@ -70,7 +70,7 @@ class LostName:
 def claimed(manifest: Mapping[str, Any]) -> tuple[NameClaim, tuple[str, ...]]:
     """The claim of a stored service or route and its names, the one that clients should use first.
 
-    Of what cannot be understood only what can; of a route that may be none.
+    From an object that cannot be parsed, only the valid parts; for a route that may be none.
     """
     kind, metadata, spec = manifest.get("kind", ""), manifest["metadata"], _map(manifest.get("spec"))
     partial = kind == INFERENCE_ROUTE and bool(spec.get("matches"))
@@ -86,12 +86,12 @@ def _map(part: object) -> Mapping[str, Any]:
 
 
 def age(created: str | None, key: str) -> tuple[str, str]:
-    """An object without a timestamp was never stored and counts as the youngest."""
+    """The sort key of an age; an object without a timestamp was never stored and counts as the youngest."""
     return (created or _UNSTORED, key)
 
 
 def owner_of(name: str, namespaces: Collection[str]) -> str:
-    """The namespace that `ns/...` belongs to, of those that hold services or routes; empty if it belongs to none."""
+    """The namespace that owns `ns/...`, of those that have services or routes; empty if none does."""
     namespace, slash, _ = name.partition("/")
     return namespace if slash and namespace in namespaces else ""
 
@@ -99,7 +99,7 @@ def owner_of(name: str, namespaces: Collection[str]) -> str:
 def loss(name: str, mine: NameClaim, claims: Iterable[NameClaim], namespaces: Collection[str]) -> LostName | None:
     """The claim that wins `name` over `mine`, for a caller that may use all of them; None if none does.
 
-    `claims` are all on this name, `mine` among them or not.
+    `claims` are all claims on this name, with or without `mine`.
     """
     if (mine.kind, mine.key) == (INFERENCE_SERVICE, name):
         return None
@@ -110,7 +110,7 @@ def loss(name: str, mine: NameClaim, claims: Iterable[NameClaim], namespaces: Co
     owner = owner_of(name, namespaces)
     if owner not in ("", mine.namespace):
         return LostName(name, owner)
-    # those that go before `mine`: of its namespace, the older of its kind; of others, what is older than all there
+    # claims that come before `mine`: in its namespace, the older of its kind; in others, those older than all there
     rivals = [one for one in rivals if owner in ("", one.namespace)]
     own = [one for one in rivals if one.namespace == mine.namespace]
     firm = min((one.age for one in own if not one.partial), default=_NEVER)

@@ -1,6 +1,6 @@
-"""Names and labels that paceline gives to what it makes, and the revision that names what is served.
+"""Names and labels of the objects that paceline creates, and the revision of what is served.
 
-Selectors carry service, pool and track and nothing else, ever: they cannot be changed on a living Deployment.
+Selectors have service, pool and track and nothing else: they cannot be changed on an existing Deployment.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def selector_labels(service: str, pool: str, track: str = STABLE) -> dict[str, s
 
 
 def pod_labels(service: str, pool: str, *, role: str, revision: str, track: str = STABLE) -> dict[str, str]:
-    """The selector's labels and what people look for; no version of paceline, so that an upgrade re-rolls nothing."""
+    """The selector's labels and others for users; no version of paceline, so that an upgrade restarts no pods."""
     return {
         **selector_labels(service, pool, track),
         LABEL_REVISION: revision,
@@ -50,8 +50,8 @@ def pod_labels(service: str, pool: str, *, role: str, revision: str, track: str 
 def revision(service: InferenceService) -> str:
     """Ten characters that change when the user changes model, runtime or engine, and only then.
 
-    Only what the user wrote counts (fields unset and empty maps are left out), so a default that a later paceline adds
-    to the schema or changes in code keeps every revision as it is.
+    Only what the user wrote counts (unset fields and empty maps are left out), so a default that a later paceline adds
+    to the schema or changes in code changes no revision.
     """
     spec = service.spec
     written = {

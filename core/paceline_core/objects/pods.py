@@ -1,7 +1,7 @@
-"""What a pool's pods carry beside what paceline sets: resources, placement, labels and volumes, as in a pod's own spec.
+"""Users' settings for a pool's pods: resources, placement, labels and volumes, as in a pod's own spec.
 
-No volume reaches the node's file system, so the pods stay within the restricted pod standard. What paceline sets itself
-(its labels, mounts and node labels) stands above what is written here.
+No volume reaches the node's file system, so the pods meet the restricted pod standard. The values that paceline sets
+itself (its labels, mounts and node labels) take precedence.
 """
 
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""What gateway, autoscaler and worker read: an object with every default filled in, in seconds and numbers."""
+"""The resolved objects for gateway, autoscaler and worker: every default filled in, in seconds and numbers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedClass:
-    """Promise and limits of one class. Lengths in tokens, times in seconds; `reserved` is a share, below 1."""
+    """SLOs and limits of one class. Lengths in tokens, times in seconds; `reserved` is a share, below 1."""
 
     name: RequestClass
     targets: tuple[Target, ...]
@@ -63,7 +63,7 @@ class ResolvedClass:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """The model. `served_name` is what clients ask for."""
+    """The model. `served_name` is its name for clients."""
 
     source: str
     revision: str | None
@@ -87,7 +87,7 @@ class ResolvedRuntime:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedSpeculation:
-    """Speculative decoding. `draft_model` is set for method draft alone."""
+    """Speculative decoding. `draft_model` is set only for method draft."""
 
     method: Speculation
     tokens: int
@@ -105,7 +105,7 @@ class ResolvedEmulation:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedEngine:
-    """The engine's settings. `max_model_len` None: what the model was made for. The tensor degree is the pool's."""
+    """The engine's settings. `max_model_len` None: the model's own. The tensor degree is the pool's."""
 
     max_model_len: int | None
     max_seqs: int
@@ -128,7 +128,7 @@ class ResolvedEngine:
 
 @dataclass(frozen=True, slots=True)
 class PodSettings:
-    """What a pool's pods carry beside what paceline sets, as the user wrote it."""
+    """The user's settings for a pool's pods."""
 
     resources: ResourceRequirements = field(default_factory=ResourceRequirements)
     affinity: Affinity | None = None
@@ -141,7 +141,7 @@ class PodSettings:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPool:
-    """One pool. `gpus` is what a replica asks Kubernetes for; `tensor` GPUs, real or emulated, share a layer."""
+    """One pool. `gpus` is a replica's request to Kubernetes; `tensor` GPUs, real or emulated, share a layer."""
 
     name: str
     role: Role
@@ -158,7 +158,7 @@ class ResolvedPool:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedScaling:
-    """What decides replicas. None means: never goes to zero, no limit."""
+    """The settings that decide replicas. None: never goes to zero, or no limit."""
 
     policy: Policy
     scale_to_zero_after_s: float | None
@@ -215,7 +215,7 @@ class ResolvedService:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTenant:
-    """A Tenant with defaults filled in; a limit of None is none."""
+    """A Tenant with defaults filled in; a limit of None is no limit."""
 
     namespace: str
     name: str
@@ -242,7 +242,7 @@ class ResolvedTenant:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedCascade:
-    """Ask `first`, a public model name; go on to the backends on these."""
+    """Ask `first`, a public model name; continue with the backends on these."""
 
     first: str
     escalate_on: frozenset[Escalation]

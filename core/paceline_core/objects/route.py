@@ -1,4 +1,4 @@
-"""InferenceRoute: one public model name, and which services or outside endpoints answer for it."""
+"""InferenceRoute: one public model name, and the services or outside endpoints that answer it."""
 
 from typing import Annotated, Literal
 

@@ -1,9 +1,9 @@
-"""From pydantic's JSON Schema to a structural schema, the subset that Kubernetes takes in a CRD.
+"""Converts pydantic's JSON Schema to a structural schema, the subset that Kubernetes accepts in a CRD.
 
-`$ref`s are inlined, `X | None` becomes an optional X, `const` an enum of one, titles and closed objects go (the server
-prunes unknown fields). Defaults: only strings and flags stay, never numbers (those are resolved in code) and never
-under `status` or what makes up the revision; an object whose fields have defaults gets `default: {}`, so that they
-apply where it is not written. Anything the subset cannot express is an error here, at generation.
+`$ref`s are inlined, `X | None` becomes an optional X, `const` an enum of one, titles and closed objects are removed
+(the server prunes unknown fields). Only strings and flags keep their defaults, never numbers (code resolves those), and
+nothing under `status` or in the revision's fields. An object whose fields have defaults gets `default: {}`, so that
+they apply if it is not written. Anything that the subset cannot express is an error here, at generation.
 """
 
 import re
@@ -67,7 +67,7 @@ def _convert(raw: Schema, defs: Schema, path: str) -> Schema:
 
 
 def _flatten(raw: Schema, defs: Schema) -> Schema:
-    """Follow `$ref` and `X | None` until a plain schema is left; what stands beside them wins."""
+    """Follow `$ref` and `X | None` to a plain schema; the keys beside them take precedence."""
     while "$ref" in raw or "anyOf" in raw:
         beside = {key: value for key, value in raw.items() if key not in ("$ref", "anyOf")}
         choices = [choice for choice in raw.get("anyOf", ()) if choice != {"type": "null"}]
@@ -93,7 +93,7 @@ def _join(path: str, name: str) -> str:
 
 
 def child(node: Schema, part: str | int) -> Schema | None:
-    """One step down a structural schema; None where the schema knows no such place."""
+    """One step down a structural schema; None if the schema has no such path."""
     if isinstance(part, int):
         found = node.get("items")
     else:
@@ -120,7 +120,7 @@ def walk(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
 
 
 def field_path(schema: Schema, loc: Loc) -> str:
-    """`spec.pools[0].nodeSelector[zone]`: the place as Kubernetes writes it."""
+    """`spec.pools[0].nodeSelector[zone]`: the path as Kubernetes writes it."""
     path, node = "", schema
     for part in loc:
         in_map = "properties" not in node and "additionalProperties" in node
@@ -130,7 +130,7 @@ def field_path(schema: Schema, loc: Loc) -> str:
 
 
 def elsewhere(kind: type[Object], parent: Loc, name: str) -> list[str]:
-    """Paths of the fields of this name, up to three: those below `parent`, or else anywhere that a user writes."""
+    """Paths of the fields of this name, up to three: those below `parent`, or else any that users write."""
     schema = structural(kind)
     found = _paths_by_name(kind).get(one_spelling(name), ())
     below = [path for path in found if path.startswith(f"{_INDEX.sub('[]', field_path(schema, parent))}.")]

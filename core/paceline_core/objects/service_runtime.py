@@ -27,11 +27,11 @@ Batching = Literal["continuous", "dynamic", "static"]
 Speculation = Literal["ngram", "draft", "lookahead", "heads"]
 
 PAGE_TOKENS: Final = (8, 16, 32, 64, 128, 256, 512, 1024)
-"""Sizes of page that a service may ask for."""
+"""Page sizes that a service may request."""
 GPU_PAGE_TOKENS: Final = (16, 32, 64, 128)
-"""Those that the kernels of GPUs take; a test compares it with theirs."""
+"""Page sizes that the GPU kernels support; a test compares it with theirs."""
 GPU_MAX_SEQS: Final = 1024
-"""Most requests that they take at once; a test compares it with theirs."""
+"""The most requests that the GPU kernels run at once; a test compares it with theirs."""
 
 Degree = Annotated[int, Field(ge=1, le=64)]
 
@@ -229,7 +229,7 @@ NO_WORDS: Final = "filter words needs at least one word: set config.words, sever
 
 
 def listed_words(config: Mapping[str, str]) -> list[str]:
-    """The words that the settings of the filter `words` list."""
+    """The words listed in the settings of the filter `words`."""
     return [word for part in config.get("words", "").split(",") if (word := part.strip())]
 
 

@@ -1,6 +1,6 @@
 """`status` of an InferenceService. Each field has one writer: the operator or the autoscaler.
 
-Strings here are open, not enums: an older CRD must take what a newer writer says.
+Strings here are open, not enums: an older CRD must accept the values of a newer writer.
 """
 
 from typing import Annotated

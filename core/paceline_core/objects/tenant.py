@@ -1,4 +1,4 @@
-"""Tenant: who may ask for what, and how much. Honoured only in paceline's own namespace."""
+"""Tenant: permissions and limits of an owner of API keys. Only honoured in paceline's own namespace."""
 
 from typing import Annotated, Literal
 

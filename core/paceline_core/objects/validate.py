@@ -1,8 +1,8 @@
-"""Documents into objects, twice: `validate` for what people write, `read` for what an API server already took.
+"""Parses documents in two ways: `validate` for what people write, `read` for what an API server has accepted.
 
-`validate` refuses each field that the API server would refuse by itself, and unknown fields, which the server silently
-drops. `read` ignores unknown fields, so that an older reader takes a newer object. Neither runs rules across fields:
-`paceline_core.cel` judges those once every field is well-formed, as the server does.
+`validate` refuses each field that the API server itself would refuse, and unknown fields, which the server silently
+drops. `read` ignores unknown fields, so that an older reader accepts a newer object. Neither evaluates rules across
+fields: `paceline_core.cel` does that once every field is well-formed, as the server does.
 """
 
 import json
@@ -30,10 +30,10 @@ KINDS: Final[dict[str, type[AnyObject]]] = {
 
 
 def validate(document: Any) -> AnyObject:
-    """Check one manifest as a person wrote it. Raises ManifestError with every faulty field."""
+    """Check one manifest as written by a person. Raises ManifestError with every faulty field."""
     kind = _kind_of(document)
     text = _as_json(document)
-    # pydantic has other words for these, or none
+    # pydantic has different messages for these, or none
     own: dict[Loc, str] = {}
     if (version := document.get("apiVersion")) != API_VERSION:
         own["apiVersion",] = _unserved(version)
@@ -49,9 +49,9 @@ def validate(document: Any) -> AnyObject:
 
 
 def read(kind: type[O], document: Any) -> O:
-    """Take an object from an API server, unknown fields ignored. Raises ManifestError if it cannot be understood.
+    """Parse an object from an API server, ignoring unknown fields. Raises ManifestError if it cannot be parsed.
 
-    A status that cannot be read counts as none: what a controller observed must not hide what the user wants.
+    An invalid status counts as none: a controller's observation must not hide the user's spec.
     """
     try:
         return kind.model_validate_json(_as_json(document), by_alias=True, by_name=False, extra="ignore")
@@ -62,7 +62,7 @@ def read(kind: type[O], document: Any) -> O:
 
 
 def _faults(kind: type[AnyObject], own: dict[Loc, str], errors: list[ErrorDetails]) -> list[FieldError]:
-    """Every faulty field: what is message here, and what pydantic finds elsewhere."""
+    """Every faulty field: those in `own`, with their message, and those that pydantic finds elsewhere."""
     first = [FieldError(field_path(structural(kind), loc), message) for loc, message in own.items()]
     reported = {problem.field for problem in first}
     return [*first, *(problem for problem in explain(errors, kind) if problem.field not in reported)]
@@ -99,7 +99,7 @@ def _kind_of(document: Any) -> type[AnyObject]:
 
 
 def _as_json(document: Any) -> str:
-    """pydantic is strict and exact about JSON alone: there a list is a tuple's only form and "1" is no number."""
+    """JSON, for which alone pydantic is strict and exact: a list may become a tuple, and "1" is no number."""
     try:
         return json.dumps(document)
     except (TypeError, ValueError, RecursionError) as error:
@@ -107,7 +107,7 @@ def _as_json(document: Any) -> str:
 
 
 def _nulls(value: Any, loc: tuple[str | int, ...]) -> Iterator[Loc]:
-    """A server drops a null without a word; here it is nearly always a line whose value was forgotten."""
+    """A server drops a null silently; here it is nearly always a line with a forgotten value."""
     if value is None:
         yield loc
     elif isinstance(value, dict):
@@ -122,7 +122,7 @@ _MIN_BYTES: Final = 1 << 20
 
 
 def without_unit(kind: type[Object], document: Any) -> Iterator[FieldError]:
-    """The fields of a valid document that hold fewer bytes than a mebibyte, written without a unit; 0 is meant so."""
+    """The fields of a valid document with fewer bytes than a mebibyte and no unit; 0 is intended."""
     schema = structural(kind)
     for loc, value in _quantities(schema, document, ()):
         if value.isdecimal() and 0 < quantity(value) < _MIN_BYTES:

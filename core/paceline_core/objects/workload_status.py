@@ -1,6 +1,6 @@
 """The operator's part of a status, built the same way by the operator and by local mode: pure.
 
-A condition's time moves only when its `status` changes, whatever becomes of its message.
+A condition's time changes only with its `status`, whatever its message.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class ConditionValue:
 
 @dataclass(frozen=True, slots=True)
 class PoolCounts:
-    """Replicas of one pool: those that take requests, those that will, those that finish their streams and leave."""
+    """Replicas of one pool: ready ones, starting ones, and those that drain."""
 
     name: str
     ready: int = 0
@@ -34,9 +34,9 @@ class PoolCounts:
 
 @dataclass(frozen=True, slots=True)
 class RunningRevision:
-    """What runs, where and by which name it is asked, and the bounds of replicas over all pools.
+    """What runs, where and under which name, and the bounds of replicas over all pools.
 
-    `model` is its source. `rolling_out`: the revision of the spec, where another one (`revision`) still serves.
+    `model` is its source. `rolling_out`: the spec's revision while another one (`revision`) still serves.
     """
 
     revision: str
@@ -54,7 +54,7 @@ NO_PROBLEM = ConditionValue("False", "AsExpected", "Nothing is wrong.")
 
 
 def named(key: str, loss: LostName | None) -> ConditionValue:
-    """Whether a valid service answers to its served name too; `loss`: who does instead. It runs either way."""
+    """Whether a valid service answers to its served name; `loss`: the object that does instead. It runs either way."""
     if loss is None:
         return VALID
     if loss.partial:
@@ -66,14 +66,14 @@ def named(key: str, loss: LostName | None) -> ConditionValue:
 
 
 def sentence(words: str) -> str:
-    """A phrase as a sentence of its own."""
+    """A phrase as a complete sentence."""
     return f"{words[:1].upper()}{words[1:]}."
 
 
 def readiness(ready: int, desired: int, problem: ConditionValue, serving: str = "") -> ConditionValue:
-    """Whether requests are answered, however many replicas are still to come; if not, what `trouble` says of it.
+    """Whether requests are answered, however many replicas are still to come; if not, `problem` gives the reason.
 
-    `serving`: a clause about the revision that answers, where it is not the one of the spec.
+    `serving`: a clause about the revision that answers, if it is not the spec's.
     """
     if ready:
         clause = f"; {serving}" if serving else ""
@@ -87,7 +87,7 @@ def readiness(ready: int, desired: int, problem: ConditionValue, serving: str = 
 
 
 def progress(ready: int, desired: int, *, settled: bool, leaving: int) -> ConditionValue:
-    """Whether the number of replicas is on its way; `leaving`: those that finish their streams and go."""
+    """Whether the number of replicas is changing; `leaving`: those that finish their streams and end."""
     message = f"{of_replicas(ready, desired)} ready"
     if settled:
         return ConditionValue("False", "ReplicasReady", f"{message}.")
@@ -98,12 +98,12 @@ def progress(ready: int, desired: int, *, settled: bool, leaving: int) -> Condit
 
 
 def of_replicas(count: int, whole: int) -> str:
-    """`2 of 3 replicas are`: how every sentence about them begins; who is to leave is never counted."""
+    """`2 of 3 replicas are`: the start of every sentence about them; draining ones never count."""
     return f"{min(count, whole)} of {whole} {'replica is' if whole == 1 else 'replicas are'}"
 
 
 def summary_reason(verdicts: Mapping[str, ConditionValue]) -> str:
-    """The one word that a line has room for: why an object is not accepted, or what is wrong with it; or nothing."""
+    """The one word for a line: why an object is not accepted, or what is wrong with it; or empty."""
     for kind, bad in (("Accepted", "False"), ("Degraded", "True")):
         if kind in verdicts and verdicts[kind].status == bad:
             return verdicts[kind].reason
@@ -139,7 +139,7 @@ def workload(
 
 
 def conditions(verdicts: Mapping[str, ConditionValue], before: Sequence[Status], time: str) -> list[Status]:
-    """By type, with the time at which each status last changed; `before` is what was written last."""
+    """Conditions by type, with the time at which each status last changed; `before` is what was written last."""
     known = {(old["type"], old["status"]): old["lastTransitionTime"] for old in before}
     return [
         {

@@ -1,8 +1,8 @@
-"""vLLM's metric names for those of our series that mean the same, so that its boards and autoscalers read a worker.
+"""vLLM's names for those of our metrics that mean the same, so that its dashboards and autoscalers can read a worker.
 
-Names, types and labels are those of vLLM 0.33; the old ones that boards still ask for stand beside their successors.
-Buckets are ours, which are finer: quantiles work on any ladder. What we cannot honour is not here: sleep states,
-connectors, adapters, per-request inference time, the lifetime of blocks.
+Names, types and labels are those of vLLM 0.33, and old ones that dashboards still use. The buckets are our own, finer
+ones: quantiles work with any. Metrics that we cannot provide are missing: sleep states, connectors, adapters,
+per-request inference time, the lifetime of blocks.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """A gauge that is always 1 and whose labels tell the sums of our gauges."""
+    """A gauge that is always 1; its labels have the sums of our gauges."""
 
     name: str
     help: str
@@ -34,7 +34,7 @@ class Info:
 
 
 LABELS = ("model_name", "engine")
-"""On every alias; `engine` is always 0."""
+"""Labels of every alias; `engine` is always 0."""
 
 _USAGE = "Share of KV pages that requests hold; cached ones count as free, as there."
 _ITL = "Observed once a read, not once a token."

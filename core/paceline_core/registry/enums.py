@@ -25,7 +25,7 @@ class Outcome(StrEnum):
 
 
 class Verdict(StrEnum):
-    """A request judged against one SLO target."""
+    """The judgement of a request against one SLO target."""
 
     GOOD = "good"
     BAD_TTFT = "bad_ttft"
@@ -48,7 +48,7 @@ class Phase(StrEnum):
 
 
 class ResumeReason(StrEnum):
-    """Why a stream had to go on at another worker."""
+    """Why a stream had to continue at another worker."""
 
     CONNECTION = "connection"
     STALL = "stall"
@@ -58,14 +58,14 @@ class ResumeReason(StrEnum):
 
 
 class AbortReason(StrEnum):
-    """Why a stream that lost its worker could not go on at another one."""
+    """Why a stream that lost its worker could not continue at another one."""
 
     UNSUPPORTED_RUNTIME = "unsupported_runtime"
     """The worker does not say which tokens it sends."""
     JOURNAL_OVERFLOW = "journal_overflow"
     """The client received more than the gateway keeps."""
     INCONSISTENT = "inconsistent"
-    """What the client received contradicts itself."""
+    """The data that the client received is inconsistent."""
     MAX_ATTEMPTS = "max_attempts"
     DEADLINE_EXCEEDED = "deadline_exceeded"
 
@@ -78,43 +78,43 @@ class ShedReason(StrEnum):
     NO_WORKER = "no_worker"
     """There is no worker, and too many requests wait for one."""
     TENANT_SHARE = "tenant_share"
-    """Its tenant has its share of the queue."""
+    """Its tenant has its full share of the queue."""
     DISPLACED = "displaced"
-    """Its tenant had more than its share when another one came."""
+    """Its tenant had more than its share when another request arrived."""
     DEADLINE_UNREACHABLE = "deadline_unreachable"
     """It would have waited beyond its deadline."""
     DEADLINE_EXCEEDED = "deadline_exceeded"
-    """It did wait so long."""
+    """It waited until its deadline."""
 
 
 class ClientLimit(StrEnum):
-    """Limits that a gateway sets to all of its clients together."""
+    """Limits of a gateway on all of its clients together."""
 
     BODY_MEMORY = "body_memory"
-    """A body did not fit into what its tenant may hold, or all."""
+    """A body did not fit into its tenant's share of the memory, or into all of it."""
     TENANT_CONNECTIONS = "tenant_connections"
-    """A tenant had as many answers under way as it may."""
+    """A tenant had its full number of answers under way."""
     CONNECTIONS = "connections"
-    """A new connection found every place taken by an answer under way."""
+    """A new connection came while every place had an answer under way."""
     EVICTED = "evicted"
     """A connection without a request under way was closed for a new one."""
     LOOP_BUDGET = "loop_budget"
-    """A turn of the event loop ended with clients' bytes left to look at; they waited for the next turn."""
+    """A turn of the event loop ended with unread bytes of clients; they waited for the next turn."""
 
 
 class FallbackReason(StrEnum):
-    """Why a request went on to another destination of its route."""
+    """Why a request moved to another destination of its route."""
 
     OVERLOADED = "overloaded"
     """The predicted wait breaks the promise."""
     QUEUE_FULL = "queue_full"
-    """It would be refused, or had to leave the queue."""
+    """The service would refuse it, or it had to leave the queue."""
     UNAVAILABLE = "unavailable"
-    """No worker can be reached."""
+    """No worker is eligible."""
     TIMEOUT = "timeout"
-    """No worker had room for it in its share of the time that it may wait."""
+    """No worker had room for it within its share of the waiting time."""
     ERROR = "error"
-    """Workers lost it, failed it or turned it away, and no other one is left."""
+    """Workers lost it, failed it or refused it, and no other worker is left."""
 
 
 class GrammarCheck(StrEnum):
@@ -123,17 +123,17 @@ class GrammarCheck(StrEnum):
     ACCEPTED = "accepted"
     REFUSED = "refused"
     TIME = "time"
-    """It took more CPU time than one may."""
+    """It exceeded its CPU time."""
     MEMORY = "memory"
-    """It took more memory than one may."""
+    """It exceeded its memory."""
     FULL = "full"
-    """Too many waited."""
+    """Too many checks were waiting."""
     FAILED = "failed"
-    """The process that checks has ended, or gave no answer."""
+    """The checking process has ended, or did not answer."""
 
 
 class Direction(StrEnum):
-    """What an autoscaler's decision does to a pool."""
+    """The effect of an autoscaler's decision on a pool."""
 
     UP = "up"
     DOWN = "down"
@@ -141,7 +141,7 @@ class Direction(StrEnum):
 
 
 class ScaleReason(StrEnum):
-    """Why a decision was taken; one sentence with numbers stands beside it."""
+    """The reason for a decision; one sentence with numbers accompanies it."""
 
     DEMAND = "demand"
     BACKLOG = "backlog"
@@ -160,7 +160,7 @@ class ScaleReason(StrEnum):
 
 
 class ScaleLimit(StrEnum):
-    """What kept a decision from its wish."""
+    """What limited a decision."""
 
     NONE = "none"
     MIN = "min"
@@ -170,7 +170,7 @@ class ScaleLimit(StrEnum):
 
 
 class ReplicaState(StrEnum):
-    """States that replicas are counted in."""
+    """The states by which replicas are counted."""
 
     DESIRED = "desired"
     READY = "ready"

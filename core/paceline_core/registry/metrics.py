@@ -1,8 +1,8 @@
 """Every metric paceline exports: name, type, help, labels and buckets. Dashboards, alerts and docs read this table.
 
 Rules: prefix `paceline_`, base units, counters end in `_total`, 0 to 1 values in `_ratio`, every label from a closed
-or bounded set. Verdicts are counters, so no alert needs a bucket edge; the gateway has further edges of TTFT, TPOT, ITL
-and E2E near the targets of each service (`telemetry.histogram.around`), and those of the ladder always.
+or bounded set. Verdicts are counters, so no alert needs a bucket edge. The gateway adds edges of TTFT, TPOT, ITL and
+E2E near the targets of each service (`telemetry.instruments.around`) to those of the ladder.
 """
 
 from collections.abc import Mapping

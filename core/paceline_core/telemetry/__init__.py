@@ -1,4 +1,4 @@
-"""What a process says about itself: metrics from the registry, structured logs."""
+"""A process's telemetry: metrics from the registry, structured logs."""
 
 from paceline_core.telemetry.instruments import Counter, Exemplar, Histogram
 from paceline_core.telemetry.logs import BackgroundWriter, FaultLog, configure, get_logger, log_level, set_level

@@ -1,8 +1,8 @@
-"""Prometheus's plain text form and OpenMetrics, written quickly enough to stand between two tokens.
+"""Prometheus's text format and OpenMetrics, written fast enough not to delay a token.
 
 prometheus-client takes 15 us a line, most of it to escape the same labels again: 10 ms for a worker's page, 200 ms for
-a gateway's of twenty services, in which no stream moves. Here everything of a histogram's lines but its numbers is
-written once. OpenMetrics differs in a counter's name, the end, and exemplars.
+a gateway's of twenty services, during which no stream advances. Here the parts of a histogram's lines except its
+numbers are made once. OpenMetrics differs in a counter's name, the end, and exemplars.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ def _family(family: Family, name: str, examples: Callable[[Histogram], Mapping[i
 
 
 def _exemplars(value: Histogram) -> Mapping[int, str]:
-    """By bucket's place, what stands behind its count."""
+    """Exemplars by bucket index, as the text after the count."""
     exemplars = value.exemplars.copy()
     return {at: f' # {{trace_id="{e.trace_id:032x}"}} {e.value!r} {e.at:.3f}' for at, e in exemplars.items()}
 
@@ -72,7 +72,7 @@ def _histogram(
 
 @lru_cache(_HEADS)
 def _heads(name: str, labels: tuple[tuple[str, str], ...], bounds: tuple[float, ...]) -> tuple[str, ...]:
-    """All of a histogram's lines but the numbers: its buckets, count and sum."""
+    """All of a histogram's lines without the numbers: its buckets, count and sum."""
     edges = (*map(str, bounds), "+Inf")
     buckets = (f"{name}_bucket{_braces((*labels, ('le', edge)))} " for edge in edges)
     return (*buckets, f"{name}_count{_braces(labels)} ", f"{name}_sum{_braces(labels)} ")

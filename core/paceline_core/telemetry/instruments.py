@@ -3,9 +3,9 @@
 prometheus-client's own take five times as long; it can still collect these (`CounterFamily`, `HistogramFamily`).
 Invariant: one thread counts (the event loop's); a scrape may come from any.
 
-A quantile is known as exactly as the bucket that it falls into is wide. `around` adds edges near an SLO's target.
-Histograms that are summed must have the same edges, so all children that a board adds up get the same targets; a child
-whose targets change begins again at zero, as after a restart.
+A quantile is as exact as its bucket is narrow. `around` adds edges near an SLO's target. Histograms that are summed
+must have the same edges, so all children that a dashboard sums get the same targets; a child whose targets change
+restarts at zero, as after a restart of the process.
 
 Quantiles are estimated from cumulative buckets as Prometheus does: (upper edge, cumulative count) in any order; the
 edge `inf` counts all. The bench client's `percentile` is exact instead.
@@ -96,7 +96,7 @@ _LADDERS = 256
 
 @dataclass(frozen=True, slots=True)
 class Exemplar:
-    """One observation that can be looked up: the trace that it belongs to, and when it was made (Unix seconds)."""
+    """One observation that can be looked up: its trace, and when it was made (Unix seconds)."""
 
     trace_id: int
     value: float
@@ -104,7 +104,7 @@ class Exemplar:
 
 
 class Histogram:
-    """One child: observations counted by bucket, and their sum; by bucket's place the last one that was traced."""
+    """One child: observations counted by bucket, their sum, and by bucket index the last traced one."""
 
     __slots__ = ("bounds", "counts", "exemplars", "total")
 
@@ -136,7 +136,7 @@ class Histogram:
         return whole
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative counts by upper bound, as Prometheus wants them."""
+        """Cumulative counts by upper bound, as in Prometheus's format."""
         bounds = (*map(str, self.bounds), "+Inf")
         return list(zip(bounds, accumulate(map(float, self.counts)), strict=True))
 
@@ -161,7 +161,7 @@ class HistogramFamily(Children[Histogram], Collector):
         registry.register(self)
 
     def fine(self, values: tuple[str, ...], targets: Iterable[float]) -> Histogram:
-        """The child with these label values, begun anew if its ladder is not yet the one around these targets."""
+        """The child with these label values, restarted if its ladder does not fit these targets yet."""
         bounds = around(self._row.buckets, tuple(sorted(set(targets))))
         child = self.labels(*values)
         return child if child.bounds == bounds else self.replace(values, lambda: Histogram(bounds))
@@ -181,7 +181,7 @@ class HistogramFamily(Children[Histogram], Collector):
 
 Bucket = tuple[float, float]
 ROUNDING = 1e-9
-"""Of a rank: a quantile that equals a count lies in that bucket."""
+"""The tolerance of a rank: a quantile that equals a count is in that bucket."""
 
 
 def bucket_quantile(quantile: float, buckets: Iterable[Bucket]) -> float:

@@ -1,13 +1,13 @@
-"""Structured logs: one JSON object a line on standard error. Prompts, keys and secrets never get here.
+"""Structured logs: one JSON object a line on standard error. They contain no prompts, keys or secrets.
 
-Fields are given as `extra={...}`; a value under a forbidden name is replaced, and anything that looks like an API key
-is masked wherever it stands: the last line of defence, not the first. A fault that lasts (`FaultLog`) is logged when it
-begins or turns into another one and when it ends, not in between.
+Fields are given as `extra={...}`; a value under a forbidden name is replaced, and any text that looks like an API key
+is masked: the last line of defence, not the first. A lasting fault (`FaultLog`) is logged when it begins or changes and
+when it ends, not in between.
 
-A pipe without a reader blocks its writer, and a log line must never hold an event loop up, so a thread writes the lines
-(`BackgroundWriter`); those that do not fit are lost and counted. It writes past Python's own buffer, whose lock a
-blocked thread would keep through the process's end.
-Hole: lines that wait when a process is killed are lost uncounted; one that ends waits for them, END_S at most.
+A pipe without a reader blocks its writer, and a log line must never block an event loop, so a thread writes the lines
+(`BackgroundWriter`); those that do not fit are lost and counted. It bypasses Python's own buffer, whose lock a blocked
+thread would hold when the process ends.
+Known hole: lines that wait when a process is killed are lost uncounted; a normal end waits for them, END_S at most.
 """
 
 import json
@@ -23,7 +23,7 @@ from typing import Any, TextIO
 
 
 class FaultLog:
-    """`standing` holds the faults there are now, by subject, with their reasons."""
+    """`standing` holds the current faults, by subject, with their reasons."""
 
     def __init__(self, log: logging.Logger) -> None:
         self.standing: dict[str, str] = {}
@@ -46,7 +46,7 @@ END_S = 1.0
 
 
 class BackgroundWriter:
-    """Writes to `stream`; one without a file descriptor is written to at once. `limit`: bytes that may wait."""
+    """Writes to `stream`, directly if it has no file descriptor. `limit`: bytes that may wait."""
 
     def __init__(self, stream: TextIO, limit: int = LIMIT) -> None:
         self._stream = stream
@@ -58,7 +58,7 @@ class BackgroundWriter:
         self._change = threading.Condition()
         try:
             self._fd: int | None = stream.fileno()
-        except OSError:  # io.UnsupportedOperation is one
+        except OSError:  # includes io.UnsupportedOperation
             self._fd = None
         if self._fd is not None:
             threading.Thread(target=self._run, args=(self._fd,), name="log", daemon=True).start()
@@ -149,7 +149,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class OutletHandler(logging.Handler):
-    """Puts lines into an outlet. The first line after some were lost says how many: `lost_lines`."""
+    """Puts lines into an outlet. The first line after lost ones says how many: `lost_lines`."""
 
     def __init__(self, outlet: BackgroundWriter) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class OutletHandler(logging.Handler):
             record.lost_lines = lost
         try:
             self._outlet.put(f"{self.format(record)}\n".encode(errors="backslashreplace"))
-        except Exception:  # noqa: BLE001 - logging's own way: a line that cannot be made must not stop who logs it
+        except Exception:  # noqa: BLE001 - as in logging: a line that cannot be made must not fail its caller
             self.handleError(record)
 
     def close(self) -> None:
@@ -171,9 +171,9 @@ class OutletHandler(logging.Handler):
 
 
 def configure(component: str, level: str = "INFO", stream: TextIO | None = None) -> BackgroundWriter:
-    """Send every logger's lines to `stream` (standard error) in this format; DEBUG is for our own loggers alone.
+    """Send every logger's lines to `stream` (standard error) in this format; DEBUG is only for our own loggers.
 
-    Returns where they go, for what is written there past the loggers.
+    Returns the writer, for lines that bypass the loggers.
     """
     outlet = BackgroundWriter(stream or sys.stderr)
     handler = OutletHandler(outlet)
@@ -184,7 +184,7 @@ def configure(component: str, level: str = "INFO", stream: TextIO | None = None)
 
 
 def set_level(level: str) -> None:
-    """What is logged from now on: `debug`, `info`, `warning` or `error`, in any case of letters."""
+    """Set the level from now on: `debug`, `info`, `warning` or `error`, in upper or lower case."""
     logging.getLogger().setLevel(level.upper())
     for name, minimum in _MIN_LEVELS.items():
         logging.getLogger(name).setLevel(max(minimum, logging.getLogger().level))

@@ -34,7 +34,7 @@ class Metrics:
         return family.labels(*labels) if labels else family
 
     def histogram(self, name: str, *labels: str, targets: Iterable[float] | None = None) -> Histogram:
-        """The child histogram with these label values; `targets`: where its ladder shall be fine."""
+        """The child histogram with these label values; `targets`: where its buckets are to be narrow."""
         family = self._histograms(name)
         return family.labels(*labels) if targets is None else family.fine(labels, targets)
 
@@ -59,12 +59,12 @@ class Metrics:
         return self._histograms(name).children()
 
     def forget(self, name: str, *labels: str) -> None:
-        """Drop the children whose leading label values are these: their object is gone."""
+        """Drop the children with these leading label values: their object is gone."""
         family, names = self._families[name], METRICS[name].labels
         family.remove_by_labels(dict(zip(names, labels, strict=False)))
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
-        """Body and content type for a scrape; OpenMetrics, with exemplars, when asked for."""
+        """Body and content type for a scrape; OpenMetrics, with exemplars, when requested."""
         if "application/openmetrics-text" in accept:
             return exposition.open_page(self.families()), exposition.OPEN_TYPE
         return exposition.page(self.families()), exposition.CONTENT_TYPE
@@ -91,7 +91,7 @@ _Samples = list[tuple[Mapping[str, str], float | Histogram]]
 
 
 class Aliases:
-    """`labels` stand on every alias. A source that has no matching child yet leaves its alias without a sample."""
+    """`labels` are added to every alias. An alias has no sample until its source has a matching child."""
 
     def __init__(
         self, metrics: Metrics, aliases: Sequence[Alias], infos: Sequence[Info], labels: Mapping[str, str]

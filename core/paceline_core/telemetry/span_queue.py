@@ -1,6 +1,6 @@
-"""Spans on their way out: a bounded queue and one thread, so that a slow collector costs spans, never tokens.
+"""The span exporter's queue: bounded, with one thread, so that a slow collector costs spans, never tokens.
 
-The SDK's own batching would do, but it does not say how many spans it lost, nor keep to a limit when it closes.
+The SDK's own batching does not say how many spans it lost, and has no time limit when it closes.
 Imported only where a process traces: it needs OpenTelemetry.
 """
 
@@ -22,11 +22,11 @@ BATCH = 512
 DELAY_S = 1.0
 CLOSE_S = 2.0
 
-logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it tells of each failed try; we complain once
+logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it logs each failed attempt; we log the fault once
 
 
 class SpanQueue(SpanProcessor):
-    """Exports batches of what ends, at most DELAY_S after it; `dropped` counts what did not fit or arrive."""
+    """Exports batches of ended spans, at most DELAY_S later; `dropped` counts those that did not fit or arrive."""
 
     def __init__(self, exporter: SpanExporter, limit: int = LIMIT, *, delay_s: float = DELAY_S) -> None:
         self._exporter = exporter
@@ -46,14 +46,14 @@ class SpanQueue(SpanProcessor):
         """OpenTelemetry's call; nothing to do."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """OpenTelemetry's call: take the span, or count it as lost."""
+        """OpenTelemetry's call: queue the span, or count it as lost."""
         try:
             self._queue.put_nowait(span)
         except queue.Full:
             self._overflow += 1
 
     def shutdown(self) -> None:
-        """Send what is queued within CLOSE_S; what is not out by then is lost with the process."""
+        """Send queued spans within CLOSE_S; the rest is lost with the process."""
         end = time.monotonic() + CLOSE_S
         try:
             self._queue.put(None, timeout=CLOSE_S)
@@ -70,7 +70,7 @@ class SpanQueue(SpanProcessor):
                 return
 
     def _more(self) -> Iterator[ReadableSpan | None]:
-        """What else comes before the batch is full or due; None, the last, if it is the end."""
+        """Further spans until the batch is full or due; None at the end."""
         due = time.monotonic() + self._delay_s
         for _ in range(BATCH - 1):
             try:
@@ -84,7 +84,7 @@ class SpanQueue(SpanProcessor):
     def _export(self, batch: list[ReadableSpan]) -> None:
         try:
             sent = self._exporter.export(batch) is SpanExportResult.SUCCESS
-        except Exception:  # noqa: BLE001 - whatever a collector's answer does to the exporter, the worker serves on
+        except Exception:  # noqa: BLE001 - whatever a collector's answer does to the exporter, the worker continues
             sent = False
         if sent:
             self._complaints.end("spans cannot be exported")
@@ -94,7 +94,7 @@ class SpanQueue(SpanProcessor):
 
 
 def resource(own: Mapping[str, str]) -> Resource:
-    """Our own attributes, and what OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say; where both do, theirs hold."""
-    ours, named = Resource(own), Resource.create()  # what OTEL_* says, over defaults
+    """Our own attributes, and those of OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, which take precedence."""
+    ours, named = Resource(own), Resource.create()  # the values of OTEL_*, over defaults
     unnamed = str(named.attributes.get("service.name", "")).startswith("unknown_service")
     return named.merge(ours) if unnamed else ours.merge(named)

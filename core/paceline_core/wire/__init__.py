@@ -1,4 +1,4 @@
-"""Messages between processes. All carry `v`; unknown fields are ignored, an unknown version is refused."""
+"""Messages between processes. All have `v`; readers ignore unknown fields and refuse an unknown version."""
 
 from paceline_core.wire.message import (
     PREFIX,

@@ -6,13 +6,13 @@ Worker -> gateway: `GET /internal/load`, a stream of `LoadReport`, on change and
 Gateway -> autoscaler: `GET /internal/demand`, a stream of `DemandReport`, once a second and at once when held > 0.
 Counts are cumulative since `started` (a gateway's start, RFC 3339 UTC): a lost line costs nothing, a restart is seen.
 
-Prefix keys name the beginnings of a prompt that the gateway has not tokenized, so that a worker can tell which it has.
-A key is 16 hex digits, chained: the first one stands for the first of REACHES bytes of the prompt as the gateway writes
-it down, the next one for the second, and so on, under the tenant's salt. The header PREFIX carries how many bytes there
-are in all and the keys in order: `5300;5f0c...,8a1e...`. Only the gateway knows how keys are made. A worker takes a
-key to cover the same share of the prompt's tokens as of its bytes; that is near enough to say which pages it is about.
-Within the first 32 KiB every KiB has its key; beyond, keys stand an eighth of a power of two apart, so that the
-longest prompt has not many of them, and what two prompts share is known to an eighth.
+Prefix keys identify the prefixes of a prompt that the gateway has not tokenized, so that a worker can tell which it has
+cached. A key is 16 hex digits, chained: the first one covers the first of REACHES bytes of the prompt's canonical form,
+the next one the second, and so on, with the tenant's salt. The header PREFIX has the size in bytes and the keys in
+order: `5300;5f0c...,8a1e...`. Only the gateway knows how keys are made. A worker assumes that a key covers the same
+share of the prompt's tokens as of its bytes; that is exact enough to find its pages. Within the first 32 KiB every KiB
+has its key; beyond, keys are an eighth of a power of two apart, so that the longest prompt has few of them, and the
+common prefix of two prompts is known to an eighth.
 """
 
 import re
@@ -30,13 +30,13 @@ LINE_LIMIT = 1 << 20
 
 
 class WireModel(BaseModel):
-    """A piece of a message: immutable, unknown fields ignored (an older reader meets a newer writer)."""
+    """A part of a message: immutable, unknown fields ignored (an older reader meets a newer writer)."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Message(WireModel):
-    """A whole line. `seq` grows by one within a stream, so that a reader sees gaps."""
+    """A whole line. `seq` increases by one within a stream, so that a reader sees gaps."""
 
     v: Literal[1] = 1
     seq: int = 0
@@ -50,7 +50,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(kind: type[M], line: bytes) -> M:
-    """Read one line; raises InvalidInput on an unknown version or a malformed message."""
+    """Parse one line; raises InvalidInput on an unknown version or a malformed message."""
     if len(line) > LINE_LIMIT:
         raise InvalidInput("", f"a message of {len(line)} bytes is over the limit of {LINE_LIMIT}")
     try:
@@ -88,7 +88,7 @@ class WorkerState(StrEnum):
 
 
 class KVLoad(WireModel):
-    """The KV pool in pages; `cached` pages are free to take but hold a reusable prefix."""
+    """The KV pool in pages; `cached` pages may be taken but hold a reusable prefix."""
 
     page_tokens: int
     total: int
@@ -104,11 +104,11 @@ class PrefixDelta(WireModel):
 
 
 class LoadReport(Message):
-    """How one worker is. Token counts are prompt tokens not yet computed; `slots` bounds running requests.
+    """One worker's state. Token counts are prompt tokens not yet computed; `slots` bounds running requests.
 
     `gateways` read this stream now, the reader included; each keeps at most its share of the slots in flight.
-    `cleared`: the last suspects (`wire.SUSPECT`) that have got on here. `engine_restarts`: how often another engine was
-    started in the place of one that had ended.
+    `cleared`: the last suspects (`wire.SUSPECT`) that made progress here. `engine_restarts`: how often a new engine
+    replaced one that had ended.
     """
 
     worker: str
@@ -132,24 +132,24 @@ class LoadReport(Message):
 
 PREFIX = "x-paceline-prefix"
 ATTRIBUTION: Final = "x-anthropic-billing-header"
-"""Begins a block of `system` in which a client tells of itself: no part of the prompt, and new in each request."""
+"""The start of a block of `system` in which a client describes itself: not part of the prompt, new in each request."""
 BLOCK = 1024
 _FINE = 32 * BLOCK
 _COARSE = tuple((_FINE << double) * eighths // 8 for double in range(8) for eighths in range(9, 17))
 REACHES: Final = (*range(BLOCK, _FINE + 1, BLOCK), *_COARSE)
-"""How many bytes each key stands for, up to 8 MiB."""
+"""How many bytes each key covers, up to 8 MiB."""
 _HEADER = re.compile(r"(\d{1,9});([0-9a-f]{16}(?:,[0-9a-f]{16})*)")
 
 
 class PrefixKeys(NamedTuple):
-    """Keys of the beginnings of a prompt of `size` bytes, the shortest first."""
+    """Keys of the prefixes of a prompt of `size` bytes, the shortest first."""
 
     size: int
     keys: tuple[str, ...]
 
     @classmethod
     def read(cls, text: str) -> "PrefixKeys | None":
-        """From a header; None if it is none, or names more than there can be: it is a hint, and nothing rests on it."""
+        """Parse a header; None if it is invalid or has too many keys: it is a hint that no decision depends on."""
         found = _HEADER.fullmatch(text)
         if found is None:
             return None
@@ -157,7 +157,7 @@ class PrefixKeys(NamedTuple):
         return cls(size, keys) if len(keys) <= len(reaches(size)) else None
 
     def header(self) -> str:
-        """What `read` reads."""
+        """The header that `read` parses."""
         return f"{self.size};{','.join(self.keys)}"
 
     def tokens(self, count: int) -> list[tuple[str, int]]:
@@ -166,14 +166,14 @@ class PrefixKeys(NamedTuple):
 
 
 def reaches(size: int) -> tuple[int, ...]:
-    """What keys of a prompt of so many bytes stand for."""
+    """The bytes that each key of a prompt of `size` bytes covers."""
     return REACHES[: bisect_right(REACHES, size)]
 
 
 class ClassDemand(WireModel):
     """One class of one service, for one tenant; the rows of a class add up to it.
 
-    `tenant` is `_other` for those beyond a gateway's cap and for what went to another service, empty for all of them.
+    `tenant` is `_other` for those beyond a gateway's cap and for requests that moved to another service, empty for all.
     """
 
     name: RequestClass
@@ -202,9 +202,9 @@ class Isolated(WireModel):
 
 
 class ServiceDemand(WireModel):
-    """All classes of one service (`namespace/name`). `workers` is how many load streams this gateway holds.
+    """All classes of one service (`namespace/name`). `workers` is the number of load streams of this gateway.
 
-    `isolated`: the last few of its requests that this gateway isolated, in every line.
+    `isolated`: the last few requests that this gateway isolated, in every line.
     """
 
     service: str

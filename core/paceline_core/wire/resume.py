@@ -1,14 +1,14 @@
-"""How a gateway continues a stream on another worker after the first one was lost.
+"""How a gateway resumes a stream at another worker after the first one was lost.
 
-It sends the client's body again, byte for byte, and right behind it one `Resume` as JSON; the header RESUME says how
-many bytes at the body's end that is. So nothing of the client's has to be parsed or changed, and nothing that a client
-writes can be taken for it. Like every such header it is believed from the bearer of an internal token alone.
+It sends the client's body again, byte for byte, followed by one `Resume` as JSON; the header RESUME has the length of
+that in bytes. So no part of the client's body has to be parsed or changed, and nothing that a client writes can be
+taken for it. Like every such header it is accepted only with an internal token.
 
-A seed must be the same in both lives. A request that names none gets the one that the gateway sends in SEED, with the
-first attempt already; a worker that is sent none draws one, and such a stream has another continuation.
+Both workers need the same seed. A request without a seed gets the one that the gateway sends in SEED, from the first
+attempt on; a worker that gets none draws one, and such a stream continues differently.
 
-A worker that gives a stream up, though nothing is wrong with it, ends it with the comment MOVED and the reason. It does
-so when it is asked to (`Evacuate`), when its time to drain is over, and when its engine has died.
+A worker that releases a healthy stream ends it with the comment MOVED and the reason. It does so on request
+(`Evacuate`), when its time to drain is over, and when its engine has died.
 """
 
 from enum import StrEnum
@@ -21,17 +21,17 @@ from paceline_core.wire.message import Message, WireModel
 RESUME = "x-paceline-resume"
 SEED = "x-paceline-seed"
 SUSPECT = "x-paceline-suspect"
-"""`<name>;<tokens>`: a worker may have died of this request; so many tokens clear it. A worker takes one at a time."""
+"""`<name>;<tokens>`: a worker may have died of this request; this many tokens clear it. One at a time at a worker."""
 VOCABULARY = "x-paceline-vocabulary"
-"""With a stream's status: what its ids mean. Only a worker of the same vocabulary can go on with it."""
+"""With a stream's status: what its ids mean. Only a worker with the same vocabulary can resume it."""
 
 MOVED = ": moved "
 MOVED_HEADER = "x-paceline-moved"
-"""The same of what has not begun: the reason, beside the status of an error."""
+"""The same for a request that has not begun: the reason, with the status of an error."""
 
 
 class MoveReason(StrEnum):
-    """Why a worker gives up a stream that can go on elsewhere."""
+    """Why a worker releases a stream that can resume elsewhere."""
 
     DRAIN = "drain"
     EVACUATE = "evacuate"
@@ -41,9 +41,9 @@ class MoveReason(StrEnum):
 class ResumedChoice(WireModel):
     """One choice so far: its output ids, and `ended` if the client has the finish reason too.
 
-    `delivered`: the client has the events of so many of these ids; the others brought no event yet, since the worker
-    held their text back. None: of all of them. 0 without ids: it has the events that open the choice. Choices beyond
-    the last one that is told have said nothing yet.
+    `delivered`: the client has the events of this many ids; the others brought no event yet, since the worker held
+    their text back. None: of all of them. 0 without ids: it has the events that open the choice. Choices beyond the
+    last one listed have no output yet.
     """
 
     ids: list[int]
@@ -52,9 +52,9 @@ class ResumedChoice(WireModel):
 
 
 class Resume(Message):
-    """The stream so far. `id` and `created` are those of its events, which go on unchanged.
+    """The stream so far. `id` and `created` are those of its events and do not change.
 
-    `vocabulary` is what its first worker said in VOCABULARY; "" where it said nothing.
+    `vocabulary` is the value of VOCABULARY from its first worker; "" if it sent none.
     """
 
     id: str = Field(max_length=128)
@@ -64,13 +64,13 @@ class Resume(Message):
 
 
 class Evacuate(Message):
-    """Give these requests up (by x-request-id; None: all of them), once they have had `deadline_ms` to end."""
+    """Release these requests (by x-request-id; None: all of them) if they have not ended after `deadline_ms`."""
 
     requests: list[str] | None = None
     deadline_ms: int = Field(default=0, ge=0, le=3_600_000)
 
 
 class Evacuated(Message):
-    """What became of them: so many were given up."""
+    """The result: the number of released requests."""
 
     moved: int

@@ -1,7 +1,7 @@
-"""Read streams of messages from other processes: one GET a source, one JSON line a message, a retry after each break.
+"""Reads streams of messages from other processes: one GET a source, one JSON line a message, a retry after each break.
 
-Lines are bounded, so that a peer that never ends one cannot fill this process; the delay between retries grows.
-`ReportStreams` keeps the last message of each source and when it came; `fresh` leaves out sources that are silent.
+Lines are bounded, so that a peer that never ends one cannot fill this process's memory; the delay between retries
+grows. `ReportStreams` keeps the last message of each source and its time; `fresh` leaves out silent sources.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class StreamSource:
-    """A peer's name, the URL of its stream, and the audience that its internal tokens are made for."""
+    """A peer's name, the URL of its stream, and the audience of the internal tokens for it."""
 
     name: str
     url: str
@@ -53,13 +53,13 @@ def stream_client(silence_s: float) -> httpx.AsyncClient:
 
 
 def worker_source(service: str, worker: str, host: str, port: int) -> StreamSource:
-    """Where a worker of a service sends its load reports."""
+    """The source of a worker's load reports."""
     address = f"[{host}]" if ":" in host else host
     return StreamSource(worker, f"http://{address}:{port}/internal/load", service)
 
 
 def check_service(source: StreamSource, report: LoadReport) -> None:
-    """Raise InvalidInput unless the report is of the service that its source was listed under."""
+    """Raise InvalidInput unless the report is about the service of its source."""
     if report.service != source.audience:
         raise InvalidInput("service", f"{report.service!r} answers where {source.audience!r} should be")
 
@@ -73,7 +73,7 @@ async def subscribe(
 ) -> None:
     """Read until cancelled. A message that `on_message` refuses with InvalidInput breaks the stream.
 
-    `on_disconnect` gets whether the connection was refused: the host is up, and nothing listens.
+    `on_disconnect` gets whether the connection was refused: the host is up, and no process listens.
     """
     failures, connected = 0, False
     while True:
@@ -87,7 +87,7 @@ async def subscribe(
             reason = str(error) or type(error).__name__
             refused = _refused(error)
             if not connected and isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-                level = logging.DEBUG  # it is starting and does not listen yet
+                level = logging.DEBUG  # the peer is starting and does not listen yet
         on_disconnect(refused)
         if failures == 0:
             _log.log(level, "stream lost", extra={"source": source.name, "reason": reason})
@@ -97,7 +97,7 @@ async def subscribe(
 
 @dataclass(frozen=True, slots=True)
 class Received(Generic[M]):
-    """A message, and the monotonic time at which it came."""
+    """A message and its monotonic time of arrival."""
 
     message: M
     at: float
@@ -106,7 +106,7 @@ class Received(Generic[M]):
 class ReportStreams(Generic[M]):
     """One stream for each source. `on_report` is called on the event loop for every message, in order.
 
-    A message that it refuses with InvalidInput counts for nothing, and breaks the stream.
+    A message that it refuses with InvalidInput is dropped, and breaks the stream.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class ReportStreams(Generic[M]):
         self.received: dict[StreamSource, Received[M]] = {}
 
     def follow(self, sources: Iterable[StreamSource], audience: str | None = None) -> None:
-        """Open streams that are missing; close and forget those of `audience` (None: all) that are not in `sources`."""
+        """Open missing streams; close and forget those of `audience` (None: all) that are not in `sources`."""
         wanted = set(sources)
         current = [source for source in self._tasks if audience in (None, source.audience)]
         for source in [source for source in current if source not in wanted]:
@@ -152,7 +152,7 @@ class ReportStreams(Generic[M]):
 
 
 def _refused(error: BaseException | None) -> bool:
-    """Whether the error or one of its causes is a refused connection; a host that is down refuses nothing."""
+    """Whether the error or one of its causes is a refused connection; a host that is down does not refuse."""
     while error is not None and not isinstance(error, ConnectionRefusedError):
         error = error.__cause__ or error.__context__
     return error is not None

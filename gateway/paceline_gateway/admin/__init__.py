@@ -1,1 +1,1 @@
-"""The admin port: health and metrics, the demand stream, what this gateway sees and counts, its drain and its log."""
+"""The admin port: health, metrics, the demand stream, views of this gateway's state, its drain and its log level."""

@@ -1,7 +1,7 @@
-"""`python -m paceline_gateway.admin METHOD PATH [JSON]`: ask the gateway beside this process, with authority.
+"""`python -m paceline_gateway.admin METHOD PATH [JSON]`: sends an authorized request to the gateway on this host.
 
-PACELINE_CONFIG names the gateway's own file, so who may read its signing key may ask: in a pod that is who may `exec`
-there. Prints the answer. Exit status: 0 done, 1 refused or no answer, 2 the input is wrong.
+PACELINE_CONFIG names the gateway's own file, so whoever can read its signing key is authorized: in a pod, anyone who
+may `exec` there. Prints the answer. Exit status: 0 done, 1 refused or no answer, 2 the input is wrong.
 """
 
 import sys
@@ -19,11 +19,11 @@ from paceline_gateway.config import GatewayConfig
 
 LIMIT_S = 5.0
 _USAGE = "write METHOD PATH [JSON], such as: POST /v1/drain"
-_ANY = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - no address to bind, one to replace
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - not bound but replaced
 
 
 def main(arguments: Sequence[str]) -> int:
-    """One question; the exit status."""
+    """Send one request; returns the exit status."""
     try:
         answer = _ask(from_environment(GatewayConfig), arguments)
     except PacelineError as error:

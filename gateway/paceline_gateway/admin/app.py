@@ -1,8 +1,8 @@
-"""The admin port's application: probes, metrics, demand, the quota that peers ask for, the views, drain and log level.
+"""The admin port's application: probes, metrics, demand, the peers' quota exchange, the views, drain and log level.
 
-Every client that reaches the port may read, within the network policy: nothing here is secret. A change, and what
-components send each other, needs an internal token. The port is served on the loop of the token path, so every answer
-is small and every body is refused by its length before it is read.
+Every client that the network policy lets reach the port may read: nothing here is secret. Changes, and the calls of
+other components, need an internal token. The port shares its event loop with the token path, so every answer is small
+and every body is refused by its length before it is read.
 """
 
 from collections.abc import Callable
@@ -47,13 +47,13 @@ class _List(BaseModel):
 
 
 class TenantsQuery(_List):
-    """`busy`: only tenants that have used something of their limits lately."""
+    """`busy`: only tenants that have used some of their limits recently."""
 
     busy: bool = False
 
 
 class ServicesQuery(_List):
-    """`service`: `namespace/name`, that one alone."""
+    """`service`: only this service, as `namespace/name`."""
 
     service: str = Field(default="", max_length=NAME)
 
@@ -69,12 +69,12 @@ def add_views(app: FastAPI, requests: RequestManager, name: str, clock: Clock) -
 
     @app.get("/v1/tenants", response_model=Tenants)
     async def all_tenants(query: Annotated[TenantsQuery, Query()]) -> Response:
-        """Limits, what is left of them, months to date, open requests."""
+        """Each tenant's limits, what is left of them, its month to date, its open requests."""
         return _json(tenants(state(), PageQuery(query.limit, query.after), busy=query.busy))
 
     @app.get("/v1/queues", response_model=Queues)
     async def all_queues(query: Annotated[ServicesQuery, Query()]) -> Response:
-        """Lines by service and class."""
+        """The queues by service and class."""
         return _json(queues(state(), query.asked))
 
     @app.get("/v1/workers", response_model=Workers)
@@ -84,12 +84,12 @@ def add_views(app: FastAPI, requests: RequestManager, name: str, clock: Clock) -
 
     @app.get("/v1/services", response_model=Services)
     async def all_services(query: Annotated[ServicesQuery, Query()]) -> Response:
-        """What came, what was kept of the promises, how long it took, since the start."""
+        """Requests, SLO verdicts and latencies since the start."""
         return _json(services(state(), query.asked))
 
 
 def see(requests: RequestManager, name: str, clock: Clock) -> AdminSnapshot:
-    """A gateway at this moment."""
+    """The gateway's state at this moment."""
     streaming: dict[tuple[str, RequestClass], int] = {}
     for request in requests.requests:
         if request.service is not None and request.queued is not None:
@@ -109,7 +109,7 @@ def see(requests: RequestManager, name: str, clock: Clock) -> AdminSnapshot:
 
 
 def _json(page: Page) -> Response:
-    """Written once: FastAPI would check each answer anew."""
+    """Serialized directly: FastAPI would validate each answer again."""
     return Response(page.model_dump_json(), media_type="application/json")
 
 
@@ -145,7 +145,7 @@ def create_admin(deps: AdminDeps) -> FastAPI:
 
     @app.get("/metrics")
     async def scrape(request: Request) -> Response:
-        """For Prometheus."""
+        """The metrics, for Prometheus."""
         requests.show()
         body, content_type = deps.metrics.exposition(request.headers.get("accept", ""))
         return Response(body, media_type=content_type)
@@ -156,7 +156,7 @@ def create_admin(deps: AdminDeps) -> FastAPI:
 def _add_probes(app: FastAPI, unready: Callable[[], str]) -> None:
     @app.get("/healthz")
     async def healthz() -> Response:
-        """Alive, whatever else."""
+        """The process is alive."""
         return Response("ok\n", media_type="text/plain")
 
     @app.get("/readyz")
@@ -171,7 +171,7 @@ def _add_demand(app: FastAPI, deps: AdminDeps) -> None:
 
     @app.get("/internal/demand")
     async def demand(request: Request) -> StreamingResponse:
-        """Lines of DemandReport for a bearer of the autoscaler's internal token."""
+        """Lines of DemandReport for a client with the autoscaler's internal token."""
         require(request, deps.trust, "autoscaler", "the autoscaler")
         if registry.changes.readers >= SUBSCRIBERS:
             raise RequestError(Code.NO_CAPACITY, f"{SUBSCRIBERS} readers are here already.", retry_after=5.0)
@@ -185,7 +185,7 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
-    """Refuse what FastAPI would refuse by itself, as errors are told everywhere else."""
+    """Refuse what FastAPI itself would refuse, with an error in our own format."""
     wrong_method = isinstance(error, HTTPException) and error.status_code == 405
     code = Code.METHOD_NOT_ALLOWED if wrong_method else Code.ROUTE_NOT_FOUND
     answer = await _refused(request, RequestError(code, f"There is no {request.method} {request.url.path} here."))
@@ -195,7 +195,7 @@ async def _no_route(request: Request, error: Exception) -> Response:
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    """The first field that is wrong."""
+    """The error for the first invalid field."""
     problem = error.errors()[0] if isinstance(error, RequestValidationError) else {}
     field = ".".join(str(part) for part in problem.get("loc", ())[1:])
     message = f"{field or 'the body'}: {problem.get('msg', 'is wrong')}"

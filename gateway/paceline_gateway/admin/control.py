@@ -1,7 +1,7 @@
-"""`/v1/drain` and `/v1/log-level`: what is changed from outside, by who holds a signing key and nobody else.
+"""`/v1/drain` and `/v1/log-level`: changes from outside; each needs a token by a signing key.
 
-A token's issuer must be `admin`, so that what gateways and the autoscaler send each other opens nothing here. A page
-in somebody's browser cannot send the header, and so cannot drain a gateway on this machine.
+The token's issuer must be `admin`: tokens that gateways and the autoscaler send each other are refused. A page in a
+browser cannot send the header, and so cannot drain a gateway on the same host.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ _log = get_logger(__name__)
 
 
 def require(request: Request, trust: TrustBundle, issuer: str, who: str, how: str = "") -> None:
-    """Raise RequestError unless it bears a token of this issuer; `who` names it, `how` says where to get one."""
+    """Raise RequestError unless the request has a token of this issuer; `who` names it, `how` says how to get one."""
     claims = trust.claims(request.headers.get(HEADER, ""))
     if claims is None or claims.issuer != issuer:
         raise RequestError(Code.INVALID_API_KEY, f"Send {HEADER}: a token of {who} for {GATEWAY_AUDIENCE}{how}.")
 
 
 class WantedLevel(BaseModel):
-    """`duration`: such as `10m`, after which the usual level is back; without it the level stays."""
+    """`duration`: such as `10m`, after which the usual level returns; without it the level stays."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -43,7 +43,7 @@ class WantedLevel(BaseModel):
 
 
 class LogLevelOverride:
-    """The process's log level: what it usually is, and until when it is another one."""
+    """The process's log level: the usual one, and the time until which another one holds."""
 
     def __init__(self) -> None:
         self.usual = log_level()
@@ -55,7 +55,7 @@ class LogLevelOverride:
         self._until = None if for_s is None or name == self.usual else now + for_s
 
     def sweep(self, now: float) -> None:
-        """Give time its say."""
+        """Return to the usual level when the time is over."""
         if self._until is not None and now >= self._until:
             self._until = None
             set_level(self.usual)
@@ -67,7 +67,7 @@ class LogLevelOverride:
 
 
 class DrainState:
-    """`asked` is set by whoever wants the end; `until` is the monotonic moment at which a stage ends at the latest."""
+    """`asked` is set when a drain is requested; `until` is the monotonic time by which the stage ends at the latest."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -75,7 +75,7 @@ class DrainState:
         self.until: float | None = None
 
     def ask(self) -> None:
-        """The end is wanted, and begins when the process next runs."""
+        """Request a drain; it begins when the process next runs."""
         self.asked.set()
         if self.stage is DrainStage.SERVING:
             self.enter(DrainStage.SETTLING)
@@ -86,7 +86,7 @@ class DrainState:
 
 @dataclass(frozen=True, slots=True)
 class AdminControl:
-    """What can be changed. `open` counts requests, `connections` those with one under way."""
+    """What can be changed. `open` counts requests, `connections` those with a request under way."""
 
     leaving: DrainState
     levels: LogLevelOverride
@@ -95,7 +95,7 @@ class AdminControl:
     connections: Callable[[], int]
 
     def drain(self) -> DrainView:
-        """How far the end is."""
+        """The progress of the drain."""
         until = self.leaving.until
         left = None if until is None else round(max(until - self.clock.monotonic(), 0.0), 3)
         return DrainView(stage=self.leaving.stage, open=self.open(), connections=self.connections(), left_s=left)
@@ -105,12 +105,12 @@ def add_control(app: FastAPI, control: AdminControl, trust: TrustBundle) -> None
 
     @app.get("/v1/drain")
     async def drained() -> DrainView:
-        """How far it is."""
+        """The progress of the drain."""
         return control.drain()
 
     @app.post("/v1/drain", status_code=202)
     async def drain(request: Request) -> DrainView:
-        """What SIGTERM does; asking again changes nothing. The process ends when it is done."""
+        """Drain as on SIGTERM; further requests change nothing. The process ends when the drain is done."""
         _authorized(request, trust)
         _short(request)
         if not control.leaving.asked.is_set():
@@ -120,12 +120,12 @@ def add_control(app: FastAPI, control: AdminControl, trust: TrustBundle) -> None
 
     @app.get("/v1/log-level")
     async def get_log_level() -> LogLevel:
-        """The level now, and the one that the process was started with."""
+        """The current log level, and the usual one."""
         return control.levels.view(control.clock.monotonic())
 
     @app.put("/v1/log-level", openapi_extra=_BODY)
     async def set_log_level(request: Request) -> LogLevel:
-        """Log more, or less, for a while or until it is changed again."""
+        """Set the log level for a while or until it is set again."""
         _authorized(request, trust)
         _short(request)
         wanted, now = _wanted(await request.body()), control.clock.monotonic()

@@ -1,9 +1,9 @@
 """The pages of the admin port: tenants, queues, services and workers as this gateway knows them. Pure.
 
-A page reads the gateway's own objects and changes none. Every list has a cap: a page is made on the token path's loop
-and holds it up, for some 20 ms at the very most. An idle tenant has no buckets: a gateway that is alone knows then that
-its limits are untouched; one of several cannot know without asking. A service's counts only grow, so a reader takes the
-difference of two pages.
+A page reads the gateway's own objects and changes none. Every list has a cap: a page is made on the token path's event
+loop and blocks it, for at most some 20 ms. An idle tenant has no buckets: a gateway on its own then knows that its
+limits are untouched; one of several cannot know without asking the store. A service's counts only grow, so a reader
+takes the difference of two pages.
 """
 
 from collections import Counter
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class AdminSnapshot:
-    """All that may be seen at one moment: `now` is monotonic, `time` the same moment in RFC 3339.
+    """Everything that a page may show: `now` is monotonic, `time` the same moment in RFC 3339.
 
     `streaming`: by service and class the output tokens so far of answers that have not ended.
     """
@@ -65,7 +65,7 @@ class AdminSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PageQuery:
-    """What part of a list: those behind `after` in order, at most `limit`; `service` narrows what has one."""
+    """The part of a list to show: items after `after` in order, at most `limit`; `service` selects one service."""
 
     limit: int = DEFAULT_PAGE
     after: str = ""
@@ -77,7 +77,7 @@ class PageQuery:
 
 @dataclass(frozen=True, slots=True)
 class PageOf(Generic[T]):
-    """A part of `total` items; whether more follow."""
+    """A part of `total` items, and whether more follow."""
 
     items: tuple[T, ...]
     total: int
@@ -85,14 +85,14 @@ class PageOf(Generic[T]):
 
 
 def paginate(items: Iterable[T], name: Callable[[T], str], asked: PageQuery) -> PageOf[T]:
-    """The part of them that is asked for, by name."""
+    """The requested part of the items, sorted by name."""
     ordered = sorted(items, key=name)
     behind = [item for item in ordered if name(item) > asked.after] if asked.after else ordered
     return PageOf(tuple(behind[: asked.limit]), len(ordered), len(behind) > asked.limit)
 
 
 TENANTS = 20
-"""Tenants listed for each queue: those with most waiting requests."""
+"""The most tenants listed for each queue: those with most waiting requests."""
 
 
 def queues(state: AdminSnapshot, asked: PageQuery) -> Queues:
@@ -198,14 +198,14 @@ def _class(state: AdminSnapshot, service: ServiceState, name: RequestClass) -> C
 def _times(histogram: Histogram) -> HistogramView:
     return HistogramView.model_construct(
         bounds=histogram.bounds, counts=tuple(histogram.counts)
-    )  # checking all costs more
+    )  # without validation, which would cost more
 
 
 _NAMES = ("requests", "input_tokens", "output_tokens", "concurrency")
 
 
 def tenants(state: AdminSnapshot, asked: PageQuery, *, busy: bool = False) -> Tenants:
-    """A page of all tenants by name; `busy`: only those who have used something that is not refilled yet."""
+    """A page of tenants by name; `busy`: only those that have used something that is not refilled yet."""
     quotas, every = state.quotas, state.snapshot.tenants
     names = [name for name in quotas.busy if name in every] if busy else every.keys()
     part = paginate(names, str, asked)
@@ -269,7 +269,7 @@ def _amounts(
 
 
 def _amount(kind: int, limit: float, left: float, reserved: float) -> Amount:
-    """A slot comes back when its request ends, the others within a minute; a limit of none never does."""
+    """A slot comes back when its request ends, the others within a minute; a limit of zero never does."""
     used = limit - left
     refills = kind != SLOTS and limit > 0
     return Amount(

@@ -1,6 +1,6 @@
-"""What the admin port answers: plain data that `paceline top` reads too. Unknown fields are ignored by readers.
+"""The admin port's answers as plain data, which `paceline top` reads too. Readers ignore unknown fields.
 
-Seconds, bytes and tokens; money as decimal strings. No key, secret, prompt or answer stands in any of them.
+Seconds, bytes and tokens; money as decimal strings. They contain no key, secret, prompt or answer.
 """
 
 from enum import StrEnum
@@ -14,7 +14,7 @@ from paceline_gateway.routing.worker import WorkerHealth
 
 
 class Page(WireModel):
-    """A part of a sorted list. `truncated`: there are more of `total` behind the last one; ask on with `after`."""
+    """A part of a sorted list. `truncated`: more of the `total` follow; continue with `after`, the last one's name."""
 
     v: Literal[1] = 1
     gateway: str
@@ -24,9 +24,9 @@ class Page(WireModel):
 
 
 class Amount(WireModel):
-    """One limit of the minute, or of requests at once. None: there is no limit, or nothing is known of what is left.
+    """One limit per minute, or of concurrent requests. None: there is no limit, or what is left is unknown.
 
-    used: taken and not refilled yet, what open requests here have `reserved` included; reset_s: until it is all there.
+    used: taken and not refilled yet, including what open requests here have `reserved`; reset_s: until all is refilled.
     """
 
     limit: float | None = None
@@ -37,7 +37,7 @@ class Amount(WireModel):
 
 
 class Month(WireModel):
-    """Month to date, of all gateways as far as is known; `reserved_*`: what open requests here may use of a budget."""
+    """Month to date, of all gateways as far as known; `reserved_*`: what open requests here may use of a budget."""
 
     month: str
     requests: int
@@ -51,7 +51,7 @@ class Month(WireModel):
 
 
 class TenantView(WireModel):
-    """One tenant. `open` requests are `queued` in a line or at a worker; `asking` ones wait for the shared counters."""
+    """One tenant. `open` requests are `queued` or at a worker; `asking` ones wait for the shared counters."""
 
     tenant: str
     weight: int
@@ -69,7 +69,7 @@ class TenantView(WireModel):
 
 
 class Tenants(Page):
-    """`shared`: gateways count in one place; `away`: it cannot be reached, and each serves its own share."""
+    """`shared`: gateways share their counters; `away`: the store is unreachable, and each serves its own share."""
 
     shared: bool
     away: bool
@@ -77,7 +77,7 @@ class Tenants(Page):
 
 
 class LineTenant(WireModel):
-    """A tenant in a line: how many wait, for how many tokens, its `share` of a full line, its fair `counter`."""
+    """A tenant in a queue: its waiting requests, their tokens, its `share` of a full queue, its fair `counter`."""
 
     tenant: str
     waiting: int
@@ -87,7 +87,7 @@ class LineTenant(WireModel):
 
 
 class Line(WireModel):
-    """One class's line. `wait_s`: until it has gone at its pace, None where that is unknown; of tenants the largest."""
+    """One class's queue. `wait_s`: until it has drained at its rate, None if unknown; `tenants` are the largest."""
 
     name: RequestClass
     waiting: int
@@ -104,7 +104,7 @@ class Line(WireModel):
 
 
 class Queue(WireModel):
-    """One service's waiting room. `reserved_slots` are left free for interactive requests by the other classes."""
+    """One service's queues. `reserved_slots`: slots that other classes leave free for interactive requests."""
 
     service: str
     waiting: int
@@ -123,10 +123,10 @@ class Queues(Page):
 
 
 class WorkerView(WireModel):
-    """One worker as this gateway sees it; None where it has not said.
+    """One worker as this gateway sees it; None where it has not reported.
 
-    share: of its slots what is this gateway's; open_slots: how many of them it is given now (a slow start); taken:
-    requests that ever went there; backlog: prompt tokens to compute; pause_s: until its circuit breaker lets one try.
+    share: this gateway's part of its slots; open_slots: how many of them may be used now (slow start); taken: requests
+    ever dispatched to it; backlog: prompt tokens to compute; pause_s: until its circuit breaker allows a probe.
     """
 
     service: str
@@ -163,7 +163,7 @@ class Workers(Page):
 
 
 class SloTargetView(WireModel):
-    """One target: this quantile of a class's requests stays below so many seconds."""
+    """One target: this quantile of a class's requests stays below this number of seconds."""
 
     metric: str
     quantile: float
@@ -171,16 +171,16 @@ class SloTargetView(WireModel):
 
 
 class HistogramView(WireModel):
-    """A histogram since the start: how many were at most each bound and above the one before; the last has none."""
+    """A histogram since the start: counts above the previous bound and at most each bound; the last has no bound."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
 
 
 class ClassView(WireModel):
-    """One class since the start. Prompt tokens are those estimated of bodies when they came, so other than what tenants
-    have used; output tokens count when their answer has ended. `streaming_tokens` are those so far of answers that have
-    not, which is no count that only grows.
+    """One class since the start. Prompt tokens are estimated from the bodies on arrival, so they differ from what
+    tenants have used; output tokens count when their answer has ended. `streaming_tokens` are those so far of answers
+    that have not ended; that number can fall.
     """
 
     name: RequestClass
@@ -199,7 +199,7 @@ class ClassView(WireModel):
 
 
 class ServiceView(WireModel):
-    """One service; `bytes_per_token` is the median of what was learned of its tenants' prompts."""
+    """One service; `bytes_per_token` is the median learned from its tenants' prompts."""
 
     service: str
     model: str
@@ -217,19 +217,19 @@ class Services(Page):
 
 
 class DrainStage(StrEnum):
-    """The steps of an end, in their order."""
+    """The stages of a drain, in order."""
 
     SERVING = "serving"
     SETTLING = "settling"
-    """New work is still taken, while load balancers learn of the end."""
+    """New requests are accepted while load balancers notice the drain."""
     DRAINING = "draining"
-    """New connections are turned away, open streams run on."""
+    """New connections are refused, open streams run on."""
     CUTTING = "cutting"
     """The rest is being ended."""
 
 
 class DrainView(WireModel):
-    """How far the end is: `open` requests, `connections` with one under way, and what is left of the stage at most."""
+    """The progress of a drain: `open` requests, `connections` with a request under way, the stage's remaining time."""
 
     stage: DrainStage
     open: int
@@ -238,7 +238,7 @@ class DrainView(WireModel):
 
 
 class LogLevel(WireModel):
-    """`usual` is what the process was started with; after `left_s` it is that again. None: it stays."""
+    """`usual` is the level at the start of the process, which returns after `left_s`; None: this level stays."""
 
     level: str
     usual: str

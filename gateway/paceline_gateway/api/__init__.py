@@ -1,1 +1,1 @@
-"""The public port: which route a request takes, who asks, and whether it is admitted."""
+"""The public port: routes, authentication and admission of requests."""

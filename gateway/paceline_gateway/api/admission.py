@@ -1,7 +1,7 @@
-"""From a request's head and body to the terms it is served under, or the reason why not. Pure, over a snapshot.
+"""Admission: turns a request's head and body into the terms it is served under, or refuses it. Pure, over a snapshot.
 
-A key is proved by one SHA-256 against its record. A head that repeats on its connection is not proved again before the
-snapshot changes (`Head.judged`), so a revoked key is refused at once. An error does not say which part of a key is
+A key is verified with one SHA-256 against its record. A head that repeats on its connection is not verified again until
+the snapshot changes (`Head.judged`), so a revoked key is refused at once. An error does not say which part of a key is
 wrong.
 """
 
@@ -26,7 +26,7 @@ _WRONG = "The API key is not valid; check it, or ask for a new one."
 
 
 def authenticate(headers: Mapping[bytes, bytes], snapshot: ConfigSnapshot) -> ResolvedTenant:
-    """The tenant whose key this is. Raises RequestError `invalid_api_key`."""
+    """The tenant that owns the key in the headers. Raises RequestError `invalid_api_key`."""
     key = _bearer(headers)
     if key is None:
         raise RequestError(Code.INVALID_API_KEY, _MISSING, headers=_CHALLENGE)
@@ -38,12 +38,12 @@ def authenticate(headers: Mapping[bytes, bytes], snapshot: ConfigSnapshot) -> Re
 
 
 def sent_key_id(headers: Mapping[bytes, bytes]) -> str | None:
-    """The id within the key that is sent, known or not: eight letters and digits; None if it is no key."""
+    """The id within the key in the headers, known or not: eight letters and digits; None if it is no key."""
     return key_id(_bearer(headers) or "")
 
 
 def choose_class(headers: Mapping[bytes, bytes], tenant: ResolvedTenant) -> RequestClass:
-    """The class asked for with `x-paceline-class`, or the tenant's default. Raises RequestError."""
+    """The class in `x-paceline-class`, or the tenant's default. Raises RequestError."""
     asked = headers.get(b"x-paceline-class")
     if asked is None:
         return tenant.default_class
@@ -55,7 +55,7 @@ def choose_class(headers: Mapping[bytes, bytes], tenant: ResolvedTenant) -> Requ
 
 
 def reauthorize(headers: Mapping[bytes, bytes], name: RequestClass, service: str, snapshot: ConfigSnapshot) -> None:
-    """Whether one who waits for this service in this class still may, keys and tenants having changed since.
+    """Check that a waiting request is still allowed this service and class after keys or tenants have changed.
 
     Raises RequestError.
     """
@@ -81,11 +81,11 @@ def _open(name: RequestClass, tenant: ResolvedTenant) -> RequestClass:
 
 
 class AdmittedRequest(NamedTuple):
-    """`body` is what goes to the worker: the client's own bytes, but for a model name that the worker does not know.
+    """`body` goes to the worker: the client's own bytes, except for a model name that the worker does not know.
 
-    `max_tokens` is what was asked for, else the class's limit. `native`: the workers run
-    paceline's own runtime, so a stream that loses one can resume at another. `prefix` names the prompt's prefixes for
-    them; None for other runtimes and short prompts.
+    `max_tokens` is the request's own, else the class's limit. `native`: the workers run paceline's own runtime, so a
+    stream that loses its worker can resume at another. `prefix` has the prompt's prefix keys for these workers; None
+    for other runtimes and short prompts.
     """
 
     destination: Destination
@@ -97,27 +97,27 @@ class AdmittedRequest(NamedTuple):
     choices: int = 1
     native: bool = False
     fallbacks: tuple[Destination, ...] = ()
-    """Later destinations, for when none of the workers there answers it."""
+    """Later destinations, for when no worker of this one answers."""
     prompt: PromptSize = PromptSize()
     min_tokens: int = 0
-    """Tokens that each choice has for certain."""
+    """The least number of tokens of each choice."""
     counts: bool = False
-    """Asks what a text is in tokens, or ids in text: nothing is computed for it, nor was anything promised."""
+    """It only turns text into tokens or back: it computes nothing and has no latency target."""
 
 
 _TOKENIZERS = frozenset({"paceline", "vllm", "sglang", "custom"})
-"""Runtimes that answer `/tokenize`, `/detokenize` and `/v1/messages/count_tokens` in vLLM's shapes, or may."""
+"""Runtimes that answer, or may answer, `/tokenize`, `/detokenize` and `/v1/messages/count_tokens` in vLLM's format."""
 
 Choose = Callable[[Sequence[Destination], RequestClass, int, PromptSize], int]
-"""The place of the destination in a chain that takes a request of this class, of so many bytes and this prompt."""
+"""The index in a chain of the destination that takes a request of this class, body size in bytes and prompt."""
 
 
 def first(_chain: Sequence[Destination], _: RequestClass, _size: int, _prompt: PromptSize) -> int:
-    """The first destination, whatever state it is in."""
+    """The first destination, whatever its state."""
     return 0
 
 
-def admit(  # noqa: PLR0913 - all that a judgement rests on
+def admit(  # noqa: PLR0913 - all inputs of the decision
     body: bytes,
     headers: Headers,
     tenant: ResolvedTenant,
@@ -127,7 +127,7 @@ def admit(  # noqa: PLR0913 - all that a judgement rests on
     path: str = "",
     choose: Choose = first,
 ) -> AdmittedRequest:
-    """Judge a request of this tenant to this path. Raises RequestError naming the field."""
+    """Check a request of this tenant to this path. Raises RequestError naming the field."""
     asked = parse(body, path)
     request_class = choose_class(headers, tenant)
     chain = resolve_model(asked.model, Requester(tenant, headers), snapshot, draw)
@@ -139,7 +139,7 @@ def admit(  # noqa: PLR0913 - all that a judgement rests on
 def readmit(
     body: bytes, tenant: ResolvedTenant, admission: AdmittedRequest, place: int, *, path: str = ""
 ) -> AdmittedRequest:
-    """Judge an admitted request anew, for a later destination of its chain. Raises RequestError."""
+    """Check an admitted request again, for a later destination of its chain. Raises RequestError."""
     return _under(
         parse(body, path), body, admission.request_class, tenant, admission.fallbacks[place:], admission.prompt
     )
@@ -153,7 +153,7 @@ def _under(  # noqa: PLR0913, PLR0917 - as above
     chain: tuple[Destination, ...],
     size: PromptSize,
 ) -> AdmittedRequest:
-    """The terms of the chain's first destination."""
+    """The terms at the chain's first destination."""
     destination = chain[0]
     limit = destination.service.classes[request_class].max_tokens
     if asked.max_tokens is not None and asked.max_tokens > limit:
@@ -184,7 +184,7 @@ def _under(  # noqa: PLR0913, PLR0917 - as above
 def admit_tokens(  # noqa: PLR0913 - as above
     body: bytes, headers: Headers, tenant: ResolvedTenant, snapshot: ConfigSnapshot, draw: float, *, path: str
 ) -> AdmittedRequest:
-    """Judge a request that counts or spells tokens: none but the model it names can answer. Raises RequestError."""
+    """Check a request that tokenizes or detokenizes: it has no fallbacks to other models. Raises RequestError."""
     admission = admit(body, headers, tenant, snapshot, draw, path=path)
     runtime = admission.destination.service.runtime.name
     if runtime not in _TOKENIZERS:

@@ -1,4 +1,4 @@
-"""The public port's application. Its way is authenticate, admit, reserve, enqueue; then `ServiceRegistry.dispatch`.
+"""The public port's application. A request is authenticated, admitted, reserved, enqueued and dispatched.
 
 Each step returns at once; the tenant's reservation and the answer may come later.
 """
@@ -37,7 +37,7 @@ from paceline_gateway.telemetry.access_log import AccessLog
 
 _log = get_logger(__name__)
 CHEAP_BYTES = 16 << 10
-"""A body up to this is parsed before its tenant's limits are checked: parsing costs no more than the check."""
+"""A body up to this size is parsed before its tenant's limits are checked: parsing costs no more than the check."""
 _VERSION = orjson.dumps({"version": __version__})
 
 
@@ -46,7 +46,7 @@ class Route(StrEnum):
 
     GENERATE = "generate"
     TOKENS = "tokens"
-    """Texts to tokens, and back."""
+    """Texts to tokens, and tokens to text."""
     MODELS = "models"
     HEALTH = "health"
     VERSION = "version"
@@ -107,13 +107,13 @@ class PublicApi:
             preflight = head.method == "OPTIONS" and self._cors.is_preflight(head)
             route = None if head.upgrade or preflight else find_route(head.method, head.path)
             brings = head.headers.get(b"content-length", b"0").strip(b"0") or b"transfer-encoding" in head.headers
-            if brings and (route in _READ_ONLY or preflight):  # none is waited for and none kept
+            if brings and (route in _READ_ONLY or preflight):  # such a request has no body
                 message = f"{head.method} {head.path[:128]} takes no body; leave it out."
                 return RequestError(Code.INVALID_REQUEST, message)
             if route is not Route.HEALTH and not preflight:
                 head.tenant = self.authenticate(head)
             coding = head.headers.get(b"content-encoding")
-            if coding is not None and coding.lower() != b"identity":  # bodies are read as they come
+            if coding is not None and coding.lower() != b"identity":  # compressed bodies are not supported
                 message = "Bodies with a content-encoding are not read here; send the JSON as it is."
                 plain = {"accept-encoding": "identity"}
                 return RequestError(Code.INVALID_REQUEST, message, param="content-encoding", headers=plain)
@@ -123,14 +123,14 @@ class PublicApi:
         return None
 
     def authenticate(self, head: Head) -> ResolvedTenant:
-        """The tenant whose key the request bears. Raises RequestError."""
+        """The tenant that owns the request's key. Raises RequestError."""
         if self._registry.snapshot is NOTHING:
             message = "This gateway has just started and has not been told of keys and models yet; retry."
             raise RequestError(Code.NO_CAPACITY, message, retry_after=RETRY_S)
         return admissions.authenticate(head.headers, self._registry.snapshot)
 
     def handle(self, request: HttpRequest, reply: ResponseWriter) -> None:
-        """Take a whole request."""
+        """Handle a complete request."""
         head, request_id = request.head, _request_id(request.head)
         try:
             if head.method == "OPTIONS" and self._cors.is_preflight(head):
@@ -153,9 +153,9 @@ class PublicApi:
             reply.fail(error, request_id_field(request_id))
 
     def admit(self, request: ActiveRequest, tenant: ResolvedTenant, *, counts: bool) -> AdmittedRequest:
-        """The terms of what is asked for: model, destination, class, tokens. Raises RequestError."""
+        """The terms of the request: model, destination, class, tokens. Raises RequestError."""
         head, body, draw, snapshot = request.http.head, request.http.body, self._draw(), self._registry.snapshot
-        if len(body) > CHEAP_BYTES:  # a tenant that may ask nothing at all is refused before its body is parsed
+        if len(body) > CHEAP_BYTES:  # refuse a tenant without anything left before parsing its body
             requests, tokens = self._requests, not counts
             least = QuotaUsage(1, tokens, tokens and head.path not in WITHOUT_OUTPUT)
             refusal = requests.billing.exhausted(tenant, least)
@@ -167,7 +167,7 @@ class PublicApi:
         else:
             choose = self._registry.choose
             admission = admissions.admit(body, head.headers, tenant, snapshot, draw, path=head.path, choose=choose)
-        if admission.body is not body:  # only one of the two is held
+        if admission.body is not body:  # hold only one of the two
             request.http = request.http._replace(body=admission.body)
         return admission
 
@@ -198,9 +198,9 @@ class PublicApi:
         request.on(e.Refused(result))
 
     def enqueue(self, request: ActiveRequest, reservation: Reservation) -> None:
-        """Make room in its service's queue, and let it in: `Queued` ends in `Dispatcher.enqueue`.
+        """Make room in its service's queue and enqueue it (`Dispatcher.enqueue`).
 
-        Raises RequestError if the queue is full and no other request may go for it.
+        Raises RequestError if the queue is full and no other request is shed for it.
         """
         request.reservation = reservation
         service, queued = request.service, request.queued
@@ -274,11 +274,11 @@ def _route_of(path: str) -> Route:
 
 
 def _check_socket(head: Head, cors: CorsPolicy) -> None:
-    """A path must take WebSocket connections, and from this page. Raises RequestError."""
+    """Check that the path takes WebSocket connections, and that the page's origin may. Raises RequestError."""
     if head.path not in _SOCKETS:
         message = f"{head.path[:128]} takes no WebSocket; /v1/chat/completions and /v1/completions do."
         raise RequestError(Code.ROUTE_NOT_FOUND, message)
-    # browsers let any page connect, and say only here whose it is
+    # a browser lets any page connect; only this header names the page's origin
     origin, host = head.headers.get(b"origin", b""), head.headers.get(b"host", b"")
     if origin and origin.partition(b"://")[2] != host and not cors.allows(head.headers):
         message = "Pages of other sites may not connect; leave the header `origin` out."
@@ -286,7 +286,7 @@ def _check_socket(head: Head, cors: CorsPolicy) -> None:
 
 
 def _answering(request: ActiveRequest, step: Callable[[], None]) -> None:
-    """Take a step; whatever fails in it, the request ends with an answer."""
+    """Run a step; if it raises, the request still ends with an answer."""
     try:
         step()
     except RequestError as error:

@@ -1,9 +1,9 @@
 """A client's connection: bytes to the reader, requests to the application one at a time, answers back in order.
 
-A client that closes its sending side is taken for gone, as nginx and Envoy do: a closed socket sends the same FIN as a
+A client that closes its sending side counts as gone, as in nginx and Envoy. A closed socket sends the same FIN as a
 half-closed one, a write fails only a round trip after it, and while a request waits for a worker nothing is written at
-all; work for nobody must stop within milliseconds. Known hole: a half-closing client (`nc -N`) gets no answer.
-What arrives while the loop's budget is used up waits in its connection, which reads no more until its turn comes.
+all; work for a client that is gone must stop within milliseconds. Known hole: a half-closing client (`nc -N`) gets no
+answer. Bytes that arrive after the loop's budget is used up wait in the connection, which reads no more until its turn.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from paceline_gateway.http.websocket import WebSocket
 
 WRITE_BUFFER = 256 << 10
 DROPPED_BODIES = 4
-"""Bodies' worth that a refused client may still send."""
+"""How many bodies' worth of bytes a refused client may still send."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FOREVER = float("inf")
 
@@ -31,10 +31,10 @@ def _nowhere(_data: bytes) -> None:
 
 
 class Connection(asyncio.Protocol):
-    """`deadline` is when `expire` is due; the server looks at it a few times a second.
+    """`deadline` is when `expire` is due; the server checks it a few times a second.
 
-    `write` sends bytes; nothing happens when the client is gone. `holder` is whose it is: the tenant of its last
-    request that showed a key, before that the client's address.
+    `write` sends bytes; it does nothing when the client is gone. `holder` is the tenant of the last request with a
+    valid key, or the client's address before that.
     """
 
     websocket: ClassVar = False
@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def holder(self) -> str:
-        """The tenant or address that takes up its place."""
+        """The tenant or address that its place counts for."""
         if self._tenant or self._transport is None:
             return self._tenant
         peer = self._transport.get_extra_info("peername")
@@ -69,7 +69,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def evictable(self) -> bool:
-        """No request of it is being answered: another one may have its place."""
+        """No request of it is being answered: another connection may take its place."""
         return self._reply is None
 
     @property
@@ -78,7 +78,7 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._over and (self._reply is not None or not self._reader.idle)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is one by its methods alone
+        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's transport only has its methods
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
         self.write = transport.write
@@ -91,9 +91,9 @@ class Connection(asyncio.Protocol):
             ResponseWriter(self, keep_alive=False, chunked=True).fail(full)
 
     def data_received(self, data: bytes) -> None:
-        """Read and answer, slice by slice, as far as this turn's budget goes."""
+        """Read and answer, slice by slice, within this turn's budget."""
         budget = self.server.budget
-        if self._lingering:  # drop what a refused client still sends, within a bound: a reset could overtake the answer
+        if self._lingering:  # drop bounded bytes of a refused client: a reset could overtake the answer
             self._dropped += len(data)
             budget.left -= 1 + len(data) // BODY_BYTES
             if self._dropped > DROPPED_BODIES * self.server.limits.body_bytes:
@@ -125,7 +125,7 @@ class Connection(asyncio.Protocol):
         return cost
 
     def _wait(self, data: bytes) -> None:
-        """Go on in a later turn of the loop, and read nothing until then."""
+        """Continue in a later turn of the loop, and read nothing until then."""
         if self._transport is not None:
             if self._unread is None:
                 self._unread = UnreadBuffer(self.server.budget, self.server.memory, self._go_on)
@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
                 self.data_received(data)
 
     def _advance(self) -> None:
-        """On to the next request; not while answers to earlier ones wait to be read, or they would pile up."""
+        """Start the next request; not while answers to earlier ones wait to be read, or they would pile up."""
         server, budget, ready = self.server, self.server.budget, self._reader.ready
         while self._reply is None and ready and not self._over and self._stalled == _FOREVER:
             if budget.left <= 0:
@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def answered(self, *, keep_alive: bool) -> None:
-        """The current reply is complete: on to the next request, or close."""
+        """The current reply is complete: start the next request, or close."""
         self._reply = None
         self._release()
         limits = self.server.limits
@@ -211,7 +211,7 @@ class Connection(asyncio.Protocol):
         """Nothing to do: the head of the next answer asks the client to close."""
 
     def expire(self) -> None:
-        """A limit has passed: a stalled or silent client is cut, a slow request refused."""
+        """A limit has passed: cut a stalled or silent client, refuse a slow request."""
         stalled = self._stalled <= self.server.now()
         if stalled or self._lingering or self._reader.idle:
             self._client_gone(stalled=stalled)
@@ -221,14 +221,14 @@ class Connection(asyncio.Protocol):
             self._advance()
 
     def _release(self) -> None:
-        """Give back what was held for the request that was answered."""
+        """Release what was held for the request that was answered."""
         holder, self._held_by = self._held_by, None
         if holder is not None:
             self.server.answering.give(holder, 1)
             self.server.memory.give(holder, self._held)
 
     def _switch(self, head: Head) -> None:
-        """The connection is a WebSocket from here on. Its client may send only after our answer to the handshake."""
+        """Turn the connection into a WebSocket. Its client may send only after our answer to the handshake."""
         transport, self._transport, self.write = self._transport, None, _nowhere
         self._reply, self._over = None, True
         self._reader.close()

@@ -1,7 +1,7 @@
-"""Connections to workers: the one used last is used next, idle ones are closed before the worker would do it.
+"""Connections to workers: the most recently used one is reused; idle ones are closed before the worker closes them.
 
-A connection sends a request, hands its response to a receiver, and is kept for the next one if framing allows.
-Invariant: every exchange ends in exactly one `end` or `lost`, unless its owner aborted it; then in neither.
+A connection sends a request, passes its response to a receiver, and is kept for the next one if framing allows.
+Invariant: every exchange ends in exactly one `end` or `lost`, except one that its owner aborted: it ends in neither.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ class DisconnectReason(StrEnum):
     """How an exchange broke."""
 
     REFUSED = "refused"
-    """No connection came about; the worker has seen nothing of the request."""
+    """The connection was not made; the worker has seen nothing of the request."""
     STALE = "stale"
-    """A kept connection was closed just as it was used again: an ordinary race, not the worker's fault."""
+    """A kept connection was closed just as it was reused: an ordinary race, not the worker's fault."""
     CLOSED = "closed"
     """The connection ended before the response did."""
     INVALID = "invalid"
@@ -45,14 +45,14 @@ class Receiver(Protocol):
     def end(self) -> None: ...
 
     def lost(self, loss: DisconnectReason) -> None:
-        """There will be no more of the response."""
+        """The rest of the response will not come."""
         ...
 
 
 class UpstreamExchange:
-    """A request under way. Its methods work at any moment: before the connection stands, and after the end.
+    """A request under way. Its methods work at any time: before the connection is made, and after the end.
 
-    `task` makes the connection, where there was none to be had.
+    `task` makes the connection if none was kept.
     """
 
     __slots__ = ("_paused", "_receiver", "_upstream", "aborted", "task")
@@ -65,21 +65,21 @@ class UpstreamExchange:
         self.aborted = False
 
     def abort(self) -> None:
-        """Give up: the worker sees a closed connection, the receiver hears nothing more."""
+        """Give up: the worker sees a closed connection, the receiver gets no further call."""
         self.aborted = True
         if self.task is not None:
             self.task.cancel()
-        if self._upstream is not None and self._upstream.receiver is self._receiver:  # it may long serve another
+        if self._upstream is not None and self._upstream.receiver is self._receiver:  # else it serves another exchange
             self._upstream.abort()
 
     def pause(self, paused: bool) -> None:
-        """Stop reading the response, or read on."""
+        """Stop or resume reading the response."""
         self._paused = paused
         if self._upstream is not None and self._upstream.receiver is self._receiver:
             self._upstream.pause(paused)
 
     def use(self, upstream: "UpstreamConnection", request: list[bytes]) -> None:
-        """A connection is there: send."""
+        """A connection is available: send the request."""
         self._upstream = upstream
         upstream.send(request, self._receiver)
         if self._paused:
@@ -137,7 +137,7 @@ class ConnectionPool:
         except asyncio.CancelledError:
             upstream.abort()
             raise
-        except OSError:  # TimeoutError is one
+        except OSError:  # includes TimeoutError
             upstream.abort()
             if not exchange.aborted:
                 receiver.lost(DisconnectReason.REFUSED)
@@ -159,9 +159,9 @@ class ConnectionPool:
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """`on_idle` takes the connection back after a response, `on_closed` hears of its end.
+    """`on_idle` takes the connection back after a response, `on_closed` is called at its end.
 
-    `_complete`: all of a response has come. `receiver` gets the one under way, if there is one.
+    `_complete`: a whole response has come. `receiver` gets the response under way, if there is one.
     """
 
     _complete: bool
@@ -192,7 +192,7 @@ class UpstreamConnection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is one by its methods alone
+        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's transport only has its methods
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, request: list[bytes], receiver: Receiver) -> None:
@@ -204,12 +204,12 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.writelines(request)
 
     def pause(self, paused: bool) -> None:
-        """Read no more for now, since the receiver cannot take it so fast; or read on."""
+        """Stop reading while the receiver is slow, or resume."""
         if self._transport is not None:
             self._transport.pause_reading() if paused else self._transport.resume_reading()
 
     def abort(self) -> None:
-        """Close at once: the worker sees that nobody listens. The receiver hears nothing more."""
+        """Close at once, so that the worker stops. The receiver gets no further call."""
         self.receiver = None
         if self._transport is not None:
             self._transport.abort()
@@ -250,12 +250,12 @@ class UpstreamConnection(asyncio.Protocol):
             self._lose(DisconnectReason.STALE if self._used and not self._headed else DisconnectReason.CLOSED)
 
     def on_message_begin(self) -> None:
-        """httptools: a response starts; one that nobody asked for is not parsed, and makes the connection useless."""
+        """httptools: a response starts; without a request it is not parsed, and the connection is unusable."""
         if self._complete:
             raise ValueError
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """httptools: one header, or one trailer, which nobody reads."""
+        """httptools: one header, or one trailer, which is ignored."""
         if not self._status:
             name = name.lower()
             if name == b"transfer-encoding" and name in self._headers:

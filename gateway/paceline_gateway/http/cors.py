@@ -1,8 +1,8 @@
 """Cross-origin requests of browsers (Fetch, "CORS protocol"): which pages may read answers. Pure.
 
-Off unless origins are configured. A page of a listed origin gets the headers with every answer, refusals included, and
-its preflight is answered without a key, since browsers send none with it. Cookies are never a credential here, so no
-answer allows them.
+Off unless origins are configured. A page of a listed origin gets the headers with every answer, refusals included. Its
+preflight is answered without a key, since browsers send none with it. Cookies are never a credential here, so no answer
+allows them.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ EXPOSED = (
     "x-paceline-quota",
     *(f"x-ratelimit-{what}-{unit}" for unit in ("requests", "tokens") for what in ("limit", "remaining", "reset")),
 )
-"""Header fields of answers that a page may read beside those that every page may."""
+"""Header fields of answers that a page may read in addition to those that every page may."""
 _EXPOSED = ", ".join(EXPOSED).encode()
 _PREFLIGHT_S = 600
 
@@ -46,12 +46,12 @@ class CorsPolicy:
         return b"access-control-allow-origin: %b\r\naccess-control-expose-headers: %b\r\nvary: origin\r\n" % lines
 
     def is_preflight(self, head: Head) -> bool:
-        """Whether an OPTIONS is a browser's question, before the request itself, if its page may send that."""
+        """Whether an OPTIONS request is a preflight: the browser checks whether its page may send the real request."""
         return b"access-control-request-method" in head.headers and self.allows(head.headers)
 
 
 def preflight_fields(headers: Headers, methods: str) -> bytes:
-    """Header lines that let a page send what it asked for: `methods` of the route, and any header."""
+    """Header lines that let a page send its request: `methods` of the route, and any header."""
     asked = headers.get(b"access-control-request-headers", b"")
     allowed = b"access-control-allow-headers: %b\r\n" % asked if asked else b""
     lines = (methods.encode(), allowed, _PREFLIGHT_S)

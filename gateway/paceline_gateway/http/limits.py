@@ -1,17 +1,17 @@
-"""Bounds on what clients may cause: work in a turn of the event loop, amounts they share, bytes not looked at yet.
+"""Bounds on what clients may cause: work in a turn of the event loop, shared amounts, unread bytes.
 
 The loop's budget lets streams be served in between. A unit is about a microsecond: eight bytes of heads and chunk
-sizes, a KiB of body; a request is a hundred. A connection that finds nothing left stops reading and gets its place in a
-line. The next turn serves the line first, each connection as far as the budget goes. So a turn costs at most TURN and
-the one step that overdrew it, however many clients send.
+sizes, a KiB of body; a request is a hundred. A connection that finds no budget left stops reading and joins a line. The
+next turn serves the line first, each connection as far as the budget goes. So a turn costs at most TURN and the one
+step that overdrew it, however many clients send.
 
 Bytes of bodies and requests being answered are amounts that clients share. A holder may have at most SHARE times what
-is left free (a dynamic threshold, as switches use it for their packet buffers): one holder alone gets 8/9 of all, two
-get 8/17 each, and whoever comes next finds some left. Nothing that is held is ever taken away. `least` is what one may
-always have while it fits at all: one body.
+is free (a dynamic threshold, as in the packet buffers of switches): one holder alone gets 8/9 of all, two get 8/17
+each, and the next one always finds some left. Nothing that is held is taken away. `least` is what one holder may always
+have while it fits at all: one body.
 
-A connection whose bytes wait because the budget was used up reads no more meanwhile; what waits is counted in the
-memory of bodies, as its holder's. It is one packet at most: what the event loop hands over in one go.
+A connection whose bytes wait because the budget was used up reads nothing meanwhile; the waiting bytes count in the
+memory of bodies for its holder. They are one packet at most: what the event loop delivers at once.
 """
 
 import asyncio
@@ -21,28 +21,28 @@ from typing import Any
 
 TURN = 10_000
 SLICE = 64 << 10
-"""Bytes of one connection that are looked at in one go."""
+"""Bytes of one connection that are processed at once."""
 REQUEST = 100
 FRAMING_BYTES = 8
 BODY_BYTES = 1024
 PARSED_BYTES = 128
-"""Bytes of a whole body that cost a unit to judge."""
+"""Bytes of a body that cost one unit."""
 SHARE = 8
 
 
 class LoopBudget:
-    """The budget of one server. Callers take from `left`; a turn ends only where none is left."""
+    """The budget of one server. Callers subtract from `left`; a turn ends only when none is left."""
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], Any]) -> None:
         self.left = TURN
         self.turns = 0
-        """Times that it was used up."""
+        """How often it was used up."""
         self._call_soon = call_soon
         self._line: deque[Callable[[], None]] = deque()
         self._called = False
 
     def wait(self, step: Callable[[], None]) -> None:
-        """Call this in a later turn, after those who wait already."""
+        """Call `step` in a later turn, after those that wait already."""
         self._line.append(step)
         if not self._called:
             self._called = True
@@ -63,7 +63,7 @@ class LoopBudget:
 
 
 class SharedLimit:
-    """Amounts by holder: a tenant's name, or an address where no key was shown yet."""
+    """Amounts by holder: a tenant's name, or an address before a key was shown."""
 
     def __init__(self, limit: int, least: int | None = None) -> None:
         self._limit = limit
@@ -71,10 +71,10 @@ class SharedLimit:
         self._held: dict[str, int] = {}
         self.used = 0
         self.refused = 0
-        """Times that something did not fit."""
+        """How often something did not fit."""
 
     def take(self, holder: str, amount: int) -> bool:
-        """Count so much in; False, and nothing counted, where it does not fit."""
+        """Add an amount; False, and nothing is added, if it does not fit."""
         free = self._limit - self.used
         own = self._held.get(holder, 0) + amount
         if amount > free or (own > self._least and own > SHARE * free):
@@ -86,7 +86,7 @@ class SharedLimit:
         return True
 
     def give(self, holder: str, amount: int) -> None:
-        """Count it out."""
+        """Subtract an amount."""
         if amount:
             self.used -= amount
             self._held[holder] -= amount
@@ -109,11 +109,11 @@ class UnreadBuffer:
 
     @property
     def waits(self) -> bool:
-        """A later turn has been asked for."""
+        """A later turn is scheduled."""
         return self._data is not None
 
     def put(self, data: bytes, holder: str, transport: asyncio.Transport) -> None:
-        """Keep it for a later turn. A connection whose holder may keep no more is cut."""
+        """Keep data for a later turn. The connection is cut if its holder may keep no more."""
         holder = self._holder if self._data else holder
         if not self._memory.take(holder, len(data)):
             transport.abort()

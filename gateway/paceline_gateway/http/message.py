@@ -1,4 +1,4 @@
-"""The nouns of the public side: a request's head, the whole request, and status lines."""
+"""The types of the public side: a request's head, the whole request, and status lines."""
 
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -11,7 +11,7 @@ Headers = dict[bytes, bytes]
 
 @dataclass(slots=True)
 class Head:
-    """A request before its body; header names are lower case. The gate fills in `tenant`, and what it judged by.
+    """A request without its body; header names are lower case. The gate sets `tenant` and the version it checked with.
 
     `upgrade`: it is the handshake of a WebSocket.
     """
@@ -36,12 +36,12 @@ class HttpRequest(NamedTuple):
     received: float
     keep_alive: bool
     chunked: bool
-    """Whether the client's HTTP version knows chunked bodies (1.1)."""
+    """Whether the client's HTTP version supports chunked bodies (1.1)."""
 
 
 _STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 
 def status_line(status: int) -> bytes:
-    """`HTTP/1.1 200 OK` and its line end; an unknown status goes without a phrase."""
+    """`HTTP/1.1 200 OK` and its line end; an unknown status has no phrase."""
     return _STATUS.get(status) or f"HTTP/1.1 {status} \r\n".encode()

@@ -1,16 +1,16 @@
-"""Bytes in, requests out: httptools with limits around it. No sockets and no clock of its own.
+"""Bytes in, requests out: httptools with limits around it. It has no sockets and no clock of its own.
 
-Framing that two parsers could read differently never gets past here: llhttp refuses content-length beside
-transfer-encoding, repeated or odd content-length, bare line feeds, folded headers and blanks before colons; this file
-adds transfer codings other than one `chunked` of HTTP/1.1, versions that are neither 1.0 nor 1.1, a missing or repeated
-Host, repeated Authorization, and upgrades but to WebSocket. Two things pass that RFC 9112 lets pass: empty lines before
-a request, and several blanks between the parts of its first line.
-Limits hold before anything is buffered: the head by raw bytes fed, the body by its announced and its actual length.
-After a fault of framing or of size the reader is deaf: the answers it owes are given, nothing more is parsed.
+Framing that two parsers could read differently is refused. llhttp refuses content-length beside transfer-encoding,
+repeated or odd content-length, bare line feeds, folded headers and blanks before colons. This file adds transfer
+codings other than one `chunked` of HTTP/1.1, versions other than 1.0 and 1.1, a missing or repeated Host, repeated
+Authorization, and upgrades except to WebSocket. Two things pass that RFC 9112 allows: empty lines before a request, and
+several blanks between the parts of its first line.
+Limits apply before anything is buffered: the head by raw bytes fed, the body by its announced and its actual length.
+After a fault of framing or of size the reader is deaf: pending answers are still given, nothing more is parsed.
 
-Over one connection a client's requests are mostly alike but for the length of their bodies: a head that was read is
-known by its bytes from then on, and not parsed again when the same bytes come. Only the digits of its content-length
-may differ, so nothing gets past here that the parser has not let past.
+A client's requests on one connection mostly differ only in the length of their bodies. So a parsed head is cached by
+its bytes, and not parsed again when the same bytes come. Only the digits of its content-length may differ, so a cached
+head accepts nothing that the parser would not.
 """
 
 import base64
@@ -31,14 +31,14 @@ from paceline_gateway.http.message import Head, HttpRequest
 
 PIPELINE_LIMIT = 16
 HEADER_COST = 32
-"""Bytes that each header counts for beyond its text, as in HTTP/2: so the limit bounds their number too."""
+"""Bytes that each header counts in addition to its text, as in HTTP/2: so the limit also bounds their number."""
 MAX_BYTES = 4096
-"""Bytes of a head that is remembered."""
+"""The most bytes of a cached head."""
 _ONCE = frozenset((
     b"host", b"authorization", b"x-api-key", b"content-type", b"x-request-id", b"x-paceline-class", b"transfer-encoding"
 ))  # fmt: skip
 _OTHERS = {b"PRI * HTTP/2": "HTTP/2", b"\x16\x03": "TLS"}
-"""Protocols by the bytes that they begin with."""
+"""Protocols by their first bytes."""
 _VERSIONS = frozenset({"1.0", "1.1"})
 _DIGITS = 15
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})[ \t]*\r\n" % _DIGITS, re.IGNORECASE)
@@ -56,14 +56,14 @@ class RejectedRequest:
 
 
 def too_many_in_flight(request: HttpRequest) -> RejectedRequest:
-    """The refusal for a tenant that has as many answers under way as it may."""
+    """The refusal for a tenant that has its full number of answers under way."""
     message = "Your requests take up all the connections that one tenant may have; retry."
     error = RequestError(Code.NO_CAPACITY, message, retry_after=1.0)
     return RejectedRequest(error, request.head, request.keep_alive, request.chunked)
 
 
 def holder_of(head: Head | None) -> str:
-    """The tenant whose share of the memory a request takes."""
+    """The tenant whose share of the memory a request uses."""
     return "" if head is None or head.tenant is None else head.tenant.name
 
 
@@ -76,7 +76,7 @@ class CachedHead(NamedTuple):
     chunked: bool
 
     def match(self, data: bytes) -> tuple[bytes, int] | None:
-        """If this head begins `data`: the digits of its content-length, and where its body begins."""
+        """If `data` begins with this head: the digits of its content-length, and the offset of its body."""
         if not data.startswith(self.before):
             return None
         begin = len(self.before)
@@ -86,12 +86,12 @@ class CachedHead(NamedTuple):
 
 
 def text_of(data: bytes) -> bytes:
-    """The head that begins a packet, as it came; nothing if it is not whole or too long to be remembered."""
+    """The raw head at the start of a packet; empty if it is incomplete or too long to cache."""
     return data[: data.find(_END, 0, MAX_BYTES) + len(_END)] if data[:1].isalpha() and _END in data[:MAX_BYTES] else b""
 
 
 def remember(text: bytes, head: Head, *, chunked: bool) -> CachedHead | None:
-    """The head as it is known again, if it announces its body by a length and asks for nothing else."""
+    """The head as a cache entry, if it gives its body's length and has no other special field."""
     found = _LENGTH.search(text)
     if found is None or head.upgrade or b"expect" in head.headers:
         return None
@@ -99,7 +99,7 @@ def remember(text: bytes, head: Head, *, chunked: bool) -> CachedHead | None:
 
 
 class RequestReader:
-    """The incoming side of a connection. `gate` judges a head before its body is read.
+    """The incoming side of a connection. `gate` checks a head before its body is read.
 
     `idle`: no request has begun; `in_body`: a head is complete, its body is not.
     """
@@ -136,7 +136,7 @@ class RequestReader:
         self._clear()
 
     def feed(self, data: bytes) -> int:
-        """Take what came in; `ready` and `deaf` say what came of it. Returns what it cost, in units of the loop."""
+        """Process bytes; results are in `ready` and `deaf`. Returns the cost in units of the loop's budget."""
         size, self._got = len(data), 0
         if self.deaf:
             return size // BODY_BYTES
@@ -148,7 +148,7 @@ class RequestReader:
         return (size - self._got) // FRAMING_BYTES + self._got // BODY_BYTES
 
     def _again(self, data: bytes) -> bytes | None:
-        """Take a head that is known, and of its body what is there: what is beyond. None if the parser must see it."""
+        """Read a cached head and what there is of its body; returns the rest. None if the parser must read it."""
         known = self._known
         found = None if known is None else known.match(data)
         if known is None or found is None or (size := int(found[0])) > self._limits.body_bytes:
@@ -166,7 +166,7 @@ class RequestReader:
         return self._fill(data[begin:])
 
     def _fill(self, data: bytes) -> bytes:
-        """Go on with a body whose head was known: what is beyond it."""
+        """Continue a body after a cached head; returns the rest."""
         body = data[: self._missing]
         self._missing -= len(body)
         if body:
@@ -185,18 +185,18 @@ class RequestReader:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self.deaf = True  # refused by its head, or the last one that is HTTP: nothing may follow before our answer
+            self.deaf = True  # refused by its head, or an upgrade: nothing may follow before our answer
         except httptools.HttpParserError as error:
             other = next((name for begin, name in _OTHERS.items() if data.startswith(begin)), "")
             spoken = other and f" This is {other}; speak plain HTTP/1.1 here."
             message = f"The request is not valid HTTP/1.1: {error}.{spoken}"
             self._give_up(self._refused or RequestError(Code.INVALID_REQUEST, message))
         if not self.idle and not self.deaf:
-            # what yields no body is head, chunk extension or trailer: llhttp would buffer any amount of it
+            # bytes that yield no body are head, chunk extension or trailer: llhttp would buffer any amount of them
             self._fed = 0 if self._progress else self._fed + len(data)
             self._check_head(self._fed)
             if within and self.in_body:
-                # bounds chunk sizes, extensions and trailers: a tiny chunk costs like a large one
+                # bounds chunk sizes, extensions and trailers: a small chunk costs as much as a large one
                 self._framing += len(data) - self._got + got
                 if self._framing > self._limits.head_bytes + self._taken // 2:
                     message = "The body's chunks are too small, or say too much beside it"
@@ -210,7 +210,7 @@ class RequestReader:
         self._give_up(self._refused or RequestError(Code.REQUEST_TIMEOUT, message))
 
     def close(self) -> None:
-        """The connection is gone: forget everything that waits."""
+        """The connection is gone: drop everything that waits."""
         self._drop_body()
         for item in self.ready:
             if isinstance(item, HttpRequest):
@@ -225,7 +225,7 @@ class RequestReader:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """httptools: one header, or one trailer, which nobody reads."""
+        """httptools: one header, or one trailer, which is ignored."""
         if self.in_body:
             return
         headers, name, value = self._headers, name.lower(), value.strip()
@@ -313,7 +313,7 @@ class RequestReader:
             self._check_upgrade(head)
 
     def _check_upgrade(self, head: Head) -> None:
-        """Let nothing pass but the handshake of a WebSocket (RFC 6455, 4.2.1), and that in order."""
+        """Accept only the handshake of a WebSocket (RFC 6455, 4.2.1), and only a valid one."""
         headers = head.headers
         try:
             key = base64.b64decode(headers.get(b"sec-websocket-key", b""), validate=True)
@@ -351,7 +351,7 @@ class RequestReader:
 
 @lru_cache(maxsize=64)
 def _path(url: bytes) -> str:
-    """The path alone: without the query, and without scheme and host of an absolute target."""
+    """The path without the query, and without scheme and host of an absolute target."""
     url = url.partition(b"?")[0]
     if not url.startswith(b"/"):
         _, _, rest = url.partition(b"://")

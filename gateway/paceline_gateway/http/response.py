@@ -1,11 +1,11 @@
-"""The answer to one request, as the rest of the gateway writes it: whole, or begun and continued.
+"""The answer to one request, written by the rest of the gateway: complete, or begun and continued.
 
-Errors take the only form they can at that moment: a whole OpenAI error object before the first byte, an SSE event
-after it. A reply whose client has gone swallows what is written to it.
+An error has the only form that is possible at that moment: a complete OpenAI error object before the first byte, an SSE
+event after it. A reply whose client is gone discards what is written to it.
 
-Over WebSocket, what would be server-sent events are messages, and a whole answer or an error is one message: the same
-texts as the worker's own WebSocket sends (docs/api.md). Status and headers have no place there: what a client needs of
-them, whether and when to ask again, stands in the error object.
+Over WebSocket, server-sent events become messages, and a complete answer or an error is one message: the same texts as
+the worker's own WebSocket sends (docs/api.md). There is no status and no headers; the error object contains what a
+client needs of them: whether and when to retry.
 """
 
 from collections.abc import Callable
@@ -19,43 +19,43 @@ from paceline_gateway.http.message import status_line
 _JSON = b"content-type: application/json\r\n"
 _DATA = b"data:"
 EVENT_LIMIT = 4 << 20
-"""Bytes of one event over WebSocket; a stream with a longer one breaks off."""
+"""The most bytes of one event over WebSocket; a stream with a longer one breaks off."""
 
 
 class ServerState(Protocol):
-    """`date`: the Date header's line. `closing`: answers that begin now shall be the last of their connections."""
+    """`date`: the Date header's line. `closing`: answers that begin now are the last of their connections."""
 
     date: bytes
     closing: bool
 
 
 class ResponseTransport(Protocol):
-    """A connection, as its replies see it."""
+    """A connection, as its replies use it."""
 
     @property
     def server(self) -> ServerState: ...
 
     def write(self, data: bytes) -> None:
-        """Send bytes; nothing happens when the client is gone."""
+        """Send bytes; does nothing when the client is gone."""
         ...
 
     def answered(self, *, keep_alive: bool) -> None: ...
 
     def abort(self) -> None:
-        """Close at once: the client must not take what it has for the whole."""
+        """Close at once: the client must not take what it has for the whole answer."""
         ...
 
 
 def _ignore(_paused: bool) -> None:
-    """Let the client read as slowly as it does."""
+    """Ignore how slowly the client reads."""
 
 
 class ResponseWriter:
-    """An answer. `on_gone` is called once if the client leaves before the end, with whether it was cut since it read
+    """An answer. `on_gone` is called once if the client leaves before the end, with whether it was cut because it read
     nothing; `on_pressure` when it reads slowly.
 
     `bare`: it answers HEAD, so only the length of its content is sent. `path`: the route, for the form of its errors.
-    `fields`: header lines of its head, whatever it is.
+    `fields`: header lines that it always has.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class ResponseWriter:
         "on_gone", "on_pressure",
     )  # fmt: skip
 
-    def __init__(  # noqa: PLR0913 - what a head says of its answer
+    def __init__(  # noqa: PLR0913 - the properties of a head
         self,
         wire: ResponseTransport,
         *,
@@ -88,7 +88,7 @@ class ResponseWriter:
         self.on_pressure: Callable[[bool], None] = _ignore
 
     def hold(self) -> None:
-        """The end follows at once, so what comes before it goes out in one write with it."""
+        """The end follows at once: send what comes before it in the same write."""
         self._write = self._held.append
 
     def whole(self, status: int, fields: bytes, body: bytes) -> None:
@@ -100,7 +100,7 @@ class ResponseWriter:
         self._end(self._keep_alive)
 
     def begin(self, status: int, fields: bytes, first: bytes) -> None:
-        """Head and first piece in one write."""
+        """Send the head and the first piece in one write."""
         if self.done:
             return
         self.begun, self._last = True, first
@@ -110,7 +110,7 @@ class ResponseWriter:
         self._write(b"".join((status_line(status), *rest)))
 
     def more(self, data: bytes) -> None:
-        """A further piece; an empty one is nothing."""
+        """Send a further piece; an empty one does nothing."""
         if data and not self.done:
             self._last = data
             self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
@@ -127,14 +127,14 @@ class ResponseWriter:
             return
         answer = error_response(error, self._path)
         if self.begun:
-            # an event that the worker left half sent must not swallow ours
+            # an incomplete event of the worker must not swallow ours
             self.end(answer.event if self._last.endswith(b"\n\n") else b"\n\n" + answer.event)
         else:
             lines = b"".join([f"{name}: {value}\r\n".encode() for name, value in answer.headers.items()])
             self.whole(answer.status, lines + fields, answer.body)
 
     def gone(self, *, stalled: bool = False) -> None:
-        """The client has left, or was cut since it read nothing."""
+        """The client left, or was cut because it read nothing."""
         if not self.done:
             self.done = True
             if self.on_gone is not None:
@@ -143,12 +143,12 @@ class ResponseWriter:
 
     def _end(self, keep_alive: bool) -> None:
         self.done = True
-        # whoever listens most likely holds this reply: without a cycle both are freed at once
+        # the listener probably holds this reply: without the cycle both are freed at once
         self.on_gone, self.on_pressure = None, _ignore
         self._wire.answered(keep_alive=keep_alive)
 
     def _last_fields(self) -> bytes:
-        """The last lines of every head: the client hears of the connection's end here or not at all."""
+        """The last lines of every head; only here can a client learn that the connection ends."""
         server = self._wire.server
         self._keep_alive = self._keep_alive and not server.closing
         last = server.date if self._keep_alive else server.date + b"connection: close\r\n"
@@ -161,7 +161,7 @@ class ResponseWriter:
 
 
 class WebSocketTransport(ResponseTransport, Protocol):
-    """A WebSocket connection, as its replies see it."""
+    """A WebSocket connection, as its replies use it."""
 
     def send(self, messages: list[bytes]) -> None: ...
 
@@ -187,7 +187,7 @@ class WebSocketResponse(ResponseWriter):
         self.more(first)
 
     def more(self, data: bytes) -> None:
-        """Further bytes of the stream; an event is sent when it is whole."""
+        """Further bytes of the stream; an event is sent when it is complete."""
         if self.done:
             return
         *events, self._rest = (self._rest + data).split(b"\n\n")
@@ -207,7 +207,7 @@ class WebSocketResponse(ResponseWriter):
             self._end(keep_alive=True)
 
     def fail(self, error: RequestError, fields: bytes = b"") -> None:
-        """The error object with what stands in headers elsewhere; where events have been sent, also their end."""
+        """Send the error object with the fields that HTTP has in headers; after events, also their end."""
         if self.done:
             return
         answer = error_response(error)

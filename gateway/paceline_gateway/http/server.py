@@ -1,9 +1,9 @@
 """The listening side: connections, their limits, and a clean end.
 
-An end loses no request: a client is asked to close in the head of an answer, never by closing under its feet while it
-may be sending. So a connection that was not asked yet may ask once more, however late, and is served; only connections
-made after the end of new work are turned away.
-Where all places are taken, connections without a request under way make room, of whoever has most of them.
+The end loses no request: a client learns in the head of an answer that its connection closes; no connection is closed
+while its client may be sending. So a connection without that notice may send one more request, however late, and is
+served; only connections made after the end of new work are refused.
+When all places are taken, connections without a request under way make room, from the holder that has most of them.
 """
 
 import asyncio
@@ -28,18 +28,18 @@ PAUSE_S = 0.1
 
 
 class Application(Protocol):
-    """The application behind a server. All of it returns at once; answers come through the reply, now or later."""
+    """The application behind a server. Every call returns at once; answers come through the reply, now or later."""
 
     def gate(self, head: Head) -> RequestError | None:
-        """Judge a request by its head."""
+        """Check a request by its head."""
         ...
 
     def turn_away(self, head: Head) -> RequestError | None:
-        """Judge a request on a connection that came after the end of all new work."""
+        """Check a request on a connection that was made after the end of all new work."""
         ...
 
     def standing(self, head: Head) -> bytes:
-        """Header lines for a WebSocket's handshake: where its tenant stands."""
+        """Header lines for a WebSocket's handshake: its tenant's limits."""
         ...
 
     def handle(self, request: HttpRequest, reply: ResponseWriter) -> None: ...
@@ -50,7 +50,7 @@ class Application(Protocol):
 
 
 class ClientConnection(Protocol):
-    """What a server does with a connection. `deadline` is when `expire` is due; `holder` is the tenant or address."""
+    """A connection, as the server uses it. `deadline` is when `expire` is due; `holder` is the tenant or address."""
 
     websocket: ClassVar[bool]
 
@@ -78,7 +78,7 @@ class ClientConnection(Protocol):
 class Server:
     """All connections of one port. `closing` makes every answer the last of its connection.
 
-    `date` is the Date header's line. `gate` judges the heads of connections that come from now on.
+    `date` is the Date header's line. `gate` checks the heads on connections made from now on.
     """
 
     def __init__(
@@ -107,14 +107,14 @@ class Server:
         self._tick()
 
     async def start(self, sock: socket.socket, connection: Callable[["Server"], asyncio.Protocol]) -> None:
-        """Accept on a socket that is already bound; each client gets such a connection."""
+        """Accept on a socket that is already bound; `connection` makes the protocol of each client."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(lambda: connection(self), sock=sock, backlog=BACKLOG)
 
     def make_room(self) -> bool:
         """Close some connections that have no request under way; False where there are none.
 
-        Some at a time, for to look for them costs a look at all; where there were none, the next look is PAUSE_S later.
+        It closes several at once, since the search visits all; if it found none, the next search is PAUSE_S later.
         """
         if self.now() < self._next_look:
             return False
@@ -135,20 +135,20 @@ class Server:
         return bool(victims)
 
     def sweep(self) -> None:
-        """Enforce every connection's limits; call it a few times a second."""
+        """Enforce every connection's limits; call this a few times a second."""
         self._tick()
         now = self.now()
         for connection in [c for c in self.connections if c.deadline <= now]:
             connection.expire()
 
     def settle(self) -> None:
-        """Serve on, but let each answer be the last of its connection: clients move on to another gateway."""
+        """Keep serving, but make each answer the last of its connection: clients move to another gateway."""
         self.closing = True
         for connection in list(self.connections):
             connection.settle()
 
     def drain(self) -> None:
-        """Turn new connections away; those that were there before may finish what they began or begin now."""
+        """Refuse new connections; earlier ones may finish what they have begun or begin now."""
         self.settle()
         self.gate = self.application.turn_away
 
@@ -170,7 +170,7 @@ class Server:
         return sum(connection.busy for connection in self.connections)
 
     async def close(self) -> None:
-        """Stop accepting and cut what is left."""
+        """Stop accepting and close what is left."""
         if self._listener is not None:
             self._listener.close()
         for connection in list(self.connections):

@@ -1,14 +1,14 @@
-"""The generating routes over WebSocket: each message is a request of its own, answered by one message or many.
+"""The generating routes over WebSocket: each message is a separate request, answered by one or more messages.
 
-Nothing is passed through raw: the model stands in the message, so only a message can be given to a worker. It takes the
-same way as a POST with the handshake's headers would: key and limits are looked at anew, quota is reserved and settled,
-the queue chooses the worker, a lost stream goes on elsewhere. Towards workers it is a POST. Bounds: a message has
-`body_bytes` and counts in the memory of bodies from its first byte on; one is answered, WAITING may wait, and who sends
-more gets the answers to these before the connection is closed, what came beyond being dropped, up to one body; time
-limits are those of HTTP. Frames are read in slices, as far as the loop's budget goes. A message has at most FRAGMENTS
-of them and one more a KiB, control frames come at CONTROLS a second: whoever sends more is closed with 1008. Whoever
-closes or goes away ends the answer under way. A gateway that ends closes with 1001, after the answer under way;
-whatever it has not answered then was not begun.
+Nothing is forwarded raw: the model is named in the message, so only a message can be given to a worker. It is handled
+like a POST with the handshake's headers: key and limits are checked again, quota is reserved and settled, the queue
+chooses the worker, a lost stream resumes elsewhere. Workers get a POST. Bounds: a message has at most `body_bytes` and
+counts in the memory of bodies from its first byte; one is answered, WAITING may wait. If a client sends more, these are
+answered and the connection is closed; the excess is dropped, up to one body. Time limits are those of HTTP. Frames are
+read in slices within the loop's budget. A message has at most FRAGMENTS frames and one more a KiB, control frames may
+come at CONTROLS a second; beyond that the connection is closed with 1008. A client that closes or leaves ends the
+answer under way. A gateway that ends closes with 1001 after the answer under way; what is unanswered then was not
+begun.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _DATA_FRAMES = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
 
 
 class WebSocket(asyncio.Protocol):
-    """A connection, from the answer to its handshake on, which carries `fields`."""
+    """A connection after the handshake; the answer to the handshake has the header lines `fields`."""
 
     websocket: ClassVar = True
 
@@ -78,7 +78,7 @@ class WebSocket(asyncio.Protocol):
 
     @property
     def evictable(self) -> bool:
-        """Nothing is asked or answered here: another connection may have its place."""
+        """No message waits or is being answered: another connection may take its place."""
         return not self.busy
 
     def data_received(self, data: bytes) -> None:
@@ -93,7 +93,7 @@ class WebSocket(asyncio.Protocol):
                 self._feed(piece)
                 continue
             self._drop(len(piece))
-            self._frames.receive_data(piece)  # only the client's own word of the end is still heard
+            self._frames.receive_data(piece)  # only the client's close frame still counts
             budget.left -= _FRAME * len(self._frames.events_received())
             self._flush()
 
@@ -131,7 +131,7 @@ class WebSocket(asyncio.Protocol):
         self.server.connections.discard(self)
 
     def pause_writing(self) -> None:
-        """asyncio: the client reads slower than we write; what it sends, pings too, waits as well."""
+        """asyncio: the client reads slower than we write, so stop reading what it sends, pings included."""
         self._stalled = self.server.now() + self.server.limits.write_timeout_s
         self._transport.pause_reading()
         if self._reply is not None:
@@ -152,11 +152,11 @@ class WebSocket(asyncio.Protocol):
             self._flush()
 
     def write(self, data: bytes) -> None:
-        """Replies send messages instead."""
+        """Send the data as one message."""
         self.send([data])
 
     def answered(self, *, keep_alive: bool) -> None:  # noqa: ARG002 - a handshake is for many messages
-        """The message is answered: on to the next one, or close."""
+        """The message is answered: start the next one, or close."""
         self._reply = None
         self._answered()
         self._weigh()
@@ -169,12 +169,12 @@ class WebSocket(asyncio.Protocol):
             self._advance()
 
     def settle(self) -> None:
-        """Close once nothing is being answered: the gateway ends."""
+        """The gateway ends: close once nothing is being answered."""
         if self._reply is None:
             self._close(AWAY, "The gateway shuts down; what it has not answered was not begun.")
 
     def expire(self) -> None:
-        """A limit has passed: a client that reads nothing is cut, one that sends nothing is closed with a reason."""
+        """A limit has passed: cut a client that reads nothing, close one that sends nothing with a reason."""
         stalled = self._stalled <= self.server.now()
         if stalled or self._over:
             self._gone(stalled=stalled)
@@ -190,7 +190,7 @@ class WebSocket(asyncio.Protocol):
     def _take(self, frame: Frame) -> None:
         self._unread = 0
         if frame.opcode not in _DATA_FRAMES:
-            now = self.server.now()  # a client may ping now and then; its own close is no ping
+            now = self.server.now()  # pings have a rate limit; the client's close is no ping
             self._controls_at = max(self._controls_at, now - _BURST) + 1 / CONTROLS
             if self._controls_at > now:
                 self._close(POLICY, f"Control frames come too often; send at most {CONTROLS} a second.")
@@ -234,7 +234,7 @@ class WebSocket(asyncio.Protocol):
                 application.refuse(too_many_in_flight(request), reply)
 
     def _answered(self) -> None:
-        """Give back what was held for the message that was answered."""
+        """Release what was held for the message that was answered."""
         if self._place:
             self._place = False
             self.server.answering.give(self.holder, 1)
@@ -242,7 +242,7 @@ class WebSocket(asyncio.Protocol):
         self._answering = 0
 
     def _weigh(self) -> bool:
-        """Count what is held of messages in the gateway's memory; False if it does not fit."""
+        """Count the bytes of held messages in the gateway's memory; False if they do not fit."""
         held = 0 if self._over else self._unread + self._retained
         more, memory = held - self._held, self.server.memory
         if more > 0 and not memory.take(self.holder, more):
@@ -252,7 +252,7 @@ class WebSocket(asyncio.Protocol):
         return True
 
     def _flush(self) -> None:
-        """Send what there is to send, in one write; the end of the frames' protocol is the connection's."""
+        """Send what is pending in one write; when the frames' protocol ends, the connection ends."""
         data = self._frames.data_to_send()
         if out := b"".join(data):
             self._transport.write(out)
@@ -267,13 +267,13 @@ class WebSocket(asyncio.Protocol):
         self._flush()
 
     def _drop(self, size: int) -> None:
-        """Read within a bound what nobody will answer."""
+        """Read and drop, within a bound, what will not be answered."""
         self._late += size
         if self._late > self.server.limits.body_bytes:
             self.abort()
 
     def _gone(self, *, stalled: bool = False) -> None:
-        """Drop all that waits for an answer; the connection itself is closed by the client's word or by `expire`."""
+        """Drop everything that waits for an answer; the client's close or `expire` closes the connection."""
         if not self._over:
             self._over, self._reading = True, self.server.now() + self.server.limits.lingering_close_s
         reply, self._reply = self._reply, None

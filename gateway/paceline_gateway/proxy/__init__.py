@@ -1,1 +1,1 @@
-"""Open requests: sent to a worker, streamed back, resumed elsewhere, settled."""
+"""Open requests: dispatched to a worker, streamed back, resumed at another worker, settled."""

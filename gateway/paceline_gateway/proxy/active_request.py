@@ -1,7 +1,7 @@
 """A request between its client and its worker: feeds the request machine, executes its actions, moves bytes.
 
-It speaks one way: it calls what its `RequestContext` holds and acts on what that returns. After the first content
-a stream's bytes are forwarded packet by packet; the machine hears of the first and the last only.
+Calls go in one direction: it calls the parts in its `RequestContext` and acts on what they return. After the first
+content a stream's bytes are forwarded packet by packet; the machine gets only the first and the last event.
 """
 
 from collections.abc import Callable
@@ -33,16 +33,15 @@ from paceline_gateway.telemetry.trace import RequestTracing, Trace
 _VOCABULARY = VOCABULARY.encode()
 _DRAINING = b"x-paceline-draining"
 _PASSED_ON = (b"content-type", b"cache-control", b"retry-after", b"retry-after-ms", b"x-should-retry")
-"""Lines of a worker's head that are for the client too."""
+"""Headers of a worker's answer that are forwarded to the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
     """The parts of a gateway that a request uses.
 
-    `dispatch`: the service has more room, or more requests wait. `fall_back`: the placement at another destination
-    that takes a request which workers have failed, if one should; `last`: its next attempt here is its last.
-    `settle`: it has ended.
+    `dispatch`: the service has more room, or more requests wait. `fall_back`: the placement at another destination for
+    a request that workers failed, or None; `last`: its next attempt here is its last. `settle`: it has ended.
     """
 
     limits: HttpLimits
@@ -93,7 +92,7 @@ class ActiveRequest:
         reply.on_gone, reply.on_pressure = lambda stalled: self.on(e.ClientGone(stalled)), self._pressure
 
     def admitted(self, placement: Placement) -> None:
-        """Enter the service that it asks for."""
+        """Join the queue of its service."""
         self._place(placement)
         self.on(e.Admitted(placement.terms, placement.budget))
 
@@ -104,7 +103,7 @@ class ActiveRequest:
         self.on(e.Diverted(placement.terms, placement.budget))
 
     def measure_itl(self) -> None:
-        """Observe the gaps between tokens in the histogram that its class has now."""
+        """Observe the gaps between tokens in the current histogram of its class."""
         if self.service is not None and self.queued is not None:
             self._itl = self.service.series.classes[self.queued.request_class].itl
 
@@ -124,7 +123,7 @@ class ActiveRequest:
         if self._upstream is None or service is None:
             return
         worker = self._worker = service.pool.workers[name]
-        if not machine.begun:  # nothing of an earlier attempt counts for the next one
+        if not machine.begun:  # discard what an earlier attempt left
             machine.meter.output = 0
             if self.admission is not None and self.admission.native and self.admission.stream:
                 self.resume.journal = StreamJournal(context.limits.resume_bytes)
@@ -144,7 +143,7 @@ class ActiveRequest:
             self._exchange.pause(True)
 
     def head(self, status: int, headers: Headers) -> None:
-        if status == 401:  # the worker rejects this gateway's token, which no client can repair
+        if status == 401:  # the worker rejects this gateway's token; the client cannot fix that
             self._abort()
             self.lost(DisconnectReason.INVALID)
             return
@@ -181,7 +180,7 @@ class ActiveRequest:
         if scan.failed:
             self.on(e.AttemptFailed(scan.error))
             if self._scan is not scan or self.machine.waiting:
-                return  # another worker tries
+                return  # it is retried at another worker
         if scan.done and last:
             self.reply.hold()
         if self.machine.state is STREAMING:
@@ -212,7 +211,7 @@ class ActiveRequest:
             self._broke_off(DisconnectReason.CLOSED)
 
     def finish(self) -> None:
-        """End the stream as the worker ended it."""
+        """End the stream in the way the worker ended it."""
         rest = self._scan.finish()
         if self.machine.state is DISPATCHED:
             self._begin(rest)
@@ -234,7 +233,7 @@ class ActiveRequest:
             self.on(self.resume.lost(loss, self._scan.moved, part, begun=self.machine.begun))
 
     def expired(self, *, held: bool) -> None:
-        """The deadline of its state has passed; `held`: there is no worker."""
+        """The deadline of its state has passed; `held`: the service has no worker."""
         if self.machine.state is not STREAMING:
             self.on(e.Expired(held=held))
         elif self._scan.done:
@@ -276,7 +275,7 @@ class ActiveRequest:
             self.reply.begin(self._status, self._fields, first)
 
     def _report_progress(self, queued: QueuedRequest) -> None:
-        """A request on trial, or watched since a death, has brought more tokens."""
+        """Report new tokens of a request that is on trial, or watched since a death."""
         service = self.service
         if service is not None and service.dispatcher.got_on(queued, self._progress, self._context.now()):
             self._context.dispatch(service)
@@ -323,7 +322,7 @@ class ActiveRequest:
         return False
 
     def _execute_rare(self, action: e.Action, now: float) -> bool:
-        """The actions that an undisturbed request does without."""
+        """The actions that a request without disturbance does not need."""
         match action:
             case e.AbortUpstream():
                 self._abort()

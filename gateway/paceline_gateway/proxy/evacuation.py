@@ -1,7 +1,7 @@
-"""Moving streams off workers that drain: finds them, asks the worker to give them up, and never waits for it.
+"""Evacuation: finds the streams to move off draining workers, asks the workers to release them, and never waits.
 
-What a worker gives up comes back through its stream (`: moved`), or as 503 `draining` where nothing has begun, and goes
-on elsewhere like after any loss. An answer to the asking only says that it was heard; who gives none is asked again.
+A released stream ends with `: moved`, or with 503 `draining` if nothing has begun, and then continues at another worker
+as after any loss. The answer to the request itself only acknowledges it; if none comes, the request is sent again.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ _log = get_logger(__name__)
 
 
 class EvacuationRequest:
-    """A worker that was asked to give streams up. Receives its answer."""
+    """A request to a worker to release streams. Receives its answer."""
 
     def __init__(self, worker: str, streams: int, since: float) -> None:
         self._log_fields = {"worker": worker, "streams": streams}
@@ -34,13 +34,13 @@ class EvacuationRequest:
             _log.warning("a draining worker keeps its streams", extra=self._log_fields | {"status": status})
 
     def data(self, data: bytes, last: bool) -> None:
-        """Ignore how many it gave up: their own streams show that."""
+        """Ignore the number of released streams: the streams themselves show it."""
 
     def end(self) -> None:
         self.over = True
 
     def lost(self, _: DisconnectReason) -> None:
-        """Let it be asked again, unless it is gone, and its streams with it."""
+        """Allow another request; if the worker is gone, so are its streams."""
         self.over = True
 
 
@@ -55,7 +55,7 @@ class Evacuator:
         self._asked: list[tuple[EvacuationRequest, UpstreamExchange]] = []
 
     def sweep(self, services: Iterable[ServiceState], requests: Iterable[ActiveRequest], now: float) -> None:
-        """Ask where it is time; call it a few times a second."""
+        """Send the requests that are due; call this a few times a second."""
         for asked, exchange in self._asked:
             if not asked.over and now >= asked.since + AGAIN_S:
                 exchange.abort()
@@ -90,7 +90,7 @@ class Evacuator:
         due = moves.due(service.pool, {worker: list(own) for worker, own in streams.items()}, waiting, now)
         for worker, numbers in due.items():
             chosen = [request for stream, request in streams[worker].items() if stream.number in numbers]
-            # what is kept of a stream is read before it is asked for
+            # check what was kept of a stream before asking for its release
             movable = [r for r in chosen if not r.machine.begun or r.resume.abort_reason() is None]
             self._ask(service, worker, movable, now)
 
@@ -108,9 +108,9 @@ class Evacuator:
 
 
 def _stream(request: ActiveRequest) -> MovableStream | None:
-    """The part of it that could move; None if no other worker could go on with it."""
+    """The stream as a candidate to move; None if no other worker could continue it."""
     journal, queued = request.resume.journal, request.queued
     if queued is None or journal is None or journal.abort_reason is not None or request.machine.state not in AT_WORKER:
         return None
-    tokens = request.resume.prompt_tokens + request.machine.meter.output  # that another worker would have to compute
+    tokens = request.resume.prompt_tokens + request.machine.meter.output  # another worker would have to compute these
     return MovableStream(queued.id, queued.request_class, tokens)

@@ -1,10 +1,10 @@
 """The open requests of one gateway: opens, expires and aborts them, moves them to fallbacks, follows the services.
 
-`sweep` runs a few times a second: passed deadlines, requests that wait in vain, draining workers, idle connections.
-
-A request that falls back keeps its reservation, for limits are the tenant's and not a service's: it is settled once, by
-what the worker counted that served it in the end. The service that it leaves counts it as demand, is owed nothing for
-it, and keeps no place for it. Known hole: the reservation was estimated, and priced, for the first destination.
+`sweep` runs a few times a second: passed deadlines, requests that cannot be served here, draining workers, idle
+connections. A request that falls back keeps its reservation, because limits belong to the tenant and not to a service.
+It is settled once, by the counts of the worker that served it. The service that it leaves counts it as demand, gets no
+charge for it, and keeps no place for it. Known hole: the reservation was estimated, and priced, for the first
+destination.
 """
 
 from collections.abc import Iterable, Iterator
@@ -43,12 +43,12 @@ _LOAD = {
     FallbackReason.UNAVAILABLE: DestinationLoad.UNAVAILABLE,
     FallbackReason.ERROR: DestinationLoad.UNAVAILABLE,
 }
-"""The load of the service that a request leaves for this reason."""
+"""How much load the service has that a request leaves for this reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockedGroup:
-    """Requests that wait in vain for one reason and have the same fallbacks: if one cannot leave, none can."""
+    """Requests that wait for the same reason and have the same fallbacks: if one cannot leave, none can."""
 
     service: str
     request_class: RequestClass
@@ -71,7 +71,7 @@ class GatewayDeps:
 
 
 class RequestManager:
-    """The requests under way at one gateway. Listens to the services of its registry."""
+    """The open requests of one gateway. Listens to the services of its registry."""
 
     def __init__(self, registry: ServiceRegistry, deps: GatewayDeps) -> None:
         limits, self.now = deps.limits, deps.clock.monotonic
@@ -140,11 +140,11 @@ class RequestManager:
         return True
 
     def displace(self, shed: ShedDecision) -> None:
-        """End a waiting request in favour of another one, or move it to a fallback."""
+        """End a waiting request to make room for another, or move it to a fallback."""
         self._remove(self._open[shed.queued.id], FallbackReason.QUEUE_FULL, shed.error)
 
     def sweep(self) -> None:
-        """Do what time alone makes due."""
+        """Do everything that is due at this time."""
         now = self.now()
         self._tokens.clear()
         for request in [request for request in self._open.values() if request.machine.deadline <= now]:
@@ -201,7 +201,7 @@ class RequestManager:
         self._evacuation.closed(service.key)
 
     def on_config_changed(self) -> None:
-        """Keys, tenants, routes or services changed: requests that wait must still be allowed to."""
+        """Keys, tenants, routes or services changed: check that waiting requests are still allowed."""
         for request in [request for request in self._open.values() if request.machine.state in HELD]:
             if request.queued is None or request.service is None:
                 continue
@@ -212,7 +212,7 @@ class RequestManager:
                 request.on(e.Refused(error))
 
     def _after_failure(self, request: ActiveRequest, last: bool) -> Placement | None:
-        """The fallback of a request that workers failed, unless another worker can be asked and it has attempts."""
+        """The fallback of a request that workers failed; None while it has another worker and another attempt here."""
         service, queued = request.service, request.queued
         if service is None or queued is None:
             return None
@@ -231,7 +231,7 @@ class RequestManager:
         return placement
 
     def _remove(self, request: ActiveRequest, reason: FallbackReason, error: RequestError) -> None:
-        """A request can wait at its service no longer."""
+        """A request cannot wait at its service any longer."""
         if not (request.machine.waiting and self.fall_back(request, reason)):
             request.on(e.Refused(error))
 
@@ -268,9 +268,9 @@ def find_fallback(
 
 
 def fallback_reason(request: ActiveRequest, up: dict[ServiceState, bool], now: float) -> BlockedGroup | None:
-    """Why a waiting request should leave: its service has no worker to ask, or it has waited its share of the limit.
+    """Why a waiting request should leave: its service has no eligible worker, or it has waited its share of the limit.
 
-    `up` caches, over one pass of many requests, which services have an eligible worker.
+    `up` caches, for one pass over many requests, which services have an eligible worker.
     """
     service, queued, admission = request.service, request.queued, request.admission
     if service is None or queued is None or admission is None or not admission.fallbacks:

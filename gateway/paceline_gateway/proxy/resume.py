@@ -1,4 +1,4 @@
-"""Going on with a stream at another worker: the text so far, and how a loss looks to the machine."""
+"""Resumption of a stream at another worker: the text so far, and what a loss means to the request machine."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from paceline_gateway.routing.worker import Worker
 from paceline_gateway.routing.worker_pool import WorkerPool
 
 NO_STREAM = 502
-"""The status of a worker's answer that should have been the rest of a stream and is no stream."""
+"""The status for a worker that was to resume a stream and answered without a stream."""
 
 _LOST = {
     DisconnectReason.STALE: e.Lost(harmless=True, suspect=False),
@@ -29,11 +29,11 @@ _MOVED = {
 
 
 class ResumeState:
-    """The resumption of one request. `journal` is None while its stream could not be resumed anyway; `message` is a
-    resumption's body.
+    """The resumption of one request. `journal` is None while its stream cannot be resumed; `message` is a resumption's
+    body.
 
-    `vocabulary`: what the stream's ids mean, as the worker said that began it. `earlier`: the workers that were lost,
-    each with the output tokens there were by then.
+    `vocabulary`: what the stream's ids mean, from the worker that began it. `earlier`: the workers that were lost, each
+    with the number of output tokens by then.
     """
 
     __slots__ = ("earlier", "journal", "message", "prompt_tokens", "vocabulary")
@@ -46,7 +46,7 @@ class ResumeState:
         self.earlier: list[tuple[Worker, int]] = []
 
     def abort_reason(self) -> AbortReason | None:
-        """The reason why the stream cannot go on elsewhere; None if it can, and then `message` is how."""
+        """Why the stream cannot resume at another worker; None if it can, and then `message` is set."""
         if self.journal is None:
             return AbortReason.UNSUPPORTED_RUNTIME
         resume = self.journal.resume()
@@ -57,14 +57,14 @@ class ResumeState:
     def lost(
         self, loss: DisconnectReason, moved: ResumeReason | None, part: SuspectGroup | None, *, begun: bool
     ) -> e.Lost:
-        """The event for a worker's answer that broke off; `part`: because the worker has died."""
+        """The event for a worker's answer that broke off; `part` is set if the worker died."""
         lost = _LOST[loss] if moved is None else _MOVED.get(moved, _LOST[loss])
         if part is not None:
             lost = replace(lost, harmless=False, suspect=True, part=part)
         return replace(lost, abort=self.abort_reason()) if begun else lost
 
     def requeue(self, queued: QueuedRequest, output: int, pool: WorkerPool, worker: Worker) -> None:
-        """Count the text so far as prompt, which another revision's model had better not read."""
+        """Count the text so far as prompt, and avoid workers of another revision for it."""
         queued.resumed = True
         self.earlier.append((worker, output))
         queued.prompt_tokens = self.prompt_tokens + output

@@ -1,8 +1,8 @@
 """Settles a request that ended, in one place: charged, judged against its SLOs, counted, traced and logged.
 
-Every request comes here exactly once (`request.machine`), whatever ended it. A request that ended before it was let
-into a queue has no service to count it; one that ended before its reservation is charged nothing. `Billing` reserves of
-a monthly budget before a request and charges after it, and never waits: no request depends on the API server.
+Every request is settled exactly once (`request.machine`), whatever ended it. A request that ended before it joined a
+queue is counted by no service; one that ended before its reservation is charged nothing. `Billing` reserves part of a
+monthly budget before a request and charges after it. It never waits: no request depends on the API server.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class Billing:
         self._prices: dict[tuple[str, str], Decimal | None] = {}
         self._priced = NOTHING
 
-    def reserve(  # noqa: PLR0913, PLR0917 - all that a reservation rests on
+    def reserve(  # noqa: PLR0913, PLR0917 - all inputs of a reservation
         self,
         request: int,
         tenant: ResolvedTenant,
@@ -62,7 +62,7 @@ class Billing:
         snapshot: ConfigSnapshot,
         gateways: int,
     ) -> RequestError | None:
-        """Set aside what a request may use of its tenant's month, or say why there is too little left."""
+        """Reserve what a request may use of its tenant's monthly budget; the error if too little is left."""
         if not tenant.budgeted and tenant.input_tokens_per_minute is tenant.output_tokens_per_minute is None:
             return None
         replica = None if tenant.monthly_dollars is None else self._any_replica(service, snapshot)
@@ -70,10 +70,10 @@ class Billing:
         return cost.reserve(self.ledger, self.exposure, request, tenant, expected, at_most, gateways)
 
     def exhausted(self, tenant: ResolvedTenant, least: QuotaUsage) -> RequestError | None:
-        """Why not even so small a request fits into a tenant's month; None where it does."""
+        """The error if even so small a request exceeds the tenant's monthly budget; None if it fits."""
         return self.ledger.exhausted(tenant, UsageAmount(least.requests, least.input_tokens, least.output_tokens))
 
-    def settle(  # noqa: PLR0913, PLR0917 - all that a price rests on
+    def settle(  # noqa: PLR0913, PLR0917 - all inputs of a price
         self,
         request: int,
         record: RequestRecord,
@@ -83,14 +83,14 @@ class Billing:
         snapshot: ConfigSnapshot,
         workers: Sequence[tuple[Worker | None, int]],
     ) -> None:
-        """Charge what a request has used, and keep nothing in reserve for it.
+        """Charge what a request has used, and release its reservation.
 
-        `workers` had a part in it, each with the output tokens there were by its end.
+        `workers` are those that worked on it, each with the number of output tokens at its end.
         """
         spent = UsageAmount()
         if use.requests:
             parts: list[Part] = []
-            for worker, output in workers:  # where that is not known any more, at any worker's price
+            for worker, output in workers:  # an unknown worker has the price of any worker
                 replica = None if worker is None else self._replica(service.spec, worker, snapshot)
                 parts.append((replica or self._any_replica(service, snapshot), min(output, use.output_tokens)))
             spent = _spent(parts, use, record.meter.cached)
@@ -101,7 +101,7 @@ class Billing:
             self.series.charged(service.key, name, record.tenant, spent)
 
     def on_tenants(self, event: Listed[Tenant] | Upserted[Tenant]) -> None:
-        """Take over what the API server has of tenants."""
+        """Apply the API server's state of tenants."""
         match event:
             case Listed(tenants):
                 self.ledger.keep({tenant.name: tenant for tenant in tenants})
@@ -116,12 +116,12 @@ class Billing:
         self.series.show(snapshot.tenants.values(), self.ledger.used, oldest)
 
     def _any_replica(self, service: ServiceState, snapshot: ConfigSnapshot) -> PricedReplica | None:
-        """The replica that a request would run on now, as far as that is known beforehand."""
+        """The replica on which a request would run now; None if unknown."""
         worker = next((worker for worker in service.pool if worker.report is not None), None)
         return None if worker is None else self._replica(service.spec, worker, snapshot)
 
     def _replica(self, service: ResolvedService, worker: Worker, snapshot: ConfigSnapshot) -> PricedReplica | None:
-        """None while the worker has not said how fast it is, or its price, looked up once a snapshot, is unknown."""
+        """None while the worker has not reported its speed; its price is looked up once for each snapshot."""
         if snapshot is not self._priced:
             self._priced, self._prices = snapshot, {}
         name = worker.endpoint.pool
@@ -136,7 +136,7 @@ class Billing:
 
 
 def _spent(parts: Sequence[Part], use: QuotaUsage, cached: int) -> UsageAmount:
-    """With what it costs there; nothing where that is unknown."""
+    """The usage with its cost there; zero where that is unknown."""
     dollars = cost_of(parts, prompt=use.input_tokens, cached=cached)
     return UsageAmount(use.requests, use.input_tokens, use.output_tokens, dollars)
 
@@ -178,7 +178,7 @@ class Settlement:
         service.series.ended(record, name, verdicts, spent, trace_id, at)
 
     def _charge(self, request: ActiveRequest, record: RequestRecord) -> QuotaUsage:
-        """Bill a request for its use, and tell how much that is."""
+        """Bill a request for its use; returns that use."""
         service, queued, use = request.service, request.queued, QuotaUsage()
         if service is None or queued is None:
             return use
@@ -202,7 +202,7 @@ class Settlement:
 
 
 def _made(request: ActiveRequest, record: RequestRecord, worker: Worker | None) -> int:
-    """Estimated output tokens of a whole answer that was given up before it reported any."""
+    """Estimated output tokens of an answer that did not stream and was cancelled before it reported any."""
     admission, reservation = request.admission, request.reservation
     if admission is None or admission.stream or record.sent is None:
         return 0
@@ -214,16 +214,16 @@ def _made(request: ActiveRequest, record: RequestRecord, worker: Worker | None) 
 
 
 def made_since(seconds: float, step_s: float, choices: int) -> int | None:
-    """Output tokens that a worker has made for a request in this time, a step of its own for each; None: not known."""
+    """Output tokens that a worker made for a request in this time, one step for each; None if unknown."""
     return int(max(seconds, 0.0) / step_s) * choices if step_s > 0 else None
 
 
 def charged_usage(record: RequestRecord, reserved: QuotaUsage, made: int = 0) -> QuotaUsage:
     """What a request has used: nothing if it never reached a worker or no worker could answer it.
 
-    Where the prompt's tokens were not told, the estimate stands; so does that of a whole answer whose tokens nobody
-    has counted. It tells them at its end alone: of one that its client gave up, `made` is an estimate. One that workers
-    died of pays its prompt.
+    Without a count of prompt tokens the estimate counts, and likewise for the output of an answer that does not stream.
+    Such an answer reports its tokens only at its end: if its client cancelled it, `made` is an estimate. A request that
+    workers died of pays for its prompt.
     """
     if record.code is Code.REQUEST_ISOLATED:
         return QuotaUsage(1, record.meter.prompt or reserved.input_tokens, record.meter.output)

@@ -1,7 +1,7 @@
-"""The message to a worker: the client's body under headers of ours, and where a stream goes on, the text so far.
+"""The message to a worker: the client's body under the gateway's own headers, and for a resumption the text so far.
 
-The seed is sent with the first attempt already: a stream can go on with the same text only under the same seed, and a
-body that names its own outdoes it.
+The seed is sent with the first attempt already: a stream can resume with the same text only under the same seed. A seed
+in the body takes precedence.
 """
 
 import random
@@ -17,10 +17,9 @@ _RESUME = RESUME.encode()
 
 
 class UpstreamRequest:
-    """A request's message to whichever worker gets it.
+    """A request's message to its worker.
 
-    `tpot_s`: seconds per output token that it is promised, 0 for none; `trace`: what all workers hear of its trace, a
-    header line.
+    `tpot_s`: the promised seconds per output token, 0 for none; `trace`: the trace header line for all workers.
     """
 
     __slots__ = ("_body", "_path", "_same")
@@ -42,7 +41,7 @@ class UpstreamRequest:
     def message(
         self, address: Address, token: str, deadline_ms: int, resume: bytes = b"", trace: bytes = b""
     ) -> list[bytes]:
-        """Head and body for the worker there; `resume` is where a stream goes on, `trace` what this worker hears."""
+        """Head and body for the worker at `address`; `resume`: where a stream resumes, `trace`: this worker's lines."""
         opening = _opening(self._path, address, token)
         if resume:
             size = len(self._body) + len(resume)
@@ -54,14 +53,14 @@ class UpstreamRequest:
 
 @lru_cache(maxsize=1024)
 def _opening(path: str, address: Address, token: str) -> bytes:
-    """The first lines: those that all requests to a worker share for as long as a token lives."""
+    """The first lines: the same for all requests to a worker while a token is valid."""
     host, port = address
     return f"POST {path} HTTP/1.1\r\nhost: {host}:{port}\r\nx-paceline-internal-token: {token}\r\n".encode()
 
 
 @lru_cache(maxsize=1024)
 def _standing(request_class: RequestClass, tenant: str, tpot_s: float) -> bytes:
-    """Lines that all requests of a tenant in a class share."""
+    """The lines that all requests of a tenant in a class share."""
     promise = round(tpot_s * 1000)
     pace = f"x-paceline-tpot-ms: {promise}\r\n" if promise else ""
     lines = f"content-type: application/json\r\nx-paceline-class: {request_class}\r\nx-paceline-tenant: {tenant}\r\n"

@@ -1,14 +1,14 @@
-"""One service's waiting room and its workers: who waits, who goes where, who is turned away. Pure.
+"""One service's queues and its workers: which requests wait, which worker each gets, which are shed. Pure.
 
-Requests wait here, not at the workers: a slot and room for more work must be free before one goes, so a worker that
-joins takes its share of what already waits. Waiting while nobody is eligible is called being held; it is the same
-queues, with a cap of its own, and they drain at the pace the first worker can take.
+Requests wait here, not at the workers: a request is dispatched only when a worker has a free slot and room for more
+work, so a new worker takes its share of the requests that already wait. A request that waits while no worker is
+eligible is held: it is in the same queues, with a cap of its own, and they drain at the pace of the first worker.
 
-Streams that lost their worker go first; then by class (`turns`), in a class by tenant and prefix. While a more
-urgent request waits for room, no other one takes it, starving classes aside. Batch and offline leave free what
-interactive requests needed lately (`peak`): at most half of each worker's slots and half of the work given ahead.
-Gateways tell each other what tenants were served (`common`); known hole: each sends to its part of the workers' slots,
-so a gateway with few tenants serves them more than one with many does.
+Streams that lost their worker go first; then by class (`turns`), within a class by tenant and prefix. While a more
+urgent request waits for room, no other request is dispatched, except from starving classes. Batch and offline leave
+free what interactive requests needed recently (`_peak`): at most half of each worker's slots and half of the work that
+a worker may have in advance. Gateways tell each other what tenants were served (`SharedFairness`). Known hole: each
+gateway uses its own part of the workers' slots, so a gateway with few tenants serves each of them more.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ WINDOW_S = 60.0
 
 
 class WindowedMax:
-    """The largest value of the last one to two windows; O(1). What has not been seen for that long needs no room.
+    """The largest value of the last one to two windows; O(1). Older values are forgotten.
 
     `now` is monotonic seconds.
     """
@@ -42,7 +42,7 @@ class WindowedMax:
         self._before = 0
 
     def observe(self, value: int, now: float) -> int:
-        """Take in so many at once; the most lately."""
+        """Add a value; returns the recent maximum."""
         age = now - self._began
         if age >= WINDOW_S:
             self._before = self._current if age < 2 * WINDOW_S else 0
@@ -53,14 +53,14 @@ class WindowedMax:
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """`held`: requests waiting while no worker is eligible; `size`: bytes of bodies waiting."""
+    """`held`: the most requests that wait while no worker is eligible; `size`: the most bytes of waiting bodies."""
 
     held: int
     size: int
 
 
 class Dispatcher:
-    """`requests` counts those in all queues by tenant, `size` the bytes of their bodies."""
+    """`requests` counts the waiting requests by tenant; `size` is the bytes of their bodies."""
 
     def __init__(self, pool: WorkerPool, caps: QueueLimits) -> None:
         self.pool = pool
@@ -86,11 +86,11 @@ class Dispatcher:
 
     @property
     def expired(self) -> list[QueuedRequest]:
-        """Requests that wait past their deadline; they leave once told so."""
+        """Requests past their deadline; they stay until `withdraw`."""
         return [queued for queue in self.queues.values() for queued in queue.late]
 
     def held(self, now: float) -> int:
-        """Requests that wait because nobody is eligible."""
+        """Requests that wait because no worker is eligible."""
         return self.waiting if self.waiting and not self.pool.eligible(now) else 0
 
     def ahead(self, name: RequestClass) -> int:
@@ -98,23 +98,23 @@ class Dispatcher:
         return sum(len(queue) for other, queue in self.queues.items() if PLACES[other] <= PLACES[name])
 
     def wait_s(self, name: RequestClass, now: float) -> float | None:
-        """Seconds until all who wait in a class's queue will have gone; None where its pace is not known."""
+        """Seconds until all requests in a class's queue will have been dispatched; None where its rate is unknown."""
         queue, rate = self.queues[name], self._served[name]
         if not len(queue):
             return 0.0
         return queue.cost / rate.per_second(now) if rate.known(now) and rate.per_second(now) > 0 else None
 
     def refusal(self, request_class: RequestClass, size: int, limit: int, now: float) -> RequestError | None:
-        """Why one more request of nobody in particular could not wait here, if so."""
+        """The error if one more request, of an unknown tenant, could not wait here."""
         full = next(self._full(request_class, size, limit, now), None)
         if full is None:
             return None
         return RequestError(full.code, full.why, retry_after=self._retry_after(request_class, now))
 
     def shed(self, queued: QueuedRequest, limit: int, now: float) -> ShedDecision | None:
-        """Who must go so that this one may join: itself, or one who waits; None if nobody must.
+        """The request that must go so that this one may join: itself, or a waiting one; None if none must go.
 
-        `limit` is its class's cap on waiting requests. Ask again when the one named has left.
+        `limit` is its class's cap on waiting requests. Call again when the named request has left.
         """
         name = queued.request_class
         for full in self._full(name, queued.size, limit, now):
@@ -124,7 +124,7 @@ class Dispatcher:
         return misses_deadline(queued, self.queues[name], self._served[name], now)
 
     def enqueue(self, queued: QueuedRequest, deadline: float, now: float, *, again: bool = False) -> Worker | None:
-        """Wait for a worker until `deadline`; the worker if the request goes to one at once.
+        """Wait for a worker until `deadline`; returns the worker if the request is dispatched at once.
 
         `again`: its worker failed it, so it waits before the others.
         """
@@ -154,7 +154,7 @@ class Dispatcher:
         return assigned
 
     def release(self, queued: QueuedRequest, now: float, *, suspect: bool) -> None:
-        """Give its worker's slot back; `suspect`: the worker failed it."""
+        """Free the slot at its worker; `suspect`: the worker failed it."""
         worker = self._in_flight.pop(queued.id, None)
         self._parts.pop(queued.id, None)
         if worker is not None:
@@ -166,7 +166,7 @@ class Dispatcher:
             queued.avoid |= {worker.name}
 
     def pass_by(self, queued: QueuedRequest, now: float) -> Worker | None:
-        """Go at once, without joining a queue, while nobody waits and a worker has room; None if it must `join`."""
+        """Skip the queue while it is empty and a worker has room; None if the request must `join`."""
         if self.requests.total:
             return None
         name, queued.joined = queued.request_class, now
@@ -188,7 +188,7 @@ class Dispatcher:
         self._join(queued, front=True)
 
     def died(self, worker: Worker) -> bool:
-        """Give each request that ran at a dead worker its `part` in that; False if all of them have one already."""
+        """Assign each request that ran at a dead worker its `part` in that; False if all of them had one already."""
         running = [number for number, other in self._in_flight.items() if other is worker]
         fresh = [number for number in running if number not in self._parts]
         here = set(fresh)
@@ -199,11 +199,11 @@ class Dispatcher:
         return bool(fresh)
 
     def part(self, queued: QueuedRequest) -> SuspectGroup | None:
-        """Its part in the death of the worker that it is at; None if that one has not died while it was there."""
+        """Its part in the death of its worker; None if that worker did not die while the request ran there."""
         return self._parts.get(queued.id)
 
     def got_on(self, queued: QueuedRequest, tokens: int, now: float) -> bool:
-        """A watched request has brought so many tokens more than its client had; whether that ends its trial."""
+        """Note that a watched request brought `tokens` more than its client had; True if that ends its trial."""
         worker = self._in_flight.get(queued.id)
         if worker is not None:
             (worker.recurring.add if recurs(queued.died_at, tokens) else worker.recurring.discard)(queued.id)
@@ -219,7 +219,7 @@ class Dispatcher:
         return True
 
     def _full(self, name: RequestClass, size: int, limit: int, now: float) -> Iterator[ExceededLimit]:
-        """The limits that have no room for one more."""
+        """The limits that have no room for one more request."""
         queue, caps, waiting = self.queues[name], self.caps, self.requests.total
         if queue.shares.total >= limit and (waiting or not self.pool.has_room(now, name)):
             why = f"The queue of {name} requests is full: {queue.shares.total} waiting."
@@ -235,7 +235,7 @@ class Dispatcher:
         return self._drain[name].retry_after(len(self.queues[name]) + 1, now)
 
     def _next(self, now: float) -> tuple[QueuedRequest, Worker] | None:
-        """The next to go."""
+        """Dispatch the next request."""
         for queue in self.queues.values():
             if (suspect := queue.suspect) is not None and (gone := self._send(suspect, now)) is not None:
                 return gone
@@ -273,7 +273,7 @@ class Dispatcher:
         return queued, worker
 
     def _assign(self, queued: QueuedRequest, now: float, sure: bool | None = None) -> Worker | None:
-        """Take a slot for it at the worker that routing picks, None while nobody has room; `sure` as `pick` has it."""
+        """Take a slot at the worker that routing picks; None while no worker has room. `sure` is that of `assign`."""
         name = queued.request_class
         asked = RoutingRequest(queued.prompt_tokens, name, queued.expected_output, queued.keys, queued.prompt_bytes)
         pick = self.pool.assign(queued.id, asked, now, queued.avoid, sure, stream=queued.stream)

@@ -1,22 +1,21 @@
-"""One class's queue: fair between tenants, first come first served within each, cached prefixes first within limits.
+"""`FairQueue`: one class's queue. `StarvationGuard`: the order of the classes.
 
-Whose turn it is, his counter says (`accounts`). A request is charged its uncached prompt tokens and twice the output
-that is expected when it goes, and what it really used when it ends. Who becomes active may be as far behind the others
-as the largest charge lately: a tenant's small requests may come together as another's large one does. Those who were
-served no more than one request beyond the one whose turn it is may be preferred for what workers have cached (D2LPM,
-Cao et al. 2025): of CANDIDATES tenants the first DEPTH requests are looked at, and nobody's first request is overtaken
-more than OVERTAKEN times.
+A queue is fair between tenants and first come, first served within each. The tenant with the least counter is next
+(`accounts`). A request is charged its uncached prompt tokens and twice the expected output when it is dispatched, and
+its actual use when it ends. A tenant that becomes active may be behind the others by the largest recent charge: several
+of its small requests may go together like one large one. Within limits, cached prefixes go first: a tenant that was
+served at most one request more than the next one may be preferred for what workers have cached (D2LPM, Cao et al.
+2025). That compares the first DEPTH requests of CANDIDATES tenants, and no first request is overtaken more than
+OVERTAKEN times.
+Requests that lost their worker wait before all others. Suspects wait beside the queue, since each needs a worker
+without another suspect. Late requests are set aside and never dispatched. Invariant: every request that joined is in
+exactly one of these places until it leaves.
 
-Who was served and lost its worker stands before all. Suspects stand beside the queue, since each waits for a worker
-without one. Who is past its deadline stands aside until told so: it is never given out. Invariant: every request that
-joined stands in exactly one place until it leaves.
-
-Which class is next: the most urgent, but nobody is starved.
-
-A class whose oldest has waited for STARVED_S, or for half of what it may wait if that is less, is starving. Then every
-request of a more urgent class that goes earns it a part of a turn, by the shares that workers give to classes: with
-all three backlogged eight interactive requests let two of batch and one of offline go. A starving class whose turn it
-is goes first, if there is room for its kind.
+The most urgent class is next, except that no class starves. A class starves when its oldest request has waited for
+STARVED_S, or for half of its time to the deadline if that is less. Then each dispatch from a more urgent class earns
+the starving class a part of a turn, by the shares that workers give to classes: with all three backlogged, eight
+interactive requests let two batch and one offline request go. A starving class with a whole turn goes first, if there
+is room for its class.
 """
 
 import heapq
@@ -35,12 +34,12 @@ DEPTH = 4
 OVERTAKEN = 8
 FADING = 0.99
 MAX_REPORTED = 4096
-"""Tenants of whom is remembered what they were served, until somebody asks."""
+"""The most tenants for which served tokens are kept until `taken`."""
 Cached = Callable[[QueuedRequest], int]
 
 
 class FairQueue:
-    """`prompt_tokens`, `cost` and `size` are sums over those who wait; `shares` counts them by tenant."""
+    """`prompt_tokens`, `cost` and `size` are sums over the waiting requests; `shares` counts them by tenant."""
 
     def __init__(self) -> None:
         self.accounts = VirtualTokenCounters()
@@ -51,7 +50,7 @@ class FairQueue:
         self._all: OrderedDict[int, QueuedRequest] = OrderedDict()
         self._own: dict[str, OrderedDict[int, QueuedRequest]] = {}
         self.costs: dict[str, int] = {}
-        """By tenant, what its waiting requests are expected to be charged, were nothing cached."""
+        """By tenant, the expected charge of its waiting requests without any cached prefix."""
         self._resumed: dict[int, QueuedRequest] = {}
         self._again: dict[int, QueuedRequest] = {}
         self._suspects: dict[int, QueuedRequest] = {}
@@ -68,7 +67,7 @@ class FairQueue:
 
     @property
     def nearest_deadline(self) -> float | None:
-        """The soonest moment at which somebody here gives up."""
+        """The earliest deadline of the requests that are not late."""
         while self._deadlines:
             deadline, number = self._deadlines[0]
             queued = self._all.get(number)
@@ -79,37 +78,37 @@ class FairQueue:
 
     @property
     def oldest_request(self) -> QueuedRequest | None:
-        """The request that has waited for longest."""
+        """The request that has waited longest."""
         return next(iter(self._all.values()), None)
 
     @property
     def oldest(self) -> float | None:
-        """When the one who waits longest joined."""
+        """When the oldest request joined."""
         oldest_request = self.oldest_request
         return None if oldest_request is None else oldest_request.joined
 
     @property
     def late(self) -> list[QueuedRequest]:
-        """Those past their deadline, who still have to be told."""
+        """Requests past their deadline that have not left yet."""
         return list(self._late.values())
 
     @property
     def willing(self) -> int:
-        """How many wait to be given out by turns."""
+        """How many requests can be dispatched, suspects aside."""
         return len(self._all) - len(self._late) - len(self._suspects)
 
     @property
     def suspect(self) -> QueuedRequest | None:
-        """The first of those that a worker may have died of."""
+        """The first request of which a worker may have died."""
         return next(iter(self._suspects.values()), None)
 
     @property
     def resumed(self) -> QueuedRequest | None:
-        """The first of those whose stream has begun and must go on."""
+        """The first request whose stream has begun and must continue."""
         return next(iter(self._resumed.values()), None)
 
     def join(self, queued: QueuedRequest, *, front: bool = False) -> None:
-        """Stand at the end of the tenant's queue, or before all."""
+        """Wait at the end of the tenant's queue, or before all others."""
         self._all[queued.id] = queued
         heapq.heappush(self._deadlines, (queued.deadline, queued.id))
         if len(self._deadlines) > 2 * len(self._all) + 64:
@@ -126,7 +125,7 @@ class FairQueue:
         self.shares.add(queued.tenant, queued.weight, 1)
 
     def leave(self, queued: QueuedRequest) -> bool:
-        """Step out; False when it does not stand here."""
+        """Remove a request; False if it is not in the queue."""
         if self._all.pop(queued.id, None) is None:
             return False
         if self._late.pop(queued.id, None) is None:
@@ -138,14 +137,14 @@ class FairQueue:
         return True
 
     def expire(self, now: float) -> None:
-        """Give out no more what is past its deadline."""
+        """Set requests past their deadline aside: they are not dispatched."""
         while (deadline := self.nearest_deadline) is not None and deadline <= now:
             _, number = heapq.heappop(self._deadlines)
             queued = self._late[number] = self._all[number]
             self._step_out(queued)
 
     def next(self, cached: Cached | None) -> QueuedRequest | None:
-        """Whose turn it is. `cached`: how much of a prompt a worker with room has; None if nobody has room."""
+        """The next request. `cached`: how many of its keys a worker with room has; None if no worker has room."""
         if self._resumed or self._again:
             return self.resumed or next(iter(self._again.values()))
         tenants = self.accounts.first(CANDIDATES if cached else 1, self._largest)
@@ -161,7 +160,7 @@ class FairQueue:
         return max(candidates, key=cached)
 
     def went(self, queued: QueuedRequest) -> None:
-        """It was given out and is charged, once; whom it overtook is counted."""
+        """A request was dispatched: charge it once, and count the request that it overtook."""
         if len(self._all) > 1 and queued.id in self._own.get(queued.tenant, ()):
             for tenant in {queued.tenant, *self.accounts.first(1)}:
                 first = next(iter(self._own[tenant].values()))
@@ -171,33 +170,33 @@ class FairQueue:
         self.leave(queued)
 
     def pass_by(self, queued: QueuedRequest) -> None:
-        """It is given out as it comes, while nobody stands here."""
+        """A request was dispatched at once, past an empty queue: charge it."""
         credit = self._largest
         self.accounts.pass_by(queued.tenant, self._first_charge(queued), queued.weight, credit)
 
     def settle(self, queued: QueuedRequest, used: float) -> None:
-        """It ended, and used so many tokens, output twice: the account of its tenant, if charged, is put right."""
+        """A request ended after `used` tokens (output counts twice): correct its tenant's counter if it was charged."""
         if queued.charged:
             tokens = used - queued.charged
             self.accounts.charge(queued.tenant, tokens, queued.weight)
             self._note_service(queued, tokens)
 
     def taken(self) -> dict[str, float]:
-        """What each tenant was served since this was last asked, in tokens over weight."""
+        """What each tenant was served since the last call, in tokens over weight."""
         fresh, self._fresh = self._fresh, {}
         return fresh
 
     def elsewhere(self, tenant: str, served: float) -> None:
-        """Another gateway served so much, in tokens over weight."""
+        """Another gateway served this tenant so much, in tokens over weight."""
         self.accounts.charge(tenant, served, 1)
 
     def newest(self, tenant: str) -> QueuedRequest | None:
-        """The one of a tenant who came last, of those who have not been served."""
+        """The tenant's last request to join, of those that have not been served."""
         own = self._own.get(tenant)
         return next(reversed(own.values())) if own else None
 
     def _first_charge(self, queued: QueuedRequest) -> float:
-        """Charge a request that goes for the first time."""
+        """The charge for a request's first dispatch."""
         uncached = max(queued.prompt_tokens - queued.cached_tokens, 1)
         tokens = queued.charged = float(uncached + OUTPUT_WEIGHT * queued.expected_output)
         self._largest = max(tokens / queued.weight, self._largest * FADING)
@@ -228,7 +227,7 @@ STARVED_S = {RequestClass.BATCH: 30.0, RequestClass.OFFLINE: 120.0}
 
 
 class StarvationGuard:
-    """`promoted` counts who went before more urgent ones, by class; whoever reads it may clear it."""
+    """`promoted` counts requests dispatched before more urgent ones, by class; a reader may clear it."""
 
     def __init__(self, queues: Mapping[RequestClass, FairQueue]) -> None:
         self._queues = queues
@@ -236,19 +235,19 @@ class StarvationGuard:
         self.promoted: Counter[RequestClass] = Counter()
 
     def due(self, now: float) -> list[RequestClass]:
-        """Starving classes whose turn it is."""
+        """Starving classes that have earned a turn."""
         for name in self._earned:
             if self._earned[name] and not self._starving(name, now):
                 self._earned[name] = 0.0
         return [name for name, earned in self._earned.items() if earned >= 1]
 
     def took(self, name: RequestClass) -> None:
-        """A starving class took its turn."""
+        """A starving class used its turn."""
         self._earned[name] -= 1
         self.promoted[name] += 1
 
     def went(self, urgent: RequestClass, now: float) -> None:
-        """One of this class went; those less urgent who starve earn by it."""
+        """A request of this class was dispatched: starving classes that are less urgent earn a part of a turn."""
         for name in self._earned:
             if SHARES[name] < SHARES[urgent] and self._starving(name, now):
                 self._earned[name] = min(self._earned[name] + SHARES[name] / SHARES[urgent], 1.0)

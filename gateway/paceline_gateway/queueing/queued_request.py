@@ -1,4 +1,4 @@
-"""A place in a service's queue."""
+"""A request in a service's queue."""
 
 from dataclasses import dataclass
 
@@ -6,16 +6,16 @@ from paceline_core.registry.enums import RequestClass
 from paceline_gateway.request.group_testing import SuspectGroup, patience_s, recurs
 
 OUTPUT_WEIGHT = 2
-"""An output token's cost in prompt tokens, as VTC has it: it takes a step of its own."""
+"""An output token's cost in prompt tokens, as in VTC: it takes a step of its own."""
 
 
 @dataclass(slots=True, eq=False)
 class QueuedRequest:
     """One waiting or dispatched request. `size` is its body's bytes; `avoid` names workers that failed it.
 
-    `keys` name the beginnings of its prompt of `prompt_bytes` canonical bytes. `cached_tokens` is an estimate, known
-    once a worker was picked. `resumed`: it waits to go on with a stream that has begun. `suspect`: a worker may
-    have died of it (`request.group_testing`).
+    `keys` are the prefix keys of its prompt of `prompt_bytes` canonical bytes. `cached_tokens` is an estimate, known
+    once a worker was picked. `resumed`: its stream has begun and waits to continue. `suspect`: a worker may have died
+    of it (`request.group_testing`).
     """
 
     id: int
@@ -35,22 +35,22 @@ class QueuedRequest:
     resumed: bool = False
     suspect: bool = False
     accused: int = 0
-    """How often."""
+    """How many worker deaths it was accused of."""
     sure_until: float = 0.0
-    """Until then its trial is to be certain rather than quick."""
+    """Until this time its trial aims at certainty; afterwards at speed."""
     died_at: int = 0
-    """Tokens that its stream had brought at a worker when that one died, until it has got past so many; 0 if none."""
+    """Tokens that its stream had brought when its worker died, until it gets past that number; 0 if none."""
     past: int = 0
-    """Tokens that a trial for certain has to bring beyond PROOF: so many it had when it recurred (`died_at`)."""
+    """Tokens beyond PROOF that a trial for certainty needs: those that it had when the death recurred (`died_at`)."""
     bystander: bool = False
-    """Its worker died of another one."""
+    """Its worker died of another request."""
     charged: float = 0.0
-    """Tokens that its tenant's account was charged when it was first given out, output twice."""
+    """Tokens charged to its tenant when it was first dispatched; output counts twice."""
     overtaken: int = 0
-    """How often another one was preferred when it was the next."""
+    """How often another request was preferred while this one was next."""
 
     def accuse(self, part: SuspectGroup, tokens: int, now: float) -> None:
-        """Note its part in the death of a worker that brought so many tokens of it."""
+        """Note its part in the death of a worker that had brought `tokens` of its stream."""
         if part is SuspectGroup.BYSTANDER:
             self.bystander = True
             return
@@ -59,12 +59,12 @@ class QueuedRequest:
         self.sure_until = now + patience_s(self.accused)
 
     def take_suspicion(self, other: "QueuedRequest") -> None:
-        """Carry on the suspicion of `other`, the same request at another service."""
+        """Copy the suspicion of `other`, the same request at another service."""
         self.suspect, self.bystander = other.suspect, other.bystander
         self.accused, self.sure_until = other.accused, other.sure_until
         self.died_at, self.past = other.died_at, other.past
 
     @property
     def cost(self) -> int:
-        """The expected charge, were nothing cached."""
+        """The expected charge without any cached prefix."""
         return self.prompt_tokens + OUTPUT_WEIGHT * self.expected_output

@@ -1,13 +1,13 @@
-"""What other gateways serve a tenant counts here too: each tells what it served, and hears the sums of all. Pure.
+"""Counts here what other gateways serve a tenant: each reports what it served, and gets the sums of all. Pure.
 
-A gateway tells differences, never sums, so that nobody's word replaces another's. What a sum has grown by beyond what
-was told from here is the others' service, and is charged to the tenant's counter here, by PART of it: with all of it, a
-tenant that is served enough elsewhere would have its requests here wait until they are too late.
+A gateway reports differences, never sums, so that no report overwrites another. The growth of a sum beyond this
+gateway's own report is the others' service. PART of it is charged to the tenant's counter here: with all of it, the
+requests of a tenant that is served enough elsewhere would wait here past their deadlines.
 
-Error bound: what the others serve between two exchanges is not known here, so of two tenants who always wait, one may
-be served more by what one exchange's time lets the other gateways serve, beside what one gateway's own queue allows.
-After a failed exchange the sums are taken as they are: what was served meanwhile is counted nowhere, and each gateway
-is fair to what it sees. A sum that fell was begun anew.
+Error bound: what the others serve between two exchanges is unknown here. So of two tenants that always wait, one may be
+served more, by what the other gateways serve between two exchanges, beyond the difference that one queue allows.
+After a failed exchange the next sums are a new baseline: what was served meanwhile is not charged, and each gateway is
+fair only to what it serves itself. A sum that fell has been reset.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,13 +16,13 @@ from paceline_gateway.queueing.fair_queue import FairQueue
 
 PART = 0.75
 MAX_REPORTED = 1024
-"""Tenants that one exchange speaks of, over all queues; those of whom most is to be told go first."""
+"""The most tenants in one exchange, over all queues; those with the largest amounts go first."""
 Queues = Callable[[], Mapping[str, FairQueue]]
-"""All queues by a name without a line feed, the same at every gateway."""
+"""All queues by name; a name has no line feed and is the same at every gateway."""
 
 
 class SharedFairness:
-    """One gateway's part. Names are those of the queue and of the tenant, joined by a line feed."""
+    """One gateway's side of the exchange. A key is the queue's and the tenant's name, joined by a line feed."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
@@ -30,7 +30,7 @@ class SharedFairness:
         self._sums: dict[str, float] | None = None
 
     def report(self) -> dict[str, float]:
-        """Tokens over weight served here since this was last asked, by name."""
+        """What was served here since the last call, in tokens over weight, by key."""
         fresh = [
             (f"{name}\n{tenant}", served)
             for name, queue in self._queues().items()
@@ -41,7 +41,7 @@ class SharedFairness:
         return self._reported
 
     def heard(self, sums: Mapping[str, float]) -> None:
-        """The sums of all, in which is what was told last."""
+        """Take the sums of all gateways; they include the last report."""
         previous, queues = self._sums, self._queues()
         self._sums = dict(sums)
         if previous is None:
@@ -54,5 +54,5 @@ class SharedFairness:
                 queues[queue].elsewhere(tenant, PART * others)
 
     def lost(self) -> None:
-        """The exchange failed, or there is nobody to share with."""
+        """The exchange failed, or there is no other gateway."""
         self._sums = None

@@ -1,12 +1,12 @@
-"""Who may wait, and who must go so that another may: bounds in number, bytes and expected wait.
+"""Load shedding: bounds on waiting requests in number, bytes and expected wait.
 
-A queue that is full refuses those whose tenant has its share of it while others wait too (429: it is the tenant's own
-doing), and lets those below their share displace the newest of whoever holds most. With nobody above a share the
-service itself is full (503). The same holds for the bytes that wait, and for the number held while no worker is there.
-Who would in all likelihood wait beyond the deadline is refused at once, and told how much too long the wait is.
-Missing data refuses nobody: a rate that has not been watched for long enough predicts nothing.
+While other tenants wait too, a full queue refuses a tenant that has its share of it (429: its own requests fill the
+queue). A tenant below its share displaces the newest request of the tenant that holds most. With no tenant above its
+share, the service itself is full (503). The same rules hold for the bytes that wait, and for the number held while no
+worker is eligible. A request whose predicted wait is far beyond its deadline is refused at once, with the excess as
+`retry-after`. Missing data refuses no request: a rate observed for too short a time predicts nothing.
 
-How fast a queue moves, and from that how long a refused request should wait before it comes again.
+`DispatchRate` measures how fast a queue moves, and from that how long a refused client should wait.
 """
 
 import math
@@ -29,7 +29,7 @@ UNKNOWN_S = 5.0
 class DispatchRate:
     """Departures per second with a memory of ten seconds; an exponential average over irregular events.
 
-    After as long without a departure it begins anew, and weighs a young average by its age (at least a second): the
+    After as long without a departure it restarts, and weights a young average by its age (at least a second): the
     idle time before a burst says nothing about how fast the burst is served.
     """
 
@@ -39,19 +39,19 @@ class DispatchRate:
         self._at = -math.inf
 
     def departed(self, now: float, amount: float = 1.0) -> None:
-        """One request, or so much of what is counted, went to a worker."""
+        """One request, or `amount` of what is counted, went to a worker."""
         if now - self._at > MEMORY_S:
             self._level, self._began = 0.0, now
         self._level = self._decayed(now) + amount / MEMORY_S
         self._at = now
 
     def per_second(self, now: float) -> float:
-        """Departures per second now."""
+        """The current rate of departures."""
         age = max(now - self._began, MIN_S)
         return self._decayed(now) / -math.expm1(-age / MEMORY_S)
 
     def known(self, now: float) -> bool:
-        """Whether it has been watched for as long as it remembers, up to now."""
+        """Whether it has been observed for its whole memory, up to now."""
         return now - self._began >= MEMORY_S >= now - self._at
 
     def _decayed(self, now: float) -> float:
@@ -66,12 +66,12 @@ class DispatchRate:
 
 
 CERTAINTY = 1.5
-"""Requests whose predicted wait is so many times what they may wait are refused at once."""
+"""A request is refused at once if its predicted wait exceeds the time to its deadline by this factor."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShedDecision:
-    """Somebody must go: the one who came, or one who waits already. `error` is what it hears."""
+    """The request to shed: the new one, or one that waits already. `error` is its answer."""
 
     queued: QueuedRequest
     reason: ShedReason
@@ -80,7 +80,7 @@ class ShedDecision:
 
 @dataclass(frozen=True, slots=True)
 class ExceededLimit:
-    """Something that has no room for one more. `why` says so to whoever is refused."""
+    """A limit that has no room for one more request. `why` is the text for the refused client."""
 
     shares: TenantShares
     amount: int
@@ -93,7 +93,7 @@ class ExceededLimit:
 def choose_victim(
     queued: QueuedRequest, full: ExceededLimit, queues: Iterable[FairQueue], after: float
 ) -> ShedDecision:
-    """Who goes. `queues`: where one can be displaced, least urgent first; `after`: when to come again."""
+    """The request to shed. `queues`: where one can be displaced, least urgent first; `after`: the `retry-after`."""
     shares = full.shares
     if shares.exceeds(queued.tenant, queued.weight, full.amount, full.limit):
         return ShedDecision(queued, ShedReason.TENANT_SHARE, _too_many(after))
@@ -107,7 +107,7 @@ def choose_victim(
 
 
 def misses_deadline(queued: QueuedRequest, queue: FairQueue, rate: DispatchRate, now: float) -> ShedDecision | None:
-    """Whether it would in all likelihood wait too long."""
+    """The refusal of a request that would very probably miss its deadline."""
     if not rate.known(now) or (per_second := rate.per_second(now)) <= 0:
         return None
     wait, patience = backlog(queued, queue) / per_second, queued.deadline - now
@@ -119,7 +119,7 @@ def misses_deadline(queued: QueuedRequest, queue: FairQueue, rate: DispatchRate,
 
 
 def backlog(queued: QueuedRequest, queue: FairQueue) -> float:
-    """Tokens to be served until it has gone: all that wait, or less if its tenant has less than its share of them."""
+    """Tokens to serve until this request has gone: all waiting ones, or fewer if its tenant has less than its share."""
     own = queue.costs.get(queued.tenant, 0) + queued.cost
     weights = queue.accounts.weight + (0 if queue.shares.of(queued.tenant) else queued.weight)
     return min(queue.cost + queued.cost, own * weights / queued.weight)

@@ -1,9 +1,9 @@
-"""Who holds how much of something bounded, and who holds more than his share: places in a queue, bytes that wait.
+"""Tenants' shares of something bounded: places in a queue, bytes that wait.
 
-A tenant alone may take all of it. When others hold some too, each one's share is the limit by weight; who comes below
-his share and finds everything taken displaces the newest of the one who holds most (pushout: no space lies idle, and
-nobody keeps another out). The largest holder is followed by comparing only with whoever gains (quasi-pushout, Lin and
-Shung 1991), and looked for among all only when that guess turns out to be below its share.
+One tenant alone may take all of it. When several hold some, each one's share is the limit divided by weight. A tenant
+below its share that finds no room displaces the newest request of the tenant that holds most (pushout: no space is
+unused, and no tenant keeps another out). The largest holder is tracked by comparing it only with tenants whose amount
+grows (quasi-pushout, Lin and Shung 1991); all tenants are searched only when that guess is below its share.
 """
 
 from collections.abc import ItemsView
@@ -49,18 +49,18 @@ class TenantShares:
             self._weight -= self._weights.pop(tenant)
 
     def share(self, tenant: str, weight: int, limit: int) -> float:
-        """The most that a tenant may hold when everything is taken."""
+        """The most that a tenant may hold when there is no room left."""
         return limit * weight / (self._weight - self._weights.get(tenant, 0) + weight)
 
     def exceeds(self, tenant: str, weight: int, amount: int, limit: int) -> bool:
-        """Whether so much more puts a tenant above his share while others hold some; his first is never too much."""
+        """Whether `amount` more puts a tenant above its share while others hold some; its first is never too much."""
         own = self.of(tenant)
         return 0 < own < self.total and own + amount > self.share(tenant, weight, limit)
 
     def displaceable(self, tenant: str, weight: int, amount: int, limit: int) -> str | None:
-        """Who must make room for so much more of this tenant: the one who holds most, if he is above his share.
+        """The tenant that must make room for `amount` more of this one: the largest holder, if above its share.
 
-        Nobody is displaced who holds no more than the newcomer would then.
+        A tenant is not displaced if it holds no more than the newcomer would then.
         """
         least = (self.of(tenant) + amount) / weight
         if not self._above(self._heaviest, limit, tenant, weight):
@@ -70,7 +70,7 @@ class TenantShares:
         return holder if above else None
 
     def _above(self, holder: str, limit: int, tenant: str, weight: int) -> bool:
-        """With the newcomer counted among those who share."""
+        """Whether the holder is above its share, with the newcomer counted among the sharing tenants."""
         if holder == tenant or holder not in self._amounts:
             return False
         everybody = self._weight if tenant in self._weights else self._weight + weight

@@ -1,17 +1,17 @@
-"""What each tenant has been served, and whose turn it is: virtual counters (VTC, Sheng et al. 2024).
+"""What each tenant has been served, and which is next: virtual token counters (VTC, Sheng et al. 2024).
 
-A counter is service in tokens divided by the tenant's weight. The active tenant (one who has somebody waiting) with the
-least is next. `time` is virtual time: the least counter of the active ones, and it never falls; while nobody waits,
-that of who waited last. Who becomes active is lifted to `time` less a credit. Lifted to `time` itself, as VTC does, one
-who uses a part of his share waited behind all others whenever two of his requests came close together; the credit (as
-sleepers have it in Linux' fair scheduler) lets him take a little at once, and who has taken it has it again only after
-the others have had as much. Using what nobody else wanted costs nothing later.
+A counter is service in tokens divided by the tenant's weight. The active tenant (one with a waiting request) with the
+least counter is next. `time` is virtual time: the least counter of the active tenants, and it never falls; while none
+is active, the counter of the last one. A tenant that becomes active is lifted to `time` less a credit. VTC lifts it to
+`time` itself: then a tenant that uses only a part of its share waited behind all others whenever two of its requests
+came close together. The credit (as for sleepers in Linux' fair scheduler) lets it take a little at once; a tenant that
+has used it gets it again only after the others were served as much. Using capacity that is free costs nothing later.
 
 So with requests that cost at most U over weight and a credit of C, all active counters are within [time - C, time + U],
-and of two tenants who both wait all the while none is served more than 2 U + C beyond the other.
+and of two tenants that both wait all the time, none is served more than 2 U + C beyond the other.
 
 Every step is O(log tenants): a heap whose outdated entries are dropped when they come up. At most IDLE counters of idle
-tenants are kept; who has been idle for longest is forgotten, and starts anew like a stranger.
+tenants are kept; the tenant that has been idle longest is forgotten, and counts as new when it returns.
 """
 
 import heapq
@@ -34,24 +34,24 @@ class VirtualTokenCounters:
         self.time = 0.0
         """Virtual time, in tokens over weight."""
         self.weight = 0
-        """Of all active tenants together."""
+        """The sum over all active tenants."""
 
     def __len__(self) -> int:
         return len(self._active)
 
     @property
     def spread(self) -> float:
-        """Between the most and the least served of the active tenants, in tokens over weight."""
+        """The difference between the most and the least served active tenant, in tokens over weight."""
         counters = [entry[0] for entry in self._active.values()]
         return max(counters) - min(counters) if counters else 0.0
 
     def counter(self, tenant: str) -> float:
-        """A tenant's counter; 0 of one who is not known."""
+        """A tenant's counter; 0 for an unknown tenant."""
         entry = self._active.get(tenant)
         return self._idle.get(tenant, 0.0) if entry is None else entry[0]
 
     def enter(self, tenant: str, weight: int, credit: float = 0.0) -> None:
-        """Somebody of this tenant waits now; he may be so much behind the others."""
+        """The tenant's first waiting request arrived; its counter may be behind the others by `credit`."""
         if tenant in self._active:
             return
         self._weights[tenant] = weight
@@ -60,7 +60,7 @@ class VirtualTokenCounters:
         self._advance()
 
     def leave(self, tenant: str) -> None:
-        """Nobody of this tenant waits any more."""
+        """The tenant's last waiting request left."""
         counter = self._idle[tenant] = self._active.pop(tenant)[0]
         self.weight -= self._weights.pop(tenant)
         if self._active:
@@ -70,14 +70,14 @@ class VirtualTokenCounters:
         self._forget()
 
     def pass_by(self, tenant: str, tokens: float, weight: int, credit: float = 0.0) -> None:
-        """Nobody waits, and this tenant is served so much: as if it had entered, been charged and left."""
+        """Serve a tenant while none waits: as if it had entered, been charged and left."""
         counter = max(self._idle.pop(tenant, 0.0), self.time - credit) + tokens / weight
         self._idle[tenant] = counter
         self.time = max(self.time, counter)
         self._forget()
 
     def charge(self, tenant: str, tokens: float, weight: int) -> None:
-        """It was served so much; less than nothing when it was charged too much before."""
+        """Add service to a tenant's counter; negative to correct an earlier charge."""
         if tenant in self._active:
             self._put(tenant, self._active[tenant][0] + tokens / weight, served=1)
             self._advance()
@@ -85,7 +85,7 @@ class VirtualTokenCounters:
             self._idle[tenant] += tokens / weight
 
     def first(self, most: int, within: float = 0.0) -> list[str]:
-        """Whose turn it is, and at most so many in all who have been served at most `within` more, in order."""
+        """The next tenant and up to `most` in all that were served at most `within` more, in order."""
         found: list[_Entry] = []
         while self._heap and len(found) < most:
             entry = heapq.heappop(self._heap)
@@ -103,14 +103,14 @@ class VirtualTokenCounters:
             self._idle.popitem(last=False)
 
     def _advance(self) -> None:
-        """Virtual time goes on with the least served."""
+        """Advance virtual time to the least counter."""
         while self._heap and self._active.get(self._heap[0][3]) is not self._heap[0]:
             heapq.heappop(self._heap)
         if self._heap:
             self.time = max(self.time, self._heap[0][0])
 
     def _put(self, tenant: str, counter: float, *, served: int) -> None:
-        """Among equals who has just become active goes first."""
+        """Set a counter; of equal ones, a tenant that has just become active goes first."""
         entry = self._active[tenant] = (counter, served, next(self._order), tenant)
         heapq.heappush(self._heap, entry)
         if len(self._heap) > 2 * len(self._active) + 64:

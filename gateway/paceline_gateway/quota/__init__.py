@@ -1,1 +1,1 @@
-"""What a tenant may use per minute and at once. Pure: the store of several gateways is spoken to elsewhere."""
+"""A tenant's limits per minute and on concurrent requests. Pure: `quota_store` does the I/O to the shared store."""

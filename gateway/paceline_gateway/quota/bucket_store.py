@@ -1,11 +1,11 @@
-"""Who keeps the counters: buckets that refill continuously, leased in slices to gateways. Pure.
+"""The quota counters: continuously refilling buckets, leased in slices to gateways. Pure.
 
-A minute's limit is a bucket's size. What is granted leaves the bucket at once, so that gateways together cannot use
-more than there is; what a gateway holds unused narrows the bucket (`level + held <= limit`), so that slices are no
-second bucket beside the first. A request larger than the limit goes when everything is there, and leaves a debt. Slots
-are counted by holder: one that is silent for `TTL_S` holds nothing any more.
+A bucket holds one minute's limit. A grant leaves the bucket at once, so that all gateways together cannot use more than
+the limit. What a gateway holds unused lowers the bucket's ceiling (`level + held <= limit`), so that slices do not add
+up to a second bucket. A request larger than the limit is granted when the bucket is full, and leaves a debt. Slots are
+counted per holder; a holder that is silent for `TTL_S` loses what it holds.
 Invariant: level + held + used = filled, for any order of exchanges; an exchange that is sent twice counts once.
-The script for Redis (`quota_store/exchange.lua`) is this file in Lua; a test holds them together.
+The Redis script (`quota_store/exchange.lua`) is this file in Lua; a test compares the two.
 Known hole: a gateway cut off for longer than `TTL_S` still uses up the slice it held, beside a bucket that is full.
 """
 
@@ -16,7 +16,7 @@ from paceline_gateway.quota.types import CLOSE, NOTHING, RATES, SIZE, SLOTS, UNL
 
 TTL_S: Final = 15.0
 FORGET_S: Final = 600.0
-"""Holders are remembered for so long after that, to know what they have already been granted."""
+"""A silent holder is remembered for this long, so that its last grant is known when it returns."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class _LeaseHolder:
 
 @dataclass(slots=True)
 class _TenantBuckets:
-    """One tenant. `base` is what the levels would be if nobody had used anything since it was opened."""
+    """One tenant's buckets. `base` is what the levels would be if nothing had been used since they were created."""
 
     limits: Vector
     levels: list[float]
@@ -40,7 +40,7 @@ class _TenantBuckets:
 
 
 class BucketStore:
-    """Every tenant's book. `epoch` differs from that of any other pool."""
+    """The buckets of all tenants. `epoch` differs from that of any other store."""
 
     def __init__(self, epoch: int = 1, ttl_s: float = TTL_S) -> None:
         self._epoch = epoch
@@ -60,7 +60,7 @@ class BucketStore:
         holder = book.holders.setdefault(ask.holder, _LeaseHolder())
         if ask.seq <= holder.seq:
             return LeaseGrant(holder.given if ask.seq == holder.seq else NOTHING, tuple(book.levels), book.epoch)
-        if ask.limits != book.limits:  # what is used stays used
+        if ask.limits != book.limits:  # usage so far still counts under the new limits
             for kind, (old, new) in enumerate(zip(book.limits, ask.limits, strict=True)):
                 fresh = UNLIMITED in (old, new)
                 book.levels[kind] = new if fresh else book.levels[kind] + new - old
@@ -77,7 +77,7 @@ class BucketStore:
         return LeaseGrant(holder.given, tuple(book.levels), book.epoch)
 
     def sweep(self, now: float) -> None:
-        """Forget the tenants that nobody has used for `FORGET_S`."""
+        """Forget tenants whose buckets are full and whose holders are all forgotten."""
         for tenant, book in list(self._books.items()):
             self._refill(book, now)
             full = all(level >= limit - CLOSE for level, limit in zip(book.levels, book.limits, strict=True))
@@ -101,7 +101,7 @@ class BucketStore:
 
 
 def _caps(book: _TenantBuckets) -> list[float]:
-    """The highest that levels can be beside what is held."""
+    """The highest possible levels, given what holders hold."""
     caps = list(book.limits)
     for holder in book.holders.values():
         for kind in range(SIZE):
@@ -110,7 +110,7 @@ def _caps(book: _TenantBuckets) -> list[float]:
 
 
 def _believe(book: _TenantBuckets, belief: Vector) -> None:
-    """A belief from before this book was opened lowers its base."""
+    """Lower the levels by usage from before these buckets were created, as a gateway's belief shows it."""
     for kind in range(RATES):
         if book.limits[kind] != UNLIMITED:
             less = max(book.base[kind] - belief[kind], 0.0)
@@ -119,9 +119,9 @@ def _believe(book: _TenantBuckets, belief: Vector) -> None:
 
 
 def _lease(book: _TenantBuckets, holder: _LeaseHolder, ask: LeaseRequest) -> Vector:
-    """What is granted, at least `least` of everything or nothing, leaves the bucket.
+    """Grant what is asked, at least `least` of every kind or nothing, and take it from the bucket.
 
-    `least` is used at once, the rest is held.
+    The gateway uses `least` at once and holds the rest.
     """
     given, out = [0.0] * SIZE, list(ask.held)
     for kind in range(SIZE):

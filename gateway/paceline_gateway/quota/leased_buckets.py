@@ -1,19 +1,19 @@
-"""What one tenant has at this gateway: a slice of its limits to spend at once, and the asks that renew it. Pure.
+"""One tenant's buckets at this gateway. Pure.
 
-A slice is sized by what the tenant spends here in a second, and is at most `SHARE` of the limit over all gateways, so
-that little is stranded; where that is less than one request, nothing is kept and each request asks for what it needs.
-`goal` is the slice that was last asked for.
-`have` below zero is overdrawn: an answer was longer than reserved. `owed` was spent from this gateway's own share while
-the store was away. Both are paid with the next ask, before anything else is granted.
+`LeasedBuckets`: a slice of the tenant's limits, and the lease requests that renew it. The slice covers what the tenant
+spends here in `SLICE_S` seconds, and is at most `SHARE` of the limit divided by the number of gateways, so that little
+is stranded. Where that is less than one request, no slice is kept and each request asks the store for what it needs.
+`goal` is the slice that was last requested. A negative `have` is overdrawn: an answer was longer than reserved. `owed`
+was spent from this gateway's own share while the store was unreachable. The next lease request repays both before
+anything else is granted.
 
-A tenant hears where it stands in `x-ratelimit-*` as OpenAI writes them: limit, remaining, and the time until all of it
-is there again. Of input and output tokens the one is told that has the smaller part left; a limit that does not exist
-is not told. A limit of zero is never there again, so it has no time, as its refusal has no `retry-after`.
+`LocalBuckets`: a gateway that shares with no other has a full bucket for each limit and refills it itself. The rules
+are those of `BucketStore` without the exchange: a request larger than the limit is granted when the bucket is full and
+leaves a debt; a refund never fills a bucket beyond its limit. A test compares the two.
 
-What one tenant has at a gateway that shares with nobody: a bucket for each limit, full at first, refilled here.
-
-The same rules as the shared Pool's without its exchange: a request larger than the limit goes when all is there and
-leaves a debt, what comes back never lies on top of a full bucket. A test compares the two.
+The `x-ratelimit-*` headers have OpenAI's form: limit, remaining, and the time until the limit is fully available. Of
+input and output tokens they report the one with the smaller remaining share, and no limit that does not exist. A limit
+of zero has no reset time, as its refusal has no `retry-after`.
 """
 
 from collections import deque
@@ -41,17 +41,17 @@ from paceline_gateway.quota.types import (
 
 SHARE = 0.05
 SLICE_S = 1.0
-"""How much of its pace a gateway keeps as a slice, and after how long unused it gives the slice back."""
+"""How many seconds of spending a slice covers; after as long without use the gateway gives the slice back."""
 LEAST_S = 0.01
 _FADE = 0.3
 NO_REFUND: Final[Mapping[int, float]] = MappingProxyType({})
 OWN_SHARE = b"x-paceline-quota: own-share\r\n"
-"""Told while the store is away, so that a client sees why its limits have shrunk."""
+"""Sent while the store is unreachable, so that a client sees why its limits are lower."""
 _WHAT = ("requests", "input tokens", "output tokens")
 
 
 class LeasedBuckets:
-    """`open` requests hold a slot each; `asked` is the ask under way; `kinds` are the indices of what is limited."""
+    """`open` requests hold a slot each; `asked` is the lease request under way; `kinds` indexes the limited amounts."""
 
     __slots__ = (
         "_duration",
@@ -93,7 +93,7 @@ class LeasedBuckets:
         self._duration = 1.0
 
     def bind(self, tenant: ResolvedTenant, now: float) -> None:
-        """The object changed: new limits hold from now on, what is used stays used."""
+        """Apply changed limits from now on; usage so far still counts."""
         limits = limits_of(tenant)
         if limits != self.limits:
             levels = self.levels(now)
@@ -109,14 +109,14 @@ class LeasedBuckets:
         self.tenant = tenant
 
     def refresh(self, now: float) -> None:
-        """Bring what is there up to date; a slice does not refill by itself."""
+        """Refill up to `now`; a slice does not refill by itself."""
 
     def fits(self, need: Vector) -> bool:
-        """Whether the slice has all of it."""
+        """Whether the slice covers the need."""
         return all(self.have[kind] >= need[kind] - CLOSE for kind in self.kinds)
 
     def take(self, need: Vector, now: float) -> None:
-        """Spend from the slice; it may be overdrawn by a request that is larger than the limit."""
+        """Spend from the slice; a request that is larger than the limit may overdraw it."""
         self.open += 1
         self.used_at = now
         for kind in self.kinds:
@@ -125,7 +125,7 @@ class LeasedBuckets:
             self._typical[kind] += (need[kind] - self._typical[kind]) * (_FADE if self._typical[kind] else 1.0)
 
     def give(self, reservation: Reservation, used: Vector, now: float) -> None:
-        """A request has ended: what it did not use comes back as far as there is room, what it used beyond is owed."""
+        """End a request: refund what it did not use, up to the limit, and charge what exceeds its reservation."""
         self.open -= 1
         self._duration += (now - reservation.since - self._duration) * _FADE
         reserved, levels = reservation.use, self.levels(now)
@@ -137,7 +137,7 @@ class LeasedBuckets:
                 self.have[kind] = min(self.have[kind] + reserved[kind] - used[kind], max(room, self.have[kind]))
 
     def target(self, gateways: int) -> Vector:
-        """The slice that is worth keeping."""
+        """The size of the slice to keep."""
         goal = [0.0] * SIZE
         for kind in self.kinds:
             most = self.limits[kind] * SHARE / gateways
@@ -149,7 +149,7 @@ class LeasedBuckets:
         return tuple(goal)
 
     def ask(self, seq: int, holder: str, target: Vector, needs: Sequence[Vector], now: float) -> LeaseRequest:
-        """Give back what is over the target, pay what is due, ask for what the waiting ones need and for the target."""
+        """Return what exceeds the target, repay debts, and request what the waiters and the target need."""
         belief = None if self._levels is None else self.levels(now)
         first = needs[0] if needs else NOTHING
         back, held, least, want = [0.0] * SIZE, [0.0] * SIZE, [0.0] * SIZE, [0.0] * SIZE
@@ -162,7 +162,7 @@ class LeasedBuckets:
             want[kind] = max(total - stay, 0.0)
             self.have[kind], self.owed[kind] = stay, 0.0
         passed, self.asked_at = max(now - self.asked_at, 0.05), now
-        for kind in self.kinds:  # learn the pace from what was spent since the last ask
+        for kind in self.kinds:  # update the rate of spending since the last lease request
             self._pace[kind] += (max(self._spent[kind], 0.0) / passed - self._pace[kind]) * min(passed / SLICE_S, 1.0)
             self._spent[kind] = 0.0
         self.goal = target
@@ -175,7 +175,7 @@ class LeasedBuckets:
         self._levels, self.levels_at, self.epoch = grant.levels, now, grant.epoch
 
     def share_ask(self, seq: int, need: Vector, gateways: int, now: float) -> LeaseRequest:
-        """The ask for this gateway's own share while the store is away."""
+        """The lease request to this gateway's own share while the store is unreachable."""
         held, least = [0.0] * SIZE, [0.0] * SIZE
         held[SLOTS] = self.open + self.have[SLOTS]
         for kind in self.kinds:
@@ -187,14 +187,14 @@ class LeasedBuckets:
         )
 
     def lend(self, grant: LeaseGrant) -> None:
-        """Take what this gateway's own share grants while the store is away; it is owed to the store."""
+        """Take a grant from this gateway's own share while the store is unreachable; it is owed to the store."""
         for kind in self.kinds:
             self.have[kind] += grant.given[kind]
             if kind != SLOTS:
                 self.owed[kind] += grant.given[kind]
 
     def levels(self, now: float) -> Vector:
-        """The rest beside the slice, as told and refilled since; everything where nothing was ever told."""
+        """What is available outside the slice: the store's last answer, refilled since; without one, all the rest."""
         if self._levels is None:
             return tuple(limit - max(have, 0.0) for limit, have in zip(self.limits, self.have, strict=True))
         passed, levels = now - self.levels_at, list(self._levels)
@@ -205,18 +205,18 @@ class LeasedBuckets:
         return tuple(levels)
 
     def left(self, now: float) -> Vector:
-        """All that is there, in the slice and beside it."""
-        levels = self.levels(now)  # first, since one who is alone refills by this what it has
+        """What is available in the slice and outside it."""
+        levels = self.levels(now)  # first: LocalBuckets refills `have` here
         return tuple(map(add, levels, self.have))
 
     def wait(self, need: Vector, now: float) -> tuple[float, int]:
-        """Seconds until all of it should fit, and what lacks most; 0 if all is there as far as is known."""
+        """Seconds until the need should fit, and the kind that takes longest; 0 if it fits as far as is known."""
         return self.wait_at(need, self.limits, self.levels(now))
 
     def wait_at(self, need: Vector, limits: Vector, levels: Vector) -> tuple[float, int]:
-        """The same beside a pool of these limits that has these levels."""
+        """`wait` with the given limits and levels of the store."""
         longest, lacking = 0.0, 0
-        free_s = self._duration / max(self.limits[SLOTS], 1.0)  # until one of so many requests ends at random
+        free_s = self._duration / max(self.limits[SLOTS], 1.0)  # mean time until one of that many requests ends
         for kind in self.kinds:
             limit = limits[kind]
             missing = min(need[kind], limit or need[kind]) - self.have[kind] - levels[kind]
@@ -227,12 +227,12 @@ class LeasedBuckets:
         return longest, lacking
 
     def refusal(self, use: Vector, limits: Vector, levels: Vector) -> RequestError:
-        """What a tenant lacks most beside a pool of these limits that has these levels."""
+        """The error for the kind with the longest wait, with the given limits and levels of the store."""
         wait, kind = self.wait_at(use, limits, levels)
         return over_limit(max(wait, LEAST_S), kind, limits[kind], use[kind], self.have[kind] + levels[kind])
 
     def due(self, now: float, renew_s: float) -> bool:
-        """Whether the shared pool should hear of this tenant without being asked for more."""
+        """Whether to send a lease request although nothing more is needed: to repay, to renew or to give back."""
         if any(self.have[kind] < 0 or self.owed[kind] for kind in self.kinds):
             return True
         holds = any(self.have[kind] > 0 for kind in self.kinds)
@@ -240,7 +240,7 @@ class LeasedBuckets:
         return renew or (holds and now - self.used_at >= SLICE_S)
 
     def fields(self, now: float, back: Mapping[int, float] = NO_REFUND, *, away: bool) -> bytes:
-        """Header lines that tell the tenant where it stands, with so much given back; `away`: the store is."""
+        """The rate-limit header lines, after a refund of `back`; `away`: the store is unreachable."""
         if not self.kinds:
             return b""
         left = list(self.left(now))
@@ -250,7 +250,7 @@ class LeasedBuckets:
         return fields + OWN_SHARE if away else fields
 
     def idle(self, now: float) -> bool:
-        """Nothing is open, asked or owed, and as far as is known all is as if it had never been used."""
+        """Whether nothing is open, requested or owed, and every bucket is full as far as is known."""
         if self.open or self.waiters or self.asked is not None:
             return False
         left = self.left(now)
@@ -258,7 +258,7 @@ class LeasedBuckets:
 
 
 class LocalBuckets(LeasedBuckets):
-    """All of a tenant's limits at a gateway that is alone."""
+    """All of a tenant's limits, at a gateway that shares with no other."""
 
     __slots__ = ()
 
@@ -267,7 +267,7 @@ class LocalBuckets(LeasedBuckets):
         self.have = [0.0 if limit == UNLIMITED else limit for limit in self.limits]
 
     def bind(self, tenant: ResolvedTenant, now: float) -> None:
-        """The object changed: new limits hold from now on, what is used stays used."""
+        """Apply changed limits from now on; usage so far still counts."""
         self.refresh(now)
         before, have = self.limits, list(self.have)
         super().bind(tenant, now)
@@ -288,12 +288,12 @@ class LocalBuckets(LeasedBuckets):
                 self.have[kind] = min(self.have[kind] + passed * limit / 60.0, limit)
 
     def levels(self, now: float) -> Vector:
-        """Nothing is left beside it."""
+        """Zero: all of the limit is in `have`."""
         self.refresh(now)
         return NOTHING
 
     def fits(self, need: Vector) -> bool:
-        """Whether all of it is there, or as much as there can be."""
+        """Whether the need is covered, or the bucket is full."""
         for kind in self.kinds:
             have = self.have[kind]
             if have < need[kind] - CLOSE and (kind == SLOTS or not 0 < self.limits[kind] <= have + CLOSE):
@@ -306,7 +306,7 @@ def _limited(limits: Vector) -> tuple[int, ...]:
 
 
 def over_limit(wait: float, kind: int, limit: float, need: float, left: float) -> RequestError:
-    """Of the limit of this kind too little is left for so many seconds."""
+    """The error for an exhausted limit of this kind that has room again in `wait` seconds."""
     if wait == NEVER:
         message = f"Your limit of {_WHAT[kind]} per minute is 0; ask whoever runs this to raise it."
         return RequestError(Code.INSUFFICIENT_QUOTA, message)
@@ -322,7 +322,7 @@ def over_limit(wait: float, kind: int, limit: float, need: float, left: float) -
 
 
 def ratelimit_fields(limits: Vector, left: Sequence[float]) -> bytes:
-    """Complete header lines for these limits and what is left of them."""
+    """The complete header lines for these limits and what is left of them."""
     fields = "" if limits[0] == UNLIMITED else _lines("requests", limits[0], left[0])
     pairs = ((limits[kind], left[kind]) for kind in (1, 2))
     inputs, outputs = (UNLIMITED if most == UNLIMITED else rest / most if most else 0.0 for most, rest in pairs)

@@ -1,10 +1,10 @@
-"""Reserve on admission, settle on use: tenants' limits on requests, tokens and concurrency. Pure.
+"""Tenants' limits on requests, tokens and concurrency: reserve on admission, settle on use. Pure.
 
-A request reserves what it is expected to use, so that many at once cannot pass a limit together; when it ends, the
-difference to what it used comes back or is charged. A gateway that is alone has all of a limit itself; of several
-each has a slice of the Pool that they share, and asks it through `send` for more. While the slice suffices nobody
-waits; else a request waits until `answered` or `lost`. While the shared pool is away a tenant's `onStoreFailure`
-counts: `open` is served from an own pool of a part of the limits, and what it lends is paid back; `closed` is refused.
+A request reserves what it is expected to use, so that concurrent requests cannot pass a limit together. When it ends,
+the difference to its actual use is refunded or charged. A gateway on its own has a tenant's whole limit; one of several
+leases a slice from the shared store and requests more through `send`. While the slice suffices, no request waits; else
+it waits until `answered` or `lost`. While the store is unreachable, a tenant's `onStoreFailure` decides: `open` serves
+from the gateway's own share of the limits and repays it later; `closed` refuses.
 Invariant: reserved = settled + refunded + what open reservations hold (`QuotaTotals`), each of them settled once,
 whatever the store does.
 """
@@ -32,17 +32,17 @@ from paceline_gateway.quota.types import (
 )
 
 WAITERS = 256
-"""Requests of one tenant that wait for the store; one more is refused."""
+"""The most requests of one tenant that may wait for the store; further ones are refused."""
 RENEW_S = TTL_S / 3
 FORGET_S = 10.0
 RETRY_S = 1.0
 ASKS = 2
-"""Exchanges made for one request before it is decided."""
+"""The most exchanges for one request before it is decided."""
 
 
 @dataclass(slots=True)
 class QuotaTotals:
-    """Amounts since the start, all tenants together. `refunded` is negative where more was used than reserved."""
+    """Sums over all tenants since the start. `refunded` falls where more was used than reserved."""
 
     reserved: list[float] = field(default_factory=lambda: [0.0] * SIZE)
     settled: list[float] = field(default_factory=lambda: [0.0] * SIZE)
@@ -50,22 +50,22 @@ class QuotaTotals:
 
     @property
     def open(self) -> list[float]:
-        """Set aside now."""
+        """Reserved now."""
         return list(map(sub, map(sub, self.reserved, self.settled), self.refunded))
 
 
 class QuotaManager:
-    """All tenants' buckets at this gateway. `send` takes asks to the shared pool; without it the gateway is alone."""
+    """All tenants' buckets at this gateway. `send` queues requests to the shared store; None: this gateway is alone."""
 
     def __init__(self, send: Callable[[LeaseRequest], None] | None = None, holder: str = "", gateways: int = 1) -> None:
         self.totals = QuotaTotals()
         self.away = False
-        """The shared pool cannot be reached."""
+        """The shared store is unreachable."""
         self.lent = 0
-        """Reservations made out of this gateway's own share since the start."""
+        """Reservations made from this gateway's own share since the start."""
         self.gateways = gateways
         self.shared = send is not None
-        """Several gateways count in one place."""
+        """Several gateways share one store."""
         self._send = send
         self._holder = holder
         self._own = BucketStore()
@@ -78,11 +78,11 @@ class QuotaManager:
 
     @property
     def busy(self) -> KeysView[str]:
-        """Tenants of whom something is kept: the others are idle and have used nothing that is not refilled."""
+        """Tenants with state here; all others are idle and their buckets are full."""
         return self._buckets.keys()
 
     def look(self, tenant: ResolvedTenant, now: float) -> LeasedBuckets | None:
-        """A tenant's buckets under its limits of now; None while it is idle."""
+        """A tenant's buckets under its current limits; None while it is idle."""
         return self._buckets_of(tenant, now) if tenant.name in self._buckets else None
 
     @property
@@ -90,14 +90,14 @@ class QuotaManager:
         return sum(len(buckets.waiters) for buckets in self._buckets.values())
 
     def reserve(self, tenant: ResolvedTenant, use: QuotaUsage, now: float, then: Then) -> PendingReservation | None:
-        """Set aside what a request is expected to use; `then` hears of it, at once unless the store must be asked.
+        """Reserve what a request is expected to use; `then` gets the result, at once unless the store must be asked.
 
-        The waiter that is returned then is told by `gone` when its request has left: nothing is set aside for it.
+        If it must, this returns the waiter. Set its `gone` when the request has left: then nothing is reserved for it.
         """
         buckets = self._buckets_of(tenant, now)
         if not buckets.waiters and self._take(buckets, use, then, now):
             if self._send is not None and any(buckets.have[kind] < buckets.goal[kind] / 2 for kind in buckets.kinds):
-                self._exchange(buckets, now)  # renews a slice before it is used up
+                self._exchange(buckets, now)  # renew the slice before it is used up
         elif self._send is None or self.away:
             self._here(buckets, use, then, now)
         elif len(buckets.waiters) >= WAITERS:
@@ -111,9 +111,9 @@ class QuotaManager:
         return None
 
     def exhausted(self, tenant: ResolvedTenant, least: QuotaUsage, now: float) -> RequestError | None:
-        """Why not even so small a request may go, told without asking; None where it may, or nothing is known.
+        """Why even so small a request must be refused; None if it may pass or nothing is known. Asks no store.
 
-        What the shared pool said is believed for a moment: of a tenant over its limits one request in that time asks.
+        The store's last levels are trusted for `SLICE_S`: a tenant over its limits causes one exchange in that time.
         """
         buckets = self._buckets_of(tenant, now)
         buckets.refresh(now)
@@ -125,24 +125,24 @@ class QuotaManager:
         return buckets.refusal(least, buckets.limits, buckets.levels(now))
 
     def settle(self, reservation: Reservation, used: QuotaUsage, now: float) -> None:
-        """The request has ended: charge what it used instead of what was reserved."""
+        """End a request: charge what it used instead of what it reserved."""
         buckets, totals = self._buckets[reservation.tenant], self.totals
         totals.settled = list(map(add, totals.settled, used))
         totals.refunded = list(map(add, totals.refunded, map(sub, reservation.use, used)))
         buckets.give(reservation, used, now)
         if self._send is None:
             return
-        for kind in buckets.kinds:  # more came back than is worth keeping: others may lack it
+        for kind in buckets.kinds:  # give a large refund back to the store: other gateways may need it
             if buckets.have[kind] - buckets.goal[kind] >= max(SHARE * buckets.limits[kind] / self.gateways, 1.0):
                 self._exchange(buckets, now)
                 return
 
     def fields(self, tenant: ResolvedTenant, now: float) -> bytes:
-        """Header lines that tell a tenant where it stands."""
+        """The tenant's rate-limit header lines."""
         return self._buckets_of(tenant, now).fields(now, away=self.away)
 
     def refunded(self, reservation: Reservation, used: QuotaUsage, now: float) -> bytes:
-        """The same once a reservation is settled by so much."""
+        """The same header lines as if `reservation` were settled with `used`."""
         buckets = self._buckets[reservation.tenant]
         back = {kind: reservation.use[kind] - used[kind] for kind in reservation.kinds}
         return buckets.fields(now, back, away=self.away)
@@ -152,7 +152,7 @@ class QuotaManager:
         buckets.asked = None
         buckets.granted(grant, now)
         waiters, buckets.waiters = buckets.waiters, deque()
-        for waiter in waiters:  # in order; who came later, or seems to lack nothing, is asked for anew
+        for waiter in waiters:  # in order; later ones, and those that should fit now, go into the next exchange
             if waiter.gone:
                 continue
             undecided = waiter.asked < ASKS and (not waiter.asked or buckets.wait(waiter.use, now)[0] <= 0)
@@ -164,7 +164,7 @@ class QuotaManager:
             self._exchange(buckets, now)
 
     def lost(self, now: float) -> None:
-        """The shared pool cannot be reached. What was sent stays in doubt until `found`; who waits is answered here."""
+        """The shared store is unreachable: decide all waiters here. Requests in flight stay in doubt until `found`."""
         self.away = True
         for buckets in list(self._buckets.values()):
             waiters = [waiter for waiter in buckets.waiters if not waiter.gone]
@@ -173,7 +173,7 @@ class QuotaManager:
                 self._here(buckets, waiter.use, waiter.then, now)
 
     def found(self, gateways: int, now: float) -> None:
-        """The shared pool can be reached, and so many gateways use it. What was in doubt is sent again."""
+        """The shared store is reachable and `gateways` use it. Send the requests that were in doubt again."""
         self.gateways = max(gateways, 1)
         if not self.away:
             return
@@ -185,7 +185,7 @@ class QuotaManager:
                 self._exchange(buckets, now)
 
     def leave(self, now: float) -> bool:
-        """This gateway stops: give everything back. Whether there is nothing left to give, or nobody to give it to."""
+        """Give everything back before this gateway stops. True when nothing is left, or the store is unreachable."""
         for buckets in self._buckets.values():
             buckets.used_at = -NEVER
             if any(buckets.have) or any(buckets.owed):
@@ -193,7 +193,7 @@ class QuotaManager:
         return self.away or all(buckets.asked is None for buckets in self._buckets.values())
 
     def tick(self, now: float) -> None:
-        """Give time its say: give back what is unused, pay debts, renew what is held, forget who is idle."""
+        """Give back what is unused, repay debts, renew what is held, forget idle tenants."""
         if self._send is not None and not self.away:
             for buckets in self._buckets.values():
                 if buckets.asked is None and buckets.due(now, RENEW_S):
@@ -215,7 +215,7 @@ class QuotaManager:
         return buckets
 
     def _take(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> bool:
-        """Set it aside if it fits."""
+        """Reserve the amount if it fits."""
         buckets.refresh(now)
         if not buckets.fits(use):
             return False
@@ -225,7 +225,7 @@ class QuotaManager:
         return True
 
     def _here(self, buckets: LeasedBuckets, use: QuotaUsage, then: Then, now: float) -> None:
-        """Without the shared pool: decide by what is there, or out of a part of the limits while it is away."""
+        """Decide without the store: by what is here, or from this gateway's share while the store is unreachable."""
         if self._send is None or buckets.fits(use):
             self._decide(buckets, use, then, now)
         elif buckets.tenant.on_store_failure == "closed":
@@ -245,7 +245,7 @@ class QuotaManager:
             then(buckets.refusal(use, buckets.limits, buckets.levels(now)))
 
     def _exchange(self, buckets: LeasedBuckets, now: float) -> None:
-        """Ask the shared pool for what the waiting ones need and for the slice; one ask at a time."""
+        """Request what the waiters and the slice need; at most one lease request per tenant is under way."""
         if buckets.asked is not None or self._send is None or self.away:
             return
         keeps = (buckets.waiters or now - buckets.used_at < SLICE_S) and not any(buckets.owed)

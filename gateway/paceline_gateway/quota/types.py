@@ -1,9 +1,7 @@
-"""Quota's nouns: what is used, what limits it, and the one exchange between a gateway and whoever keeps the counters.
+"""Quota's types: usage, limits, the exchange between a gateway and the counters, and charges for failed requests.
 
 Amounts are vectors of four: requests, input tokens, output tokens, and slots (requests at once). The first three refill
 over a minute; a slot comes back when its request ends.
-
-What a request is charged for that ends before its first byte.
 """
 
 from collections.abc import Callable
@@ -23,11 +21,11 @@ NOTHING: Final[Vector] = (0.0,) * SIZE
 NEVER: Final = float("inf")
 UNLIMITED: Final = float("inf")
 CLOSE: Final = 1e-6
-"""Amounts that differ by less are the same."""
+"""Amounts that differ by less count as equal."""
 
 
 class QuotaUsage(NamedTuple):
-    """What a request needs, or has used, as a vector. `slots`: the one that each takes."""
+    """What a request needs, or has used, as a vector. `slots` is 1 for each request."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -36,9 +34,9 @@ class QuotaUsage(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """What was set aside for one request. `kinds`: the indices of those amounts that were limited, and so charged.
+    """What is reserved for one request. `kinds`: the indices of the amounts that were limited, and so charged.
 
-    `since` is when; `fields` are the header lines that tell the client where it stands.
+    `since` is when it was made; `fields` are the rate-limit header lines for the client.
     """
 
     tenant: str
@@ -49,7 +47,7 @@ class Reservation(NamedTuple):
 
 
 Then = Callable[[Reservation | RequestError], None]
-"""Who hears of a reservation, or why there is none."""
+"""Called with the reservation, or with the error that refuses it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,12 +62,12 @@ class PendingReservation:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """One gateway's exchange for one tenant. Applied once for each `seq`, however often it is sent.
+    """One gateway's lease request for one tenant. It is applied once for each `seq`, however often it is sent.
 
     back: given back; negative: used already and owed.
-    held: kept of earlier grants; of slots all that are in use or spare.
-    least: granted whole or nothing is; want: granted as far as there is.
-    belief: the levels as far as the gateway knows, for a store that has forgotten the tenant (its `epoch` differs).
+    held: kept from earlier grants; for slots, all that are in use or spare.
+    least: granted in full, or nothing is granted; want: granted as far as available.
+    belief: the levels as far as the gateway knows, for a store that has lost the tenant (its `epoch` differs).
     """
 
     tenant: str
@@ -86,7 +84,7 @@ class LeaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class LeaseGrant:
-    """The answer: what was granted, and what is left there for anybody."""
+    """The answer: what was granted, and the levels that remain in the store."""
 
     given: Vector
     levels: Vector
@@ -94,17 +92,17 @@ class LeaseGrant:
 
 
 def limits_of(tenant: ResolvedTenant, share: int = 1) -> Vector:
-    """A tenant's limits, or one of `share` equal parts of them; of slots never less than one."""
+    """A tenant's limits, or one of `share` equal parts of them; at least one slot."""
     slots = UNLIMITED if tenant.concurrency is None else max(tenant.concurrency // share, 1)
     rates = (tenant.requests_per_minute, tenant.input_tokens_per_minute, tenant.output_tokens_per_minute)
     return (*(UNLIMITED if rate is None else rate / share for rate in rates), float(slots))
 
 
 def used_by_refused(status: int) -> QuotaUsage:
-    """What a request will be charged for that a worker refuses with this status, if its refusal stands."""
+    """The charge for a request that a worker refuses with this status, if that refusal is the final answer."""
     return QuotaUsage(requests=1) if judge_status(status) is Outcome.CLIENT_ERROR else QuotaUsage()
 
 
 def used_by_failed(code: Code, reserved: QuotaUsage) -> QuotaUsage:
-    """The charge for a request that ends with this error before its first byte: its prompt if workers died of it."""
+    """The charge for a request that fails with this error before its first byte: its prompt if workers died of it."""
     return QuotaUsage(1, reserved.input_tokens) if code is Code.REQUEST_ISOLATED else QuotaUsage()

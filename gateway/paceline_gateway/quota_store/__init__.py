@@ -1,1 +1,1 @@
-"""Quota counters that several gateways share: where they are kept, and who carries asks there and grants back."""
+"""The quota counters that several gateways share, and the exchange of lease requests and grants with them."""

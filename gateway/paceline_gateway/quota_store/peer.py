@@ -1,18 +1,18 @@
-"""The shared pool at one of the gateways: whoever holds the Lease `paceline-quota` counts for all.
+"""The shared quota store at one of the gateways: the holder of the Lease `paceline-quota` counts for all.
 
-The holder's name in the Lease begins with where its admin port is; the others ask there under an internal token.
-It counts only while its lease is fresh, so there are never two; whoever takes over begins with an empty pool, and the
-gateways tell it what they know, as they would tell a Redis that has forgotten everything. While nobody holds the Lease,
-or its holder cannot be reached, each tenant's `onStoreFailure` is followed.
-Known hole: without the API server a lease ends, and with it the sharing, though all gateways are well.
+The holder's name in the Lease begins with the address of its admin port; the others call it there with an internal
+token. It counts only while its lease is fresh, so there are never two. A new holder begins with empty counters, and the
+gateways send it what they know, as they do for a Redis that lost its data. While no gateway holds the Lease, or its
+holder is unreachable, each tenant's `onStoreFailure` decides.
+Known hole: without the API server a lease ends, and with it the sharing, though all gateways work.
 
-`POST /internal/quota` on the admin port: other gateways' calls to the one that counts for all, in JSON:
+`POST /internal/quota` on the admin port carries other gateways' calls to the holder, in JSON:
 
 {"v": 1, "holder": "g0.ab12", "ttl": 15.0, "asks": [{"tenant", "seq", "epoch", "vectors": [six or five of four]}]}
 {"v": 1, "gateways": 2, "grants": [{"epoch", "given": [..], "levels": [..]}]}
 
-A call may tell, and its reply then does, what tenants were served: "served": {"<line>\\n<tenant>": tokens over weight}.
-A limit that is none is null, as is the level beside it.
+A call, and then its reply too, may carry what tenants were served: "served": {"<line>\\n<tenant>": tokens over weight}.
+A limit that does not exist is null, and so is its level.
 """
 
 import asyncio
@@ -54,9 +54,9 @@ ASKS: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRequest:
-    """What one gateway sends to the one that counts: that it lives for `ttl_s` (0: it leaves), and its asks.
+    """One gateway's call to the holder: it is alive for `ttl_s` (0: it leaves), and its lease requests.
 
-    `served`: what tenants were served here; None when the sums are of no interest.
+    `served`: what tenants were served here; None to leave the sums out.
     """
 
     holder: str
@@ -67,7 +67,7 @@ class ExchangeRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeResponse:
-    """What it hears: how many gateways there are, its grants in their order, and sums if it told its own."""
+    """The holder's reply: the number of gateways, the grants in request order, and the sums if the call had its own."""
 
     gateways: int
     grants: tuple[LeaseGrant, ...]
@@ -75,7 +75,7 @@ class ExchangeResponse:
 
 
 def write_call(call: ExchangeRequest) -> bytes:
-    asks = []  # an infinite number is written as null
+    asks = []  # infinite numbers are written as null
     for ask in call.asks:
         vectors = [ask.limits, ask.back, ask.held, ask.least, ask.want, *([] if ask.belief is None else [ask.belief])]
         asks.append({"tenant": ask.tenant, "seq": ask.seq, "epoch": ask.epoch, "vectors": vectors})
@@ -84,7 +84,7 @@ def write_call(call: ExchangeRequest) -> bytes:
 
 
 def read_call(body: bytes) -> ExchangeRequest:
-    """The call in a body. Raises RequestError."""
+    """Parse a call. Raises RequestError."""
     try:
         data = orjson.loads(body)
         version, holder, asks = data["v"], str(data["holder"]), data["asks"][:ASKS]
@@ -104,7 +104,7 @@ def write_reply(reply: ExchangeResponse) -> bytes:
 
 
 def read_reply(body: bytes, asks: int) -> ExchangeResponse:
-    """The reply in a body, to so many asks. Raises Unreachable: who answers like that does not count for us."""
+    """Parse the reply to a call of `asks` lease requests. Raises Unreachable: such a gateway cannot count for us."""
     try:
         data = orjson.loads(body)
         grants = tuple(
@@ -137,7 +137,7 @@ def _vector(data: Any) -> Vector:
 
 @dataclass(slots=True)
 class CounterServer:
-    """What the gateway that counts keeps: everybody's counters, who is alive until when, what tenants were served."""
+    """The holder's state: all counters, the members and when each expires, and what tenants were served."""
 
     pool: BucketStore = field(default_factory=lambda: BucketStore(epoch=secrets.randbits(48) + 2))
     members: dict[str, float] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class CounterServer:
 
 @dataclass(frozen=True, slots=True)
 class PeerDeps:
-    """What a gateway needs to reach the one that counts. `leaves_s` is how long a member lives without a word."""
+    """What a gateway needs to reach the holder. `leaves_s`: a member that is silent for so long counts as gone."""
 
     cluster: Cluster
     signer: Signer
@@ -175,7 +175,7 @@ class PeerDeps:
 
 
 class PeerStore:
-    """One gateway's part in it: it may count for all, and asks whoever does. `address` is where others reach it."""
+    """One gateway's access to the counters: it is the holder or calls it. `address`: where other gateways reach it."""
 
     def __init__(self, holder: str, address: Address, ways: PeerDeps) -> None:
         self._holder = holder
@@ -190,7 +190,7 @@ class PeerStore:
 
     @property
     def owner(self) -> CounterServer | None:
-        """The counters of all, while it is this gateway that counts."""
+        """The counters while this gateway is the holder, else None."""
         if not self._candidate.leads:
             self._owner = None
         elif self._owner is None:
@@ -198,30 +198,30 @@ class PeerStore:
         return self._owner
 
     def start(self) -> None:
-        """Stand for the Lease, and follow who holds it."""
+        """Compete for the Lease and follow its holder."""
         self._task = asyncio.create_task(self._follow())
 
     def serve(self, body: bytes) -> bytes:
-        """Another gateway's call. Raises RequestError when it is somebody else that counts."""
+        """Answer another gateway's call. Raises RequestError when this gateway is not the holder."""
         owner = self.owner
         if owner is None:
             raise RequestError(Code.NO_CAPACITY, "This gateway does not hold the Lease of the quota counters.")
         return write_reply(owner.answer(read_call(body), self._now()))
 
     async def hello(self, holder: str, ttl_s: float) -> int:
-        """This gateway is alive for so long, or leaves (0): how many there are."""
+        """Announce that this gateway is alive for `ttl_s`, or leaves (0); returns the number of gateways."""
         return (await self._call(ExchangeRequest(holder, ttl_s, ()))).gateways
 
     async def exchange(self, asks: Sequence[LeaseRequest]) -> list[LeaseGrant]:
         return list((await self._call(ExchangeRequest(self._holder, self._ways.leaves_s, tuple(asks)))).grants)
 
     async def share(self, served: Mapping[str, float]) -> Mapping[str, float]:
-        """Add what tenants were served here, and answer with the sums of all gateways."""
+        """Add what tenants were served here, and return the sums of all gateways."""
         reply = await self._call(ExchangeRequest(self._holder, self._ways.leaves_s, (), served))
         return reply.served or {}
 
     async def close(self) -> None:
-        """Give the Lease back, so that another gateway counts at once."""
+        """Release the Lease, so that another gateway takes over at once."""
         if self._task is not None:
             await cancel(self._task)
         await self._candidate.resign()
@@ -251,14 +251,14 @@ class PeerStore:
         while True:
             await self._candidate.renew()
             if not self._candidate.leads:
-                with contextlib.suppress(PacelineError):  # who was known may still count; the candidate tells of it
+                with contextlib.suppress(PacelineError):  # the last known holder may still count; the elector logs it
                     self._address = address_of(await self._ways.cluster.leases.holder(LEASE))
             self._connections.sweep()
             await self._ways.clock.sleep(RENEW_S)
 
 
 class _Answer:
-    """Collects one whole answer of 200."""
+    """Collects the whole body of a 200 answer."""
 
     def __init__(self) -> None:
         self.whole: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -288,7 +288,7 @@ class _Answer:
 
 
 def address_of(holder: str) -> Address | None:
-    """Where the admin port is of who holds the Lease."""
+    """The address of the admin port in a holder's name; None if it has none."""
     host, colon, port = holder.partition("/")[0].rpartition(":")
     return (host, int(port)) if colon and host and port.isdigit() else None
 
@@ -300,7 +300,7 @@ def add_quota(app: FastAPI, peers: PeerStore, trust: TrustBundle) -> None:
 
     @app.post(PATH)
     async def exchange(request: Request) -> Response:
-        """For a bearer of another gateway's internal token."""
+        """Answer a caller with another gateway's internal token."""
         require(request, trust, "gateway", "a gateway")
         length = request.headers.get("content-length", "")
         if not length.isdigit() or int(length) > BODY_BYTES:

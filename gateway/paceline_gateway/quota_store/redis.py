@@ -1,8 +1,8 @@
-"""The shared pool in Redis or Valkey: one script for each exchange, all of a batch in one round trip.
+"""The shared quota store in Redis or Valkey: one script call for each exchange, all of a batch in one round trip.
 
-A tenant's book is one key that vanishes by itself some time after it has filled up. The password comes from a file that
-is read at each connect, so it is rotated without a restart. Nothing is tried twice here: the pump does that, and the
-script knows what it has already done.
+A tenant's buckets are one key, which expires some time after they have filled up. The password comes from a file that
+is read at each connect, so it can be rotated without a restart. Nothing is retried here: `QuotaSync` does that, and the
+script recognises an exchange that it has already done.
 Known hole: one Redis, no cluster and no sentinel; a fail-over that loses the last writes forgets what they charged.
 """
 
@@ -31,7 +31,7 @@ _DIGEST: Final = sha1(EXCHANGE.encode(), usedforsecurity=False).hexdigest()
 
 
 class RedisStore:
-    """One Redis. `namespace` keeps several installs apart."""
+    """The store in one Redis. `namespace` keeps several installs apart."""
 
     def __init__(self, config: RedisConfig, namespace: str) -> None:
         self._prefix = f"{config.prefix}:{namespace}"
@@ -50,10 +50,10 @@ class RedisStore:
         )
 
     def start(self) -> None:
-        """Nothing: connections are made when they are needed."""
+        """Does nothing: connections are opened on demand."""
 
     async def hello(self, holder: str, ttl_s: float) -> int:
-        """This gateway is alive for so long, or leaves (0): how many there are."""
+        """Announce that this gateway is alive for `ttl_s`, or leaves (0); returns the number of gateways."""
         try:
             return int(await self._redis.eval(HELLO, 1, f"{self._prefix}:gateways", holder, str(ttl_s)))
         except (RedisError, OSError, TimeoutError) as error:
@@ -70,7 +70,7 @@ class RedisStore:
             raise await self._unreachable(error) from None
 
     async def share(self, served: Mapping[str, float]) -> Mapping[str, float]:
-        """Add what tenants were served here, and answer with the sums of all gateways."""
+        """Add what tenants were served here, and return the sums of all gateways."""
         pairs = [part for name, amount in served.items() for part in (name, repr(round(amount, 3)))]
         bounds = (str(round(1000 * SERVED_S)), str(SUMS))
         try:
@@ -89,13 +89,13 @@ class RedisStore:
             return list(await pipe.execute(raise_on_error=False))
 
     async def _unreachable(self, error: Exception) -> Unreachable:
-        """An answer that may still come must not be read as another one's."""
+        """Close the connections: a late answer on one of them must not be read as the answer to another command."""
         await self._redis.connection_pool.disconnect()
         return Unreachable(str(error) or type(error).__name__)
 
 
 class _PasswordFile(CredentialProvider):
-    """User and password as they are now."""
+    """The current user and password."""
 
     def __init__(self, config: RedisConfig) -> None:
         self._config = config
@@ -105,14 +105,14 @@ class _PasswordFile(CredentialProvider):
 
 
 def arguments(ask: LeaseRequest) -> list[str]:
-    """An ask as the script reads it."""
+    """A lease request as the script's arguments."""
     vectors = (ask.limits, ask.back, ask.held, ask.least, ask.want, *(() if ask.belief is None else (ask.belief,)))
     numbers = [repr(-1.0 if number == UNLIMITED else float(number)) for vector in vectors for number in vector]
     return [ask.holder, str(ask.seq), str(ask.epoch), str(TTL_S), str(FORGET_S), *numbers]
 
 
 def grant(ask: LeaseRequest, answer: Any) -> LeaseGrant:
-    """The script's answer to an ask. Raises what went wrong there."""
+    """The grant in the script's answer. Raises the script's error."""
     if isinstance(answer, Exception):
         raise answer
     numbers: Vector = tuple(float(text) for text in answer[1:])

@@ -1,6 +1,6 @@
-"""Carries asks to the shared pool and grants back: all that wait in one round trip, one round trip at a time.
+"""Carries lease requests to the shared store and grants back: all pending ones in one round trip, one trip at a time.
 
-What fails is not repeated at once: `QuotaManager` follows each tenant's `onStoreFailure` until a probe succeeds, and
+A failed exchange is not repeated at once: `QuotaManager` follows each tenant's `onStoreFailure` until a probe succeeds,
 then sends again what was in doubt. So a request waits for two round trips at most: the one under way and its own.
 """
 
@@ -19,43 +19,43 @@ from paceline_gateway.quota.manager import QuotaManager
 from paceline_gateway.quota.types import LeaseGrant, LeaseRequest
 
 SUMS: Final = 4096
-"""Sums of what tenants were served that a store keeps; with one more all of them begin anew."""
+"""The most sums of what tenants were served that a store keeps; beyond that it clears all of them."""
 T = TypeVar("T")
 BATCH = 256
 HELLO_S = TTL_S / 5
 SHARE_S = 1.0
-"""How often gateways tell each other what tenants were served."""
+"""Seconds between two exchanges of what tenants were served."""
 PROBE_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 _FAULT = "the store of quota counters cannot be reached; each tenant's onStoreFailure is followed"
 _log = get_logger(__name__)
 
 
 class CounterStore(Protocol):
-    """The shared counters. Every call ends within its limit or raises Unreachable, in plain words."""
+    """The shared counters. Every call ends within its limit or raises Unreachable with a plain message."""
 
     def start(self) -> None:
-        """Begin what it does beside its calls."""
+        """Start background work."""
         ...
 
     async def hello(self, holder: str, ttl_s: float) -> int:
-        """This gateway is alive for so long, or leaves (0): how many there are."""
+        """Announce that this gateway is alive for `ttl_s`, or leaves (0); returns the number of gateways."""
         ...
 
     async def exchange(self, asks: Sequence[LeaseRequest]) -> list[LeaseGrant]:
-        """Carry out asks, each once however often it is sent, and answer in their order."""
+        """Apply lease requests, each once however often it is sent, and answer in their order."""
         ...
 
     async def share(self, served: Mapping[str, float]) -> Mapping[str, float]:
-        """Add what tenants were served here, and answer with the sums of all gateways; once, never sent again."""
+        """Add what tenants were served here, and return the sums of all gateways; applied once, never sent again."""
         ...
 
     async def close(self) -> None:
-        """Leave nothing open."""
+        """Close everything."""
         ...
 
 
 class QuotaSync:
-    """One gateway's line to the shared pool. `wait_s`: the longest that a request may wait for it."""
+    """One gateway's connection to the shared store. `wait_s`: the longest that a request may wait for it."""
 
     def __init__(self, store: CounterStore, holder: str, wait_s: float, clock: Clock, metrics: Metrics) -> None:
         self._store = store
@@ -78,13 +78,13 @@ class QuotaSync:
         self._wake.set()
 
     def start(self, quotas: QuotaManager, common: SharedFairness | None = None) -> None:
-        """Begin to carry; with `common` also what tenants were served."""
+        """Start the exchanges; with `common` also exchange what tenants were served."""
         self._common = common
         self._store.start()
         self._task = asyncio.create_task(self._run(quotas))
 
     async def wait(self) -> None:
-        """Return never; raise what broke: a gateway that no longer counts must not go on."""
+        """Never return; raise what ended the task: without its quota exchange a gateway must stop."""
         if self._task is not None:
             await ended(self._task)
 
@@ -120,7 +120,7 @@ class QuotaSync:
                 failures += 1
 
     async def _round(self, quotas: QuotaManager) -> None:
-        """Say hello when it is time, else carry what there is."""
+        """Announce this gateway when that is due, then carry the pending lease requests."""
         now = self._clock.monotonic()
         if quotas.away or now >= self._hello_at:
             gateways = await self._bounded(self._store.hello(self._holder, TTL_S))

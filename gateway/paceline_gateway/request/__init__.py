@@ -1,1 +1,1 @@
-"""A request's life in the gateway, as plain data and one state machine. Pure: the simulator drives the same objects."""
+"""A request's states in the gateway, as plain data and one state machine. Pure: the simulator drives the same code."""

@@ -1,13 +1,13 @@
-"""How often and how long a stream that lost its worker may look for another one, and what its earlier workers spent.
+"""Limits on repeated attempts.
 
-Only losses that are held against a request count towards RESUMES: one whose connections break again and again must end,
-one that is moved about by scale-downs need not. Deaths of workers are counted elsewhere (`group_testing`). No budget
-beside that: each stream was accepted once already.
+`Resumption`: how often and how long a stream that lost its worker may look for another one, and the time that its
+earlier workers spent. Only losses held against a request count towards RESUMES: one whose connections break again and
+again must end, one that scale-downs move need not. Deaths of workers are counted in `group_testing`. There is no other
+budget, because each stream was accepted once already.
 
-How many dispatches of a service may be repeated: a share of its requests, so that retries cannot feed an overload.
-
-A sliding window of ten seconds in one-second steps. It always allows `min_retries`, or a service with little traffic
-could not survive the death of one worker.
+`RetryBudget`: retries of a service may be only a share of its requests, so that they cannot feed an overload. It is a
+sliding window of ten seconds in one-second steps. It always allows `min_retries`; otherwise a service with little
+traffic could not survive the death of one worker.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ class RetryBudget:
         self._second(now)[1] += 1
 
     def take(self, now: float) -> bool:
-        """Whether one more retry is allowed now; it counts as made if so."""
+        """Whether one more retry is allowed now; if so, it is counted."""
         second = self._second(now)
         requests = sum(entry[1] for entry in self._seconds)
         retries = sum(entry[2] for entry in self._seconds)
@@ -52,7 +52,7 @@ RESUMES = 3
 
 
 class Resumption:
-    """The losses of one stream. `deadline` and `reason` are those of the loss that it has not got over yet."""
+    """The losses of one stream. `deadline` and `reason` are those of a loss from which it has not resumed yet."""
 
     __slots__ = ("_heard", "_losses", "count", "deadline", "decode", "prefill", "reason")
 
@@ -67,28 +67,28 @@ class Resumption:
 
     @property
     def earlier(self) -> WorkerPhases:
-        """Time spent by the workers that were lost."""
+        """Time spent by the lost workers."""
         return WorkerPhases(prefill=self.prefill, decode=self.decode)
 
     def lost(self, reason: ResumeReason, heard: float, deadline: float) -> None:
-        """A worker is lost; its last tokens came when it was `heard`."""
+        """A worker is lost; its last tokens came at `heard`."""
         if self._heard is None:
             self._heard, self.reason, self.deadline = heard, reason, deadline
 
     def refusal(self, *, harmless: bool, now: float) -> AbortReason | None:
-        """Count the loss; why the stream must end, if it must."""
+        """Count the loss; returns why the stream must end, or None."""
         self._losses += not harmless
         if self._losses > RESUMES:
             return AbortReason.MAX_ATTEMPTS
         return AbortReason.DEADLINE_EXCEEDED if now >= self.deadline else None
 
     def began(self, now: float) -> float:
-        """Go on; the gap in seconds."""
+        """The stream resumed; returns the gap in seconds."""
         heard, self._heard = self._heard, None
         self.count += 1
         return now - (now if heard is None else heard)
 
     def spent(self, sent: float, begun: float, lost: float) -> None:
-        """A worker that is lost now had its part in the answer."""
+        """Add the times of a worker that is lost now."""
         self.prefill += begun - sent
         self.decode += lost - begun

@@ -1,4 +1,4 @@
-"""The fields that the gateway reads of a request's body. All others are the worker's to judge and pass untouched."""
+"""The fields of a request's body that the gateway reads. The worker checks all others, which pass unchanged."""
 
 import re
 from collections.abc import Mapping
@@ -12,28 +12,28 @@ from paceline_core.json_limits import CHOICES_PER_PROMPT, check_shape, not_json,
 from paceline_gateway.request.prompt_size import TEXT_LISTS, WITHOUT_OUTPUT
 
 MAX_INT64 = (1 << 63) - 1
-"""Beyond it JSON readers disagree on what a number is."""
+"""JSON readers disagree about larger numbers."""
 TEXTS = 2048
-"""Of one list of texts to score, as many as a worker takes."""
+"""The longest list of texts to score, as at a worker."""
 _USUAL = ("max_completion_tokens", "max_tokens")
 _LIMITS: Mapping[str, tuple[str, ...]] = {
     "/v1/responses": ("max_output_tokens",),
     "/v1/messages": ("max_tokens",),
     **dict.fromkeys(WITHOUT_OUTPUT, ()),
 }
-"""Fields that limit the output, the first that is there counts; of other routes `_USUAL`."""
+"""Fields that limit the output, the first present one counts; other routes have `_USUAL`."""
 _SCORED = frozenset({"", "/v1/completions"})
-"""Routes where a limit of 0 asks for the prompt's scores alone."""
+"""Routes where a limit of 0 requests only the prompt's scores."""
 _MANY = frozenset({"", "/v1/chat/completions", "/v1/completions"})
-"""Routes that give several answers to a request; those of `prompt` are one route's alone."""
+"""Routes that give several answers to a request; only one of them takes several prompts."""
 _CHAT = "/v1/chat/completions"
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedBody:
-    """`max_tokens` is None where the request sets no limit; `limit_field` names the field that does. `data` is all.
+    """`max_tokens` is None where the request sets no limit; `limit_field` names the field. `data` is the whole body.
 
-    `choices` are all answers together: `n` for each prompt. `min_tokens` is what each of them has at least.
+    `choices` counts all answers: `n` for each prompt. `min_tokens` is the least number of tokens of each.
     """
 
     model: str
@@ -75,7 +75,7 @@ def parse(body: bytes, path: str = "") -> ParsedBody:
 
 
 def rename_model(body: bytes, old: str, new: str) -> bytes:
-    """The same body asking for another model: one splice where that is certain, else written anew."""
+    """The same body with another model name: spliced where that is unambiguous, else serialized again."""
     pattern = re.compile(rb'("model"\s*:\s*)' + re.escape(orjson.dumps(old)))
     renamed, places = pattern.subn(lambda match: match[1] + orjson.dumps(new), body, count=2)
     if places == 1:
@@ -84,7 +84,7 @@ def rename_model(body: bytes, old: str, new: str) -> bytes:
 
 
 def _choices(data: dict[str, Any], path: str) -> int:
-    """How many answers are asked for. Raises RequestError."""
+    """The number of answers requested. Raises RequestError."""
     each = max(_count(data, "n"), _count(data, "best_of"))
     prompt = None if path == _CHAT else data.get("prompt")
     if not (isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list)):
@@ -95,7 +95,7 @@ def _choices(data: dict[str, Any], path: str) -> int:
 
 
 def _count(data: dict[str, Any], field: str) -> int:
-    """A count that makes no sense is one, and the worker's to refuse; one that is too large is refused here."""
+    """An invalid count is 1, and the worker refuses it; one that is too large is refused here."""
     asked = max(_number(data.get(field)), 1)
     if asked > CHOICES_PER_PROMPT:
         raise _wrong(field, f"must be a whole number from 1 to {CHOICES_PER_PROMPT}")
@@ -103,14 +103,14 @@ def _count(data: dict[str, Any], field: str) -> int:
 
 
 def _number(value: Any) -> int:
-    """At most MAX_INT64; 0 for what is no number. Whole numbers too large for an integer are read as floats."""
+    """At most MAX_INT64; 0 for a value that is no number. Integers too large for the parser are read as floats."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     return int(min(value, MAX_INT64))
 
 
 def _whole(field: str, value: Any, *, least: int) -> int | None:
-    """A limit of output tokens; how many are too many is for the class to say. 0 is the worker's to refuse."""
+    """A limit of output tokens; the class decides how many are too many. The worker refuses 0."""
     if value is None:
         return None
     whole = isinstance(value, int) or (isinstance(value, float) and value > MAX_INT64)

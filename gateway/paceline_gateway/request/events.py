@@ -1,4 +1,4 @@
-"""Events of a request, and the actions that the machine asks its shell to take."""
+"""Events of a request, and the actions that the machine returns to its driver."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -25,13 +25,13 @@ class Admitted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """There is room for it to wait."""
+    """The queue has room for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diverted:
-    """Another destination of its route takes it, under its own terms. Heard only while it waits for its first worker
-    or its next one before the first byte."""
+    """Another destination of its route takes it, under its own terms. Occurs only while it waits for a worker before
+    the first byte."""
 
     terms: RequestTerms
     budget: RetryBudget
@@ -45,13 +45,13 @@ class Refused:
 
 
 class Assigned(NamedTuple):
-    """The queue gave it to a worker."""
+    """The queue dispatched it to a worker."""
 
     worker: str
 
 
 class Answered(NamedTuple):
-    """The worker's status has come. 503: it takes no new work, or, `busy`, no second suspect. `part` as in `Lost`."""
+    """The worker's status arrived. 503: it takes no new requests, or no second suspect (`busy`). `part`: see Lost."""
 
     status: int
     part: SuspectGroup | None = None
@@ -60,22 +60,22 @@ class Answered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The first content of a stream is in hand and about to be passed on."""
+    """The first content of a stream has arrived and is about to be forwarded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The worker's answer is complete. `code`: of its error, where it is one."""
+    """The worker's answer is complete. `code`: of its error, if it is one."""
 
     code: Code | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The worker's answer broke off. `harmless`: that is not held against it; `suspect`: better ask others.
+    """The worker's answer broke off. `harmless`: not held against the request; `suspect`: prefer other workers.
 
-    `reason` and `abort` are about a stream that has begun: why, and what keeps it from going on elsewhere, if anything.
-    `part`: the worker has died, and the request's part in that.
+    For a stream that has begun, `reason` says why, and `abort` what keeps it from resuming elsewhere, if anything.
+    `part`: the request's part in the worker's death, if it died.
     """
 
     harmless: bool = False
@@ -87,14 +87,14 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed:
-    """A stream carries an error event of the worker's own. `code`: its code, where that is known."""
+    """A stream contains an error event of the worker. `code`: its code, if known."""
 
     code: Code | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ClientGone:
-    """The client does not wait any more. `stalled`: its client read nothing for too long and was cut."""
+    """The client is gone. `stalled`: the gateway cut it, because it read nothing for too long."""
 
     stalled: bool = False
 
@@ -115,7 +115,7 @@ Event = (
 
 
 class Enqueue(NamedTuple):
-    """Wait for a worker; `again` at the head of the queue, and on another worker if there is one.
+    """Wait for a worker; `again`: at the head of the queue, and at another worker if there is one.
 
     `resume`: with a stream that has begun.
     """
@@ -131,15 +131,15 @@ class Dequeue:
 
 @dataclass(frozen=True, slots=True)
 class TryFallback:
-    """A worker failed it, and its route has further destinations: one that can take it is asked if no other worker is
-    left here, or if its next dispatch is its `last`. Answered by Diverted or not at all: it stands in the queue."""
+    """A worker failed it, and its route has further destinations. One that can take it is used if no other worker is
+    left here, or if its next dispatch is its `last`. The answer is Diverted or none: the request is in the queue."""
 
     last: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchDestination:
-    """Belong to the destination that takes it, from here on."""
+    """Move the request to the destination that takes it."""
 
 
 class Send(NamedTuple):
@@ -150,7 +150,7 @@ class Send(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The stream goes on at another worker, after a gap in seconds. Count it."""
+    """The stream continues at another worker, after a gap in seconds. Count it."""
 
     reason: ResumeReason
     gap: float
@@ -162,7 +162,7 @@ class AbortUpstream:
 
 
 class ReleaseSlot(NamedTuple):
-    """Give the worker's slot back. `suspect`: this worker just failed; ask others first for a moment."""
+    """Free the worker's slot. `suspect`: this worker just failed; prefer others for a while."""
 
     worker: str
     suspect: bool = False
@@ -170,14 +170,14 @@ class ReleaseSlot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Accuse:
-    """Its worker died of it or of another one (`part`): how its next one is chosen depends on that."""
+    """Its worker died of it or of another request (`part`): this affects the choice of the next worker."""
 
     part: SuspectGroup
 
 
 @dataclass(frozen=True, slots=True)
 class SendResponse:
-    """Pass the collected answer on, whatever its status."""
+    """Forward the collected answer, whatever its status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Answer with an error: whole before the first byte, as an SSE event after it."""
+    """Answer with an error: a complete answer before the first byte, an SSE event after it."""
 
     error: RequestError
 

@@ -6,19 +6,19 @@
                                                |              |          |     and budget; after it: within RESUMES
                                   next place <-+   RESUMING --+<- lost --+     and `resume_s`
 
-Invariants: every life ends in exactly one Settle; each Send is followed by exactly one Free of the same worker; after
-Settle nothing happens. `deadline` is the limit of the current state: whoever drives the machine reports its passing
-as Expired. A stream that has begun is dispatched again only to go on where it broke off (`begun`); where that cannot
-be, it ends with an error event. What a client cancels is not counted as anybody's failure.
+Invariants: every request ends in exactly one Settle; each Send is followed by exactly one ReleaseSlot of the same
+worker; nothing happens after Settle. `deadline` is the limit of the current state: the driver of the machine reports
+that it has passed as Expired. A stream that has begun (`begun`) is dispatched again only to continue where it broke
+off; if it cannot, it ends with an error event. A request that its client cancels counts as no failure.
 
-A request of a route with further destinations may be Diverted to one of them while it waits for its first byte in no
-worker's hands. Who failed it before counts: attempts are those of the request, and a dispatch after a failure takes
-from the budget of the service that failed it. The time that it may wait does not begin anew.
+A request whose route has further destinations may be Diverted to one of them while it waits without a worker, before
+its first byte. Earlier failures count: attempts belong to the request, and a dispatch after a failure uses the budget
+of the service that failed it. Its waiting time does not start again.
 
-A worker's death (`Lost.part`) counts alike before the first byte and after it: it takes no attempt and no budget (a
-route with one attempt retries nothing). Its cause, once found (`group_testing`), ends with `request_isolated`; one that
-was at more than DEATHS without a known cause ends as after too many losses. Any other loss takes one of the attempts
-before the first byte, one of RESUMES after it.
+A worker's death (`Lost.part`) counts the same before and after the first byte: it uses no attempt and no budget (a
+route with one attempt retries nothing). Its cause, once found (`group_testing`), ends with `request_isolated`; a
+request that was at more than DEATHS without a known cause ends as after too many losses. Any other loss uses one of the
+attempts before the first byte, one of RESUMES after it.
 """
 
 from collections.abc import Callable
@@ -58,10 +58,10 @@ Actions = tuple[e.Action, ...]
 
 
 class RequestMachine:
-    """The state of one request. `meter` is shared with whoever watches the answer pass.
+    """The state of one request. `meter` is shared with the scanner of the answer.
 
-    `heard`: when more of a stream came last; set for each packet, hence no event. `limit`: the deadline of its state,
-    but that of a stream's silence. `begun`: its client has content. `worker`: whose turn it is, or was last.
+    `heard`: when a stream last brought bytes; set for each packet without an event. `limit`: the deadline of its state,
+    except a stream's silence. `begun`: its client has content. `worker`: the current or last one.
     """
 
     __slots__ = (
@@ -97,7 +97,7 @@ class RequestMachine:
 
     @property
     def deadline(self) -> float:
-        """The limit of its state; of a stream, that of its silence."""
+        """The limit of its state; for a stream, the limit of its silence."""
         return self.heard + self._waits.stream_idle_timeout_s if self.state is STREAMING else self.limit
 
     @property
@@ -105,7 +105,7 @@ class RequestMachine:
         return self.state in WAITING
 
     def on(self, event: e.Event, now: float) -> Actions:
-        """The actions that follow from it; none once the request is done."""
+        """The actions that an event requires; none once the request is done."""
         if self.state is DONE:
             return ()
         return self._reactions[type(event)](self, event, now)
@@ -217,7 +217,7 @@ class RequestMachine:
         return (*first, e.ReleaseSlot(self.worker, suspect=lost.suspect), e.Fail(error), self._settle_with(error, now))
 
     def _died(self, lost: e.Lost, now: float, *first: e.Action) -> Actions:
-        """Its worker has died: the end for a culprit; for others no attempt, before or after the first byte."""
+        """Its worker died: the end for a culprit; for others no attempt is used, before or after the first byte."""
         if lost.part is SuspectGroup.CULPRIT:
             error = types.isolated()
             free = e.ReleaseSlot(self.worker, suspect=lost.suspect)
@@ -227,7 +227,7 @@ class RequestMachine:
         return on if lost.part is None or self.state is DONE else (e.Accuse(lost.part), *on)
 
     def _lost_begun(self, lost: e.Lost, now: float, *first: e.Action) -> Actions:
-        """On to another worker, from the last token on that the client has; or the end."""
+        """Continue at another worker, after the last token that the client has; or end."""
         if self._error is not None:
             return (*first, e.ReleaseSlot(self.worker), e.Close(), self._settle(*self._ending(), now))
         resumption = self._resumption = self._resumption or Resumption()
@@ -247,11 +247,11 @@ class RequestMachine:
 
     @property
     def _outlived(self) -> AbortReason | None:
-        """The reason to end a request that was at more deaths than it may be, though their cause is not known."""
+        """The reason to end a request that was at too many deaths without a known cause."""
         return AbortReason.MAX_ATTEMPTS if self._deaths > DEATHS else None
 
     def _ending(self) -> tuple[Outcome, Code | None]:
-        """A stream that its worker ended: what the client asked for in vain is no failure of the service."""
+        """The result of a stream that its worker ended; a client's own error is no failure of the service."""
         if self._error is not None and not is_clients(self._error.code):
             return Outcome.STREAM_ERROR, None
         return (_OK, None) if self._error is None else (Outcome.CLIENT_ERROR, self._error.code)
@@ -265,7 +265,7 @@ class RequestMachine:
         return ()
 
     def _retry(self, lost: e.Lost, now: float, *first: e.Action) -> Actions | None:
-        """Back into the queue, or None when that is not allowed any more."""
+        """Back into the queue; None when that is no longer allowed."""
         if self._terms is None or self._budget is None:
             return None
         if lost.harmless:
@@ -277,7 +277,7 @@ class RequestMachine:
         elif self._attempts - self._spared >= self._terms.attempts or not self._budget.take(now):
             return None
         self.state, self._status = QUEUED, 200
-        # A worker that did nothing must not prolong the wait, one that died has used up time that was not a wait.
+        # A worker that did nothing must not prolong the wait; the time at a worker that died was not a wait.
         self.limit = (self._queued or now) + self._terms.hold_s if lost.harmless else now + self._terms.hold_s
         last = not lost.harmless and self._attempts - self._spared + 1 >= self._terms.attempts
         seek = (e.TryFallback(last),) if self._terms.fallbacks else ()

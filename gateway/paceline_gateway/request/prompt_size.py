@@ -1,11 +1,11 @@
-"""How much prompt a request's body holds: the bytes of its texts, the ids that it lists, the messages around them.
+"""The size of a request's prompt: the bytes of its texts, the ids that it lists, the messages around them.
 
 Only what a chat template or a tokenizer reads is measured: no JSON syntax, no whitespace between fields, no field that
-the route does not read. So padding a body changes neither what its prompt is expected to be, nor what is learned of it.
-A part of a message that is no text (an image) counts a fixed number of tokens: its bytes say nothing about them.
-On a route whose fields are not known here the whole body counts as text.
+the route does not read. So padding a body changes neither its expected prompt nor what is learned from it. A part of a
+message that is no text (an image) counts a fixed number of tokens: its bytes say nothing about them. On a route with
+unknown fields the whole body counts as text.
 
-The paths whose answers hold no generated tokens, by the names that OpenAI and vLLM have for them.
+It also lists the paths whose answers hold no generated tokens, by the names that OpenAI and vLLM have for them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,12 +22,12 @@ TEXT_LISTS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(SCORE, ("text_1", "text_2", "queries", "documents", "items", "data_1", "data_2")),
     **dict.fromkeys(RERANK, ("query", "documents")),
 }
-"""Fields that hold texts, each a prompt of its own."""
+"""Fields that hold texts, each a separate prompt."""
 
 MESSAGE_TOKENS: Final = 5
 """Tokens that a chat template writes around a message, as Llama 3 and ChatML do."""
 PART_TOKENS: Final = 1024
-"""Of a part that is no text."""
+"""Tokens of a part that is no text."""
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "/v1/chat/completions": ("messages", "tools", "functions", "documents", "chat_template_kwargs"),
     "/v1/completions": ("prompt", "suffix"),
@@ -36,7 +36,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "/v1/responses": ("instructions", "items", "tools", "chat_template_kwargs"),
 }
 _NAMES: Final = {"items": "input", "system_blocks": "system"}
-"""Names of fields in the body, where another route's field of that name holds something else."""
+"""Field names in the body, where this table's name differs because another route uses that field differently."""
 _TEXTS: Final = (
     "content", "name", "reasoning_content", "reasoning", "refusal", "tool_call_id", "arguments", "output", "summary"
 )  # fmt: skip
@@ -45,10 +45,10 @@ _WRITTEN: Final = frozenset({"tools", "functions", "documents", "chat_template_k
 
 
 class PromptSize(NamedTuple):
-    """`text`: UTF-8 bytes; `tokens`: ids listed, and what else is known in tokens; `prompts`: how many there are.
+    """`text`: UTF-8 bytes; `tokens`: ids listed, and other parts counted in tokens; `prompts`: their number.
 
-    `unbound`: a chat template of the request's own writes it, which may repeat what it likes. `truncated`: the request
-    lets the worker cut it to a length, so its tokens say nothing of its bytes.
+    `unbound`: the request brings its own chat template, which may repeat anything. `truncated`: the worker may cut the
+    prompt to a length, so its tokens say nothing about its bytes.
     """
 
     text: int = 0
@@ -59,7 +59,7 @@ class PromptSize(NamedTuple):
 
 
 def measure(data: Mapping[str, Any], path: str) -> PromptSize:
-    """The prompt of a parsed body that came to this path."""
+    """The size of the prompt in a parsed body for this path."""
     truncated = data.get("truncate_prompt_tokens") is not None or data.get("truncation") == "auto"
     found = _measure(data, path)
     return found._replace(truncated=True) if truncated else found
@@ -104,7 +104,7 @@ def _inputs(value: Any) -> PromptSize:
 
 
 def _texts(fields: Sequence[Any]) -> PromptSize:
-    """Lists of texts, or of objects with a `text`, or one of these alone."""
+    """Lists of texts, or of objects with a `text`, or a single one of these."""
     text = count = 0
     for value in fields:
         several = value if isinstance(value, list) else [] if value is None else [value]

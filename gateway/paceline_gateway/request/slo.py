@@ -1,19 +1,17 @@
-"""Whether a request kept each promise of its class: one verdict per SLO name.
+"""Verdicts on a request's SLOs, and the phases of its time.
 
-Streams are judged on ttft and tpot (and e2e where promised), whole answers on e2e alone. Shed, failed, cut and late
-requests miss every target that applies to their kind. Not counted at all: client errors, quota refusals and questions
-about tokens (nothing was promised for them), and requests that the client cancelled (their end is the client's). A
-stream of fewer than two tokens has no gap between tokens and keeps any tpot.
+Verdicts: one per SLO name. Streams are judged on ttft and tpot (and e2e where promised), other answers on e2e alone.
+Shed, failed, cut and late requests miss every target of their kind. Not counted at all: client errors, quota refusals,
+token counting (nothing was promised for it), and requests that the client cancelled. A stream of fewer than two tokens
+has no gap between tokens and keeps any tpot.
 
-Where no e2e is promised, a whole answer's limit is derived per quantile as `ttft + tokens * tpot`, and counted under
-`e2e_<quantile>`. Hole: a quantile that only one of the two is promised at yields no limit, and no verdict.
+Where no e2e is promised, the limit of an answer that does not stream is derived per quantile as `ttft + tokens * tpot`,
+and counted under `e2e_<quantile>`. Known hole: a quantile that only one of the two has gives no limit and no verdict.
 
-Where a request's time went. The phases sum to its end-to-end time.
-
-The gateway knows admit, its own queue, and how long the worker's side took; the worker reports its part. `network` is
-the rest: both clocks only ever measure their own differences. Without a report (a foreign engine, a lost worker) the
-time to the first token counts as prefill and the rest as decode. Of a stream that went on elsewhere, each worker's part
-counts as that, and what lies between them as queue.
+Phases: they sum to the request's end-to-end time. The gateway measures admit, its own queue, and the time at the
+worker; the worker reports its part. `network` is the rest: both clocks only measure their own differences. Without a
+report (another engine, a lost worker) the time to the first token counts as prefill and the rest as decode. For a
+stream that moved, each worker's part counts as its phases say, and the time between them as queue.
 """
 
 from collections.abc import Iterable
@@ -68,7 +66,7 @@ ADMIT, TOKENIZE, QUEUE, BATCH_WAIT, PREFILL, DECODE, POST, NETWORK = Phase
 
 
 def phases(record: RequestRecord) -> dict[Phase, float]:
-    """Seconds by phase; empty if the request was not let into the queue."""
+    """Seconds by phase; empty if the request did not join the queue."""
     if record.queued is None:
         return {}
     waited = record.waited
@@ -76,7 +74,7 @@ def phases(record: RequestRecord) -> dict[Phase, float]:
         return {ADMIT: record.queued - record.received, QUEUE: record.ended - record.queued}
     upstream = record.ended - record.sent
     worker, begun = record.meter.worker, record.again if record.resumed else record.first
-    if not worker:  # it has not said
+    if not worker:  # it reported nothing
         worker = WorkerPhases(prefill=upstream)
         if begun is not None and begun >= record.sent:
             worker = WorkerPhases(prefill=begun - record.sent, decode=record.ended - begun)

@@ -1,14 +1,14 @@
-"""Learns from a stream that passes: bytes in, the client's bytes out, no event decoded.
+"""Scans a stream as it passes: bytes in, the client's bytes out, no event decoded.
 
-Our workers put comment lines (docs/worker-protocol.md) into the same write as their events; they are read here and
-never forwarded. What belongs to one comment goes on as a whole or waits, so that a stream can go on elsewhere after any
-byte that was passed on; without comments only whole lines do. Nothing goes on before the first content: until then
-another worker can still answer. Content is a non-empty text in the first event, or any second event, since engines
-differ in what else they stream. JSON holds no raw line feed, so `\\n:` is always a comment and `\\n\\n` ends an event.
+Our workers put comment lines (docs/worker-protocol.md) into the same write as their events; the scanner reads them and
+never forwards them. The events of one comment are forwarded together or wait, so that a stream can resume after any
+byte that was forwarded; without comments only whole lines are. Nothing is forwarded before the first content: until
+then another worker can still answer. Content is a non-empty text in the first event, or any second event, since engines
+differ in what else they stream. JSON has no raw line feed, so `\\n:` is always a comment and `\\n\\n` ends an event.
 
-The part of a stream that its client has is kept raw in a journal, comment lines as they came, and read only when the
-stream must go on elsewhere. Invariant: the lines are exactly the comments whose events were passed on, in order. Above
-`limit` bytes, and after anything that contradicts itself, nothing is kept and the stream cannot be resumed.
+A journal keeps the stream as far as its client has it: raw, with the comment lines as they came. It is parsed only when
+the stream must resume elsewhere. Invariant: its lines are exactly the comments whose events were forwarded, in order.
+Above `limit` bytes, and after any contradiction, nothing is kept and the stream cannot be resumed.
 """
 
 import re
@@ -23,11 +23,11 @@ from paceline_core.wire import MOVED, MoveReason, Resume, ResumedChoice
 from paceline_gateway.request.types import TokenUsage, WorkerPhases
 
 LINE_LIMIT = 1 << 20
-"""Most bytes of a stream that are held back: of one line, and of all before the first content."""
+"""The most bytes of a stream that are held back: of one line, and of all before the first content."""
 CODE_LIMIT = 4096
 _MOVED = MOVED.encode()
 _PLAIN = re.compile(rb"(: p (\d+) \d+(,[\d,]+)?(?: 1 end)?\n)(data: .*\n\n)")
-"""A piece of one event, which is nearly all that our workers send."""
+"""A piece of one event: nearly everything that our workers send."""
 _COMMENT = re.compile(rb"^:.*\n", re.MULTILINE)
 _CONTENT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|refusal|arguments|delta)":\s*"[^"]')
 _COUNT = {
@@ -38,9 +38,9 @@ _COUNT = {
         (b"cached_tokens", b"cached_tokens"),
     )
 }
-"""Negative, broken and absurd numbers are no counts."""
+"""Negative, broken and absurdly large numbers are not counts."""
 _LAST = re.compile(rb"^event: (?:response\.(?:completed|incomplete|failed)|message_stop)\n", re.MULTILINE)
-"""The event that ends a stream of `/v1/responses` or `/v1/messages`; not all engines send `[DONE]` behind it."""
+"""The event that ends a stream of `/v1/responses` or `/v1/messages`; not all engines send `[DONE]` after it."""
 _PROMPT = re.compile(rb": prompt (\d{1,9}) (\d{1,9})\n")
 _USAGE_SPAN = 512
 _NUMBER = int | float
@@ -51,7 +51,7 @@ _CREATED = re.compile(rb'"created(?:_at)?":\s*(\d{1,15})\b')
 
 
 class StreamJournal:
-    """A stream's journal, over all workers that had a part in it."""
+    """A stream's journal, over all workers that served it."""
 
     __slots__ = ("_beginning", "_limit", "_lines", "abort_reason")
 
@@ -60,7 +60,7 @@ class StreamJournal:
         self._lines = bytearray()
         self._beginning = b""
         self.abort_reason: AbortReason | None = None
-        """Why the stream cannot be resumed, if that is known already."""
+        """Why the stream cannot be resumed, if known already."""
 
     def begin(self, first: bytes) -> None:
         """The first events, which name the stream."""
@@ -68,7 +68,7 @@ class StreamJournal:
             self._beginning = first[:BEGINNING]
 
     def add(self, line: bytes) -> None:
-        """A comment whose events are passed on."""
+        """A comment whose events are forwarded."""
         if self.abort_reason is None:
             self._lines += line
             if len(self._lines) > self._limit:
@@ -80,7 +80,7 @@ class StreamJournal:
         self._lines = bytearray()
 
     def resume(self) -> Resume | None:
-        """The stream so far; None where it cannot be resumed, and `abort_reason` says why."""
+        """The stream so far; None if it cannot be resumed, and then `abort_reason` is set."""
         if self.abort_reason is None:
             identity, created = _IDENTITY.search(self._beginning), _CREATED.search(self._beginning)
             choices = _choices(self._lines.splitlines())
@@ -93,7 +93,7 @@ class StreamJournal:
 def _choices(lines: list[bytearray]) -> list[ResumedChoice]:
     """Empty unless each choice's ids begin at 0 and have no gap.
 
-    Ids that brought no event may come a second time: a worker that goes on may generate them anew.
+    Ids without an event may come twice: a worker that resumes the stream may generate them again.
     """
     ids_of: dict[int, list[int]] = {}
     delivered: dict[int, int] = {}
@@ -115,7 +115,7 @@ def _choices(lines: list[bytearray]) -> list[ResumedChoice]:
 
 
 def _choice(ids: list[int], delivered: int | None, *, ended: bool) -> ResumedChoice:
-    """Without `delivered` where it says nothing more: all of some ids, or no event at all."""
+    """Without `delivered` where it adds nothing: all of some ids, or no event at all."""
     if ids and (delivered := delivered or 0) == len(ids):
         delivered = None
     return ResumedChoice(ids=ids, ended=ended, delivered=delivered)
@@ -129,11 +129,11 @@ def _read(line: bytearray) -> tuple[int, int, list[int], int, bool]:
 
 
 class SseScanner:
-    """The stream of one attempt. `began`: content has passed; `done`: `[DONE]` has; `failed`: an error event has, of
-    code `error`.
+    """The stream of one attempt. `began`: content was forwarded; `done`: `[DONE]` was; `failed`: an error event with
+    code `error` was.
 
-    `moved`: the worker has given the stream up. `journal`, if any, records what is passed on. `resumed`: it goes on
-    from elsewhere.
+    `moved`: the worker released the stream. `journal`, if any, records what is forwarded. `resumed`: this attempt
+    continues a stream.
     """
 
     __slots__ = (
@@ -160,7 +160,7 @@ class SseScanner:
         self._resumed = resumed
 
     def feed(self, packet: bytes) -> bytes:
-        """The bytes that may be forwarded now. `fresh` is how many tokens this packet brought."""
+        """The bytes that may be forwarded now. `fresh` is the number of tokens in this packet."""
         if self._rest:
             packet, self._rest = self._rest + packet, b""
         meter, plain = self._meter, _PLAIN.fullmatch(packet)
@@ -187,14 +187,14 @@ class SseScanner:
         return held
 
     def finish(self) -> bytes:
-        """The stream is over: whatever was held back, and the counts."""
+        """The stream is over: returns the held bytes and reads the counts."""
         if not self._counted:
             self._read_usage(self._usage)
         rest, self._held, self._rest = self._held + self._rest, b"", b""
         return rest
 
     def _read_usage(self, line: bytes) -> None:
-        """Read counts; of a resumed stream the cached tokens stay those that its first worker found."""
+        """Read counts; a resumed stream keeps the cached tokens of its first worker."""
         cached = self._meter.cached
         read_usage(line, self._meter)
         if self._resumed:
@@ -209,7 +209,7 @@ class SseScanner:
         return event
 
     def _pieces(self, packet: bytes) -> bytes:
-        """The bytes that may be forwarded of anything else. From the first comment on that is not whole, everything
+        """The bytes of any other packet that may be forwarded. From the first incomplete comment on, everything
         waits."""
         retained, at, size = list[bytes](), 0, len(packet)
         while at < size:
@@ -241,7 +241,7 @@ class SseScanner:
         return b"".join(retained)
 
     def _keep(self, lines: bytes, retained: list[bytes]) -> None:
-        """These may be forwarded; looked through for what ends a stream."""
+        """Forward these lines; look for the end of the stream in them."""
         if not lines:
             return
         if lines.find(b"data: [DONE]") >= 0:  # `in` takes twice as long
@@ -257,7 +257,7 @@ class SseScanner:
         retained.append(lines)
 
     def _look_for_last(self, lines: bytes) -> None:
-        """Done by the event that ends it: once that is whole, since its lines may come apart."""
+        """Set `done` at the event that ends the stream, once it is complete: its lines may come in pieces."""
         last = _LAST.search(lines)
         if last is None and not self._ending:
             return
@@ -267,7 +267,7 @@ class SseScanner:
         self.done = self.done or rest.startswith(b"\n") or b"\n\n" in rest
 
     def _comment(self, packet: bytes, begin: int) -> int | None:
-        """Take a comment in if what belongs to it is there: where that ends. None: not yet."""
+        """Process a comment if its events are complete; returns where they end, None if not yet."""
         end = packet.find(b"\n", begin) + 1
         line = packet[begin:end]
         if not end:
@@ -287,12 +287,12 @@ class SseScanner:
             self._meter.worker = _phases(line[9:])
         elif line.startswith(_MOVED):
             word = line[len(_MOVED) :].strip().decode("latin-1")
-            # a word that is not known yet is as good as a lost connection
+            # an unknown word counts as a lost connection
             self.moved = ResumeReason(word) if word in set(MoveReason) else ResumeReason.CONNECTION
         return end
 
     def _piece(self, line: bytes, packet: bytes, end: int) -> int | None:
-        """Take in a comment `: p` or `: c`: choice, position, ids, and how many events belong to it."""
+        """Process a comment `: p` or `: c`: choice, position, ids, and the number of its events."""
         fields = line[2:].split()
         if fields[:1] == [b"p"]:
             fields.insert(1, b"0")
@@ -325,7 +325,7 @@ def _events(lines: bytes) -> int:
 
 
 def read_usage(text: bytes, meter: TokenUsage) -> None:
-    """Take OpenAI's `usage` out of a JSON text, if there is one; the last one counts."""
+    """Read OpenAI's `usage` in a JSON text, if any; the last one counts."""
     start = max(text.rfind(b'"usage"'), text.rfind(b": usage "))
     if start < 0:
         return
@@ -338,7 +338,7 @@ def read_usage(text: bytes, meter: TokenUsage) -> None:
 
 
 def read_code(text: bytes) -> Code | None:
-    """The code of an OpenAI error object, if it is one that we know; what is over CODE_LIMIT is not looked at."""
+    """The code of an OpenAI error object, if known; a text longer than CODE_LIMIT is not parsed."""
     if len(text) > CODE_LIMIT:
         return None
     try:
@@ -348,7 +348,7 @@ def read_code(text: bytes) -> Code | None:
 
 
 def _event_code(lines: bytes) -> Code | None:
-    """The code of the first error event; Anthropic's own form has a type alone."""
+    """The code of the first error event; Anthropic's own form has only a type."""
     if (begin := lines.find(b'data: {"error"')) >= 0:
         return _code_at(lines, begin)
     code = _code_at(lines, lines.find(b"data: ", max(lines.find(b"event: error\n"), 0)))
@@ -360,7 +360,7 @@ def _code_at(lines: bytes, begin: int) -> Code | None:
 
 
 def read_server_timing(value: bytes, meter: TokenUsage) -> None:
-    """Take the worker's phases out of a `Server-Timing` header (milliseconds)."""
+    """Read the worker's phases in a `Server-Timing` header (milliseconds)."""
     spent: dict[str, float] = {}
     for entry in value.decode("latin-1").split(","):
         name, _, duration = entry.strip().partition(";dur=")

@@ -1,9 +1,4 @@
-"""Data of a request while it lives, and its record when it has ended.
-
-Where a request can be, and what a worker's own answer makes of it.
-
-The errors that an admitted request ends with, as its client reads them.
-"""
+"""Types of a request: its counts and terms, its states, its record when it has ended, and the errors that end it."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,9 +10,9 @@ from paceline_core.registry.enums import AbortReason, Outcome, RequestClass
 
 @dataclass(slots=True)
 class TokenUsage:
-    """Tokens as the answer reveals them; filled in while it passes, final when it ends.
+    """Token counts that the answer reveals; filled in while it passes, final when it ends.
 
-    `counted`: the worker has said how many output tokens there are.
+    `counted`: the worker reported the number of output tokens.
     """
 
     prompt: int = 0
@@ -28,7 +23,7 @@ class TokenUsage:
 
 
 class WorkerPhases(NamedTuple):
-    """Seconds that the worker reports of its part."""
+    """Seconds that the worker reports for its part."""
 
     tokenize: float = 0.0
     queue: float = 0.0
@@ -46,9 +41,9 @@ _NO_PHASES = WorkerPhases()
 
 
 class RequestTerms(NamedTuple):
-    """The terms that a request was admitted under. Times in seconds, `hold_s` for waiting in the gateway.
+    """The terms on which a request was admitted. Times in seconds, `hold_s` for waiting in the gateway.
 
-    `promised`: its class's promises are about it. `fallbacks`: its route has further destinations.
+    `promised`: its class's SLOs apply to it. `fallbacks`: its route has further destinations.
     """
 
     service: str
@@ -63,7 +58,7 @@ class RequestTerms(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long a dispatched request may stay silent: to a stream's first token, inside it, a whole answer."""
+    """How long a dispatched request may be silent: to a stream's first token, inside it, until a complete answer."""
 
     first_token_s: float
     stream_idle_timeout_s: float
@@ -74,13 +69,13 @@ class Timeouts:
 
 @dataclass(slots=True)
 class RequestRecord:
-    """A request that has ended. Times are monotonic seconds; those of things that never happened are None.
+    """A request that has ended. Times are monotonic seconds; None for events that did not occur.
 
     `received` is the last byte of the body, `first` the first content handed to the client, `ended` the last byte.
-    `sent` is the dispatch that led to the answer, `queued` the moment of admission. A stream that had to go on at
-    another worker was `resumed` so often: then `sent` is the last dispatch, `again` the first content of it, and
-    `earlier` the time that other workers spent on what the client has. `abort`: why it could not go on. `diverted`: how
-    often it went on to another destination of its route; `terms` are those of the last one.
+    `sent` is the dispatch that led to the answer, `queued` the moment of admission. `resumed` counts how often a stream
+    continued at another worker: then `sent` is the last dispatch, `again` the first content of it, and `earlier` the
+    time that other workers spent on what the client has. `abort`: why it could not resume. `diverted`: how often it
+    moved to another destination of its route; `terms` are those of the last one.
     """
 
     outcome: Outcome
@@ -133,16 +128,16 @@ class RequestState(StrEnum):
 
 
 RECEIVED, AUTHENTICATED, ADMITTED, QUEUED, DISPATCHED, STREAMING, RESUMING, DONE = RequestState
-"""By their own names: to look a member up in its class costs more than most of what a request's machine does."""
+"""Module names for the members: looking one up in its class costs more than most steps of the request machine."""
 BEFORE_DISPATCH = frozenset({ADMITTED, QUEUED})
 WAITING = frozenset({QUEUED, RESUMING})
 HELD = WAITING | BEFORE_DISPATCH
-"""In the queue, or waiting to be let into it."""
+"""In the queue, or waiting to join it."""
 AT_WORKER = frozenset({DISPATCHED, STREAMING})
 
 
 def judge_status(status: int) -> Outcome:
-    """The outcome of an answer that the worker gave whole."""
+    """The outcome of an answer that the worker completed."""
     if status < 400:
         return Outcome.OK
     if status == 503:
@@ -158,7 +153,7 @@ def is_clients(code: Code | None) -> bool:
 
 
 def isolated() -> RequestError:
-    """Two workers died of it."""
+    """The error of a request that two workers died of."""
     why = (
         "Two workers died while they worked on this request, so no other one gets it. "
         "Do not send it again as it is; tell whoever runs the service its request id."
@@ -167,7 +162,7 @@ def isolated() -> RequestError:
 
 
 def lost(*, begun: bool) -> RequestError:
-    """Its worker was lost once too often."""
+    """The error of a request that lost too many workers."""
     if begun:
         why = "The worker was lost while it answered; what came so far is incomplete."
         return RequestError(Code.STREAM_LOST, why)
@@ -175,7 +170,7 @@ def lost(*, begun: bool) -> RequestError:
 
 
 def late(state: RequestState, *, begun: bool, held: bool) -> RequestError:
-    """The limit of its state has passed; `held`: its service has no worker."""
+    """The error when the limit of its state has passed; `held`: its service has no worker."""
     if state is ADMITTED:
         return RequestError(Code.HELD_TIMEOUT, "The tenant's limits could not be looked up in time; retry later.")
     if begun and state is not STREAMING:

@@ -1,1 +1,1 @@
-"""Which service a model name means, and which of its workers takes a request. Pure."""
+"""Model lookup and the choice of a worker. Pure."""

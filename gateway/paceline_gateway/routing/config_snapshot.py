@@ -1,4 +1,4 @@
-"""The immutable snapshot of all objects that the gateway decides by; a new one is made whenever an object changes."""
+"""The immutable snapshot of all objects that the gateway's decisions use; each change of an object makes a new one."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from paceline_planner.hardware import CATALOGUE, Accelerator
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A service or a route that this version does not understand: it answers nobody, its names are still its own."""
+    """A service or route that this version cannot parse: it serves no requests, but keeps its names."""
 
     claim: NameClaim
     names: tuple[str, ...]
@@ -26,17 +26,17 @@ class Unread:
 
 
 Claimant = ResolvedService | ResolvedRoute | Unread
-"""Objects that may answer to a name beside `namespace/name`."""
+"""Objects that may have a name beside `namespace/name`."""
 _Named = InferenceService | InferenceRoute | Unread
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigSnapshot:
-    """`services` by `namespace/name`, oldest first; `names` by what clients may write beside that, oldest first.
+    """`services` by `namespace/name`, oldest first; `names` by the other names that clients may use, oldest first.
 
-    A name `ns/...` that belongs to a namespace is claimed by its own objects alone. `renamed`: services whose pods
-    still know an earlier served name, by `namespace/name`; they go on answering to it where nobody else claims it.
-    `accelerators` by name: the cluster's profiles, and the built-in ones that they do not replace.
+    Only objects of namespace `ns` can claim a name `ns/...`. `renamed`: services whose pods still have an earlier
+    served name, by `namespace/name`; they keep that name unless another object claims it. `accelerators` by name: the
+    cluster's profiles, and the built-in ones that they do not replace.
     """
 
     services: Mapping[str, ResolvedService]
@@ -51,7 +51,7 @@ class ConfigSnapshot:
 NOTHING = ConfigSnapshot({}, {}, {}, {}, {})
 
 
-def directory(  # noqa: PLR0913, PLR0917 - one argument a kind
+def directory(  # noqa: PLR0913, PLR0917 - one argument for each kind
     services: Iterable[InferenceService | Unread],
     routes: Iterable[InferenceRoute | Unread],
     tenants: Iterable[Tenant],
@@ -59,7 +59,7 @@ def directory(  # noqa: PLR0913, PLR0917 - one argument a kind
     namespace: str,
     accelerators: Iterable[Accelerator] = (),
 ) -> ConfigSnapshot:
-    """Index the objects. Tenants outside `namespace` are not honoured."""
+    """Index the objects. Tenants outside `namespace` are ignored."""
     named: list[_Named] = sorted(
         (*services, *routes),
         key=lambda item: (
@@ -68,7 +68,7 @@ def directory(  # noqa: PLR0913, PLR0917 - one argument a kind
     )
     by_age = [item for item in named if isinstance(item, InferenceService)]
     resolved = {service.key: resolve(service) for service in by_age}
-    renamed = {  # by the served name of the pods that serve while a rollout brings another one
+    renamed = {  # the served name of the old pods while a rollout changes it
         item.key: old
         for item in by_age
         if (old := item.status.workload.served_name) and old != resolved[item.key].model.served_name
@@ -85,7 +85,7 @@ def directory(  # noqa: PLR0913, PLR0917 - one argument a kind
 
 
 def short_names(service: ResolvedService) -> tuple[str, ...]:
-    """What a service may be called beside `namespace/name`; the name that clients should use comes first."""
+    """The names of a service beside `namespace/name`; the name that clients should use comes first."""
     return tuple(dict.fromkeys((service.model.served_name, service.name)))
 
 

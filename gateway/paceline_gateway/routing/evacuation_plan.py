@@ -1,10 +1,10 @@
-"""Which streams leave a worker that drains, and when: its end need not wait for the longest answer. Pure.
+"""Evacuation: which streams leave a draining worker, and when, so that it need not wait for its longest answer. Pure.
 
-Once a worker has drained for GRACE_S, its streams go on at ready workers of its own revision: those first of which the
-least has to be computed again, as many at a time as the others have free slots, memory and time for (`lookahead_s` of
-prompt work each), the next ones when these have left. A stream does not move while a request as urgent waits: that one
-has had nothing yet. What cannot move ends where it is. Known hole: what other gateways move at the same moment is seen
-with the next reports only.
+Once a worker has drained for GRACE_S, its streams continue at ready workers of the same revision. Those with the fewest
+tokens to recompute move first, as many at a time as the others have free slots, memory and time for (`lookahead_s` of
+prompt work each); more follow when these have left. A stream does not move while a request of its class or a more
+urgent one waits: that one has had nothing yet. A stream that cannot move ends where it is. Known hole: moves by other
+gateways at the same moment show only in the next reports.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,15 +17,15 @@ from paceline_gateway.routing.worker import PLACES, Worker
 from paceline_gateway.routing.worker_pool import WorkerPool
 
 GRACE_S = 1.0
-"""Who ends so soon by itself is left alone."""
+"""A stream that will end within this time stays."""
 AGAIN_S = 5.0
-"""Who was asked to leave and is still there so long after may be asked again."""
+"""A stream that has not left after this time may be asked for again."""
 FULL = 0.9
-"""Share of its KV memory that a worker may come to hold by what is moved there."""
+"""The largest share of its KV memory that a worker may come to hold by moved streams."""
 
 
 class MovableStream(NamedTuple):
-    """One that could go on elsewhere; `tokens` would have to be computed there."""
+    """A stream that could move; the target would have to compute `tokens`."""
 
     number: int
     request_class: RequestClass
@@ -34,7 +34,7 @@ class MovableStream(NamedTuple):
 
 @dataclass(slots=True)
 class TargetCapacity:
-    """What one worker can still take of what moves now."""
+    """What one worker can still take in this round."""
 
     worker: Worker
     reserved: int
@@ -48,14 +48,14 @@ class TargetCapacity:
         return free > 0 and self.seconds > 0 and self.worker.fullness(self.tokens + stream.tokens) <= FULL
 
     def take(self, stream: MovableStream) -> None:
-        """It goes there, as far as can be known."""
+        """Subtract this stream's estimated needs."""
         self.taken += 1
         self.tokens += stream.tokens
         self.seconds -= self.worker.prefill_s(stream.tokens)
 
 
 class EvacuationPlanner:
-    """One service's. `lookahead_s`: prompt work that a worker may be given ahead of time."""
+    """Plans one service's evacuations. `lookahead_s`: prompt work that a worker may have in advance."""
 
     def __init__(self, lookahead_s: float) -> None:
         self._lookahead_s = lookahead_s
@@ -63,7 +63,7 @@ class EvacuationPlanner:
         self._asked: dict[int, float] = {}
 
     def leaving(self, pool: WorkerPool, now: float) -> list[Worker]:
-        """Workers whose streams should go on elsewhere by now."""
+        """Workers whose streams should move now."""
         draining = pool.draining()
         self._since = {worker.name: self._since.get(worker.name, now) for worker in draining}
         return [worker for worker in draining if now >= self._since[worker.name] + GRACE_S]
@@ -75,7 +75,7 @@ class EvacuationPlanner:
         waiting: Mapping[RequestClass, int],
         now: float,
     ) -> dict[Worker, list[int]]:
-        """Whom to ask to leave now: numbers by worker. `streams`: what could move, of each that is leaving."""
+        """The streams to move now: numbers by worker. `streams`: the movable ones of each draining worker."""
         there = {stream.number for own in streams.values() for stream in own}
         self._asked = {t: at for t, at in self._asked.items() if t in there and now < at + AGAIN_S}
         if self._asked:

@@ -1,24 +1,24 @@
-"""What a model name means to a caller: `namespace/name`, a route's public name, or a service's own short name.
+"""Model lookup: the destinations that a model name means to a caller, and which of them takes a request.
 
-What a tenant may not use does not exist for it: unknown and forbidden get the same 404. A name belongs to the namespace
-of the oldest object that claims it and exists for the caller (`core/.../objects/model_names`); its routes go before its
-services, and where they lead nowhere no other namespace is asked. A route exists for a caller that matches it and may
-use one of its backends. What comes back is a chain: where it goes, and where it may go instead
-(`fallback`). Known holes: cascades, degradation and regions are not acted on yet; `url` backends are refused by name.
+A name is `namespace/name`, a route's public name, or a service's own short name. An object that a tenant may not use
+does not exist for it: unknown and forbidden names get the same 404. A name belongs to the namespace of the oldest
+object that claims it and exists for the caller (`core/.../objects/model_names`). Its routes come before its services;
+if none of them leads anywhere, no other namespace is tried. A route exists for a caller that matches it and may use one
+of its backends. The result is a chain: the destination and its fallbacks (`fallback`). Known holes: cascades,
+degradation and regions are not implemented; a request to a `url` backend is refused with an error that says so.
 
-Which destination of a route's chain takes a request: the one drawn by weight, unless it cannot and a later one can.
+The backend drawn by weight takes the request, unless it cannot and a later destination can. The order is: the backend
+drawn, the others with the same `when`, those for overflow, those for failure, then the route's fallback models. Each
+kind has its own condition (`_REASON`), and a destination is chosen only if its state is better. If none is better, the
+first one holds or refuses the request by its own rules.
 
-The chain is in order: the backend drawn, the others of its kind, those for overflow, those for failure, then the
-route's fallback models. Each kind has its own reason to be asked; none is asked that is in no better state itself.
-If nobody is better off, the first one holds or refuses the request by its own rules.
+A service is overloaded if the first token would be later than promised: because of the prompts queued at its workers,
+or, if no slot is free, because of the wait for one. An unknown wait diverts no request. Known hole: the whole queue is
+assumed to be ahead, even for a tenant whose turn comes sooner.
 
-A service is crowded where the first token would come later than promised: by what is queued at its workers, or, where
-no slot is free, by the wait for one. A wait that is not known diverts nobody. Known hole: the whole queue is taken to
-be ahead, also of a tenant whose turn comes sooner.
-
-Decided on admission, and again for who waits for a worker: when none can be asked any more, when the request would have
-to leave the queue, when workers have failed it, or when it has waited its share of the time that it may wait. A
-request only ever goes on, so each destination is asked at most once.
+This is decided on admission, and again for a waiting request: when its service has no eligible worker, when the request
+would have to leave the queue, when workers failed it, or when it has waited its share of its time limit. A request only
+moves forward in its chain, so each destination is tried at most once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,9 +38,9 @@ When = Literal["always", "overflow", "failure", "fallback"]
 
 
 class Destination(NamedTuple):
-    """`model` is the name the worker must find in the body. `attempts` counts all dispatches of one request.
+    """`model` is the name that the worker must find in the body. `attempts` counts all dispatches of one request.
 
-    `when` it is asked at all: `fallback` is a model that the route names for when none of its backends can answer.
+    `when` it may be used: `fallback` is a model that the route names for when none of its backends can answer.
     """
 
     service: ResolvedService
@@ -52,7 +52,7 @@ class Destination(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """A route's backend that this caller may reach."""
+    """A route's backend that this caller may use."""
 
     backend: Backend
     weight: int
@@ -60,14 +60,14 @@ class _Choice:
 
 
 class Requester(NamedTuple):
-    """Who asks: its tenant, and headers (lower case) that routes may match on."""
+    """The caller: its tenant, and the headers (lower case) that routes may match."""
 
     tenant: ResolvedTenant
     headers: Mapping[bytes, bytes]
 
 
 def resolve_model(name: str, asker: Requester, snapshot: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
-    """Where a request for this model goes, and where it may go if that fails; at least one. Raises RequestError.
+    """The destination of a request for this model, then its fallbacks; at least one. Raises RequestError.
 
     `draw` in [0, 1) chooses among weighted backends.
     """
@@ -87,7 +87,7 @@ def resolve_model(name: str, asker: Requester, snapshot: ConfigSnapshot, draw: f
 
 
 def usable_names(asker: Requester, snapshot: ConfigSnapshot) -> dict[str, ResolvedService]:
-    """Every name that `resolve_model` would take from this caller with these headers, one per service or route."""
+    """Every name that `resolve_model` accepts from this caller with these headers, one per service or route."""
     names: dict[str, ResolvedService] = {}
     for key, service in snapshot.services.items():
         if asker.tenant.allows(key):
@@ -126,7 +126,7 @@ def _named(
 
 
 def _owners(name: str, asker: Requester, snapshot: ConfigSnapshot) -> list[Claimant]:
-    """Claimants that may answer, in order: those of the oldest one's namespace that exist for the caller."""
+    """The possible targets, in order: those of the oldest claimant's namespace that exist for the caller."""
     known = [one for one in snapshot.names.get(name, ()) if _exists(one, asker)]
     own = [one for one in known if one.namespace == known[0].namespace]
     return sorted(own, key=lambda one: isinstance(one, ResolvedService))
@@ -139,15 +139,15 @@ def _exists(one: Claimant, asker: Requester) -> bool:
         return asker.tenant.allows(one.claim.key)
     if one.matches and not any(_match(match, asker) for match in one.matches):
         return False
-    # of the services behind a route the caller must be allowed one; a route without any is judged by its own name
+    # the caller must be allowed one of the services behind a route; a route without any is checked by its own name
     named = [backend.service for backend, _ in one.backends if backend.service] or [one.name]
     return any(asker.tenant.allows(f"{one.namespace}/{service}") for service in named)
 
 
 def _chain(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
-    """Its backends, and its fallbacks, which are all there is when no backend exists.
+    """The route's backends, then its fallbacks; only the fallbacks if no backend exists.
 
-    Fallbacks stand under its own attempts and budget. Theirs are not followed: no chain goes in a circle.
+    Fallbacks have this route's attempts and budget. Their own fallbacks are ignored, so that no chain is a circle.
     """
     fallbacks = [
         found[0]._replace(attempts=route.attempts, retry_share=route.retry_budget, when="fallback")
@@ -158,7 +158,7 @@ def _chain(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, dra
 
 
 def _by_route(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, draw: float) -> tuple[Destination, ...]:
-    """Of each kind the backend that the draw falls on, then the others as they are written."""
+    """For each `when`: the backend that the draw selects, then the others in their order in the route."""
     found = []
     for when in get_args(BackendWhen):
         choices = []
@@ -179,7 +179,7 @@ def _by_route(route: ResolvedRoute, asker: Requester, snapshot: ConfigSnapshot, 
 
 
 def _accepted_name(service: ResolvedService, name: str, snapshot: ConfigSnapshot) -> str:
-    """The asked name if every worker knows it, else the service's served name, or its full name during a rename."""
+    """The requested name if every worker knows it, else the service's served name, or its full name during a rename."""
     if service.key in snapshot.renamed:
         return service.key
     return name if name in (service.model.served_name, service.key) else service.model.served_name
@@ -199,9 +199,9 @@ class DestinationLoad(IntEnum):
     OVERLOADED = 1
     """It has workers, but the predicted wait breaks the promise."""
     QUEUE_FULL = 2
-    """It would refuse it."""
+    """It would refuse the request."""
     UNAVAILABLE = 3
-    """No worker can be reached."""
+    """No worker is eligible."""
 
 
 _REASON = {
@@ -210,13 +210,13 @@ _REASON = {
     "failure": DestinationLoad.UNAVAILABLE,
     "fallback": DestinationLoad.QUEUE_FULL,
 }
-"""How badly off all must be that were asked before it for a destination of this kind to be asked."""
+"""The least load that all earlier destinations must have before a destination of this kind is considered."""
 
 
 def overloaded(ttft_s: float, wait_s: float | None, promised: Sequence[float]) -> DestinationLoad:
-    """How a service with workers takes a request: `ttft_s` after it has waited so long for a slot, None if not known.
+    """The load of a service with workers: the first token comes `ttft_s` after a wait for a slot; None if unknown.
 
-    Who must wait is held to the strictest of the promises, who need not to the loosest.
+    With a wait the strictest of the promises counts, without one the loosest.
     """
     if not promised:
         return DestinationLoad.OPEN
@@ -225,13 +225,13 @@ def overloaded(ttft_s: float, wait_s: float | None, promised: Sequence[float]) -
 
 
 def choose(chain: Sequence[tuple[When, DestinationLoad]]) -> int:
-    """The place in the chain that takes the request."""
+    """The index in the chain of the destination that takes the request."""
     place = next_destination(chain[1:], chain[0][1])
     return 0 if place is None else place + 1
 
 
 def next_destination(rest: Sequence[tuple[When, DestinationLoad]], here: DestinationLoad) -> int | None:
-    """The place in the rest of a chain that takes a request from where it is now; None if it is best off there."""
+    """The index in the rest of a chain of a better destination than the present one; None if there is none."""
     best = here
     for place, (when, pressure) in enumerate(rest):
         if best >= _REASON[when]:
@@ -242,5 +242,5 @@ def next_destination(rest: Sequence[tuple[When, DestinationLoad]], here: Destina
 
 
 def share_s(hold_s: float, left: int) -> float:
-    """How long a request waits at one destination while so many others are left; it may wait `hold_s` in all."""
+    """How long a request waits at one destination while `left` others remain; it may wait `hold_s` in all."""
     return hold_s / (left + 1)

@@ -1,25 +1,22 @@
-"""The policy: the worker that promises the first token soonest.
+"""Routing policies: which of the workers with room takes a request. `ShortestTTFT` promises the first token soonest.
 
-Estimated seconds to the first token = what is ahead of it + its own uncached tokens, by the worker's step-time model,
-+ the wait for a slot there; and a convex price on KV memory, which grows without bound as it fills up. What a worker
-has cached counts as not to be computed, unless the worker is hot (`HotSpotGuard`).
+Estimated seconds to the first token = the work ahead + the prompt's own uncached tokens, by the worker's step-time
+model, + the wait for a slot; plus a convex price on KV memory, which grows without bound as it fills up. Tokens that a
+worker has cached need no computation, unless the worker is hot (`HotSpotGuard`).
 
-Among those within TOLERANCE of the best the prompt's first unknown key decides by rendezvous, so that gateways that
-know the same send the same beginning to the same worker without talking, and a worker that joins or leaves moves few.
-A prompt without keys goes to the emptier one, and equals take turns.
+Among the workers within TOLERANCE of the best, the prompt's first unknown key decides by rendezvous hashing, so that
+gateways with the same knowledge send the same prefix to the same worker without communication, and a worker that joins
+or leaves moves few keys. A prompt without keys goes to the emptier worker, and equal ones take turns.
 
-A worker that has enough to do already is chosen only if the prompt is there before one that has nothing cached and
-must wait as long as workers may be given work ahead could begin: then a queue here would only cost the cached tokens.
-Known hole: how long a slot is held is guessed from this request's own expected output.
+A worker without room for more work is chosen only for its cached tokens, and only if the estimate there is below that
+of a worker with nothing cached and as much work ahead as allowed: waiting in the queue here would then only lose the
+cached tokens. Known hole: the time that a slot is held is estimated from this request's own expected output.
 
-Highest random weight hashing: which worker a key belongs to, the same at every gateway and without a table.
+Rendezvous hashing (highest random weight) assigns a key to a worker, the same at every gateway and without a table.
+Each pair of key and worker has a weight and the heaviest wins, so a worker that joins or leaves moves only the keys
+that it wins or had won: one in N (Thaler and Ravishankar, 1996).
 
-Each pair of key and worker has a weight of its own and the heaviest wins, so a worker that joins or leaves moves only
-the keys that it wins or had won: one in N (Thaler and Ravishankar, 1996).
-
-Which of the workers that could take a request does. Policies are interchangeable: one method, plain data.
-
-The gateway has one, `pace`; those it is compared with are in `benchmarks/routing`.
+Policies are interchangeable: one method, plain data. `benchmarks/routing` has those that this one is compared with.
 """
 
 from bisect import bisect_left
@@ -39,9 +36,9 @@ def weight(key: str, worker: str) -> int:
 
 
 class RoutingRequest(NamedTuple):
-    """What a policy may know of a request. `keys` name the beginnings of its prompt (`wire.prefix`), shortest first.
+    """The properties of a request that a policy may use. `keys` are its prefix keys (`wire.prefix`), shortest first.
 
-    `prompt_tokens` and `expected_output` are estimates; `prompt_bytes` is what the keys are shares of.
+    `prompt_tokens` and `expected_output` are estimates; the keys divide `prompt_bytes`.
     """
 
     prompt_tokens: int
@@ -51,19 +48,19 @@ class RoutingRequest(NamedTuple):
     prompt_bytes: int = 0
 
     def tokens(self, known: int) -> int:
-        """How many of its tokens the first so many keys cover."""
+        """How many of its tokens the first `known` keys cover."""
         return self.prompt_tokens * REACHES[known - 1] // self.prompt_bytes if known else 0
 
     def known(self, tokens: int) -> int:
-        """The inverse."""
+        """The inverse of `tokens`: how many keys the first `tokens` cover."""
         return bisect_left(range(len(self.keys)), tokens, key=self.tokens)
 
 
 class Candidate(NamedTuple):
     """A worker with a free slot, and how many of the prompt's tokens it probably has cached.
 
-    `room`: it has little enough ahead to be given more. `hot`: it has had more than its share of the work, and what it
-    has cached must not speak for it.
+    `room`: it has little enough work ahead to get more. `hot`: it has had more than its share of the work, and its
+    cached tokens must not count in its favour.
     """
 
     worker: Worker
@@ -73,7 +70,7 @@ class Candidate(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The worker chosen. `cost_s`: estimated seconds to the first token there, 0 where a policy does not estimate."""
+    """The chosen worker. `cost_s`: estimated seconds to the first token there, 0 where a policy makes no estimate."""
 
     worker: Worker
     cached_tokens: int = 0
@@ -93,7 +90,7 @@ TOLERANCE_S = 0.002
 
 
 class ShortestTTFT:
-    """`lookahead_s`: work that a worker may be given ahead of time."""
+    """`lookahead_s`: work that a worker may have in advance."""
 
     def __init__(self, lookahead_s: float) -> None:
         self._lookahead_s = lookahead_s
@@ -108,7 +105,7 @@ class ShortestTTFT:
         equals = [entry for entry in costs if entry[0] <= limit]
         cost, chosen = equals[0]
         if len(equals) > 1:
-            key = ""  # of the first that nobody has cached; the last one if somebody has them all
+            key = ""  # the first key that no worker has cached; the last one if a worker has them all
             if request.keys:
                 most = max(candidate.cached_tokens for candidate in candidates)
                 key = request.keys[min(request.known(most), len(request.keys) - 1)]
@@ -116,7 +113,7 @@ class ShortestTTFT:
         return Selection(chosen.worker, chosen.cached_tokens, cost)
 
     def _worth(self, candidate: Candidate, request: RoutingRequest, place: int) -> bool:
-        """The worker has enough to do, but so much cached that it is worth the wait."""
+        """Whether a worker without room has so much cached that waiting for it is worth it."""
         if candidate.hot or not candidate.cached_tokens:
             return False
         fresh = self._lookahead_s + candidate.worker.prefill_s(request.prompt_tokens)
@@ -124,7 +121,7 @@ class ShortestTTFT:
 
 
 def seconds(candidate: Candidate, request: RoutingRequest, place: int) -> float:
-    """The estimate described above, the price on memory included. `place` is the class's."""
+    """The estimate described above, the price on memory included. `place` is the index of the class."""
     worker, cached_tokens, _, hot = candidate
     cached = 0 if hot else min(cached_tokens, request.prompt_tokens - 1)
     uncached = request.prompt_tokens - cached

@@ -1,22 +1,20 @@
-"""How a prompt's beginnings are named without a tokenizer: keys chained over its canonical bytes (`wire.prefix`).
+"""Prefix keys of a prompt, computed without a tokenizer, and the index of what each worker probably has cached.
 
-The canonical bytes of a longer conversation begin with those of the shorter one, whatever order its fields came in:
-what a chat template writes first comes first (the tools, and what else it is told), then the messages, keys sorted. A
-key is the xxh3 of what it stands for beyond the key before, seeded with that one; the first seed is the tenant's and
-the request's `cache_salt`, because workers share prefixes inside these alone. It separates and hides nothing: keys go
-to our own workers only, and no client ever sees one.
+Keys are chained over the prompt's canonical bytes (`wire.prefix`). The canonical bytes of a longer conversation begin
+with those of the shorter one, whatever the order of its fields: what a chat template writes first comes first (the
+tools and other settings), then the messages, with sorted keys. A key is the xxh3 of the bytes after the previous key,
+seeded with that key. The first seed is the tenant and the request's `cache_salt`, because workers share prefixes only
+inside these. It separates and hides nothing: keys go only to our own workers, and no client ever sees one.
 Known hole: the same text as a string and as a list of parts has different keys.
 
-Which beginnings of prompts each worker probably has cached: reported by the worker, or assumed.
+A worker's load stream reports which keys were cached and evicted. A prompt that was just dispatched is assumed to be
+cached there for ASSUMED_S, until a report replaces the assumption: two prompts with the same prefix that arrive
+together must not be computed twice. A worker that is gone, or whose load stream restarts, has nothing.
 
-A worker's load stream says which keys have come to be cached and which are gone. What was just dispatched is taken to
-be cached there for ASSUMED_S more, until a report replaces it: two prompts with one beginning that come together
-must not be computed twice. A worker that is gone, or whose load stream begins anew, has nothing.
-
-Keys are chained and a worker drops the end of a prefix before its beginning, so one known key vouches for all before
-it, and a chain is searched by halving. Invariant: at most `limit` bytes in all. Every worker has an equal share of
-them; within it the longest unused key goes first, the end of a chain before its beginning.
-Known hole: a key that was dropped here for want of room is not told again by its worker.
+Keys are chained, and a worker evicts the end of a prefix before its beginning. So one known key implies all earlier
+ones, and a binary search finds the known part of a chain. Invariant: at most `limit` bytes in all. Every worker has an
+equal share of them; within it the least recently used key goes first, the end of a chain before its beginning.
+Known hole: a worker does not report a key again that was dropped here for want of room.
 """
 
 from collections import OrderedDict
@@ -37,7 +35,7 @@ _RENDERED = ("chat_template", "chat_template_kwargs", "documents", "instructions
 
 
 def prefix_keys(body: Mapping[str, Any], tenant: str) -> PrefixKeys | None:
-    """The keys of a parsed body's prompt; None if it is shorter than a block, or no single prompt."""
+    """The keys of a parsed body's prompt; None if it is shorter than a block, or not a single prompt."""
     prompt = canonical(body)
     if prompt is None or len(prompt) < BLOCK:
         return None
@@ -51,7 +49,7 @@ def prefix_keys(body: Mapping[str, Any], tenant: str) -> PrefixKeys | None:
 
 
 def canonical(body: Mapping[str, Any]) -> memoryview | None:
-    """The prompt as this gateway writes it down; None where there is none, or several, or what is left of one."""
+    """The prompt's canonical bytes; None if there is no prompt, several, or only the rest of one."""
     if body.get("truncate_prompt_tokens") is not None:
         return None
     given, prompt = body.get("input"), body.get("prompt")  # items of a response, or texts and ids of other routes
@@ -69,19 +67,19 @@ def canonical(body: Mapping[str, Any]) -> memoryview | None:
         if isinstance(prompt, list) and set(map(type, prompt)) <= {int}:
             return _opened(prompt)
     except (orjson.JSONEncodeError, UnicodeEncodeError):
-        pass  # nested too deep to be written; whether it is a request at all is the worker's to judge
+        pass  # nested too deep to write; the worker decides whether such a request is valid
     return None
 
 
 def _rendered(value: Any) -> Any:
-    """Without the block in which a client tells of itself."""
+    """Without the block in which a client describes itself."""
     if not isinstance(value, list):
         return value
     return [one for one in value if not (type(one) is dict and str(one.get("text")).startswith(ATTRIBUTION))]
 
 
 def _opened(items: list[Any], before: bytes = b"") -> memoryview:
-    """A list without its closing bracket: more items only add to it."""
+    """A list without its closing bracket: more items only append to it."""
     return memoryview(before + _written(items))[:-1]
 
 
@@ -91,7 +89,7 @@ def _written(value: Any) -> bytes:
 
 ASSUMED_S = 5.0
 ENTRY_BYTES = 384
-"""What one key costs at most: its text, a time, and its place in an ordered dictionary while that grows."""
+"""The most that one key costs: its text, a time, and its place in an ordered dictionary that may be growing."""
 
 
 class PrefixIndex:
@@ -99,19 +97,19 @@ class PrefixIndex:
 
     def __init__(self, limit: int) -> None:
         self._entries = limit // ENTRY_BYTES
-        self._workers: dict[str, OrderedDict[str, float]] = {}  # until when each key may be believed
+        self._workers: dict[str, OrderedDict[str, float]] = {}  # each key with the time at which it expires
 
     def __len__(self) -> int:
-        """Keys known, of all workers."""
+        """The number of known keys of all workers."""
         return sum(len(keys) for keys in self._workers.values())
 
     @property
     def bytes(self) -> int:
-        """The most that all keys may take, by the cost of one."""
+        """The most bytes that all keys may take, by the cost of one."""
         return len(self) * ENTRY_BYTES
 
     def bytes_of(self, worker: str) -> int:
-        """The most that one worker's keys may take."""
+        """The most bytes that one worker's keys may take."""
         return len(self._workers.get(worker, ())) * ENTRY_BYTES
 
     def note(self, worker: str, keys: Sequence[str], now: float) -> None:
@@ -125,7 +123,7 @@ class PrefixIndex:
         self._trim(known)
 
     def reported(self, worker: str, added: Sequence[str], evicted: Iterable[str]) -> None:
-        """The worker's own word."""
+        """The worker reported added and evicted keys."""
         known = self._known(worker)
         for key in evicted:
             known.pop(key, None)
@@ -140,7 +138,7 @@ class PrefixIndex:
         if not known or not keys:
             return 0
         if keys[0] not in known and keys[-1] not in known:
-            return 0  # most prompts at most workers
+            return 0  # the usual case
         low, high = 0, len(keys)
         while low < high:
             middle = (low + high) // 2

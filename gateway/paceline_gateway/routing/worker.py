@@ -1,9 +1,9 @@
-"""One worker as this gateway sees it: its own word from the load stream, plus what was dispatched since.
+"""One worker as this gateway sees it: the last line of its load stream, plus what was dispatched since.
 
-A report is up to 250 ms old, so prompts that went there since it came are added to what it says; what this gateway
-counts itself, prompts that have not begun answers, is the least there can be. Streams show when their prompt is done; a
-whole answer does not, so its prompt counts only until a report arrives that must include it. Known hole: prompts that
-other gateways sent within the last report's age are not seen.
+A report is up to 250 ms old, so prompts dispatched since are added to it. Prompts that this gateway sent and that have
+no answer yet are the lower bound. A stream shows when its prompt is done; an answer that does not stream does not, so
+its prompt counts only until a report arrives that must include it. Known hole: prompts that other gateways sent since
+the last report are not seen.
 
 Classes share a worker's steps by weight, so what is ahead of a request depends on its class.
 """
@@ -21,30 +21,30 @@ from paceline_gateway.routing.circuit_breaker import Breaker
 REPORT_LAG_S = 0.5
 RAMP_S = 10.0
 RAMP_FROM = 0.2
-"""A worker that has just become ready takes this share of its slots, and all of them RAMP_S later."""
+"""A worker that has just become ready gets this share of its slots, and all of them RAMP_S later."""
 STEP_TOKENS = 2048
-"""Prompt tokens in a step beside which it decodes, as workers have it by default."""
+"""Prompt tokens in a step that also decodes: the workers' default."""
 SHARES = {RequestClass.INTERACTIVE: 8.0, RequestClass.BATCH: 2.0, RequestClass.OFFLINE: 1.0}
-"""How a worker's scheduler shares its steps between classes that have work."""
+"""The weights by which a worker's scheduler shares its steps between classes that have work."""
 PLACES = {name: place for place, name in enumerate(RequestClass)}
-"""Sums by class are lists: looking up an enum's member costs more than all else that a pick reads of a worker."""
+"""Sums by class are lists: looking up an enum's member costs more than everything else that a pick reads."""
 _SHARES = [SHARES[name] for name in RequestClass]
 _CLASSES = len(_SHARES)
 
 
 class WorkerHealth(StrEnum):
-    """What may be expected of a worker; the values are the metric's label `state`."""
+    """A worker's health; the values are the metric's label `state`."""
 
     READY = "ready"
     STARTING = "starting"
     DRAINING = "draining"
     SILENT = "silent"
-    """Its load stream is cut or says nothing: picked only when nobody else is left."""
+    """Its load stream is cut or sends nothing: it is picked only when no ready worker is left."""
     FAILED = "failed"
 
 
 class InFlight(NamedTuple):
-    """A dispatched prompt of which nothing has come back: uncached tokens, class, when it went, after which report."""
+    """A dispatched prompt without an answer yet: uncached tokens, class, when it was sent, after which report."""
 
     tokens: int
     place: int
@@ -54,12 +54,12 @@ class InFlight(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """Mutable, owned by a WorkerPool. What a pick reads is made when a report comes, not with every pick.
+    """Mutable, owned by a WorkerPool. What a pick reads is computed when a report comes, not with every pick.
 
-    By class (`PLACES`): `reported` in the last report, `unbegun_tokens` and `fresh_tokens` sums over `unbegun`, all of
-    it and what went there since that report, `backlogs` what is believed. Of the last report: `share` of the slots that
-    is this gateway's, `token_s` seconds of a prompt token within a full step, `step_s` of a step that only decodes,
-    `kv_tokens` in use of `kv_total`, `behind` requests too many for its slots.
+    By class (`PLACES`): `reported` is from the last report; `unbegun_tokens` sums all of `unbegun`, `fresh_tokens` the
+    part sent since that report; `backlogs` is the estimate from them. From the last report: `share` is this gateway's
+    part of the slots, `token_s` seconds of a prompt token within a full step, `step_s` of a step that only decodes,
+    `kv_tokens` in use of `kv_total`, `behind` the requests beyond its slots.
     """
 
     endpoint: Endpoint
@@ -71,35 +71,35 @@ class Worker:
     in_flight: int = 0
     picked: int = 0
     taken: int = 0
-    """Requests that ever went there."""
+    """All requests ever dispatched to it."""
     whole: set[int] = field(default_factory=set)
-    """Numbers of those in flight whose answers do not stream."""
+    """Numbers of the requests in flight whose answers do not stream."""
     urgent: set[int] = field(default_factory=set)
-    """Numbers of those in flight that are interactive."""
+    """Numbers of the interactive requests in flight."""
     unbegun: dict[int, InFlight] = field(default_factory=dict)
     reported: list[int] = field(default_factory=lambda: [0] * _CLASSES)
     unbegun_tokens: list[int] = field(default_factory=lambda: [0] * _CLASSES)
     fresh_tokens: list[int] = field(default_factory=lambda: [0] * _CLASSES)
     backlogs: list[int] = field(default_factory=lambda: [0] * _CLASSES)
     backlog: int = 0
-    """Prompt tokens it has yet to compute, as far as can be known."""
+    """Estimated prompt tokens that it has yet to compute."""
     reports: int = 0
     dead: bool = False
-    """Its process has ended without a word, and no report has come since."""
+    """Its process ended unexpectedly, and no report has come since."""
     trials: set[int] = field(default_factory=set)
     """Numbers of the suspects that are on trial there."""
     recurring: set[int] = field(default_factory=set)
     """Numbers of streams that are near the token at which an earlier worker of theirs died."""
     tries_until: float = -inf
-    """Until then another gateway's suspect is taken to be on trial there."""
+    """Until this time another gateway's suspect is assumed to be on trial there."""
     doubtful: set[int] = field(default_factory=set)
-    """Numbers of others that it might die of."""
+    """Numbers of other requests of which it might die."""
     shut: float = -inf
-    """Until then what is no suspect keeps off a trial."""
+    """Until this time only suspects are sent there, so that a trial is not disturbed."""
     drains: bool = False
-    """It has refused a request because it drains, and no report has come since."""
+    """It refused a request because it drains, and no report has come since."""
     work: float = 0.0
-    """Seconds of work dispatched here, fading; kept by the pool's `HotSpotGuard`."""
+    """Seconds of work dispatched here, decaying; kept by the pool's `HotSpotGuard`."""
     share: int = 0
     token_s: float = 0.0
     step_s: float = 0.0
@@ -109,14 +109,14 @@ class Worker:
     behind: int = 0
     name: str = field(init=False)
     address: tuple[str, int] = field(init=False)
-    """Host and port; a name that comes back under another address is another worker."""
+    """Host and port; a name that returns with another address is another worker."""
 
     def __post_init__(self) -> None:
         self.name, self.address = self.endpoint.name, (self.endpoint.host, self.endpoint.port)
 
     @property
     def draining(self) -> bool:
-        """It takes nothing new any more; a terminating pod drains whatever it says."""
+        """It takes no new requests; a terminating pod drains whatever it reports."""
         reported_draining = self.report is not None and self.report.state is WorkerState.DRAINING
         return reported_draining or self.drains or self.endpoint.terminating
 
@@ -131,12 +131,12 @@ class Worker:
         return WorkerHealth(self.report.state.value)
 
     def ramped(self, now: float) -> int:
-        """Of its slots, how many it may be given already: all of them RAMP_S after it became ready."""
+        """How many of its slots may be used already: all of them RAMP_S after it became ready."""
         grown = RAMP_FROM + (1 - RAMP_FROM) * (now - self.ready_since) / RAMP_S
         return self.share if grown >= 1 else ceil(self.share * max(grown, RAMP_FROM))
 
     def open_to(self, place: int, reserved: int) -> int:
-        """How many slots a class may fill, when `reserved` are for interactive requests: at most half of them are."""
+        """The slots that a class may fill when `reserved`, at most half of them, are for interactive requests."""
         if not place or not reserved:
             return self.share
         return self.share - max(min(reserved, self.share // 2) - len(self.urgent), 0)
@@ -147,7 +147,7 @@ class Worker:
         return self.backlog * self.token_s
 
     def ahead(self, place: int, tokens: int) -> float:
-        """Tokens computed before the last of so many new ones of a class: its own, and of others what shares steps."""
+        """Tokens computed before the last of `tokens` new ones of a class: its own, and other classes' in its steps."""
         own = self.backlogs[place]
         if own == self.backlog:
             return own
@@ -158,9 +158,9 @@ class Worker:
         return ahead
 
     def first_token_s(self, place: int, tokens: int, cached: int, output: int) -> float:
-        """Seconds until one more request's first token: what is ahead of it, its slot, and its own prompt.
+        """Seconds until one more request's first token: the work ahead, the wait for a slot, and its own prompt.
 
-        `tokens` are to be computed behind the cached ones; its answer, like others, has `output` tokens.
+        `tokens` are to be computed after the cached ones; its answer, like others, has `output` tokens.
         """
         seconds = self.prefill_s(tokens, cached)
         if self.backlog:
@@ -168,17 +168,17 @@ class Worker:
         return seconds if self.behind < 0 else seconds + self.slot_wait_s(output)
 
     def prefill_s(self, tokens: int, cached: int = 0) -> float:
-        """Seconds to compute so many tokens behind the cached ones, the step that decodes beside them included."""
+        """Seconds to compute `tokens` after the cached ones, including the decodes in one step."""
         return self.step_s + tokens * (self.token_s + self.context_s * (cached + tokens / 2))
 
     def slot_wait_s(self, output: int) -> float:
-        """Seconds until its own queue has moved on by one more, if all its requests have answers of this length."""
+        """Seconds until its queue has advanced by one request, if all its answers have `output` tokens."""
         if self.behind < 0 or self.report is None:
             return 0.0
         return (self.behind + 1) * output * self.step_s / max(self.report.slots, 1)
 
     def work_s(self, tokens: int, cached: int, output: int) -> float:
-        """Seconds that a request adds to steps, prompt and answer; not what each takes, however little is in it."""
+        """Seconds that a request adds to steps, prompt and answer; without the fixed time of each step."""
         if self.report is None:
             return 0.0
         model = self.report.step_time
@@ -187,11 +187,11 @@ class Worker:
         return prompt + output * step
 
     def fullness(self, tokens: int) -> float:
-        """Share of its KV memory in use if it holds so many tokens more, 0 where it has not said how much there is."""
+        """The share of its KV memory in use with `tokens` more; 0 while its capacity is unknown."""
         return (self.kv_tokens + tokens) / self.kv_total if self.kv_total else 0.0
 
     def take(self, number: int, tokens: int, name: RequestClass, now: float, *, stream: bool) -> None:
-        """A request was dispatched here, with so many uncached prompt tokens."""
+        """A request with `tokens` uncached prompt tokens was dispatched here."""
         place = PLACES[name]
         self.in_flight += 1
         self.taken += 1
@@ -212,7 +212,7 @@ class Worker:
         self.breaker.succeeded(number)
 
     def give(self, number: int, now: float, *, failed: bool = False) -> None:
-        """It ended here. A stream that ends before it begins, without a failure, tells nothing: its client left."""
+        """A request ended here. A stream that ends before its first token without a failure proves nothing."""
         self.in_flight -= 1
         if failed:
             self.breaker.failed(number, now)
@@ -248,9 +248,9 @@ class Worker:
             self._computed(number)
 
     def _part(self, slots: int, gateways: int) -> int:
-        """Slots that this gateway may fill: its equal part, or what it fills and its part of those that lie idle.
+        """Slots that this gateway may fill: its equal part, or what it fills and its part of the idle ones.
 
-        So idle slots are not shared out twice, and who went beyond its part falls back as others come to theirs.
+        So idle slots are not given out twice, and a gateway beyond its part falls back as others claim theirs.
         """
         more = -(self.behind // gateways) if self.behind < 0 else -self.behind
         return min(max(-(-slots // gateways), self.in_flight + more), slots)

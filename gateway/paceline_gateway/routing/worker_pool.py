@@ -1,19 +1,18 @@
-"""The workers of one service: who exists, who is well, who has room, who takes the next request.
+"""The workers of one service: which exist, which are ready, which have room, which takes the next request.
 
-Endpoints say who exists, load streams say how they are. A worker that fails pauses (`breaker`), one that has just
-become ready is given its slots little by little while others have room. A silent worker (its load stream is cut or says
-nothing), and one that refused because it drains and has not said so there, are asked only when no ready one exists and
-their endpoints are still called ready: the stream may be broken where the worker is not.
+The endpoints define which workers exist; their load streams show their state. A worker that fails is paused
+(`circuit_breaker`). A worker that has just become ready gets its slots gradually while others have room. Two kinds of
+workers are used only when no ready one exists and their endpoints are still ready: silent ones (the load stream is cut
+or sends nothing), and those that refused a request because they drain without having reported it. The load stream may
+be broken where the worker is not.
 
-Who has had more than its share of the work: the guard against hot spots.
+`HotSpotGuard` finds workers that had more than their share of the work. Work is counted in seconds by each worker's own
+step-time model, so a slow worker's share is smaller in tokens, and it decays over MEMORY_S. A worker is hot when it had
+more than LIMIT times the mean plus SLACK_S: then its cached tokens do not count, and among equals it comes last. So
+affinity alone never takes a worker beyond LIMIT x mean + SLACK_S + one request.
+A new worker starts at the mean: otherwise it would get every request until it has caught up.
 
-Work is counted in seconds by each worker's own step-time model, so a slow worker's share is smaller in tokens, and it
-fades with MEMORY_S. A worker is hot when it has had more than LIMIT times the mean and SLACK_S more: then nothing that
-it has cached speaks for it, and among equals it is the last. So affinity alone never takes a worker beyond LIMIT x
-mean + SLACK_S + one request.
-Whoever joins starts at the mean: it must not be given everything until it has caught up.
-
-Instead of letting every sum fade, what is added grows; the sums are scaled down together now and then.
+Instead of decaying every sum, added work is scaled up with time; sometimes all sums are scaled down together.
 """
 
 from collections import Counter
@@ -34,17 +33,17 @@ SLACK_S = 0.5
 MEMORY_S = 30.0
 _RESCALE_S = 600.0
 _MAX_EXPONENT = 700.0
-"""What `exp` can still take; after so long a silence every sum is nothing anyway."""
+"""The largest exponent for `exp`; after such a silence every sum is negligible anyway."""
 
 
 class HotSpotGuard:
-    """Over the workers that are handed in; each keeps its own sum. `now` is monotonic seconds."""
+    """Works on the workers it is given; each worker holds its own sum. `now` is monotonic seconds."""
 
     def __init__(self) -> None:
         self._since: float | None = None
 
     def joined(self, worker: Worker, others: Collection[Worker]) -> None:
-        """It starts where the others are."""
+        """Start a new worker's sum at the mean of the others."""
         worker.work = sum(other.work for other in others) / len(others) if others else 0.0
 
     def threshold(self, workers: Collection[Worker], now: float) -> float:
@@ -54,7 +53,7 @@ class HotSpotGuard:
         return LIMIT * mean + SLACK_S * growth
 
     def growth(self, now: float, workers: Collection[Worker]) -> float:
-        """How much a second of work of now weighs beside those in the sums."""
+        """The factor for a second of work done now, on the scale of the sums."""
         if self._since is None:
             self._since = now
         growth = exp(min((now - self._since) / MEMORY_S, _MAX_EXPONENT))
@@ -68,11 +67,11 @@ class HotSpotGuard:
 
 _READY = WorkerState.READY
 BACKGROUND_SHARE = 0.5
-"""Share of the work given ahead that batch and offline requests may make up, while interactive ones come too."""
+"""The share of the work in advance that batch and offline requests may use while interactive ones come too."""
 
 
 class WorkerPool:
-    """`workers` by name. `now` is monotonic seconds. `prefix_bytes` caps what is known of prefixes."""
+    """`workers` by name. `now` is monotonic seconds. `prefix_bytes` caps the prefix index."""
 
     def __init__(self, policy: RoutingPolicy, *, silence_s: float, lookahead_s: float, prefix_bytes: int) -> None:
         self._policy = policy
@@ -83,9 +82,9 @@ class WorkerPool:
         self._picks = 0
         self.prefixes = PrefixIndex(prefix_bytes)
         self.reserved = 0
-        """Slots that batch and offline requests leave free for interactive ones, of all workers together."""
+        """Slots that batch and offline requests leave free for interactive ones, over all workers."""
         self.context = 0
-        """Tokens that a request may have, as a worker last told; 0 before one did."""
+        """The largest number of tokens of a request, as a worker last reported; 0 before that."""
 
     def __iter__(self) -> Iterator[Worker]:
         return iter(self.workers.values())
@@ -94,9 +93,9 @@ class WorkerPool:
         return len(self.workers)
 
     def update(self, endpoints: Iterable[Endpoint]) -> None:
-        """Replace the snapshot of who exists; what is known of those who stay is kept.
+        """Replace the set of workers; the state of those that stay is kept.
 
-        A name that comes back under another address is another worker.
+        A name that returns with another address is another worker.
         """
         known, self.workers = self.workers, {}
         for endpoint in endpoints:
@@ -110,7 +109,7 @@ class WorkerPool:
             self.prefixes.gone(name)
 
     def on_report(self, name: str, report: LoadReport, now: float) -> None:
-        """A worker reported. The first line of a load stream tells all that it has cached."""
+        """Take a worker's report. The first line of a load stream lists everything it has cached."""
         worker = self.workers.get(name)
         if worker is None:
             return
@@ -139,15 +138,15 @@ class WorkerPool:
         return Counter(worker.breaker.state(now) for worker in self.workers.values())
 
     def draining(self) -> list[Worker]:
-        """Workers that drain and still have something in flight."""
+        """Workers that drain and still have requests in flight."""
         return [worker for worker in self.workers.values() if worker.in_flight and worker.draining]
 
     def ready(self, now: float) -> list[Worker]:
-        """Those of the eligible that say that they are ready, and were heard lately."""
+        """The eligible workers that report being ready and are not silent."""
         return [w for w in self.eligible(now) if self.standing(w, now) is WorkerHealth.READY]
 
     def eligible(self, now: float) -> list[Worker]:
-        """Workers that may be asked at all, with or without room."""
+        """Workers that may take requests, with or without room."""
         ready, silent = [], []
         broken = {name: worker.breaker for name, worker in self.workers.items() if worker.breaker.broken}
         out = ejected(broken, len(self.workers), now) if broken else set()
@@ -162,7 +161,7 @@ class WorkerPool:
         return ready or silent
 
     def has_room(self, now: float, request_class: RequestClass = RequestClass.INTERACTIVE) -> bool:
-        """Whether anybody could take a request of this class at once."""
+        """Whether a worker could take a request of this class at once."""
         return bool(self.roomy(now, request_class))
 
     def roomy(self, now: float, request_class: RequestClass) -> list[str]:
@@ -173,15 +172,15 @@ class WorkerPool:
         return [worker.name for worker in free if not worker.backlog or self._roomy(worker, place)]
 
     def ttft_s(self, request: RoutingRequest, waiting: int, now: float) -> float:
-        """Estimated seconds to the first token of one more request, behind so many prompt tokens that wait for all."""
+        """Estimated seconds to the first token of one more request, behind `waiting` prompt tokens of all queues."""
         workers, place = self.eligible(now), PLACES[request.request_class]
         tokens = request.prompt_tokens + (waiting // len(workers) if workers else 0)
         return min((worker.first_token_s(place, tokens, 0, request.expected_output) for worker in workers), default=inf)
 
     def slot_wait_s(self, name: RequestClass, ahead: int, output: int | None, now: float) -> float | None:
-        """Seconds until one more request has a slot, behind so many; 0 while one is free for it, None if not known.
+        """Seconds until one more request gets a slot, behind `ahead` others; 0 while one is free, None if unknown.
 
-        Slots come free as fast as answers of `output` tokens take at the pace of their workers' steps.
+        A slot becomes free when an answer of `output` tokens has ended, at the pace of its worker's steps.
         """
         workers, place = self.eligible(now), PLACES[name]
         reserved = self._reserved_each(len(workers))
@@ -196,10 +195,10 @@ class WorkerPool:
     def pick(
         self, request: RoutingRequest, now: float, avoid: frozenset[str] = frozenset(), sure: bool | None = None
     ) -> Selection | None:
-        """The worker for a request, None while nobody has room.
+        """The worker for a request; None while no worker has room.
 
-        Those to avoid are asked only if no other would take it: a request must not block the queue behind it. A
-        suspect goes where there is a place on trial; `sure`: alone, None: it is none.
+        Workers to avoid are used only if no other takes it: a request must not block the queue behind it. A suspect
+        goes to a worker that has a place for a trial; `sure`: alone; None: the request is no suspect.
         """
         candidates, new, avoided = self._candidates(request, now, avoid, sure)
         pick = self._policy.pick(candidates, request, now)
@@ -213,12 +212,12 @@ class WorkerPool:
         return pick
 
     def make_way(self, until: float, now: float) -> None:
-        """Suspects wait: until then the worker that computes the fewest prompts is given no other new ones."""
+        """Suspects wait: until then, keep the worker that computes the fewest prompts free of other new ones."""
         free = [worker for worker in self.eligible(now) if not worker.trials]
         if free and all(now >= worker.shut for worker in free):
             min(free, key=lambda worker: len(worker.unbegun)).shut = until
 
-    def assign(  # noqa: PLR0913 - as `pick`, and who it is for
+    def assign(  # noqa: PLR0913 - the arguments of `pick`, and the request's number
         self,
         number: int,
         request: RoutingRequest,
@@ -228,14 +227,14 @@ class WorkerPool:
         *,
         stream: bool,
     ) -> Selection | None:
-        """Give a request a slot at the worker that is picked."""
+        """Pick a worker and give the request a slot there."""
         pick = self.pick(request, now, avoid, sure)
         if pick is None:
             return None
         worker, uncached = pick.worker, max(request.prompt_tokens - pick.cached_tokens, 1)
         seconds = worker.work_s(uncached, pick.cached_tokens, request.expected_output)
         worker.take(number, uncached, request.request_class, now, stream=stream)
-        growth = self._hot_spots.growth(now, self.workers.values())  # before `work` is read: it may scale all down
+        growth = self._hot_spots.growth(now, self.workers.values())  # before `work` is read: it may rescale all sums
         worker.work += seconds * growth
         if request.keys:
             self.prefixes.note(worker.name, request.keys, now)
@@ -244,7 +243,7 @@ class WorkerPool:
     def _candidates(
         self, request: RoutingRequest, now: float, avoid: frozenset[str], sure: bool | None
     ) -> tuple[list[Candidate], list[Candidate], list[Candidate]]:
-        """Workers with a free slot: those to be asked first, those that are new, those to avoid."""
+        """Workers with a free slot: the first choice, those that have just become ready, those to avoid."""
         first: list[Candidate] = []
         new: list[Candidate] = []
         avoided: list[Candidate] = []
@@ -268,7 +267,7 @@ class WorkerPool:
         return first, new, avoided
 
     def _has_trial_slot(self, worker: Worker, now: float, *, sure: bool) -> bool:
-        """Whether a suspect may go there as far as trials are concerned."""
+        """Whether the worker has a place for a suspect's trial."""
         if sure and (worker.unbegun or worker.recurring or now < worker.tries_until):
             return False
         return len(worker.trials) < places(sure=sure)

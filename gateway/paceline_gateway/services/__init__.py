@@ -1,1 +1,1 @@
-"""What the gateway knows of each service, its workers and its demand."""
+"""The gateway's state of each service: its spec, workers, queues and demand."""

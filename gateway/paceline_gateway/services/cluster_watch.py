@@ -1,9 +1,9 @@
-"""The cluster's objects and endpoints, as the immutable snapshot that requests are judged by.
+"""Watches the cluster's objects and endpoints, and keeps the immutable snapshot that requests are checked against.
 
-One task per watch; each event replaces the snapshot, so a request sees either the old one or the new one, whole. The
-first one comes when everything has been listed: half of it would refuse good keys. A lost watch changes nothing: what
-is known goes on being true until the next list says otherwise, however long that takes. An object that cannot be read
-is left out and named in the log, though its names stay its own; the others stay.
+One task per watch; each event replaces the snapshot, so a request sees either the old one or the new one, complete. The
+first snapshot is made when everything has been listed: a partial one would refuse valid keys. A lost watch changes
+nothing: the last state stays valid until the next list, however long that takes. An object that cannot be parsed is
+left out and named in the log, but keeps its names; the other objects stay.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ _log = get_logger(__name__)
 
 
 class ClusterWatcher:
-    """Keeps the snapshot. `on_snapshot` gets each new one, `on_workers` a service's endpoints, `on_tenants` honoured
+    """Keeps the snapshot. `on_snapshot` gets each new one, `on_workers` a service's endpoints, `on_tenants` the valid
     Tenants with their statuses, before the snapshot that has them.
     """
 
@@ -74,7 +74,7 @@ class ClusterWatcher:
 
     @property
     def unlisted(self) -> str:
-        """What has never been listed yet, and why not as far as that is known; empty when everything has been."""
+        """What has not been listed yet, and the reason if known; empty when everything has been listed."""
         missing = [kind for kind in (*self._stores, WORKERS) if kind not in self._listed]
         reasons = {kind: self._complaints.standing.get(_lost(kind)) for kind in missing}
         return "; ".join(f"{kind} is not listed yet{f': {why}' if why else ''}" for kind, why in reasons.items())
@@ -84,15 +84,15 @@ class ClusterWatcher:
         self._tasks.append(asyncio.create_task(self._watch_endpoints()))
 
     async def wait(self) -> None:
-        """Return never; raise what a watch raised: a snapshot that no longer follows the cluster must not be used."""
-        await ended(*self._tasks)  # a gateway that drains still needs the watches: nobody cancels them by waiting
+        """Never return; raise what a watch raised: a snapshot that no longer follows the cluster must not be used."""
+        await ended(*self._tasks)  # a draining gateway still needs the watches: waiting must not cancel them
 
     async def close(self) -> None:
         await cancel(*self._tasks)
 
     @property
     def _stores(self) -> dict[str, tuple[ResourceStore[ObjectKey, Any], Read]]:
-        """The store of each kind, and what reads its objects: None for one that is left out."""
+        """The store of each kind, and the function that parses its objects, which returns None to leave one out."""
         return {
             INFERENCE_SERVICE: (self._services, lambda item: _read_named(InferenceService, item)),
             INFERENCE_ROUTE: (self._routes, lambda item: _read_named(InferenceRoute, item)),
@@ -102,7 +102,7 @@ class ClusterWatcher:
         }
 
     def _note(self, kind: str, event: WatchEvent[Any]) -> None:
-        """Keep account of what is current; a fault that lasts is told once."""
+        """Record whether a watch is current; log a lasting fault once."""
         match event:
             case Listed():
                 self._listed.add(kind)
@@ -170,7 +170,7 @@ def _read_profile(item: Manifest) -> Accelerator | None:
 
 
 def _judged_by(item: object) -> object:
-    """All of an object but its status and what changes with it."""
+    """All of an object except its status and what changes with the status."""
     if not isinstance(item, Object):
         return item
     metadata = item.metadata

@@ -1,5 +1,5 @@
-"""`GET /internal/demand`: what this gateway is asked for, as lines for the autoscaler; once a second, and at once
-when a request starts to be held, so that a service at zero wakes without waiting for the next line.
+"""`GET /internal/demand`: this gateway's demand, as lines for the autoscaler; once a second, and at once when a request
+starts to be held, so that a service at zero wakes without waiting for the next line.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class ChangeNotifier:
         return len(self._readers)
 
     def notify(self) -> None:
-        """A request is held, and none was before."""
+        """The first request of a service is held."""
         for reader in self._readers:
             reader.set()
 
@@ -69,7 +69,7 @@ _EMPTY = _Queue()
 
 
 def service_demand(service: ServiceState, now: float) -> ServiceDemand:
-    """One service's line of the report: a row for each class and tenant that ever asked. All rows of a class are it."""
+    """One service's line of the report: a row for each class and tenant with any demand so far; classes are the sum."""
     held = service.dispatcher.held(now) > 0
     rows = tuple(row for name in service.tallies for row in _class_demand(service, name, now, held=held))
     connected = sum(worker.connected for worker in service.pool)

@@ -1,7 +1,7 @@
-"""The services that this gateway knows, and the dispatch of what waits for them.
+"""The services that this gateway knows, and the dispatch of their waiting requests.
 
-Invariant: whatever frees or adds room at a worker ends in `dispatch`, so no request waits beside an idle worker.
-`RequestListener` is how the registry reports to the open requests; it never reads them.
+Invariant: every event that frees or adds room at a worker calls `dispatch`, so no request waits beside an idle worker.
+The registry reports to the open requests through `RequestListener`; it never reads them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -42,11 +42,11 @@ class RequestListener(Protocol):
     """The open requests, as the services report to them."""
 
     def on_assigned(self, queued: QueuedRequest, worker: Worker) -> None:
-        """A worker has room for a request that waits."""
+        """A worker has room for a waiting request."""
         ...
 
     def on_expired(self, queued: QueuedRequest) -> None:
-        """A request waits past its deadline."""
+        """A waiting request is past its deadline."""
         ...
 
     def on_cleared(self, suspects: Iterable[str]) -> None:
@@ -71,7 +71,7 @@ class ServiceRegistry:
 
     listener: RequestListener
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a registry works with
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts that a registry uses
         self,
         limits: HttpLimits,
         now: Callable[[], float],
@@ -83,7 +83,7 @@ class ServiceRegistry:
         self.services: dict[str, ServiceState] = {}
         self.snapshot: ConfigSnapshot = NOTHING
         self.version = 0
-        """Counts the snapshots, so that one can be named without keeping it."""
+        """The number of the snapshot, which identifies it without a reference to it."""
         self.changes = ChangeNotifier()
         self.deaths = deaths
         self._limits = limits
@@ -99,7 +99,7 @@ class ServiceRegistry:
     def dispatch(self, service: ServiceState) -> None:
         """Send waiting requests to workers with room, and end those past their deadline.
 
-        A dispatch asked for meanwhile makes another round here; it does not nest.
+        A call from within starts another round here; it does not nest.
         """
         key = service.key
         if not service.dispatcher.requests.total:
@@ -123,7 +123,7 @@ class ServiceRegistry:
         self._note_held(service)
 
     def choose(self, chain: Sequence[Destination], name: RequestClass, size: int, prompt: PromptSize) -> int:
-        """The place of the destination that takes a request; a diverted request is demand for the first one too."""
+        """The index of the destination that takes a request; a diverted request is demand for the first one too."""
         loads = self.loads(chain[:1], name, size, prompt)
         if loads[0][1] is DestinationLoad.OPEN:
             return 0
@@ -136,7 +136,7 @@ class ServiceRegistry:
     def loads(
         self, chain: Sequence[Destination], name: RequestClass, size: int, prompt: PromptSize
     ) -> list[tuple[When, DestinationLoad]]:
-        """How each destination would take one more request; a deleted service is down."""
+        """How each destination would take one more request; a deleted service is unavailable."""
         now = self._now()
         found = ((destination.when, self.services.get(destination.service.key)) for destination in chain)
         return [
@@ -228,7 +228,7 @@ SILENCE_S = 15.0
 
 
 class LoadReportStreams:
-    """`GET /internal/load` of each worker, kept open. `listener` is set before the first `follow`, which it calls."""
+    """`GET /internal/load` of each worker, kept open. Set `listener` before the first `follow`, which calls it."""
 
     def __init__(self, signer: Signer, clock: Clock) -> None:
         self.listener: ServiceRegistry
@@ -237,7 +237,7 @@ class LoadReportStreams:
         self._streams = ReportStreams(LoadReport, client, self._on_report, self._on_disconnect)
 
     def follow(self, service: str, endpoints: Iterable[Endpoint]) -> None:
-        """Follow exactly these workers of a service; one without an address waits."""
+        """Follow exactly these workers of a service; one without an address is skipped until it has one."""
         sources = (worker_source(service, e.name, e.host, e.port) for e in endpoints if e.host)
         self._streams.follow(sources, audience=service)
 

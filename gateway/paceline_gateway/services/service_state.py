@@ -1,4 +1,4 @@
-"""Everything the gateway keeps for one service: its dispatcher, what it has learned, what it has counted."""
+"""The state of one service: its dispatcher, its estimates, its counts."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ from paceline_gateway.telemetry.service_metrics import ServiceMetrics
 _OK, _GOOD = Outcome.OK, Verdict.GOOD
 ISOLATED = 16
 TENANTS = 32
-"""Tenants of a class whose demand is told apart."""
+"""The most tenants of a class with a demand row of their own."""
 
 
 @dataclass(slots=True)
 class RequestCounters:
     """One class's cumulative counts. `completed` were answered in full, with `output_tokens`; prompts are estimates.
 
-    `open` is how many there are now.
+    `open` is the current number.
     """
 
     arrivals: int = 0
@@ -48,13 +48,13 @@ class RequestCounters:
     open: int = 0
 
     def arrived(self, prompt_tokens: int, more: int = 1) -> None:
-        """One asks for so much; `more` is 0 for one that goes elsewhere at once."""
+        """A request with so many prompt tokens arrived; `more` is 0 for one that goes to another service at once."""
         self.arrivals += 1
         self.prompt_tokens += prompt_tokens
         self.open += more
 
     def ended(self, good: bool | None, output: int) -> None:
-        """One has ended: whether all its promises were kept, None if it is not judged; what it was answered in full."""
+        """A request ended; `good`: whether it kept its promises, None if not judged; `output` of a complete answer."""
         self.open -= 1
         if good is not None:
             self.good += good
@@ -65,7 +65,7 @@ class RequestCounters:
 
 
 class Placement(NamedTuple):
-    """A request at one service: its place in the queue, the terms that it is admitted under there and their budget."""
+    """A request at one service: its place in the queue, its terms there and their retry budget."""
 
     service: "ServiceState"
     admission: AdmittedRequest
@@ -95,18 +95,18 @@ class ServiceState:
         self.tallies = {name: RequestCounters() for name in RequestClass}
         self.tenants: dict[RequestClass, dict[str, RequestCounters]] = {name: {} for name in RequestClass}
         self.isolated: deque[Isolated] = deque(maxlen=ISOLATED)
-        """The last requests that were isolated."""
+        """The last isolated requests."""
         self._budgets: dict[float, RetryBudget] = {}
-        """By the share of retries that requests come under."""
+        """Retry budgets by the share of retries that their requests have."""
 
     def expected_output(self, name: RequestClass, asked: int | None) -> int:
-        """Output tokens to expect of a request: the class's mean so far, never more than what was asked for."""
+        """Output tokens to expect of a request: the class's mean so far, at most what the request allows."""
         tally = self.tallies[name]
         mean = round(tally.output_tokens / tally.completed) if tally.completed else PRIOR_OUTPUT
         return mean if asked is None else min(mean, asked)
 
     def pressure(self, name: RequestClass, size: int, prompt: PromptSize, now: float) -> DestinationLoad:
-        """How it would take one more request."""
+        """How the service would take one more request."""
         terms = self.spec.classes[name]
         if not self.pool.eligible(now):
             return DestinationLoad.UNAVAILABLE
@@ -121,7 +121,7 @@ class ServiceState:
         return overloaded(ttft_s, self._slot_wait_s(name, now), promised)
 
     def _slot_wait_s(self, name: RequestClass, now: float) -> float | None:
-        """How long one more waits for a slot: by the length of answers, or the pace of its queue if that is less."""
+        """How long one more request waits for a slot: by the length of answers, or the queue's rate if that is less."""
         tally, dispatcher = self.tallies[name], self.dispatcher
         output = tally.output_tokens // tally.completed if tally.completed else None
         wait = self.pool.slot_wait_s(name, dispatcher.ahead(name), output, now)
@@ -131,14 +131,14 @@ class ServiceState:
         return pace if wait is None else min(wait, pace)
 
     def diverted(self, name: RequestClass, prompt: PromptSize, reason: FallbackReason) -> None:
-        """A request that asked for this service goes to another one instead: it is demand for both."""
+        """A request for this service goes to another one on arrival: it is demand for both."""
         tokens = self.estimates.prompt_tokens(prompt)
         self.tallies[name].arrived(tokens, 0)
         self.tally(name, OTHER).arrived(tokens, 0)
         self.series.diverted[reason].inc()
 
     def went_on(self, queued: QueuedRequest, reason: FallbackReason) -> None:
-        """The same of one that had arrived, and was served nothing here."""
+        """A request that had arrived here moved to another service, and was served nothing here."""
         self.tallies[queued.request_class].open -= 1
         self.tally(queued.request_class, queued.tenant).open -= 1
         self.dispatcher.queues[queued.request_class].settle(queued, 0.0)
@@ -147,7 +147,7 @@ class ServiceState:
     def place(
         self, number: int, tenant: ResolvedTenant, admission: AdmittedRequest, deadline: float, *, writes: bool
     ) -> Placement:
-        """The request of this tenant here; `writes`: its answer has output tokens."""
+        """The placement of a tenant's request here; `writes`: its answer has output tokens."""
         name, prefix, share = admission.request_class, admission.prefix, admission.destination.retry_share
         output = self.expected_output(name, admission.max_tokens) if writes else 0
         queued = QueuedRequest(
@@ -179,11 +179,11 @@ class ServiceState:
         return Placement(self, admission, queued, terms, budget)
 
     def takes(self, queued: QueuedRequest, now: float) -> bool:
-        """Whether it may wait here without anybody's having to go."""
+        """Whether the request may wait here without another one being shed."""
         return self.dispatcher.shed(queued, self.spec.classes[queued.request_class].queue_limit, now) is None
 
     def shed(self, queued: QueuedRequest, now: float) -> ShedDecision | None:
-        """The request that must go so that this one may wait, if any must; counted as gone."""
+        """The request to shed so that this one may wait, if any; it is counted as shed."""
         shed = self.dispatcher.shed(queued, self.spec.classes[queued.request_class].queue_limit, now)
         if shed is not None:
             self.series.classes[shed.queued.request_class].shed[shed.reason].inc()
@@ -200,7 +200,7 @@ class ServiceState:
         return found
 
     def isolate(self, name: RequestClass, entry: Isolated) -> None:
-        """Workers died of a request of this class."""
+        """Count a request of this class that workers died of."""
         self.isolated.append(entry)
         self.series.isolated(entry.tenant if entry.tenant in self.tenants[name] else OTHER).inc()
 
@@ -217,7 +217,7 @@ class ServiceState:
         self.tally(name, record.tenant).ended(good, output)
         if record.outcome is _OK:
             self.estimates.prompts.learn(prompt, record.meter.prompt, record.tenant)
-            if output:  # what has none, like an embedding, says nothing of how long answers are
+            if output:  # an answer without any, like an embedding, says nothing about the length of answers
                 self.estimates.outputs[name].learn(record.tenant, output, choices)
 
     def show(self, now: float) -> None:

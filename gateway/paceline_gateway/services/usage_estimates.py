@@ -1,30 +1,26 @@
-"""What a request will use, learned from what requests before it have used: tokens of its prompt, and of its answer.
+"""Estimates of a request's use, learned from earlier requests: the tokens of its prompt, and of its answer.
 
-How many tokens a prompt will be, without a tokenizer: learned by tenant from what workers count.
+Prompts: estimated by tenant without a tokenizer, from the workers' counts. A prompt of `text` bytes has an expected
+`extra + text / ratio` tokens, in addition to those that it lists itself. Prompts of LONG bytes and more teach the
+ratio; shorter ones teach `extra`, which the chat template adds. Both averages decay. The ratio stays between MIN_ and
+MAX_BYTES_PER_TOKEN: no tokenizer makes more tokens than bytes (emoji and base64 come close, CJK has 2 to 3, prose 4 to
+5), and above 8 there are only runs of spaces and the like, which no tenant may teach.
+For a tenant that is not known yet, the median of the known tenants' ratios counts, but never fewer tokens than
+BYTES_PER_TOKEN gives: so no tenant lowers another one's estimates, and half of them are needed to raise those of
+newcomers. TENANTS are remembered; the least recently seen is forgotten first.
+Known hole: a tenant can teach its own ratio up to MAX_BYTES_PER_TOKEN and then send text of one byte a token.
+Settlement charges the real count, and a monthly budget counts open requests at one token a byte (`usage/cost.py`).
 
-A prompt of `text` bytes is expected to have `extra + text / ratio` tokens, beside those that it lists itself. Prompts
-of LONG bytes and more teach the ratio; shorter ones teach `extra`, what the chat template adds by itself. Both averages
-fade. The ratio is kept between MIN_ and MAX_BYTES_PER_TOKEN: no tokenizer makes more tokens than bytes (an emoji or
-base64 comes near it, CJK has 2 to 3, prose 4 to 5), and beyond 8 there are only runs of spaces and the like, which
-nobody shall be able to teach.
-
-A tenant that is not known yet is estimated by the median of the known tenants' ratios, but never to less than
-BYTES_PER_TOKEN says: so no tenant lowers another one's estimates, and it takes half of them to raise those of
-newcomers. TENANTS are remembered; the one that was seen least lately is forgotten first.
-Known hole: a tenant can teach its own ratio up to MAX_BYTES_PER_TOKEN and then send text of a byte a token. Settlement
-charges the real count, and a month's budget counts what is open at one token a byte (`usage/cost.py`).
-
-How long an answer will be, to reserve for it: a high quantile of the answers so far, by tenant once enough is known.
-
-A histogram with geometric bins and a fading memory, one for the class and one for each of its tenants. A quantile
-rather than the mean: what is reserved too much comes back when the answer ends, what is reserved too little has
-already been let through. Until a tenant is known it reserves no less than PRIOR_OUTPUT, however short others' answers
-are: else its first requests, all at once, would pass its limit together. Nor while it is `overexposed`: what is open
-may pass what it has reserved by more than a minute's limit. A tenant that teaches short answers and then asks for
-long ones, all at once, passes its limit per minute by that and what is then reserved too little, and pays it back
-before anything else is let through; a month's budget it cannot pay back, and is guarded by more
-(`usage/cost.py`). `least` is what each choice has for certain (`min_tokens`, all of it with `ignore_eos`).
-Bounded: `TENANTS` histograms of `BINS` numbers; who was seen least lately is forgotten first.
+Answers: a high quantile of the lengths so far is reserved, by tenant once enough answers are known. There is a
+histogram with geometric bins and a decaying memory for the class and for each of its tenants. It is a quantile and not
+the mean: a reservation that is too large comes back when the answer ends, one that is too small has already let work
+through. Two rules keep a tenant's concurrent requests from passing its limit together. Until a tenant is known, at
+least PRIOR_OUTPUT is reserved, however short others' answers are. And so it is while the tenant is `overexposed`: its
+open requests may pass their reservations by more than a minute's limit. A tenant that teaches short answers and then
+requests many long ones at once passes its limit per minute by that amount and the shortfall of its reservations, and
+repays it before anything else is admitted. A monthly budget cannot be repaid, so `usage/cost.py` guards it more
+closely. `least` is what each choice has at least (`min_tokens`; the full length with `ignore_eos`).
+Bounded: `TENANTS` histograms of `BINS` numbers; the least recently seen is forgotten first.
 """
 
 from statistics import median
@@ -46,16 +42,16 @@ MIN_BYTES_PER_TOKEN: Final = 1.0
 MAX_BYTES_PER_TOKEN: Final = 8.0
 LONG: Final = 256
 EXTRA: Final = 1024.0
-"""The most that a template is believed to add."""
+"""The most tokens that a template is assumed to add."""
 MIN_WEIGHT: Final = 512.0
-"""Tokens after which a tenant's own ratio is believed."""
+"""Tokens after which a tenant's own ratio is used."""
 PROMPT_MEMORY: Final = 200_000.0
 _SHORT_MEMORY: Final = 100.0
 _STALE_PROMPTS: Final = 64
 
 
 class _Average:
-    """A sum over a weight, which fades."""
+    """A weighted average that decays."""
 
     __slots__ = ("_memory", "total", "weight")
 
@@ -94,7 +90,7 @@ class _Tenant:
 
 
 class PromptLengthEstimator:
-    """Of one service."""
+    """Estimates the prompts of one service."""
 
     def __init__(self) -> None:
         self._tenants: dict[str, _Tenant] = {}
@@ -106,7 +102,7 @@ class PromptLengthEstimator:
 
     @property
     def bytes_per_token(self) -> float:
-        """The median of the tenants that are known; up to so many prompts old as there are tenants, at most 64."""
+        """The median over the known tenants; up to as many prompts old as there are tenants, at most 64."""
         if self._fresh <= 0:
             known = [tenant.bytes_per_token for tenant in self._tenants.values() if tenant.known]
             self._median = median(known) if known else BYTES_PER_TOKEN
@@ -121,7 +117,7 @@ class PromptLengthEstimator:
         return max(1, prompt.tokens + round(extra + prompt.text / ratio))
 
     def learn(self, prompt: PromptSize, tokens: int, tenant: str) -> None:
-        """This tenant's prompt turned out to have so many tokens."""
+        """This tenant's prompt had `tokens` by the worker's count."""
         rest = tokens - prompt.tokens
         if not prompt.text or tokens <= 0 or prompt.truncated:
             return
@@ -147,7 +143,7 @@ _STALE_OUTPUTS: Final = 16
 
 
 class LengthHistogram:
-    """Lengths of answers in tokens, whose high quantile is asked for."""
+    """Lengths of answers in tokens; gives their high quantile."""
 
     __slots__ = ("_bins", "_fresh", "_quantile", "count")
 
@@ -166,7 +162,7 @@ class LengthHistogram:
             self.count /= 2
 
     def quantile(self) -> int:
-        """The upper edge of the bin that holds it; up to 16 answers old."""
+        """The upper edge of the quantile's bin; up to 16 answers old."""
         if self._fresh <= 0:
             self._fresh = min(_STALE_OUTPUTS, int(self.count) // 4)
             rest = self.count * QUANTILE
@@ -179,7 +175,7 @@ class LengthHistogram:
 
 
 class OutputLengthEstimator:
-    """Answers of one class of one service."""
+    """Estimates the answers of one class of one service."""
 
     def __init__(self) -> None:
         self._all = LengthHistogram()
@@ -189,7 +185,7 @@ class OutputLengthEstimator:
         return len(self._tenants)
 
     def learn(self, tenant: str, tokens: int, choices: int) -> None:
-        """An answer of so many tokens in so many choices has ended well."""
+        """An answer of `tokens` in `choices` ended well."""
         each = -(-tokens // max(choices, 1))
         lengths = self._tenants.pop(tenant, None) or LengthHistogram()
         self._tenants[tenant] = lengths
@@ -201,7 +197,7 @@ class OutputLengthEstimator:
     def expected(
         self, tenant: str, most: int | None, choices: int, *, least: int = 0, overexposed: bool = False
     ) -> int:
-        """Output tokens to reserve for a request: no more than it asks for, no less than it has for certain."""
+        """Output tokens to reserve for a request: at most what it allows, at least what it must have."""
         own = self._tenants.get(tenant)
         if own is not None and own.count >= MIN_SAMPLES:
             each = own.quantile()
@@ -212,7 +208,7 @@ class OutputLengthEstimator:
 
 
 def _bin(tokens: int) -> int:
-    """0 to 7 each have their own bin; from 8 on four bins a doubling."""
+    """0 to 7 have a bin each; from 8 on there are four bins for each doubling."""
     if tokens < 8:
         return max(tokens, 0)
     doubling = tokens.bit_length() - 1
@@ -229,7 +225,7 @@ def _edge(number: int) -> int:
 
 
 class UsageEstimates:
-    """Of one service, for which `pool` works."""
+    """The estimates for one service; `pool` holds its workers."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self.prompts = PromptLengthEstimator()
@@ -237,16 +233,16 @@ class UsageEstimates:
         self._pool = pool
 
     def prompt_tokens(self, prompt: PromptSize, tenant: str = "") -> int:
-        """Prompt tokens to expect; what is beyond the model's context is refused and must buy no replica."""
+        """Expected prompt tokens, at most the model's context: a longer prompt is refused and must add no replica."""
         tokens = self.prompts.tokens(prompt, tenant)
         return min(tokens, self._pool.context * prompt.prompts) if self._pool.context else tokens
 
     def most_prompt_tokens(self, prompt: PromptSize) -> int:
-        """Prompt tokens that there are at most, beside what a chat template adds."""
+        """The largest possible number of prompt tokens, apart from what a chat template adds."""
         tokens = MAX_INT64 if prompt.unbound else prompt.text + prompt.tokens  # a token is a byte of text or more
         return min(tokens, self._pool.context * prompt.prompts) if self._pool.context else tokens
 
-    def expected_usage(  # noqa: PLR0913 - what a reservation rests on
+    def expected_usage(  # noqa: PLR0913 - all inputs of a reservation
         self,
         queued: QueuedRequest,
         admission: AdmittedRequest,
@@ -264,7 +260,7 @@ class UsageEstimates:
             return QuotaUsage(1), QuotaUsage(1)
         prompt = queued.prompt_tokens
         inputs, outputs = tenant.input_tokens_per_minute, tenant.output_tokens_per_minute
-        # of both limits: whether open requests may pass what they have reserved by more than a minute's
+        # for both limits: whether open requests may pass their reservations by more than a minute's limit
         if inputs is not None and exposure.of(tenant.name).input_tokens * gateways > inputs:
             prompt = max(prompt, self.prompt_tokens(admission.prompt))
         most = max(prompt, self.most_prompt_tokens(admission.prompt))

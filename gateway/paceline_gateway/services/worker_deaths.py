@@ -1,12 +1,12 @@
-"""Answers that broke off: did the worker die, or only the connection?
+"""Worker deaths: after an answer broke off, did the worker die, or only the connection?
 
-A worker's process that ends closes all its connections at once, its load stream's too, and refuses new ones; one that
-lives keeps its load stream. So a request whose answer broke off waits for its worker's word before it goes on: at most
-STANDS_S while the load stream stands, UNKNOWN_S while it does not. What is not known by then is no death. A worker that
-drains is not suspected at all, and a host that vanishes refuses nothing.
+A process that ends closes all its connections at once, its load stream too, and refuses new ones; a process that lives
+keeps its load stream. So a request whose answer broke off waits for a sign of its worker before it continues: at most
+STANDS_S while the load stream is open, UNKNOWN_S while it is not. What is unknown by then counts as no death. A worker
+that drains is never suspected, and a host that vanishes refuses no connections.
 
-Known holes: a process that is killed by its node's loss of memory and one that a request has killed look alike, which
-is why a first death condemns nobody; a worker in whose place another process listens within 50 ms is not missed.
+Known holes: a process that its node killed for lack of memory looks like one that a request has killed, so a first
+death isolates no request; a worker is not missed if another process listens in its place within 50 ms.
 """
 
 import asyncio
@@ -27,25 +27,25 @@ from paceline_gateway.services.service_state import ServiceState
 _log = get_logger(__name__)
 STANDS_S = 0.1
 UNKNOWN_S = 2.5
-"""Longer than `keep_reading` waits between two tries."""
+"""Longer than the wait of `keep_reading` between two attempts."""
 BUSY_S = 0.1
-"""How long a worker is taken to have another gateway's suspect after it has said so."""
+"""How long a worker is assumed to have another gateway's suspect after it has reported one."""
 MAX_PROOF = 9999
-"""Tokens of a trial that a worker can be told."""
+"""The most tokens of a trial that a worker can be sent."""
 _SUSPECT, _MOVED, _ENGINE = SUSPECT.encode(), MOVED_HEADER.encode(), MoveReason.ENGINE.encode()
 DEATH_HEADERS = frozenset({_SUSPECT, _MOVED})
-"""Names of the lines of an answer that `WorkerDeaths.head` reads."""
+"""Names of the response headers that `WorkerDeaths.head` reads."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _DOUBTFUL = frozenset({DisconnectReason.CLOSED, DisconnectReason.STALE})
 
 
 class LostRequest(Protocol):
-    """A request that has lost its worker."""
+    """A request that lost its worker."""
 
     queued: QueuedRequest | None
 
     def resolve_loss(self, worker: Worker, loss: DisconnectReason, part: SuspectGroup | None) -> None:
-        """Go on: the worker's fate is known. `part`: the request's part in the worker's death, None if it lives."""
+        """Continue: the worker's fate is known. `part`: the request's part in its death, None if it lives."""
         ...
 
 
@@ -60,7 +60,7 @@ class DeathVerdict(NamedTuple):
 
 
 class WorkerDeaths:
-    """Lost answers of one gateway. `later` requests back after so many seconds."""
+    """Lost answers of one gateway. `later` calls a function after a number of seconds."""
 
     def __init__(self, gateway: str = "", later: Callable[[float, Callable[[], None]], object] | None = None) -> None:
         self._gateway = gateway
@@ -75,7 +75,7 @@ class WorkerDeaths:
         loss: DisconnectReason,
         moved: ResumeReason | None,
     ) -> None:
-        """A request's answer broke off, or the worker gave it up; it hears of it now or as soon as it is known why."""
+        """A request's answer broke off, or the worker released it; `resolve_loss` is called once the cause is known."""
         if moved is ResumeReason.ENGINE:
             request.resolve_loss(worker, loss, self.engine(service, worker, request))
         elif moved is not None or worker.draining or loss not in _DOUBTFUL:
@@ -95,12 +95,12 @@ class WorkerDeaths:
             request.resolve_loss(worker, loss, _part(service, request))
 
     def heard(self, worker: Worker) -> None:
-        """The worker lives: its load stream stands anew."""
+        """The worker lives: its load stream is open again."""
         for request, loss in self._open.pop(worker, {}).items():
             request.resolve_loss(worker, loss, None)
 
     def engine(self, service: ServiceState, worker: Worker, request: LostRequest) -> SuspectGroup | None:
-        """The worker says that its engine died while it had this request: the request's part in it."""
+        """The worker reports that its engine died during this request; returns the request's part in it."""
         if worker.draining:
             return None
         if _part(service, request) is None:
@@ -116,14 +116,14 @@ class WorkerDeaths:
         return DeathVerdict(self.engine(service, worker, request) if headers.get(_MOVED) == _ENGINE else None, busy)
 
     def introduction(self, queued: QueuedRequest | None, now: float) -> bytes:
-        """A header line for the worker that gets a suspect, while certainty comes first."""
+        """A header line for a suspect's worker, while certainty comes first."""
         if queued is None or not queued.suspect or now >= queued.sure_until:
             return b""
         tokens = min(proof(sure=True, past=queued.past), MAX_PROOF)
         return f"{SUSPECT}: {self._gateway}/{queued.id}.{queued.accused};{tokens}\r\n".encode()
 
     def cleared(self, names: Iterable[str], requests: Mapping[int, C]) -> Iterator[C]:
-        """Of the suspects that a worker says have got on, those of this gateway that have not been accused anew."""
+        """The suspects that a worker reports as cleared: those of this gateway, without a later accusation."""
         for gateway, _, name in (name.rpartition("/") for name in names):
             number, _, accused = name.partition(".")
             request = requests.get(int(number)) if gateway == self._gateway and _NUMBER.fullmatch(number) else None

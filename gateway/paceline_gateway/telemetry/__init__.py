@@ -1,1 +1,1 @@
-"""What the gateway says about itself: its rows of the metric registry, and one log line a request."""
+"""The gateway's telemetry: its rows of the metric registry, one log line a request, and spans."""

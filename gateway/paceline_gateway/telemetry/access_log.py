@@ -1,6 +1,6 @@
-"""The access log: one JSON line a request, without prompts, answers or keys; in the form of all other log lines.
+"""The access log: one JSON line a request, without prompts, answers or keys; in the format of all other log lines.
 
-Lines are gathered and handed over a few times a second: the logging module would cost more than routing the request.
+Lines are collected and written a few times a second: the logging module would cost more than routing the request.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from paceline_gateway.request.types import RequestRecord
 
 FLUSH_LINES = 256
 PATH_LONGEST = 256
-"""Characters of a path that go into a line; who asks for a longer one is told by its beginning."""
+"""Characters of a path in a line; a longer path is cut."""
 
 
 class AccessLog:
-    """Fills `outlet` when `flush` is called, or when many lines wait. Without one nothing is kept."""
+    """Fills `outlet` when `flush` is called, or when many lines wait. Without an outlet it keeps nothing."""
 
     def __init__(self, outlet: BackgroundWriter | None, utc: Callable[[], datetime]) -> None:
         self._outlet = outlet
@@ -27,7 +27,7 @@ class AccessLog:
         self._lines: list[bytes] = []
 
     def ended(self, record: RequestRecord, request_id: bytes, path: str, trace_id: int = 0, charged: int = 0) -> None:
-        """Note one request; `trace_id`: of its trace, if it is traced; `charged`: for so many input tokens."""
+        """Log one request; `trace_id`: of its trace, if traced; `charged`: the input tokens it was charged for."""
         if self._outlet is None:
             return
         terms, meter = record.terms, record.meter
@@ -57,7 +57,7 @@ class AccessLog:
         self._note(line)
 
     def refused(self, error: RequestError, request_id: bytes, path: str, key_id: str | None = None) -> None:
-        """Note a request that was refused before anything was known of it but the id of its key."""
+        """Log a request that was refused when only the id of its key was known."""
         if self._outlet is not None:
             end = {"status": error.row.status, "outcome": error.row.outcome, "code": error.code}
             key = {} if key_id is None else {"key_id": key_id}

@@ -1,10 +1,8 @@
-"""What tenants are charged for, by service, class and tenant (the first 200), and how far their budgets are used.
+"""Metrics of the process, of quotas, and by tenant.
 
-What the process has open and what it could not tell: gauges read at the scrape, counters brought up to date.
-
-What the quota counters of this gateway show at a scrape.
-
-Series by tenant, bounded: only tenants that exist get a label, the first 200 of them, the rest share `_other`.
+Gauges are set at the scrape, and counters kept elsewhere are brought up to date then: open connections and lost lines,
+quota counters, and usage by service, class and tenant with the used part of the budgets. Series by tenant are bounded:
+only tenants that exist get a label, the first 200 of them; the rest share `_other`.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,14 +24,14 @@ _OFF = NoTracing()
 
 @dataclass(frozen=True, slots=True)
 class LogSinks:
-    """Where a gateway tells what is no metric: log lines, and spans of traced requests. By default nowhere."""
+    """Outputs of a gateway other than metrics: log lines, and spans of traced requests. By default none."""
 
     lines: BackgroundWriter | None = None
     spans: RequestTracing = _OFF
 
 
 class ProcessMetrics:
-    """Connections, what is held for them, lines and spans that were lost."""
+    """Connections, memory held for them, lost lines and lost spans."""
 
     def __init__(self, metrics: Metrics, server: Server, outlets: LogSinks) -> None:
         for kind in ("http", "websocket"):
@@ -109,11 +107,11 @@ class TenantSeries:
                 child.inc(tokens)
 
     def refused(self, outcome: Outcome) -> None:
-        """Count a request that was refused before anything was known of it."""
+        """Count a request that was refused before anything was known about it."""
         self._request(NO_TENANT, outcome)
 
     def known(self, tenant: str) -> str:
-        """The label that a tenant has without asking for one."""
+        """The label of a tenant that has one, else the shared one; this adds no label."""
         return tenant if tenant in self._labels else OTHER
 
     def _request(self, label: str, outcome: Outcome) -> None:
@@ -138,7 +136,7 @@ Key = tuple[str, RequestClass, str]
 
 
 class UsageSeries:
-    """Tenants without a label of their own share one; of their budgets it shows the one that is used most."""
+    """Usage by tenant. Tenants without a label share one, which shows the most used of their budgets."""
 
     def __init__(self, metrics: Metrics, tenants: TenantSeries) -> None:
         self._metrics = metrics
@@ -149,18 +147,18 @@ class UsageSeries:
         self._age = metrics.gauge("paceline_usage_checkpoint_age_seconds")
 
     def charged(self, service: str, name: RequestClass, tenant: str, spent: UsageAmount) -> None:
-        """Count a request's use; it is shown with the next scrape."""
+        """Count a request's use; the next scrape shows it."""
         key = (service, name, self._tenants.label(tenant))
         self._fresh[key] = self._fresh.get(key, NOTHING) + spent
 
     def forget(self, service: str) -> None:
-        """A service is gone; `service_metrics.forget` has dropped what it showed."""
+        """A service is gone; `service_metrics.forget` has dropped its series."""
         for known in (self._children, self._fresh):
             for key in [key for key in known if key[0] == service]:
                 del known[key]
 
     def show(self, tenants: Iterable[ResolvedTenant], used: Callable[[str], UsageAmount], age_s: float) -> None:
-        """Bring the gauges up to date; `age_s` is that of the oldest use that is not stored."""
+        """Bring the gauges up to date; `age_s` is the age of the oldest use that is not stored."""
         self._age.set(age_s)
         self._publish()
         ratios: dict[tuple[str, str], float] = {}

@@ -31,7 +31,7 @@ class ClassMetrics:
         self._outcomes: dict[Outcome, Counter] = {
             outcome: metrics.counter("paceline_requests_total", *place, outcome.value) for outcome in Outcome
         }
-        # of all classes: dashboards add classes up, so they share one ladder of buckets
+        # buckets of all classes: dashboards add classes up, so they need the same ones
         targets = [target for cls in service.classes.values() for target in cls.targets]
         ttft, tpot, e2e = ([t.seconds for t in targets if t.metric == metric] for metric in ("ttft", "tpot", "e2e"))
         self._duration: Histogram = metrics.histogram("paceline_request_duration_seconds", *place, targets=e2e)
@@ -50,7 +50,7 @@ class ClassMetrics:
         self._export_targets(metrics, place, service, name)
 
     def ended(self, record: RequestRecord, verdicts: Verdicts, trace_id: int = 0, at: float = 0.0) -> None:
-        """Count one request of this class; one of a trace, as an example of it, `at` Unix seconds."""
+        """Count one request of this class; with a trace, as an exemplar, `at` Unix seconds."""
         self._outcomes[record.outcome].inc()
         if record.outcome is _OK:
             _observe(self._duration, record.e2e, trace_id, at)
@@ -62,7 +62,7 @@ class ClassMetrics:
             self._verdicts[verdict].inc()
 
     def show(self, queue: FairQueue, promoted: int, now: float) -> None:
-        """Bring the queue's gauges up to date. `promoted`: who went before more urgent ones since."""
+        """Bring the queue's gauges up to date. `promoted`: dispatches before more urgent requests since."""
         self.queued.set(len(queue))
         self.oldest.set(0.0 if queue.oldest is None else now - queue.oldest)
         self._bytes.set(queue.size)
@@ -115,15 +115,15 @@ class ServiceMetrics:
         self._tokens = {kind: metrics.histogram("paceline_request_tokens", *place, kind) for kind in _KINDS}
 
     def isolated(self, tenant: str) -> Counter:
-        """Requests of this tenant that are isolated; made when the tenant comes."""
+        """Isolated requests of this tenant; the series is created with the tenant."""
         return self._metrics.counter("paceline_isolated_requests_total", *self._place, tenant)
 
     def resumed(self, reason: ResumeReason, gap: float) -> None:
-        """A stream goes on at another worker after `gap` seconds."""
+        """A stream resumed at another worker after `gap` seconds."""
         self._resumed[reason].inc()
         self._gap.observe(gap)
 
-    def ended(  # noqa: PLR0913, PLR0917 - all that is counted of it
+    def ended(  # noqa: PLR0913, PLR0917 - everything that is counted
         self,
         record: RequestRecord,
         name: RequestClass,
@@ -132,7 +132,7 @@ class ServiceMetrics:
         trace_id: int = 0,
         at: float = 0.0,
     ) -> None:
-        """Count one request that stood in the queue."""
+        """Count one request that joined the queue."""
         self.classes[name].ended(record, verdicts, trace_id, at)
         self._retries.inc(max(record.attempts - 1, 0))
         if record.abort is not None and record.outcome is not Outcome.CANCELLED:
@@ -153,7 +153,7 @@ def _observe(histogram: Histogram, value: float, trace_id: int, at: float) -> No
 
 
 def forget(metrics: Metrics, namespace: str, name: str, *, targets_only: bool = False) -> None:
-    """A service is gone: drop what it showed. Or only its targets have changed: drop what is shown per target."""
+    """A service is gone: drop its series. With `targets_only`, drop only those per target, because targets changed."""
     for row in METRICS.values():
         if row.owner == "gateway" and row.labels[:2] == SERVICE and ("slo" in row.labels or not targets_only):
             metrics.forget(row.name, namespace, name)

@@ -1,7 +1,7 @@
-"""A request's spans: one for the gateway, children for admission, each wait in the queue and each worker's turn.
+"""A request's spans: one for the gateway, children for admission, each wait in the queue and each attempt at a worker.
 
-Written after the request's end, from timestamps. Names of attributes are those of the GenAI conventions, and vLLM's for
-latencies, as workers use them.
+They are made after the request's end, from timestamps. Attributes have the names of the GenAI conventions, and vLLM's
+for latencies, as in the workers.
 """
 
 import random
@@ -51,7 +51,7 @@ class RequestSpanWriter:
 
     @classmethod
     def create(cls, name: str, clock: Clock) -> Self:
-        """Export as OTEL_EXPORTER_OTLP_* says, as the gateway of this name."""
+        """Export as OTEL_EXPORTER_OTLP_* configures it, as the gateway of this name."""
         about = resource({"service.name": "paceline-gateway", "service.instance.id": name})
         return cls(SpanQueue(OTLPSpanExporter()), about, clock)
 
@@ -60,7 +60,7 @@ class RequestSpanWriter:
         return self._queue.dropped
 
     def begin(self, traceparent: bytes, ratio: float) -> tuple[Trace | None, bytes]:
-        """The trace of a request, if it is sampled; else what its worker hears of it."""
+        """The trace of a request, if sampled, and the header line for its worker if not."""
         return trace.begin(traceparent, ratio, self._draw())
 
     def record(self, ended: FinishedRequest) -> None:
@@ -72,7 +72,7 @@ class RequestSpanWriter:
 
 
 class _Spans:
-    """One request's."""
+    """The spans of one request."""
 
     def __init__(self, ended: FinishedRequest, about: Resource, clock: Clock) -> None:
         self._ended = ended
@@ -80,7 +80,7 @@ class _Spans:
         self._zero = int((clock.utc().timestamp() - clock.monotonic()) * 1e9)
 
     def all(self) -> Iterator[ReadableSpan]:
-        """The root first."""
+        """All spans, the root first."""
         record, mine = self._ended.record, self._ended.trace
         yield self._root()
         admitted = record.ended if record.queued is None else record.queued
@@ -150,7 +150,7 @@ def _operation(ended: FinishedRequest) -> str:
 
 
 def _status(record: RequestRecord) -> Status:
-    """No error of ours is what a client cancels or gets wrong."""
+    """A request that the client cancelled or got wrong has no error status."""
     fine = record.outcome in {Outcome.OK, Outcome.CANCELLED, Outcome.CLIENT_ERROR}
     return Status() if fine else Status(StatusCode.ERROR, record.outcome.value)
 

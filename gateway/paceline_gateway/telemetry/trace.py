@@ -1,11 +1,11 @@
-"""One request's trace while it is under way: ids and timestamps, of which spans are made when it has ended. Pure.
+"""One request's trace while it is under way: ids and timestamps, from which spans are made at its end. Pure.
 
-W3C Trace Context: who asks may say in `traceparent` which trace the request is part of and whether it is sampled; a
-request without one is sampled by its service's ratio. Each attempt is a span of its own, and what the worker does is
-part of it, so a stream that went on at another worker shows both. A gateway that does not sample a request says so to
-the worker, which would else draw once more.
+W3C Trace Context: a client may say in `traceparent` which trace the request is part of and whether it is sampled; a
+request without one is sampled at its service's ratio. Each attempt is a span of its own, and the worker's spans are
+part of it, so a stream that moved to another worker shows both. A gateway that does not sample a request tells the
+worker so, which would otherwise draw again.
 
-Whether this gateway traces. Off, nothing of OpenTelemetry is imported and a request does nothing for it.
+With tracing off, nothing of OpenTelemetry is imported and requests do no work for it.
 """
 
 import random
@@ -17,12 +17,12 @@ from paceline_gateway.request.types import RequestRecord
 
 _SAMPLED = 1
 _FORM = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[!-~]*)?")
-"""Later versions may add to it."""
+"""Later versions may add fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """What a caller says of the trace that a request is part of."""
+    """The trace of which a request is part, as its client sent it."""
 
     trace_id: int
     span_id: int
@@ -34,7 +34,7 @@ class Parent:
 
 
 def read(traceparent: bytes) -> Parent | None:
-    """Take a `traceparent` apart; None for none, and for one that is not valid: it counts as none."""
+    """Parse a `traceparent`; None if there is none or it is invalid."""
     match = _FORM.fullmatch(traceparent)
     if match is None:
         return None
@@ -47,7 +47,7 @@ def read(traceparent: bytes) -> Parent | None:
 
 @dataclass(slots=True)
 class Attempt:
-    """One worker's turn. `resumed`: it goes on with a stream that another one began."""
+    """One attempt at a worker. `resumed`: it continues a stream that another worker began."""
 
     span_id: int
     worker: str
@@ -57,7 +57,7 @@ class Attempt:
 
 
 class Trace:
-    """A sampled request. Times are monotonic seconds; `waits` are its turns in the queue, from and to.
+    """A sampled request. Times are monotonic seconds; `waits` are its waits in the queue, each with start and end.
 
     The last of `attempts` is the one that answered, or was to.
     """
@@ -72,13 +72,13 @@ class Trace:
         self.waits: list[tuple[float, float | None]] = []
 
     def waiting(self, now: float) -> None:
-        """It stands in the queue, of another service if it stood in one before."""
+        """It waits in a queue, perhaps of another service than before."""
         if self.waits and self.waits[-1][1] is None:
             self.waits[-1] = (self.waits[-1][0], now)
         self.waits.append((now, None))
 
     def sent(self, worker: str, now: float, *, resumed: bool) -> bytes:
-        """It goes to a worker: the header line under which that worker's spans are part of this attempt."""
+        """It goes to a worker; returns the header line that makes that worker's spans part of this attempt."""
         if self.waits:
             self.waits[-1] = (self.waits[-1][0], now)
         attempt = Attempt(new_span_id(), worker, now, resumed)
@@ -86,19 +86,19 @@ class Trace:
         return Parent(self.trace_id, attempt.span_id, sampled=True).line()
 
     def freed(self, now: float) -> None:
-        """That worker's turn is over."""
+        """The attempt at that worker is over."""
         if self.attempts:
             self.attempts[-1].end = now
 
 
 def new_span_id() -> int:
-    """Any but zero."""
+    """A random id other than zero."""
     return random.getrandbits(64) or 1
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedRequest:
-    """A sampled request that is over. `model` is the name that its service is asked for by."""
+    """A sampled request that has ended. `model` is the name that its client used."""
 
     trace: Trace
     record: RequestRecord
@@ -108,11 +108,11 @@ class FinishedRequest:
 
 
 class RequestTracing(Protocol):
-    """Where traces begin and end."""
+    """Begins traces and takes their spans."""
 
     @property
     def dropped(self) -> int:
-        """Spans that were lost so far."""
+        """The number of lost spans so far."""
         ...
 
     def begin(self, traceparent: bytes, ratio: float) -> tuple[Trace | None, bytes]: ...
@@ -122,12 +122,12 @@ class RequestTracing(Protocol):
         ...
 
     def close(self) -> None:
-        """Send what is queued, for a moment; blocks."""
+        """Send what is queued, within a short time; blocks."""
         ...
 
 
 class NoTracing:
-    """Nothing is traced here; what a caller says is passed on."""
+    """Tracing is off; a client's `traceparent` is passed on."""
 
     dropped = 0
 
@@ -136,10 +136,10 @@ class NoTracing:
         return None, b"" if parent is None else parent.line()
 
     def record(self, ended: FinishedRequest) -> None:
-        """Nothing is begun here."""
+        """Nothing to do."""
 
     def close(self) -> None:
-        """There is nothing to send."""
+        """Nothing to do."""
 
 
 def begin(traceparent: bytes, ratio: float, draw: float) -> tuple[Trace | None, bytes]:

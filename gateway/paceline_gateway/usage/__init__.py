@@ -1,1 +1,1 @@
-"""What tenants have used this month, what it cost, and what their monthly budgets leave. Pure."""
+"""Tenants' use of this month, its cost, and what their monthly budgets leave. Pure."""

@@ -1,21 +1,20 @@
-"""How far a month's budget can be passed by what is open: each request's most, beyond what it has reserved. Pure.
+"""The cost of a request, and the exposure of a monthly budget to open requests. Pure.
 
-A request reserves what requests like it have used, and may use more: all that `max_tokens` allows, and a token for
-each byte of its prompt. Together a tenant's open requests may be short of their most by SLACK of its budget; the
-request that would take them beyond that reserves its most. So, with u used, r reserved and x exposed, u + r <= budget
-when a request is admitted, what is open ends at u + r + x at most, and x <= SLACK * budget unless one request alone is
-exposed by more: then nothing else is exposed beside it.
-Invariant: a month's use <= budget + max(SLACK * budget, the most of one request), in tokens and in dollars.
+Exposure: how far open requests can pass a budget. A request reserves what similar ones have used, and may use more: all
+that `max_tokens` allows, and one token for each byte of its prompt. The difference is its exposure. A tenant's open
+requests together may be exposed by SLACK of its budget; a request that would exceed that reserves its maximum. So, with
+u used, r reserved and x exposed, u + r <= budget when a request is admitted, the open requests end at u + r + x at
+most, and x <= SLACK * budget, unless one request alone is exposed by more: then no other one is exposed.
+Invariant: a month's use <= budget + max(SLACK * budget, the maximum of one request), in tokens and in dollars.
 Each of `gateways` keeps its part of SLACK. Known holes: what other gateways have reserved, an engine of another kind
-that follows no `max_tokens`, and what a chat template adds to a prompt.
+that ignores `max_tokens`, and what a chat template adds to a prompt.
 
-What a request costs: the seconds of a replica that its tokens take, times the price of that replica.
-
-The seconds are those of the worker's own step-time model in a replica that is well used: prompt tokens in full steps
-(cached ones are free), output tokens beside a request in each slot. So a request's cost depends on what it is and where
-it ran and not on who else was there, tenants can foresee it, and what replicas cost beyond the sum of all requests
-(`paceline_cost_dollars_total` less `paceline_usage_dollars_total`) is the price of idle capacity.
-Known hole: a worker that tells no step times (a foreign engine), or a device whose price is unknown, costs nothing.
+Cost: the seconds of a replica that the request's tokens take, times the price of that replica. The seconds follow the
+worker's own step-time model for a well-used replica: prompt tokens in full steps (cached ones are free), output tokens
+with a request in each slot. So the cost depends on the request and the worker and not on other requests: tenants can
+predict it. What replicas cost beyond the sum of all requests (`paceline_cost_dollars_total` less
+`paceline_usage_dollars_total`) is the price of idle capacity.
+Known hole: a worker that reports no step times (another engine), or a device whose price is unknown, costs nothing.
 """
 
 from collections.abc import Sequence
@@ -30,12 +29,12 @@ from paceline_gateway.usage.types import NOTHING, ZERO, UsageAmount
 
 GRAIN: Final = Decimal("0.000000001")
 MOST_S: Final = 1e9
-"""More seconds of a replica than any request takes: a model of step times that says more is not believed."""
+"""More seconds of a replica than any request takes: a step-time model that gives more is ignored."""
 _PER_HOUR: Final = Decimal(3600 * 10**9)
 
 
 class PricedReplica(NamedTuple):
-    """Where a request runs: requests at once, prompt tokens in a step, US dollars an hour."""
+    """The replica that a request runs on: slots, prompt tokens in a step, US dollars an hour."""
 
     step_time: StepTime
     slots: int
@@ -43,7 +42,7 @@ class PricedReplica(NamedTuple):
     per_hour: Decimal
 
     def seconds(self, *, prompt: int, cached: int, output: int) -> float:
-        """Of its time that so many tokens take."""
+        """Seconds of the replica that these tokens take."""
         model, fresh = self.step_time, max(prompt - cached, 0)
         read = model.prefill + model.base / (self.step_tokens or 1) + model.context * (cached + fresh / 2)
         write = model.base / (self.slots or 1) + model.sequence + model.kv * (prompt + output / 2)
@@ -56,14 +55,14 @@ class PricedReplica(NamedTuple):
 
 
 Part = tuple[PricedReplica | None, int]
-"""A replica, None where it is not known, and how many output tokens there were at the end of its part."""
+"""A replica, None if unknown, and the number of output tokens at the end of its part."""
 
 
 def cost_of(parts: Sequence[Part], *, prompt: int, cached: int) -> Decimal:
     """US dollars for an answer that several replicas made, each at its own price.
 
-    The prompt is paid where it was read first. That the later ones read it again, and what was told so far, is not the
-    tenant's doing.
+    The prompt is charged where it was read first. Later replicas read it and the text so far again, which is not
+    charged to the tenant.
     """
     dollars, earlier = ZERO, 0
     for number, (replica, output) in enumerate(parts):
@@ -78,7 +77,7 @@ SLACK: Final = 0.1
 
 
 class BudgetExposure:
-    """Of every tenant's open requests."""
+    """The exposure of every tenant's open requests."""
 
     def __init__(self) -> None:
         self._of: dict[str, UsageAmount] = {}
@@ -88,11 +87,11 @@ class BudgetExposure:
         return len(self._requests)
 
     def of(self, tenant: str) -> UsageAmount:
-        """The most that a tenant's open requests may use beyond what they have reserved."""
+        """The most that a tenant's open requests may use beyond their reservations."""
         return self._of.get(tenant, NOTHING)
 
     def add(self, request: int, tenant: str, beyond: UsageAmount) -> None:
-        """A request may use so much more than it has reserved. `release` it in the end."""
+        """A request may use `beyond` more than it reserved. Call `release` at its end."""
         if beyond:
             self._requests[request] = (tenant, beyond)
             self._of[tenant] = self.of(tenant) + beyond
@@ -107,7 +106,7 @@ class BudgetExposure:
 
 
 def allows(tenant: ResolvedTenant, exposed: UsageAmount, beyond: UsageAmount, gateways: int) -> bool:
-    """Whether one more may be exposed so far; one alone always may."""
+    """Whether one more request may be exposed by `beyond`; one alone always may."""
     if not (exposed and beyond):
         return True
     then, part = exposed + beyond, SLACK / max(gateways, 1)
@@ -117,7 +116,7 @@ def allows(tenant: ResolvedTenant, exposed: UsageAmount, beyond: UsageAmount, ga
     )
 
 
-def reserve(  # noqa: PLR0913, PLR0917 - all that it rests on
+def reserve(  # noqa: PLR0913, PLR0917 - all inputs of the decision
     ledger: UsageLedger,
     exposure: BudgetExposure,
     request: int,
@@ -126,9 +125,9 @@ def reserve(  # noqa: PLR0913, PLR0917 - all that it rests on
     most: UsageAmount,
     gateways: int = 1,
 ) -> RequestError | None:
-    """Reserve what a request is expected to need, or its most where too much is open; or say why there is too little.
+    """Reserve a request's expected use, or its maximum if the exposure is too large; the error if too little is left.
 
-    `release` it at both.
+    Call `release` on both at its end.
     """
     beyond = most - need
     if not allows(tenant, exposure.of(tenant.name), beyond, gateways):

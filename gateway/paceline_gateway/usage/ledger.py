@@ -1,14 +1,14 @@
-"""One gateway's account of every tenant's month: what all have used, what is reserved, what is not stored yet. Pure.
+"""One gateway's account of every tenant's month: the use of all gateways, reservations, use not stored yet. Pure.
 
-The API server's status is the truth, and a gateway holds only what it has not added to it: a write adds that to the
-gateway's own entry, guarded by the version that it was reckoned from. So a restart goes on from what is there, nobody's
-numbers are lost or counted twice, and it does no harm to fold an entry whose gateway lives. A write without an answer
-is sent again as it was: the guard lets it happen once, and the next status that is seen shows whether it did.
+The API server's status is authoritative, and a gateway holds only what it has not added to it. A write adds that to the
+gateway's own entry, guarded by the version that it is based on. So a restarted gateway continues from the status, no
+number is lost or counted twice, and an entry may be folded while its gateway lives. A write without an answer is sent
+again unchanged: the guard applies it once, and the next status shows whether it was applied.
 Invariant: what all gateways were charged = what is stored + what each still holds.
-A budget counts all that is stored, what this gateway holds, and what its open requests have reserved; so it is passed
-by at most what other gateways settle between two of their writes, what they have open, and what is open here may use
-beyond what it has reserved (`cost.py` bounds that).
-Known hole: who dies without a word loses what it held, at most a minute's use while the API server answers.
+A budget counts what is stored, what this gateway holds, and what its open requests have reserved. So it is exceeded at
+most by what other gateways settle between two of their writes, what they have open, and what the open requests here may
+use beyond their reservations (`cost.py` bounds that).
+Known hole: a gateway that crashes loses what it held: at most a minute's use while the API server answers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,8 +25,8 @@ from paceline_gateway.usage.types import NOTHING, ZERO, StoredUsage, UsageAmount
 class _Account:
     """One tenant. `since`: when the oldest of `held` was charged; `total`: what is stored for the month.
 
-    `sent` is a write that is under way (`flying`) or in doubt, because it had no answer; if then it is contested too
-    (`stale`), only the next status can tell. `passed` is the version that the last good write replaced.
+    `sent` is a write that is under way (`flying`) or in doubt, because it had no answer; if it is also contested
+    (`stale`), only the next status can tell. `passed` is the version that the last successful write replaced.
     """
 
     stored: StoredUsage | None = None
@@ -52,7 +52,7 @@ class UsageLedger:
         self._reservations: dict[int, tuple[_Account, UsageAmount]] = {}
 
     def roll(self, moment: datetime) -> None:
-        """Turn the page when the month is over. What is charged from now on counts for the new one."""
+        """Start a new month when the current one is over: later charges count for the new one."""
         month = month_of(moment)
         if month != self.month:
             self.month = month
@@ -60,7 +60,7 @@ class UsageLedger:
                 account.total = NOTHING if account.stored is None else account.stored.total(month)
 
     def reserve(self, request: int, tenant: ResolvedTenant, need: UsageAmount) -> RequestError | None:
-        """Set aside what a request may use of a monthly budget, or say why not. `release` it in the end."""
+        """Reserve what a request may use of a monthly budget; the error if it does not fit. `release` it at the end."""
         if not tenant.budgeted:
             return None
         account = self._accounts.setdefault(tenant.name, _Account())
@@ -72,20 +72,20 @@ class UsageLedger:
         return refusal
 
     def exhausted(self, tenant: ResolvedTenant, least: UsageAmount) -> RequestError | None:
-        """Why not even so little fits into a monthly budget; None where it does."""
+        """The error if even so little exceeds a monthly budget; None if it fits."""
         if not tenant.budgeted:
             return None
         return _over(tenant, self.used(tenant.name) + self.reserved(tenant.name), least, self.month)
 
     def release(self, request: int) -> None:
-        """A request has ended: what it has used is charged, and nothing is set aside for it any more."""
+        """A request has ended: drop its reservation; its use has been charged."""
         found = self._reservations.pop(request, None)
         if found is not None:
             account, need = found
             account.reserved -= need
 
     def charged(self, tenant: str, spent: UsageAmount, now: float) -> None:
-        """A request has used so much. Of a tenant that does not exist any more nothing is kept."""
+        """Charge a request's use. For a tenant that no longer exists nothing is kept."""
         account = self._accounts.get(tenant)
         if account is None or not spent:
             return
@@ -94,17 +94,17 @@ class UsageLedger:
             account.since = now
 
     def used(self, tenant: str) -> UsageAmount:
-        """This month's use, by all gateways as far as is known."""
+        """This month's use by all gateways, as far as known."""
         account = self._accounts.get(tenant)
         return NOTHING if account is None else account.total + account.held.get(self.month, NOTHING)
 
     def reserved(self, tenant: str) -> UsageAmount:
-        """What the open requests here may use of a budget; nothing where there is none."""
+        """What the open requests here have reserved of a budget; zero without a budget."""
         account = self._accounts.get(tenant)
         return NOTHING if account is None else account.reserved
 
     def on_status(self, tenant: str, stored: StoredUsage) -> None:
-        """The API server has this of a tenant. What a good write has replaced since is not news."""
+        """The API server's status of a tenant. A version that a later successful write replaced is ignored."""
         account = self._accounts.setdefault(tenant, _Account())
         if stored.version and stored.version == account.passed:
             return
@@ -116,12 +116,12 @@ class UsageLedger:
         self._accounts.pop(tenant, None)
 
     def keep(self, tenants: Mapping[str, object]) -> None:
-        """Forget all but these tenants."""
+        """Forget all other tenants."""
         for tenant in self._accounts.keys() - tenants.keys():
             self.gone(tenant)
 
     def due(self, now: float, age_s: float) -> list[str]:
-        """Tenants to write now: those that hold something for so long, and writes to be sent again; oldest first."""
+        """Tenants to write now: those with use held for `age_s`, and writes to repeat; oldest first."""
         found = [
             (account.since, tenant)
             for tenant, account in self._accounts.items()
@@ -130,7 +130,7 @@ class UsageLedger:
         return [tenant for _, tenant in sorted(found)]
 
     def begin(self, tenant: str, moment: datetime, now: float) -> UsageWrite | None:
-        """What to write; None if there is nothing, or what is there is not known. End it with one of the next three."""
+        """The next write; None if there is nothing to write or the status is unknown. One of the next three ends it."""
         account = self._accounts.get(tenant)
         if account is None or account.stored is None or not _may_write(account):
             return None
@@ -146,7 +146,7 @@ class UsageLedger:
         return account.sent
 
     def written(self, tenant: str) -> None:
-        """It is stored. A status seen meanwhile came after it, since nobody else can have written in between."""
+        """The write is stored. A status seen meanwhile came after it, since no other write can come in between."""
         account = self._accounts.get(tenant)
         if account is None or account.sent is None:
             return
@@ -158,7 +158,7 @@ class UsageLedger:
         self._done(account, write)
 
     def contested(self, tenant: str) -> None:
-        """The status was changed before: what it is now tells whether the write had been carried out earlier."""
+        """The status had changed before the write: its next version shows whether an earlier try was applied."""
         account = self._accounts.get(tenant)
         if account is None or account.sent is None or account.stored is None:
             return
@@ -176,13 +176,13 @@ class UsageLedger:
             account.flying, account.doubted = False, True
 
     def holds(self, now: float) -> Iterator[tuple[str, float]]:
-        """Tenants of whom something is not stored yet, and for how long."""
+        """Tenants with use that is not stored yet, and for how long."""
         for tenant, account in self._accounts.items():
             if account.since is not None:
                 yield tenant, now - account.since
 
     def _resolve(self, account: _Account, write: UsageWrite, stored: StoredUsage) -> None:
-        """A later status than the one that the write was reckoned from: does it have the write?"""
+        """Check whether a later status than the one that the write is based on contains the write."""
         intended = StoredUsage("", write.entries).own(self.gateway)
         if stored.own(self.gateway) == intended:
             self._done(account, write)
@@ -190,7 +190,7 @@ class UsageLedger:
             account.sent, account.doubted, account.stale = None, False, False
 
     def _done(self, account: _Account, write: UsageWrite) -> None:
-        """Hold no longer what is stored; what came meanwhile is as old as the write at most."""
+        """Drop what is stored from `held`; what was charged meanwhile is at most as old as the write."""
         held = {month: spent - write.delta.get(month, NOTHING) for month, spent in account.held.items()}
         account.held = {month: spent for month, spent in held.items() if spent}
         account.since = account.sent_at if account.held else None

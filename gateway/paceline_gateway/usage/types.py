@@ -1,14 +1,13 @@
-"""Usage's nouns: an amount, what one gateway counted in one month, and what the API server has of a tenant.
+"""Types of usage: an amount, one gateway's count in a month, and the API server's state of a tenant.
 
-Money is decimal: a charge, and so an entry in a status, is exact to a billionth of a dollar.
+Money is decimal: a charge, and so an entry in a status, is exact to a billionth of a dollar. Months are calendar months
+in UTC, as `2026-11`.
 
-Months are of the calendar in UTC, as `2026-11`.
-
-A Tenant's `status.usage` is read as entries, and written from them. Entries of the status's month are named by their
-gateway, those of the month before `<gateway>@<month>`, so that the last month can be read whole until this one ends;
-older ones are dropped. An entry that has not grown for `FOLD_S` is folded into `settled`, whether its gateway is gone
-or idle: writers add to what is there, so no entry is lost by it. Beyond `MAX_ENTRIES` entries the oldest are folded
-sooner. Invariant: for both months folding changes no sum.
+A Tenant's `status.usage` is parsed into entries, and written from them. Entries of the status's month are named by
+their gateway, those of the month before `<gateway>@<month>`, so that the previous month stays readable until this one
+ends; older ones are dropped. An entry that has not grown for `FOLD_S` is folded into `settled`, whether its gateway is
+gone or idle: a gateway adds to its entry or begins a new one, so nothing is lost. Beyond `MAX_ENTRIES` entries the
+oldest are folded sooner. Invariant: folding changes no sum of either month.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +21,7 @@ from paceline_core.objects.tenant import MonthlyUsage
 from paceline_core.units import dollars
 
 SETTLED: Final = "settled"
-"""Whose entry holds what gateways that are gone had counted."""
+"""The name of the entry with the counts of gateways that are gone."""
 ZERO: Final = Decimal(0)
 FOLD_S: Final = 3600.0
 MAX_ENTRIES: Final = 128
@@ -32,7 +31,7 @@ Key = tuple[str, str]
 
 @dataclass(slots=True, unsafe_hash=True)
 class UsageAmount:
-    """An amount of use. Never changed, and not frozen: each request makes several, at a fourth of the time so."""
+    """An amount of use. Never changed, but not frozen: a request makes several, this way in a quarter of the time."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -41,7 +40,7 @@ class UsageAmount:
 
     @property
     def tokens(self) -> int:
-        """Input and output."""
+        """Input and output tokens."""
         return self.input_tokens + self.output_tokens
 
     def __bool__(self) -> bool:
@@ -69,7 +68,7 @@ NOTHING: Final = UsageAmount()
 
 @dataclass(frozen=True, slots=True)
 class UsageEntry:
-    """What a gateway, or all that are gone, counted in a month (`2026-11`). `time`: RFC 3339, when it last grew."""
+    """What one gateway, or all that are gone, counted in a month (`2026-11`). `time`: RFC 3339, when it last grew."""
 
     gateway: str
     month: str
@@ -79,13 +78,13 @@ class UsageEntry:
 
 @dataclass(frozen=True, slots=True)
 class StoredUsage:
-    """What the API server has of a tenant. `version` guards the next write; empty while the current one is unknown."""
+    """The API server's state of a tenant. `version` guards the next write; empty while the current one is unknown."""
 
     version: str
     entries: tuple[UsageEntry, ...] = ()
 
     def total(self, month: str) -> UsageAmount:
-        """Of all gateways together."""
+        """The sum over all gateways."""
         return sum((entry.spent for entry in self.entries if entry.month == month), NOTHING)
 
     def own(self, gateway: str) -> dict[str, UsageAmount]:
@@ -97,7 +96,7 @@ class StoredUsage:
 class UsageWrite:
     """One guarded change of a tenant's status: `delta` by month is added to the writer's own entries.
 
-    `entries` is everything as it shall be.
+    `entries` is the complete new state.
     """
 
     version: str
@@ -111,7 +110,7 @@ def month_of(moment: datetime) -> str:
 
 
 def end_of(month: str) -> datetime:
-    """The first moment of the month after."""
+    """The first moment of the next month."""
     year, number = _parts(month)
     return datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC)
 
@@ -137,7 +136,7 @@ def read_usage(usage: MonthlyUsage) -> tuple[UsageEntry, ...]:
 
 
 def status_of(entries: Iterable[UsageEntry], month: str) -> dict[str, Any]:
-    """The status that says it; every field is written, so that one writer owns them all."""
+    """The status with these entries; every field is written, so that one writer owns them all."""
     gateways = [
         {
             "id": entry.gateway if entry.month == month else f"{entry.gateway}@{entry.month}",
@@ -155,7 +154,7 @@ def status_of(entries: Iterable[UsageEntry], month: str) -> dict[str, Any]:
 def grown(
     entries: Iterable[UsageEntry], gateway: str, delta: Mapping[str, UsageAmount], moment: datetime
 ) -> tuple[UsageEntry, ...]:
-    """With so much more of one gateway by month, folded and without what is too old."""
+    """The entries with `delta` added for one gateway by month, folded, without those that are too old."""
     time, month = rfc3339(moment), month_of(moment)
     found = {(entry.gateway, entry.month): entry for entry in entries if entry.month >= before(month)}
     for when, spent in delta.items():

@@ -1,7 +1,7 @@
-"""The API server's part that components use, over one Unix socket; the routes are those of `paceline_core.kube.local`.
+"""The part of the API server that components use, on one Unix socket; the routes are in `paceline_core.kube.local`.
 
-Handlers run on one loop over the store, without a lock: each does its work between two awaits. A silent watch
-sends PING lines, so that a reader can tell a quiet cluster from a dead one.
+Handlers run on one loop over the store, without a lock: each does its work between two awaits. A silent watch sends
+PING lines, so that a reader can tell a quiet cluster from a dead one.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class ScaleBody(BaseModel):
 
 
 class StatusBody(BaseModel):
-    """A manager's partial status; with a version only onto that one."""
+    """A manager's partial status; with a version, only for that version of the object."""
 
     manager: str = Field(min_length=1, max_length=128)
     status: dict[str, Any]

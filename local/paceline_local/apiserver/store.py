@@ -1,12 +1,12 @@
 """Stores of one run's API server: objects by kind and key, leases, scales and the autoscaler's state.
 
-Objects and scales have versions as a real API server would give them. A lease has one holder for a limited time
-(seconds of a monotonic clock). The autoscaler's state, on Kubernetes a ConfigMap for each service, lasts until the
-run ends.
+Objects and scales have versions as in a real API server. A lease has one holder for a limited time (seconds of a
+monotonic clock). The autoscaler's state, on Kubernetes a ConfigMap for each service, lasts until the run ends.
 
 Status is kept by field manager, as server-side apply with force does it: an apply replaces what its manager applied
-before. A field belongs to the manager that wrote it last, and is gone when that one no longer sends it. `conditions` is
-a list that several managers share, keyed by `type`; every other list belongs to one manager and is replaced whole.
+before. A field belongs to the manager that wrote it last, and is removed when that one no longer sends it. `conditions`
+is a list that several managers share, keyed by `type`; every other list belongs to one manager and is replaced as a
+whole.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ class Lease:
 
 
 class Leases:
-    """By name; an expired lease is free."""
+    """Leases by name; an expired lease is free."""
 
     def __init__(self) -> None:
         self._leases: dict[str, Lease] = {}
@@ -42,7 +42,7 @@ class Leases:
         self._leases[name] = Lease(holder, now + ttl_s)
 
     def holder(self, name: str) -> str:
-        """The one that holds it, or held it last; empty when it is free."""
+        """The current or last holder; empty if it is free."""
         held = self._leases.get(name)
         return "" if held is None else held.holder
 
@@ -86,7 +86,7 @@ class Objects:
     def patch_status(
         self, kind: str, key: ObjectKey, status: Mapping[str, Any], manager: str, version: str = ""
     ) -> None:
-        """Apply a partial status; nothing is published when nothing changed. Conflict unless at that version."""
+        """Apply a partial status; publishes nothing if nothing changed. Raises Conflict at any other version."""
         current = self.get(kind, key)
         found = current["metadata"].get("resourceVersion", "")
         if version and version != found:
@@ -123,7 +123,7 @@ def apply_status(parts: Mapping[str, Any], status: Mapping[str, Any], manager: s
 
 
 def merged_status(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Join every manager's part, as readers see it."""
+    """All managers' parts together, as readers see them."""
     whole: dict[str, Any] = {}
     for part in parts.values():
         whole = _joined(whole, part)
@@ -155,7 +155,7 @@ def _less(part: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Scales:
-    """A Scale per pool. Two writers cannot both win: each must name the version it read."""
+    """A Scale per pool. Of two writers only one succeeds: each must name the version that it read."""
 
     def __init__(self) -> None:
         self._scales: dict[ScaleTarget, Scale] = {}
@@ -188,7 +188,7 @@ STATE_BYTES = 1 << 20
 
 
 class InMemoryStateStore:
-    """Data by service. A name holds what was stored last, of whichever uid."""
+    """Data by service. A name has what was stored last, for any uid."""
 
     def __init__(self) -> None:
         self._stored: dict[ObjectKey, tuple[str, dict[str, str]]] = {}
@@ -227,7 +227,7 @@ class ObjectStore:
         self._endpoints: dict[ObjectKey, ServiceEndpoints] = {}
 
     def watch(self, topic: str) -> tuple[dict[str, Any], WatchFeed]:
-        """The first line of a watch, and the feed of what follows; raises NotFound for an unknown kind."""
+        """The first line of a watch, and the feed of the next ones; raises NotFound for an unknown kind."""
         if topic == ENDPOINTS:
             items: list[Any] = [endpoints_json(item) for item in self._endpoints.values()]
         else:

@@ -1,6 +1,6 @@
-"""A reader's share of a watch: a bounded queue of events. A reader that falls behind is dropped, and lists again.
+"""One reader's part of a watch: a bounded queue of events. A reader that falls behind is dropped, and lists again.
 
-That is safe because watches are level-triggered: the reader replaces its state when it comes back.
+That is safe because watches are level-triggered: the reader replaces its state when it returns.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ LIMIT = 256
 
 
 class WatchFeed:
-    """Lines in, in order, until it is closed or a push finds it full."""
+    """Lines in order, until it is closed or a push finds it full."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._lines: deque[Line] = deque()
@@ -34,7 +34,7 @@ class WatchFeed:
         self._news.set()
 
     async def next(self, limit_s: float) -> Line | None:
-        """The next line, or None when none came within the limit or the feed is closed and empty."""
+        """The next line; None if none came within the limit or the feed is closed and empty."""
         if not self._lines and not self.closed:
             self._news.clear()
             try:
@@ -62,7 +62,7 @@ class Topics:
         self._feeds.get(topic, set()).discard(feed)
 
     def publish(self, topic: str, line: Line) -> None:
-        """Hand a line to every reader of a topic, and drop those it closed."""
+        """Give a line to every reader of a topic, and drop the readers that are closed."""
         feeds = self._feeds.get(topic, set())
         for feed in feeds:
             feed.push(line)

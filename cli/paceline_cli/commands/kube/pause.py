@@ -1,6 +1,6 @@
-"""`kubectl paceline pause` and `resume`: an annotation on the service, which GitOps leaves alone.
+"""`kubectl paceline pause` and `resume`: an annotation on the service, which GitOps leaves unchanged.
 
-Until when the scaling of a service is paused, checked before it is written. Pure.
+The end of the pause is checked before it is written.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ REASON_LIMIT: Final = 256
 
 
 def until(duration: str, moment: str, now: datetime) -> str:
-    """The annotation's text, from exactly one of a duration and a time with its zone; raises InvalidInput."""
+    """The annotation's text, from either a duration or a time with its zone; raises InvalidInput."""
     if bool(duration) == bool(moment):
         raise InvalidInput("--for", "give either --for, like --for 2h, or --until, like --until 2026-01-31T18:00:00Z")
     option = "--for" if duration else "--until"
@@ -36,7 +36,7 @@ def until(duration: str, moment: str, now: datetime) -> str:
 
 
 def checked_reason(reason: str) -> str:
-    """Join to a line of at most 256 characters; raises InvalidInput."""
+    """The reason as one line of at most 256 characters; raises InvalidInput."""
     text = " ".join(reason.split())
     if len(text) > REASON_LIMIT:
         raise InvalidInput("--reason", f"has {len(text)} characters; keep it to {REASON_LIMIT}")
@@ -66,7 +66,7 @@ Name = Annotated[str, typer.Argument(help="Name, or namespace/name.")]
 
 
 @pause_app.command(help="Stop scaling NAME until the given time.")
-def pause(  # noqa: PLR0913, PLR0917 - one argument an option
+def pause(  # noqa: PLR0913, PLR0917 - one argument for each option
     name: Name,
     duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long, e.g. 30m, 2h or 3d.")] = "",
     moment: Annotated[str, typer.Option("--until", metavar="TIME", help="Until when, e.g. 2026-01-31T18:00:00Z.")] = "",
@@ -75,7 +75,7 @@ def pause(  # noqa: PLR0913, PLR0917 - one argument an option
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """The autoscaler then decides and publishes as ever, and writes no replicas."""
+    """The autoscaler still decides and publishes, but writes no replicas."""
     end, text = until(duration, moment, SystemClock().utc()), checked_reason(reason)
     where = place(kubeconfig, context, namespace, SYSTEM)
     key = named(name, where)
@@ -85,7 +85,7 @@ def pause(  # noqa: PLR0913, PLR0917 - one argument an option
 
 @resume_app.command(help="Resume scaling NAME.")
 def resume(name: Name, namespace: Namespace = "", kubeconfig: Kubeconfig = "", context: Context = "") -> None:
-    """Remove the annotations, also those that something else wrote."""
+    """Remove the annotations, also those written by others."""
     where = place(kubeconfig, context, namespace, SYSTEM)
     key = named(name, where)
     _annotate(where, key, {ANNOTATION_PAUSE_UNTIL: None, ANNOTATION_PAUSE_REASON: None})
@@ -95,7 +95,7 @@ def resume(name: Name, namespace: Namespace = "", kubeconfig: Kubeconfig = "", c
 def _annotate(where: KubeTarget, key: ObjectKey, annotations: dict[str, str | None]) -> None:
     async def write(api: KubeClient) -> None:
         found = await service(api, key)
-        # the uid: never a later object of the same name
+        # with the uid, so that a later object of the same name is never changed
         patch = {"metadata": {"uid": found["metadata"]["uid"], "annotations": annotations}}
         await api.merge(SERVICE, key, patch, manager=MANAGER)
 

@@ -1,11 +1,11 @@
 """`kubectl paceline status` and `why`: the columns of `kubectl get pisvc`, or everything about one service; decisions.
 
-The columns are made from the same rows of the CRD, so that both always say the same.
+The columns are made from the CRD's own rows, so that both always agree.
 
 `why` shows the last decisions about a service from the best source that the user may read. The autoscaler's ledger has
-them all, with what was rejected. It is read through the API server's pod proxy (needs `get` on `pods/proxy`), from each
-replica, since only the one that holds the Lease decides. Without it the object's status has the last decision, and
-Events the last changes.
+all of them, with what was rejected. It is read through the API server's pod proxy (needs `get` on `pods/proxy`), from
+each replica, since only the one that holds the Lease decides. Without it the object's status has the last decision, and
+Events have the last changes.
 """
 
 import json
@@ -49,7 +49,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name, or namespace/na
 
 
 @status_app.command(help="Show services, or one in detail.")
-def status(  # noqa: PLR0913, PLR0917 - one argument an option
+def status(  # noqa: PLR0913, PLR0917 - one argument for each option
     name: Name = "",
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Services of all namespaces.")] = False,
     output: Output = None,
@@ -110,14 +110,14 @@ LEDGER_LIMIT: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Entries newest first, and where they are from; without any, `source` says why."""
+    """Entries, newest first, and their source; if there are none, `source` says why."""
 
     source: str
     entries: tuple[dict[str, Any], ...] = ()
 
 
 async def ledger(api: KubeClient, system: str, key: ObjectKey, limit: int) -> Ledger:
-    """Ask every autoscaler pod; never raises for what is missing or forbidden."""
+    """Read from every autoscaler pod; never raises for missing or forbidden ones."""
     try:
         pods = await api.list(RESOURCES["Pod"], system, selector=AUTOSCALER)
     except PacelineError as error:
@@ -149,7 +149,7 @@ class Answer:
 
 
 @why_app.command(help="Explain the last decisions about NAME, oldest first.")
-def why(  # noqa: PLR0913, PLR0917 - one argument an option
+def why(  # noqa: PLR0913, PLR0917 - one argument for each option
     name: Annotated[str, typer.Argument(help="Name, or namespace/name.")],
     limit: Annotated[int, typer.Option("--limit", min=1, max=512, help="Number of decisions.")] = 10,
     output: Output = None,
@@ -185,7 +185,7 @@ async def _asked(api: KubeClient, where: KubeTarget, key: ObjectKey, limit: int)
 
 
 def lines(found: Answer) -> Iterator[str]:
-    """The source first, since a status keeps one decision and a ledger keeps many."""
+    """The source first, since a status has one decision and a ledger has many."""
     if found.ledger.entries:
         yield f"source: {found.ledger.source}"
         for entry in reversed(found.ledger.entries):

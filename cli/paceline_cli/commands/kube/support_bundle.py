@@ -1,8 +1,8 @@
 """`kubectl paceline support-bundle`: objects, Events, logs and metrics for support, without secrets, as one file.
 
-Every piece is fetched within one time limit, redacted and put into the archive; what fails is a line of the index.
-Objects come first, so that every value to be hidden is known before the first text is written. Files are bounded one by
-one and in all; the index lists what is there, truncated or missing, and why.
+Every piece is fetched within one time limit, redacted and added to the archive; a failed one is a line of the index.
+Objects come first, so that every value to hide is known before the first text is written. Files are bounded each and in
+total; the index lists what is there, truncated or missing, and why.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ app = command_app()
 @app.command(
     "support-bundle", help="Collect objects, Events, logs and metrics for support; no Secrets, keys, prompts or values."
 )
-def support_bundle(  # noqa: PLR0913, PLR0917 - one argument an option
+def support_bundle(  # noqa: PLR0913, PLR0917 - one argument for each option
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Archive to write (.tar.gz).")
     ] = None,
@@ -50,7 +50,7 @@ def support_bundle(  # noqa: PLR0913, PLR0917 - one argument an option
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Name what cannot be read in the bundle's index.json; it makes nothing fail."""
+    """What cannot be read is listed in the bundle's index.json and fails nothing."""
     clock = SystemClock()
     made = clock.utc()
     file = output or Path(f"paceline-support-bundle-{made:%Y%m%d-%H%M%S}.tar.gz")
@@ -60,7 +60,7 @@ def support_bundle(  # noqa: PLR0913, PLR0917 - one argument an option
     archive = Archive({"paceline": __version__, "made": rfc3339(made)}, made)
 
     async def collect(api: KubeClient) -> None:
-        """A first call proves that there is a cluster with paceline on it: an empty bundle is no help."""
+        """A first call checks that there is a cluster with paceline: an empty bundle does not help."""
         chosen = namespace
         try:
             await services(api, chosen)
@@ -79,7 +79,7 @@ TOTAL_LIMIT: Final = 48 << 20
 
 
 class Archive:
-    """Collects in memory, writes once; `about` leads the index."""
+    """Collects in memory, writes once; `about` is the start of the index."""
 
     def __init__(self, about: Mapping[str, Any], made: datetime, total: int = TOTAL_LIMIT) -> None:
         self._about = dict(about)
@@ -89,7 +89,7 @@ class Archive:
         self._index: dict[str, dict[str, Any]] = {}
 
     def add(self, path: str, text: str) -> None:
-        """Put a file in; a longer one is truncated, as the index records."""
+        """Add a file; a longer one is truncated, as the index records."""
         data = text.encode()
         stored = data[: min(FILE_LIMIT, self._left)]
         self._left -= len(stored)
@@ -110,7 +110,7 @@ class Archive:
         return {**self._about, "entries": dict(sorted(self._index.items()))}
 
     def write(self, path: Path) -> None:
-        """The tar.gz, readable by its owner alone, never over an existing file. Raises InvalidInput."""
+        """Write the tar.gz, readable only by its owner, never over an existing file. Raises InvalidInput."""
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as error:
@@ -131,7 +131,7 @@ EVENTS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose objects (an empty namespace is all), where paceline runs, and how long collecting may take."""
+    """The namespace to collect (empty: all), paceline's own, and the time limit."""
 
     namespaces: tuple[str, ...]
     system: str
@@ -179,7 +179,7 @@ class Collector:
             self._archive.add(reading.path, self._redactor.log(found))
 
     async def _piece(self, path: str, fetch: Callable[[], Awaitable[T]]) -> T | None:
-        """Fetch within the time that is left; a failure becomes a line of the index, and None."""
+        """Fetch within the remaining time; a failure becomes a line of the index, and None."""
         try:
             async with self._slots, asyncio.timeout(max(0.0, self._deadline - self._clock.monotonic())):
                 return await fetch()

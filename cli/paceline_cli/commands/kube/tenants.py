@@ -1,4 +1,4 @@
-"""`kubectl paceline keys` and `usage`: tenants' API keys as Secrets in their own namespace, and what tenants used.
+"""`kubectl paceline keys` and `usage`: tenants' API keys as Secrets in their own namespace, and tenants' usage.
 
 A key's text is shown once. Usage comes from the statuses of the Tenants.
 """
@@ -40,7 +40,7 @@ keys_app = command_app("Make, list and revoke tenants' API keys.")
 
 
 @keys_app.command(help="Make a key for a tenant and print it; it is shown only once.")
-def create(  # noqa: PLR0913, PLR0917 - one argument an option
+def create(  # noqa: PLR0913, PLR0917 - one argument for each option
     tenant: TenantName,
     output: Output = None,
     system: System = SYSTEM,
@@ -48,7 +48,7 @@ def create(  # noqa: PLR0913, PLR0917 - one argument an option
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """The key's text goes to standard output alone; the cluster keeps a salted hash."""
+    """The key's text goes only to standard output; the cluster keeps a salted hash."""
     record, text = new_key(checked_tenant(tenant))
     where = place(kubeconfig, context, "", system)
     manifest = record.manifest(where.keys(key_namespace))
@@ -95,7 +95,7 @@ async def _created(api: KubeClient, system: str, tenant: str, manifest: Manifest
     namespace = manifest["metadata"]["namespace"]
     key = ObjectKey(system, tenant)
     try:
-        with suppress(Forbidden):  # who may not look at Tenants may still make keys
+        with suppress(Forbidden):  # keys may be made without permission to read Tenants
             await api.get(TENANT, key)
     except NotFound:
         raise await _unknown(api, key, namespace) from None
@@ -106,7 +106,7 @@ async def _created(api: KubeClient, system: str, tenant: str, manifest: Manifest
 
 
 async def _unknown(api: KubeClient, tenant: ObjectKey, namespace: str) -> NotFound:
-    """With the Tenants there are; where even the keys' namespace is not, that says more."""
+    """The error with the existing Tenants; or, more useful, that the keys' namespace is missing."""
     try:
         await expect_namespace(api, namespace)
     except NotFound:
@@ -124,7 +124,7 @@ async def _keys(api: KubeClient, namespace: str) -> list[Manifest]:
 
 
 async def _listed(api: KubeClient, namespace: str, system: str) -> tuple[list[Manifest], str]:
-    """All keys; where there are none, what else is missing. Raises NotFound when the namespace itself is."""
+    """All keys; if there are none, what else is missing. Raises NotFound if the namespace is missing."""
     keys = await _keys(api, namespace)
     if keys:
         return keys, ""
@@ -167,7 +167,7 @@ usage_app = command_app()
 
 
 @usage_app.command(help="Print what each tenant used in a month; only this month and the last are kept.")
-def usage(  # noqa: PLR0913, PLR0917 - one argument an option
+def usage(  # noqa: PLR0913, PLR0917 - one argument for each option
     month: Month = "",
     form: Written = Form.CSV,
     tenant: OneTenant = "",
@@ -183,7 +183,7 @@ def usage(  # noqa: PLR0913, PLR0917 - one argument an option
 
 
 async def _tenants(api: KubeClient, namespace: str) -> tuple[list[Manifest], str]:
-    """All Tenants, and that there are none. Raises NotFound where paceline is not."""
+    """All Tenants, and a message if there are none. Raises NotFound if paceline is not installed."""
     try:
         if found := await api.list(TENANT, namespace):
             return found, ""

@@ -17,7 +17,7 @@ app = command_app()
 
 
 @app.command(help="Show services, tenants and workers live, as the gateways report them.")
-def top(  # noqa: PLR0913, PLR0917 - one argument an option
+def top(  # noqa: PLR0913, PLR0917 - one argument for each option
     service: OneService = "",
     once: Once = False,
     interval: Interval = INTERVAL_S,

@@ -1,4 +1,4 @@
-"""The option `--state` and what commands ask of a run that is up."""
+"""The option `--state`, and requests to the parts of a local run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def ask(state: Path, method: str, path: str) -> Any:
-    """Call the supervisor of a run; raises NotFound when nothing runs there, Unreachable when it is deaf."""
+    """Call the supervisor of a run; raises NotFound if nothing runs there, Unreachable if it does not answer."""
     record = read_record(state)
     transport = httpx.HTTPTransport(uds=record.socket)
     try:
@@ -33,7 +33,7 @@ def ask(state: Path, method: str, path: str) -> Any:
 
 
 def served(run: Mapping[str, Any], service: str) -> str:
-    """`namespace/name` of a service of the run that was asked for; raises NotFound with the names there are."""
+    """`namespace/name` of a service of the run; raises NotFound with the existing names."""
     key = service if "/" in service else f"default/{service}"
     there = [f"{d['metadata']['namespace']}/{d['metadata']['name']}" for d in run["services"]]
     if key not in there:
@@ -42,7 +42,7 @@ def served(run: Mapping[str, Any], service: str) -> str:
 
 
 def get(part: str, url: str) -> Any:
-    """Ask a part's admin port; raises Unreachable."""
+    """Read from a part's admin port; raises Unreachable."""
     try:
         answer = httpx.get(url, timeout=LIMIT_S, trust_env=False)
         answer.raise_for_status()

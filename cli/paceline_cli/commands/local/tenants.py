@@ -1,8 +1,8 @@
-"""`paceline keys` and `paceline usage`: tenants' API keys of local mode, and what tenants used in a month, for billing.
+"""`paceline keys` and `paceline usage`: tenants' API keys of local mode, and tenants' monthly usage for billing.
 
-A key's text is shown once, when it is made. A Tenant's name is checked the same way whether keys go to a file or to a
-cluster. Usage is read from the Tenants' statuses, which hold this month and the last one. Its columns never change
-order or meaning; new ones come at the end.
+A key's text is shown once, when it is made. A Tenant's name is checked in the same way for a key file and for a
+cluster. Usage is read from the Tenants' statuses, which hold this month and the previous one. Its columns never change
+order or meaning; new ones are added at the end.
 """
 
 import csv
@@ -33,20 +33,20 @@ TenantName = Annotated[str, typer.Argument(help="Name of the Tenant.")]
 
 
 def checked_tenant(tenant: str) -> str:
-    """The name itself, if a Tenant may have it; raises InvalidInput."""
+    """The name, if it is valid for a Tenant; raises InvalidInput."""
     if not re.fullmatch(LABEL_PATTERN, tenant) or len(tenant) > 63:
         raise InvalidInput("tenant", f"{tenant!r} is not a Tenant's name ({FIXES[LABEL_PATTERN]})")
     return tenant
 
 
 def missing(tenant: str, place: str, there: Sequence[str] | None, fix: str) -> NotFound:
-    """Say that a Tenant is not at a place, and the likely name among those there, or all; None: they are unknown."""
+    """The error for a missing Tenant, with a similar name among those there, or all; None: they are unknown."""
     others = "" if there is None else likely(tenant, there)
     return NotFound(f"there is no Tenant {tenant} in {place}{others}; {fix}")
 
 
 def likely(tenant: str, there: Sequence[str]) -> str:
-    """`; did you mean local?`, or the Tenants that there are."""
+    """`; did you mean local?`, or the existing Tenants."""
     return did_you_mean(tenant, there) or (f"; the Tenants are {', '.join(there[:10])}" if there else ", nor any other")
 
 
@@ -55,7 +55,7 @@ keys_app = command_app("Make, list and revoke tenants' API keys.")
 
 @keys_app.command(help="Make a key for a tenant and print it; it is shown only once.")
 def create(tenant: TenantName, state: State = DEFAULT, as_json: AsJson = False) -> None:
-    """The key's text goes to standard output alone. While nothing runs, any tenant may be one of the next run."""
+    """The key's text goes only to standard output. While nothing runs, any tenant may be one of the next run."""
     checked_tenant(tenant)
     there = None
     with suppress(NotFound):
@@ -120,14 +120,14 @@ def usage(month: Month = "", form: Written = Form.CSV, tenant: OneTenant = "", s
 
 
 def checked_month(month: str) -> str:
-    """The month asked for, or this one; raises InvalidInput."""
+    """The requested month, or the current one; raises InvalidInput."""
     if month and not re.fullmatch(MONTH_PATTERN, month):
         raise InvalidInput("--month", f"{month!r} is no month ({FIXES[MONTH_PATTERN]})")
     return month or month_of(SystemClock().utc())
 
 
 def exported(tenants: Iterable[Manifest], month: str, form: Form, tenant: str) -> str:
-    """The rows as text; raises NotFound for a tenant that is not there, and for a month without records."""
+    """The rows as text; raises NotFound for an unknown tenant, and for a month without records."""
     rows, this = usage_rows(tenants, month), month_of(SystemClock().utc())
     if month not in {this, before(this)} and not any(row["written"] for row in rows):
         raise NotFound(f"nothing is kept of {month}; only this month and the last are kept, {this} and {before(this)}")
@@ -145,7 +145,7 @@ COLUMNS = ("month", "tenant", "requests", "input_tokens", "output_tokens", "doll
 def usage_rows(tenants: Iterable[Manifest], month: str) -> list[dict[str, Any]]:
     """Rows by tenant's name, summed over all gateways.
 
-    `dollars` is a decimal string, `written` when a gateway last wrote (RFC 3339) or empty.
+    `dollars` is a decimal string; `written` is when a gateway last wrote (RFC 3339), or empty.
     """
     rows = []
     for tenant in tenants:
@@ -168,7 +168,7 @@ def usage_rows(tenants: Iterable[Manifest], month: str) -> list[dict[str, Any]]:
 
 
 def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """With a header, in RFC 4180's form but for line ends."""
+    """CSV with a header, as in RFC 4180 except for the line ends."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()

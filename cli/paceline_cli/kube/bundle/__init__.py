@@ -1,1 +1,1 @@
-"""The view of an install that support needs, in one file, with nothing in it that is secret."""
+"""The data about an install that support needs, in one file without secrets."""

@@ -1,12 +1,12 @@
-"""Take what a bundle must not hold out of objects, logs and metrics.
+"""Removes secrets and prompts from objects, logs and metrics of a bundle.
 
-Objects: values of variables, arguments, headers, filters and of annotations that paceline does not know are replaced,
-field managers are dropped. Every value so hidden is remembered and replaced wherever else it turns up (a log that
-prints its environment). Texts: keys, tokens and certificates by their forms, and fields of log lines that could hold
-prompts. Secrets need no rule: none is ever read.
-A value that is also the name, the namespace or a label of some object (Helm writes `release-name: paceline`) is no
+Objects: values of variables, arguments, headers, filters and of unknown annotations are replaced, field managers are
+dropped. Every value hidden in this way is remembered and replaced wherever else it occurs (such as in a log that prints
+its environment). Texts: keys, tokens and certificates are found by their forms, and fields of log lines that could hold
+prompts are removed. Secrets need no rule: none is ever read.
+A value that is also the name, the namespace or a label of some object (Helm writes `release-name: paceline`) is not a
 secret: it is hidden in its place and kept elsewhere.
-Hole: a value of under 8 characters, over 512 or of digits alone is hidden in its place alone.
+Known hole: a value of under 8 characters, over 512 or of only digits is hidden only in its place.
 """
 
 import json
@@ -52,10 +52,10 @@ _FORMS: Final = tuple(
 
 
 class Redactor:
-    """Learns what is hidden from every object first; then cleans objects and texts."""
+    """First learns the hidden values from all objects; then cleans objects and texts."""
 
     def __init__(self) -> None:
-        self._literals: dict[str, str] = {}  # the value, and how JSON writes it
+        self._literals: dict[str, str] = {}  # the value, and its JSON form
         self._public: set[str] = set()
 
     def learn(self, documents: Sequence[Any]) -> None:
@@ -64,7 +64,7 @@ class Redactor:
             self._hide(document)
 
     def objects(self, documents: Sequence[Any]) -> str:
-        """As JSON, where a value's quotes and line ends are escaped; its bare form could hit the structure."""
+        """Cleaned as JSON, where quotes and line ends are escaped; the plain form of a value could match structure."""
         text = json.dumps([self._hide(document) for document in documents], indent=1)
         return _clean(text, self._literals.values())
 
@@ -72,7 +72,7 @@ class Redactor:
         return _clean(text, (*self._literals, *self._literals.values()))
 
     def log(self, text: str) -> str:
-        """A log, line by line: lines that are JSON lose the fields that could hold prompts."""
+        """Clean a log line by line: lines that are JSON lose the fields that could hold prompts."""
         lines = text.splitlines()
         for at, line in enumerate(lines):
             with suppress(ValueError, RecursionError):
@@ -102,7 +102,7 @@ class Redactor:
         return {**item, "value": self._gone(item["value"])}
 
     def _word(self, word: Any) -> Any:
-        """Of an argument its name is kept: `--api-key=<redacted>`."""
+        """Hide an argument's value and keep its name: `--api-key=<redacted>`."""
         name, equals, value = str(word).partition("=")
         if not name.startswith("-"):
             return str(word) if name.startswith(OURS) else self._gone(word)

@@ -1,4 +1,4 @@
-"""The sources of a bundle's pieces: which objects, which pods' logs and metrics. Pure, from what was listed."""
+"""The sources of a bundle's pieces: which objects, which pods' logs and metrics. Pure, from the listed objects."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A text to be had with one GET."""
+    """A text that one GET returns."""
 
     path: str
     url: str
@@ -47,7 +47,7 @@ class Reading:
 
 
 def listings(namespaces: Sequence[str], system: str) -> Iterator[Listing]:
-    """All objects of ours, and Events; never Secrets or ConfigMaps."""
+    """All of our objects, and Events; never Secrets or ConfigMaps."""
     yield Listing(ACCELERATOR_PROFILE, "")
     yield Listing(TENANT, system)
     for namespace in namespaces:
@@ -64,11 +64,11 @@ VERSIONS: Final = (
     Reading("versions/kubernetes.json", "/version"),
     Reading("versions/paceline.dev.json", "/apis/paceline.dev"),
 )
-"""Which Kubernetes, and which versions of our kinds it serves."""
+"""The versions of Kubernetes, and of our kinds that it serves."""
 
 
 def readings(pods: Sequence[Manifest], services: Sequence[Manifest]) -> Iterator[Reading]:
-    """Metrics and logs of pods: of our parts, and of workers that run our own engine."""
+    """Metrics and logs of our parts' pods, and of workers with our own engine."""
     unmanaged = _unmanaged(services)
     for pod in pods[:PODS]:
         key, labels = _place(pod), pod["metadata"].get("labels") or {}
@@ -80,7 +80,7 @@ def readings(pods: Sequence[Manifest], services: Sequence[Manifest]) -> Iterator
 
 
 def left_out(pods: Sequence[Manifest], services: Sequence[Manifest]) -> Iterator[tuple[str, str]]:
-    """(path, reason) of what is not even asked for."""
+    """(path, reason) of each piece that is not requested."""
     for place in sorted(_unmanaged(services)):
         yield f"logs/{place}", "an unmanaged runtime's log and metrics may hold prompts"
     for pod in pods[PODS:]:
@@ -88,7 +88,7 @@ def left_out(pods: Sequence[Manifest], services: Sequence[Manifest]) -> Iterator
 
 
 def concerned(event: Manifest, system: str, services: Sequence[Manifest]) -> bool:
-    """Whether an Event speaks of us: of a service, of what is named after it, or of paceline's own parts."""
+    """Whether an Event is about us: a service, an object named after it, or paceline's own parts."""
     about = event.get("involvedObject") or {}
     if about.get("kind") not in _ABOUT:
         return False

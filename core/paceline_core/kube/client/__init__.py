@@ -1,1 +1,1 @@
-"""A lean client of a Kubernetes API server: requests with a limit each, watches that resume; plain data in and out."""
+"""A lean client of a Kubernetes API server: requests with a time limit, watches that resume; plain data in and out."""

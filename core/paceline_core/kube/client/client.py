@@ -1,10 +1,10 @@
-"""Requests to a Kubernetes API server: plain data in, plain data or an error of the tree out, each within a limit.
+"""Requests to a Kubernetes API server: plain data in, plain data or a PacelineError out, each with a time limit.
 
 One aiohttp session on keep-alive connections, orjson, no compression (it costs the server more than it saves here).
-Nothing is repeated inside but one thing: after a 401 or a failed TLS handshake the credentials are read again, at most
-every `RENEW_GAP_S`, and the request is sent once more. Callers are level-triggered and decide about everything else.
-Invariant: no answer larger than `BODY_LIMIT` is held. Hole: a POST that timed out may have been carried out; the next
-one then meets Conflict.
+Nothing is retried here, with one exception: after a 401 or a failed TLS handshake the credentials are read again, at
+most every `RENEW_GAP_S`, and the request is sent once more. Callers are level-triggered and decide about all other
+retries. Invariant: no answer larger than `BODY_LIMIT` is held. Known hole: a POST that timed out may have been applied;
+the next one then raises Conflict.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ JSON: Final = "application/json"
 APPLY: Final = "application/apply-patch+yaml"
 MERGE: Final = "application/merge-patch+json"
 NO_VERSION: Final = "1"
-"""No object's version: etcd counts from 1 and the first write is 2. The server ignores it where it creates."""
+"""No object has this version: etcd counts from 1 and the first write is 2. The server ignores it for a create."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTimeouts:
-    """Seconds. A watch silent for `silence` is begun anew from where it was. Bookmarks come each minute, but the first
+    """Seconds. A watch silent for `silence` is restarted from where it was. Bookmarks come each minute, but the first
     one of an idle kind may take two (measured on 1.36), so silence alone proves nothing."""
 
     call: float = 10.0
@@ -46,7 +46,7 @@ class ClientTimeouts:
 
 @dataclass(frozen=True, slots=True)
 class ObjectList:
-    """A whole list and the version from which a watch goes on."""
+    """A complete list and the version from which a watch continues."""
 
     items: list[Manifest]
     version: str
@@ -69,7 +69,7 @@ class _Request:
 
 
 class KubeClient:
-    """One API server, as one identity. Made by `connect`; `close` it."""
+    """One API server, with one identity. Made by `connect`; `close` it."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class KubeClient:
         limits: ClientTimeouts | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> "KubeClient":
-        """Read the credentials; sends nothing yet. Raises InvalidInput or Unreachable."""
+        """Read the credentials without sending a request. Raises InvalidInput or Unreachable."""
         credentials = Credentials(access)
         await credentials.renew()
         return cls(credentials, clock, limits, jitter)
@@ -112,7 +112,7 @@ class KubeClient:
     async def list(
         self, resource: Resource, namespace: str = "", *, selector: str = "", fields: str = ""
     ) -> list[Manifest]:
-        """All objects, of one namespace or of all, read in pages; `selector` by labels, `fields` by fields."""
+        """All objects of one namespace or of all, read in pages; `selector` by labels, `fields` by fields."""
         return (await self.snapshot(resource, namespace, selector=selector, fields=fields)).items
 
     async def snapshot(
@@ -126,13 +126,13 @@ class KubeClient:
     ) -> ObjectList:
         """All objects and their common version. Raises Refused with status 410 when the pages' version expired.
 
-        Each object goes through `trim` with its page, so that a list of thousands is never whole in memory.
+        `trim` is applied to each object with its page, so that a list of thousands is never in memory untrimmed.
         """
         params = _filled({"limit": str(PAGE), "labelSelector": selector, "fieldSelector": fields})
         items: list[Manifest] = []
         while True:
             page = await self._manifest(_Request("GET", resource.collection(namespace), params))
-            for item in page.get("items") or ():  # those of built-in kinds do not say what they are
+            for item in page.get("items") or ():  # items of built-in kinds have no kind
                 item.setdefault("apiVersion", resource.api_version)
                 item.setdefault("kind", resource.kind)
                 items.append(trim(item))
@@ -150,17 +150,17 @@ class KubeClient:
         force: bool = True,
         subresource: str = "",
     ) -> Manifest:
-        """Server-side apply at the place that `body.metadata` names; a uid there guards it. Raises Conflict.
+        """Server-side apply to the object that `body.metadata` names; a uid there guards it. Raises Conflict.
 
-        Without force, a value that differs from another manager's is a Conflict, but another manager's object whose
-        values are equal or untouched is joined; `apply_new` never joins.
+        Without force, a value that differs from another manager's is a Conflict; but if another manager's values are
+        equal or untouched, the object gets both managers. `apply_new` prevents that.
         """
         params = {"fieldManager": manager, "force": "true" if force else "false"}
         path = resource.path(key_of(body), subresource)
         return await self._manifest(_Request("PATCH", path, params, orjson.dumps(body), APPLY))
 
     async def apply_new(self, resource: Resource, body: Manifest, manager: str) -> Manifest:
-        """Server-side apply that only creates; an existing object of that name stays as it is and is a Conflict."""
+        """Server-side apply that only creates; an existing object of that name is unchanged and a Conflict."""
         guarded = {**body, "metadata": {**body["metadata"], "resourceVersion": NO_VERSION}}
         return await self.apply(resource, guarded, manager, force=False)
 
@@ -183,7 +183,7 @@ class KubeClient:
         return await self._manifest(_Request("PATCH", path, params, orjson.dumps(patch), MERGE))
 
     async def delete(self, resource: Resource, key: ObjectKey, uid: str = "") -> None:
-        """Delete with what it owns following in the background; gone already is fine. Conflict when the uid differs."""
+        """Delete; owned objects follow in the background. No error if it is gone; Conflict if the uid differs."""
         options: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid:
             options["preconditions"] = {"uid": uid}
@@ -191,7 +191,7 @@ class KubeClient:
 
     @asynccontextmanager
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The chunks of an answer that goes on, until its end or a silence; raises like a call, also when it breaks."""
+        """The chunks of an open-ended answer, until its end or a silence; raises like a call, also when it breaks."""
         limits = self.limits
         within = aiohttp.ClientTimeout(
             total=limits.watch + limits.silence, sock_connect=limits.call, sock_read=limits.silence
@@ -233,7 +233,7 @@ class KubeClient:
             response.close()
         except aiohttp.ClientSSLError:
             pass
-        # read the credentials again, unless another task did since the request was sent, or just before
+        # read the credentials again, unless another task did so just before or since the request was sent
         async with self._renewing:
             if self._renewed < sent and self.clock.monotonic() - self._renewed >= RENEW_GAP_S:
                 self._renewed = self.clock.monotonic()

@@ -1,9 +1,9 @@
-"""Where the API server is and how to prove who we are: read by kubernetes.aio's loaders, in a pod or from a kubeconfig.
+"""The API server's address and our credentials: read by kubernetes.aio's loaders, in a pod or from a kubeconfig.
 
 In a pod the token file is read again once a minute, since the kubelet replaces it. Everything else (CA, client
-certificate, exec plugin, token of a kubeconfig) is read again by `renew`, which a 401 or a TLS failure calls; a new
-context is made then, so connections made with the old one are not used again.
-Hole: the loaders write keys that a kubeconfig holds inline to temporary files (mode 0600) that stay until exit.
+certificate, exec plugin, token of a kubeconfig) is read again by `renew`, after a 401 or a TLS failure; that makes a
+new context, so connections with the old one are not used again.
+Known hole: the loaders write keys inlined in a kubeconfig to temporary files (mode 0600) that stay until exit.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to reach the API server: a kubeconfig, or (None) what a pod finds in `account` and `environ`.
+    """How to reach the API server: a kubeconfig, or (None) the pod's `account` and `environ`.
 
     `context` names one of the kubeconfig's; empty is its current one.
     """
@@ -36,7 +36,7 @@ class Access:
 
 
 class Credentials:
-    """What each request needs. `server` has no slash at its end; `tls` is None for plain HTTP."""
+    """Data for each request. `server` has no slash at its end; `tls` is None for plain HTTP."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -47,7 +47,7 @@ class Credentials:
         self.proxy: str | None = None
 
     async def renew(self) -> None:
-        """Read everything again. Raises InvalidInput for what cannot be used, Unreachable for a plugin that hangs."""
+        """Read everything again. Raises InvalidInput for unusable input, Unreachable for a plugin that hangs."""
         try:
             async with asyncio.timeout(LOGIN_LIMIT_S):
                 found = await _load(self._access)
@@ -59,7 +59,7 @@ class Credentials:
         self.server_name, self.proxy = found.tls_server_name, found.proxy
 
     def headers(self) -> dict[str, str]:
-        """The header that says who we are; empty when a client certificate says it."""
+        """The header with our identity; empty if a client certificate has it."""
         hook: Callable[[Any], None] | None = self._configuration.refresh_api_key_hook
         if hook is not None:
             _checked(lambda: hook(self._configuration), str(self._access.account / "token"))
@@ -68,7 +68,7 @@ class Credentials:
 
 
 async def _load(access: Access) -> Any:
-    from kubernetes.aio.client import Configuration  # noqa: PLC0415 - 0.2 s and 20 MB that local mode need not pay
+    from kubernetes.aio.client import Configuration  # noqa: PLC0415 - 0.2 s and 20 MB that local mode does not need
 
     configuration = Configuration()
     if access.kubeconfig is None:
@@ -86,7 +86,7 @@ async def _load(access: Access) -> Any:
 async def _from_file(path: Path, context: str, configuration: Any) -> None:
     from kubernetes.aio.config import ConfigException, load_kube_config  # noqa: PLC0415
 
-    if not path.is_file():  # noqa: ASYNC240 - one look at a local file, once a login
+    if not path.is_file():  # noqa: ASYNC240 - one check of a local file for each login
         raise InvalidInput(str(path), "is not there; name a kubeconfig")
     try:
         await load_kube_config(  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
-"""From an API server's answer to the error tree: the one place that reads statuses.
+"""Converts an API server's answer to an exception: the one place that reads statuses.
 
-The server's own words stay whole, since they name what a person must fix: the manager that holds a field, the verb and
-resource of a missing right, the field that is invalid.
+The server's own message stays whole, since it names what a person must fix: the manager that owns a field, the verb and
+resource of a missing permission, the invalid field.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ RETRY_LIMIT_S: Final = 300.0
 
 
 def api_error(status: int, body: bytes, headers: Mapping[str, str], request: str) -> PacelineError:
-    """The error for an answer of 300 or more; `request` is `PATCH /path` and leads when the server says nothing."""
+    """The error for an answer of 300 or more; `request` is `PATCH /path`, the text when the server sends none."""
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -45,7 +45,7 @@ def api_error(status: int, body: bytes, headers: Mapping[str, str], request: str
 
 
 def retry_after(status_object: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, from the header or the Status object's details; None when neither says a number."""
+    """Seconds to wait, from the header or the Status object's details; None when neither has a number."""
     details = status_object.get("details")
     for value in (headers.get("Retry-After"), details.get("retryAfterSeconds") if isinstance(details, dict) else None):
         try:
@@ -60,9 +60,9 @@ CAUSES: Final = 64
 
 
 class LogLimiter:
-    """`admit(cause)` answers how many lines of this cause were left out before this one, or None: leave this out too.
+    """`admit(cause)` returns how many lines of this cause were left out before this one, or None to leave it out too.
 
-    Causes come from a closed set in the code; over `CAUSES` of them the oldest is forgotten.
+    Causes come from a closed set in the code; beyond `CAUSES` of them the oldest is forgotten.
     """
 
     def __init__(self, clock: Clock, gap_s: float = GAP_S) -> None:

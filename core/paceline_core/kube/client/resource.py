@@ -1,4 +1,4 @@
-"""The kinds that paceline reads or writes: where the API server keeps them."""
+"""The kinds that paceline reads or writes, and their API paths."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,15 +1,15 @@
-"""A watch that never ends: list, follow, and after every fault list again.
+"""A watch that never ends: list, follow, and after every error list again.
 
 One round lists every namespace, yields one Listed of everything, then follows one stream for each namespace from its
-list's version. A stream that the server ends cleanly (every five minutes), or that is silent for long, goes on from the
-last version received, over a new request: a server that is gone shows there. Any fault ends the whole round: WatchLost
-once, back-off, next round. An expired version (410, as a status or as an ERROR event) means only a new round, unless it
-comes twice in a row. Nothing is remembered from round to round, so nothing can drift.
-Invariant: between two WatchLost there is a Listed. Hole: with several namespaces the fault of one lists all again.
+list's version. A stream that the server ends cleanly (every five minutes), or that is silent for long, continues from
+the last version received with a new request, which fails if the server is gone. Any error ends the whole round:
+WatchLost once, back-off, next round. An expired version (410, as a status or as an ERROR event) only causes a new
+round, unless it occurs twice in a row. No state is kept between rounds, so the reader's state cannot diverge.
+Invariant: between two WatchLost there is a Listed. Known hole: with several namespaces an error in one lists all again.
 
-Liveness: a refusal (401, 403) is an answer too. It ages what is known, and a new process would be refused as well, so
-`age` grows through refusals and `silence`, by which a process is restarted, does not. A right to list without one to
-watch polls the kind at the longest back-off; the log names such an outage once, until a stream opens.
+Liveness: a refusal (401, 403) is an answer too. The state ages, but a new process would be refused as well. So `age`
+grows during refusals and `silence`, which restarts a process, does not. With permission to list but not to watch, the
+kind is polled at the longest back-off; the log names such an outage once, until a stream opens.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ from paceline_core.telemetry import get_logger
 
 
 class WatchLiveness:
-    """Stamped on every byte of a watch, bookmarks and the heads of answers included: each `ClientTimeouts.silence` at
-    least."""
+    """Stamped on every byte of a watch, bookmarks and the heads of answers included: at least once in each
+    `ClientTimeouts.silence`."""
 
     def __init__(self, name: str, clock: Clock | None = None) -> None:
         self.name = name
@@ -55,7 +55,7 @@ class WatchLiveness:
 
 
 def oldest(pulses: Iterable[WatchLiveness], now: float) -> tuple[str, float]:
-    """The watch that was silent longest, and for how long; `("", 0)` without any."""
+    """The watch that was silent longest, and for how long; `("", 0)` if there is none."""
     ages = [(pulse.age(now), pulse.name) for pulse in pulses]
     age, name = max(ages, default=(0.0, ""))
     return name, age
@@ -65,7 +65,7 @@ LINE_LIMIT: Final = 32 << 20
 
 
 class LineBuffer:
-    """Lines out of chunks, each byte copied once. Invariant: `held` is at most one begun line of `limit` bytes."""
+    """Splits chunks into lines, copying each byte once. Invariant: `held` is at most one line of `limit` bytes."""
 
     def __init__(self, limit: int = LINE_LIMIT) -> None:
         self._limit = limit
@@ -73,7 +73,7 @@ class LineBuffer:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that this chunk ends, without their ends and without empty ones. Raises Unreachable over limit."""
+        """The lines that this chunk completes, without their ends, no empty ones. Raises Unreachable over limit."""
         *ended, rest = chunk.split(b"\n")
         if ended and self.held:
             self._check(len(ended[0]))
@@ -100,7 +100,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """What is watched, in all namespaces when none is named; `trim` shortens the objects of its lists."""
+    """What to watch, in all namespaces when none is named; `trim` shortens the objects of its lists."""
 
     resource: Resource
     namespaces: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ async def watch_all(api: KubeClient, watched: WatchOptions, pulse: WatchLiveness
                 lost = True
                 outage.begin(fault)
                 yield WatchLost(str(fault))
-            # a step's back-off, so that many watches do not come back together; never less than asked for
+            # a random part of the back-off, so that many watches do not return together; at least what was asked for
             asked = fault.retry_after if isinstance(fault, ApiError) else None
             await api.clock.sleep(max(backoff_s(failures, api.jitter()), asked or 0.0))
         failures += 1
@@ -145,7 +145,7 @@ async def _round(api: KubeClient, watched: WatchOptions, pulse: WatchLiveness, o
     pulse.stamp()
     yield Listed(tuple(item for snapshot in found for item in snapshot.items))
     versions = [snapshot.version for snapshot in found]
-    del found  # a list of thousands must not live as long as the watch
+    del found  # do not keep a list of thousands for as long as the watch lives
     streams = [
         _follow(api, resource.collection(namespace), selector, version, pulse, outage)
         for namespace, version in zip(namespaces, versions, strict=True)
@@ -155,7 +155,7 @@ async def _round(api: KubeClient, watched: WatchOptions, pulse: WatchLiveness, o
             yield event
 
 
-async def _follow(  # noqa: PLR0913, PLR0917 - what it speaks of
+async def _follow(  # noqa: PLR0913, PLR0917 - the parts of one stream
     api: KubeClient, path: str, selector: str, version: str, pulse: WatchLiveness, outage: "_OutageLog"
 ) -> Events:
     params = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": f"{api.limits.watch:.0f}"}
@@ -180,7 +180,7 @@ async def _follow(  # noqa: PLR0913, PLR0917 - what it speaks of
 
 
 def _event(line: bytes, version: str) -> tuple[WatchEvent[Manifest] | None, str]:
-    """One line and the version after it; raises what an ERROR event says, and Unreachable for what is no event."""
+    """Parse one line; returns the event and the version after it. Raises an ERROR event, and Unreachable if invalid."""
     try:
         event = orjson.loads(line)
         kind, item = event["type"], event["object"]
@@ -222,7 +222,7 @@ def backoff_s(failures: int, jitter: float) -> float:
 
 
 class _OutageLog:
-    """Logs the begin and the end of each outage once. Each kind has a right of its own, so every refusal is named."""
+    """Logs the start and the end of each outage once. Each kind has its own permission, so every refusal is named."""
 
     def __init__(self, api: KubeClient, resource: Resource) -> None:
         self._api = api

@@ -1,4 +1,4 @@
-"""One table of cross-field rules; the CRDs and local validation are both made from it."""
+"""One table of cross-field rules, from which the CRDs and local validation are both made."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""A cross-field rule: one expression in CEL, which the API server evaluates and `paceline_core.cel` does here.
+"""A cross-field rule: one CEL expression, evaluated by the API server and, locally, by `paceline_core.cel`.
 
-`path` names the values that the rule is about (`spec.pools[].replicas`: each of them); the expression sees one of them
-as `self`, without defaults.
+`path` names the values that the rule checks (`spec.pools[].replicas`: each of them); the expression sees one of them as
+`self`, without defaults.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`field` is what is blamed, relative to the value (`.revision`); the message says what is wrong and the fix."""
+    """`field` is the faulty field, relative to the value (`.revision`); the message says what is wrong and the fix."""
 
     kind: str
     path: str
@@ -21,7 +21,7 @@ class Rule:
 
 
 def service_rule(path: str, cel: str, message: str, field: str = "") -> Rule:
-    """A rule of InferenceService, the kind that has most of them."""
+    """A rule of InferenceService, the kind with most rules."""
     return Rule("InferenceService", path, cel, message, field)
 
 

@@ -1,6 +1,6 @@
-"""The rules of an InferenceService that join several fields. Rules see data without defaults.
+"""The rules of an InferenceService about several fields. Rules see data without defaults.
 
-Durations are bounded on both sides. The SLO rules are the same for each class and metric, so they are built per place.
+Durations are bounded on both sides. The SLO rules are the same for each class and metric, so they are made for each.
 """
 
 from typing import Final
@@ -103,7 +103,7 @@ _RESERVED: Final = " + ".join(
     for cls in ("interactive", "batch")
 )
 
-# what defaults.py fills in, in CEL
+# the defaults of defaults.py, in CEL
 _GPUS: Final = (
     "(has(p.gpusPerReplica) ? p.gpusPerReplica"
     " : (p.accelerator == 'cpu' || (has(self.engine) && has(self.engine.emulate)) ? 0 : 1))"

@@ -1,6 +1,6 @@
-"""The rules of what is served and by what: model, runtime, engine, filters.
+"""The rules of the workload: model, runtime, engine, filters.
 
-Where weights may come from: one rule for each field that holds a source.
+The rule about sources of weights is made for each field that has a source.
 """
 
 from typing import Final
@@ -165,7 +165,7 @@ _ENGINE: Final = (
 def _words_rule(cel: str, message: str) -> Rule:
     """A rule on the settings of the filter `words`.
 
-    A pattern on a map's value is over the server's budget, so that what is only blank is for `wrong_filters` to say.
+    A pattern on a map's value exceeds the server's cost budget, so `wrong_filters` reports blank values.
     """
     return service_rule("spec.filters[]", f"self.name != '{WORDS}' || ({cel})", message, ".config")
 
