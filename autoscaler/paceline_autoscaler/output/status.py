@@ -2,7 +2,7 @@
 
 The published decision stays until one differs from it in kind or in ready replicas, or until something else is worth a
 write; numbers are rounded to two figures. Conditions describe the present without measured numbers. So a quiet service
-causes no writes, and no write describes the past. `desired` is the recommendation, even if `advise` writes no replicas.
+causes no writes, and no write describes the past. `desired` is what is wanted, even if `advise` writes no replicas.
 
 `SLOMet` counts judged requests, `observed` interpolates in a histogram's bucket: near a target they may differ, and
 then the former is right.
