@@ -64,7 +64,7 @@ class Batches:
         self._filled = 0
 
     def opens(self, batch: BatchState) -> Mapping[RequestClass, float]:
-        """Closes a batch from idle, then admits it over as many steps as its prompts take; inf: the batch is full."""
+        """Sizes a batch from idle, then admits it over as many steps as its prompts take; inf: until it has ended."""
         if batch.running:
             return dict.fromkeys(batch.oldest, -inf if batch.joined < self._filled else inf)
         self._filled = batch.joined + min(self._size, batch.waiting)

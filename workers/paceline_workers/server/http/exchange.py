@@ -115,7 +115,7 @@ class Holding:
             self.release(self.size - size)
 
     def release(self, size: int | None = None) -> None:
-        """Count `size` fewer bytes, by default none at all."""
+        """Count `size` bytes less, by default all of them."""
         size = self.size if size is None else min(size, self.size)
         self.memory.release(size)
         self.size -= size
