@@ -1,7 +1,7 @@
-"""The cluster as its watches report it: services, accelerators, workers. Level-triggered: a list replaces all.
+"""The cluster as its watches report it: services, accelerators, workers. Level-triggered: a list replaces everything.
 
-A service that cannot be understood keeps its last form: an object that only a newer paceline understands must not make
-an older one forget that it is there.
+A service that cannot be parsed keeps its last valid form: an object that only a newer paceline understands must not
+make an older one forget that the service exists.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -23,9 +23,9 @@ _log = get_logger(__name__)
 
 @dataclass(slots=True)
 class ClusterView:
-    """The last word of each watch; `lost`: what is broken, and why: what it said ages. `specs`: what services specify.
+    """The latest report of each watch; `lost`: broken watches with the cause; their data ages. `specs`: by service.
 
-    `uids` has every service that is there, those that are not understood too.
+    `uids` has every existing service, including those that cannot be parsed.
     """
 
     services: ResourceStore[ObjectKey, InferenceService] = field(default_factory=ResourceStore)
@@ -40,12 +40,12 @@ class ClusterView:
 
     @property
     def known(self) -> bool:
-        """Whether services and workers have ever been listed."""
+        """Whether services and workers have been listed at least once."""
         return not self.unlisted
 
     @property
     def alive(self) -> frozenset[ServiceRef] | None:
-        """Every service there is; None while that is not known for certain."""
+        """All existing services; None while that is uncertain."""
         return (
             None
             if MissingSignal.OBJECTS in self.lost

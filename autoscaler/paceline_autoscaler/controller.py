@@ -1,9 +1,9 @@
 """The loop: once an interval, and at once when a request is held at zero, observe, decide and act on every service.
 
-A thin shell around the pure `decide`. A pass reads the latest value of every signal and waits for none of them; only
+A thin loop around the pure `decide`. A pass reads the latest value of every signal and waits for none of them; only
 the scales are requested, because a decision must know what it changes. One autoscaler at a time holds the lease; the
-others watch and listen, so that they take over with complete signals and the stored state. What a lost watch reported
-stays in force: it may still raise replicas, and removes none until the watch is back.
+others keep watching, so that they take over with complete signals and the stored state. Data of a lost watch stay in
+force: they may still raise replicas, but none are removed until the watch is back.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ MIN_PAUSE_S = 0.1
 SWEEP_S = 600.0
 NOT_CREATED_PAUSE_S = 0.5
 NOT_CREATED_S = 10.0
-"""How long after its first pass a service without Deployments is passed over at the shorter interval."""
+"""For this long after its first pass, a service without Deployments is checked at the shorter interval."""
 SWEEP_RETRY_S = 10.0
 _AT_ONCE = 16
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Autoscaler:
 
     @property
     def ready(self) -> bool:
-        """Whether services and workers are known, also while a watch is lost."""
+        """Whether services and workers are known, even if a watch is lost since."""
         return self.cluster_view.known
 
     async def run(self) -> None:
@@ -136,14 +136,14 @@ class Autoscaler:
         self._note(INFERENCE_SERVICE, event)
         self.cluster_view.on_service(event)
         if len(self.cluster_view.uids) > known:
-            self._signals.wake.set()  # a new one gets its status at once
+            self._signals.wake.set()  # a new service gets its status at once
 
     def on_profile(self, event: WatchEvent[Manifest]) -> None:
         self._note(ACCELERATOR_PROFILE, event)
         self.cluster_view.on_profile(event)
 
     def _note(self, kind: str, event: WatchEvent[T]) -> None:
-        """Record which watches are in sync; a fault that lasts is logged once."""
+        """Record which watches are in sync; logs a lasting fault once."""
         gauge = self._deps.metrics.gauge("paceline_autoscaler_watch_synced", kind)
         match event:
             case WatchLost(reason):
@@ -154,7 +154,7 @@ class Autoscaler:
                 gauge.set(1)
 
     async def _passes(self) -> None:
-        """A pass an interval, or as soon as `wake` is set; MIN_PAUSE_S apart, so that a stuck event cannot spin it."""
+        """A pass each interval, or once `wake` is set; MIN_PAUSE_S apart, so that a stuck event cannot make it spin."""
         clock, wake = self._deps.clock, self._signals.wake
         while True:
             wake.clear()
@@ -163,7 +163,7 @@ class Autoscaler:
             await first(clock.sleep(max(self.pause_s() - MIN_PAUSE_S, 0.0)), wake.wait())
 
     def pause_s(self) -> float:
-        """Seconds until the next pass; fewer while Deployments of a new service are about to be created."""
+        """Seconds until the next pass; fewer while the Deployments of a new service are about to be created."""
         now = self._deps.clock.monotonic()
         self._not_created = {key: since for key, since in self._not_created.items() if key in self.cluster_view.specs}
         soon = any(now - since < NOT_CREATED_S for since in self._not_created.values())
@@ -216,7 +216,7 @@ class Autoscaler:
         )
 
     async def _sweep(self, at: float, *, now: bool) -> None:
-        """Delete the states of services that are gone: at once, every SWEEP_S for missed ones, soon after a failure."""
+        """Delete the states of deleted services: at once, every SWEEP_S for missed ones, soon after a failure."""
         due = now or self._swept_at is None or at - self._swept_at >= SWEEP_S
         alive = self.cluster_view.alive
         if due and alive is not None:

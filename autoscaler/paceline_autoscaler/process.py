@@ -1,7 +1,7 @@
-"""One autoscaler process: its configuration, its parts, its port (health, metrics, decisions), its end.
+"""One autoscaler process: its configuration, its parts, its port (health, metrics, decisions), its shutdown.
 
-SIGTERM ends it at once: it has nothing to drain. It stores what it learned and gives the lease back, so that the next
-one starts where this one stopped. The configuration is not read again; only objects and the key change while it runs.
+SIGTERM ends it at once: it has nothing to drain. It stores what it learned and releases the lease, so that the next one
+continues where this one stopped. The configuration is not reloaded; only objects and the key change while it runs.
 """
 
 import asyncio
@@ -47,16 +47,16 @@ class PrometheusConfig(Config):
 
     url: str = Field(pattern=r"^https?://")
     deadline_s: float = Field(default=2.0, gt=0)
-    """Longest wait for one answer."""
+    """The longest wait for one answer."""
     stale_after_s: float = Field(default=30.0, gt=0)
-    """An older newest sample is not believed; three scrape intervals are a good choice."""
+    """An answer whose newest sample is older is stale; three scrape intervals are a good choice."""
 
 
 class AutoscalerConfig(Config):
     """The autoscaler's configuration file."""
 
     name: str = Field(default_factory=socket.gethostname, min_length=1)
-    """The holder of the lease; unique among autoscalers. Left out: the host's name, which in a pod is the pod's."""
+    """The holder of the lease; unique among autoscalers. Default: the host's name, which in a pod is the pod's."""
     listen: Listen = Listen(port=8090)
     """Metrics, health and decisions."""
     cluster: ClusterConfig = ClusterConfig()
@@ -64,19 +64,19 @@ class AutoscalerConfig(Config):
     namespace: str = "paceline-system"
     """The lease's namespace."""
     signing_key: Path
-    """Private key of this autoscaler's internal tokens: a file of 32 raw bytes, read again when it changes."""
+    """Private key of this autoscaler's internal tokens: a file of 32 raw bytes, reloaded when it changes."""
     gateways: tuple[str, ...] = Field(min_length=1)
-    """Admin addresses `host:port` of the gateways; a DNS name stands for all of its addresses, looked up repeatedly."""
+    """Admin addresses `host:port` of the gateways; a DNS name means all of its addresses, resolved repeatedly."""
     prometheus: PrometheusConfig | None = None
-    """The source of attainment. None: own scrapes of the gateways."""
+    """The source of attainment. None: the autoscaler scrapes the gateways itself."""
     interval_s: float = Field(default=5.0, gt=0, le=10)
     """Between two passes; a held request starts one at once."""
     ledger: Path | None = None
-    """File of decisions, one JSON object a line. None: in memory alone."""
+    """File of decisions, one JSON object a line. None: only in memory."""
 
 
 def make_app(autoscaler: Autoscaler, deps: ScalerDeps) -> FastAPI:
-    """`/healthz`: passes go on; `/readyz`: services and workers are known; `/debug/decisions`: newest first."""
+    """`/healthz`: passes continue; `/readyz`: services and workers are known; `/debug/decisions`: newest first."""
     app = FastAPI(openapi_url=None)
 
     @app.get("/healthz")

@@ -1,11 +1,11 @@
-"""Scale one service: execute its decisions, keep what it learned, report its status.
+"""Scales one service: executes its decisions, keeps what it learned, reports its status.
 
-The state that an earlier process stored is loaded first. While the API server does not give it (a missing right, no
-answer), passes go on with what they learn themselves, nothing is scaled down, and nothing is stored over it.
+It first loads the state that an earlier process stored. While the API server does not return it (a missing right, no
+answer), passes continue with what they learn themselves, nothing is scaled down, and the stored state is not replaced.
 
-A write is guarded by the version that the decision was made with: on a Conflict the pool was moved by another writer,
-and the next pass observes again. The victims of a scale-down are not chosen here: the supervisor or Kubernetes drains
-workers of its own choice, and each worker finishes its streams.
+A write is guarded by the version that the decision was made with: a Conflict means that another writer scaled the pool,
+and the next pass observes again. The autoscaler does not choose which workers a scale-down removes: the supervisor or
+Kubernetes drains workers of its own choice, and each worker finishes its streams.
 """
 
 from collections.abc import Collection, Mapping
@@ -41,7 +41,7 @@ _log = get_logger(__name__)
 
 
 class ScaleWriter:
-    """The only writer of the autoscaler."""
+    """The autoscaler's only writer."""
 
     def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
         self._cluster = cluster
@@ -69,7 +69,7 @@ class ScaleWriter:
         return fault
 
     async def announce(self, key: ObjectKey, decision: Decision, *, limited: bool) -> None:
-        """An event of what was decided, or of the limit that keeps it from what is wanted."""
+        """Record an Event for the decision, or for the limit that prevents the recommendation."""
         reason = {Direction.UP: "ScaledUp", Direction.DOWN: "ScaledDown", Direction.HOLD: "ScalingHeld"}
         kind = ("Warning", "ScalingLimited") if limited else ("Normal", reason[decision.direction])
         await self._cluster.event(Event(INFERENCE_SERVICE, key, *kind, decision.sentence))
@@ -84,9 +84,9 @@ class ScaleWriter:
         return True
 
     async def load_state(self, service: ServiceRef) -> LearnedState:
-        """The learned state of a service; an empty one if none is stored, or none that this version understands.
+        """The learned state of a service; empty if none is stored that this version can read.
 
-        Raises PacelineError when the API server gives no answer.
+        Raises PacelineError if the API server does not answer.
         """
         try:
             data = await self._cluster.get_state(service)
@@ -107,7 +107,7 @@ class ScaleWriter:
             return LearnedState()
 
     async def save_state(self, service: ServiceRef, state: LearnedState) -> bool:
-        """Store the learned state; False when it could not be."""
+        """Store the learned state; False if that failed."""
         try:
             await self._cluster.put_state(service, {"state": state_json(state)})
         except PacelineError as error:
@@ -117,7 +117,7 @@ class ScaleWriter:
         return True
 
     async def forget_gone(self, alive: Collection[ServiceRef]) -> bool:
-        """Delete the learned state of services that are gone; False when some may remain."""
+        """Delete the learned state of deleted services; False if some may remain."""
         try:
             for service in await self._cluster.list_states():
                 if service not in alive:
@@ -169,14 +169,14 @@ class ScalerDeps:
 
 
 class ServiceScaler:
-    """Holds the state that decisions carry over; `uid` tells a new object of the same name from this one."""
+    """The state that decisions carry over; `uid` distinguishes a new object of the same name from this one."""
 
     def __init__(self, key: ObjectKey, uid: str, deps: ScalerDeps) -> None:
         self.key = key
         self.uid = uid
         self.state = LearnedState()
         self.unread = "not read yet"
-        """Why the stored state is not known; empty once it is."""
+        """Why the stored state is unknown; empty once it is known."""
         self._deps = deps
         self._standing: Decision | None = None
         self._since = ""
@@ -190,7 +190,7 @@ class ServiceScaler:
         self._loaded_at: float | None = None
 
     async def load_state(self) -> None:
-        """Load the stored state, until it was read once; a failure is retried soon."""
+        """Load the stored state until that has succeeded once; retries a failure soon."""
         now = self._deps.clock.monotonic()
         if not self.unread or (self._loaded_at is not None and now - self._loaded_at < STATE_RETRY_S):
             return
@@ -205,7 +205,7 @@ class ServiceScaler:
     async def execute(
         self, observation: Observation, decision: Decision, state: LearnedState, scales: dict[str, Scale]
     ) -> None:
-        """Log a decision, then write the replicas it orders; `state` is what it leaves to remember."""
+        """Log a decision, then write the replicas it orders; `state` is the state after it."""
         self._deps.log.add(self.state, observation, decision)
         self.state = state
         now = self._deps.clock.monotonic()
@@ -239,7 +239,7 @@ class ServiceScaler:
         why = {**lost, MissingSignal.STATE: self.unread}
         if self._written is None:
             transitions = {old.type: (old.status, old.last_transition_time) for old in service.status.conditions}
-        else:  # from our last write, since the watch may not have returned it yet
+        else:  # from our last write, because the watch may not have returned it yet
             rows = self._written["conditions"]
             transitions = {row["type"]: (row["status"], row["lastTransitionTime"]) for row in rows}
         status_input = StatusInput(
@@ -260,7 +260,7 @@ class ServiceScaler:
             self._written, self._written_at = status, now
 
     async def report_forbidden(self, service: InferenceService, error: str) -> None:
-        """Add to the written status that a right is missing without which nothing can be decided."""
+        """Add to the written status that a right is missing without which the autoscaler cannot decide."""
         status = forbidden_status(service.status, error, service.metadata.generation, self._time())
         written = {row.type: (row.reason, row.message) for row in service.status.conditions}
         if written.get("ScalingActive") == ("Forbidden", forbidden_message(error)) or self._forbidden_reported == error:
@@ -269,7 +269,7 @@ class ServiceScaler:
             self._forbidden_reported, self._written = error, None
 
     async def save_state(self, *, at_once: bool = False) -> None:
-        """Store the learned state now and then; a failure is retried sooner."""
+        """Store the learned state periodically; retries a failure sooner."""
         if self.unread:
             return
         now = self._deps.clock.monotonic()
@@ -290,7 +290,7 @@ class ServiceScaler:
 
 
 def _stable(part: object) -> object:
-    """The part without the measured numbers, which move with every pass and are not worth a write at once."""
+    """The part without the measured numbers, which change with every pass and do not justify a write at once."""
     if isinstance(part, dict):
         return {name: value for name, value in part.items() if name not in ("promise", "burn")}
     return part
@@ -299,7 +299,7 @@ def _stable(part: object) -> object:
 def _record(metrics: Metrics, key: ObjectKey, observation: Observation, decision: Decision, elapsed_s: float) -> None:
     """Record replicas, signals, the decision, and the cost of the `elapsed_s` since the last pass."""
     labels = (key.namespace, key.name)
-    metrics.counter("paceline_autoscaler_actuation_errors_total", *labels)  # from 0: a rate misses what begins at 1
+    metrics.counter("paceline_autoscaler_actuation_errors_total", *labels)  # from 0: rates miss a first value
     for pool in observation.pools:
         counts = {state: pool.count(state) for state in ReplicaState} | {ReplicaState.DESIRED: pool.desired}
         for state, count in counts.items():
@@ -319,7 +319,7 @@ def _record(metrics: Metrics, key: ObjectKey, observation: Observation, decision
 
 
 def record_age(metrics: Metrics, key: ObjectKey, signal: str, seconds: float | None) -> None:
-    """The age of a signal; one that never came has no age, and no series."""
+    """Record the age of a signal; a signal that never arrived has no age, and no series."""
     series = ("paceline_autoscaler_signal_age_seconds", key.namespace, key.name, signal)
     if seconds is None:
         metrics.forget(*series)

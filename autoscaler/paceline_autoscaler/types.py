@@ -1,11 +1,11 @@
-"""The data of scaling: specification, observation, learned state, recommendation, decision. Plain data, no behaviour.
+"""The data types of scaling: specification, observation, learned state, recommendation, decision. No behaviour.
 
-Field names of `Observation`, `LearnedState`, `Decision` and their parts are stored, in ConfigMaps and decision logs.
+ConfigMaps and decision logs store the field names of `Observation`, `LearnedState`, `Decision` and their parts.
 
 All times are `now`: Unix seconds of a clock that never goes back. The wall clock is read once at start, the monotonic
-clock from then on; so a step of the wall clock moves no window, and a state stored by one process means the same to the
-next, up to the difference of their clocks. Work is in replica-seconds: what one replica does in one second; its rate is
-in replica-seconds per second, so a rate of 2.4 keeps 2.4 replicas busy.
+clock from then on. So a step of the wall clock moves no window, and a stored state means the same to the next process,
+up to the difference of their clocks. Work is in replica-seconds: what one replica does in one second; its rate is in
+replica-seconds per second, so a rate of 2.4 keeps 2.4 replicas busy.
 """
 
 from collections.abc import Callable, Mapping
@@ -94,7 +94,7 @@ class ClassSignals:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Demand of clients, as reported by `heard` of `expected` gateways."""
+    """The clients' demand, as reported by `heard` of `expected` gateways."""
 
     expected: int
     heard: int
@@ -153,7 +153,7 @@ class SloCounts:
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """SLO attainment as the metrics source answers it. `verdicts` is empty unless `result` is VALUE.
+    """SLO attainment from the metrics source. `verdicts` is empty unless `result` is VALUE.
 
     `source` is its address; `cause`: why there is no value.
     """
@@ -167,7 +167,7 @@ class Attainment:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Everything a decision may depend on. `endpoints_lost`, `objects_lost`: workers, services are stale.
+    """Everything that a decision may depend on. `endpoints_lost`, `objects_lost`: workers, services are stale.
 
     `state_unread`: the state that an earlier autoscaler stored cannot be read.
     """
@@ -188,12 +188,12 @@ class Observation:
 
     @property
     def present(self) -> dict[str, int]:
-        """Replicas that cost something, by pool: starting and draining ones too."""
+        """Replicas that cost money, by pool, including starting and draining ones."""
         return {pool.name: len(pool.replicas) for pool in self.pools}
 
 
 class MissingSignal(StrEnum):
-    """A signal that is absent, incomplete or stale. While there is one, nothing is removed."""
+    """A signal that is absent, incomplete or stale. While there is one, no replica is removed."""
 
     GATEWAYS = "gateways"
     ENDPOINTS = "endpoints"
@@ -205,7 +205,7 @@ class MissingSignal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PoolSpeed:
-    """How fast one replica of a pool is, as last reported."""
+    """The speed of one replica of a pool, as last reported."""
 
     pool: str
     step_time: StepTime
@@ -225,8 +225,8 @@ class DemandPeak:
 class DemandHistory:
     """Past demand of the pools of one role, in the units of its cheapest pool.
 
-    `complete_since`: from when on every gateway reported; `supply_since`: since when `ready` has not changed;
-    `derate` (0 to 1]: how much of the usable capacity attainment has shown to be real.
+    `complete_since`: since when every gateway has reported; `supply_since`: since when `ready` is unchanged; `derate`
+    (0 to 1]: how much of the usable capacity attainment has shown to be real.
     """
 
     role: Role
@@ -242,8 +242,8 @@ class DemandHistory:
 class LearnedState:
     """State that one service's decisions carry over, small enough for a ConfigMap.
 
-    `starts_s` and `drains_s`: how long the last starts and drains took. `starting` and `draining`: replicas in that
-    state, since when. `started`: replicas that have been ready, so that a restart is not taken for a long start. `at`:
+    `starts_s` and `drains_s`: durations of the last starts and drains. `starting` and `draining`: replicas in that
+    state, since when. `started`: replicas that have been ready, so that a restart does not count as a long start. `at`:
     time of the last update.
     """
 
@@ -262,9 +262,9 @@ class LearnedState:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """Replicas per pool, and why. `body` is the sentence without the `2→4:` in front; `limit` is what binds so far.
+    """Replicas per pool, and why. `body` is the sentence without the leading `2→4:`; `limit` is what binds so far.
 
-    A policy sets `rejected` and the `capacity` it reckons with; constraints change the rest.
+    A policy sets `rejected` and the `capacity` it assumes; constraints change the rest.
     """
 
     counts: Mapping[str, int]
@@ -293,7 +293,7 @@ class SignalValues:
 
 @dataclass(frozen=True, slots=True)
 class PoolDecision:
-    """`current` was ordered, `wish` is what policy and limits want, `replicas` is what is ordered now."""
+    """`current` was ordered, `wish` is what policy and limits result in, `replicas` is ordered now."""
 
     name: str
     current: int
@@ -303,7 +303,7 @@ class PoolDecision:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Replicas to order and why: one sentence with numbers, the limit that binds, and what was rejected."""
+    """Replicas to order and why: one sentence with numbers, the binding limit, and what was rejected."""
 
     pools: tuple[PoolDecision, ...]
     direction: Direction

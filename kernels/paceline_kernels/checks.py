@@ -1,6 +1,6 @@
-"""What every launch asks of its tensors before it hands their addresses to a kernel: shape, and no gaps.
+"""The checks of tensors that every launch makes before it calls a kernel (shape, contiguity), and grid arithmetic.
 
-Sizes of grids and blocks. Triton's own functions wrap and unwrap each number when the host calls them.
+The arithmetic is in plain Python: Triton's own functions wrap and unwrap each number when the host calls them.
 """
 
 import torch
@@ -36,10 +36,10 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
 
 
 def ceil_div(size: int, part: int) -> int:
-    """How many parts hold it."""
+    """The number of parts of size `part` that hold `size`."""
     return -(-size // part)
 
 
 def power_of_2(size: int) -> int:
-    """The least one that is not below it."""
+    """The smallest power of two that is at least `size`."""
     return 1 << max(size - 1, 0).bit_length()

@@ -1,12 +1,12 @@
-"""Keys and values in pages, which sequence holds which pages, and what its tokens see: the nouns of all kernels.
+"""The data types of all kernels: keys and values in pages, the pages of each sequence, and what its tokens see.
 
 A page of one layer holds `page_tokens` tokens, head by head, a head's keys and values side by side, so that what one
-program reads of a page is one contiguous piece. Narrow pages (fp8 e4m3, int8) hold numbers to be multiplied by one
-scale for each token and head.
+program reads of a page is contiguous. Narrow pages (fp8 e4m3, int8) hold numbers to be multiplied by one scale for each
+token and head.
 
 A block table is compact, as the engine keeps it: the pages of the first tokens that stay visible, the `head`, then
-those from the first page on that was not dropped. `dropped` says how many are missing between them, so page number
-`n` of the text is entry `n` in the head and entry `n - dropped` behind it.
+those from the first page on that was not dropped. `dropped` is the number of missing pages between them, so page number
+`n` of the text is entry `n` in the head and entry `n - dropped` after it.
 """
 
 from dataclasses import dataclass, field
@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-if TYPE_CHECKING:  # these nouns are read where there is no Triton, too
+if TYPE_CHECKING:  # these types are also used where Triton is not installed
     from triton.tools.tensor_descriptor import TensorDescriptor
 
 PAGE_TOKENS = (16, 32, 64, 128)
-"""Sizes of a page that the kernels take."""
+"""The page sizes that the kernels support."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
     """One layer's pool: `data` [pages, kv heads, 2 (key, value), page_tokens, head_dim], the layer's stride is free.
 
-    `scales` [pages, kv heads, 2, page_tokens] float32 where the pages are narrow, else None. `descriptors` by tokens of
-    a tile: what the copy engine is told of the pool, made once and not for each launch.
+    `scales` [pages, kv heads, 2, page_tokens] float32 for narrow pages, else None. `descriptors`: the copy engine's
+    descriptors of the pool by tokens of a tile, made once instead of for each launch.
     """
 
     data: Tensor
@@ -51,10 +51,10 @@ class Pages:
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """`table` [sequences, most pages] int32, `lengths` [sequences] int32: tokens so far, those of this step included.
+    """`table` [sequences, most pages] int32, `lengths` [sequences] int32: tokens so far, including those of this step.
 
-    `dropped` [sequences] int32: pages missing behind the head. What a table holds beyond a sequence's pages, or for
-    pages no longer visible, is never read. A length of 0 is an empty place.
+    `dropped` [sequences] int32: pages missing after the head. Table entries beyond a sequence's pages, or for pages no
+    longer visible, are never read. A length of 0 is an empty place.
     """
 
     table: Tensor
@@ -67,11 +67,11 @@ class Sequences:
 
 @dataclass(frozen=True, slots=True)
 class AttentionMask:
-    """How a query scores keys, and which it sees.
+    """How a query scores keys, and which keys it sees.
 
-    scores = softcap(scale * q.k), softcap(x) = cap * tanh(x / cap) if `cap` > 0; `scale` is above 0. `window`: tokens
-    visible, the one that looks included, None: all before it. `first`: tokens at the beginning that stay visible
-    behind a window.
+    scores = softcap(scale * q.k), softcap(x) = cap * tanh(x / cap) if `cap` > 0; `scale` is above 0. `window`: visible
+    tokens, including the current one, None: all before it. `first`: tokens at the beginning that stay visible outside
+    the window.
     """
 
     scale: float

@@ -1,12 +1,12 @@
-"""How pages of eight bits hold numbers: one scale for each token and head, symmetric, the greatest at the limit."""
+"""How 8-bit pages store numbers: one symmetric scale for each token and head, with the largest number at the limit."""
 
 import torch
 from torch import Tensor
 
 LIMITS = {torch.float8_e4m3fn: 448.0, torch.int8: 127.0}
-"""What the greatest number of a head becomes."""
+"""The value of a head's largest number."""
 LEAST = 1e-30
-"""Below it nothing is told apart; it keeps a scale from being 0, so zeros stay zeros."""
+"""The smallest maximum that is scaled; it keeps a scale from being 0, so zeros stay zeros."""
 
 
 def quantize(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -17,5 +17,5 @@ def quantize(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def dequantize(numbers: Tensor, scales: Tensor) -> Tensor:
-    """The way back, in float32."""
+    """The reverse, in float32."""
     return numbers.float() * scales[..., None]

@@ -1,1 +1,1 @@
-"""The operator: makes the cluster hold what InferenceServices specify; no decision of scaling, no request."""
+"""The operator: makes the cluster match the InferenceServices; it makes no scaling decisions and serves no requests."""

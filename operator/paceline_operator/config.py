@@ -1,4 +1,4 @@
-"""The operator's configuration file. Nothing in it reloads live; what changes while it runs are the objects."""
+"""The operator's configuration file. It is not reloaded; only objects change while the operator runs."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ class WorkerPodConfig(Config):
     """Names of Secrets in the services' namespaces."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     network_policy: bool = True
-    """Keep everybody but paceline and the metrics namespaces from workers."""
+    """Restrict access to workers to paceline and the metrics namespaces."""
     metrics_namespaces: tuple[str, ...] = ()
     """Where Prometheus runs."""
 
@@ -25,7 +25,7 @@ class LeaseConfig(Config):
     """Leader election. Times in seconds."""
 
     ttl_s: float = Field(default=15.0, ge=3.0)
-    """A leader that was not heard of for this long is replaced; writing stops at two thirds of it."""
+    """A leader that has not renewed its lease for this long is replaced; writing stops at two thirds of it."""
 
 
 class KeysConfig(Config):
@@ -36,9 +36,9 @@ class HealthConfig(Config):
     """When liveness fails. Times in seconds."""
 
     watch_silence_s: float = Field(default=180.0, gt=0)
-    """A healthy watch hears something each minute, and starts anew after 70 to 90 s of silence."""
+    """A healthy watch receives something each minute, and restarts after 70 to 90 s of silence."""
     queue_wait_s: float = Field(default=60.0, gt=0)
-    """A key that waits this long while workers idle is stuck."""
+    """A key that waits this long while workers are idle is stuck."""
 
 
 class OperatorConfig(Config):
@@ -50,18 +50,18 @@ class OperatorConfig(Config):
     listen: Listen = Listen(port=8070)
     """Health and metrics."""
     endpoint: str = Field(pattern=r"^https?://")
-    """URL of the gateway, as services' status shows it."""
+    """URL of the gateway, as shown in the status of services."""
     worker: WorkerPodConfig
     route_hosts: tuple[str, ...] = ()
     """Outside hosts that InferenceRoutes may name."""
     requests_per_second: float = Field(default=50.0, gt=0)
-    """Write requests to the API server over time."""
+    """Average rate of write requests to the API server."""
     burst: int = Field(default=100, ge=1)
     """Write requests at once."""
     workers: int = Field(default=16, ge=1, le=128)
-    """Passes at once; two more are kept for deletions and edits."""
+    """Concurrent passes; two more are reserved for deletions and edits."""
     resync_s: float = Field(default=600.0, gt=0)
-    """Everything is looked at this often, whatever the watches said."""
+    """Every object is reconciled at this interval, whatever the watches report."""
     lease: LeaseConfig = LeaseConfig()
     keys: KeysConfig = KeysConfig()
     health: HealthConfig = HealthConfig()

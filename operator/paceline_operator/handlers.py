@@ -1,9 +1,9 @@
-"""kopf runs the process: it starts the work, takes SIGTERM and SIGINT, and cleans up before the process ends.
+"""kopf runs the process: it starts the work, handles SIGTERM and SIGINT, and cleans up before the process ends.
 
-There are no resource handlers: the informers list and watch all ten kinds, and a second watch would be one too many.
-kopf would still scan the API server's resources at its start, and end the process after a few failures. It scans only
-with credentials, so its login never completes: kopf sends no request, and whatever waits for it needs no grace at the
-end. Liveness, readiness and metrics share the admin port, since kopf's own probe server knows liveness alone.
+There are no resource handlers: the informers list and watch all ten kinds, and a second watch would be redundant. kopf
+would still scan the API server's resources at its start, and end the process after a few failures. It scans only with
+credentials, so its login never completes: kopf sends no request, and tasks that wait for the login need no grace period
+at the end. Liveness, readiness and metrics share the admin port, because kopf's own probe server has only liveness.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ registry = kopf.OperatorRegistry()
 class OperatorProcess:
     """kopf's memo: the work between startup and cleanup. `ended` has its result, and stops kopf.
 
-    `unawaited` is every task that the cleanup leaves; kopf would wait five seconds for them.
+    `unawaited`: every task that the cleanup leaves; kopf would wait five seconds for them.
     """
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:

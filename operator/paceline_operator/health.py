@@ -1,8 +1,8 @@
-"""Is the process healthy, and is it ready: pure judgements, and the port that reports them.
+"""Whether the process is healthy and ready: pure checks, and the port that reports them.
 
-Unhealthy: a watch is silent for longer than two of its limits, a key waits while workers have nothing to do, or a part
-ended that should not. A watch that is refused is not silent: a new process would be refused as well, and kubelet's
-pauses between restarts would outlive the right's return. Ready: everything was listed once; a standby is ready too.
+Unhealthy: a watch is silent for longer than two of its limits, a key waits while workers are idle, or a part ended that
+should not. A refused watch is not silent: a new process would be refused as well, and kubelet's pauses between restarts
+would outlast the refusal. Ready: everything was listed once; a standby is ready too.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ from paceline_operator.state.workqueue import WorkQueue
 
 @dataclass(frozen=True, slots=True)
 class HealthInputs:
-    """What health is judged by. `ended` names a part that ended, or nothing."""
+    """The data for the checks. `ended` names a part that ended, or nothing."""
 
     state: ClusterState
     queue: WorkQueue
@@ -34,7 +34,7 @@ class HealthInputs:
 
 
 def liveness_error(inputs: HealthInputs) -> str:
-    """Why this process should be started anew, or nothing."""
+    """Why this process should be restarted, or nothing."""
     now, limits = inputs.clock.monotonic(), inputs.limits
     if ended := inputs.ended():
         return ended

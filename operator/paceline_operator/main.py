@@ -27,19 +27,19 @@ _log = get_logger(__name__)
 
 
 def main(wrap: Callable[[KubeClient], KubeClient] = lambda api: api) -> int:
-    """Run until a signal; the exit status. `wrap` wraps the client of the API server, for tests."""
+    """Run until a signal; returns the exit status. `wrap` wraps the client of the API server, for tests."""
     configure("operator", os.environ.get(LEVEL_VARIABLE, "INFO"))
     try:
         config = from_environment(OperatorConfig)
         with bind(config.listen) as listening:
-            # imported modules live for ever, and so do most of the objects that watches bring: walk neither often
+            # imported modules and most objects from watches live long: scan neither often
             gc.freeze()
             gc.set_threshold(20_000, 50, 100)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(serve(OperatorDeps(config, SystemClock(), wrap), listening))
     except PacelineError as error:
         return explain_failure("operator", error)
-    except Exception:  # noqa: BLE001 - the process ends here: one line in the log's form, no trace for its user
+    except Exception:  # noqa: BLE001 - the process ends here: one line in the log's form, no traceback for its user
         _log.exception("the operator failed")
         return 1
     return 0

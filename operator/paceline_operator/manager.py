@@ -1,10 +1,10 @@
-"""One operator process: its parts, its port, its end.
+"""One operator process: its parts, its port, its shutdown.
 
 Order matters. Every kind is listed once before workers begin, so that a restart acts on complete knowledge. At the end
-workers stop first, then the lease is given back, then watches: an end in milliseconds, and the next leader begins at
-once. Nothing that SIGTERM interrupts needs draining.
+workers stop first, then the lease is released, then watches stop: the end takes milliseconds, and the next leader
+begins at once. Nothing that SIGTERM interrupts needs draining.
 
-The API server is reached over two connections: one for work, one for the lease alone, so that a burst of writes never
+There are two connections to the API server: one for work, one only for the lease, so that a burst of writes never
 delays a renewal.
 """
 
@@ -82,7 +82,7 @@ class Manager:
         return next((f"{name} ended" for name, task in self._tasks.items() if task.done()), "")
 
     async def run(self) -> None:
-        """Work until cancelled. Raises what ended a part."""
+        """Work until cancelled. Raises the error that ended a part."""
         try:
             for kind, watch in self.informers.watches().items():
                 self._start(f"watch {kind}", watch)
@@ -160,7 +160,7 @@ class OperatorDeps:
 
 
 async def serve(deps: OperatorDeps, listening: socket.socket) -> None:
-    """Reconcile and answer until a signal. Raises what broke a part."""
+    """Reconcile and serve the port until a signal. Raises the error that ended a part."""
     async with _connections(deps) as (api, lease_api):
         await run_under_kopf(lambda: _work(deps, deps.wrap(api), lease_api, listening))
 

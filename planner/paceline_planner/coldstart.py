@@ -1,9 +1,8 @@
-"""Whether a service's `engine.emulate` can be carried out: names the catalogue has, a model that fits. Pure.
+"""The cold start of a replica by stages, and whether a service's `engine.emulate` is possible. Pure.
 
-The cold start of a replica by stages, as an emulated worker passes them and the autoscaler expects them.
-
-Only loading follows from the model; the other stages are assumptions about an ordinary cluster whose nodes have most
-of the image's layers. Learned times replace them in the autoscaler as soon as there are any.
+Emulated workers and the autoscaler use the stages. Only loading follows from the model; the other stages are
+assumptions about an ordinary cluster whose nodes have most of the image's layers. The autoscaler replaces them with
+learned times when it has any. Emulation needs names that the catalogue has, and a model that fits.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,7 @@ from paceline_planner.shapes import ModelShape
 from paceline_planner.steptime import Caps
 
 SCHEDULE = 1.0
-"""Seconds for scheduler and kubelet to place and create a pod on a node that is there."""
+"""Seconds for scheduler and kubelet to place and create a pod on an existing node."""
 PULL = 10.0
 """Seconds to fetch the image's changed layers: 5 GB at 500 MB/s."""
 WARM = 10.0
@@ -48,7 +47,7 @@ def stages(
 
 
 def refusals(service: ResolvedService) -> Iterator[FieldError]:
-    """Names that the planner does not know, or a model that does not fit; nothing where nothing is emulated."""
+    """Faults: names that the planner does not know, or a model that does not fit; none without emulation."""
     if (emulation := service.engine.emulation) is None:
         return
     asked: Mapping[str, tuple[str, Mapping[str, Any]]] = {

@@ -1,11 +1,11 @@
-"""The accelerators paceline knows, as their data sheets have them, and the shares of those peaks that code reaches.
+"""The accelerators that paceline knows, from their data sheets, and the shares of those peaks that code reaches.
 
 Peaks are dense (no sparsity), bandwidths one direction, prices a typical on-demand list price of one device: an
-AcceleratorProfile replaces any of them. What code reaches stands apart in `Efficiency`, one named factor each, so that
-a wrong prediction can be traced to one number. Known hole: clocks under a power cap are not modelled.
+AcceleratorProfile replaces any of them. The shares that code reaches are in `Efficiency`, one named factor each, so
+that a wrong prediction can be traced to one number. Known hole: clocks under a power cap are not modelled.
 
 Also the element types of weights, KV cache and arithmetic, under the names that manifests use, and the price of a
-replica: money is decimal, a pool's price is its replicas' sum.
+replica: money is decimal, a pool's price is the sum of its replicas' prices.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -49,7 +49,7 @@ _NOT_NVIDIA = (
     "habana.ai/",
     "huawei.com/",
 )
-"""How the extended resources of other vendors' devices begin."""
+"""The prefixes of extended resources for other vendors' devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Accelerator:
     """One device. `memory` in bytes, `bandwidth` and `link` in bytes a second, `flops` in FLOP/s by element type.
 
     `link` is to the other devices of the node, one direction; 0 if there is none. `price` is US dollars an hour or None
-    if unknown, `watts` the power limit, `resource` what a pod asks for where it is a GPU.
+    if unknown, `watts` the power limit, `resource` a pod's extended resource if the device is a GPU.
     """
 
     name: str
@@ -180,19 +180,19 @@ def accelerator(name: str) -> Accelerator:
 
 
 def unknown_accelerators(service: ResolvedService, profiles: Iterable[str]) -> Iterator[FieldError]:
-    """Pools that would run on what neither paceline nor one of these profiles knows; none where steps are emulated."""
+    """Pools on an accelerator that neither paceline nor one of these profiles knows; none if steps are emulated."""
     known = list(dict.fromkeys((*CATALOGUE, *profiles)))
     for place, pool in enumerate(() if service.emulated else service.pools):
         name = pool.accelerator
         if name not in known:
             fix = f"write one of them, or add an AcceleratorProfile {name}"
-            hint = did_you_mean(name, [one for one in known if one[0] == name[0]])  # an a100 is no slip for h100
+            hint = did_you_mean(name, [one for one in known if one[0] == name[0]])  # a100 is not a typo for h100
             message = f"{name!r} is none of {', '.join(known)}, which are known here{hint}; {fix}"
             yield FieldError(f"spec.pools[{place}].accelerator", message)
 
 
 def unmanaged_accelerators(service: ResolvedService, find: Callable[[str], Accelerator | None]) -> Iterator[FieldError]:
-    """Pools that would really compute on devices of other vendors: their workers would refuse to start."""
+    """Pools that would compute on devices of other vendors, without emulation: their workers would refuse to start."""
     for place, pool in enumerate(() if service.emulated else service.pools):
         device = find(pool.accelerator)
         if device is not None and device.resource.startswith(_NOT_NVIDIA):
@@ -202,18 +202,18 @@ def unmanaged_accelerators(service: ResolvedService, find: Callable[[str], Accel
 
 
 def by_device_name(name: str) -> Accelerator | None:
-    """The built-in accelerator that a driver calls so ("NVIDIA H100 80GB HBM3"); None for others and slices (MIG).
+    """The built-in accelerator for a driver's device name ("NVIDIA H100 80GB HBM3"); None for others and slices (MIG).
 
-    Forms of one chip (SXM, PCIe, NVL) count as one: what they differ in, the worker's online fit corrects.
+    Forms of one chip (SXM, PCIe, NVL) count as one: the worker's online fit corrects their differences.
     """
     words = name.lower().replace("-", " ").split()
     return None if "mig" in words else next((CATALOGUE[word] for word in words if word in CATALOGUE), None)
 
 
 def from_profile(name: str, spec: AcceleratorSpec) -> Accelerator:
-    """An AcceleratorProfile as the planner computes with it; the shares are those of `Efficiency`'s defaults.
+    """An AcceleratorProfile for the planner; the shares are `Efficiency`'s defaults.
 
-    Nothing is taken from a built-in accelerator of the same name: what the profile leaves out is unknown.
+    Nothing is taken from a built-in accelerator of the same name: a field that the profile omits is unknown.
     """
     peaks = {dtype: getattr(spec.teraflops, dtype.value) for dtype in Dtype}
     return Accelerator(
@@ -229,14 +229,14 @@ def from_profile(name: str, spec: AcceleratorSpec) -> Accelerator:
 
 
 def replica_price(accelerator: Accelerator, gpus: int = 1) -> Decimal | None:
-    """US dollars an hour of one replica on `gpus` devices; None while the price of a device is unknown."""
+    """US dollars an hour of one replica on `gpus` devices; None if the price of a device is unknown."""
     return None if accelerator.price is None else accelerator.price * gpus
 
 
 def pool_price(
     service: ResolvedService, pool: ResolvedPool, find: Callable[[str], Accelerator | None]
 ) -> Decimal | None:
-    """The price of a pool's replica, or of the accelerator that it emulates; `find` knows accelerators by name."""
+    """The price of a pool's replica, or of the accelerator that it emulates; `find` looks accelerators up by name."""
     emulation = service.engine.emulation
     device = find(emulation.accelerator if emulation else pool.accelerator)
     return None if device is None else replica_price(device, max(replica_devices(service, pool), 1))
@@ -263,5 +263,5 @@ def budget_doubts(service: ResolvedService, find: Callable[[str], Accelerator | 
 
 
 def replica_devices(service: ResolvedService, pool: ResolvedPool) -> int:
-    """GPUs of one replica: emulated ones where it is emulated."""
+    """GPUs of one replica: emulated ones if it is emulated."""
     return pool.tensor * service.engine.pipeline if service.engine.emulation else pool.gpus

@@ -1,7 +1,7 @@
-"""What fits: weights, room for activations, and the KV tokens that the rest of the memory holds.
+"""What fits: weights, memory for activations, and the KV tokens that the rest of the memory holds.
 
-USABLE of each device is planned with; the remainder (4 GB of an 80 GB card) is left to the driver's context, captured
-graphs and fragmentation. Known hole: the reserve is counted whole on each device, though parts of it shrink.
+Plans with USABLE of each device; the remainder (4 GB of an 80 GB card) is for the driver's context, captured graphs and
+fragmentation. Known hole: the whole reserve counts on each device, though parts of it shrink.
 """
 
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from paceline_planner.shapes import ModelShape
 from paceline_planner.steptime import DEFAULT_CAPS, Caps, check_tensor
 
 USABLE = 0.95
-"""Share of a device's memory that is planned with."""
+"""The share of a device's memory that is planned with."""
 
 _LOGIT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The answer, one sentence of reason, and the bytes behind it (over all devices of the replica)."""
+    """The result, one sentence of reason, and the bytes behind it (over all devices of the replica)."""
 
     fits: bool
     reason: str
@@ -36,7 +36,7 @@ def reserve_bytes(shape: ModelShape, caps: Caps = DEFAULT_CAPS) -> int:
 
 
 def kv_tokens(shape: ModelShape, accelerator: Accelerator, *, caps: Caps = DEFAULT_CAPS, tensor: int = 1) -> int:
-    """Tokens of KV cache that a replica on `tensor` devices holds; 0 when the weights already fill them."""
+    """Tokens of KV cache that a replica on `tensor` devices holds; 0 if the weights already fill them."""
     check_tensor(shape, accelerator, tensor)
     reserve = reserve_bytes(shape, caps) * tensor
     rest = int(accelerator.memory * USABLE) * tensor - shape.weight_bytes - reserve

@@ -1,8 +1,8 @@
 """The shape of a dense decoder: its layers, widths and heads, and so its parameters and bytes.
 
 Counts are exact for the Llama family (embedding, attention, gated MLP, RMS norms, output matrix): they equal the totals
-of the published checkpoints. A Hugging Face config.json is read into a shape; every refusal names the field and what
-would be right. Known hole: mixture-of-experts, latent attention and encoder models are refused.
+of the published checkpoints. A shape is read from a Hugging Face config.json; every refusal names the field and the
+fix. Known hole: mixture-of-experts, latent attention and encoder models are refused.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from paceline_planner.hardware import Dtype
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Sizes of one model. `ffn` is the inner width of the MLP, `tied` says that embedding and output are one matrix.
+    """Sizes of one model. `ffn` is the inner width of the MLP; `tied`: embedding and output are one matrix.
 
     qkv_bias, output_bias, mlp_bias: biases of those projections; qk_norm: RMS norms over each query and key head.
     """
@@ -109,17 +109,17 @@ def shape(name: str) -> ModelShape:
 
 SUPPORTED = ("llama", "mistral", "ministral", "qwen2", "qwen3")
 MISTRAL = ("mistral", "ministral")
-"""The same; the second names the types of its layers."""
+"""Names of one architecture; the second lists the types of its layers."""
 
 _MOST, _MOST_LAYERS = 1 << 31, 10_000
 _DTYPES = {"float32": Dtype.FP32, "bfloat16": Dtype.BF16, "float16": Dtype.FP16}
 
 
 def from_config(config: Mapping[str, Any], *, name: str = "") -> ModelShape:
-    """The shape behind `config`; raises InvalidInput on a missing, malformed or unsupported field.
+    """The shape in `config`; raises InvalidInput on a missing, malformed or unsupported field.
 
     A missing `num_key_value_heads` means as many as heads, a missing `head_dim` hidden size over heads, a missing
-    `dtype` float32: the defaults of `transformers`. The KV cache takes the type of the weights.
+    `dtype` float32: the defaults of `transformers`. The KV cache has the type of the weights.
     """
     kind = _architecture(config)
     heads, hidden = _count(config, "num_attention_heads"), _count(config, "hidden_size")

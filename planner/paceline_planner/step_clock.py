@@ -6,9 +6,9 @@ An emulated backend waits for these seconds, a simulation adds them to its clock
     FittedClock     the linear model that a worker has fitted online and reports (`StepTime`)
     TableClock      steps measured on a machine, interpolated
 
-A worker's own `StepTimeFit` is a fourth, which moves as it learns.
+A worker's own `StepTimeFit` is a fourth, which changes as it learns.
 Known hole: a table holds pure prefills and pure decodes, as they are measured. A mixed step takes the sum of both, less
-the shortest measured step, which each of them includes; how far they overlap is not modelled.
+the shortest measured step, which each of them includes; their overlap is not modelled.
 """
 
 from bisect import bisect_right
@@ -31,7 +31,7 @@ class StepClock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RooflineClock:
-    """A model on `tensor` devices. `seconds` raises InvalidInput where the model cannot be split so."""
+    """A model on `tensor` devices. `seconds` raises InvalidInput if the model cannot be split that way."""
 
     shape: ModelShape
     accelerator: Accelerator

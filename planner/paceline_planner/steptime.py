@@ -1,4 +1,4 @@
-"""Seconds of one engine step from the roofline: each kind of work takes the slower of its arithmetic and its reading.
+"""Seconds of one engine step from the roofline: each kind of work takes the longer of its arithmetic and its reading.
 
     matrices   max(2 * parameters * tokens / FLOP rate, weights / read rate), the output matrix apart, since only
                sampled positions pass it
@@ -10,8 +10,6 @@
 Kinds of work run one after another, so they add up: a mixed step takes at least as long as each of its parts. Work per
 device is the whole divided by `tensor`. Known hole: shapes that fill a device badly (a few tokens over a tile) and
 overlap of link and arithmetic are not modelled; the worker's online fit corrects both.
-
-The two caps of an engine that memory and step time depend on.
 """
 
 from dataclasses import dataclass
@@ -67,12 +65,12 @@ def step_seconds(shape: ModelShape, accelerator: Accelerator, work: StepWork, te
 
 
 def step_parts(shape: ModelShape, accelerator: Accelerator, work: StepWork, tensor: int = 1) -> StepParts:
-    """The step by kind of work; raises InvalidInput if the model cannot be cut into `tensor` or not computed there."""
+    """The step by kind of work; raises InvalidInput if the model cannot be split into `tensor` or computed there."""
     check_tensor(shape, accelerator, tensor)
     tokens = work.prefill_tokens + work.sequences
     if tokens == 0:
         return StepParts()
-    sampled = work.sequences + (work.prefill_tokens > 0)  # of a prefill only the last token passes the output matrix
+    sampled = work.sequences + (work.prefill_tokens > 0)  # only a prefill's last token passes the output matrix
     attention = work.prefill_tokens * work.context * _pair_seconds(shape, accelerator)
     reading = work.context * shape.kv_bytes_per_token / accelerator.read_rate if work.prefill_tokens else 0.0
     efficiency, link = accelerator.efficiency, 0.0
@@ -90,7 +88,7 @@ def step_parts(shape: ModelShape, accelerator: Accelerator, work: StepWork, tens
 
 
 def check_tensor(shape: ModelShape, accelerator: Accelerator, tensor: int) -> None:
-    """Raises InvalidInput unless each device gets whole heads and the devices are joined."""
+    """Raises InvalidInput unless each device gets whole heads and the devices are linked."""
     if tensor < 1 or shape.kv_heads % tensor:
         raise InvalidInput("tensor", f"{tensor} devices cannot share the {shape.kv_heads} KV heads of {shape.name}")
     if tensor > 1 and not accelerator.link:
@@ -113,12 +111,12 @@ def _pair_seconds(shape: ModelShape, accelerator: Accelerator) -> float:
 def prior(shape: ModelShape, accelerator: Accelerator, *, caps: Caps = DEFAULT_CAPS, tensor: int = 1) -> StepTime:
     """The linear model nearest to the roofline for an engine with these caps; `observations` is 0.
 
-    The roofline of the matrices is flat in tokens while reading is slower and rises once arithmetic is; the model is
-    its chord from one token to a full step: exact at both ends and above in between, most at the corner. With default
-    caps on the catalogue's GPUs decode is met within 0.1 %, steps that are at least half prefill within -5 % and
-    +20 %; a small prefill may be overstated by up to 90 % and nothing is understated by more than 10 %, so that
-    capacity is rather under- than overstated. More sequences than an eighth of `step_tokens` widen these bounds.
-    Where a full step takes no longer than one token, a prefill token costs its arithmetic.
+    The roofline of the matrices is flat in tokens while reading dominates and rises once arithmetic does; the model is
+    its chord from one token to a full step: exact at both ends, above it in between, most at the corner. With default
+    caps on the catalogue's GPUs, decode matches within 0.1 %, steps that are at least half prefill within -5 % and
+    +20 %; a small prefill may be overstated by up to 90 %, and nothing is understated by more than 10 %, so capacity is
+    understated rather than overstated. More sequences than an eighth of `step_tokens` widen these bounds.
+    If a full step takes no longer than one token, a prefill token costs its arithmetic.
     """
     one = step_seconds(shape, accelerator, StepWork(sequences=1), tensor)
     full_prefill = step_seconds(shape, accelerator, StepWork(prefill_tokens=caps.step_tokens), tensor)

@@ -1,4 +1,4 @@
-"""The worker's configuration file: written by `paceline_core.launch`, read once at start, nothing reloads live."""
+"""The worker's configuration file: `paceline_core.launch` writes it, the worker reads it once, at start."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -50,7 +50,7 @@ def _on_loopback(anonymous: bool | None, info: ValidationInfo) -> bool | None:
 
 
 class EmulateConfig(Config):
-    """Pad steps to the planner's time for this model on this accelerator instead of computing them."""
+    """Pad each step to the planner's step time for this model and accelerator instead of computing it."""
 
     accelerator: str
     model: str
@@ -60,14 +60,14 @@ class EmulateConfig(Config):
 class EngineConfig(Config):
     """The resolved `spec.engine`; sizes in tokens, `kv_bytes` and `host_bytes` in bytes.
 
-    By class: `batch_window_s`, `tpot_s` (the time per output token that prefill must leave to decodes; a class that is
-    absent has no promise), `class_weights` (shares of tokens), `class_waiting` (requests in its queue),
-    `class_reserved` (the share of pages and slots that less urgent classes leave to it and those before it).
-    `disk_bytes` of pages may lie in `disk_path` behind host memory, for this engine and those after it.
-    `attention_window`: tokens that attention looks back, and the first `sink_tokens`; none: as the model was made.
-    `warm_prefixes`: texts that are prefilled before the worker is ready.
+    By class: `batch_window_s`, `tpot_s` (the TPOT that prefill must leave to decodes; a class without an entry has no
+    promise), `class_weights` (shares of tokens), `class_waiting` (requests in its queue), `class_reserved` (the share
+    of pages and slots that less urgent classes leave to it and to more urgent ones).
+    `disk_path` keeps up to `disk_bytes` of pages that leave host memory, for this engine and those after it.
+    `attention_window`: attention covers this many tokens back, and the first `sink_tokens`; none: the model's own.
+    `warm_prefixes`: texts to prefill before the worker is ready.
     `device` that computes (auto: a GPU if there is one). `dtype` of weights and products (auto: bf16 on GPUs, fp32 on
-    CPUs), `kv_dtype` of keys and values (auto: the same; fp8, int8 on GPUs alone); `products`: how CPUs keep weights.
+    CPUs), `kv_dtype` of keys and values (auto: the same; fp8, int8 only on GPUs); `products`: how CPUs store weights.
     `batch_invariant`: logits do not depend on what else is computed (on CPUs).
     """
 
@@ -104,7 +104,7 @@ class EngineConfig(Config):
 
 
 class FilterConfig(Config):
-    """A filter of the output; its `config` is its own. `failure`: whether text passes that it cannot judge."""
+    """A filter of the output; `config` is its own. `failure`: whether text passes if the filter fails."""
 
     name: str
     config: dict[str, str] = {}
@@ -112,15 +112,14 @@ class FilterConfig(Config):
 
 
 class WorkerConfig(Config):
-    """Everything one worker needs to know.
+    """The whole configuration of one worker.
 
-    `watchdog_s`: an engine that owes a word and neither says nor computes anything for so long is killed. Half of what
-    a gateway waits within a stream (`stream_idle_timeout_s`), so that it hears of the engine and can resume elsewhere.
+    `watchdog_s`: an engine with work that is silent and uses no CPU for this long is killed. It is half of what a
+    gateway waits within a stream (`stream_idle_timeout_s`), so that the gateway is informed and can resume elsewhere.
     `metrics`: where `/metrics` and the probes are; none: beside the API.
-    `anonymous`: whether the API answers requests without an internal token; none: without `trust_bundle` it does. Only
-    on loopback.
-    `trace_ratio`: share of requests traced that bring no traceparent, if OTEL_* names a collector. `vllm_names`: show
-    the metrics under vLLM's names as well. `trust_request_chat_template`: render the templates that requests bring,
+    `anonymous`: whether requests need no internal token; none: true without `trust_bundle`. Only allowed on loopback.
+    `trace_ratio`: share of requests without a traceparent that are traced, if OTEL_* names a collector. `vllm_names`:
+    also expose the metrics under vLLM's names. `trust_request_chat_template`: render templates that requests bring,
     which may compute without bound.
     """
 
@@ -145,5 +144,5 @@ class WorkerConfig(Config):
 
     @property
     def open_to_all(self) -> bool:
-        """Whether the API answers requests without an internal token."""
+        """Whether requests need no internal token."""
         return _anonymous(self.anonymous, self.trust_bundle)

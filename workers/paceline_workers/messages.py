@@ -1,9 +1,7 @@
-"""What the API process and the engine process say to each other: tagged msgpack structs, never pickle.
+"""The messages between the API process and the engine process: tagged msgpack structs, never pickle.
 
 The API process owns text (templates, tokenizer, stop strings); the engine owns tokens. A frame is a 4-byte big-endian
-length and one message, at most FRAME_LIMIT bytes, so that a broken peer cannot make the other allocate without bound.
-
-Cut a byte stream into frames: 4 bytes of big-endian length, then that many bytes. Pure; the limit bounds memory.
+length and one message of at most FRAME_LIMIT bytes, so that a faulty peer cannot make the other allocate without bound.
 """
 
 from typing import Literal
@@ -16,12 +14,12 @@ FRAME_LIMIT = 16 << 20
 
 
 class Sampling(msgspec.Struct, frozen=True, tag="sampling"):
-    """How tokens are chosen. Temperature 0 is greedy; noise depends on (seed, choice, position) alone.
+    """The sampling parameters. Temperature 0 is greedy; noise depends only on (seed, choice, position).
 
-    `repetition` divides or multiplies over prompt and output (1 is none); the others count output alone.
+    `repetition` divides or multiplies over prompt and output (1 is none); the other penalties count only output.
     `bias` is added to logits by token id. `grammar`: see `engine.sampling.grammar`; "" is none.
-    `allowed`: the only tokens that may be drawn, [] for all. `bad_words`: token sequences whose last token is not drawn
-    where it would complete one in the output.
+    `allowed`: the only tokens that may be sampled, [] for all. `bad_words`: token sequences that the output must not
+    contain: the last token is excluded where it would complete one.
     """
 
     temperature: float = 1.0
@@ -42,16 +40,16 @@ class Sampling(msgspec.Struct, frozen=True, tag="sampling"):
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
     """API -> engine: one sequence. `id` is unique for the engine's life; `deadline_s` counts from now, 0 is none.
 
-    `tpot_s`: seconds per output token promised to its stream; 0 leaves it to the engine's configuration.
-    `prefix_keys`: a gateway's names for beginnings of the prompt, each with the tokens that it covers.
-    `produced`: output ids of an earlier life of the stream; positions, limits and noise count them as if made here.
-    `group` is the same for all choices of one prompt, "" where there is one choice.
-    `embed`: no token is wanted but the vector of the prompt (`Tokens.vector`).
-    `beams`: the width of a beam search; 0 is none. The best are sent whole at its end, each under its own id of
-    `answers`, whose first is `id` ([]: the best alone).
-    `unsalted`: so many tokens at the begin of the prompt are public; `salt` parts only what follows them.
-    `prompt_logprobs`: so many candidates are reported for each token of the prompt (`Tokens.prompt_logprobs`), for
-    which all of it is computed; -1: nothing. `max_tokens` 0: the sequence ends with its prompt.
+    `tpot_s`: the TPOT promised to its stream; 0 selects the engine's configuration.
+    `prefix_keys`: a gateway's prefix keys of the prompt, each with the number of tokens that it covers.
+    `produced`: output ids from before a resumption; positions, limits and noise count them as if made here.
+    `group` is the same for all choices of one prompt, "" if there is one choice.
+    `embed`: the answer is the vector of the prompt (`Tokens.vector`), without tokens.
+    `beams`: the width of a beam search; 0 is none. The best beams are sent whole at its end, each under its own id of
+    `answers`, the first of which is `id` ([]: only the best).
+    `unsalted`: this many tokens at the start of the prompt are public; `salt` separates only what follows them.
+    `prompt_logprobs`: the number of candidates to report for each prompt token (`Tokens.prompt_logprobs`), for which
+    the whole prompt is computed; -1: none. `max_tokens` 0: the sequence ends with its prompt.
     """
 
     id: str
@@ -79,21 +77,21 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
 
 
 PromptLogprob = tuple[float, int, list[tuple[int, float]]]
-"""Of a token of the prompt: its log-probability, its rank (1 is the likeliest token), the likeliest ones."""
+"""For a prompt token: its log-probability, its rank (1 is the likeliest token), and the likeliest candidates."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
-    """API -> engine: this sequence is not read any more; free what it holds."""
+    """API -> engine: this sequence has no reader any more; free what it holds."""
 
     id: str
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
-    """API -> engine: end now; what still runs is lost."""
+    """API -> engine: end now; running sequences are lost."""
 
 
 class Timing(msgspec.Struct, frozen=True, tag="timing"):
-    """Seconds of one sequence's phases inside the engine; first waits only, not waits after preemption."""
+    """Seconds of one sequence's phases inside the engine; only first waits, not waits after preemption."""
 
     queue: float
     batch_wait: float
@@ -105,12 +103,12 @@ class Tokens(msgspec.Struct, frozen=True, tag="tokens", gc=False):
     """Engine -> API: new tokens of one sequence, from `position` of its output; `finish` is set on the last frame.
 
     finish: "" while running, else stop | length | abort (no token by its deadline) | refused (it can never run here) |
-    queue_full (too many wait) | error; `error` then says why in words for the client.
+    queue_full (too many wait) | error; `error` then says why, in words for the client.
     With `stop`, the last id is the stop or EOS token itself.
-    `cached` is how many prompt tokens came from the prefix cache. `logprobs`: per token (chosen, [(id, logprob)]).
-    `vector`: with `Submit.embed`, float32 little-endian of length 1, in the one frame that ends the sequence (stop).
-    `prompt_logprobs`: of the prompt's second token and those after it, in order, in frames of their own before the
-    first token of the output.
+    `cached`: how many prompt tokens came from the prefix cache. `logprobs`: per token (chosen, [(id, logprob)]).
+    `vector`: with `Submit.embed`, float32 little-endian of length 1, in the only frame of the sequence (stop).
+    `prompt_logprobs`: for the prompt's second and later tokens, in order, in separate frames before the first output
+    token.
     """
 
     id: str
@@ -126,11 +124,11 @@ class Tokens(msgspec.Struct, frozen=True, tag="tokens", gc=False):
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
-    """Engine -> API: the model is loaded and warm. Pages of `page_tokens` tokens; EOS ids end a sequence.
+    """Engine -> API: the model is loaded and warm. A page has `page_tokens` tokens; EOS ids end a sequence.
 
-    `defaults`: sampling that the model's makers advise, for fields that a request leaves out: temperature, top_p,
-    top_k, min_p, repetition_penalty; each may be absent. `grammars`: requests may ask for structured output.
-    `embedding`: numbers in an embedding's vector, 0 if the backend makes none.
+    `defaults`: sampling parameters that the model's authors advise, for fields that a request omits: temperature,
+    top_p, top_k, min_p, repetition_penalty; each may be absent. `grammars`: the engine supports structured output.
+    `embedding`: the dimension of an embedding, 0 if the backend makes none.
     """
 
     pages: int
@@ -147,14 +145,14 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """Engine -> API: it cannot serve; `message` says why and the fix, `field` which setting is wrong."""
+    """Engine -> API: it cannot serve; `message` gives the reason and the fix, `field` the wrong setting."""
 
     message: str
     field: str = ""
 
 
 class StepStats(msgspec.Struct, frozen=True, tag="step"):
-    """One executed step: what was in it, how long it took, how late an emulated one ended (all in seconds).
+    """One executed step: its contents, its time, and how late an emulated step ended (all in seconds).
 
     `kv_tokens` are those that decodes read; `context` is the mean number of tokens that a prefill token attends to.
     """
@@ -170,15 +168,14 @@ class StepStats(msgspec.Struct, frozen=True, tag="step"):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
-    """Engine -> API: alive, at most every 0.25 s; and the numbers for metrics and the load stream.
+    """Engine -> API: alive, at most every 0.25 s; with the numbers for metrics and the load report.
 
-    free + cached + held = all pages; `host_pages` lie in host memory, `pages_out` and `pages_in` count the way there
-    and back; `evicted_idle_s` is the sum of how long evicted pages had been unused. The same counts for the disk tier
-    go between host memory and disk. `slack_tokens` would fit into held pages; `loading` requests wait for
-    pages from disk before they are queued; `shed_by` counts by reason: queue_full,
-    backlog, deadline.
-    `debt_pages`: what those that run are predicted to need beyond all pages.
-    `prefix_added` and `prefix_evicted`: keys whose pages have come to be cached, or are no more, since the last one.
+    free + cached + held = all pages. `host_pages` are in host memory; `pages_out` and `pages_in` count transfers there
+    and back; `evicted_idle_s` sums how long evicted pages had been unused. The same counts for the disk tier are of
+    transfers between host memory and disk. `slack_tokens` would fit into held pages; `loading` requests wait for pages
+    from disk before they are queued; `shed_by` counts by reason: queue_full, backlog, deadline.
+    `debt_pages`: pages that the running sequences are predicted to need beyond all pages.
+    `prefix_added` and `prefix_evicted`: prefix keys whose pages became cached or were evicted since the last heartbeat.
     `step_time`: base, prefill, sequence, kv, context, observations of `StepTime`.
     """
 
@@ -221,7 +218,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def frame(message: ToEngine | FromEngine) -> bytes:
-    """Length and body, ready to write. Raises ValueError when the message is over the limit."""
+    """A message with its length prefix. Raises ValueError if the message is over the limit."""
     body = _encoder.encode(message)
     if len(body) > FRAME_LIMIT:
         raise ValueError(f"a message of {len(body)} bytes is over the limit of {FRAME_LIMIT}")
@@ -232,14 +229,14 @@ _HEAD = 4
 
 
 class FrameReader:
-    """Feed bytes as they come; take whole frames out."""
+    """Turns bytes into whole frames as they arrive; the limit bounds memory. Pure."""
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
         self._limit = limit
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The frames that `data` completes, in order. Raises ValueError when one is over the limit."""
+        """The frames that `data` completes, in order. Raises ValueError if one is over the limit."""
         self._buffer += data
         buffer, start = self._buffer, 0
         frames: list[bytes] = []

@@ -1,9 +1,9 @@
-"""From a model source, as manifests write it, to a folder on this machine. Nothing is ever fetched.
+"""Resolves a model source of a manifest to a folder on this machine, and reads its files. Never downloads anything.
 
 builtin://demo is the package's own model; file:///path is that path; pvc://claim/path is MOUNTS/claim/path, where the
-claim is mounted. Remote sources are refused by name until this version can fetch them.
+claim is mounted. Remote sources are refused by name, as this version cannot fetch them.
 
-Reading a model's files: only regular ones, up to LIMIT bytes, so that no read waits for a pipe or runs without end.
+Reads only regular files, up to LIMIT bytes, so that no read waits for a pipe or runs without end.
 """
 
 import errno
@@ -22,7 +22,7 @@ _FIELD = "model"
 
 
 def locate(source: str, mounts: Path = MOUNTS) -> Path:
-    """The model's folder; raises InvalidInput when there is none or the source cannot be served."""
+    """The model's folder; raises InvalidInput if there is none or the source is not supported."""
     scheme, separator, rest = source.partition("://")
     if not separator:
         raise InvalidInput(
@@ -71,7 +71,7 @@ LIMIT = 256 << 20
 
 
 def read_bytes(path: Path) -> bytes:
-    """All of it. Raises OSError as `open` does, and for what is no regular file or has more than LIMIT bytes."""
+    """The whole file. Raises OSError as `open` does, and if it is not a regular file or has more than LIMIT bytes."""
     with open(path, "rb", opener=_at_once) as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
@@ -82,17 +82,17 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """The same as text. Raises OSError, and UnicodeDecodeError for what is not UTF-8."""
+    """The file as text. Raises OSError, and UnicodeDecodeError if it is not UTF-8."""
     return read_bytes(path).decode()
 
 
 def _at_once(path: str, flags: int) -> int:
-    """A pipe is opened without its writer."""
+    """Opens a pipe without waiting for its writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a file; raises InvalidInput naming the file."""
+    """The JSON object in a file; raises InvalidInput naming the file."""
     try:
         data = json.loads(read_text(path))
     except OSError as error:

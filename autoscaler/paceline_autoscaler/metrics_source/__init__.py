@@ -1,1 +1,1 @@
-"""Sources of SLO attainment: Prometheus, or the autoscaler's own scrapes; six answers either way."""
+"""Sources of SLO attainment: Prometheus, or the autoscaler's own scrapes; both give one of six kinds of answer."""

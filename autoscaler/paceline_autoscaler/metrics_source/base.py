@@ -1,12 +1,11 @@
-"""The six answers of a metrics source, and the one interface of Prometheus and own scrapes.
+"""The interface of metrics sources (Prometheus and own scrapes): a query, and six kinds of answer.
 
-Empty, NaN, stale, partial and failed are different inputs: each has its own type here and its own reaction in the
-decision, so that no caller can take one for another or for a zero.
+Empty, NaN, stale, partial and failed answers are different inputs: each has its own type and its own effect on the
+decision, so that no caller can confuse one with another or with zero.
 
-A question is data, which each source answers in its own way; `promql` gives the text for Prometheus.
-
-The two sources agree except that PromQL's `increase` extrapolates to the edges
-of its window, which leaves shares and quantiles as they are and moves counts by at most one scrape interval's worth.
+A query is data, which each source evaluates in its own way; `promql` gives the text for Prometheus. The two sources
+agree, except that PromQL's `increase` extrapolates to the edges of its window, which does not change shares and
+quantiles, and changes counts by at most the amount of one scrape interval.
 """
 
 import math
@@ -55,7 +54,7 @@ def verdicts(namespace: str, name: str, window_s: float) -> Increase:
 
 
 def observed(namespace: str, name: str, metric: str, quantile: float, window_s: float) -> HistogramQuantile:
-    """What a latency quantile was, by class; `metric` is ttft, tpot or e2e."""
+    """The query for a latency quantile by class; `metric` is ttft, tpot or e2e."""
     return HistogramQuantile(HISTOGRAMS[metric], _service(namespace, name), ("class",), window_s, quantile)
 
 
@@ -94,7 +93,7 @@ class MetricSample:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Numbers, the newest of them scraped `age_s` ago. Series that are NaN are left out, unless all are."""
+    """Numbers, the newest of them scraped `age_s` ago. NaN series are left out, unless all are NaN."""
 
     samples: tuple[MetricSample, ...]
     age_s: float
@@ -103,14 +102,14 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """The source knows no such series: never scraped, or gone for longer than it looks back."""
+    """The source has no such series: never scraped, or absent for longer than it looks back."""
 
     result = QueryResult.EMPTY
 
 
 @dataclass(frozen=True, slots=True)
 class NaN:
-    """The series are there and there is nothing to divide: no request fell into the window."""
+    """The series exist but there is nothing to divide: no request ended in the window."""
 
     age_s: float
     result = QueryResult.NAN
@@ -118,7 +117,7 @@ class NaN:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The newest sample is too old to speak of now."""
+    """The newest sample is too old to describe the present."""
 
     age_s: float
     result = QueryResult.STALE
@@ -126,7 +125,7 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """Some of the data could not be read; the rest is not an answer to the question."""
+    """Some of the data could not be read; the rest does not answer the query."""
 
     warnings: tuple[str, ...]
     result = QueryResult.PARTIAL
@@ -153,7 +152,7 @@ QueryAnswer = Value | Empty | NaN | Stale | Partial | Error
 
 
 def cause_of(answer: QueryAnswer) -> str:
-    """Why there is no value, in words that stay the same while the cause does; empty where there is nothing to add."""
+    """Why there is no value, in words that change only with the cause; empty if there is nothing to add."""
     match answer:
         case Error(kind, detail):
             return one_line(f"{kind.value}: {detail}", CAUSE_LIMIT)
@@ -167,7 +166,7 @@ def cause_of(answer: QueryAnswer) -> str:
 
 
 def classify(samples: Sequence[MetricSample], age_s: float | None, stale_after_s: float) -> QueryAnswer:
-    """Which of the answers these samples are; `age_s` None: the source does not know the series."""
+    """The kind of answer that these samples are; `age_s` None: the source does not know the series."""
     if age_s is None:
         return Empty()
     if age_s > stale_after_s:
@@ -179,15 +178,15 @@ def classify(samples: Sequence[MetricSample], age_s: float | None, stale_after_s
 
 
 class MetricsSource(Protocol):
-    """Where attainment comes from. `ask` has a deadline of its own and never raises; `address` is for people."""
+    """A source of attainment. `ask` has its own deadline and never raises; `address` is for people."""
 
     @property
     def address(self) -> str:
-        """Its URL without credentials, or what is scraped in place of one."""
+        """Its URL without credentials, or what it scrapes instead."""
         ...
 
     async def ask(self, question: Query) -> QueryAnswer: ...
 
     async def run(self) -> None:
-        """What the source does between questions; returns when it has nothing to do."""
+        """The source's background work; returns if it has none."""
         ...

@@ -1,9 +1,9 @@
-"""Prometheus, through prometheus-api-client, behind the six answers.
+"""Prometheus, through prometheus-api-client, with the six kinds of answer.
 
-The client library is synchronous, has no total deadline, retries by itself and drops `warnings`. So each question runs
-in a daemon thread with a session of its own that records the warnings; retries are off; the caller waits no longer than
-the deadline. One request asks both the question and the age of its newest sample, so that the two speak of one moment.
-Hole: a server that dribbles bytes holds its thread past the deadline; at most `OUTSTANDING` do, then all else is BUSY.
+The client library is synchronous, has no total deadline, retries by itself and drops `warnings`. So each query runs in
+a daemon thread with its own session, which records the warnings; retries are off; the caller waits no longer than the
+deadline. One request returns both the values and the age of the newest sample, so that both describe one moment.
+Hole: a server that trickles bytes holds its thread past the deadline; beyond `OUTSTANDING` such threads, all is BUSY.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _NO_RETRIES = Retry(0, read=False)
 
 
 class PrometheusSource:
-    """Asks one Prometheus. Samples older than `stale_after_s` are Stale; no question waits longer than `deadline_s`."""
+    """Queries one Prometheus. Samples older than `stale_after_s` are Stale; no query waits longer than `deadline_s`."""
 
     def __init__(self, url: str, *, deadline_s: float = 2.0, stale_after_s: float = 30.0) -> None:
         self._url = url.rstrip("/")
@@ -57,8 +57,8 @@ class PrometheusSource:
         return await self.query(promql(question), selector(question))
 
     async def query(self, expression: str, series: str) -> QueryAnswer:
-        """Answer any PromQL vector expression; `series` selects the raw series whose newest sample gives the age."""
-        # timestamp() of an instant selector goes silent as soon as a target is gone; the subquery looks back past that
+        """Evaluate a PromQL vector expression; `series` selects the raw series whose newest sample gives the age."""
+        # timestamp() of an instant selector is empty as soon as a target is gone; the subquery looks back further
         step = max(self._stale_after_s / 10, 1.0)
         back = max(self._stale_after_s * 4, 60.0)
         age = f"time() - max(max_over_time(timestamp({series})[{back:.0f}s:{step:.0f}s]))"
@@ -70,7 +70,7 @@ class PrometheusSource:
             return Error(ErrorKind.TIMEOUT, f"no answer within {self._deadline_s:g} s")
 
     async def run(self) -> None:
-        """Nothing is done between questions."""
+        """Returns at once: there is no background work."""
 
     async def _in_thread(self, work: Callable[[], QueryAnswer]) -> QueryAnswer:
         if not self._free.acquire(blocking=False):
@@ -87,7 +87,7 @@ class PrometheusSource:
                 answer = work()
             finally:
                 self._free.release()
-            with suppress(RuntimeError):  # the loop has closed meanwhile: no waiter is left
+            with suppress(RuntimeError):  # the loop has closed meanwhile: nothing waits any more
                 loop.call_soon_threadsafe(settle, answer)
 
         threading.Thread(target=run, name="prometheus", daemon=True).start()

@@ -1,13 +1,11 @@
-"""The source that needs no Prometheus: own scrapes of `/metrics` over a window, the same six answers.
+"""The source without Prometheus: scrapes `/metrics` itself and evaluates a window, with the same six kinds of answer.
 
-A target that has not answered for `stale_after_s` is missing; some missing is Partial, all missing is Stale (or an
-Error, if none ever answered). Hole: what a gateway counted between its last scrape and its death is lost, as with
-Prometheus, and a target that leaves the list takes its window with it.
-
-Scrapes over a window, and what Prometheus would make of them. Pure: `now` is an argument.
+A target that has not answered for `stale_after_s` is missing; if some are missing the answer is Partial, if all are it
+is Stale (or an Error, if none ever answered). Hole: what a gateway counts between its last scrape and its death is
+lost, as with Prometheus, and a target that leaves the list takes its window with it.
 
 Counters are read as Prometheus reads them: growth is the sum of rises, and a fall is a restart from zero. A series
-needs two scrapes in the window to have grown at all.
+needs two scrapes in the window to have grown at all. The evaluation is pure: `now` is an argument.
 """
 
 import asyncio
@@ -45,7 +43,7 @@ Series = tuple[str, Labels]
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """What one target exported at one moment, reduced to the series that questions read."""
+    """What one target exported at one moment, reduced to the series that queries read."""
 
     at: float
     values: Mapping[Series, float]
@@ -64,12 +62,12 @@ class SampleWindow:
             self.scrapes.popleft()
 
     def age(self, now: float) -> float:
-        """Seconds since the newest scrape; infinite when there is none."""
+        """Seconds since the newest scrape; infinite if there is none."""
         return now - self.scrapes[-1].at if self.scrapes else math.inf
 
 
 def evaluate(question: Query, histories: Iterable[SampleWindow], now: float) -> list[MetricSample]:
-    """Answer a question from all targets' scrapes; an empty list when no series matched."""
+    """Answer a query from all targets' scrapes; an empty list if no series matches."""
     match question:
         case Increase():
             return [
@@ -105,7 +103,7 @@ _PREFIXES = (VERDICTS, *(f"{name}_bucket" for name in HISTOGRAMS.values()))
 
 
 class ScrapeSource:
-    """Scrapes the `targets` (URLs of `/metrics`) every `scrape_s`; `run` does so until cancelled."""
+    """Scrapes the `targets` (URLs of `/metrics`) every `scrape_s`, in `run`, until cancelled."""
 
     def __init__(
         self,
@@ -127,7 +125,7 @@ class ScrapeSource:
 
     @property
     def address(self) -> str:
-        """What is scraped, and not where: that stands in each cause."""
+        """What is scraped, not from where: each cause names that."""
         return "of own scrapes of the gateways"
 
     async def run(self) -> None:
@@ -178,7 +176,7 @@ class ScrapeSource:
 
 
 def parse(text: str) -> Iterator[tuple[Series, float]]:
-    """The series that questions read, out of an exposition. Raises ValueError when it is not one."""
+    """The series of an exposition that queries read. Raises ValueError if it is malformed."""
     lines = "\n".join(line for line in text.splitlines() if line.startswith(_PREFIXES))
     for family in text_string_to_metric_families(lines + "\n"):
         for sample in family.samples:

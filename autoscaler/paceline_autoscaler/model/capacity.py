@@ -1,10 +1,10 @@
 """How much one replica can do, from its step-time model. Pure.
 
-A request costs replica-seconds: its prompt tokens at the prefill price (a share of each step's base included, a step
-holding at most `step_tokens`), and its output tokens at the price of one token in a step of the largest batch that
-keeps the TPOT target and fits slots and KV pages. Holes: prefix-cache hits count as work, prompts count at their mean
-length (the context term grows with the square), and a prefill-bound replica decodes in smaller batches than assumed;
-all three are within what utilisation leaves free, and attainment corrects what is not.
+A request costs replica-seconds: its prompt tokens at the prefill price (including a share of each step's base, with at
+most `step_tokens` in a step), and its output tokens at the price of one token in a step of the largest batch that keeps
+the TPOT target and fits slots and KV pages. Holes: prefix-cache hits count as work, prompts count at their mean length
+(the context term grows with the square), and a prefill-bound replica decodes in smaller batches than assumed; all three
+are within what utilisation leaves free, and attainment corrects the rest.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ class TokenCost:
     output: float
 
     def of(self, requests: float, prompt_tokens: float, output_tokens: float) -> float:
-        """Replica-seconds of some requests with these many prompt tokens in all and `output_tokens` each."""
+        """Replica-seconds of `requests` requests with `prompt_tokens` in total and `output_tokens` each."""
         return prompt_tokens * self.prompt + requests * output_tokens * self.output
 
 
@@ -53,13 +53,13 @@ def mix_of(classes: Iterable[ClassSignals], learned_output: float | None) -> Tok
 
 
 def output_of(cls: ClassSignals, learned: float | None) -> float:
-    """Output tokens to expect of one request: the class's own mean, else the service's, else a prior."""
+    """Expected output tokens of one request: the class's own mean, else the service's, else a prior."""
     known = cls.output_tokens if cls.output_tokens is not None else learned
     return OUTPUT_PRIOR if known is None else known
 
 
 def price(speed: PoolSpeed, mix: TokenMix, tpot_s: float | None, step_tokens: int, role: Role) -> TokenCost:
-    """What tokens cost on such a replica; the half that the role does not do is free."""
+    """The costs of tokens on such a replica; work that the role does not do is free."""
     step = speed.step_time
     prompt = step.prefill + step.base / step_tokens + step.context * mix.prompt_tokens / 2
     batch = feasible_batch(speed, mix, tpot_s)
@@ -83,7 +83,7 @@ def held_tokens(mix: TokenMix) -> float:
 
 
 def usable(replicas: int) -> float:
-    """Share of a pool's capacity that can be used before waits break the SLO: 0.8 of 1, 0.9 of 4, 0.95 of 16 on.
+    """The share of a pool's capacity that can be used before waits break the SLO: 0.8 of 1, 0.9 of 4, 0.95 from 16 on.
 
     Large pools smooth arrivals better (square-root staffing); between the points the share is linear in log N.
     """
@@ -113,6 +113,6 @@ def work_rate(classes: Iterable[ClassSignals], unit: TokenCost, learned_output: 
 
 
 def speed_of(pool: str, loads: Iterable[WorkerLoad]) -> PoolSpeed | None:
-    """The pool's speed as the replica with the most observed steps fitted it; a prior serves until there is better."""
+    """The pool's speed, as fitted by the replica with the most observed steps; a prior if there is nothing better."""
     best = max(loads, key=lambda load: (load.step_time.observations, load.worker), default=None)
     return None if best is None else PoolSpeed(pool, best.step_time, best.slots, best.kv_tokens)

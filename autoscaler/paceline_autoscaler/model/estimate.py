@@ -1,8 +1,8 @@
 """Estimate work from an observation: tokens become replica-seconds, pools of one role form a group. Pure.
 
 All numbers of a `RoleEstimate` are in units of its reference pool, which serves a request at the least cost: a replica
-of a pool that needs `ratio` times as long for the same request counts 1/ratio. Signals that are missing are named, so
-that no later step takes silence for zero.
+of a pool that needs `ratio` times as long for the same request counts 1/ratio. Missing signals are named, so that no
+later step treats silence as zero.
 """
 
 import re
@@ -80,7 +80,7 @@ class RoleEstimate:
 
 @dataclass(frozen=True, slots=True)
 class WorkEstimate:
-    """The input of policies. `backlogged`: more waits than the SLO allows; `idle_s`: time since the last request."""
+    """The input of policies. `backlogged`: more requests wait than the SLO allows; `idle_s`: since the last request."""
 
     observation: Observation
     groups: tuple[RoleEstimate, ...]
@@ -101,7 +101,7 @@ class WorkEstimate:
 
     @property
     def horizon_s(self) -> float:
-        """How far ahead capacity is compared with work: until replicas ordered now have started and caught up."""
+        """The time over which capacity is compared with work: until replicas ordered now have started and caught up."""
         return self.start_s + self.clear_s
 
     @property
@@ -111,12 +111,12 @@ class WorkEstimate:
 
     @property
     def round_trip_s(self) -> float:
-        """Time that a scale-down commits to: draining, and starting again if it was wrong."""
+        """How long a scale-down binds: the time to drain, and to start again if it was wrong."""
         return self.start_s + self.drain_s
 
 
 def clear_s(start: float) -> float:
-    """Two starts: catching up faster would take replicas that are needless before they have paid for their start."""
+    """Two starts: to catch up faster would take replicas that become superfluous before their start has paid off."""
     return max(2 * start, MIN_CLEAR_S)
 
 
@@ -149,7 +149,7 @@ def missing_signals(observation: Observation) -> tuple[MissingSignal, ...]:
 
 
 def worst_burn(observation: Observation, role: Role | None) -> float | None:
-    """The fastest-burning budget among the targets that pools of this role answer for; None when nothing was judged."""
+    """The fastest-burning budget among the targets that this role's pools must meet; None if nothing was judged."""
     attainment = observation.attainment
     if attainment is None or attainment.result is not QueryResult.VALUE:
         return None
@@ -164,7 +164,7 @@ def worst_burn(observation: Observation, role: Role | None) -> float | None:
 
 
 def burn_of(counts: SloCounts) -> float | None:
-    """Share of misses over the share allowed; None for too few requests, or a target that is not a latency quantile."""
+    """The share of misses over the allowed share; None for too few requests, or a target without a latency quantile."""
     judged = counts.good + counts.bad
     quantile = _QUANTILE.search(counts.slo)
     if quantile is None or judged < _MIN_JUDGED:
@@ -173,7 +173,7 @@ def burn_of(counts: SloCounts) -> float | None:
 
 
 def _attainment_missing(observation: Observation) -> bool:
-    """Empty and NaN are explained where every gateway reports no requests: there was nothing to judge."""
+    """Empty and NaN are expected if every gateway reports no requests: there was nothing to judge."""
     attainment, classes = observation.attainment, observation.demand.classes
     if not observation.goal.targets:
         return False
@@ -215,7 +215,7 @@ def _role_estimate(observation: Observation, state: LearnedState, role: Role, st
 def _prices(
     spec: ScalingSpec, pools: list[PoolSpec], state: LearnedState, mix: TokenMix, role: Role
 ) -> dict[str, TokenCost]:
-    """A pool without a measured speed is taken to be like one that has it."""
+    """The prices by pool; a pool without a measured speed is assumed to equal one that has it."""
     tpot = min((target.seconds for target in spec.targets if target.metric == "tpot"), default=None)
     found = {speed.pool: price(speed, mix, tpot, spec.step_tokens, role) for speed in state.speeds}
     default = next((found[pool.name] for pool in pools if pool.name in found), TokenCost(0.0, 0.0))
@@ -263,7 +263,7 @@ def _backlog(
 
 
 def _backlogged(observation: Observation, groups: tuple[RoleEstimate, ...]) -> bool:
-    """More waits than the ready replicas do within the strictest TTFT; without a known speed, anything that waits."""
+    """Whether more waits than ready replicas do within the strictest TTFT; without a known speed, if anything waits."""
     classes = observation.demand.classes
     if any(cls.held for cls in classes):
         return True

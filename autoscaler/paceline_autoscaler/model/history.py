@@ -1,9 +1,9 @@
 """Learn between decisions: how long starts and drains take, past peaks of demand, how fast replicas are. Pure.
 
 Everything has a fixed size, so the whole state fits a ConfigMap. After a gap between observations (a restart, an
-unreachable API server) conclusions that need continuous data are discarded: a peak may have been missed. Hole: of more
-than 40 replicas in one state the rest is not followed, so their starts teach nothing and a restart passes for a long
-start.
+unreachable API server) conclusions that need continuous data are discarded: a peak may have been missed. Hole: if more
+than 40 replicas are in one state the rest is not followed: nothing is learned from their starts, and a restart counts
+as a long start.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ _MAX_PEAKS = 32
 
 @dataclass(frozen=True, slots=True)
 class DemandSample:
-    """What one pass adds to a history. `complete`: every gateway reported."""
+    """What one pass adds to a history. `complete`: every gateway has reported."""
 
     now: float
     rate: float
@@ -80,7 +80,7 @@ def with_history(state: LearnedState, history: DemandHistory) -> LearnedState:
 
 
 def record_demand(history: DemandHistory, sample: DemandSample, window_s: float) -> DemandHistory:
-    """Add a sample: the peak of the window, since when data is complete, since when supply is unchanged."""
+    """Add a sample: updates the window's peak, since when data are complete, and since when supply is unchanged."""
     now = sample.now
     since = history.complete_since if history.complete_since is not None else now
     return replace(
@@ -95,12 +95,12 @@ def record_demand(history: DemandHistory, sample: DemandSample, window_s: float)
 
 
 def merge_states(stored: LearnedState, recent: LearnedState) -> LearnedState:
-    """Merge the state that an earlier process stored with what was learned until it could be read."""
+    """Merge an earlier process's stored state with what was learned until it could be read."""
     if recent == LearnedState():
         return stored
     old = {history.role: history for history in stored.memories} if stored.policy == recent.policy else {}
     memories = []
-    for new in recent.memories:  # the higher peaks that came before are kept, and the lower derate
+    for new in recent.memories:  # keep the earlier, higher peaks and the lower derate
         was, newest = old.get(new.role, new), new.peaks[:1]
         before = tuple(peak for peak in was.peaks if all(peak.at < one.at and peak.rate > one.rate for one in newest))
         derate = min(new.derate, _recovered(was, new.derate_at))
@@ -140,7 +140,7 @@ def covered_s(history: DemandHistory, now: float) -> float:
 
 
 def _peaks(peaks: tuple[DemandPeak, ...], now: float, rate: float, window_s: float) -> tuple[DemandPeak, ...]:
-    """A sliding maximum: only what may still become the maximum is kept, at most one peak a bin, newest last."""
+    """A sliding maximum: keeps only peaks that may still become the maximum, at most one for each bin, newest last."""
     width = max(window_s / _MAX_PEAKS, 1e-3)
     at = (floor(now / width) + 1) * width
     live = [peak for peak in peaks if now - window_s <= peak.at <= at and peak.rate > rate]
@@ -154,7 +154,7 @@ def _starts(observation: Observation, state: LearnedState) -> LearnedState:
     before = dict(state.starting)
     ready = _named(replicas, ReplicaState.READY)
     took = [now - before[name] for name in ready if name in before]
-    # a replica that is ready when first observed took no longer than its age to start
+    # a replica that is ready when first observed took at most its age to start
     known, usual_s = {*state.started, *before}, start_s(observation.goal, state)
     fresh = [replica for replica in replicas if replica.state is ReplicaState.READY and replica.name not in known]
     took += [replica.age_s for replica in fresh if 0 < replica.age_s < usual_s]

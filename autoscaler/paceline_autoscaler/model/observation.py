@@ -1,4 +1,4 @@
-"""Observe: a service's specification in numbers, and its signals put together as one `Observation`. Pure."""
+"""A service's specification in numbers, and its signals combined into one `Observation`. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ Find = Callable[[str], Accelerator | None]
 
 
 def built_in(name: str) -> Accelerator | None:
-    """The planner's own accelerator of that name, if it has one."""
+    """The planner's built-in accelerator of that name, if there is one."""
     try:
         return accelerator(name)
     except InvalidInput:
@@ -38,9 +38,9 @@ def built_in(name: str) -> Accelerator | None:
 
 
 def scaling_spec(service: ResolvedService, find: Find = built_in) -> ScalingSpec:
-    """A resolved service in numbers; `find` knows accelerators by name. An unknown price counts as 0.
+    """A resolved service in numbers; `find` looks accelerators up by name. An unknown price counts as 0.
 
-    An emulated pool has the GPUs and price of the accelerator it emulates, not of the machine it runs on.
+    An emulated pool has the GPUs and the price of the accelerator that it emulates, not of the machine it runs on.
     """
     scaling = service.scaling
     dollars = scaling.budget_dollars_per_hour
@@ -72,7 +72,7 @@ def scaling_spec(service: ResolvedService, find: Find = built_in) -> ScalingSpec
 
 
 def start_prior_s(service: ResolvedService) -> float:
-    """Seconds that the first start is expected to take; on CPUs models are small and compile nothing."""
+    """Expected seconds of the first start; on CPUs models are small and nothing is compiled."""
     if service.engine.emulation:
         return service.engine.emulation.cold_start_s
     if all(pool.accelerator == "cpu" for pool in service.pools):

@@ -1,1 +1,1 @@
-"""What a decision becomes: a scale that is written, events, the service's status and the decision log."""
+"""The outputs of a decision: replicas written to the scale, Events, the service's status and the decision log."""

@@ -1,8 +1,8 @@
 """The log of decisions and their inputs, so that every decision can be read and computed again.
 
-An entry is whole: the state before, the observation, the decision. One is written when the decision changes in kind
-(direction, reason, limit, gaps, replicas) or in ready replicas, and as a keyframe once a minute; holds in between are
-folded into a count. So `replay` computes each written decision from its own line alone and must get the same bytes.
+An entry is complete: the state before, the observation, the decision. One is written when the decision changes in kind
+(direction, reason, limit, gaps, replicas) or in ready replicas, and as a keyframe once a minute; the holds in between
+only increase a count. So `replay` computes each written decision from its own line and must get the same bytes.
 Run as `python -m paceline_autoscaler.output.decision_log FILE` to read one and check it.
 """
 
@@ -33,7 +33,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DecisionEntry:
-    """One line. `held`: decisions of the same kind since the line before, folded away."""
+    """One line. `held`: the number of decisions of the same kind since the line before."""
 
     kind: Literal["change", "keyframe"]
     held: int
@@ -64,9 +64,9 @@ class _Last:
 
 
 class DecisionLog:
-    """The last entries in memory, all in a file if there is one; one older file is retained.
+    """The last entries in memory, and all in a file if one is configured; keeps one older file.
 
-    What an earlier process wrote at the end of the file is remembered; what it wrote before a new file began is not.
+    It remembers what an earlier process wrote at the end of the file, but not what is in the older file.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -75,7 +75,7 @@ class DecisionLog:
         self._last: dict[str, _Last] = {}
 
     def add(self, state: LearnedState, observation: Observation, decision: Decision) -> DecisionEntry | None:
-        """Write a decision down or fold it; `state` is what it was taken with."""
+        """Write a decision or count it as held; `state` is the state that it was made with."""
         service, now = observation.goal.service, observation.now
         last = self._last.get(service)
         alike = last is not None and last.supply == observation.supply and same_kind(last.decision, decision)
@@ -95,7 +95,7 @@ class DecisionLog:
         return found[:limit]
 
     def forget(self, service: str) -> None:
-        """A service is gone; its next entry, should it come back, is a change."""
+        """A service is deleted; its next entry, if it is created again, is a change."""
         self._last.pop(service, None)
 
     def _write(self, entry: DecisionEntry) -> None:
@@ -111,7 +111,7 @@ class DecisionLog:
 
 
 def same_kind(one: Decision, other: Decision) -> bool:
-    """Whether two decisions differ in numbers and words alone."""
+    """Whether two decisions differ only in numbers and words."""
     first, second = (
         (each.direction, each.reason, each.limit, each.gaps, [(pool.replicas, pool.wish) for pool in each.pools])
         for each in (one, other)
@@ -148,13 +148,13 @@ def tail(path: Path, limit: int = TAIL_LIMIT) -> list[DecisionEntry]:
 
 
 def replay(entries: Iterable[DecisionEntry]) -> list[DecisionEntry]:
-    """Decide everything again; the entries whose decision does not come out the same, byte for byte."""
+    """Decide everything again; returns the entries whose decision differs, byte for byte."""
     dump = _DECISION.dump_json
     return [entry for entry in entries if dump(decide(entry.observation, entry.state)[0]) != dump(entry.decision)]
 
 
 def entry_json(entry: DecisionEntry) -> bytes:
-    """One line, without its end."""
+    """One line, without its line end."""
     return _ENTRY.dump_json(entry)
 
 

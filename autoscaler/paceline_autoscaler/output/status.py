@@ -1,9 +1,8 @@
 """Build the autoscaler's part of an object's status: scaling, slo, cost and its conditions. Pure.
 
-The decision there stands until one differs from it in kind or in ready replicas, or until something else is worth a
-write; numbers are rounded to two figures. Conditions describe the present in words without measured numbers. So a
-quiet service writes nothing, and no write describes the past. `desired` is what is wanted, also where `advise` writes
-no replicas.
+The published decision stays until one differs from it in kind or in ready replicas, or until something else is worth a
+write; numbers are rounded to two figures. Conditions describe the present without measured numbers. So a quiet service
+causes no writes, and no write describes the past. `desired` is what is wanted, even if `advise` writes no replicas.
 
 `SLOMet` counts judged requests, `observed` interpolates in a histogram's bucket: near a target they may differ, and
 then the former is right.
@@ -35,10 +34,10 @@ Transitions = Mapping[str, tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class StatusInput:
-    """The source decision, since when (RFC 3339), the latest decision and its observation.
+    """The published decision, since when (RFC 3339), the latest decision and its observation.
 
-    `starting`: since when (as `now`) each replica has been starting, be it for the first time or again. `lost`: why a
-    watch is broken; `forbidden`: why the API server refused to set replicas.
+    `starting`: since when (as `now`) each replica has been starting, for the first time or again. `lost`: why a watch
+    is broken; `forbidden`: why the API server refused to set replicas.
     """
 
     since: str
@@ -64,7 +63,7 @@ def status_of(source: StatusInput, transitions: Transitions, generation: int, no
 
 
 def forbidden_status(before: ServiceStatus, error: str, generation: int, now: str) -> Status:
-    """The autoscaler's part as the object has it, with the condition that a right is missing to scale."""
+    """The autoscaler's part as the object has it, plus the condition that a right needed to scale is missing."""
     old = {row.type: row for row in before.conditions}
     was = old.get("ScalingActive")
     since = was.last_transition_time if was is not None and was.status == "False" else now
@@ -88,7 +87,7 @@ def forbidden_message(error: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    """A capital first, a full stop last, as in every condition."""
+    """Begins with a capital and ends with a full stop, as in every condition."""
     return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
 
 

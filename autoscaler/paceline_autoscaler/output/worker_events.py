@@ -1,17 +1,17 @@
 """Events about workers and requests: ended workers and engines, lost pods, isolated requests. Pure.
 
-The list of workers is compared with the one before: more restarts, a disruption, a failed pod, or a worker that
-vanished without an order to end. An engine's end comes from its worker's own load stream. Each end is reported once;
-the recorder of Events counts repeated ones and bounds what is written about one service.
+It compares the list of workers with the previous one: more restarts, a disruption, a failed pod, or a worker that
+vanished without an order to end. A worker's load stream reports the end of its engine. Each end is reported once; the
+recorder of Events counts repeated ones and bounds what is written about one service.
 
-A deletion by force (`kubectl delete pod --force`) shows as terminating with no grace period at once, where a
-scale-down, a rollout or a plain deletion leaves the time to drain; a kubelet shortens that to nothing only at the end,
-so the first order to end counts. Holes: a pod that is forced while it drains, and a plain deletion by hand, are not
-reported; nor is an end while there was no leader, or while the watch was lost.
+A forced deletion (`kubectl delete pod --force`) shows as terminating with no grace period at once, while a scale-down,
+a rollout or a plain deletion leaves time to drain; a kubelet shortens that to nothing only at the end, so the first
+order to end counts. Holes: a pod that is forced while it drains, and a plain deletion by hand, are not reported; nor is
+an end while there was no leader, or while the watch was lost.
 
-A gateway repeats its last few isolated requests in every line, so that a lost line loses none. New is what the
-gateway's line before did not have; of a gateway seen for the first time, what is younger than FRESH_S. Hole: an
-autoscaler that takes over the lease reports nothing of what its predecessor received and had not reported.
+A gateway repeats its last few isolated requests in every line, so that a lost line loses none. New are those that the
+gateway's previous line did not have; for a gateway seen for the first time, those younger than FRESH_S. Hole: an
+autoscaler that takes over the lease reports nothing that its predecessor had received but not reported.
 """
 
 from collections import deque
@@ -30,14 +30,14 @@ GRACEFUL = ("EvictionByEvictionAPI", "PreemptionByScheduler")
 
 
 class EndedWorkers:
-    """Pending Events; `take` empties it."""
+    """The pending Events; `take` returns and removes them."""
 
     def __init__(self) -> None:
         self._engines: dict[tuple[str, str], int] = {}
         self._waiting: deque[Event] = deque(maxlen=WAITING)
 
     def on_workers(self, event: WatchEvent[ServiceEndpoints], known: Mapping[ObjectKey, ServiceEndpoints]) -> None:
-        """One event of the watch on workers; `known` is what was known before it."""
+        """Process one event of the watch on workers; `known` is the state before it."""
         match event:
             case Upserted(now):
                 self._compare(known.get(now.service), now)
@@ -68,7 +68,7 @@ class EndedWorkers:
 
 
 def termination_events(before: ServiceEndpoints, after: ServiceEndpoints) -> Iterator[Event]:
-    """Events of the workers that were there before."""
+    """Events of the workers in the previous list."""
     there = {worker.name: worker for worker in after.endpoints}
     failed = {worker.name: worker for worker in after.failed}
     for old in before.endpoints:
@@ -102,19 +102,19 @@ def _lost(service: ObjectKey, old: Endpoint, why: str) -> Event:
 
 FRESH_S = 60.0
 GATEWAYS = 1024
-"""The most that are remembered, replaced pods among them; the one that reported least recently is forgotten first."""
+"""The most gateways that are remembered, including replaced pods; the one with the oldest report is dropped first."""
 Isolation = tuple[str, Isolated]
 
 
 class IsolationEvents:
-    """Isolations by gateway; `waiting` are those without an Event yet."""
+    """Isolated requests by gateway; `waiting` are those without an Event yet."""
 
     def __init__(self) -> None:
         self._reported: dict[str, frozenset[Isolation]] = {}
         self.waiting: deque[Isolation] = deque(maxlen=WAITING)
 
     def on(self, report: DemandReport, now: datetime) -> bool:
-        """Take one line; whether it has news."""
+        """Process one line; returns whether it has news."""
         reported = frozenset((service.service, each) for service in report.services for each in service.isolated)
         before = self._reported.pop(report.gateway, None)
         news = [each for each in reported if _fresh(each[1], now)] if before is None else reported - before

@@ -1,4 +1,4 @@
-"""Policies by name, the constraints over them, and the decision that comes of both. Pure."""
+"""Policies by name, the constraints on them, and the decision that results from both. Pure."""
 
 from paceline_autoscaler.policies.decision import POLICIES, ScalingPolicy, decide, recommend
 

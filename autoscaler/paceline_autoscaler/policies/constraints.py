@@ -1,12 +1,12 @@
-"""Constrain a recommendation to what is allowed, and make the decision of it. Pure.
+"""Constrain a recommendation to what is allowed, and turn it into a decision. Pure.
 
-Each constraint takes the recommendation of the one before and returns it, changed or not: nothing is removed while a
-signal is missing, work is backlogged or a replica drains; then the user's bounds and budget; last a pause, `advise` or
-an external scaler. Bounds, budget and `fixed` may remove replicas all the same: they are the user's orders, not
-conclusions from signals.
+Each constraint takes the previous recommendation and returns it, changed or not: nothing is removed while a signal is
+missing, work is backlogged or a replica drains; then come the user's bounds and budget; last a pause, `advise` or an
+external scaler. Bounds, budget and `fixed` may always remove replicas: they are the user's orders, not conclusions from
+signals.
 
-A pause annotation that is not a time pauses too, since a pause was meant. The example in its message changes once an
-hour, so that the message may stand in a status.
+A pause annotation that is not a time also pauses, because a pause was intended. The example in its message changes once
+an hour, so that a status may contain the message.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ def why_paused(annotation: str | None, now: float) -> str | None:
 
 
 def constrain(work: WorkEstimate, recommendation: Recommendation) -> Decision:
-    """Apply every constraint in turn; what is left is the decision."""
+    """Apply every constraint in turn; the result is the decision."""
     allowed = fit_budget(work, clamp_to_bounds(work, block_scale_down(work, recommendation)))
     final = hold_replicas(work, allowed)
     current = work.ordered
@@ -82,7 +82,7 @@ def constrain(work: WorkEstimate, recommendation: Recommendation) -> Decision:
 
 
 def block_scale_down(work: WorkEstimate, wanted: Recommendation) -> Recommendation:
-    """Keep what would be removed while a signal is missing, work is backlogged, or a replica drains."""
+    """Keep replicas from removal while a signal is missing, work is backlogged, or a replica drains."""
     current = work.ordered
     counts = {name: max(count, current[name]) for name, count in wanted.counts.items()}
     if counts == dict(wanted.counts) or work.spec.policy == "fixed":
@@ -118,7 +118,7 @@ def clamp_to_bounds(work: WorkEstimate, wanted: Recommendation) -> Recommendatio
 
 
 def fit_budget(work: WorkEstimate, wanted: Recommendation) -> Recommendation:
-    """As many of the replicas as the budget pays for; a pool keeps its minimum even beyond the budget."""
+    """As many of the replicas as the budget allows; a pool keeps its minimum even beyond the budget."""
     paid = deal_replicas(work.spec, wanted.counts)
     if paid == dict(wanted.counts):
         return wanted
@@ -126,7 +126,7 @@ def fit_budget(work: WorkEstimate, wanted: Recommendation) -> Recommendation:
 
 
 def hold_replicas(work: WorkEstimate, wanted: Recommendation) -> Recommendation:
-    """Write nothing under a pause, for an unmanaged Deployment, an external scaler, or advice alone."""
+    """Write nothing during a pause, for an unmanaged Deployment, for an external scaler, or in `advise` mode."""
     hold = why_hold(work.spec, work.observation.now)
     if hold is None:
         return wanted
@@ -156,7 +156,7 @@ def why_hold(spec: ScalingSpec, now: float) -> tuple[ScaleReason, str] | None:
 
 
 def deal_replicas(spec: ScalingSpec, counts: Mapping[str, int]) -> dict[str, int]:
-    """Deal the wanted replicas to the pools in turn, minima first, while the budget lasts."""
+    """Distribute the wanted replicas over the pools in turn, minima first, within the budget."""
     if spec.budget_gpus is None and spec.budget_dollars_per_hour is None:
         return dict(counts)
     paid = {pool.name: min(pool.min, counts[pool.name]) for pool in spec.pools}
@@ -183,7 +183,7 @@ def cost_per_hour(spec: ScalingSpec, counts: Mapping[str, int]) -> float:
 def _limited(
     work: WorkEstimate, wanted: Recommendation, counts: Mapping[str, int], limit: ScaleLimit, why: str
 ) -> Recommendation:
-    """Apply a limit; the reason stays the policy's where the limit only shortens the policy's own move."""
+    """Apply a limit; the policy's reason stays if the limit only shortens the policy's own move."""
     current, total = sum(work.ordered.values()), sum(counts.values())
     move = wanted.total - current
     same_way = move != 0 and move * (total - current) >= 0

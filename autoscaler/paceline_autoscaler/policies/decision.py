@@ -1,4 +1,4 @@
-"""The pure spine of a decision: `estimate` → `recommend` → `constrain`, on the observation that the controller makes.
+"""The pure parts of a decision: `estimate` → `recommend` → `constrain`, on the controller's observation.
 
 All policies share learning, scale to and from zero, and the constraints; they differ in their rule. The decision log
 replays decisions with `decide`, and so can a simulator: the same input gives the same output, bit for bit.
@@ -24,7 +24,7 @@ class ScalingPolicy(Protocol):
     def recommend(
         self, group: RoleEstimate, work: WorkEstimate, state: LearnedState
     ) -> tuple[Recommendation, LearnedState]:
-        """What this policy would do, and what to remember."""
+        """This policy's recommendation, and the state to remember."""
         ...
 
 
@@ -47,7 +47,7 @@ POLICIES: Mapping[PolicyName, ScalingPolicy] = {
 
 
 def decide(observation: Observation, state: LearnedState) -> tuple[Decision, LearnedState]:
-    """Decide by the policy that the service names; returns the decision and what to remember."""
+    """Decide by the service's policy; returns the decision and the state to remember."""
     state = learn(observation, state)
     work = estimate(observation, state)
     recommendation, state = recommend(work, state)
@@ -55,12 +55,12 @@ def decide(observation: Observation, state: LearnedState) -> tuple[Decision, Lea
 
 
 def recommend(work: WorkEstimate, state: LearnedState) -> tuple[Recommendation, LearnedState]:
-    """What the policy wants, with scale to and from zero, before any constraint."""
+    """The policy's recommendation, with scale to and from zero, before any constraint."""
     parts = []
     for group in work.groups:
         part, state = POLICIES[work.spec.policy].recommend(group, work, state)
         parts.append(part)
-    # the words of the part that changes most: up before down before cooldown before hold
+    # the reason of the part that changes most: up before down before cooldown before hold
     first = max(parts, key=lambda part: _PRECEDENCE.get(part.reason, 0))
     counts = {name: count for part in parts for name, count in part.counts.items()}
     joined = replace(first, counts=counts, capacity=min(part.capacity for part in parts))
@@ -68,7 +68,7 @@ def recommend(work: WorkEstimate, state: LearnedState) -> tuple[Recommendation, 
 
 
 def _scale_to_zero(work: WorkEstimate, recommendation: Recommendation) -> Recommendation:
-    """After `scaleToZero.after` without a request all replicas go at once; no cooldown applies to the last one."""
+    """After `scaleToZero.after` without a request all replicas go at once; the last one has no cooldown."""
     after = work.spec.idle_after_s
     if after is None or work.idle_s < after or any(pool.min for pool in work.spec.pools):
         return recommendation
@@ -79,7 +79,7 @@ def _scale_to_zero(work: WorkEstimate, recommendation: Recommendation) -> Recomm
 
 
 def _scale_from_zero(work: WorkEstimate, recommendation: Recommendation) -> Recommendation:
-    """A request starts one replica of each role at zero, or as many as the policy wants."""
+    """A request starts one replica of each role at zero, or as many as the policy recommends."""
     counts = dict(recommendation.counts)
     at_zero = [group for group in work.groups if group.desired == 0]
     classes = work.observation.demand.classes

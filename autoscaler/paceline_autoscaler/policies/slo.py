@@ -1,13 +1,13 @@
-"""The policy `slo`: the least replicas whose work stays within the SLO, ordered ahead of need and released late.
+"""The policy `slo`: the fewest replicas whose work stays within the SLO, ordered ahead of need and removed late.
 
-Up: at once and by as many as it takes, when demand and backlog over one start plus the time to catch up exceed what is
-ready and pending. Pending replicas count from their learned arrival on, so an order is never repeated because it has
-not arrived yet; new ones count from one start on. Attainment adds one more when the error budget burns although supply
-has had the time to catch up and a whole window since, and is in real use; `derate` remembers by how much the model
-overrates replicas. Down: one, when the others hold the highest demand of a round trip (drain and start again) with a
+Up: at once and by as many as needed, when demand and backlog over one start plus the time to catch up exceed what ready
+and pending replicas can do. Pending replicas count from their learned arrival on, so an order is never repeated because
+it has not arrived yet; new ones count from one start on. Attainment adds one more when the error budget burns although
+supply has had the time to catch up and a whole window since, and is in real use; `derate` records by how much the model
+overrates replicas. Down: one, when the others can do the highest demand of a round trip (drain and start again) with a
 tenth to spare.
-Holes: one scenario, not many, so a pool is as safe as its last round trip; a step that never happened before is met
-with what is ready and the backlog it leaves.
+Holes: it plans for one scenario, not many, so a pool is as safe as its last round trip; an unprecedented step in demand
+meets only the ready replicas, and leaves a backlog.
 """
 
 from bisect import bisect_left
@@ -46,7 +46,7 @@ class SloPolicy:
             recommendation = _up(ctx, least)
         elif _burning(ctx):
             recommendation = _one_more(ctx)
-            # capacity is no more than the demand at which the SLO is now missed
+            # capacity is at most the demand at which the SLO is now missed
             modelled = ctx.group.capacity(ctx.counts, 1.0)
             proven = ctx.group.demand / modelled if modelled > 0 else 1.0
             history = replace(history, derate=max(min(proven, ctx.history.derate), MIN_DERATE))
@@ -57,7 +57,7 @@ class SloPolicy:
 
 @dataclass(frozen=True, slots=True)
 class FluidModel:
-    """One role's pools over a horizon (s): work that comes and work that can be done, in the group's units."""
+    """One role's pools over a horizon (s): the work that arrives and the work that can be done, in the role's units."""
 
     group: RoleEstimate
     start_s: float
@@ -66,13 +66,13 @@ class FluidModel:
 
     @property
     def work(self) -> float:
-        """Replica-seconds to be done within the horizon."""
+        """Replica-seconds of work within the horizon."""
         return self.group.backlog + self.group.demand * (self.start_s + self.clear_s)
 
     def least(self) -> dict[str, int]:
-        """The least counts, none below what is ordered, that do the work; cheap pools are filled first.
+        """The lowest counts, none below what is ordered, that do the work; cheap pools are filled first.
 
-        The last pool is unbounded: the constraints cap what is beyond every maximum, and report it.
+        The last pool is unbounded: the constraints cap what exceeds every maximum, and report it.
         """
         counts = self.group.counts()
         for index, pool in enumerate(self.group.pools):
@@ -82,7 +82,7 @@ class FluidModel:
         return counts
 
     def fits(self, counts: dict[str, int]) -> bool:
-        """Whether these counts do the work, a tenth of a replica forgiven."""
+        """Whether these counts do the work, with a tolerance of a tenth of a replica."""
         return self.supply(counts) + TOLERANCE * self.clear_s * self.derate >= self.work
 
     def supply(self, counts: dict[str, int]) -> float:
@@ -91,7 +91,7 @@ class FluidModel:
         return share * sum(self._seconds(pool, counts[pool.spec.name]) / pool.ratio for pool in self.group.pools)
 
     def _seconds(self, pool: PoolEstimate, count: int) -> float:
-        """Work of `count` replicas; of fewer than are ordered, those leave first that would be ready last."""
+        """Work of `count` replicas; if fewer than are ordered, those that would be ready last are left out first."""
         horizon, surplus = self.start_s + self.clear_s, pool.status.desired - count
         staying = sorted(pool.etas)[: max(len(pool.etas) - max(surplus, 0), 0)]
         ready = pool.ready - max(surplus - len(pool.etas), 0)
@@ -178,7 +178,7 @@ def _down_or_hold(ctx: _Context) -> Recommendation:
 
 
 def _one_fewer(ctx: _Context) -> dict[str, int] | None:
-    """One replica less in the dearest pool above its minimum; the last replica goes only by scale to zero."""
+    """One replica less in the most expensive pool above its minimum; only scale to zero removes the last replica."""
     counts = ctx.counts
     if sum(counts.values()) <= 1:
         return None

@@ -1,8 +1,8 @@
 """Target tracking on one signal, as the HorizontalPodAutoscaler does it: replicas = ceil(total / target).
 
-Within a tenth of the target nothing moves; up at once; down to the highest need of five minutes. `queue` counts waiting
-requests, `concurrency` open ones, `kv` the used share of the KV pages. Known weakness, and that of an
-HPA: a queue is an integral, so it grows on while replicas start, and more are ordered than are needed.
+Within a tenth of the target nothing changes; up at once; down to the highest need of five minutes. `queue` counts
+waiting requests, `concurrency` open ones, `kv` the used share of the KV pages. Known weakness, as of an HPA: a queue is
+an integral, so it keeps growing while replicas start, and more are ordered than needed.
 
 `fixed`: every pool keeps its minimum.
 """
@@ -27,7 +27,7 @@ Signal = Callable[[RoleEstimate, WorkEstimate], float]
 
 @dataclass(frozen=True, slots=True)
 class TargetTracking:
-    """`signal` gives the replicas that would be just at the target; `name` is the policy's."""
+    """`signal` gives the number of replicas that would be exactly at the target; `name` is the policy's."""
 
     name: str
     signal: Signal
@@ -50,7 +50,7 @@ class TargetTracking:
 
 
 def spread(group: RoleEstimate, total: int) -> dict[str, int]:
-    """Counts that sum to `total`: more go to the cheapest pool with room, fewer come from the dearest."""
+    """Counts that sum to `total`: more go to the cheapest pool with room, fewer come from the most expensive one."""
     counts = group.counts()
     surplus = total - sum(counts.values())
     for pool in group.pools:
@@ -68,7 +68,7 @@ def spread(group: RoleEstimate, total: int) -> dict[str, int]:
 
 
 def waiting(group: RoleEstimate, work: WorkEstimate) -> float:
-    """Requests waiting anywhere, over five a replica."""
+    """All waiting requests, over five a replica."""
     queued = sum(max(cls.queued, cls.held) for cls in work.observation.demand.classes)
     return (queued + sum(load.waiting for load in _loads(group))) / WAITING_PER_REPLICA
 
@@ -91,7 +91,7 @@ def _loads(group: RoleEstimate) -> list[WorkerLoad]:
 
 
 class Fixed:
-    """Keeps every pool at its minimum; remembers nothing."""
+    """Keeps every pool at its minimum; has no state."""
 
     def recommend(
         self, group: RoleEstimate, work: WorkEstimate, state: LearnedState

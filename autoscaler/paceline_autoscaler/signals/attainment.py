@@ -1,7 +1,7 @@
 """SLO attainment from the metrics source, polled in the background, so that no decision waits for an answer.
 
-Each round asks, for every service, how many requests met each target within the window and what the target quantiles
-were. What a round left behind ages: after three missed rounds it is stale, whatever it said.
+Each round queries, for every service, how many requests met each target within the window and the measured quantiles
+of the targets. The results age: after three missed rounds they are stale, whatever they were.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class _Round:
 
 
 class AttainmentPoller:
-    """The last answers by service; `run` asks every `interval_s`."""
+    """The last answers by service; `run` queries every `interval_s`."""
 
     def __init__(self, source: MetricsSource, clock: Clock, metrics: Metrics, interval_s: float) -> None:
         self._source = source
@@ -45,7 +45,7 @@ class AttainmentPoller:
         self._interval_s = interval_s
         self._rounds: dict[str, _Round] = {}
         self._gate = asyncio.Semaphore(_AT_ONCE)
-        for result in QueryResult:  # from 0: a rate misses what begins at 1
+        for result in QueryResult:  # from 0: a rate ignores a series' first value
             metrics.counter("paceline_autoscaler_query_results_total", result.value)
 
     async def run(self, goals: Callable[[], Iterable[ScalingSpec]]) -> None:
@@ -56,13 +56,13 @@ class AttainmentPoller:
                 await self._clock.sleep(self._interval_s)
 
     async def round(self, goals: Iterable[ScalingSpec]) -> None:
-        """Ask once for every service, and forget those that are gone."""
+        """Query once for every service, and forget those that are deleted."""
         wanted = [goal for goal in goals if goal.targets]
         found = await asyncio.gather(*(self._service(goal) for goal in wanted))
         self._rounds = dict(zip((goal.service for goal in wanted), found, strict=True))
 
     def attainment(self, service: str) -> Attainment | None:
-        """How many requests met their targets lately; None before the first answer."""
+        """How many requests met their targets recently; None before the first answer."""
         found = self._rounds.get(service)
         if found is None:
             return None
@@ -108,7 +108,7 @@ class AttainmentPoller:
 
 
 def slo_counts(answer: Value) -> tuple[SloCounts, ...]:
-    """Good and bad by class and target; what carries an unknown class is left out."""
+    """Good and bad by class and target; leaves out unknown classes."""
     counts: dict[tuple[RequestClass, str], list[float]] = {}
     for sample in answer.samples:
         cls, slo, verdict = (sample.labels.get(label, "") for label in ("class", "slo", "verdict"))

@@ -1,14 +1,14 @@
-"""What gateways and workers report live: demand from gateways, load from workers, each by its stream.
+"""Live signals from streams: demand from gateways, load from workers.
 
-A DNS name stands for all addresses of one family behind it (IPv4 if there is any, so that a dual-stack gateway is not
-counted twice). A name that does not resolve keeps its last addresses: losing the resolver is not losing gateways. A
-gateway that is silent makes demand incomplete. Workers come from the endpoints watch, their load from their streams.
+A DNS name means all of its addresses of one family (IPv4 if there are any, so that a dual-stack gateway does not count
+twice). A name that does not resolve keeps its last addresses: a failed resolver does not mean lost gateways. A silent
+gateway makes demand incomplete. The endpoints watch lists workers; their streams report their load.
 
-Gateways report cumulative counters; the meter makes rates over windows of them. A rise between two reports is spread
-evenly over the time between them, so rates do not jitter with the reports, and a report that comes late is counted
-where it belongs. A gateway seen for the first time only sets the base line (what it counted before is not recent); one
-whose counters restart (`started` differs, or a count fell) counted all of it now.
-Hole: what a gateway counted between its last report and its death is lost.
+Gateways report cumulative counters; the meter turns them into rates over windows. A rise between two reports is spread
+evenly over the time between them, so rates do not jitter with the reports, and a late report counts where it belongs. A
+gateway seen for the first time only sets the baseline (its earlier counts are not recent); for one whose counters
+restarted (`started` differs, or a count fell), all of the count is new.
+Hole: what a gateway counts between its last report and its death is lost.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _ZERO: Counts = (0.0, 0.0, 0.0, 0.0)
 
 
 async def resolve(host: str, port: int) -> tuple[str, ...]:
-    """Addresses of a host, IPv4 alone where there is one. Raises OSError."""
+    """Addresses of a host, only IPv4 if it has any. Raises OSError."""
     loop = asyncio.get_running_loop()
     infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     ipv4 = {str(info[4][0]) for info in infos if info[0] is socket.AF_INET}
@@ -50,7 +50,7 @@ async def resolve(host: str, port: int) -> tuple[str, ...]:
 
 
 class GatewayDemand:
-    """Demand over all gateways. `on_urgent` is called when a report shows held requests or a new isolation."""
+    """Demand over all gateways. Calls `on_urgent` when a report shows held requests or a new isolated request."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class GatewayDemand:
         return self._meter.of(service, self._now(), len(self.hosts) + unresolved, self.reporting)
 
     def age_s(self) -> float | None:
-        """Age of the oldest gateway's last report; None while one has not reported yet."""
+        """Age of the oldest last report of any gateway; None while a gateway has not reported yet."""
         received = {source.name: last.at for source, last in self._streams.received.items()}
         if not self.hosts or any(host not in received for host in self.hosts):
             return None
@@ -130,7 +130,7 @@ class _Gateway:
 
 @dataclass(slots=True)
 class DemandMeter:
-    """Demand per service and class over all gateways, from whatever lines of their streams arrived."""
+    """Demand for each service and class over all gateways, from the lines that their streams have brought."""
 
     _gateways: dict[str, _Gateway] = field(default_factory=dict)
     _bins: dict[Kind, dict[int, Counts]] = field(default_factory=dict)
@@ -221,7 +221,7 @@ def _add(*many: Counts) -> Counts:
 class WorkerLoads:
     """Load reports of every worker of every service; `on_load` gets each one, with the service and the worker.
 
-    Both names come from the list of workers, never from the report: a worker speaks for itself alone.
+    Both names come from the list of workers, never from the report: a worker reports only for itself.
     """
 
     def __init__(self, client: StreamClient, on_load: OnLoad = lambda _service, _worker, _report: None) -> None:
@@ -238,7 +238,7 @@ class WorkerLoads:
         )
 
     def loads(self, service: str) -> dict[str, WorkerLoad]:
-        """Loads by worker, of ready workers that reported lately."""
+        """Loads by worker, for ready workers that reported recently."""
         fresh = self._streams.fresh(LOAD_SILENCE_S).items()
         found = {source.name: load_of(report) for source, report in fresh if source.audience == service}
         return {name: load for name, load in found.items() if load is not None}
@@ -252,7 +252,7 @@ class WorkerLoads:
 
 
 def load_of(report: LoadReport) -> WorkerLoad | None:
-    """The part of a report that policies read; None from a worker that is not ready or does not know its speed yet."""
+    """The part of a report that policies read; None if the worker is not ready or does not know its speed yet."""
     step = report.step_time
     if report.state is not WorkerState.READY or report.kv.total <= 0 or step.base + step.prefill <= 0:
         return None

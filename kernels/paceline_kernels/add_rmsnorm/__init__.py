@@ -1,1 +1,1 @@
-"""The sum that runs through the layers, and the root mean square norm of it that the next product takes: one pass."""
+"""Adds to the residual sum and computes its root mean square norm, the next product's input, in one pass."""

@@ -1,4 +1,4 @@
-"""One program a token: its whole row lies in registers between the sum and the norm, so it is read and written once."""
+"""One program for each token: it holds the whole row in registers for sum and norm, and reads and writes it once."""
 
 import triton
 import triton.language as tl

@@ -17,7 +17,7 @@ class Launch:
 
 
 LAUNCHES = ((1024, Launch(warps=4)), (4096, Launch(warps=8)))
-"""For rows of at most so many numbers; first guesses until `make gpu` has chosen."""
+"""For rows of at most this many numbers; first guesses until `make gpu` has chosen."""
 LONGER = Launch(warps=16)
 
 
@@ -37,7 +37,7 @@ def add_rmsnorm(
 ) -> Tensor:
     """`residual` [tokens, hidden] float32 += x in place; `out`: its norm times `weight` [hidden] float32.
 
-    Without x only the norm. `out` is any floating type; if none is given, x's.
+    Without x, only the norm. `out` may have any floating type; by default it has x's.
     """
     check_tensor("residual", residual, -1, -1)
     tokens, hidden = residual.shape

@@ -1,6 +1,6 @@
-"""Whole pages over all layers: from page to page (fork, compaction), and to and from what goes to host memory.
+"""Copies whole pages in all layers: from page to page (fork, compaction), and to and from host memory.
 
-Between device and host a page travels through a row of a staging tensor on the device: `gather_pages` makes one
-contiguous piece of it, which one copy of the driver moves at the link's speed while kernels run, and as soon as it is
-gathered its page may be overwritten; `scatter_pages` is the way back.
+Between device and host a page passes through a row of a staging tensor on the device: `gather_pages` makes it
+contiguous, and one copy by the driver moves it at the link's speed while kernels run; once gathered, its page may be
+overwritten. `scatter_pages` does the reverse.
 """

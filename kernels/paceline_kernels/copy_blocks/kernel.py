@@ -1,14 +1,14 @@
-"""Moves pieces of pages, as words of four bytes whatever their type: a thread has 16 bytes of each of several loads.
+"""Moves parts of pages as words of four bytes, whatever their type: a thread has 16 bytes of each of several loads.
 
-A piece is a stretch of one page of one layer. Places are found through the index on that side which has one, and are
-their own number on the other.
+A part is a stretch of one page of one layer. A side with an index looks locations up in it; on a side without one, the
+location is the number itself.
 """
 
 import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize_on_alignment=["source_index", "target_index"])  # wherever they begin, one compilation
+@triton.jit(do_not_specialize_on_alignment=["source_index", "target_index"])  # one compilation for any alignment
 def move_kernel(
     source,
     target,

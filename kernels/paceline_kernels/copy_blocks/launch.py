@@ -11,22 +11,22 @@ from paceline_kernels.copy_blocks.kernel import move_kernel
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Words of four bytes that a program moves, and its warps."""
+    """The words of four bytes that a program moves, and its warps."""
 
     block: int
     warps: int
 
 
 def launch_for(words: int) -> Launch:
-    """For pages of so many words in a layer. First guess, until `make gpu` has chosen: eight loads of 16 bytes in
-    flight for each thread, less for small pages."""
+    """For pages with this many words in a layer. First guess, until `make gpu` has chosen: eight loads of 16 bytes in
+    flight for each thread, fewer for small pages."""
     return Launch(block=min(4096, power_of_2(words)), warps=4)
 
 
 def copy_blocks(pool: Tensor, pairs: Tensor, *, launch: Launch | None = None) -> None:
-    """pool [layers, pages, ...]: page `pairs[i, 1]` of every layer becomes what page `pairs[i, 0]` was.
+    """pool [layers, pages, ...]: copies page `pairs[i, 0]` of every layer to page `pairs[i, 1]`.
 
-    pairs [n, 2] int64 on the device. All at once: no pair may write what another reads or writes (see `waves`).
+    pairs [n, 2] int64 on the device, all at once: none may write what another reads or writes (`independent_batches`).
     """
     check_tensor("pairs", pairs, -1, 2)
     words = _words("pool", pool)
@@ -34,7 +34,7 @@ def copy_blocks(pool: Tensor, pairs: Tensor, *, launch: Launch | None = None) ->
 
 
 def gather_pages(pool: Tensor, pages: Tensor, staging: Tensor, *, launch: Launch | None = None) -> None:
-    """staging [n, layers, ...]: row i becomes page `pages[i]` of all layers.
+    """staging [n, layers, ...]: copies page `pages[i]` of all layers to row i.
 
     pages [n] int64 on the device. The stride of staging's rows is free: data and scales may share rows of bytes.
     """
@@ -43,7 +43,7 @@ def gather_pages(pool: Tensor, pages: Tensor, staging: Tensor, *, launch: Launch
 
 
 def scatter_pages(pool: Tensor, pages: Tensor, staging: Tensor, *, launch: Launch | None = None) -> None:
-    """Page `pages[i]` of all layers becomes row i of staging [n, layers, ...]; no page twice."""
+    """Copies row i of staging [n, layers, ...] to page `pages[i]` of all layers; no page may occur twice."""
     words, rows = _staged(pool, pages, staging)
     _move(rows, words, None, pages, launch)
 

@@ -1,1 +1,1 @@
-"""Parts of one softmax, computed apart, put together."""
+"""Merges parts of one softmax that were computed separately."""

@@ -1,7 +1,7 @@
-"""Merging of partials by borders, not by heads: a border between two programs cuts at most one head.
+"""Merges partials by borders, not by heads: a border between two programs splits at most one head.
 
-So the grid is that of the work list, whatever the batch. The first border inside a head merges all of its parts; it
-finds them by arithmetic. Places of the batch without a token are cleared on the way.
+So the grid is that of the work list, whatever the batch. The first border inside a head merges all of its parts, which
+it locates by arithmetic. The same programs clear places of the batch without a token.
 """
 
 import triton
@@ -47,7 +47,7 @@ def merge_splits_kernel(
             mixed = tl.zeros([DIM], tl.float32)
             for begin in range(border - 1, last + 1, CHUNK):
                 program = begin + tl.arange(0, CHUNK)
-                # the program before the border began the head, the others went on with it
+                # the program before the border began the head, later ones continued it
                 slot = (2 * program + (program < border).to(tl.int32)) * room + row
                 part = tl.load(partial_lses + slot, mask=program <= last, other=float("-inf"))
                 values = tl.load(partials + slot[:, None] * DIM + dims, mask=(program <= last)[:, None], other=0.0)

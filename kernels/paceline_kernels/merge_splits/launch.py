@@ -1,4 +1,4 @@
-"""Merging of the partials that a work list left."""
+"""Merges the partials of a work list."""
 
 from torch import Tensor
 
@@ -7,9 +7,9 @@ from paceline_kernels.paging import Sequences
 from paceline_kernels.work_list.launch import Work
 
 _CHUNK = 32
-"""Partials that are merged at once."""
+"""How many partials are merged at once."""
 _LANES = 8
-"""Programs among which the rows of a head are dealt, at most."""
+"""The most programs that share the rows of a head."""
 
 
 def merge_splits(
@@ -20,9 +20,9 @@ def merge_splits(
     out: Tensor,
     lse: Tensor | None = None,
 ) -> Tensor:
-    """Merge what `paged_decode` left in `work` into `out` [S, Q, H, D] and `lse` [S, Q, H], and clear empty places.
+    """Merge the partials of `paged_decode` in `work` into `out` [S, Q, H, D] and `lse` [S, Q, H]; clear empty places.
 
-    What a program computed whole is there already. An empty sequence gives 0 and minus infinity.
+    Heads that one program computed whole are there already. An empty sequence gives 0 and minus infinity.
     """
     places, queries, heads, head_dim = out.shape
     merge_splits_kernel[(work.programs, min(heads // work.kv_heads * queries, _LANES))](

@@ -1,8 +1,8 @@
-"""One loop over a program's tiles, across the borders of heads and sequences, so that loads run ahead over them too.
+"""One loop over a program's tiles, across the borders of heads and sequences, so that loads are prefetched there too.
 
-The state of the walk (which tile of which head of which sequence) depends on nothing that is computed, only on the work
-list; so Triton's pipeliner keeps the next tiles' copies in flight while a head is finished and the next one begun.
-A tile needs one dependent load, its page's number; the first one finds all else in the program's entry.
+The loop's state (which tile of which head of which sequence) depends only on the work list, not on computed values. So
+Triton's pipeliner keeps the next tiles' copies in flight while one head is finished and the next one begins. A tile
+needs one dependent load, of its page's number; the first tile finds all its data in the program's entry.
 """
 
 import triton
@@ -11,15 +11,15 @@ import triton.language as tl
 from paceline_kernels.work_list.kernel import text_tile
 
 HIGHEST: tl.constexpr = tl.constexpr(14)
-"""2 to it is about the greatest query and weight of a product with bytes: float16 holds what is 2^28 times smaller."""
+"""Two to this power is about the largest query and weight of a product with bytes: float16 also holds 2^-28 of it."""
 
 
 @triton.jit
 def _query(place, real, factor, data, NARROW: tl.constexpr):
-    """Queries for the product [ROWS, DIM], and what its scores are multiplied by.
+    """Queries for the product [ROWS, DIM], and the factor of its scores.
 
-    fp8 becomes float16 exactly, two numbers in one instruction; bfloat16 takes five. So fp8 is multiplied in float16,
-    and queries, which may be beyond its range, are brought into it by a power of two.
+    fp8 converts to float16 exactly, two numbers in one instruction; to bfloat16 it takes five. So fp8 is multiplied in
+    float16, and a power of two scales queries that may be outside its range.
     """
     query = tl.load(place, mask=real[:, None], other=0.0)
     if NARROW:
@@ -114,8 +114,8 @@ def decode_kernel(
             seen &= (position > own[:, None] - WINDOW) | (position < FIRST)
         scores = tl.where(seen, scores, float("-inf"))
         if NARROW:
-            # Weights are held in few bits with their values' scales in them: so by these the greatest is chosen.
-            # The logarithm of a scale is read from its bits, 0.09 too small at most; below 2^-64 all are as one.
+            # Weights are stored in few bits and include their values' scales: so the maximum includes the scales too.
+            # The logarithm of a scale is read from its bits, too small by 0.09 at most; all below 2^-64 are equal.
             bits = tl.maximum(share.to(tl.int32, bitcast=True), 63 << 23).to(tl.float32)
             higher = tl.maximum(top, tl.max(scores + (bits * 2.0**-23 - 127 - HIGHEST), 1))
         else:
@@ -126,11 +126,11 @@ def decode_kernel(
         total = total * fade + tl.sum(weights, 1)
         if NARROW:
             weights *= tl.where(written, share, 0.0)
-        # What lies behind the last token is another's or nobody's: 0 * NaN would be NaN.
+        # Memory after the last token may hold anything: 0 * NaN would be NaN.
         values = tl.load(data + (token + PAGE) * DIM + (inside[:, None] * DIM + dims), mask=written[:, None], other=0.0)
         values = values.to(q.dtype)
         if NARROW:
-            # Nothing but a hint: widened before they are laid out for the product, bytes are copied and read by 16.
+            # Only a hint: bytes that are widened before they are laid out for the product are copied and read by 16.
             even, odd = tl.split(values.reshape(TILE, DIM // 2, 2))
             values = tl.join(even, odd).reshape(TILE, DIM)
         mixed = tl.dot(weights.to(q.dtype), values, mixed * fade[:, None], input_precision="ieee")

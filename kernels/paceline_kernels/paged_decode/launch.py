@@ -1,4 +1,4 @@
-"""Decode: few queries for each sequence, against all of its context, on a fixed grid and a work list."""
+"""Decode: few queries for each sequence, against its whole context, on a fixed grid with a work list."""
 
 from dataclasses import dataclass
 
@@ -12,18 +12,18 @@ from paceline_kernels.paging import AttentionMask, Pages, Sequences
 from paceline_kernels.work_list.launch import Work
 
 MOST_QUERIES = 8
-"""Of a sequence: a verify step."""
+"""The most queries of a sequence: a verify step."""
 MOST_ROWS = 128
-"""Queries that share a kv head: what a program keeps in registers."""
+"""The most queries that share a kv head: a program keeps them in registers."""
 LEAST_HEAD_DIM, MOST_HEAD_DIM = 16, 256
-"""Numbers in a head's key."""
+"""The smallest and largest head dimension."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """`tile`: tokens read at once; `stages`: one more than tiles in flight; `registers`: the most for a thread.
 
-    `programs`: of a multiprocessor. `Work.empty` takes the same `tile`, and this times the multiprocessors.
+    `programs`: for each multiprocessor. `Work.empty` needs the same `tile`, and this times the multiprocessors.
     """
 
     tile: int
@@ -50,30 +50,30 @@ _TABLE = {
     (4, 128, 32): Launch(tile=16, warps=4, stages=4, registers=None, programs=3),
     (4, 256, 128): Launch(tile=16, warps=8, stages=2, registers=None, programs=1),
 }
-"""By bytes of a number, head_dim and rows, each at most so many: first guesses, until `make gpu` has chosen.
+"""By bytes of a number, head_dim and rows, each at most this many: first guesses, until `make gpu` has chosen.
 
-What the compiler says of them for sm_90 (Triton 3.6 and 3.9): the loop is one pipeline, cp.async of 16 bytes, 2 tiles
-in flight with 3 stages, and runs on over borders of heads and sequences. The number of the next tile's page has to be
-carried into the iteration that loads the tile: loaded in it, it takes a stage of the pipeline for itself, and three
-stages keep one tile in flight. bf16, head_dim 128: 142 to 159 registers when told 168 (180 to 190 when told nothing),
-no spills, 73,728 bytes of shared memory, so three programs fit a multiprocessor (227 KiB) with 192 KiB in flight.
+Compiler output for sm_90 (Triton 3.6 and 3.9): the loop is one pipeline, cp.async of 16 bytes, 2 tiles in flight with 3
+stages, and it continues over borders of heads and sequences. The number of the next tile's page must be carried into
+the iteration that loads the tile: loaded in that iteration, it takes a pipeline stage for itself, and three stages keep
+only one tile in flight. bf16, head_dim 128: 142 to 159 registers with a limit of 168 (180 to 190 without), no spills,
+73,728 bytes of shared memory, so three programs fit a multiprocessor (227 KiB) with 192 KiB in flight.
 
-Narrow pages are near the limit of issue, since bytes must be widened. fp8 is multiplied in float16, which it becomes in
-one instruction for two numbers; bfloat16 takes conversions on the slow unit of the exponential function. Few queries
-keep 8 rows, a tile of `mma` whose sums take half as many registers, and scales are loaded without a mask. Tried and
-left: int8 through float16 by bits; keys and values on the left of the products, 8 queries on the right; 8 rows for 16
-bits; a tile of 32.
-Values are needed transposed, which `ldmatrix` does not do for bytes: laid out for the product as they come, they are
-copied by 8 bytes (3.9; by 4 and 8 under 3.6) and read one by one; widened first, as a hint in the kernel makes 3.6 do,
-by 16.
+Narrow pages are near the issue limit, because bytes must be widened. fp8 is multiplied in float16, a conversion of one
+instruction for two numbers; bfloat16 needs conversions on the slow unit of the exponential function. For few queries, 8
+rows are kept, an `mma` tile whose sums take half as many registers, and scales are loaded without a mask. Tried and
+dropped: int8 through float16 by bits; keys and values on the left of the products, 8 queries on the right; 8 rows for
+16 bits; a tile of 32.
+Values are needed transposed, which `ldmatrix` does not do for bytes: laid out for the product as they arrive, they are
+copied by 8 bytes (3.9; by 4 and 8 under 3.6) and read one by one; widened first, which a hint in the kernel makes 3.6
+do, by 16.
 
-Up to 32 rows are products of `mma`, 64 and more of `wgmma`; float32 is computed without tensor cores. What spills, and
-how much, stands beside the cases of `benchmarks.kernels.compiled`.
+Products of up to 32 rows use `mma`, of 64 and more `wgmma`; float32 is computed without tensor cores. The cases of
+`benchmarks.kernels.compiled` say which ones spill, and how much.
 """
 
 
 def launch_for(query: torch.dtype, pages: torch.dtype, head_dim: int, rows: int) -> Launch:
-    """The table's first row that is large enough, for pages of this type and so many queries of a kv head."""
+    """The table's first row that is large enough, for pages of this type and `rows` queries of a kv head."""
     size = 4 if query == torch.float32 else pages.itemsize
     fits = (
         launch for (wide, dims, most), launch in _TABLE.items() if wide == size and head_dim <= dims and rows <= most
@@ -95,9 +95,9 @@ def paged_decode(
 ) -> Tensor:
     """Attention of queries [S, Q, H, D] into `out`, the same shape; logarithms of the sums into `lse` [S, Q, H].
 
-    Query j of Q is token `length - Q + j` of its sequence: Q is 1, or up to 8 of a verify step. `work` was filled by
-    `plan_work` for these lengths, this rule and so many queries. Two launches. The natural logarithms (float32) hold
-    the sinks' part; where a query sees nothing it gives 0 and minus infinity.
+    Query j of Q is token `length - Q + j` of its sequence: Q is 1, or up to 8 in a verify step. `plan_work` must have
+    filled `work` for these lengths, this rule and this number of queries. Two launches. The natural logarithms
+    (float32) include the sinks' part; a query that sees nothing gives 0 and minus infinity.
     """
     _check(query, pages, sequences, work)
     if not (query.is_contiguous() and out.is_contiguous() and out.shape == query.shape):

@@ -15,7 +15,7 @@ def paged_attention(
     """Out [S, Q, H, D] and the natural logarithm of the sums [S, Q, H] for queries [S, Q, H, D].
 
     Query j of Q is token `length - Q + j`. A query that sees no token (an empty sequence, or a place before its first
-    token) gives 0 and minus infinity. A sink's logit [H] is in the sum, and has no value: exp(sink) / sum is lost.
+    token) gives 0 and minus infinity. A sink's logit [H] is in the sum, but has no value: exp(sink) / sum is lost.
     """
     out, lse = torch.zeros_like(query), query.new_full(query.shape[:3], -math.inf)
     for number in sequences.lengths.nonzero().flatten().tolist():
@@ -27,9 +27,9 @@ def paged_attention(
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the last tokens of a sequence look at: their positions `own` and those of the gathered tokens, `seen`.
+    """What the last tokens of a sequence attend to: their positions `own` and those of the gathered tokens, `seen`.
 
-    `slots`: where these lie, page * page_tokens + offset. Only pages visible are looked up.
+    `slots`: the locations of these, page * page_tokens + offset. Only visible pages are looked up.
     """
 
     own: Tensor
@@ -39,7 +39,7 @@ class Context:
 
     @classmethod
     def of(cls, sequences: Sequences, number: int, rule: AttentionMask, page_tokens: int, queries: int) -> "Context":
-        """Of the last `queries` tokens of this sequence."""
+        """For the last `queries` tokens of this sequence."""
         device, length = sequences.table.device, int(sequences.lengths[number])
         seen, head = torch.arange(length, device=device), rule.head(page_tokens)
         if rule.window is not None:
@@ -69,7 +69,7 @@ class Context:
 def attend(
     query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, rule: AttentionMask, sink_logits: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Out [Q, H, D] and lse [Q, H] for queries [Q, H, D], keys, values [kv heads, T, D], what sees what [Q, T]."""
+    """Out [Q, H, D] and lse [Q, H] for queries [Q, H, D], keys and values [kv heads, T, D], visibility [Q, T]."""
     grouped = query.view(len(query), len(keys), -1, query.shape[-1])
     scores = torch.einsum("qkgd,ktd->qkgt", grouped, keys) * rule.scale
     if rule.cap:

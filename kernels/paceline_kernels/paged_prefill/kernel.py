@@ -1,15 +1,14 @@
 """One program: a tile of tokens of one chunk, with `PACK` query heads of one kv head each, against all that they see.
 
-Rows lie token by token, heads of a token side by side. A softmax may take its parts in any order, so all blocks that
-every row sees whole come first, in a loop without masks, then those that need one (with first tokens, with the window's
-edge, with the diagonal, the last one of a context). The other way round, ptxas lets each product of `wgmma` wait for
-the one before it. A sink is a row's first sum: e^sink, of no value.
-Scores are kept as logarithms to base 2, the scale folded in.
+Rows are ordered by token, then by head. A softmax may process its parts in any order, so the blocks that every row sees
+whole come first, in a loop without masks, then those that need one (with first tokens, the window's edge, the diagonal,
+the end of a context). In the reverse order, ptxas makes each `wgmma` product wait for the one before it. A sink is a
+row's initial sum: e^sink, without a value. Scores are kept as logarithms to base 2, with the scale folded in.
 
-A block is `TILE` tokens: part of a page, or whole pages. The number of a block's page is read a turn ahead, so that
-nothing waits for it before its keys are asked for. With `bulk`, a descriptor of the pool, the copy engine brings the
-blocks of the loop without masks; those with one come by pointers, since only they can leave out what is not there.
-Rows of a tile beyond its chunk repeat its last token and are dropped.
+A block is `TILE` tokens: part of a page, or whole pages. The number of a block's page is read one iteration ahead, so
+that loading its keys does not wait for it. With `bulk`, a descriptor of the pool, the copy engine (TMA) loads the
+blocks of the loop without masks; masked blocks are loaded by pointers, because only pointers can skip missing tokens.
+Rows of a tile after its chunk's end repeat the chunk's last token and are dropped.
 """
 
 import triton
@@ -24,9 +23,9 @@ def _pages(
     table, block, blocks, dropped, begin, end,
     PAGE: tl.constexpr, TILE: tl.constexpr, HEAD: tl.constexpr,
 ):  # fmt: skip
-    """The page that block number `block` of `blocks` lies in, or the pages of its tokens [TILE], as its table has them.
+    """The page that holds block number `block` of `blocks`, or the pages of its tokens [TILE], from the table.
 
-    Of a block of several pages, those before `begin`'s have no entry in the table unless they are of the head.
+    Of a block of several pages, those before `begin`'s have no entry in the table unless they are in the head.
     """
     if TILE <= PAGE:
         number = block * TILE // PAGE
@@ -40,7 +39,7 @@ def _pages(
 
 @triton.jit
 def _edge(turn, heads, near, full, part):
-    """The block of this turn among those with a mask: [0, heads), [near, full), [part, ...)."""
+    """The block of this iteration among those with a mask: [0, heads), [near, full), [part, ...)."""
     block = tl.where(turn < heads, turn, turn - heads + near)
     return tl.where(block >= full, block - full + part, block)
 
@@ -59,9 +58,9 @@ def _attend(
     WINDOW: tl.constexpr, FIRST: tl.constexpr, CAP: tl.constexpr, NARROW: tl.constexpr,
     MASKED: tl.constexpr,
 ):  # fmt: skip
-    """One block more of an online softmax: `top` and `total` [rows], `mixed` [rows, DIM]; `at` [rows]: positions.
+    """Add one block to an online softmax: `top` and `total` [rows], `mixed` [rows, DIM]; `at` [rows]: positions.
 
-    What lies in a page behind the last token may be anything, a NaN as well: its weights are 0, and so are its values.
+    A page's content after the last token may be anything, even NaN: its weights and its values are set to 0.
     """
     token = block * TILE + tl.arange(0, TILE)
     row = (page.to(tl.int64) * KV + kv_head) * (2 * PAGE)
@@ -108,8 +107,8 @@ def _attend(
 def _places(tiles, starts, tile, HEADS: tl.constexpr, PACK: tl.constexpr, ROWS: tl.constexpr):
     """A tile's sequence, its chunk's first row and number of tokens, the first and the last of them in the tile.
 
-    Then of its rows [ROWS]: number and token, both behind the first, and whether the row is of the chunk.
-    Called anew for the answer, with loads that cannot be shared: kept, addresses would take the loop's registers.
+    Then for its rows [ROWS]: number and token, both after the first, and whether the row is in the chunk.
+    Called again for the output, with loads that cannot be shared: kept addresses would take the loop's registers.
     """
     sequence, first = tl.load(tiles + 2 * tile, volatile=True), tl.load(tiles + 2 * tile + 1, volatile=True)
     begin, end = tl.load(starts + sequence), tl.load(starts + sequence + 1)
@@ -120,7 +119,7 @@ def _places(tiles, starts, tile, HEADS: tl.constexpr, PACK: tl.constexpr, ROWS: 
     return sequence, begin, end - begin, first, last, token * HEADS + slot % PACK, token, valid
 
 
-# wherever these begin in a buffer, and however many rows there are: one compilation
+# one compilation, wherever these begin in a buffer, and for any number of rows
 @triton.jit(
     do_not_specialize=["table_stride"],
     do_not_specialize_on_alignment=["starts", "table", "lengths", "dropped", "tiles", "sinks", "lse"],
@@ -131,7 +130,7 @@ def prefill_kernel(
     ROWS: tl.constexpr, TILE: tl.constexpr, WINDOW: tl.constexpr, FIRST: tl.constexpr, CAP: tl.constexpr,
     NARROW: tl.constexpr,
 ):  # fmt: skip
-    """Grid: tiles * (HEADS / PACK) programs. `WINDOW` 0: none."""
+    """Grid: tiles * (HEADS / PACK) programs. `WINDOW` 0: no window."""
     SHARES: tl.constexpr = HEADS // PACK
     HEAD: tl.constexpr = (FIRST + PAGE - 1) // PAGE if WINDOW else 0
     tile, share = tl.program_id(0) // SHARES, tl.program_id(0) % SHARES
@@ -145,7 +144,7 @@ def prefill_kernel(
 
     low, high = length - count + first, length - count + last
     at = low + token
-    # blocks: some row sees from `near` to `end`, every row all of those from `full` to `part`
+    # blocks: some row sees those from `near` to `end`, every row sees those from `full` to `part`
     visible_from = tl.maximum(low + 1 - WINDOW, 0) if WINDOW else 0
     near, end = visible_from // TILE, tl.cdiv(high + 1, TILE)
     full = tl.minimum(tl.cdiv(tl.maximum(high + 1 - WINDOW, 0), TILE), end) if WINDOW else 0

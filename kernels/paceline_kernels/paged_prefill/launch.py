@@ -1,4 +1,4 @@
-"""Calls the kernel of chunks, with the numbers that suit a tile's rows and the types of queries and pages.
+"""Calls the kernel of chunks, with the sizes that suit a tile's rows and the types of queries and pages.
 
 First guesses for Hopper, compiled for sm_90 and not yet timed: `make gpu` chooses them.
 """
@@ -17,9 +17,9 @@ from paceline_kernels.paging import AttentionMask, Pages, Sequences
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """`tile` tokens of the context at a time; `registers`: at most so many a thread, None: as many as it takes.
+    """`tile`: tokens of the context at a time; `registers`: the most for a thread, None: no limit.
 
-    `bulk`: by the copy engine, then a tile is at most a page.
+    `bulk`: load with the copy engine; then a tile is at most a page.
     """
 
     tile: int
@@ -33,8 +33,8 @@ def launch_for(rows: int, query: torch.dtype, pages: Pages) -> Launch:
     """By the rows of a tile, the types, the head's size and the page's.
 
     Tiles of 128 rows in 16 bits fit into 128 registers a thread and 80 KiB, so two programs share a multiprocessor and
-    one's products run beside the other's softmax. With 64 tokens they do not fit, or ptxas lets each product wait for
-    the one before it. Bytes must be widened first and take as many registers as there are, one program.
+    one's products overlap the other's softmax. With 64 tokens they do not fit, or ptxas makes each product wait for the
+    one before it. Bytes must be widened first and take all available registers, so one program fits.
     Known hole: 128 rows of float32 heads of 256 do not fit; give `Tiles.of` fewer `rows`.
     """
     whole = pages.page_tokens >= 64
@@ -65,8 +65,8 @@ def paged_prefill(
     """Attention of `query` [tokens, heads, head_dim] into `out`.
 
     Rows starts[i]:starts[i + 1] (`starts` [sequences + 1] int32) are the last tokens of sequence i. `sink_logits`
-    [heads] float32 join each row's sum and no value. `lse` [tokens, heads] float32 is the natural logarithm of that
-    sum. A sequence without tokens gives 0 and minus infinity.
+    [heads] float32 are in each row's sum and have no value. `lse` [tokens, heads] float32 is the natural logarithm of
+    that sum. A sequence without tokens gives 0 and minus infinity.
     """
     _check_pages(query, pages, sink_logits)
     _check(query, starts, sequences, out, lse)
@@ -110,7 +110,7 @@ def paged_prefill(
 
 
 def _descriptor(pages: Pages, numbers: Launch) -> TensorDescriptor | None:
-    """The pool as rows of keys or values, by which the copy engine finds a tile of them."""
+    """The pool as rows of keys or values, from which the copy engine loads a tile."""
     if not numbers.bulk:
         return None
     if numbers.tile > pages.page_tokens:
@@ -122,7 +122,7 @@ def _descriptor(pages: Pages, numbers: Launch) -> TensorDescriptor | None:
 
 
 def _check_pages(query: Tensor, pages: Pages, sink_logits: Tensor | None) -> None:
-    """ValueError if queries do not fit these pages."""
+    """Raises ValueError if queries do not fit these pages."""
     expect_pages(pages)
     *_, heads, head_dim = query.shape
     if head_dim != pages.head_dim or head_dim < 16 or head_dim & (head_dim - 1):
@@ -134,7 +134,7 @@ def _check_pages(query: Tensor, pages: Pages, sink_logits: Tensor | None) -> Non
 
 
 def _check_rule(rule: AttentionMask) -> None:
-    if rule.scale <= 0:  # the greatest score is found before the scale is multiplied in
+    if rule.scale <= 0:  # the largest score is found before the scale is multiplied in
         raise ValueError(f"rule: a scale of {rule.scale}; it must be above 0")
 
 

@@ -1,4 +1,4 @@
-"""The same in plain PyTorch, a sequence at a time, in the type of the queries: what the kernel is compared with."""
+"""Chunk attention in plain PyTorch, one sequence at a time, in the type of the queries: the kernel's reference."""
 
 from itertools import pairwise
 
@@ -18,7 +18,7 @@ def paged_prefill(
     *,
     sink_logits: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The launch's answer, and the natural logarithm of each row's sum [tokens, heads]."""
+    """The launch's result, and the natural logarithm of each row's sum [tokens, heads]."""
     out, lse = torch.zeros_like(query), query.new_full(query.shape[:2], -torch.inf)
     for number, (begin, end) in enumerate(pairwise(starts.tolist())):
         if begin < end and sequences.lengths[number]:

@@ -1,9 +1,9 @@
-"""How the rows of a step are parted among programs: decided on the host, since a prefill is eager.
+"""Divides the rows of a step among programs; the host does so, because a prefill is eager.
 
 A tile is some tokens of one chunk with `packed` query heads each, all of one kv head: they share its keys, and with
-heads beside tokens a short chunk fills a tile. All tiles of a launch have one size, that of its longest chunk: a short
-chunk beside a long one wastes products, but its tile still takes hardly longer than its pages take to arrive.
-The longest contexts come first, so that what is left at the end is short.
+several heads a short chunk fills a tile. All tiles of a launch have one size, that of its longest chunk: a short chunk
+next to a long one wastes products, but its tile still takes hardly longer than its pages take to load.
+The longest contexts come first, so that the remaining work at the end is short.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 ROWS = 128
-"""Rows of the largest tile."""
+"""The rows of the largest tile."""
 _FEWEST = 16
-"""Rows below which products of tensor cores cannot shrink."""
+"""The fewest rows of a product on tensor cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Tiles:
         group: int = 1,
         rows: int | None = None,
     ) -> "Tiles":
-        """For chunks of so many tokens, the last of contexts of these lengths; `group` query heads share a kv head.
+        """For chunks of these lengths, the ends of contexts of these lengths; `group` query heads share a kv head.
 
         `rows`: of a tile; None chooses it by the longest chunk.
         """
@@ -56,6 +56,6 @@ def _longest_first(counts: Sequence[int], lengths: Sequence[int], tokens: int) -
 
 
 def _sent(tiles: list[tuple[int, int]], device: torch.device) -> Tensor:
-    """From pinned memory, so that the host need not wait for the copy."""
+    """From pinned memory, so that the host does not wait for the copy."""
     found = torch.tensor(tiles, dtype=torch.int32, pin_memory=device.type == "cuda").view(-1, 2)
     return found.to(device, non_blocking=True)

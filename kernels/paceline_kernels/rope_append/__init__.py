@@ -1,1 +1,1 @@
-"""What lies between the product of queries, keys and values and attention: norm, rotation, and the write into pages."""
+"""The steps between the product of queries, keys and values and attention: norm, rotation, and writing into pages."""

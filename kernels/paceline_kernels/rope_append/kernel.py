@@ -1,14 +1,14 @@
 """A program takes some heads of one token, all queries, all keys or all values, as two halves of [heads, head_dim / 2].
 
-Nothing is exchanged between the halves but products, so a thread holds both parts of a pair and the rotation needs no
-shuffle. Programs of a token follow each other, so that what is read at one time lies together.
+The halves exchange nothing but products, so a thread holds both parts of a pair and the rotation needs no shuffle.
+Programs of a token follow each other, so that reads at the same time are adjacent.
 """
 
 import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize_on_alignment=["slots"])  # part of a buffer: wherever it begins, one compilation
+@triton.jit(do_not_specialize_on_alignment=["slots"])  # part of a buffer: one compilation for any alignment
 def rope_append_kernel(
     qkv,
     cos,
@@ -93,5 +93,5 @@ def _rotated(first, second, cos, sin):
 @triton.jit
 def _narrow(x, factor, ROUNDS: tl.constexpr):
     x *= factor
-    # 1.5 * 2**23: beyond it a float32 has no fraction, so the sum rounds to the nearest integer, ties to even
+    # 1.5 * 2**23: above it a float32 has no fraction, so the sum rounds to the nearest integer, ties to even
     return (x + 12582912.0) - 12582912.0 if ROUNDS else x

@@ -13,15 +13,15 @@ from paceline_kernels.rope_append.kernel import rope_append_kernel
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Heads that a program takes at most, and its warps."""
+    """The most heads of a program, and its warps."""
 
     heads: int
     warps: int
 
 
 LAUNCHES = {64: Launch(heads=16, warps=2), 128: Launch(heads=16, warps=4)}
-"""By head_dim; first guesses until `make gpu` has chosen. 16 bytes a thread in 16-bit types; with more threads than a
-half has numbers, angles are loaded as the heads need them and do not pass through shared memory."""
+"""By head_dim; first guesses until `make gpu` has chosen. 16 bytes a thread in 16-bit types; with more threads than
+numbers in a half, angles are loaded as the heads need them and do not pass through shared memory."""
 OTHERS = Launch(heads=16, warps=4)
 
 
@@ -45,8 +45,8 @@ def rope_append(
 ) -> Tensor:
     """qkv [tokens, (heads + 2 * kv heads) * head_dim]: queries to `out` [tokens, heads, head_dim], the rest to pages.
 
-    cos, sin [tokens, head_dim / 2] float32; slots [tokens] int64: page * page_tokens + place within it, -1: written
-    nowhere. Norm weights [head_dim] float32, both or none. No slot twice but -1.
+    cos, sin [tokens, head_dim / 2] float32; slots [tokens] int64: page * page_tokens + place within it, -1: not
+    written. Norm weights [head_dim] float32, both or none. No slot may occur twice, except -1.
     """
     _check_pages(pages)
     check_tensor("qkv", qkv, -1, -1)

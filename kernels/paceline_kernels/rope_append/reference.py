@@ -1,4 +1,4 @@
-"""Norm, rotation and write, as the CPU's decoder computes them."""
+"""Norm, rotation and writing, as the CPU's decoder computes them."""
 
 import torch
 from torch import Tensor
@@ -18,9 +18,9 @@ def rope_append(
     key_norm: Tensor | None = None,
     eps: float = 0.0,
 ) -> Tensor:
-    """qkv [tokens, (heads + 2 * kv heads) * head_dim]: queries [tokens, heads, head_dim] come back, the rest to pages.
+    """qkv [tokens, (heads + 2 * kv heads) * head_dim]: returns queries [tokens, heads, head_dim], writes the rest.
 
-    cos, sin [tokens, head_dim / 2]; slots [tokens]: page * page_tokens + place within it, -1: written nowhere.
+    cos, sin [tokens, head_dim / 2]; slots [tokens]: page * page_tokens + place within it, -1: not written.
     """
     rows = qkv.view(len(qkv), -1, pages.head_dim).float()
     kv = pages.kv_heads
@@ -30,12 +30,12 @@ def rope_append(
 
 
 def norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
-    """Root mean square norm of each head; nothing without a weight."""
+    """Root mean square norm of each head; x itself without a weight."""
     return x if weight is None else x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight.float()
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn a head's two halves against each other."""
+    """Rotate a head's two halves against each other."""
     first, second = x.chunk(2, dim=-1)
     cos, sin = cos.float()[:, None], sin.float()[:, None]
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

@@ -1,1 +1,1 @@
-"""The next token of each row, chosen on the device from what its request asks for."""
+"""Samples the next token of each row on the device, with its request's parameters."""

@@ -1,10 +1,10 @@
-"""Draws: the winner of each chunk of the vocabulary, then of the row; `threshold_kernel` finds what filters leave.
+"""Draws: the winner of each chunk of the vocabulary, then of the row; `threshold_kernel` finds what the filters leave.
 
-A draw is the argmax of adjusted logits over temperature plus Gumbel noise. Float32 finds who could win, a chunk of the
-vocabulary a program, and float64 decides among these few (one, nearly always) as numpy does: so the draw is that of the
-engine's numpy sampler at float32's price. Random bits are the same, noise is so but for the last bits of a logarithm.
-Adjusted logits are computed in float64 wherever they are needed and are never written down; rows that change none read
-theirs as they are.
+A draw is the argmax of adjusted logits over temperature plus Gumbel noise. Float32 finds the tokens that could win, one
+program for each chunk of the vocabulary, and float64 decides among these few (nearly always one) as numpy does. So the
+draw equals that of the engine's numpy sampler at float32's cost. Random bits are the same, and so is noise except for
+the last bits of a logarithm. Adjusted logits are computed in float64 wherever they are needed and are never stored;
+rows that change none read their logits as they are.
 """
 
 import triton
@@ -32,9 +32,9 @@ MOST = tl.constexpr(state.MOST)
 NO_ID = tl.constexpr(state.NO_ID)
 LOWEST = tl.constexpr(float("-inf"))
 FINITE = tl.constexpr(-3e38)
-"""What may be taken off -inf."""
+"""A number that may be subtracted from -inf."""
 SLACK = tl.constexpr(2e-4)
-"""More than float32 may be off between two tokens that could win: 2e-5 each of noise (the logarithm near 1), and as
+"""A bound on float32's error between two tokens that could win: 2e-5 of noise for each (the logarithm near 1), and as
 much again from logits that are up to 45 temperatures below the best one."""
 
 
@@ -54,14 +54,14 @@ def _philox(block, position, seed, choice):
 
 @triton.jit
 def _bits(first, SIZE: tl.constexpr, position, seed, choice):
-    """64 bits of each token id from `first`, a multiple of 4, on."""
+    """64 bits for each token id from `first`, a multiple of 4, on."""
     a, b, c, d = _philox((first // 4 + 1 + tl.arange(0, SIZE // 4)).to(tl.uint64), position, seed, choice)
     return tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), [SIZE])
 
 
 @triton.jit
 def _bits_of(token, position, seed, choice):
-    """64 bits of one token id."""
+    """64 bits for one token id."""
     a, b, c, d = _philox((token // 4 + 1).to(tl.uint64), position, seed, choice)
     word = token % 4
     return tl.where(word < 2, tl.where(word == 0, a, b), tl.where(word == 2, c, d))
@@ -69,7 +69,7 @@ def _bits_of(token, position, seed, choice):
 
 @triton.jit
 def _rough_gumbel(raw):
-    """In float32. The noise of winners comes from u near 1, where -log(u) is computed from 1 - u."""
+    """In float32. Winners' noise comes from u near 1, where -log(u) is computed from 1 - u."""
     far = (raw >> 11).to(tl.float32) * 2.0**-53 + 2.0**-54
     near = ((raw ^ 0xFFFFFFFFFFFFFFFF) >> 11).to(tl.float32) * 2.0**-53 + 2.0**-54
     small = near * (1.0 + near * (0.5 + near * (1.0 / 3.0 + near * 0.25)))
@@ -99,7 +99,7 @@ def _penalized(slot, numbers):
 
 @triton.jit
 def adjusted(x, ids, live, first, end, slot, position, asked, vocab):
-    """Logits of `ids` (all from `first` to `end`) after bias, penalties and what may not stop yet, in float64."""
+    """Logits of `ids` (all from `first` to `end`) with bias, penalties and without premature stops, in float64."""
     numbers, whole, bias_ids, biases, stop_ids, counts = asked
     y = x.to(tl.float64)
     if tl.load(whole + slot * WORDS + BIASED) > 0:
@@ -133,7 +133,7 @@ def draw_kernel(
     logits, stride, slots, positions, numbers, whole, bias_ids, biases, stop_ids, counts, cutoffs, lasts,
     scores, tokens, tops, peaks, masses, width, vocab, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Of one row and chunk: the winning token and its score, the best adjusted logit, and the mass of the row's own."""
+    """For one row and chunk: the winning token and its score, the best adjusted logit, and the raw logits' mass."""
     row, chunk = tl.program_id(0), tl.program_id(1)
     slot = tl.load(slots + row).to(tl.int64)
     if slot < 0:
@@ -196,7 +196,7 @@ def pick_kernel(
     logits, stride, slots, positions, numbers, whole, stop_ids, counts, scores, tokens, tops, peaks, masses, width,
     vocab, drawn, logprobs, bests, top_ids, top_logprobs, stopped, chunks, SIZE: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """The row's winner among those of its chunks; whether it ends the request; its count; and the log-probabilities."""
+    """The row's winner among those of its chunks, whether it ends the request, its count, and log-probabilities."""
     row = tl.program_id(0)
     slot = tl.load(slots + row).to(tl.int64)
     tl.store(drawn + row, 0)
@@ -238,7 +238,7 @@ def pick_kernel(
 def _write_logprobs(
     logits, token, wanted, peak, mass, logprob, top_ids, top_logprobs, vocab, SIZE: tl.constexpr, CHUNKS: tl.constexpr
 ):
-    """The token's log-probability and the best ones, each found in the chunk that has the next best logit."""
+    """The token's log-probability and the best ones, each found in the chunk with the next best logit."""
     highest = tl.max(peak, axis=0)
     share = tl.exp(peak - highest)
     total = highest.to(tl.float64) + tl.log(tl.sum(mass.to(tl.float64) * share.to(tl.float64), axis=0))
@@ -260,7 +260,7 @@ def _write_logprobs(
 
 @triton.jit
 def _note(slot, token, numbers, counts, vocab):
-    """One more of the token in its slot's output, where that matters."""
+    """Count the token in its slot's output, if the slot's request needs counts."""
     if _penalized(slot, numbers):
         at = counts + slot * vocab + token
         count = tl.load(at).to(tl.int32)

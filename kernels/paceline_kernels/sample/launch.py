@@ -1,6 +1,6 @@
-"""Draw the next tokens of a batch: three launches of fixed size, nothing read back.
+"""Draws the next tokens of a batch: three launches of fixed size, nothing read back.
 
-The numbers below are first guesses until `make gpu` has chosen them.
+The sizes below are first guesses until `make gpu` has chosen them.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ LEAST_CHUNK = 1024
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """`chunk` token ids a program of `warps` draws from, and for filters `tile` ids at a time by `tile_warps`."""
+    """A program of `warps` draws from `chunk` token ids; one for filters has `tile_warps` and `tile` ids at a time."""
 
     chunk: int = 2048
     warps: int = 8
@@ -31,15 +31,15 @@ FEW = Launch(chunk=1024, warps=4)
 
 
 def launch_for(rows: int) -> Launch:
-    """Of so many rows: few need many programs each. Either way 16 warps of 128 registers run on a multiprocessor."""
+    """For `rows` rows: few rows need many programs each. In any case 16 warps of 128 registers fit a multiprocessor."""
     return FEW if rows <= 4 else Launch()
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """What passes between the launches, for each row and chunk, used again by every step.
+    """Values passed between the launches, for each row and chunk; every step reuses the memory.
 
-    `candidates` [rows, vocab] float32 is where rows with filters look for their thresholds.
+    `candidates` [rows, vocab] float32 is where rows with filters search for their thresholds.
     """
 
     cutoffs: Tensor
@@ -53,7 +53,7 @@ class Scratch:
 
     @classmethod
     def empty(cls, rows: int, vocab: int, device: torch.device | str, chunk: int = LEAST_CHUNK) -> "Scratch":
-        """For steps of at most so many rows, with chunks no smaller than this one."""
+        """For steps of at most this many rows, with chunks no smaller than `chunk`."""
         width = ceil_div(vocab, chunk)
 
         def made(dtype: torch.dtype, *shape: int) -> Tensor:
@@ -80,12 +80,12 @@ def sample(
     *,
     launch: Launch | None = None,
 ) -> SampleOutput:
-    """One token for each row of `logits` [rows, vocab], for the request in its slot; its slot's count of it goes up.
+    """One token for each row of `logits` [rows, vocab], for the request in its slot; counts the token in the slot.
 
     `slots` [rows] int32, each slot at most once, -1: no request. `positions` [rows] int32: tokens that the request has
     so far, and so the position of the one to draw. Logits are float32, bfloat16 or float16, their row stride is free.
     `drawn` and `scratch` may have more rows, of which the first are used.
-    Raises ValueError for arguments that do not fit each other.
+    Raises ValueError if the arguments do not fit together.
     """
     rows, vocab = logits.shape
     chosen = launch or launch_for(rows)

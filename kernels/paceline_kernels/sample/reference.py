@@ -1,7 +1,7 @@
-"""What sampling means, row by row in float64: the engine's numpy sampler said over in PyTorch.
+"""The definition of sampling, row by row in float64: the engine's numpy sampler rewritten in PyTorch.
 
-Noise comes from Philox4x64-10 (Salmon et al., SC'11) as numpy runs it: the counter is advanced before the first block,
-so that token id `i` has word `i % 4` of the block at (i // 4 + 1, position, purpose, 0) under the key (seed, choice).
+Noise comes from Philox4x64-10 (Salmon et al., SC'11) as numpy runs it: the counter advances before the first block, so
+token id `i` has word `i % 4` of the block at (i // 4 + 1, position, purpose, 0) under the key (seed, choice).
 """
 
 import math
@@ -20,7 +20,7 @@ _LOW = (1 << 32) - 1
 
 
 def sample(logits: Tensor, slots: Tensor, positions: Tensor, state: SamplerState, drawn: SampleOutput) -> SampleOutput:
-    """One token per row of `logits` [rows, vocab] for the request in its slot, and its note in the slot's counts.
+    """One token for each row of `logits` [rows, vocab] for the request in its slot; counts it in the slot.
 
     `slots` [rows] int32, each slot at most once, -1: no request, token 0. `positions` [rows] int32: tokens that the
     request has so far.
@@ -50,7 +50,7 @@ def gumbel(raw: Tensor) -> Tensor:
 
 
 def filtered(scores: Tensor, temperature: float, min_p: float, top_k: int, top_p: float) -> Tensor:
-    """`scores` [vocab] over temperature, those outside min-p, top-k and then top-p at -inf, each on what is left."""
+    """`scores` [vocab] over temperature; min-p, top-k and then top-p each set what they exclude of the rest to -inf."""
     row = scores / temperature
     if min_p > 0:
         row[row < row.max() + math.log(min(min_p, 1.0))] = -math.inf
@@ -64,7 +64,7 @@ def filtered(scores: Tensor, temperature: float, min_p: float, top_k: int, top_p
 
 
 class _Request:
-    """What a slot says, under its names."""
+    """A slot's parameters by name."""
 
     def __init__(self, state: SamplerState, slot: int, position: int) -> None:
         self.state, self.slot, self.position = state, slot, position
@@ -84,7 +84,7 @@ class _Request:
 
 def _sample(row: Tensor, request: _Request, drawn: SampleOutput, place: int) -> None:
     scores = _adjusted(row, request)
-    drawn.best[place] = best = scores.max()  # NaN if one is
+    drawn.best[place] = best = scores.max()  # NaN if one of them is
     if not best.isfinite():
         return
     token = _choose(scores, request)
@@ -120,7 +120,7 @@ def _penalize(scores: Tensor, counts: Tensor, numbers: dict[str, float]) -> Tens
 
 
 def _choose(scores: Tensor, request: _Request) -> int:
-    """The first of the best, after noise unless the row is greedy."""
+    """The first of the best, after adding noise unless the row is greedy."""
     numbers, whole = request.numbers, request.whole
     if numbers["temperature"] >= GREEDY:
         row = filtered(scores, numbers["temperature"], numbers["min_p"], whole["top_k"], numbers["top_p"])
@@ -138,7 +138,7 @@ def _write_logprobs(row: Tensor, token: int, top: int, drawn: SampleOutput, plac
 
 
 def _product(words: Tensor, factor: int) -> tuple[Tensor, Tensor]:
-    """Upper and lower 64 bits of unsigned products, by halves: int64 wraps, and its shifts must not bring in signs."""
+    """Upper and lower 64 bits of unsigned products, by halves: int64 wraps, and its shifts must not extend signs."""
     low, high = words & _LOW, (words >> 32) & _LOW
     across = high * (factor & _LOW) + ((low * (factor & _LOW) >> 32) & _LOW)
     other = low * (factor >> 32) + (across & _LOW)
@@ -146,6 +146,6 @@ def _product(words: Tensor, factor: int) -> tuple[Tensor, Tensor]:
 
 
 def _signed(word: int) -> int:
-    """The int64 of the same 64 bits."""
+    """The int64 with the same 64 bits."""
     word &= (1 << 64) - 1
     return word - (word >> 63 << 64)

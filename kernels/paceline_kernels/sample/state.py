@@ -1,12 +1,12 @@
-"""What the device knows of the requests whose tokens it draws, by slot: written when one joins, then kept by itself.
+"""The device's state of the requests whose tokens it draws, by slot: written when a request joins, then kept there.
 
-A request keeps its slot for as long as it runs. A step only says which slot each row belongs to and how many tokens it
-has; so the host prepares nothing for sampling while the same requests go on, and a step that is planned before the last
-one's tokens are known still counts them: `sample` notes each token that it draws in the slot's tally.
+A request keeps its slot for as long as it runs. A step only gives each row's slot and its number of tokens. So the host
+prepares nothing for sampling while the same requests continue, and a step that is planned before the last one's tokens
+are known still counts them: `sample` counts each token that it draws in the slot's tally.
 
-What is written for a slot goes through the stream that steps run on, so a step in flight still sees the former owner.
-Known hole: a request with more biases, stop ids or log-probabilities than fit, or with a grammar, or a beam search,
-has no place here (`fits`); the host's sampler draws for it.
+A slot is written in the stream that steps run on, so a step in flight still sees the former owner. Known hole: a
+request with more biases, stop ids or log-probabilities than fit, or with a grammar, or a beam search, gets no slot
+(`fits`); the host's sampler draws for it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,29 +16,29 @@ import torch
 from torch import Tensor
 
 BIASES = 1024
-"""Biased ids of a request that there is room for: as many as the API takes."""
+"""The most biased ids of a request: as many as the API accepts."""
 STOPS = 128
-"""Ids that end a request: the API takes 64 beside the model's own."""
+"""The most ids that end a request: the API accepts 64 in addition to the model's own."""
 TOP = 20
-"""Best log-probabilities told of a token: as many as the API takes."""
+"""The most log-probabilities reported for a token: as many as the API accepts."""
 GREEDY = 1e-5
-"""Below this temperature the best token is taken."""
+"""Below this temperature the best token is chosen."""
 NUMBERS = ("temperature", "min_p", "top_p", "repetition", "frequency", "presence")
 """Columns of `SamplerState.numbers`."""
 WHOLE = ("seed", "choice", "top_k", "logprobs", "least", "end", "biases", "stops")
 """Columns of `SamplerState.whole`."""
 FROM_PROMPT = -(1 << 15)
-"""The bit of a count that says that the token is in the prompt; the others count the output, up to MOST."""
+"""The bit of a count that marks a token in the prompt; the other bits count the output, up to MOST."""
 MOST = (1 << 15) - 1
 NO_ID = (1 << 31) - 1
 _WIDTHS = [len(NUMBERS), len(WHOLE), STOPS // 2, BIASES // 2, BIASES]
 WORDS = sum(_WIDTHS)
-"""Of 8 bytes, for what one request asks; an even number, so that every slot begins at 16 bytes."""
+"""The number of 8-byte words for one request's parameters; even, so that every slot is aligned to 16 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How a request's tokens are chosen; as `messages.Sampling` says it.
+    """A request's sampling parameters, as in `messages.Sampling`.
 
     `stop_ids` end it, but cannot be drawn while it has fewer than `least` tokens (prompt and min_tokens). It ends with
     `end` tokens in all. `logprobs`: -1 none, 0 the drawn token's, n also the n best.
@@ -61,22 +61,22 @@ class SamplingParams:
 
     @property
     def penalized(self) -> bool:
-        """Whether tokens so far matter."""
+        """Whether earlier tokens matter."""
         return self.repetition != 1.0 or self.frequency != 0.0 or self.presence != 0.0
 
 
 def fits(asked: SamplingParams) -> bool:
-    """Whether the device can draw for it."""
+    """Whether the device can draw for these parameters."""
     return len(asked.bias) <= BIASES and len(asked.stop_ids) <= STOPS and asked.logprobs <= TOP
 
 
 @dataclass(frozen=True, slots=True)
 class SamplerState:
-    """What was asked, [slots, WORDS] of 8 bytes in one piece (`packed`), and `counts` [slots, vocab] int16.
+    """Parameters, [slots, WORDS] of 8 bytes in one block (`packed`), and `counts` [slots, vocab] int16.
 
     Views of a slot's words: `numbers` [slots, NUMBERS] float64, `whole` [slots, WHOLE] int64, `stop_ids` [slots, STOPS]
-    int32, `bias_ids` [slots, BIASES] int32, ascending and filled up with NO_ID, and `biases` of them, float64. What is
-    beyond a slot's numbers of stops and biases, and counts of a request that is not penalized, is of former owners.
+    int32, `bias_ids` [slots, BIASES] int32, ascending and padded with NO_ID, and their `biases`, float64. Words after a
+    slot's stops and biases, and the counts of a request without penalties, are leftovers of former owners.
     """
 
     packed: Tensor
@@ -89,7 +89,7 @@ class SamplerState:
 
     @classmethod
     def empty(cls, slots: int, vocab: int, device: torch.device | str) -> "SamplerState":
-        """Room for so many requests; `counts` take the most of it, 2 bytes a token id of each slot."""
+        """Memory for this many requests; most of it is `counts`, 2 bytes for each token id of each slot."""
         packed = torch.zeros(slots, WORDS, dtype=torch.int64, device=device)
         return cls(packed, *_views(packed), torch.zeros(slots, vocab, dtype=torch.int16, device=device))
 
@@ -99,10 +99,10 @@ class SamplerState:
         return self.counts.shape[1]
 
     def join(self, slot: int, asked: SamplingParams, prompt: Sequence[int] = (), output: Sequence[int] = ()) -> None:
-        """A request takes the slot, with what it has produced so far: when it is new, preempted or resumed.
+        """Give the slot to a request, with what it has produced so far: when it is new, preempted or resumed.
 
-        The device gets it behind what its stream has to do; the host waits for nothing. Raises ValueError when it does
-        not fit.
+        The device receives it after its stream's pending work; the host does not wait. Raises ValueError if it does not
+        fit.
         """
         if not fits(asked):
             raise ValueError("more biases, stop_ids or logprobs than there is room for: sample on the host")
@@ -112,7 +112,7 @@ class SamplerState:
             self.counts[slot].copy_(self._staged(tally(prompt, output, self.vocab)), non_blocking=True)
 
     def _staged(self, words: Tensor) -> Tensor:
-        """Where the device can copy it from by itself: torch keeps pinned memory until that is over."""
+        """In pinned memory, from which the device copies by itself; torch keeps that memory until the copy is done."""
         return words.pin_memory() if self.packed.is_cuda else words
 
 
@@ -126,11 +126,11 @@ def tally(prompt: Sequence[int], output: Sequence[int], vocab: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class SampleOutput:
-    """What `sample` leaves of each row, in one piece of memory (`packed`) so that one copy brings it to the host.
+    """The results of `sample` for each row, in one block of memory (`packed`) so that one copy brings it to the host.
 
-    `tokens` [rows] int64. `stopped` [rows] bool: the request is over with it. `best` [rows] float32: the best adjusted
-    logit, NaN if one is; where it is no finite number nothing could be drawn, the token is 0 and the row is stopped.
-    If asked for: `logprob` [rows] float32 of the token and of the best ones, `top_logprobs` [rows, TOP], with their
+    `tokens` [rows] int64. `stopped` [rows] bool: the token ends the request. `best` [rows] float32: the best adjusted
+    logit, NaN if one is; if it is not finite nothing could be drawn, the token is 0 and the row is stopped.
+    If requested: `logprob` [rows] float32 of the token and of the best ones, `top_logprobs` [rows, TOP], with their
     ids, `top_ids` [rows, TOP] int32, -1 beyond the vocabulary's end.
     """
 
@@ -149,7 +149,7 @@ class SampleOutput:
 
     @classmethod
     def of(cls, packed: Tensor, rows: int) -> "SampleOutput":
-        """The fields of such a piece of memory."""
+        """The fields of such a block of memory."""
         sizes = [8 * rows, 4 * rows, 4 * rows, 4 * TOP * rows, 4 * TOP * rows, rows]
         tokens, logprob, best, ids, logprobs, stopped = torch.split(packed, sizes)
         return cls(
@@ -174,7 +174,7 @@ def _views(packed: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
 
 
 def _words(asked: SamplingParams, vocab: int) -> Tensor:
-    """A slot's words, without those for biases where there are none."""
+    """A slot's words, without those for biases if there are none."""
     bias = sorted((token, value) for token, value in asked.bias.items() if 0 <= token < vocab)
     stops = sorted(token for token in asked.stop_ids if 0 <= token < vocab)
     seed = asked.seed & (1 << 64) - 1

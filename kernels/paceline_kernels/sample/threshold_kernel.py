@@ -1,9 +1,9 @@
-"""What min-p, top-k and top-p leave of a row, found without sorting it: by halving the way to each threshold.
+"""Applies min-p, top-k and top-p to a row without sorting it: finds each threshold by bisection.
 
-One program a row, and only rows with filters do anything; what a round weighs is loaded two tiles ahead. Thresholds are
-compared in float32: where penalties or biases make logits that differ by less than its rounding, these count as equal.
-Shares of tokens are float32, their sums float64: where the nucleus ends within a millionth of what top-p asks, it may
-be one token longer or shorter than in float64.
+One program for each row, and only rows with filters do any work; a round's data are loaded two tiles ahead. Thresholds
+are compared in float32: if penalties or biases make logits that differ by less than its rounding, these count as equal.
+Shares of tokens are float32, their sums float64: if the nucleus ends within a millionth of top-p, it may be one token
+longer or shorter than in float64.
 """
 
 import triton
@@ -24,7 +24,7 @@ def threshold_kernel(
 ):  # fmt: skip
     """What min-p, top-k and top-p leave of one row: logits above a cutoff, and those at it up to a last token id.
 
-    The adjusted logits are kept apart in float32, and of them, as the thresholds draw near, fewer and fewer.
+    The adjusted logits are copied in float32; fewer and fewer of them are kept as the bisection narrows.
     """
     row = tl.program_id(0)
     slot = tl.load(slots + row).to(tl.int64)
@@ -63,7 +63,7 @@ def threshold_kernel(
 
 @triton.jit
 def _keep(candidates, logits, slot, position, asked, vocab, TILE: tl.constexpr):
-    """Write down the row's adjusted logits; the lowest and the highest of them, but for -inf."""
+    """Store the row's adjusted logits; returns the lowest and the highest of them, except -inf."""
     lows = tl.full([TILE], float("inf"), tl.float32)
     highs = tl.full([TILE], LOWEST, tl.float32)
     for first in range(0, vocab, TILE):
@@ -88,11 +88,11 @@ def _tile(logits, first, slot, position, asked, vocab, TILE: tl.constexpr):
 
 @triton.jit
 def _threshold(wanted, low, high, rate, by_share, candidates, size, TILE: tl.constexpr):
-    """The highest logit such that at least `wanted` is at or above it, `low` where even all is less; and how many are
-    still kept, all that are not below it among them.
+    """The highest logit with at least `wanted` at or above it, `low` if all together are less; and how many are still
+    kept, which include all at or above it.
 
-    Halves the way between two logits of the row and goes on from those found next to the middle, so it ends when none
-    is left between, after some 15 rounds. Each is as long as what is kept.
+    Bisects between two logits of the row and continues from those found next to the middle, so it ends when none is
+    left between, after some 15 rounds. The cost of a round depends on how many are kept.
     """
     best = high
     while low < high:
@@ -110,8 +110,8 @@ def _threshold(wanted, low, high, rate, by_share, candidates, size, TILE: tl.con
 
 @triton.jit
 def _weigh(threshold, best, rate, by_share, candidates, size, TILE: tl.constexpr):
-    """How much is at or above a threshold: tokens, or their shares (the best one's is 1); tokens in any case; and the
-    logits next to it."""
+    """How much is at or above a threshold: tokens, or their shares (the best one's is 1); the number of tokens; and the
+    adjacent logits."""
     weights = tl.zeros([TILE], tl.float64)
     tokens = tl.zeros([TILE], tl.int32)
     least = tl.full([TILE], float("inf"), tl.float32)
@@ -130,9 +130,9 @@ def _weigh(threshold, best, rate, by_share, candidates, size, TILE: tl.constexpr
 
 @triton.jit
 def _shrink(candidates, size, low, TILE: tl.constexpr):
-    """Keep only what is not below `low`, moved to the front; how many that are.
+    """Keep only what is at or above `low`, moved to the front; returns how many that are.
 
-    A tile is read whole before its scan is done, and written only behind that, at most where it was read.
+    A tile is read whole before its scan, and written only after that, at most where it was read.
     """
     left = size * 0
     for first in range(0, size, TILE):
@@ -148,7 +148,7 @@ def _shrink(candidates, size, low, TILE: tl.constexpr):
 
 @triton.jit
 def _needed(wanted, cutoff, best, rate, candidates, size, TILE: tl.constexpr):
-    """How many of the tokens at the cutoff the nucleus needs to reach what is wanted, and how many there are."""
+    """How many of the tokens at the cutoff the nucleus needs to reach `wanted`, and how many there are."""
     above = tl.zeros([TILE], tl.float64)
     tied = tl.zeros([TILE], tl.int32)
     for first in range(0, size, TILE):

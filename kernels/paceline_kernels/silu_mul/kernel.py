@@ -1,4 +1,4 @@
-"""A program takes one stretch of one row, of the gate and of what it multiplies."""
+"""A program takes one part of one row, of the gate and of its factor."""
 
 import triton
 import triton.language as tl

@@ -11,7 +11,7 @@ from paceline_kernels.silu_mul.kernel import silu_mul_kernel
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Numbers of a row that a program takes, and its warps."""
+    """The numbers of a row that a program takes, and its warps."""
 
     block: int
     warps: int
@@ -23,7 +23,7 @@ def launch_for(dtype: torch.dtype) -> Launch:
 
 
 def silu_mul(gate_up: Tensor, *, out: Tensor | None = None, launch: Launch | None = None) -> Tensor:
-    """[tokens, 2 * ffn] (gate, up) -> silu(gate) * up [tokens, ffn], computed in float32; `out`'s type is free."""
+    """[tokens, 2 * ffn] (gate, up) -> silu(gate) * up [tokens, ffn], computed in float32; `out` may have any type."""
     check_tensor("gate_up", gate_up, -1, -1)
     tokens, ffn = len(gate_up), gate_up.shape[1] // 2
     if gate_up.shape[1] % 2:

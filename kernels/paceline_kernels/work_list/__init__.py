@@ -1,1 +1,1 @@
-"""Which tiles of which contexts each program of a fixed grid attends to."""
+"""Assigns tiles of contexts to the programs of a fixed grid."""

@@ -1,7 +1,7 @@
-"""The work list, made on the device: each program counts all tiles anew, which a thousand lengths are few enough for.
+"""Makes the work list on the device: each program counts all tiles itself, which is fast for a thousand lengths.
 
-So there is one launch, and no program waits for another. Places of a batch are summed in a block, and a program's
-place is the number of places whose work ends before its own begins: empty ones fall out by themselves.
+So there is one launch, and no program waits for another. Places of a batch are summed in a block. A program starts at
+the place whose number is how many places end their work before the program's begins, so empty places drop out.
 """
 
 import triton
@@ -10,7 +10,7 @@ import triton.language as tl
 
 @triton.jit
 def visible_tiles(length, QUERIES: tl.constexpr, TILE: tl.constexpr, WINDOW: tl.constexpr, FIRST_TILES: tl.constexpr):
-    """As the reference's; WINDOW 0: all before a token."""
+    """As in the reference; WINDOW 0: all tokens before."""
     tiles = tl.cdiv(length, TILE)
     if WINDOW:
         head = tl.minimum(tiles, FIRST_TILES)
@@ -21,7 +21,7 @@ def visible_tiles(length, QUERIES: tl.constexpr, TILE: tl.constexpr, WINDOW: tl.
 
 @triton.jit
 def text_tile(tile, length, tiles, TILE: tl.constexpr, WINDOW: tl.constexpr, FIRST_TILES: tl.constexpr):
-    """The number in the text of a tile visible: those behind the head follow a gap."""
+    """The number in the text of a visible tile: those after the head follow a gap."""
     if WINDOW:
         tile += tl.where(tile >= FIRST_TILES, tl.cdiv(length, TILE) - tiles, 0)
     return tile
@@ -87,7 +87,7 @@ def plan_kernel(
     tl.store(entry + 1, segment, mask=busy)
     tl.store(entry + 2, tile, mask=busy)
     tl.store(entry + 3, page, mask=busy)
-    # An idle program reads a query too: the first one is there, one of an earlier, larger batch may not be.
+    # An idle program reads a query too: the first one exists, one of an earlier, larger batch may not.
     tl.store(entry + 4, tl.where(busy, sequence, 0), mask=mine)
     tl.store(entry + 5, length, mask=busy)
     tl.store(entry + 6, tiles, mask=busy)

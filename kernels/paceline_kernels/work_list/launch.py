@@ -1,8 +1,8 @@
-"""Buffers of one step's work, and the kernel that fills them on the device.
+"""The buffers of one step's work list, and the kernel that fills them on the device.
 
 Equal shares across the borders of heads and sequences (LeanAttention, arXiv 2405.10480; stream-K): a program has at
-most one part of a head at its beginning and one at its end, so two partials each are room enough for any batch, and
-nothing about a step but what the device holds changes between replays of a graph.
+most one part of a head at its beginning and one at its end, so two partials for each program are enough for any batch,
+and between replays of a graph only data on the device change.
 """
 
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ _BLOCK = 16
 """Programs whose entries one program of the planning grid writes."""
 
 MOST_SEQUENCES = 1024
-"""Places in a batch."""
+"""The most places in a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`entries` [programs, 8] and `live` [sequences, 4] int32 as `reference.ENTRY` and `LIVE` name them.
+    """`entries` [programs, 8] and `live` [sequences, 4] int32, with the columns `reference.ENTRY` and `LIVE`.
 
     Partials of program p: `partials` [2 * programs, rows, head_dim] and their logarithms `lses` [2 * programs, rows]
-    to base 2, float32; 2p holds the end of a head that began before the program, 2p + 1 the beginning of one that goes
-    on after it. `rows`: query rows that share a kv head, so heads / kv heads * queries. `tile`: tokens that are read at
-    once, at most a page. `least`: tiles that are worth a program.
+    to base 2, float32; 2p holds the end of a head that began before the program, 2p + 1 the beginning of one that
+    continues after it. `rows`: query rows that share a kv head: heads / kv heads * queries. `tile`: tokens that are
+    read at once, at most a page. `least`: the fewest tiles that are worth a program.
     """
 
     entries: Tensor
@@ -53,7 +53,7 @@ class Work:
         tile: int = 64,
         least: int = 2,
     ) -> "Work":
-        """Room for so many places in a batch, at most 1,024, and a grid of `programs`."""
+        """Memory for this many places in a batch, at most 1,024, and a grid of `programs`."""
         if not 0 < sequences <= MOST_SEQUENCES:
             raise ValueError(f"sequences: {sequences} is not between 1 and {MOST_SEQUENCES}; split the batch")
         if tile not in PAGE_TOKENS:
@@ -70,7 +70,7 @@ class Work:
 
     @property
     def sequences(self) -> int:
-        """Places in a batch that there is room for; one more row in `live` is what the last program looks ahead to."""
+        """The most places in a batch; `live` has one more row, which the last program reads ahead."""
         return len(self.live) - 1
 
     @property
@@ -84,7 +84,7 @@ class Work:
 
 
 def plan_work(sequences: Sequences, page_tokens: int, rule: AttentionMask, work: Work, queries: int = 1) -> None:
-    """Share the contexts of a step among the programs; once for each rule, before its layers, for `queries` a sequence.
+    """Divide the contexts of a step among programs; once for each rule, before its layers, for `queries` a sequence.
 
     A length of 0 is no work. Lengths and dropped pages are read on the device.
     """

@@ -1,8 +1,8 @@
-"""The work list in plain Python: what the kernel must write, and the arithmetic of sight that all of it stands on.
+"""The work list in plain Python: the result that the kernel must produce, and the arithmetic of visible tiles.
 
-Contexts are read in tiles of `tile` tokens. Of each (sequence, kv head) the tiles visible are numbered from 0: first
-those that hold first tokens, the head, then those from the first one in the window on. All of them in a row, sequence
-by sequence and head by head, are the work; program `p` takes numbers `p * share` to `(p + 1) * share`.
+Contexts are read in tiles of `tile` tokens. The visible tiles of each (sequence, kv head) are numbered from 0: first
+those with first tokens (the head), then those from the first one in the window on. The work is all of them in a row,
+sequence by sequence and head by head; program `p` takes numbers `p * share` to `(p + 1) * share`.
 """
 
 from bisect import bisect_right
@@ -15,18 +15,18 @@ from torch import Tensor
 from paceline_kernels.paging import AttentionMask, Sequences
 
 ENTRY = ("count", "segment", "tile", "page", "sequence", "length", "tiles", "dropped")
-"""What a program starts with: so many tiles, from this one of `segment` on, which lies in `page` of the pool.
+"""A program's start: `count` tiles, from `tile` of `segment` on, which is in `page` of the pool.
 
-A segment is a kv head of a sequence: place in `live` * kv heads + head. Behind it stands that place's row. A program
-without work has a `count` and a `sequence` of 0; the rest of its entry is what an earlier step left there.
+A segment is a kv head of a sequence: place in `live` * kv heads + head. The rest is that place's row. A program without
+work has a `count` and a `sequence` of 0; the rest of its entry is left from an earlier step.
 """
 LIVE = ("sequence", "length", "tiles", "dropped")
-"""A sequence with something visible: its number, its tokens, tiles visible of one head, pages missing."""
+"""A sequence with something visible: its number, its tokens, the visible tiles of one head, missing pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How the work is cut: tiles of so many tokens, for so many programs, none below `least` tiles but the last."""
+    """How the work is split: tiles of `tile` tokens, for `programs`, each but the last with at least `least` tiles."""
 
     kv_heads: int
     programs: int
@@ -40,7 +40,7 @@ def first_tiles(rule: AttentionMask, tile: int) -> int:
 
 
 def visible_tiles(length: int, queries: int, rule: AttentionMask, tile: int) -> int:
-    """Of one head, for queries that are the last `queries` tokens of `length`."""
+    """The visible tiles of one head, for the last `queries` tokens of `length`."""
     count = -(-length // tile)
     if rule.window is None:
         return count
@@ -72,5 +72,5 @@ def plan(
 
 
 def text_tile(tile: int, length: int, tiles: int, rule: AttentionMask, size: int) -> int:
-    """The number in the text of a tile visible: those behind the head follow a gap."""
+    """The number in the text of a visible tile: those after the head follow a gap."""
     return tile if tile < first_tiles(rule, size) else tile - tiles - -length // size

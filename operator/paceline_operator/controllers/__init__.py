@@ -1,1 +1,1 @@
-"""The reconcilers: one service's pass, signing keys, conditions, diagnostics of pods."""
+"""The reconcilers: a service's pass, signing keys, conditions, diagnostics of pods."""

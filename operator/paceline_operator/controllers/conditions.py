@@ -1,8 +1,8 @@
-"""Faults of executing a plan, as conditions of its service's status.
+"""Faults of executing a plan, as conditions in the status of its service.
 
-A fault overlays the planned status as `Degraded`; the next plan that executes whole removes it. Only what a person can
-repair is a fault: a missing right, a refused object, a bug. An unreachable API server is none, since no status could be
-written either. Invariant: an unchanged fault writes nothing.
+A fault is added to the planned status as `Degraded`; the next plan that executes completely removes it. Only what a
+person can repair is a fault: a missing right, a refused object, a bug. An unreachable API server is not, because no
+status could be written either. Invariant: an unchanged fault writes nothing.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class ConditionFault:
 
 
 def fault_of(error: Exception, doing: str) -> ConditionFault:
-    """The fault behind an error; `doing` says what was tried, like `apply Deployment default/chat-main`."""
+    """The fault behind an error; `doing` is the attempted action, like `apply Deployment default/chat-main`."""
     if isinstance(error, Forbidden):
         message = f"{error.message} (the operator's role lacks this right; tried: {doing})"
         return ConditionFault("Forbidden", one_line(message, _MESSAGE_LIMIT), missing_right(error))
@@ -44,7 +44,7 @@ def fault_of(error: Exception, doing: str) -> ConditionFault:
 
 
 def missing_right(error: Exception) -> str:
-    """What the API server misses, whichever object was asked for: user, verb, resource and namespace; "" if nothing."""
+    """The missing right, regardless of the object: user, verb, resource and namespace; "" if none is missing."""
     if isinstance(error, Unauthorized):
         return "credentials"
     return error.message.partition(_FORBIDDEN)[2] or error.message if isinstance(error, Forbidden) else ""
@@ -53,7 +53,7 @@ def missing_right(error: Exception) -> str:
 def degraded(
     live: Mapping[str, Any], planned: Manifest | None, fault: ConditionFault, time: str, generation: int
 ) -> Manifest:
-    """The operator's whole share of a status with the fault in it; `live` is the status as it stands."""
+    """The operator's whole share of a status, with the fault in it; `live` is the present status."""
     status = planned if planned is not None else operators_share(live)
     conditions = {found["type"]: found for found in status.get("conditions") or ()}
     conditions[DEGRADED] = _condition(live, fault, time, generation)
@@ -67,7 +67,7 @@ def degraded(
 
 
 def same_conditions(live: Mapping[str, Any], status: Manifest) -> bool:
-    """Whether writing this status would change nothing but times."""
+    """Whether writing this status would change only times."""
     return timeless(operators_share(live)) == timeless(status)
 
 

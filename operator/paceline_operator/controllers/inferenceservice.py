@@ -1,8 +1,8 @@
-"""One pass over one service: observe, plan, execute, report; again while there is more to do.
+"""One pass over one service: observe, plan, execute, report; repeated while there is more to do.
 
-A plan sees the answers to the last one's requests, so a first creation is two rounds in one pass: children, then
-the hand-over of replicas. `ROUNDS` bounds a pass; a controller that reverts our writes causes
-pauses (see `ConflictBackoff`).
+A plan sees the answers to the previous plan's requests, so a first creation takes two rounds in one pass: children,
+then the hand-over of replicas. `ROUNDS` bounds a pass; a controller that reverts our writes causes pauses (see
+`ConflictBackoff`).
 """
 
 from collections.abc import Callable
@@ -38,13 +38,13 @@ from paceline_operator.write.throttle import ConflictBackoff
 
 ROUNDS = 4
 BULK_STARTS = 12
-"""From this many services that start at once, statuses and events are written later and fewer."""
+"""If this many services start at once, statuses and events are written later and fewer."""
 UNMANAGED_POLL_S = 15.0
 _log = get_logger(__name__)
 
 
 class ReconcileError(Exception):
-    """A pass met a fault that a person must repair; the service's status reports it."""
+    """A pass found a fault that a person must repair; the service's status reports it."""
 
     def __init__(self, fault: ConditionFault) -> None:
         super().__init__(fault.message)
@@ -63,7 +63,7 @@ class ReconcilerDeps:
 
 
 class ServiceReconciler:
-    """Passes over services. Keeps each service's memo, and what is wrong with what each namespace's services share."""
+    """Passes over services. Keeps each service's memo, and the faults of each namespace's shared objects."""
 
     def __init__(self, deps: ReconcilerDeps) -> None:
         self._deps = deps
@@ -75,7 +75,7 @@ class ServiceReconciler:
         self.conflicts = ConflictBackoff(deps.clock)
 
     def report_shared_fault(self, namespace: str, fault: ConditionFault | None) -> None:
-        """What keeps the things that a namespace's services share from being as desired: each of them says it."""
+        """Set or clear the fault of a namespace's shared objects; each of its services reports it."""
         problem = PodProblem(fault.reason, fault.message) if fault else None
         if self._shared.get(namespace) == problem:
             return
@@ -87,14 +87,14 @@ class ServiceReconciler:
                 self._deps.wake(ReconcileKey(INFERENCE_SERVICE, key), Priority.STATUS)
 
     async def observe_unmanaged(self, live: ObservedChild) -> None:
-        """Read an unmanaged object, which no watch covers. Raises ReconcileError when it may not be read."""
+        """Read an unmanaged object, which no watch covers. Raises ReconcileError if it may not be read."""
         try:
             await self._deps.executor.observe(live.kind, live.key)
         except Forbidden as error:
             raise ReconcileError(fault_of(error, f"read {live.kind} {live.key}")) from error
 
     async def reconcile(self, key: ObjectKey, priority: Priority) -> float | None:
-        """One pass; when to look again. Raises ReconcileError, NotLeading or PacelineError."""
+        """One pass; returns when to look again. Raises ReconcileError, NotLeading or PacelineError."""
         for _ in range(ROUNDS):
             manifest = self._deps.state.objects.get(ReconcileKey(INFERENCE_SERVICE, key))
             if manifest is None:
@@ -112,7 +112,7 @@ class ServiceReconciler:
             plan = await self._round(view, priority)
             if not plan.actions:
                 quiet_s = self.conflicts.quiet_s(_places(key, manifest))
-                # no watch tells when an object that does not carry our label goes
+                # no watch reports the deletion of an object without our label
                 poll_s = UNMANAGED_POLL_S if any(not live.managed for live in view.children.values()) else None
                 waits = (plan.again_s, self._deps.diagnostics.again_s(key), poll_s, quiet_s)
                 return min((wait for wait in waits if wait is not None), default=None)
@@ -237,7 +237,7 @@ def _status_content(manifest: Manifest, status: Manifest) -> tuple[ObjectRef, Ma
 
 
 def _places(key: ObjectKey, manifest: Manifest) -> list[ObjectRef]:
-    """Of the service first, then of its children."""
+    """References to the service first, then to its children."""
     workers = ObjectKey(key.namespace, workers_service_name(key.name))
     pools = (manifest.get("spec") or {}).get("pools") or ()
     names = [pool["name"] for pool in pools if isinstance(pool, dict) and isinstance(pool.get("name"), str)]

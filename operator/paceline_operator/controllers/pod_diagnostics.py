@@ -1,8 +1,8 @@
-"""Why a service's pods do not become ready: asked of the API server only when it matters, and not often.
+"""Why a service's pods do not become ready: queries the API server only when it matters, and rarely.
 
-Pods are in no cache: there are many, and they are of interest only while a service is not ready. Invariant: one look at
-a service each `EVERY_S`, `RATE` looks a second over all services, and none in a crowd, so that a thousand services that
-start together cost next to nothing; one that was refused is looked at again after `REFUSED_S`. Reads only.
+Pods are not cached: there are many, and they matter only while a service is not ready. Invariant: at most one look at a
+service each `EVERY_S` and `RATE` looks a second over all services, and none in a bulk start, so that a thousand
+services that start together cost next to nothing; after a refusal, the next look follows after `REFUSED_S`. Only reads.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ _log = get_logger(__name__)
 
 @dataclass(slots=True)
 class _Watched:
-    """Since when a service is not ready, from when on to look again, and what was seen."""
+    """Since when a service is not ready, when to look again, and the last result."""
 
     since: float
     again: float = 0.0
@@ -57,7 +57,7 @@ class PodDiagnostics:
         return min(EVERY_S, watched.again - now) if watched.again > now else EVERY_S
 
     async def problems(self, key: ObjectKey, *, bulk: bool = False) -> tuple[PodProblem, ...]:
-        """What keeps an unready service's pods, as last seen; () at first. A bulk start reads nothing."""
+        """What keeps an unready service's pods from running, as last seen; () at first. A bulk start reads nothing."""
         now = self._clock.monotonic()
         watched = self._watched.setdefault(key, _Watched(now))
         early = now - watched.since < INITIAL_DELAY_S
@@ -81,6 +81,6 @@ class PodDiagnostics:
 
 
 def aggregate(problems: Iterable[PodProblem]) -> tuple[PodProblem, ...]:
-    """Each trouble once, with how many pods say so; the most frequent first."""
+    """Each problem once, with the number of pods that have it; the most frequent first."""
     counts = Counter(problems)
     return tuple(replace(problem, pods=count) for problem, count in counts.most_common())

@@ -1,8 +1,8 @@
-"""One key, one pass: each kind to its controller; and what a failed pass means for the key.
+"""One pass over one key: the controller of its kind, and what a failed pass means for the key.
 
-Every outcome is named here. Done: look again when the plan says so. Not leading: the key waits for the next leader.
-The server did not answer, or asked for a pause: the key comes back after it. A fault or any exception concerns
-that key alone: its status reports it where there is one, a change is logged, and the key comes back after a pause.
+All outcomes: Done: the plan says when to look again. Not leading: the key waits for the next leader. The server did not
+answer, or requested a pause: the key is retried after that. A fault or any exception concerns only that key: its status
+reports it if it has one, a change is logged, and the key is retried after a pause.
 """
 
 from dataclasses import dataclass
@@ -31,9 +31,9 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`failed`: the key comes back after a pause of at least `again_s`; else it is looked at again then, if given.
+    """`failed`: the key is retried after a pause of at least `again_s`; else it is looked at again then, if set.
 
-    `refused` is the missing right that it failed for, see `missing_right`.
+    `refused` is the missing right that caused the failure, see `missing_right`.
     """
 
     again_s: float | None = None
@@ -51,7 +51,7 @@ class Reconciler:
         self._logged: dict[ReconcileKey, tuple[str, float]] = {}
 
     async def run(self, item: ReconcileKey, priority: Priority) -> Result:
-        """One pass; never raises but for the end of the process."""
+        """One pass; raises only when the process ends."""
         began = self._deps.clock.monotonic()
         result = await self._attempt(item, priority)
         self._metrics.histogram("paceline_operator_reconcile_seconds", item.kind).observe(
@@ -76,7 +76,7 @@ class Reconciler:
             self._log(item, error)
             after_s = error.retry_after if isinstance(error, ApiError) else None
             return Result(after_s, failed=True, reason=type(error).__name__, refused=missing_right(error))
-        except Exception as error:  # noqa: BLE001 - one object's failure is its own; the others go on
+        except Exception as error:  # noqa: BLE001 - one object's failure must not stop the others
             self._log(item, error)
             await self._report_fault(item, fault_of(error, f"reconcile {item.kind} {item.key}"), priority)
             return Result(failed=True, reason="Failed")
@@ -126,7 +126,7 @@ class Reconciler:
             if deps.executor.terminates(namespace):
                 return TERMINATING_S
             conflicts.acted(actions, {live.place: live for live in view.shared.values()})
-            # Deployments wait for what their namespace shares; only those that were looked at already do so
+            # Deployments wait for their namespace's shared objects; only those looked at already do so
             for item in [item for item in self._services.waiting if item.key.namespace == namespace]:
                 self._services.waiting.discard(item)
                 deps.wake(item, Priority.STATUS)
@@ -138,7 +138,7 @@ class Reconciler:
         cache = self._deps.state.children
         for live in cache.shared(namespace).values():
             if not live.managed:
-                await self._services.observe_unmanaged(live)  # no watch tells when it goes
+                await self._services.observe_unmanaged(live)  # no watch reports its deletion
         return cache.shared(namespace)
 
     def _status(self, item: ReconcileKey, manifest: Manifest) -> Manifest | None:
@@ -156,7 +156,7 @@ class Reconciler:
         raise ValueError(f"no plan for the kind {item.kind}")
 
     async def _report_fault(self, item: ReconcileKey, fault: ConditionFault, priority: Priority) -> None:
-        """A service's status says its faults and its namespace's; one that it says already is not written again."""
+        """Report a service's and its namespace's faults in its status; writes only changes."""
         if item.kind == NAMESPACE:
             self._services.report_shared_fault(item.key.name, fault)
         manifest = self._deps.state.objects.get(item) if item.kind == INFERENCE_SERVICE else None

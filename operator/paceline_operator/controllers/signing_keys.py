@@ -1,6 +1,6 @@
-"""Rotation of signing keys: reads the registry, takes the plan's step, writes private halves into Secrets alone.
+"""Rotation of signing keys: reads the registry, takes the plan's step, writes private halves only into Secrets.
 
-Secrets are written and never read: what this process does not hold any more, a restart replaces by the plan's rules. A
+It writes Secrets but never reads them: after a restart the plan's rules replace what this process no longer holds. A
 pair is made when it may be needed and forgotten once delivered. Private halves are in no log, no status, no error.
 """
 
@@ -51,7 +51,7 @@ class KeyRotator:
         self.trust: JwkSet | None = None
 
     async def reconcile(self, priority: Priority) -> float | None:
-        """Take the steps that are due; when the next one is."""
+        """Take the steps that are due; returns when the next one is."""
         again_s: float | None = None
         for _ in range(STEPS):
             plan = await self._plan()

@@ -1,1 +1,1 @@
-"""What should exist and what to do about it: pure functions over what was observed."""
+"""What should exist and how to get there: pure functions over what was observed."""

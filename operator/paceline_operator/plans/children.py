@@ -1,25 +1,23 @@
-"""What one service owns: a headless Service, a PodDisruptionBudget, a Deployment for each pool.
+"""The children of one service: a headless Service, a PodDisruptionBudget, a Deployment for each pool.
 
-A Deployment remembers what its pods were rendered from (`paceline.dev/inputs`, a hash of what the user wrote) and the
-template that came of it (`paceline.dev/rendered`). While the inputs are the same, that template is desired again: an
-upgrade of paceline re-rolls no pod. Accelerator profiles are no input: one that is gone or unreadable moves nothing.
+A Deployment records the source of its pods (`paceline.dev/inputs`, a hash of what the user wrote) and the resulting
+template (`paceline.dev/rendered`). While the inputs are the same, that template stays desired: an upgrade of paceline
+does not roll out pods again. Accelerator profiles are not inputs: one that is gone or unreadable changes nothing.
 
-Whether a live object still is what we state: every leaf that we state must be so; what others add may stay.
-
-Selectors and a policy's rules are wholes: one more key chooses other pods. The API server holds them to be atomic, so
-that an apply takes such a key away; it leaves what others add to any other map. Lists of maps are matched by their
-merge key as the API server matches them; all other lists are atomic: of one length, item by item. An empty value that
-the server drops equals one that is not there.
+A live object matches if every leaf that we state is so; fields that others add may stay. Selectors and a policy's rules
+must match as a whole: one more key selects other pods. The API server treats them as atomic, so that an apply removes
+such a key; it leaves what others add to any other map. Lists of maps are matched by their merge key as the API server
+matches them; all other lists are atomic: of equal length, item by item. An empty value that the server drops equals an
+absent one.
 Invariant: what the server stores of a body that we applied never differs from it. For this, bodies hold quantities,
 numbers and enums in the server's own form.
-Hole: a field that we no longer state is not seen here; whatever drops one must change a leaf beside it (a Deployment's
-`paceline.dev/rendered` does).
+Hole: a field that we no longer state is not detected here; a change that drops one must change a leaf beside it (a
+Deployment's `paceline.dev/rendered` does).
 
-What other managers added to a Deployment: fields that we do not state, so that an apply leaves them where they are.
-
-Read from managedFields, which name every field that a manager set. Replicas, status and what Kubernetes itself marks
-belong to their own writers and are not counted; a field that we set too is no addition.
-Hole: a field that one manager set and another removed again is in no entry, and what the server defaulted in neither.
+Additions by other managers to a Deployment are fields that we do not state, so that an apply leaves them. They are read
+from managedFields, which name every field that a manager set. Replicas, status and Kubernetes' own marks belong to
+their own writers and do not count; a field that we set too is not an addition.
+Hole: a field that one manager set and another removed again is in no entry, and neither is what the server defaulted.
 """
 
 import hashlib
@@ -46,7 +44,7 @@ from paceline_operator.plans.pod import BINDING, pod_template
 from paceline_operator.plans.types import MANAGER, REPLICAS_MANAGER, SCALER, DesiredChild, ObservedChild, Settings
 
 PULL_S: Final = 300
-"""Seconds for scheduling and fetching an image, before a Deployment without progress is called stuck."""
+"""Seconds for scheduling and fetching an image, before a Deployment without progress counts as stuck."""
 _HISTORY: Final = 2
 
 
@@ -60,7 +58,7 @@ def workers_service(service: ResolvedService) -> DesiredChild:
 
 
 def disruption_budget(service: ResolvedService) -> DesiredChild:
-    """At most one ready worker of a service is evicted at a time; one that is not ready never stands in the way."""
+    """At most one ready worker of a service is evicted at a time; one that is not ready never blocks an eviction."""
     spec = {
         "maxUnavailable": 1,
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
@@ -71,7 +69,7 @@ def disruption_budget(service: ResolvedService) -> DesiredChild:
 
 def deployment(service: ResolvedService, pool: ResolvedPool, template: Manifest, inputs: str) -> DesiredChild:
     selector = selector_labels(service.name, pool.name)
-    # surge: a new replica first; inPlace: an old one leaves first, where no GPU is spare
+    # surge: a new replica first; inPlace: an old one leaves first, if no GPU is spare
     surge = service.rollout.gpus == "surge"
     steps = {"maxSurge": "25%" if surge else 0, "maxUnavailable": 0 if surge else 1}
     probe = template["spec"]["containers"][0]["startupProbe"]
@@ -100,7 +98,7 @@ def render(
 
 
 def rendered_before(live: ObservedChild | None, inputs: str) -> Manifest | None:
-    """The template that was rendered of the same inputs, if it can be read."""
+    """The template that was rendered from the same inputs, if it can be read."""
     if live is None or live.inputs != inputs:
         return None
     try:
@@ -112,9 +110,9 @@ def rendered_before(live: ObservedChild | None, inputs: str) -> Manifest | None:
 
 
 def inputs_of(service: InferenceService, resolved: ResolvedService, index: int) -> str:
-    """A hash of everything that the user wrote and that shapes the pods of this pool; never code, never an image tag.
+    """A hash of everything that the user wrote and that affects the pods of this pool; never code, never an image tag.
 
-    What equals the schema's default counts as not written, since a server may have filled it in.
+    A value that equals the schema's default counts as not written, because a server may have filled it in.
     """
     spec, pool = service.spec, service.spec.pools[index]
     windows = {name: getattr(spec.classes, name).batch_window for name in ("interactive", "batch", "offline")}
@@ -196,7 +194,7 @@ def _list_holds(desired: list[Any], found: list[Any], name: str) -> bool:
 
 
 SHOWN: Final = 4
-"""Fields that are named for each manager."""
+"""How many fields are named for each manager."""
 _OURS: Final = frozenset((MANAGER, REPLICAS_MANAGER, SCALER))
 _SYSTEM: Final = "kube-controller-manager"
 
@@ -204,7 +202,7 @@ Fields = Mapping[str, Any]
 
 
 def added_fields(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """By manager the fields below `spec` that it added, in the words of a manifest; the first few of each."""
+    """For each manager the fields below `spec` that it added, as written in a manifest; the first few of each."""
     entries = [one for one in metadata.get("managedFields") or () if not one.get("subresource")]
     ours = [_spec(one) for one in entries if one.get("manager") in _OURS]
     found: dict[str, list[str]] = {}

@@ -1,9 +1,9 @@
 """What `kubectl describe` shows of a service: made, repaired, scaled by hand, rolled out, removed, refused, degraded.
 
-A condition becomes an event when the status that holds it is written, so a restart does not repeat it. First creations
-are reported unless many services start at once, whose statuses say it all. What others add to a Deployment stays there
-and is reported once by each operator; what they change of ours is restored and reported.
-Hole: a scale by hand that the autoscaler moves before this process looks is not named.
+A condition becomes an event when the status with it is written, so a restart does not repeat it. First creations are
+reported unless many services start at once, whose statuses report them. What others add to a Deployment stays there and
+is reported once by each operator; what they change of ours is restored and reported.
+Hole: a scale by hand that the autoscaler changes before this process sees it is not reported.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from paceline_operator.plans.types import Action, Apply, Delete, ObjectRef, Reco
 CREATED, REPAIRED, REMOVED = "Created", "Repaired", "PoolRemoved"
 SCALED, FOREIGN_FIELDS = "ManuallyScaled", "ForeignFieldsKept"
 OF_ACTIONS = frozenset((CREATED, REPAIRED, REMOVED))
-"""Reasons of what was done; no later plan reports it again."""
+"""Reasons of executed actions; no later plan reports these again."""
 HPA = "kube-controller-manager"
 """The manager of a HorizontalPodAutoscaler, which writes its own Events."""
 ReportedChildren = Mapping[ObjectRef, tuple[str, int, tuple[tuple[str, str], ...]]]
@@ -41,7 +41,7 @@ def events(
             repaired.append(("Normal", REPAIRED, f"{live.kind} {live.key.name} was changed{by}; restored."))
     done = []
     made = [f"{a.child.kind} {a.child.key.name}" for a in actions if isinstance(a, Apply) and a.uid is None]
-    # in a bulk start statuses report children: an event for each of a thousand is a sixth of all writes
+    # in a bulk start statuses report children: an event for each of a thousand would be a sixth of all writes
     if made and ("observedGeneration" in before or not view.bulk_starts):
         done.append(("Normal", CREATED, f"Created {', '.join(made)}."))
     done += [
@@ -55,7 +55,7 @@ def events(
 
 
 def reported_by_events(view: ReconcileInput) -> ReportedChildren:
-    """What a later plan compares with: of each own Deployment its uid, its desired replicas and the additions."""
+    """What a later plan compares with: for each own Deployment its uid, its desired replicas and the additions."""
     uid = view.service["metadata"]["uid"]
     return {
         place: (live.uid, live.replicas.desired, live.additions)

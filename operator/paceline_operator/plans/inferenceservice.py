@@ -1,8 +1,8 @@
 """One service's plan: what to create, repair, hand over or delete, what to report, when to look again.
 
-Level-triggered over what was observed, so any crash, stale list or repetition ends in the same place: a create never
+Level-triggered over what was observed, so any crash, stale list or repetition leads to the same result: a create never
 forces, so it cannot overwrite another controller's new object; a repair and a delete name the object's uid, so they
-cannot touch its successor. Unmanaged objects are reported, never touched. A refused spec moves nothing that runs.
+cannot affect its successor. Unmanaged objects are reported, never changed. A refused spec changes nothing that runs.
 """
 
 from dataclasses import dataclass, replace
@@ -44,11 +44,11 @@ from paceline_operator.plans.types import (
 from paceline_operator.plans.validation import refusal, validate
 
 RENDERED_LIMIT = 200_000
-"""Bytes of a template; all annotations of an object may take 262,144."""
+"""The most bytes of a template; all annotations of an object may take 262,144."""
 SHARED_WAIT_S = 1.0
 OLDER_WAIT_S = 2.0
 _VALIDATED_INPUTS = 5
-"""How many of the inputs, from the first, a judgement is made of."""
+"""How many of the inputs, from the first, affect the validation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class _Work:
 
 
 def plan_service(view: ReconcileInput) -> ReconcilePlan:
-    """Cheap when none of its inputs changed since it last found nothing to do."""
+    """The plan; cheap if none of its inputs has changed since it last found nothing to do."""
     if view.service["metadata"].get("deletionTimestamp"):
         return ReconcilePlan()
     memo = view.memo or Memo(since=view.now)
@@ -93,7 +93,7 @@ def plan_service(view: ReconcileInput) -> ReconcilePlan:
     if known is not None and same and known.children == fingerprints:
         work = _Work(known.facts)
     else:
-        # to read and resolve a service is a tenth of its plan: a creation takes two plans and one judgement
+        # to read and resolve a service is a tenth of its plan: a creation takes two plans and one validation
         validated, judged = memo.validated, inputs[:_VALIDATED_INPUTS]
         if validated is None or validated[0] != judged:
             validated = (judged, validate(view.service, view.loss, view.profiles))
@@ -105,7 +105,7 @@ def plan_service(view: ReconcileInput) -> ReconcilePlan:
 
 
 def _with_status(view: ReconcileInput, memo: Memo, work: _Work) -> ReconcilePlan:
-    # a Service or a budget is whole as soon as it is written
+    # a Service or a budget is complete as soon as it is written
     moves_pods = any(not isinstance(one, Apply) or one.child.kind == "Deployment" for one in work.actions)
     rollout = RolloutProgress(moves_pods, work.coming, work.waits, work.unmanaged)
     before = view.service.get("status") or {}
@@ -135,7 +135,7 @@ def _plan_work(view: ReconcileInput, validation: Validation) -> _Work:
 
 
 def _facts(view: ReconcileInput, validation: Validation, accepted: ConditionValue | None = None) -> ServiceFacts:
-    """A service that is not accepted goes on with the revision that runs."""
+    """A service that is not accepted keeps the revision that runs."""
     service = validation.resolved
     runs = validation.runs and accepted is None
     generation = view.service["metadata"].get("generation", 0)
@@ -174,7 +174,7 @@ def _facts(view: ReconcileInput, validation: Validation, accepted: ConditionValu
 
 
 def desired_children(view: ReconcileInput, validation: Validation) -> list[DesiredChild]:
-    """Every child in the order of creation; none where an unmanaged Deployment serves."""
+    """Every child in the order of creation; none if an unmanaged Deployment serves."""
     service, resolved = validation.service, validation.resolved
     if service is None or resolved is None or resolved.runtime.workload:
         return []
@@ -222,7 +222,7 @@ def _place(view: ReconcileInput, pool: str) -> tuple[str, ObjectKey]:
 
 
 def first_replicas(manifest: Manifest, pool: ResolvedPool) -> int:
-    """What a Deployment begins with: what the autoscaler last wanted, 0 as well, else the least, but at least 1."""
+    """A Deployment's initial replicas: what the autoscaler last wanted, even 0, else the minimum, but at least 1."""
     scaling = (manifest.get("status") or {}).get("scaling") or {}
     known = {entry.get("name"): entry.get("desired", 0) for entry in scaling.get("pools") or ()}
     return min(int(known.get(pool.name, max(pool.min, 1))), pool.max)

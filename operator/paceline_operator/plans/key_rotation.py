@@ -1,14 +1,14 @@
-"""The rotation of signing keys: a machine over the registry, a ConfigMap of public keys and their states. Pure.
+"""The rotation of signing keys: a state machine over the registry, a ConfigMap of public keys and their states. Pure.
 
     published --PUBLISH_S--> delivering --delivered--> active --a newer one is active--> retired --RETIRE_S--> gone
 
-The trust of every namespace is all keys in the registry, each with those that its signer may sign as. A step is first
-written down, then done, one a pass: a key is `delivering` before its private half leaves this process, so a key that
-might be in use is never dropped. The private half lives in this process alone: after a restart a key that was only
-published is replaced, one that was being delivered is kept and rotated away. Waits are counted by the wall clock and
-by this process's own, and the shorter count holds, so that a clock that jumps ahead drops nothing early.
-Hole: rotation itself follows the wall clock; a jump of 30 days rotates, which is harmless. A registry that is
-deleted begins anew at once, and tokens of the forgotten key are refused until its signer has the new one.
+Every namespace trusts all keys in the registry, each with the identities that its signer may use. A step is recorded
+before it is executed, one step a pass: a key is `delivering` before its private half leaves this process, so a key that
+may be in use is never dropped. Only this process holds the private half: after a restart, a key that was only published
+is replaced, and one that was being delivered is kept and then rotated. Waits are measured by the wall clock and by this
+process's own clock, and the shorter count applies, so that a clock that jumps ahead drops nothing early.
+Hole: rotation itself follows the wall clock; a jump of 30 days rotates, which is harmless. A deleted registry is
+started again at once, and tokens of the forgotten key are refused until its signer has the new one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ _ROTATED: Final = "rotated"
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One key. `since` is the Unix time at which it came into its state."""
+    """One key. `since` is the Unix time at which it entered its state."""
 
     kid: str
     signer: str
@@ -46,7 +46,7 @@ class _Entry:
 
 
 def plan_keys(view: KeysView) -> KeysPlan:
-    """The next step of every signer. Raises InvalidInput for a registry that cannot be read: nothing is done then."""
+    """The next step of every signer. Raises InvalidInput if the registry cannot be read: then nothing is done."""
     entries, rotated = _read(view.registry)
     annotations = ((view.registry or {}).get("metadata") or {}).get("annotations") or {}
     asked = str(annotations.get(ROTATE, ""))
@@ -97,12 +97,12 @@ def _signer(
 
 
 def _step(entry: _Entry, own: Sequence[_Entry], view: KeysView, memo: Mapping[str, float]) -> _Entry | None:
-    """What becomes of one key; None when it goes."""
+    """The next state of one key; None if it is removed."""
     spent = _spent(entry, view, memo)
     if entry.state == "published":
         first = not any(other.state in ("delivering", "active") for other in own)
         ready = first or spent >= PUBLISH_S
-        if not _held(view, entry):  # worth something only to the process that holds its private half
+        if not _held(view, entry):  # only the process that holds its private half can use it
             return None
         return _turned(entry, "delivering", view) if ready else entry
     if entry.state == "delivering" and entry.kid in view.delivered:

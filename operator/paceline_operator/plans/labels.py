@@ -1,4 +1,4 @@
-"""The labels and annotations by which the operator knows its own objects, and the names shared by a namespace."""
+"""The labels and annotations that mark the operator's own objects, and the names shared by a namespace."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ PORT_NAME: Final = "http"
 METRICS_PORT: Final = 8001
 METRICS_PORT_NAME: Final = "metrics"
 ASKERS: Final = ("paceline-gateway", "paceline-autoscaler")
-"""Components that ask workers, as the chart labels their pods."""
+"""Components that send requests to workers, by the chart's pod labels."""
 
 
 def owner_reference(name: str, uid: str) -> dict[str, object]:

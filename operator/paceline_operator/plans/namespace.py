@@ -1,8 +1,8 @@
 """What the services of one namespace share: an account without rights, the public keys of signers, a network policy.
 
-They belong to no service, carry `app.kubernetes.io/managed-by: paceline`, and go with the last service there. An object
-of such a name without that label is unmanaged: it is neither changed nor deleted. Public keys that are not known yet
-never empty a trust file that holds some.
+These belong to no service, have the label `app.kubernetes.io/managed-by: paceline`, and are deleted with the last
+service there. An object of such a name without that label is unmanaged: it is neither changed nor deleted. Unknown
+public keys never empty a trust file that has keys.
 """
 
 from collections.abc import Mapping
@@ -45,12 +45,12 @@ def missing(shared: Mapping[str, ObservedChild], settings: Settings) -> tuple[st
 
 
 def unmanaged_shared(shared: Mapping[str, ObservedChild]) -> tuple[str, ...]:
-    """Unmanaged objects under a shared name: reported by every service of the namespace, since each depends on them."""
+    """Unmanaged objects with a shared name: each service of the namespace reports them, because it depends on them."""
     return tuple(f"{kind} {live.key.name}" for kind, live in sorted(shared.items()) if not live.managed)
 
 
 def plan_namespace(view: NamespaceView) -> ReconcilePlan:
-    """Create and repair what is needed, remove what is not; nothing in a namespace that terminates."""
+    """Create and repair what is needed, remove what is not; nothing in a namespace that is being terminated."""
     if view.terminating:
         return ReconcilePlan()
     keeps_trust = view.services > 0 or view.namespace == view.settings.namespace
@@ -84,7 +84,7 @@ def _child(view: NamespaceView, kind: str, content: Mapping[str, Any]) -> Desire
 
 
 def policy(settings: Settings) -> Manifest:
-    """Gateways and autoscalers ask workers; paceline's own namespace and those that scrape read their metrics."""
+    """Gateways and autoscalers may reach workers; paceline's own namespace and scrapers may read their metrics."""
     names = dict.fromkeys((settings.namespace, *settings.metrics_namespaces))
     asking = {"matchExpressions": [{"key": WORKER_NAME[0], "operator": "In", "values": list(ASKERS)}]}
     askers = [{**_within(settings.namespace), "podSelector": asking}]

@@ -1,7 +1,7 @@
-"""From objects as the API server sends them to what plans compare: digests, so that a thousand services stay small.
+"""Converts objects from the API server to what plans compare: digests, so that a thousand services stay small.
 
-A fingerprint leaves out what others change all the time (status, replicas, unmanaged annotations), so it changes only
-when an input of a plan did. Hole: it needs whole objects, managedFields among them.
+A fingerprint omits what others change all the time (status, replicas, unmanaged annotations), so it changes only when
+an input of a plan has changed. Hole: it needs whole objects, including managedFields.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ def observe_child(manifest: Manifest) -> ObservedChild:
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     owners = metadata.get("ownerReferences") or ()
     content = orjson.dumps(_content(manifest), option=orjson.OPT_SORT_KEYS)
-    # times are whole seconds: among equals another manager comes first, since we write only unclaimed fields
+    # times are whole seconds: on a tie another manager comes first, because we write only unclaimed fields
     entries = [one for one in metadata.get("managedFields") or () if not one.get("subresource")]
     latest: Manifest = max(entries, key=lambda one: (one.get("time", ""), one.get("manager") not in _OURS), default={})
     manager = str(latest.get("manager", ""))
@@ -114,7 +114,7 @@ def pod_problem(pod: Manifest) -> PodProblem | None:
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return PodProblem(condition.get("reason") or "Unschedulable", _brief(condition.get("message", "")), pool)
-    for container in status.get("containerStatuses") or ():  # one that is only being created is no trouble
+    for container in status.get("containerStatuses") or ():  # one that is only being created is not a problem
         waiting = (container.get("state") or {}).get("waiting") or {}
         reason = waiting.get("reason", "")
         if reason == "CrashLoopBackOff":

@@ -1,7 +1,7 @@
-"""What the operator says of tenants, routes and accelerator profiles: is this object honoured, and what is it missing?
+"""The status of tenants, routes and accelerator profiles: whether each is in effect, and what it is missing.
 
-Pure and level-triggered: an answer depends on what exists now, so an object may come before what it refers to. Each
-function answers with the operator's share of the status, or None when that stands there already.
+Pure and level-triggered: the result depends on what exists now, so an object may be created before those it refers to.
+Each function returns the operator's share of the status, or None if the status is already so.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,14 +22,14 @@ _MAX_NAMED: Final = 5
 
 
 def plan_tenant(manifest: Manifest, services: Collection[str], namespace: str, time: str) -> Status | None:
-    """`services` are keys of all InferenceServices, `namespace` paceline's own."""
+    """`services` are the keys of all InferenceServices, `namespace` is paceline's own."""
     return _answer(manifest, _tenant(manifest, services, namespace), time)
 
 
 def plan_route(
     manifest: Manifest, services: Collection[str], loss: LostName | None, hosts: Collection[str], time: str
 ) -> Status | None:
-    """`loss`: the object that wins its name, if one does; `hosts`: the outside hosts that the install allows."""
+    """`loss`: the object that wins its name, if there is one; `hosts`: the outside hosts that the install allows."""
     return _answer(manifest, _route(manifest, services, loss, hosts), time)
 
 
@@ -56,7 +56,7 @@ def _tenant(manifest: Manifest, services: Collection[str], namespace: str) -> Co
         tenant = read(Tenant, manifest)
     except ManifestError as error:
         return refusal("Invalid", error.problems)
-    # a wildcard allows what may come; only a named service can be missing
+    # a wildcard allows future services; only a named service can be missing
     unknown = [entry for entry in tenant.spec.services if not entry.endswith("*") and entry not in services]
     if unknown:
         message = f"Honoured; {_listed(unknown)} of spec.services does not exist yet."
@@ -100,7 +100,7 @@ def _backed(route: InferenceRoute, services: Collection[str]) -> ConditionValue:
 
 
 def _without(route: InferenceRoute, reason: str, message: str) -> ConditionValue:
-    """No backend can answer: what the fallbacks are for."""
+    """No backend can answer, which is the case that fallbacks are for."""
     if route.spec.fallback:
         return ConditionValue("True", reason, f"Served by spec.fallback alone. {message}")
     return ConditionValue("False", reason, message)

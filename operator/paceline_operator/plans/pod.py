@@ -1,12 +1,12 @@
-"""The pod adapter of `paceline_core.launch`: a pod template of a WorkerLaunch, within the restricted pod standard.
+"""The pod adapter of `paceline_core.launch`: the pod template of a WorkerLaunch, within the restricted pod standard.
 
-The worker's file travels as an annotation of the template and reaches the container through the downward API, so that
-pod and file change in one write. A variable's value is literal as in local mode: `$` is doubled, which the kubelet
-undoes. Nothing here names a Secret but what the user's own `valueFrom` and the install's pull secrets do; the service
-account's token is never mounted. Placement and resources join what the user wrote with what paceline asks for.
-Quantities are written in the API server's own form, so that what it stores never differs from what is stated.
+The worker's file is an annotation of the template and reaches the container through the downward API, so that pod and
+file change in one write. A variable's value is literal as in local mode: `$` is doubled, and the kubelet undoes that.
+Only the user's own `valueFrom` and the install's pull secrets refer to Secrets; the service account's token is never
+mounted. Placement and resources combine what the user wrote with what paceline needs. Quantities are written in the API
+server's own form, so that what it stores never differs from what is stated.
 
-Accelerators of a service's pools by AcceleratorProfiles: which are unknown, and what they cost.
+Also looks up the accelerators of a service's pools in AcceleratorProfiles: which are unknown, and what they cost.
 """
 
 import math
@@ -51,7 +51,7 @@ BINDING: Final = Binding(
     page_dir="/pages",
     metrics_port=METRICS_PORT,
 )
-"""A template knows no pod's name; the worker calls itself by its host's."""
+"""A template does not know the pod's name; the worker uses its host's name."""
 
 _MOUNTS: Final = {"worker": _CONFIG_DIR, "trust": _TRUST_DIR, "tmp": "/tmp", "cache": "/cache"}  # noqa: S108
 _PAGES: Final = "pages"
@@ -69,7 +69,7 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def pod_template(launch: WorkerLaunch, pool: ResolvedPool, settings: Settings, nodes: Mapping[str, str]) -> Manifest:
-    """The template of one pool's Deployment; `nodes` are the labels that the accelerator's profile asks for."""
+    """The template of one pool's Deployment; `nodes` are the labels that the accelerator's profile requires."""
     (file,) = launch.files
     spec = {
         "serviceAccountName": ACCOUNT,
@@ -128,7 +128,7 @@ def _container(launch: WorkerLaunch, pod: PodSettings, settings: Settings) -> Ma
 
 def _env(launch: WorkerLaunch, settings: Settings) -> list[Manifest]:
     literal = {**launch.env, LEVEL_VARIABLE: settings.log_level}
-    given = [  # nothing for an empty text, since the server stores it so
+    given = [  # nothing for an empty text, because the server stores it so
         {"name": name, **({"value": text.replace("$", "$$")} if text else {})} for name, text in literal.items()
     ]
     bound = [
@@ -160,7 +160,7 @@ def _resources(resources: Resources) -> Manifest:
 
 
 def _volumes(file_name: str, resources: Resources) -> list[Manifest]:
-    """`pages` lies on the node's disk, whatever that is; it goes with the pod and outlives its container."""
+    """`pages` is on the node's disk, of whatever type; it is deleted with the pod and outlives its container."""
     field = {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{WORKER}']"}
     volumes: list[Manifest] = [
         {"name": "worker", "downwardAPI": {"items": [{"path": file_name, "fieldRef": field}]}},
@@ -193,10 +193,10 @@ def placement(pool: ResolvedPool, nodes: Mapping[str, str], selector: Mapping[st
 
 
 def overridden(computed: Manifest, written: ResourceRequirements) -> Manifest:
-    """A container's resources: each amount that the user wrote in the place of the computed one.
+    """A container's resources: each amount that the user wrote replaces the computed one.
 
-    A computed request above a written limit is lowered to it, and a computed limit below a written request raised to
-    it: no pod could start otherwise.
+    A computed request above a written limit is lowered to it, and a computed limit below a written request is raised to
+    it: otherwise no pod could start.
     """
     own: dict[str, dict[str, str]] = {}
     for part, amounts in (("requests", written.requests), ("limits", written.limits)):
@@ -263,7 +263,7 @@ def _size(name: str, text: str) -> float:
 
 
 def _stated(part: ApiModel | Toleration) -> Manifest:
-    """Fields that were written, without empty ones, which the server would not store. An empty selector says: all."""
+    """The written fields, without empty ones, which the server would not store. An empty selector means: all."""
     return dict(_without_empty(part.model_dump(mode="json", by_alias=True, exclude_none=True)))
 
 
@@ -275,7 +275,7 @@ def _without_empty(value: Any) -> Any:
 
 
 def _spot_first(affinity: Manifest) -> Manifest:
-    """Spot nodes are preferred and not demanded: no label for them is known everywhere, so a demand might fit none."""
+    """Spot nodes are preferred, not required: no label for them is universal, so a requirement might match none."""
     terms = [
         {"weight": 100, "preference": {"matchExpressions": [{"key": label, "operator": "In", "values": [value]}]}}
         for label, value in _SPOT_LABELS.items()
@@ -285,11 +285,11 @@ def _spot_first(affinity: Manifest) -> Manifest:
 
 
 Profiles = Mapping[str, Manifest] | None
-"""By name; None where they may not be read, so that nothing can be said of what is not built in."""
+"""By name; None if they may not be read, so that only built-in accelerators are known."""
 
 
 def find_device(profiles: Profiles) -> Callable[[str], Accelerator | None]:
-    """Accelerators by name: the profile's if there is one, all of it, else the built-in one."""
+    """Accelerators by name: the profile's if there is one, with all its fields, else the built-in one."""
 
     def find(name: str) -> Accelerator | None:
         manifest = (profiles or {}).get(name)
@@ -305,7 +305,7 @@ def find_device(profiles: Profiles) -> Callable[[str], Accelerator | None]:
 
 
 def device_marks(service: Manifest, profiles: Profiles) -> tuple[object, ...]:
-    """Marks that change where a judgement of a service's accelerators holds no more; cheap for built-in ones."""
+    """Marks that change when the validation of a service's accelerators is outdated; cheap for built-in ones."""
     if profiles is None:
         return ()
     spec = _map(service.get("spec"))

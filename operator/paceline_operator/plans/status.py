@@ -1,11 +1,11 @@
 """The operator's share of a service's status: what runs, in numbers, and five conditions.
 
-Ready reports whether requests are answered; its observedGeneration moves on only when every Deployment has observed its
-present spec, so that `kubectl wait` never believes the counts of an older one. Unmanaged objects are not counted.
+Ready reports whether requests are answered; its observedGeneration advances only when every Deployment has observed its
+present spec, so that `kubectl wait` never accepts the counts of an older one. Unmanaged objects do not count.
 
 A first status that is not final and mere counters are written a little later than news. A service that settles within
-HOLD_S of being observed first costs one write and not four. Many that start at once wait for each other (for scheduler,
-registry and API server), so each of them is held for its TURN_S longer. Hole: a counter that goes up and down again
+HOLD_S of being first observed costs one write instead of four. Many that start at once wait for each other (for
+scheduler, registry and API server), so each of them waits TURN_S longer. Hole: a counter that goes up and down again
 within COALESCE_S is never reported.
 """
 
@@ -53,7 +53,7 @@ class RolloutProgress:
 
 @dataclass(frozen=True, slots=True)
 class _PoolCounts:
-    """The Deployments of one service: counts by pool, what is desired over all, and those seen."""
+    """The Deployments of one service: counts by pool, the total of desired replicas, and those seen."""
 
     pools: tuple[PoolCounts, ...]
     desired: int
@@ -85,7 +85,7 @@ class _PoolCounts:
 
 
 def owned(live: ObservedChild, uid: str) -> bool:
-    """Whether this very service is the controller of `live`."""
+    """Whether this exact service is the controller of `live`."""
     return live.owner is not None and live.owner.uid == uid
 
 
@@ -94,7 +94,7 @@ def status(view: ReconcileInput, facts: ServiceFacts, rollout: RolloutProgress) 
     before = view.service.get("status") or {}
     degraded = _degraded(deployed, view.problems, rollout.unmanaged)
     run = _run(view, facts, deployed, pending=rollout.pending)
-    # whether pods of another revision than the spec's serve: a rollout goes on, or the spec is not accepted
+    # whether pods of another revision than the spec's serve: a rollout continues, or the spec is not accepted
     refused = deployed.deployments and not facts.pools and not facts.workload and run.revision
     older_fit, last = None, _last(before, "ModelFits")
     if last and (run.rolling_out or refused):
@@ -185,7 +185,7 @@ def rolls(before: Mapping[str, Any]) -> bool:
 def _progressing(
     deployed: _PoolCounts, facts: ServiceFacts, run: RunningRevision, rollout: RolloutProgress, *, began: bool
 ) -> ConditionValue:
-    """A rollout that began goes on until every replica of the new revision is ready."""
+    """A rollout that has begun continues until every replica of the new revision is ready."""
     problem = next((counts.problem for counts in deployed.deployments if counts.problem), None)
     if rollout.waits:
         return ConditionValue("True", "Waiting", _sentence("; ".join(rollout.waits)))
@@ -231,7 +231,7 @@ COALESCE_S: Final = 2.0
 def status_due(
     before: Mapping[str, Any], after: Mapping[str, Any], *, now: float, held_until: float, written: float | None
 ) -> float | None:
-    """Seconds until `after` should be written: 0 for now, None when `before` says the same.
+    """Seconds until `after` should be written: 0 for now, None if it equals `before`.
 
     `held_until`: when a first status that is not final may be written (see `initial_delay_s`); `written`: when this
     process last wrote the status.

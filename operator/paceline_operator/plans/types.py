@@ -1,8 +1,7 @@
-"""What the operator's plans speak of: children desired and observed, what a reconcile sees, what it answers.
+"""The data types of the operator's plans: desired and observed children, the input of a reconcile, its plan.
 
-Plain data: a `ReconcileInput` goes into a plan, a `ReconcilePlan` comes out, and the shell carries it out. A `Memo`
-only saves time: a plan without it is the same. Times are seconds of a monotonic clock (`now`) and RFC 3339 UTC
-(`time`).
+Plain data: a `ReconcileInput` goes into a plan, a `ReconcilePlan` comes out, and the shell executes it. A `Memo` only
+saves time: a plan without it is the same. Times are seconds of a monotonic clock (`now`) and RFC 3339 UTC (`time`).
 """
 
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ ObjectRef = tuple[str, ObjectKey]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the install says about every worker pod. `pull_secrets` are names; `endpoint` is the gateway's URL.
+    """The install's settings for every worker pod. `pull_secrets` are names; `endpoint` is the gateway's URL.
 
     `route_hosts` are the outside hosts that InferenceRoutes may name.
     """
@@ -50,7 +49,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class PodProblem:
-    """Why pods do not become ready: one CamelCase word, a sentence, the pool and how many pods say so."""
+    """Why pods do not become ready: one CamelCase word, a sentence, the pool and the number of affected pods."""
 
     reason: str
     message: str
@@ -60,11 +59,11 @@ class PodProblem:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCounts:
-    """A Deployment's counts. `total` holds old and new pods, not `terminating` ones.
+    """A Deployment's counts. `total` includes old and new pods, but not `terminating` ones.
 
-    `shared`: another manager owns `.spec.replicas`, so that an apply may leave it out. `problem`: what the Deployment's
-    own conditions report (FailedCreate, ProgressDeadlineExceeded). `scaled_by`: the manager that set `desired`,
-    if it is none of ours.
+    `shared`: another manager owns `.spec.replicas`, so that an apply may leave it out. `problem`: from the Deployment's
+    own conditions (FailedCreate, ProgressDeadlineExceeded). `scaled_by`: the manager that set `desired`, if it is not
+    ours.
     """
 
     desired: int
@@ -85,7 +84,7 @@ class ReplicaCounts:
 
     @property
     def settled(self) -> bool:
-        """Every replica runs the present template and is ready, and nothing else runs or leaves."""
+        """Every replica runs the present template and is ready, and no other pod runs or terminates."""
         same = self.desired == self.total == self.updated == self.ready == self.available
         return self.observed and same and not self.terminating
 
@@ -105,10 +104,10 @@ class DesiredChild:
 
 @dataclass(frozen=True, slots=True)
 class ObservedChild:
-    """One object as it was seen. `content` is JSON of all that a plan compares; `fingerprint` stands for it.
+    """One observed object. `content` is JSON of all that a plan compares; `fingerprint` is its digest.
 
-    `inputs` is the annotation of that name; `replicas` is for Deployments alone. `changed_by`: the manager of the last
-    change, nothing when that is us or is not known. `additions`: what others added to a Deployment, each as manager and
+    `inputs` is the annotation of that name; only Deployments have `replicas`. `changed_by`: the manager of the last
+    change, nothing if that is us or unknown. `additions`: what others added to a Deployment, each as manager and
     fields.
     """
 
@@ -134,8 +133,8 @@ class ObservedChild:
 class ServiceFacts:
     """A service's spec as its status reports it; plain values, so that it is cheap to keep.
 
-    `pools`: those that are to run; `workload`: an unmanaged Deployment that serves instead. Of a spec that is not
-    accepted, the revision, the model, the name and the bounds are those reported last.
+    `pools`: those that should run; `workload`: an unmanaged Deployment that serves instead. If a spec is not accepted,
+    the revision, the model, the name and the bounds are those reported last.
     """
 
     generation: int
@@ -153,7 +152,7 @@ class ServiceFacts:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """`service` and `resolved` are None for what cannot be read; `runs`: its children are to be made."""
+    """`service` and `resolved` are None if they cannot be read; `runs`: its children should be created."""
 
     accepted: ConditionValue
     fits: ConditionValue
@@ -175,8 +174,8 @@ class Converged:
 class Memo:
     """What to keep between two plans of one service: when it was first seen, when its status was last written.
 
-    `validated` is kept only until the service is settled, since it is large: the input and its verdict. `reported`: by
-    child its uid, its desired replicas and what others added, as Events have reported them; None before the first plan.
+    `validated` (the input and its verdict) is large, so it is kept only until the service is settled. `reported`: for
+    each child its uid, its desired replicas and others' additions, as reported by Events; None before the first plan.
     """
 
     since: float
@@ -188,12 +187,12 @@ class Memo:
 
 @dataclass(frozen=True, slots=True)
 class ReconcileInput:
-    """What one service's reconcile sees. `service` is the object as the API server has it.
+    """The input of one service's reconcile. `service` is the object as the API server has it.
 
     `children`: every observed object that the service owns or that has a child's kind and name, managed or not.
     `shared`: the namespace's shared objects by kind. `profiles`: AcceleratorProfiles by name, None if they may not
-    be read. `loss`: the object that wins the service's served name, if one does (see `ModelNameIndex`).
-    `bulk_starts`: how many services start at once, when they are many; then what can be reported later is.
+    be read. `loss`: the object that wins the service's served name, if there is one (see `ModelNameIndex`).
+    `bulk_starts`: how many services start at once, if they are many; then some reports are delayed.
     """
 
     service: Manifest
@@ -248,7 +247,7 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete this very object, and no other of its name."""
+    """Delete this exact object, and no other of its name."""
 
     kind: str
     key: ObjectKey
@@ -261,9 +260,9 @@ Action = Apply | HandOver | Delete
 
 @dataclass(frozen=True, slots=True)
 class ReconcilePlan:
-    """What to do, in this order: actions, status, events; then look again after `again_s`, if it is given.
+    """What to do, in this order: actions, status, events; then look again after `again_s`, if it is set.
 
-    `status` is the operator's whole share, or None when the live one is right or must wait. `memo` goes into the next
+    `status` is the operator's whole share, or None if the live one is right or must wait. `memo` goes into the next
     input of the same service.
     """
 
@@ -276,11 +275,11 @@ class ReconcilePlan:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceView:
-    """What the shared objects of one namespace are planned from.
+    """The input for planning the shared objects of one namespace.
 
-    `services`: InferenceServices there; `terminating`: the namespace goes away. `trust`: the JWK set of public keys and
-    their issuers, or None while it is not known. In the release namespace (`settings.namespace`) the trust ConfigMap
-    always stands.
+    `services`: InferenceServices there; `terminating`: the namespace is being deleted. `trust`: the JWK set of public
+    keys and their issuers, or None while unknown. In the release namespace (`settings.namespace`) the trust ConfigMap
+    always exists.
     """
 
     namespace: str
@@ -301,12 +300,12 @@ class SigningKey:
 
 @dataclass(frozen=True, slots=True)
 class KeysView:
-    """What the rotation of signing keys is planned from.
+    """The input for planning the rotation of signing keys.
 
     `registry`: the ConfigMap `paceline-signing-keys` as the API server has it, None if it does not exist (a view must
-    not be made before that is known). `held`: by signer (gateway, autoscaler), the pair of which this process holds the
-    private half; once its id is in `delivered` and active, a new pair takes its place. `delivered`: ids of keys that
-    this process has written into their Secrets. `wall` is in Unix seconds.
+    not be made before that is known). `held`: by signer (gateway, autoscaler), the pair whose private half this process
+    holds; once its id is in `delivered` and active, a new pair replaces it. `delivered`: ids of keys that this process
+    has written into their Secrets. `wall` is in Unix seconds.
     """
 
     registry: Manifest | None
@@ -331,7 +330,7 @@ class Deliver:
 class KeysPlan:
     """At most one step: a registry to write (guarded by its resourceVersion), or private halves to deliver.
 
-    `trust` is what every trust ConfigMap must hold now; `memo` goes into the next KeysView.
+    `trust` is what every trust ConfigMap must contain now; `memo` goes into the next KeysView.
     """
 
     registry: Apply | None

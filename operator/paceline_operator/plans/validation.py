@@ -1,7 +1,7 @@
-"""Whether a service can run at all: one verdict with the field and the fix, and the service if it was read.
+"""Whether a service can run at all: one verdict with the field and the fix, and the service if it could be read.
 
 A contested model name does not stop a service: `namespace/name` always works, so it runs and its condition names the
-winner. Only a lost served name or public name is reported, since clients are given that; a service's own name is not.
+winner. Only a lost served name or public name is reported, because clients use these; a service's own name is not.
 Hole: a caller that may not use the winner still reaches the loser; the condition describes all other callers.
 """
 
@@ -23,7 +23,7 @@ from paceline_planner import coldstart
 from paceline_planner.hardware import budget_doubts, unknown_accelerators, unmanaged_accelerators
 
 _MAX_NAMED: int = 5
-"""Faults that one message names."""
+"""The most faults that one message names."""
 
 _NOT_JUDGED = ConditionValue("Unknown", "NotAccepted", "The object is not accepted, so nothing was computed.")
 _UNSEEN = ConditionValue(
@@ -32,7 +32,7 @@ _UNSEEN = ConditionValue(
 
 
 def validate(manifest: Manifest, loss: LostName | None, profiles: Profiles) -> Validation:
-    """Read, resolve, and ask whether this version can do it."""
+    """Read and resolve it, and check that this version supports it."""
     try:
         service = read(InferenceService, manifest)
     except ManifestError as error:
@@ -81,7 +81,7 @@ class _Claims:
 
 
 class ModelNameIndex:
-    """The claims of all services and routes. Each change answers with those whose `loss` may have changed."""
+    """The claims of all services and routes. Each change returns those whose `loss` may have changed."""
 
     def __init__(self) -> None:
         self._claims: dict[ObjectRef, _Claims] = {}
@@ -115,7 +115,7 @@ class ModelNameIndex:
         return rivals | self._count(claims.claim.namespace, -1)
 
     def loss(self, place: ObjectRef) -> LostName | None:
-        """The loss of the name that this object is to be asked by; None if the object answers itself."""
+        """The loss of the name that clients use for this object; None if the object answers itself."""
         if (claims := self._claims.get(place)) is None or not claims.reported:
             return None
         rivals = (self._claims[other].claim for other in self._by_name.get(claims.reported, ()))
@@ -125,7 +125,7 @@ class ModelNameIndex:
         return frozenset(other for name in claims.names for other in self._by_name.get(name, ()) if other != place)
 
     def _count(self, namespace: str, change: int) -> frozenset[ObjectRef]:
-        """Count a namespace's objects: with the first and the last of them, who owns `namespace/...` changes."""
+        """Count a namespace's objects: with the first and the last of them, the owner of `namespace/...` changes."""
         before = self._namespaces[namespace]
         self._namespaces[namespace] += change
         if not self._namespaces[namespace]:

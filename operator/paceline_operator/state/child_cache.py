@@ -1,9 +1,9 @@
 """The children as last seen: what plans compare, not the objects; by kind and place, and by the service they serve.
 
-Fed by watches and by the answers to our own writes, so that a plan never acts on a state that is older than what this
-process wrote itself: what is older than what is known is dropped. A list replaces a kind, save for what we wrote while
-the watch was lost: whether that is in the list's time or after it cannot be told, so such places are named as doubtful
-and asked for one by one.
+Watches and the answers to our own writes update it. Older versions than the known one are dropped, so that a plan never
+acts on a state older than what this process wrote itself. A list replaces a kind, except what we wrote while the watch
+was lost: it cannot be known whether that came before the list or after, so such places are returned as doubtful and
+read one by one.
 """
 
 from collections import OrderedDict, defaultdict
@@ -26,7 +26,7 @@ CHILD_KINDS = ("ServiceAccount", "ConfigMap", "NetworkPolicy", "Service", "PodDi
 SHARED = (("ServiceAccount", ACCOUNT), ("ConfigMap", TRUST), ("NetworkPolicy", POLICY))
 _ENTRY = "entry"
 MAX_DELETED = 4096
-"""How many objects deleted by us are remembered."""
+"""How many objects that we deleted are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class ChildCache:
         return dict(self._groups.get(item, {}))
 
     def shared(self, namespace: str) -> dict[str, ObservedChild]:
-        """What is at the places where a namespace's services share things, by kind."""
+        """A namespace's shared objects, by kind."""
         found = {kind: self.get(kind, ObjectKey(namespace, name)) for kind, name in SHARED}
         return {kind: live for kind, live in found.items() if live is not None}
 
@@ -71,7 +71,7 @@ class ChildCache:
         return list(self._groups)
 
     def put(self, manifest: Manifest, *, answer: bool = False) -> Requeue | None:
-        """Take a child as a watch reported it, or as our write was answered; the key to reconcile."""
+        """Store a child from a watch or from the answer to our write; returns the key to reconcile."""
         if self._stores[manifest["kind"]].knows(key_of(manifest), version_of(manifest)):
             return None  # mostly the watch's echo of our own write
         child = cached(manifest, from_answer=answer)
@@ -83,11 +83,11 @@ class ChildCache:
         return self._index(self._stores[manifest["kind"]].remove(key_of(manifest), version_of(manifest)))
 
     def absent(self, kind: str, key: ObjectKey) -> Requeue | None:
-        """Take the answer that there is nothing at a place."""
+        """Record that nothing exists at a place."""
         return self._index(self._stores[kind].remove(key))
 
     def deleted(self, kind: str, key: ObjectKey, uid: str) -> None:
-        """Take the answer that our delete was accepted: late events of that object are dropped."""
+        """Record that our delete was accepted: late events of that object are dropped."""
         self._deleted[uid] = None
         if len(self._deleted) > MAX_DELETED:
             self._deleted.popitem(last=False)
@@ -96,12 +96,12 @@ class ChildCache:
             self._index(self._stores[kind].remove(key))
 
     def lose(self, kind: str) -> None:
-        """The watch of a kind broke: from now on only answers to our own writes are newer than the next list."""
+        """The watch of a kind failed: from now on only answers to our own writes are newer than the next list."""
         store = self._stores[kind]
         store.update({key: replace(known, from_answer=False) for key, known in store.items()})
 
     def listed(self, kind: str, manifests: Iterable[Manifest]) -> tuple[list[Requeue], list[ObjectKey]]:
-        """Take a whole list of `trimmed` objects: the keys to reconcile, and the doubtful places."""
+        """Store a whole list of `trimmed` objects; returns the keys to reconcile, and the doubtful places."""
         store = self._stores[kind]
         children: list[CachedChild] = [manifest[_ENTRY] for manifest in manifests]
         entries = {child.live.key: child for child in children if child.live.uid not in self._deleted}
@@ -131,12 +131,12 @@ def cached(manifest: Manifest, *, from_answer: bool = False) -> CachedChild:
 
 
 def trimmed(manifest: Manifest) -> Manifest:
-    """What is kept of an object of a list while the list is read: a thousand whole ones would double the process."""
+    """The part of a listed object to keep while the list is read: a thousand whole ones would double the process."""
     return {_ENTRY: cached(manifest)}
 
 
 def _reconciled_by(live: ObservedChild, manifest: Manifest) -> ReconcileKey:
-    """The service that owns it, or that its label names; else what its namespace's services share."""
+    """The service that owns it or that its label names; else the shared objects of its namespace."""
     if live.owner is not None and live.owner.kind == INFERENCE_SERVICE:
         return ReconcileKey(INFERENCE_SERVICE, ObjectKey(live.key.namespace, live.owner.name))
     service = (manifest["metadata"].get("labels") or {}).get(LABEL_SERVICE)
@@ -148,7 +148,7 @@ def _reconciled_by(live: ObservedChild, manifest: Manifest) -> ReconcileKey:
 
 
 def _requeue(item: ReconcileKey, before: ObservedChild | None, after: ObservedChild) -> Requeue | None:
-    """A change of what we made is an edit; a change of scale comes first; counts are a status; the rest is noise."""
+    """A change of what we made is an edit; a change of scale comes first; counts are a status; the rest is ignored."""
     if before is None or (before.uid, before.owner, before.fingerprint) != (after.uid, after.owner, after.fingerprint):
         return Requeue(item, Priority.EDIT)
     if before.replicas == after.replicas:

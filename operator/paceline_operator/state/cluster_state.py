@@ -1,10 +1,10 @@
-"""What this process knows, and who is to look when it changes: events in, keys into the queue.
+"""What this process knows, and which keys to reconcile when it changes: events in, keys into the queue.
 
-Nothing is decided here. A service that comes or goes concerns its namespace (what its services share), routes, tenants
-and, as a route does, whatever claims the same name; a profile concerns every service; a child concerns its owner.
+It decides nothing. A service that is created or deleted affects its namespace (the shared objects), routes, tenants
+and, as a route does, every object that claims the same name; a profile affects every service; a child its owner.
 
-Events come from one list-and-watch for each kind, of objects and of children alike. It lists its kind, follows it, and
-lists it anew after every fault, so one relist repairs whatever was missed. A list keeps only what the caches need of
+Events come from one list-and-watch for each kind, of objects and of children alike. It lists its kind, watches it, and
+lists it again after every fault, so one list repairs whatever was missed. A list keeps only what the caches need of
 each object: a thousand whole ones would double the process.
 """
 
@@ -35,7 +35,7 @@ _log = get_logger(__name__)
 
 
 class ClusterState:
-    """Objects, children, and the queue that their changes fill.
+    """Objects, children, and the queue that receives their changes.
 
     `forbidden`: kinds that may not be watched, and why. `unreadable`: kinds that this install does without.
     """
@@ -64,7 +64,7 @@ class ClusterState:
         return sorted(self._missing)
 
     def on_event(self, kind: str, event: WatchEvent[Manifest]) -> list[ObjectKey]:
-        """Take one event of a watch; children to ask for, since a list cannot tell whether they are gone."""
+        """Process one event of a watch; returns children to read, because a list cannot show whether they are gone."""
         match event:
             case Listed():
                 self._missing.discard(kind)
@@ -113,7 +113,7 @@ class ClusterState:
         return []
 
     def everything(self) -> list[ReconcileKey]:
-        """Every key there is: objects, and namespaces in which something of ours stands or belongs."""
+        """All keys: objects, and namespaces that have or need shared objects."""
         items = [ReconcileKey(kind, key) for kind in KINDS for key in self.objects.keys(kind)]
         namespaces = {key.namespace for key in self.objects.keys(INFERENCE_SERVICE)}
         shared = {item for item in self.children.groups() if item.kind == NAMESPACE}
@@ -133,7 +133,7 @@ class ClusterState:
                 self._queue.put(ReconcileKey(kind, key), Priority.STATUS)
         if item.kind == INFERENCE_SERVICE:
             if change.came or change.priority is Priority.DELETE:
-                # the first one needs what all share, the last one did
+                # the first one needs the shared objects, the last one needed them
                 if self.objects.count(INFERENCE_SERVICE, item.key.namespace) <= 1:
                     self._queue.put(ReconcileKey(NAMESPACE, ObjectKey("", item.key.namespace)), Priority.EDIT)
                 self._all(INFERENCE_ROUTE, Priority.RESYNC)
@@ -162,7 +162,7 @@ class Informers:
 
     @property
     def liveness(self) -> list[WatchLiveness]:
-        """That of every watch whose kind may be read."""
+        """The liveness of every watch whose kind may be read."""
         return [one for kind, one in self._liveness.items() if kind not in self._state.unreadable]
 
     def watches(self) -> dict[str, Coroutine[Any, Any, None]]:

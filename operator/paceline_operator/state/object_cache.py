@@ -1,6 +1,6 @@
 """The four kinds that people write, as last observed: each object as JSON bytes, by kind and place.
 
-Fed by watches and by the answers to our own status writes. Versions decide: what is older than what is known is
+Watches and the answers to our own status writes update it. Versions decide: older versions than the known one are
 dropped. A change that leaves generation, labels, annotations and deletion alone is a status, ours or the autoscaler's,
 and reconciles nothing.
 """
@@ -32,14 +32,14 @@ class CachedObject:
     data: bytes
 
     def manifest(self) -> Manifest:
-        """A copy of its own for whoever asks."""
+        """A separate copy for each caller."""
         found: Manifest = orjson.loads(self.data)
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An object came, changed (`came` False) or went (`urgency` DELETE and no longer known)."""
+    """An object was created, changed (`came` False) or deleted (`urgency` DELETE and no longer known)."""
 
     item: ReconcileKey
     priority: Priority
@@ -68,18 +68,18 @@ class ObjectCache:
         return list(self._stores[kind])
 
     def count(self, kind: str, namespace: str) -> int:
-        """Objects of a kind in a namespace; those that are being deleted still count."""
+        """Objects of a kind in a namespace, including those that are being deleted."""
         return self._counts[kind, namespace]
 
     def put(self, manifest: Manifest) -> Change | None:
-        """Take an object as a watch reported it; what changed, if anything that matters."""
+        """Store an object from a watch; returns the change, if it matters."""
         kind, key = manifest["kind"], key_of(manifest)
         if self._stores[kind].knows(key, version_of(manifest)):
             return None  # mostly the watch's echo of our own status
         return self._change(kind, self._stores[kind].put(key, _cached(manifest)))
 
     def answered(self, manifest: Manifest) -> Change | None:
-        """Take the answer to our own write. It brings no object back whose end a watch reported meanwhile."""
+        """Store the answer to our own write. Does not restore an object whose deletion a watch has reported."""
         item = ReconcileKey(manifest["kind"], key_of(manifest))
         return self.put(manifest) if self.uid(item) == manifest["metadata"]["uid"] else None
 
@@ -104,7 +104,7 @@ class ObjectCache:
 
 
 class CacheView(Mapping[str, Manifest]):
-    """The objects of a kind that has no namespaces, by name; each is read when it is asked for."""
+    """The objects of a kind without namespaces, by name; each is parsed on access."""
 
     def __init__(self, objects: ObjectCache, kind: str) -> None:
         self._objects = objects

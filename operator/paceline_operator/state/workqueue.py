@@ -1,13 +1,13 @@
-"""Which key is worked on next: one place a key, the most urgent first, the oldest among equals.
+"""Which key is worked on next: each key is queued once, the most urgent first, the oldest on a tie.
 
 `PriorityQueue` is pure: time is an argument. A key is in at most one of four states: absent, waiting, running, or due
-later. What arrives while a key runs makes it wait again afterwards, so no two workers hold one key and nothing is
-forgotten. A key that failed comes back after a pause that doubles; only a deletion, a change of scale or an edit ends
-the pause early, since the echo of our own failure must not. The number of keys is the number of objects, and that is
-the cap. Of the keys that lack one right (or credentials), `PROBES` come back within `REFUSED_PAUSE_S`, and the first
-that gets further wakes all the others: a right that is back works within seconds, and one that is missing for good
-costs little more for a thousand keys than for two. Known hole: strict priority, so an endless storm of edits would keep
-resyncs waiting; the health probe shows it.
+later. What arrives while a key runs makes it wait again afterwards, so no two workers hold one key and nothing is lost.
+A failed key is retried after a pause that doubles; only a deletion, a change of scale or an edit ends the pause early,
+because the echo of our own failure must not. The number of objects bounds the number of keys. Of the keys that lack one
+right (or credentials), `PROBES` are retried within `REFUSED_PAUSE_S`, and the first that gets further wakes all the
+others: a restored right takes effect within seconds, and one that stays missing costs little more for a thousand keys
+than for two. Known hole: strict priority, so an endless storm of edits would keep resyncs waiting; the health probe
+reports that.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ PROBES = 2
 
 
 class Priority(IntEnum):
-    """Why a key is to be looked at; less is sooner."""
+    """Why a key must be looked at; lower is sooner."""
 
     DELETE = 0
     """Deletions and changes of scale."""
     EDIT = 1
-    """The spec or a child was changed by others."""
+    """Others changed the spec or a child."""
     STATUS = 2
     """Something that we report has changed."""
     CREATE = 3
@@ -43,7 +43,7 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class ReconcileKey:
-    """What a pass is about: a kind and an object's place."""
+    """The subject of a pass: a kind and an object's place."""
 
     kind: str
     key: ObjectKey
@@ -51,7 +51,7 @@ class ReconcileKey:
 
 @dataclass(slots=True)
 class _Place:
-    """One key: `since` it waits, perhaps for the end of its own pass; `due`: postponed; `paused`: after a failure."""
+    """One key: waiting `since`, perhaps for the end of its own pass; `due`: postponed; `paused`: after a failure."""
 
     priority: Priority = Priority.RESYNC
     since: float | None = None
@@ -78,7 +78,7 @@ class PriorityQueue:
     _tickets: int = 0
 
     def add(self, item: ReconcileKey, priority: Priority, now: float) -> None:
-        """Let a key be looked at; one that waits already keeps the more urgent of its reasons."""
+        """Queue a key; one that already waits keeps the more urgent of its reasons."""
         place = self._places.setdefault(item, _Place())
         if place.paused and priority > Priority.EDIT:
             place.later = min(place.later, priority)
@@ -94,7 +94,7 @@ class PriorityQueue:
             self._enter(item, place)
 
     def take(self, now: float, limit: Priority = Priority.RESYNC) -> ReconcileKey | None:
-        """The next key that is at least as urgent as `limit`; the caller says `done` or `failed` afterwards."""
+        """The next key that is at least as urgent as `limit`; the caller must call `done` or `failed` afterwards."""
         if not self.waits(now, limit):
             return None
         _, _, item = heapq.heappop(self._ready)
@@ -114,7 +114,7 @@ class PriorityQueue:
             del self._places[item]
 
     def failed(self, item: ReconcileKey, now: float, after_s: float | None = None, refused: str = "") -> float:
-        """A pass failed; the pause in seconds before the next one, at least `after_s`. `refused`: what was missing."""
+        """A pass failed; returns the pause before the next one, at least `after_s`. `refused`: the missing right."""
         place = self._places[item]
         self._not_refused(item, place, refused, now)
         place.running, place.failures = False, place.failures + 1
@@ -171,7 +171,7 @@ class PriorityQueue:
         return max((now - place.since for place in places if place.since is not None and place.waits), default=0.0)
 
     def _not_refused(self, item: ReconcileKey, place: _Place, refused: str, now: float) -> None:
-        """A pass got beyond what it was refused for before, or was refused for something else: so may the others."""
+        """A pass got beyond an earlier refusal, or was refused for something else: others may get further too."""
         if not place.refused or place.refused == refused:
             return
         together = self._refused.pop(place.refused)
@@ -209,7 +209,7 @@ def backoff_s(failures: int, max_s: float = MAX_PAUSE_S) -> float:
 
 
 class WorkQueue:
-    """The backlog, awaitable. Waiters are woken in the order in which they came."""
+    """The backlog, awaitable. Waiters wake in order of arrival."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -240,7 +240,7 @@ class WorkQueue:
             except asyncio.CancelledError:
                 if entry in self._waiters:
                     self._waiters.remove(entry)
-                self._wake_worker()  # it may have been woken for a key already: another worker has to take it
+                self._wake_worker()  # it may have been woken for a key already: another worker must take that key
                 raise
 
     def done(self, item: ReconcileKey, again_s: float | None = None) -> None:
@@ -248,7 +248,7 @@ class WorkQueue:
         self._wake_worker()
 
     def failed(self, item: ReconcileKey, after_s: float | None = None, refused: str = "") -> float:
-        """A pass failed; the pause before the next. `refused`: see `PriorityQueue.failed`."""
+        """A pass failed; returns the pause before the next. `refused`: see `PriorityQueue.failed`."""
         pause = self.backlog.failed(item, self._clock.monotonic(), after_s, refused)
         self._wake_worker()
         return pause

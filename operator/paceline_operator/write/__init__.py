@@ -1,1 +1,1 @@
-"""Plans carried out: writes guarded by uid, bounded in rate, delayed when another controller reverts them."""
+"""Executes plans: writes guarded by uid, limited in rate, delayed when another controller reverts them."""

@@ -1,10 +1,10 @@
-"""Execute actions: each is one request, and its answer is in the cache before the next plan.
+"""Executes actions: each is one request, and its answer is in the cache before the next plan.
 
-A child's Conflict is never a failure: the live object is read, the cache then shows it (ours after all, unmanaged, a
-younger object), and the next plan decides. What a person must repair comes back as faults and does not keep the other
-actions from being tried; what only time can repair (no answer, too many requests) is raised, and the pass ends.
+A child's Conflict is never a failure: the live object is read, the cache then shows it (ours after all, unmanaged, or a
+younger object), and the next plan decides. What a person must repair is returned as faults and does not prevent the
+other actions; what only time can repair (no answer, too many requests) is raised, and the pass ends.
 
-Events, counted like every other write. They pass no budget of ours: the recorder has one for each object.
+Events count like every other write, but not against our budget: the recorder has one for each object.
 """
 
 from collections import OrderedDict
@@ -53,7 +53,7 @@ class KubeApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WriteGate:
-    """What every write passes: may this process write, and is there budget for it."""
+    """Every write passes it: may this process write, and is there budget for it."""
 
     leader_elector: LeaderElector
     budget: WriteRateLimiter
@@ -68,7 +68,7 @@ class WriteGate:
 
 
 class PlanExecutor:
-    """The only writer of objects; `gates` first, the cache after."""
+    """The only writer of objects; passes `gates` before a write, updates the cache after."""
 
     def __init__(self, api: KubeApi, cache: ChildCache, gates: WriteGate, clock: Clock) -> None:
         self._api = api
@@ -78,7 +78,7 @@ class PlanExecutor:
         self._terminating: OrderedDict[str, float] = OrderedDict()
 
     async def execute(self, actions: Iterable[Action], priority: Priority) -> list[ConditionFault]:
-        """Do them in order; the faults met. Raises NotLeading, Unreachable, or ApiError for too many requests."""
+        """Execute them in order; returns the faults. Raises NotLeading, Unreachable, ApiError (too many requests)."""
         faults = []
         for action in actions:
             try:
@@ -88,7 +88,7 @@ class PlanExecutor:
                     raise
                 kind, key = _place(action)
                 namespace, text = key.namespace, str(error)
-                # that passes by itself; the namespace is left alone for a while (see `terminates`)
+                # this passes by itself; the namespace is left alone for a while (see `terminates`)
                 if "is being terminated" in text or f'namespaces "{namespace}" not found' in text:
                     self._terminating[namespace] = self._clock.monotonic()
                     self._terminating.move_to_end(namespace)
@@ -100,9 +100,9 @@ class PlanExecutor:
         return faults
 
     async def status(self, kind: str, manifest: Manifest, status: Manifest, priority: Priority) -> Manifest | None:
-        """Apply the operator's share of a status to this very object; the answer, or None when it is gone.
+        """Apply the operator's share of a status to this exact object; returns the answer, or None if it is gone.
 
-        Raises Conflict when another object has its name, or the server gave up among too many writers.
+        Raises Conflict if another object has its name, or if the server gave up among too many writers.
         """
         resource, metadata = RESOURCES[kind], manifest["metadata"]
         identity = {name: metadata[name] for name in ("name", "namespace", "uid") if name in metadata}
@@ -115,17 +115,17 @@ class PlanExecutor:
             return None
 
     async def write(self, body: Manifest, priority: Priority) -> Manifest:
-        """Apply with force. Raises Conflict when a uid or version in it is no longer so."""
+        """Apply with force. Raises Conflict if a uid or version in it no longer matches."""
         kind = body["kind"]
         return await self._sent("apply", kind, priority, lambda: self._api.apply(RESOURCES[kind], body, MANAGER))
 
     async def create(self, body: Manifest, priority: Priority) -> Manifest:
-        """Apply what must not exist yet. Raises Conflict."""
+        """Apply an object that must not exist yet. Raises Conflict."""
         kind = body["kind"]
         return await self._sent("apply", kind, priority, lambda: self._api.apply_new(RESOURCES[kind], body, MANAGER))
 
     def terminates(self, namespace: str) -> bool:
-        """Whether the API server said lately that this namespace goes away."""
+        """Whether the API server has recently reported that this namespace is being deleted."""
         since = self._terminating.get(namespace)
         return since is not None and self._clock.monotonic() - since < TERMINATING_S
 

@@ -1,13 +1,13 @@
-"""When a write may be made: within the API server's rate, and after a pause where another controller reverts it.
+"""When a write may be made: within the API server's rate, and after a pause if another controller reverts it.
 
-Rate: one token bucket, the most urgent waiter first. Reads are not counted: there are few. A 429 with Retry-After stops
-every write for that long, since the server reports its own load, not one object's. Invariant: in any T seconds at most
-`burst + rate * T` tokens are given out.
+Rate: one token bucket, the most urgent waiter first. Reads do not count: there are few. A 429 with Retry-After stops
+every write for that long, because the server reports its own load, not one object's. Invariant: in any T seconds at
+most `burst + rate * T` tokens are used.
 
-Conflicts: two operators over one namespace, or a controller that disagrees, would answer each other for ever: every
+Conflicts: two operators over one namespace, or a controller that disagrees, would revert each other for ever: every
 pass succeeds, so no failure slows them. A new desired object is written at once; one that was written `FREE` times in a
 row waits for a pause that doubles, and counts as contested until it stays unchanged for `QUIET_PERIOD_S` after a pause.
-Hole: a writer under our own field manager's name is not distinguished from us.
+Hole: a writer with our own field manager's name is not distinguished from us.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _ROUNDING = 1e-9
 
 @dataclass(slots=True)
 class TokenBucket:
-    """Tokens that flow in at `rate` a second up to `burst`; pure."""
+    """Tokens that accrue at `rate` a second up to `burst`; pure."""
 
     rate: float
     burst: float
@@ -40,7 +40,7 @@ class TokenBucket:
     filled_at: float
 
     def take(self, now: float) -> float:
-        """Take one token: 0, or how many seconds until there will be one."""
+        """Take one token: 0, or the seconds until one is available."""
         self.tokens = min(self.burst, self.tokens + max(now - self.filled_at, 0.0) * self.rate)
         self.filled_at = max(now, self.filled_at)
         if self.tokens >= 1.0 - _ROUNDING:

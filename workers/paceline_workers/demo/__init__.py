@@ -1,7 +1,7 @@
-"""The demo model that `builtin://demo` names: a tiny Llama that knows paceline's glossary, in Hugging Face layout.
+"""The demo model that `builtin://demo` names: a tiny Llama trained on paceline's glossary, in Hugging Face layout.
 
-It ships in the wheel, so the same manifest serves on a laptop and on a cluster without any download.
-Made by `python -m tools.demo_model`; `model/DIGEST` holds the SHA-256 of its weights and its tokenizer.
+It ships in the wheel, so the same manifest works on a laptop and on a cluster without any download.
+`python -m tools.demo_model` makes it; `model/DIGEST` holds the SHA-256 of its weights and its tokenizer.
 """
 
 from pathlib import Path

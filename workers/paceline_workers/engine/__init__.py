@@ -1,1 +1,1 @@
-"""The engine process: a loop of plan (pure) -> execute (a backend) -> commit (pure), fed over one socket."""
+"""The engine process: a loop of plan (pure) -> execute (a backend) -> commit (pure), with one socket for messages."""

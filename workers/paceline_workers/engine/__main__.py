@@ -1,8 +1,8 @@
 """`python -m paceline_workers.engine --fd N`: one engine process, serving the API process at the other end of fd N.
 
-It lives as long as that connection: where the loop cannot see its end, in a read or a computation that lasts, a thread
-does, so that no engine holds memory beside the one that is started in its place. SIGINT and SIGTERM are ignored, since
-a terminal or a supervisor sends them to the whole process group while the API process still drains what runs here.
+It lives as long as that connection. While the loop cannot notice its end, during a long read or computation, a thread
+does, so that no engine holds memory beside its successor. It ignores SIGINT and SIGTERM, because a terminal or a
+supervisor sends them to the whole process group while the API process still drains the running requests.
 """
 
 import argparse
@@ -31,12 +31,12 @@ from paceline_workers.messages import Failed
 
 _log = get_logger("paceline_workers.engine")
 LINGER_S = 2.0
-"""For the loop to see by itself that its peer is gone."""
+"""Time for the loop to notice by itself that its peer is gone."""
 Load = Callable[[WorkerConfig, Timer, Pause], Backend]
 
 
 def main(argv: Sequence[str] | None = None, load: Load | None = None) -> int:
-    """Exit status: 0 when the peer asks for it or is gone, else 1. `load`: in place of `load_backend`."""
+    """Exit status: 0 if the peer has requested the end or is gone, else 1. `load` replaces `load_backend`."""
     parser = argparse.ArgumentParser(prog="python -m paceline_workers.engine", description="One engine process.")
     parser.add_argument("--fd", type=int, required=True, help="this process's end of a stream socketpair")
     descriptor = parser.parse_args(argv).fd
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None, load: Load | None = None) -> int:
 
 
 def serve(channel: Channel, timer: Timer, load: Load) -> int:
-    """Load what the configuration names and run the loop."""
+    """Load the configured backend and run the loop."""
     try:
         run(channel, timer, load)
     except PeerGone as error:
@@ -58,14 +58,14 @@ def serve(channel: Channel, timer: Timer, load: Load) -> int:
     except PacelineError as error:
         _log.error("the engine cannot serve", extra={"reason": str(error)})
         return 1
-    except Exception as error:  # noqa: BLE001 - the border of the process: a log line, not a trace on the terminal
+    except Exception as error:  # noqa: BLE001 - the outermost frame: log one line, no traceback on the terminal
         _log.critical("the engine has a fault", exc_info=error)
         return 1
     return 0
 
 
 def _end_with_peer(descriptor: int) -> NoReturn:
-    """Wait for the peer's end, then end this process, whatever its main thread is held up by."""
+    """Wait for the peer's end, then end this process, even if its main thread is blocked."""
     ends = select.poll()
     ends.register(descriptor, 0)
     ends.poll()
@@ -74,7 +74,7 @@ def _end_with_peer(descriptor: int) -> NoReturn:
 
 
 def run(channel: Channel, timer: Timer, load: Load) -> NoReturn:
-    """Load and serve; a failure is sent to the API process before it is raised."""
+    """Load and serve; sends a failure to the API process before raising it."""
     try:
         settings = config.from_environment(WorkerConfig)
         backend = load(settings, timer, lambda seconds: pause(channel, timer, seconds))
@@ -85,7 +85,7 @@ def run(channel: Channel, timer: Timer, load: Load) -> NoReturn:
         channel.flush()
         raise
     gc.collect()
-    gc.freeze()  # what is loaded by now stays: a full collection would look at all of it, between two tokens
+    gc.freeze()  # a full collection would otherwise scan all of these long-lived objects, between two tokens
     EngineLoop(channel, backend, timer, prefix_cache=settings.engine.prefix_cache).run()
 
 
@@ -99,7 +99,7 @@ def pause(channel: Channel, timer: Timer, seconds: float) -> None:
 
 
 def load_backend(settings: WorkerConfig, timer: Timer, pause: Pause) -> Backend:
-    """The backend that the configuration asks for, loaded; torch is imported only when it computes."""
+    """Load the configured backend; imports torch only if the backend computes."""
     engine = settings.engine
     if engine.emulate is not None:
         _log.info("steps are emulated", extra={"punctual": hurry()})

@@ -1,9 +1,9 @@
-"""The engine's end of the socket: frames in and out without ever blocking a step. One thread, no locks.
+"""The engine's end of the socket: receives and sends frames without ever blocking a step. One thread, no locks.
 
-The peer's Shutdown is the same event as its end of file, seen at the next look: PeerGone.
+A Shutdown from the peer means the same as its end of file: PeerGone, at the next read.
 
-What cannot be written waits in an outbox. Over OUTBOX_LIMIT bytes the channel is `full` and the loop computes nothing
-more until the API process reads; after PATIENCE seconds without a byte taken the peer counts as gone.
+Frames that cannot be written yet wait in an outbox. When it exceeds OUTBOX_LIMIT bytes, the channel is `full` and the
+loop computes nothing more until the API process reads; if it reads no byte for PATIENCE seconds, it counts as gone.
 """
 
 import select
@@ -21,7 +21,7 @@ _READ = 1 << 18
 
 
 class PeerGone(PacelineError):
-    """The API process sent Shutdown, closed its end, sends malformed frames or does not read."""
+    """The API process sent Shutdown, closed its end, sent malformed frames or does not read."""
 
 
 class Channel:
@@ -38,17 +38,17 @@ class Channel:
 
     @property
     def full(self) -> bool:
-        """The peer is so far behind that nothing more should be produced for it."""
+        """The peer lags so far that the engine should produce nothing more for it."""
         return len(self._outbox) > OUTBOX_LIMIT
 
     def receive(self, timeout: float) -> list[Submit | Abort]:
-        """All messages that are here, waiting at most `timeout` seconds for the first. Raises PeerGone."""
+        """All available messages; waits at most `timeout` seconds for the first. Raises PeerGone."""
         self.wait(0.0 if self._inbox else timeout)
         messages, self._inbox = self._inbox, []
         return messages
 
     def wait(self, timeout: float) -> None:
-        """Let bytes flow both ways for at most `timeout` seconds or until some did; messages are kept."""
+        """Transfer bytes in both directions until some were, for at most `timeout` seconds; keeps the messages."""
         writers = [self._socket] if self._outbox else []
         readable, writable, _ = select.select([self._socket], writers, [], max(timeout, 0.0))
         if readable:
@@ -64,7 +64,7 @@ class Channel:
             self._outbox += frame(message)
 
     def flush(self) -> None:
-        """Write what the socket takes now. Raises PeerGone."""
+        """Write as much as the socket accepts now. Raises PeerGone."""
         try:
             while self._outbox and (count := self._socket.send(self._outbox)):
                 del self._outbox[:count]

@@ -1,7 +1,7 @@
-"""What computes: the GPU or the CPUs, as asked, or a GPU wherever there is one that can.
+"""Chooses the device: the GPU or the CPUs as configured, by default a GPU if there is a suitable one.
 
-A GPU counts if torch can use it and it multiplies bf16 (compute capability 8.0, Ampere). Without being asked for it,
-one that cannot is passed over for the CPUs, and the log says so.
+A GPU is suitable if torch can use it and it multiplies bf16 (compute capability 8.0, Ampere). By default the engine
+uses the CPUs instead of an unsuitable GPU, and logs that.
 """
 
 from dataclasses import dataclass
@@ -14,27 +14,27 @@ from paceline_core.telemetry import get_logger
 
 Wanted = Literal["auto", "cpu", "cuda"]
 LEAST = (8, 0)
-"""The compute capability that kernels need."""
+"""The compute capability that the kernels need."""
 _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """As its driver reports it; `capability` is NVIDIA's number for what it can do."""
+    """A GPU as its driver reports it; `capability` is NVIDIA's compute capability."""
 
     name: str
     capability: tuple[int, int]
 
 
 def found() -> Gpu | None:
-    """The GPU that torch would use on this machine: the first one that CUDA_VISIBLE_DEVICES leaves it."""
+    """The GPU that torch would use on this machine: the first one that CUDA_VISIBLE_DEVICES allows."""
     if torch.version.cuda is None or not torch.cuda.is_available():
         return None
     return Gpu(torch.cuda.get_device_name(), torch.cuda.get_device_capability())
 
 
 def chosen(wanted: Wanted, gpu: Gpu | None) -> Gpu | None:
-    """The GPU to compute on, or None for the CPUs. Raises InvalidInput where one is asked for that is not there."""
+    """The GPU to compute on, or None for the CPUs. Raises InvalidInput if the configured device is not there."""
     lack = _lack(gpu)
     if wanted == "cuda" and lack:
         fix = "run where `nvidia-smi` lists one (a pod gets one by its pool's gpusPerReplica), or compute on cpu"

@@ -1,6 +1,6 @@
-"""What every backend that computes does while it loads: time its stages, report memory it cannot have, name its pages.
+"""Common parts of loading a backend that computes: times the stages, reports a lack of memory, opens page files.
 
-Known hole: what a driver or another library says of memory is passed on as it is, unless its words are known here.
+Known hole: a message about memory from a driver or another library is passed on as it is, unless it is known here.
 """
 
 import re
@@ -42,7 +42,7 @@ class Stages:
 
 @contextmanager
 def memory_named(engine: EngineConfig) -> Iterator[None]:
-    """Raise InvalidInput when memory cannot be had: another try would not find more."""
+    """Raise InvalidInput if memory cannot be allocated: another attempt would not find more."""
     try:
         yield
     except MemoryError as error:
@@ -61,7 +61,7 @@ def _lacking(field: str, memory: str, words: str) -> InvalidInput:
 
 
 def _largest(engine: EngineConfig) -> str:
-    """What is made smaller first: what the user has set, else the model."""
+    """What to make smaller first: what the user has set, else the model."""
     return "engine.host_bytes" if engine.host_bytes else _largest_on_device(engine)
 
 
@@ -73,7 +73,7 @@ def _largest_on_device(engine: EngineConfig) -> str:
 def page_files(
     engine: EngineConfig, settings: ModelConfig, folder: Path, page_bytes: int, layout: str
 ) -> PageFiles | None:
-    """Pages on disk, named by all that their bytes depend on beside the tokens; `settings.shape` as it is computed."""
+    """Pages on disk, named by everything besides tokens that their bytes depend on; `settings.shape` as computed."""
     limit = sizing.disk_pages(engine, page_bytes, file_bytes(page_bytes))
     if not limit or engine.disk_path is None:
         return None
@@ -84,13 +84,13 @@ def page_files(
 
 
 def first_step() -> StepPlan:
-    """One token into page 0, so that the first client does not pay for torch's first call."""
+    """One token into page 0, so that the first client does not wait for torch's first call."""
     request = Request("warm", 1, [0], 1, Sampling(temperature=0.0), 0.0, pages=[0])
     return StepPlan((Chunk(request, 0, 1, True),))
 
 
 def copy_seconds(copy: Callable[[Sequence[Copy]], None], finish: Callable[[], None], timer: Timer) -> float:
-    """Seconds to bring a page back: page 0 goes out and in again, once to touch the memory and then timed."""
+    """Seconds to bring a page back: copies page 0 out and in, once to touch the memory and once timed."""
     round_trip = (Copy(CopyKind.OUT, 0, 0), Copy(CopyKind.IN, 0, 0))
     copy(round_trip)
     finish()

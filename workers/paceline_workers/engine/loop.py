@@ -1,8 +1,8 @@
-"""The engine's loop: inbox, one round of the step cycle (`step_cycle`) on a backend, outbox; again.
+"""The engine's loop: read the inbox, run one round of the step cycle (`step_cycle`) on a backend, write the outbox.
 
-Everything happens here, heartbeats too, so that a loop which hangs falls silent and the watchdog sees it; while one
-step lasts, its backend reports progress. A step that raises costs its requests, not the engine, unless ATTEMPTS
-in a row do: then the process ends and the next one is tried.
+The loop does everything, including heartbeats, so a loop that hangs falls silent and the watchdog notices; during a
+long step its backend reports progress. A step that raises ends its requests, not the engine. After ATTEMPTS such steps
+in a row the process ends, and the API process starts the next one.
 """
 
 from typing import NoReturn
@@ -22,13 +22,13 @@ from paceline_workers.messages import Abort, Started, Submit, Tokens
 BEAT = 0.2
 ATTEMPTS = 3
 POLL = 0.001
-"""Seconds between two looks at what has been compiled or read, while a request waits for that."""
+"""Seconds between two checks for compiled grammars and read pages, while a request waits for one."""
 
 _log = get_logger(__name__)
 
 
 class EngineLoop:
-    """Serves one API process until it goes."""
+    """Serves one API process until it is gone."""
 
     def __init__(self, channel: Channel, backend: Backend, timer: Timer, *, prefix_cache: bool = True) -> None:
         self._facts = facts = backend.facts
@@ -44,13 +44,13 @@ class EngineLoop:
         self._failures = 0
 
     def run(self) -> NoReturn:
-        """Until the API process wants no more of it: raises PeerGone."""
+        """Run until the API process shuts the engine down or is gone: raises PeerGone."""
         self._channel.send(started(self._facts))
         while True:
             self.turn()
 
     def turn(self) -> None:
-        """One round; sleeps when there is nothing to compute, or while it is too early to plan the next step."""
+        """One round; sleeps if there is nothing to compute, or while it is too early to plan the next step."""
         due = min(self._cycle.wake, self._next_beat) - self._timer.now()
         some_wait = self._grammars.waiting or self._prefetch.waiting
         for message in self._channel.receive(min(due, POLL) if some_wait else due):
@@ -76,7 +76,7 @@ class EngineLoop:
         self._beat()
 
     def _submit(self, request: Request, message: Submit) -> None:
-        """Queue a request, once its grammar is compiled and its pages are read, or refuse what the backend cannot."""
+        """Queue a request once its grammar is compiled and its pages are read, or refuse what the backend cannot do."""
         if request.embed and not self._facts.embedding:
             self._refuse(request, Rejection("this worker's backend makes no embeddings"))
         elif request.sampling.grammar and self._facts.grammars is None:
@@ -94,7 +94,7 @@ class EngineLoop:
         self._channel.send(Tokens(request.id, 0, [], finish=refusal.finish, error=refusal.message))
 
     def _step(self, now: float, *, stalled: bool) -> None:
-        """One round of the cycle, if it is time: plan, launch, collect, commit."""
+        """One round of the cycle, if it is due: plan, launch, collect, commit."""
         cycle = self._cycle
         if not cycle.due(now):
             return
@@ -102,7 +102,7 @@ class EngineLoop:
         if step is not None:
             try:
                 self._backend.launch(step.plan, step.since)
-            except Exception as error:  # noqa: BLE001 - whatever a step raises must cost its own requests alone
+            except Exception as error:  # noqa: BLE001 - whatever a step raises must end only its own requests
                 self._fail(step, error)
                 step = None
         if (done := cycle.collect(step, self._timer.now() - now)) is not None:
@@ -110,7 +110,7 @@ class EngineLoop:
                 result = self._backend.collect(self._beat)
             except PeerGone:
                 raise
-            except Exception as error:  # noqa: BLE001 - the same
+            except Exception as error:  # noqa: BLE001 - as above
                 self._fail(done, error)
                 while (behind := cycle.retract()) is not None:
                     self._prefetch.lost(behind.plan.copies)
@@ -128,7 +128,7 @@ class EngineLoop:
             raise PacelineError(f"{ATTEMPTS} steps in a row failed, the last one with {error!r}")
 
     def _beat(self) -> None:
-        """Write what is queued for the API process, a heartbeat too when one is due."""
+        """Write the queued frames for the API process, and a heartbeat if one is due."""
         now = self._timer.now()
         if now >= self._next_beat:
             self._next_beat = now + BEAT

@@ -1,15 +1,15 @@
-"""Pages as files in one folder: written and read by threads of their own, whole or not at all.
+"""KV pages as files in one folder; threads write and read them, whole or not at all.
 
-A file is a header (magic, length and blake2b-128 of the rest) and a page's bytes. It is written beside its place and
-renamed into it; whatever is wrong with one when it is read makes it a miss, and it is removed. Its name is the page's
-digest, which names all tokens up to the page's end; the folder's name stands for all else that the bytes depend on
-(model, types, attention_window), so a later engine finds what an earlier one left. A lock keeps a folder to one engine;
-folders without an owner are removed, so that `limit` bounds what lies on disk.
+A file is a header (magic, length and blake2b-128 of the rest) and a page's bytes. It is written under a temporary name
+and renamed. A file with any error is a miss when it is read, and is removed. Its name is the page's digest, which
+covers all tokens up to the page's end; the folder's name covers everything else that the bytes depend on (model, types,
+attention_window), so a later engine finds the files of an earlier one. A lock reserves a folder for one engine; folders
+without an owner are removed, so that `limit` bounds the disk space.
 
-Nothing waits here: `save` gives up when too much is unwritten, and `fetch` answers through `arrived`.
-Only the owner may read them: keys and values reveal their prompts.
-Known holes: nothing is synced, so a power cut may cost files, never their truth. A disk that has become slower than
-computing is not tried again before the next start; one slow read does not make it so, since each counts at most double.
+The caller never waits: `save` drops a page if too much is unwritten, and `fetch` reports results through `arrived`.
+Only the owner may read the files: keys and values reveal their prompts.
+Known holes: files are not synced: a power cut may lose some, but never makes one wrong. A disk that has become slower
+than computing is not tried again before the next start; one slow read is not enough, as each counts at most double.
 """
 
 import contextlib
@@ -30,27 +30,27 @@ from paceline_core.telemetry import get_logger
 from paceline_workers.engine.timer import SystemTimer, quickest
 
 ROOM = 256 << 20
-"""Bytes that may be unwritten at once, and bytes that may have been read and not been used yet."""
+"""The most bytes that may be unwritten at once, and the most that may be read but unused."""
 _MAGIC = b"plkv0001"
 _HEADER = struct.Struct("<8sQ16s")
 _FOLDER = re.compile(r"[0-9a-f]{32}\.kv")
 _FILE = re.compile(r"[0-9a-f]{32}")
 _BLOCK = 4096
 _RECALL = 0.9
-"""Of an earlier estimate of `read_seconds`, when a page has been read."""
+"""The weight of the earlier estimate of `read_seconds` when a page has been read."""
 
 _log = get_logger(__name__)
 
 
 def file_bytes(page_bytes: int) -> int:
-    """What the file of one page takes of a disk, in whole blocks as nearly all file systems have them."""
+    """The disk space of one page's file, in whole blocks of the size that nearly all file systems use."""
     return -(-(_HEADER.size + page_bytes) // _BLOCK) * _BLOCK
 
 
 class PageFiles:
-    """One folder's files, at most `limit` to begin with; `known`: digests that have one, oldest first.
+    """One folder's files, at most `limit` at the start; `known`: digests that have a file, oldest first.
 
-    `read_seconds`: what reading a page takes.
+    `read_seconds`: the time to read a page.
     """
 
     def __init__(self, folder: Path, page_bytes: int, limit: int, lock: int) -> None:
@@ -70,7 +70,7 @@ class PageFiles:
 
     @classmethod
     def open(cls, root: Path, fingerprint: bytes, page_bytes: int, limit: int) -> "PageFiles | None":
-        """The files of one kind of page under `root`; None if another engine has them. Raises InvalidInput."""
+        """The files of one kind of page under `root`; None if another engine owns them. Raises InvalidInput."""
         folder = root / f"{blake2b(fingerprint, digest_size=16).hexdigest()}.kv"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,17 +84,17 @@ class PageFiles:
             raise InvalidInput("engine.disk_path", f"{folder} cannot be used ({error}); name another folder") from None
 
     def save(self, digest: bytes, data: bytes) -> None:
-        """Write a page some time soon, unless too many are waiting for that already."""
+        """Write a page soon, unless too many already wait for that."""
         if len(self._unwritten) < self._room:
             self._unwritten[digest] = data
             self._writer.submit(self._write, digest, data)
 
     def erase(self, digest: bytes) -> None:
-        """Remove a page's file, after what was to be written before."""
+        """Remove a page's file, after all earlier writes."""
         self._writer.submit(self._remove, digest)
 
     def fetch(self, digests: Iterable[bytes]) -> set[bytes]:
-        """Begin to read these; returns those that `arrived` will report, fewer if there is no room for more."""
+        """Begin to read these; returns those that `arrived` will report, fewer if there is not enough room."""
         begun = set()
         for digest in digests:
             if self._read.get(digest) is not None:
@@ -108,7 +108,7 @@ class PageFiles:
         return begun
 
     def arrived(self) -> list[tuple[bytes, bool]]:
-        """Pages that have been read since the last call, and whether they are good; these wait for `take`."""
+        """Pages read since the last call, and whether each is good; good pages wait for `take`."""
         found = []
         with contextlib.suppress(Empty):
             while True:
@@ -116,25 +116,25 @@ class PageFiles:
         return found
 
     def take(self, digest: bytes) -> bytearray:
-        """The bytes of a good page that arrived; raises KeyError if there are none."""
+        """The bytes of a good page that has arrived; raises KeyError if there are none."""
         data = self._read.pop(digest)
         if data is None:
             raise KeyError(digest)
         return data
 
     def discard(self, digest: bytes) -> None:
-        """A page that arrived will not be taken."""
+        """Drop a page that has arrived."""
         self._read.pop(digest, None)
 
     def close(self) -> None:
-        """Finish writing, and let another engine have the folder; the end of the process does the same."""
+        """Finish writing and release the folder to other engines; the end of the process does the same."""
         for pool in (self._writer, self._reader):
             pool.shutdown()
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)
 
-    # --- on the threads
+    # --- in the threads
 
     def _write(self, digest: bytes, data: bytes) -> None:
         beside = self._folder / f"{digest.hex()}.new"
@@ -182,10 +182,10 @@ class PageFiles:
         data = content[_HEADER.size :]
         return data if (magic, length, checksum) == (_MAGIC, len(data), _sum(data)) else None
 
-    # --- at the beginning
+    # --- at the start
 
     def _scan(self) -> list[bytes]:
-        """Digests of the files there, oldest first; those beyond the limit and what was left half written go."""
+        """Digests of the existing files, oldest first; removes those beyond the limit and incomplete ones."""
         found = []
         for path in self._folder.iterdir():
             if _FILE.fullmatch(path.name) and (status := path.stat()).st_size == self._size:
@@ -198,7 +198,7 @@ class PageFiles:
         return digests[-self.limit :]
 
     def _time(self, page_bytes: int) -> float:
-        """Seconds to read a page that has just been written: the least it can take, mended by every read to come."""
+        """Seconds to read a page that was just written: the shortest possible time; every later read corrects it."""
         digest, data = bytes(16), bytes(page_bytes)
         self._write(digest, data)
         seconds = quickest(lambda: self._page(digest), SystemTimer())
@@ -217,7 +217,7 @@ def _sum(data: bytes | bytearray) -> bytes:
 
 
 def _lock(folder: Path) -> int | None:
-    """A descriptor that holds the folder's lock, gone with this process; None if another process holds it."""
+    """A descriptor that holds the folder's lock until this process ends; None if another process holds it."""
     descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -228,7 +228,7 @@ def _lock(folder: Path) -> int | None:
 
 
 def _sweep(root: Path, own: Path) -> None:
-    """Remove folders of pages that no engine holds."""
+    """Remove page folders that no engine has locked."""
     for folder in root.iterdir():
         if folder != own and _FOLDER.fullmatch(folder.name) and (descriptor := _lock(folder)) is not None:
             shutil.rmtree(folder, ignore_errors=True)

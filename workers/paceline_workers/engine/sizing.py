@@ -1,8 +1,7 @@
-"""From configuration, model and memory to the engine's limits. Pure; every refusal names the field and the fix.
+"""Computes the engine's limits from configuration, model and free memory. Every refusal names the field and the fix.
 
-Memory that this process may still take: what the machine has free, and what the limits of its cgroups leave.
-
-Page cache counts as free, since the kernel gives it up. Known hole: cgroups of version 1 are not asked.
+All but `free_memory` is pure. Free memory is what the machine has free, bounded by the limits of the process's cgroups.
+Page cache counts as free, because the kernel gives it up. Known hole: cgroups of version 1 are not read.
 """
 
 import re
@@ -23,13 +22,13 @@ Number = TypeVar("Number", int, float)
 
 
 def shaped(engine: EngineConfig, shape: ModelShape, usual: Dtype) -> ModelShape:
-    """The model as it is computed here: weights in one type, keys and values in the same one or in their own."""
+    """The shape in the types that are computed here: of weights, and of keys and values, which may differ."""
     own = usual if engine.dtype == "auto" else Dtype(engine.dtype)
     return replace(shape, weight_dtype=own, kv_dtype=own if engine.kv_dtype == "auto" else Dtype(engine.kv_dtype))
 
 
 def check_cpu(engine: EngineConfig) -> None:
-    """Refuse what CPUs do not compute."""
+    """Refuse settings that CPUs do not support."""
     if engine.kv_dtype in ("fp8", "int8"):
         raise InvalidInput(
             "engine.kv_dtype", f"{engine.kv_dtype} is for GPUs; write bf16 or fp32 here, or leave it out"
@@ -37,7 +36,7 @@ def check_cpu(engine: EngineConfig) -> None:
 
 
 def pages(engine: EngineConfig, page_bytes: int, room: int) -> int:
-    """Pages of the pool: as configured (count before bytes), else as many as `room` bytes hold."""
+    """Pages of the pool: as configured (count before bytes), else as many as fit into `room` bytes."""
     if engine.kv_pages is not None:
         return engine.kv_pages
     size = engine.kv_bytes if engine.kv_bytes is not None else room
@@ -47,7 +46,7 @@ def pages(engine: EngineConfig, page_bytes: int, room: int) -> int:
 
 
 def host_pages(engine: EngineConfig, page_bytes: int) -> int:
-    """Pages that host memory may keep beside the pool; 0 if none is configured."""
+    """Pages in host memory in addition to the pool; 0 if none are configured."""
     if not engine.host_bytes:
         return 0
     if not engine.prefix_cache:
@@ -62,7 +61,7 @@ def host_pages(engine: EngineConfig, page_bytes: int) -> int:
 
 
 def fit(engine: EngineConfig, beside: int, free: int | None) -> None:
-    """Refuse host pages that `free` bytes of memory do not hold, once weights and pool have taken `beside` of them."""
+    """Refuse host pages that exceed `free` bytes of memory after weights and pool have used `beside` of them."""
     if free is not None and engine.host_bytes and engine.host_bytes > free - beside:
         left = max(free - beside, 0)
         raise InvalidInput(
@@ -73,7 +72,7 @@ def fit(engine: EngineConfig, beside: int, free: int | None) -> None:
 
 
 def disk_pages(engine: EngineConfig, page_bytes: int, file_bytes: int) -> int:
-    """Pages that may lie on disk behind host memory, each in a file that takes so much; 0 if none are configured."""
+    """Pages on disk in addition to host memory, each in a file of `file_bytes`; 0 if none are configured."""
     if engine.disk_path is None and not engine.disk_bytes:
         return 0
     if engine.disk_path is None or engine.disk_bytes < file_bytes:
@@ -87,7 +86,7 @@ def disk_pages(engine: EngineConfig, page_bytes: int, file_bytes: int) -> int:
 
 
 def attention_windows(engine: EngineConfig, own: Sequence[AttentionWindow]) -> tuple[AttentionWindow, ...]:
-    """What each layer of a model sees, its `own` attention_window narrowed to the window that is configured."""
+    """The attention window of each layer: its `own`, narrowed to the configured window."""
     window, sinks = engine.attention_window, engine.sink_tokens
     if window is None:
         if sinks:
@@ -105,9 +104,9 @@ def attention_windows(engine: EngineConfig, own: Sequence[AttentionWindow]) -> t
 def limits(
     engine: EngineConfig, *, context: int, vocab_size: int, pages: int, attention_window: AttentionWindow = ALL
 ) -> SchedulerLimits:
-    """Bounds that a pool of `pages` and a model with this `context` can keep: the longest request always fits alone.
+    """The limits for a pool of `pages` and a model with this `context`: the longest request always fits alone.
 
-    If `pages` hold a whole window, that is any request.
+    If `pages` hold a whole attention window, every request does.
     """
     least = attention_window.min_pages(engine.page_tokens)
     bounded = least is not None and least <= pages
@@ -164,7 +163,7 @@ _CACHE = re.compile(r"^inactive_file (\d+)$", re.MULTILINE)
 
 
 def free_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """In bytes; None where the system does not say."""
+    """Free memory in bytes; None if the system does not report it."""
     sizes = [_number(_AVAILABLE, proc / "meminfo", 1024)]
     if group := _GROUP.search(_text(proc / "self/cgroup")):
         own = cgroups / group[1]

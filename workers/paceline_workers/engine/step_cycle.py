@@ -1,17 +1,17 @@
-"""One engine's cycle as a state machine on a given clock: plan, launch, collect, commit, and when to plan again.
+"""One engine's cycle as a state machine without a clock: plan, launch, collect, commit, and when to plan again.
 
 The engine's loop executes it with a backend; a simulation executes it with a `StepClock` and no process. A round is
 
     step = cycle.plan(now)              None: nothing to compute
-    done = cycle.collect(step, host)    once it is on its way, else cycle.fail(step, now) and None for it; returns
-                                        None if the step in flight may stay there
-    cycle.commit(done, result, now)     returns the clients' frames; if it could not be computed, `fail`, and `retract`
-                                        until no step is in flight
-    cycle.finish(now)                   sets `wake`: the next round begins then, or as soon as requests come
+    done = cycle.collect(step, host)    after the launch; if that failed, cycle.fail(step, now) and None for the step;
+                                        returns None if the step in flight may stay there
+    cycle.commit(done, result, now)     returns the clients' frames; if the step failed, `fail`, and `retract` until no
+                                        step is in flight
+    cycle.finish(now)                   sets `wake`: the next round begins then, or as soon as requests arrive
 
-Where a backend computes beside the host (`ahead`), one step stays in flight: the next is planned while it computes, and
-results are committed one step late. It is planned as late as the step-time fit and the host's own pace allow, since a
-request that comes after that waits one step longer.
+If a backend computes concurrently with the host (`ahead`), one step stays in flight: the next one is planned while it
+computes, and results are committed one step late. The cycle plans as late as the step-time fit and the host's speed
+allow, because a request that arrives after the planning waits one step longer.
 """
 
 from collections import deque
@@ -28,21 +28,21 @@ from paceline_workers.messages import Heartbeat, StepStats, Tokens
 FAILED = "The engine failed while computing this request."
 _RECENT_STEPS = 1024
 _HEADROOM = 0.1
-"""Of a step's predicted seconds: how far it may be over early."""
+"""The share of a step's predicted seconds by which it may be over early."""
 _HOST_DECAY = 0.9
-"""Share of their past maximum that the host's seconds a step keep at each step."""
+"""The factor by which the past maximum of the host's seconds decays at each step."""
 
 
 @dataclass(slots=True)
 class PlannedStep:
-    """A step with something to compute; it begins at `since`, or when the one before it is collected."""
+    """A step with something to compute; it begins at `since`, or when the step before it is collected."""
 
     plan: StepPlan
     since: float
 
 
 class StepCycle:
-    """The scheduler, the steps in flight, and the step-time fit that both feed."""
+    """The scheduler, the steps in flight, and the step-time fit that learns from them."""
 
     def __init__(self, scheduler: Scheduler, fit: StepTimeFit, *, ahead: bool, now: float) -> None:
         self.scheduler = scheduler
@@ -82,13 +82,13 @@ class StepCycle:
         return not self._in_flight or now >= self.wake
 
     def plan(self, now: float, *, stalled: bool = False) -> PlannedStep | None:
-        """Begin a round: the step to launch, if any. `stalled`: nothing new may be computed."""
+        """Begin a round; returns the step to launch, if any. `stalled`: nothing new may be computed."""
         self._plan = StepPlan() if stalled else self.scheduler.step(now)
         self._collected = False
         return PlannedStep(self._plan, now if self._ended is None else self._ended) if self._plan.chunks else None
 
     def collect(self, launched: PlannedStep | None, host: float) -> PlannedStep | None:
-        """The step to wait for in this round; None while the one just launched may stay in flight alone.
+        """The step to wait for in this round; None if the step just launched may stay in flight alone.
 
         `host`: the host's seconds to plan and launch it.
         """
@@ -126,7 +126,7 @@ class StepCycle:
         return self.scheduler.fail(step.plan, FAILED, now)
 
     def retract(self) -> PlannedStep | None:
-        """Take back a step launched after one that raised; None when no more is in flight."""
+        """Take back a step launched after one that raised; None if none is in flight."""
         if not self._in_flight:
             return None
         step = self._in_flight.popleft()
@@ -137,7 +137,7 @@ class StepCycle:
         """End a round: set when the next one must begin."""
         if self._in_flight:
             flying = self._in_flight[0]
-            # planned so far into it that the next step is laid out when it is over
+            # late enough to see new requests, early enough to have the next step laid out when this one is over
             self.wake = flying.since + self.fit.seconds(flying.plan.work) * (1 - _HEADROOM) - 2 * self._host
         elif self._collected or self._plan.chunks:
             self.wake = now
@@ -148,7 +148,7 @@ class StepCycle:
     # --- reports
 
     def heartbeat(self, now: float, loading: int = 0) -> Heartbeat:
-        """The numbers since the last one; the scheduler plans with the fitted step time from here on."""
+        """The numbers since the last heartbeat; from then on the scheduler plans with the fitted step time."""
         core, memory, model = self.scheduler, self.memory, self.fit.model
         memory.offload.prefill_seconds = model.prefill
         core.learn(model, self.fit.error)

@@ -1,9 +1,9 @@
 """The step-time model, fitted online: recursive least squares on the five terms of `StepTime`. Pure.
 
-Unknowns are factors on the prior's coefficients, and each step is divided by its own time: so all terms weigh alike
-and the fit minimises relative error. Forgetting lets it follow a machine that changes; factors never go below 0.
-A step far from the prediction is kept out (a stall is no property of the model), unless PERSISTENT such follow each
-other, which is a change of the machine. Known hole: terms that always move together share the error arbitrarily.
+The unknowns are factors on the prior's coefficients, and each step is divided by its own time: so all terms have equal
+weight and the fit minimises relative error. Forgetting lets it follow a machine that changes; factors never go below 0.
+A step far from the prediction is ignored (a stall is not a property of the model), unless PERSISTENT such steps follow
+each other: then the machine has changed. Known hole: terms that always move together share the error arbitrarily.
 """
 
 from math import sqrt
@@ -17,14 +17,14 @@ FORGET = 0.998
 NOISE = 0.05**2
 GATE = 0.5
 RECENT = 1 / 64
-"""What the newest step weighs in `error`."""
+"""The weight of the newest step in `error`."""
 PERSISTENT = 8
 _NOMINAL = (1e-3, 1e-5, 1e-5, 1e-8, 1e-9)
 _TERMS = len(_NOMINAL)
 
 
 class StepTimeFit:
-    """Begins at a prior, moves with every observed step."""
+    """Starts at a prior and follows every observed step."""
 
     def __init__(self, prior: StepTime) -> None:
         coefficients = [prior.base, prior.prefill, prior.sequence, prior.kv, prior.context]
@@ -37,7 +37,7 @@ class StepTimeFit:
 
     @property
     def error(self) -> float:
-        """By what share of a step's time the fit is usually off: the root of the recent mean square; 0 at first."""
+        """The fit's usual error as a share of a step's time: the root of the recent mean square; 0 at first."""
         return sqrt(self._variance)
 
     @property
@@ -72,13 +72,13 @@ class StepTimeFit:
             [cell - step * value for cell, value in zip(row, spread, strict=True)]
             for row, step in zip(self._spread, gain, strict=True)
         ]
-        # Forget: widen the spread, but never beyond where it began, lest what is not seen become arbitrary.
+        # Forget: widen the spread, but never beyond its initial value, lest unobserved terms become arbitrary.
         for place, row in enumerate(self._spread):
             if row[place] / FORGET <= 1.0:
                 row[place] /= FORGET
 
     def _outlier(self, miss: float) -> bool:
-        """Judged only once the fit has seen enough to know what is usual."""
+        """False until the fit has seen enough steps to know its usual error."""
         if abs(miss) <= GATE or self._observations < PERSISTENT:
             self._rejected = 0
             return False

@@ -1,7 +1,7 @@
-"""Time for the engine's shell: `now`, and a wait that ends close to its target.
+"""Time for the engine's loop: `now`, and a wait that ends close to its target.
 
-A sleep ends late by the kernel's timer slack (50 us) and its wake-up; so most of a wait is slept and the last SPIN
-seconds are polled. More would burn a core that other emulated workers need; less would miss the target.
+The kernel's timer slack (50 us) and the wake-up make a sleep end late. So most of a wait is a sleep, and the last SPIN
+seconds are polled. More would occupy a core that other emulated workers need; less would miss the target.
 """
 
 import os
@@ -17,7 +17,7 @@ class Timer(Protocol):
     """Monotonic seconds."""
 
     def now(self) -> float:
-        """Seconds since an arbitrary point; never goes back."""
+        """Seconds since an arbitrary point; never decreases."""
         ...
 
     def until(self, target: float) -> None:
@@ -40,7 +40,7 @@ class SystemTimer:
 
 
 def quickest(run: Callable[[], object], timer: Timer) -> float:
-    """Seconds of the quickest of some runs: whatever else a machine does holds some of them up, and rarely all."""
+    """Seconds of the quickest of some runs: other work on the machine delays some of them, but rarely all."""
     seconds = []
     for _ in range(_ROUNDS):
         begin = timer.now()
@@ -50,7 +50,7 @@ def quickest(run: Callable[[], object], timer: Timer) -> float:
 
 
 def hurry() -> bool:
-    """Ask the kernel to wake this process before all ordinary ones; False where it may not (it needs CAP_SYS_NICE).
+    """Ask the kernel for real-time priority for this process; False if that is not allowed (it needs CAP_SYS_NICE).
 
     For emulated engines: they compute next to nothing, but a busy host would end their steps late. On two saturated
     cores the 99th percentile of a 6 ms step's lateness fell from 170 % to nothing.

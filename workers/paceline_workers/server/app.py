@@ -1,4 +1,4 @@
-"""All routes of one worker, and the one mapping from errors to answers: FastAPI's own never reach a client."""
+"""All routes of one worker, and the one mapping from errors to answers: clients never see FastAPI's own errors."""
 
 from collections.abc import Mapping
 
@@ -26,7 +26,7 @@ from paceline_workers.server.process import WorkerServer
 from paceline_workers.server.request_handler import GenerationRoute
 
 SOCKETS: Mapping[str, MakeJob] = {"/v1/chat/completions": chat_job, "/v1/completions": completion_job}
-"""Generating routes that take WebSocket connections too."""
+"""Generating routes that also accept WebSocket connections."""
 GENERATING: Mapping[str, MakeJob] = {**SOCKETS, "/v1/responses": responses_job, "/v1/messages": messages_job}
 """All generating routes."""
 TOKENS: Mapping[str, TokenHandler] = {
@@ -34,11 +34,11 @@ TOKENS: Mapping[str, TokenHandler] = {
     "/detokenize": detokenize,
     "/v1/messages/count_tokens": count_tokens,
 }
-"""Routes that count or spell tokens."""
+"""Routes that count or decode tokens."""
 
 
 def create_app(worker: WorkerServer) -> App:
-    """The ASGI application that serves `worker`; where probes have no port of their own, they are here for anybody."""
+    """The ASGI application of `worker`. It includes public probes, unless these have a port of their own."""
     app = _bare()
     for path, make_job in GENERATING.items():
         serve = generating(make_job)
@@ -59,7 +59,7 @@ def create_app(worker: WorkerServer) -> App:
 
 
 def create_probes(worker: WorkerServer) -> App:
-    """Health, readiness and metrics, for anybody who reaches them."""
+    """Health, readiness and metrics, for everyone who can reach them."""
     app = _bare()
     _add_probes(app, worker)
     return app
@@ -80,7 +80,7 @@ def _bare() -> FastAPI:
 def _add_probes(app: FastAPI, worker: WorkerServer) -> None:
     @app.get("/healthz")
     async def healthz() -> Response:
-        """Alive: a long step is no reason to restart, a silence over the watchdog's limit is."""
+        """Alive: the engine has not been silent beyond the watchdog's limit. A long step does not count as silence."""
         engine = worker.parts.engine
         if engine.alive:
             return Response("ok\n")
@@ -88,7 +88,7 @@ def _add_probes(app: FastAPI, worker: WorkerServer) -> None:
 
     @app.get("/readyz")
     async def readyz() -> Response:
-        """Ready: the model is loaded, nothing drains, and somebody can ask."""
+        """Ready: the model is loaded, the worker does not drain, and clients are allowed to send requests."""
         if not (worker.anonymous or worker.trust.known):
             return _reply(RequestError(Code.NO_CAPACITY, "No public key of a gateway is known yet.", retry_after=1.0))
         if worker.board.report.state is WorkerState.READY:
@@ -98,12 +98,12 @@ def _add_probes(app: FastAPI, worker: WorkerServer) -> None:
 
     @app.get("/version")
     async def version() -> dict[str, str]:
-        """As vLLM tells it."""
+        """The version, in vLLM's form."""
         return {"version": __version__}
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        """For Prometheus."""
+        """Prometheus metrics."""
         waiting, held = worker.checks.waiting, worker.parts.bodies.held
         body, content_type = worker.parts.measures.exposition(worker.parts.engine, waiting, held)
         return Response(body, media_type=content_type)
@@ -119,12 +119,12 @@ def _add_models(app: FastAPI, worker: WorkerServer) -> None:
 
     @app.get("/v1/models")
     async def list_models() -> dict[str, object]:
-        """All names this worker answers to, and how many tokens it takes (null until it is loaded)."""
+        """All names of the model, and its context length (null until it is loaded)."""
         return {"object": "list", "data": [model_card(name) for name in worker.parts.model.names]}
 
     @app.get("/v1/models/{name:path}")
     async def get_model(name: str) -> dict[str, object]:
-        """One of them."""
+        """One name of the model."""
         worker.parts.model.known(name)
         return model_card(name)
 

@@ -1,8 +1,8 @@
-"""Giving streams up so that a gateway moves them to another worker: who is open, and `POST /internal/evacuate`.
+"""Evacuates streams, so that a gateway moves them to another worker: the open streams, and `POST /internal/evacuate`.
 
-A stream that is given up ends with `: moved <reason>` in place of an error, what has not begun with 503 `draining`.
-Only what came from a gateway is open here: nobody else could continue a stream. Invariant: `evacuate` returns once
-everybody it chose has left, or a moment after it gave them up.
+An evacuated stream ends with `: moved <reason>` in place of an error; a request that has not begun gets 503 `draining`.
+Only requests from gateways are open here: no other client could continue a stream. Invariant: `evacuate` returns when
+all chosen requests have left, or a moment after it ended those that remained.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ LEAVE_S = 2.0
 
 
 class OpenStreams:
-    """The requests of gateways that the engine works on, by the name that the gateway gave them."""
+    """The requests of gateways in the engine, by the name that the gateway gave them."""
 
     def __init__(self) -> None:
         self._open: dict[EngineStream, tuple[str, asyncio.Event]] = {}
 
     @contextlib.contextmanager
     def entered(self, name: str, stream: EngineStream) -> Iterator[None]:
-        """It is open for the length of the block."""
+        """Registers the stream for the length of the block."""
         self._open[stream] = name, asyncio.Event()
         try:
             yield
@@ -34,7 +34,7 @@ class OpenStreams:
             self._open.pop(stream)[1].set()
 
     async def evacuate(self, names: Iterable[str] | None, seconds: float) -> int:
-        """Give up those of these names, or all, that are still here after `seconds`; how many that were."""
+        """End the named streams, or all, that are still open after `seconds`; returns how many it ended."""
         wanted = None if names is None else set(names)
         chosen = {stream: left for stream, (name, left) in self._open.items() if wanted is None or name in wanted}
         await _all_set(chosen.values(), seconds)

@@ -1,14 +1,13 @@
-"""`GET /internal/load`: how this worker is, as a stream of JSON lines for each gateway.
+"""`GET /internal/load`: this worker's load report, as a stream of JSON lines for each gateway.
 
-A line on every change but at most 4 a second, at once when the state changes, and one at least every 5 s so that a
-reader can tell a quiet worker from a dead one. Only a bearer of a valid internal token gets it; subscribers are capped.
+The worker sends a line for every change, but at most 4 a second; at once when its state changes; and at least one every
+5 s, so that a reader can distinguish an idle worker from a dead one. Readers need a valid internal token; their number
+is capped.
 
-Which prefix keys this worker has, and what of that each reader of the load stream has been told.
-
-It has what its engine has cached, and the beginnings of the prompts under way: they are being computed, or are held
-until their request ends. So a gateway that hears of them sends the same beginning here, to wait for it, and not to
-another worker to compute it again. A reader starts with none and gets differences, at most LINE keys of each kind a
-line, until it knows all.
+The lines also announce the worker's prefix keys: those that the engine has cached, and those of prompts that it is
+processing, whose pages are being computed or held until the request ends. So a gateway sends the same prompt beginning
+here, to wait for the pages, instead of to a worker that would compute them again. A reader starts with no keys and gets
+differences, at most LINE keys of each kind a line, until it is up to date.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ LINE = 512
 
 
 class PrefixLog:
-    """`keys` it has now; the engine bounds those that are cached, the open requests those under way."""
+    """`keys`: the current keys. The engine bounds the cached ones, the number of open requests those of prompts."""
 
     def __init__(self) -> None:
         self.keys: dict[str, None] = {}
@@ -40,25 +39,25 @@ class PrefixLog:
         self._coming: Counter[str] = Counter()
 
     def clear(self) -> None:
-        """The engine is another one."""
+        """Forget everything: a new engine has replaced the old one."""
         self.cached((), tuple(self._cached))
 
     def cached(self, added: Collection[str], evicted: Collection[str]) -> bool:
-        """What has come to be cached and what is gone; whether that is anything."""
+        """Add and remove cached keys; returns whether there were any."""
         self._cached.difference_update(evicted)
         self._cached.update(added)
         self.keys.update(dict.fromkeys(added))
         return self._drop(evicted, changed=bool(added or evicted))
 
     def prompt(self, keys: Collection[str], step: int) -> bool:
-        """A prompt with these keys begins (1) or has ended (-1); whether it has any."""
+        """A prompt with these keys begins (1) or has ended (-1); returns whether it has any."""
         for key in keys:
             self._coming[key] += step
         self.keys.update(dict.fromkeys(keys))
         return self._drop(keys, changed=bool(keys))
 
     def _drop(self, keys: Iterable[str], *, changed: bool) -> bool:
-        """Forget those that nothing speaks for."""
+        """Forget the keys that are neither cached nor in an open prompt."""
         for key in keys:
             if self._coming[key] <= 0:
                 del self._coming[key]
@@ -69,7 +68,7 @@ class PrefixLog:
 
 
 class PrefixReader:
-    """One reader's knowledge of a board."""
+    """What one reader knows of a log."""
 
     def __init__(self, board: PrefixLog) -> None:
         self._board = board
@@ -78,11 +77,11 @@ class PrefixReader:
 
     @property
     def behind(self) -> bool:
-        """There is more to tell."""
+        """Whether there are differences to send."""
         return self._version != self._board.version
 
     def delta(self) -> PrefixDelta:
-        """What it has to be told next; it counts as told."""
+        """The next differences; counts them as sent."""
         if not self.behind:
             return PrefixDelta()
         added = tuple(islice((key for key in self._board.keys if key not in self._sent), LINE))
@@ -107,7 +106,7 @@ _STATES = {
 
 
 class LoadPublisher:
-    """The latest report, and everybody who waits for the next."""
+    """The latest report, and everyone who waits for the next one."""
 
     def __init__(self, config: WorkerConfig) -> None:
         self._changed = asyncio.Event()
@@ -130,7 +129,7 @@ class LoadPublisher:
         )
 
     def on_engine(self, event: EngineState | Started | Heartbeat) -> None:
-        """The engine's listener."""
+        """Listens to the engine."""
         report = self.report
         match event:
             case Started():
@@ -165,16 +164,16 @@ class LoadPublisher:
             self._update(changed=True)
 
     def on_cleared(self, names: tuple[str, ...]) -> None:
-        """These suspects have got on, the last ones."""
+        """The names of the last suspects that are cleared."""
         self._update(cleared=names)
 
     def drain(self) -> None:
-        """Say `draining`, for good."""
+        """Report `draining` from now on."""
         self._update(state=WorkerState.DRAINING)
 
     @contextlib.contextmanager
     def subscribed(self, *, gateway: bool) -> Iterator[None]:
-        """One more reader; gateways are told how many of them share the slots."""
+        """Counts a reader for the length of the block; the report tells gateways how many of them share the slots."""
         self._subscribe(1, gateway=gateway)
         try:
             yield
@@ -182,13 +181,13 @@ class LoadPublisher:
             self._subscribe(-1, gateway=gateway)
 
     def close(self) -> None:
-        """End every stream after the line it may still owe."""
+        """End every stream after its last pending line."""
         self.closed = True
         self._turned.set()
         self._changed.set()
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """One subscriber's lines, until the board closes."""
+        """The lines of one subscriber, until the board closes."""
         seq, prefixes = 0, PrefixReader(self._prefixes)
         while True:
             report, changed, turned = self.report, self._changed, self._turned
@@ -206,7 +205,7 @@ class LoadPublisher:
         self._update(gateways=max(self._gateways, 1))
 
     def _update(self, *, changed: bool = False, **fields: object) -> None:
-        """The report with these `fields`; `changed`: its readers are to be told, whether or not it differs."""
+        """Set these `fields` of the report; `changed`: wake its readers even if the report is the same."""
         report = self.report.model_copy(update=fields) if fields else self.report
         if report == self.report and not changed:
             return
@@ -227,7 +226,7 @@ class LoadRoute:
         self._write_limit_s = write_limit_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Write lines until the reader leaves. Raises RequestError before the first."""
+        """Write lines until the reader leaves. Raises RequestError before the first line."""
         if not scope["caller"].trusted:
             raise RequestError(
                 Code.INVALID_API_KEY, "This route is for bearers of a valid `x-paceline-internal-token` token."

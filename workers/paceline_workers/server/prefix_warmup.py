@@ -1,11 +1,11 @@
-"""`warmPrefixes`: texts that the engine prefills before the worker is ready, so that their first reader finds them.
+"""`warmPrefixes`: texts that the engine prefills before the worker is ready, so that the first requests hit the cache.
 
-A text is warmed as a plain prompt begins with it and as a chat does whose system message it is; only tokens that are
-the same whatever follows count. Whoever wrote the manifest made the text known to all, so its pages belong to no tenant
-(`Submit.unsalted`). It then lives in the prefix cache as all else does: least recently used pages go first.
+A text is warmed both as the start of a plain prompt and as the system message of a chat; only tokens that stay the same
+whatever follows count. The manifest makes the text public, so its pages belong to no tenant (`Submit.unsalted`).
+Afterwards the prefix cache treats it like any other: it evicts the least recently used pages first.
 
-Failing to warm, or not being done within LIMIT_S, is logged and keeps no worker from its clients; a text that no prompt
-can begin with, since it is as long as the context, is refused by name.
+If warming fails or takes longer than LIMIT_S, the worker logs that and becomes ready all the same. A text as long as
+the context, with which no prompt can begin, is refused by name.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from paceline_workers.server.text.tokenizer import Tokenizer
 _log = get_logger(__name__)
 LIMIT_S = 60.0
 FOLLOWING = ("A", "\n1", " b", "The end")
-"""Different beginnings of what may follow."""
+"""Different starts of the text that may follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class WarmPrefixes:
-    """Token ids with which prompts begin, as configured."""
+    """The token ids of the configured prefixes."""
 
     prefixes: tuple[tuple[int, ...], ...] = ()
     limit_s: float = LIMIT_S
@@ -40,11 +40,11 @@ class WarmPrefixes:
         return cls(tuple(dict.fromkeys(found)))
 
     def unsalted(self, ids: Sequence[int]) -> int:
-        """How many tokens `ids` begins with that are nobody's secret."""
+        """How many tokens at the start of `ids` are public."""
         return max((len(one) for one in self.prefixes if _begins(ids, one)), default=0)
 
     async def warm(self, engine: EngineClient) -> None:
-        """Have them prefilled; returns in `limit_s` at the latest. Raises InvalidInput for one that never can be."""
+        """Prefill them; returns within `limit_s`. Raises InvalidInput for a prefix that can never be prefilled."""
         longest = max(map(len, self.prefixes), default=0)
         if engine.started and longest >= (context := engine.started.max_model_len):
             problem = f"one has {longest} tokens, and the context {context}; shorten it, or leave it out"
@@ -80,10 +80,10 @@ def _chat(text: str, more: str, template: ChatTemplate | None) -> str:
     try:
         return template.render([{"role": "system", "content": text}, {"role": "user", "content": more}])
     except RequestError:
-        return ""  # this template knows no system message
+        return ""  # this template does not support system messages
 
 
 def _begins(ids: Sequence[int], prefix: tuple[int, ...]) -> bool:
-    """Its last token first: most prompts differ there, and need no copy."""
+    """Compares the last token first: most prompts differ there, and need no copy."""
     size = len(prefix)
     return len(ids) >= size and ids[size - 1] == prefix[-1] and tuple(ids[:size]) == prefix

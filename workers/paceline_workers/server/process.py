@@ -1,4 +1,4 @@
-"""One worker put together: model, engine, gate, load board and metrics, and how it drains."""
+"""The parts of one worker (model, engine, in-flight limiter, load publisher, metrics), and how it drains."""
 
 import contextlib
 from dataclasses import dataclass
@@ -29,16 +29,16 @@ from paceline_workers.server.text.tokenizer import Tokenizer
 from paceline_workers.server.trial_runs import TrialRuns
 
 OPEN_PER_SLOT, OPEN_LEAST, OPEN_MOST = 8, 256, 4096
-"""Requests that may be open: some for each slot, within bounds that memory and the engine's queue can carry."""
+"""The most open requests: some for each slot, within bounds that memory and the engine's queue can carry."""
 
 ABORT_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerServer:
-    """Everything the routes need. `since` is its start in Unix seconds, `link` the process behind `checks`.
+    """Everything the routes need. `since`: the start time in Unix seconds; `link`: the process behind `checks`.
 
-    `anonymous`: the API answers who brings no token; `probes_apart`: probes and metrics have a port of their own.
+    `anonymous`: requests need no internal token; `probes_apart`: probes and metrics have a port of their own.
     """
 
     parts: ServerDeps
@@ -53,11 +53,11 @@ class WorkerServer:
 
     @property
     def gate(self) -> InFlightLimiter:
-        """Who is inside."""
+        """Limits the requests in flight."""
         return self.parts.gate
 
     async def drain(self) -> None:
-        """Refuse new work, finish what runs, cut what runs too long; then end the load streams."""
+        """Refuse new requests, finish the running ones, end those that take too long; then end the load streams."""
         self.gate.drain()
         self.board.drain()
         if not await self.gate.gone(self.drain_timeout_s):
@@ -65,7 +65,7 @@ class WorkerServer:
         self.board.close()
 
     async def warm_checks(self) -> None:
-        """Start what checks grammars; a check does so itself where this fails."""
+        """Start the process that checks grammars; if this fails, the first check starts it."""
         with contextlib.suppress(OSError):
             await self.link.start()
 
@@ -76,13 +76,13 @@ class WorkerServer:
         self.parts.model.tokenizer.close()
 
     async def abort(self) -> None:
-        """End every request now: gateways have the streams that have begun from others, who else reads one an error."""
+        """End every request now: gateways resume streams elsewhere that have begun, other clients get an error."""
         self.parts.engine.fail_all(Moved(MoveReason.DRAIN, "This worker ended before the answer was complete."))
         await self.gate.gone(ABORT_TIMEOUT_S)
 
 
 def fingerprint(config: WorkerConfig) -> str:
-    """The same for all workers that give the same answer to the same seed, as far as configuration tells."""
+    """The same for all workers that give the same answer to the same seed, as far as configuration decides that."""
     fields = {"device", "dtype", "kv_dtype", "products", "batch_invariant", "emulate"}
     computes = config.engine.model_dump_json(include=fields)
     parts = f"{config.model}\n{config.revision}\n{computes}"
@@ -97,8 +97,8 @@ def create_worker(
     write_limit_s: float = WRITE_LIMIT_S,
     tracing: GenerationTracing | None = None,
 ) -> WorkerServer:
-    """Read the model's text side and join the parts; starts nothing. Raises InvalidInput."""
-    # an emulated model has no files; it speaks with the demo model's tokenizer
+    """Load the model's text side and connect the parts; starts nothing. Raises InvalidInput."""
+    # an emulated model has no files; it uses the demo model's tokenizer
     folder = demo.FOLDER if config.engine.emulate else locate(config.model)
     tokenizer = Tokenizer.load(folder)
     template = ChatTemplate.load(folder, tokenizer.special_tokens, clock.utc)

@@ -1,4 +1,4 @@
-"""The life of one request on any route that computes: a place, an answer whatever happens, an outcome to count."""
+"""The life of one request on any computing route: it takes a place, always gets an answer, and its outcome counts."""
 
 import asyncio
 import contextlib
@@ -60,11 +60,11 @@ class InFlightLimiter:
                 self._gone.set()
 
     def drain(self) -> None:
-        """Refuse all that comes from now on."""
+        """Refuse all further requests."""
         self.draining = True
 
     async def gone(self, seconds: float) -> bool:
-        """Wait until nobody is inside; False when it takes longer than `seconds`."""
+        """Wait until no request is left; False if that takes longer than `seconds`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._gone.wait()
@@ -74,7 +74,7 @@ class InFlightLimiter:
 
 @dataclass(frozen=True, slots=True)
 class ServerDeps:
-    """What a computing route works with."""
+    """The dependencies of a computing route."""
 
     gate: InFlightLimiter
     engine: EngineClient
@@ -97,11 +97,11 @@ class ServerDeps:
 
 
 Serve = Callable[[ServerDeps, RequestExchange], Awaitable[None]]
-"""Answer one request. Raises RequestError."""
+"""Answers one request. Raises RequestError."""
 
 
 class GenerationRoute:
-    """A route as an ASGI application; the caller stands in `scope["caller"]`."""
+    """A route as an ASGI application; `scope["caller"]` holds the caller."""
 
     def __init__(self, parts: ServerDeps, serve: Serve) -> None:
         self._parts = parts
@@ -113,7 +113,7 @@ class GenerationRoute:
 
 
 async def handle_request(parts: ServerDeps, exchange: RequestExchange, serve: Serve) -> None:
-    """Serve one request, whatever happens to it, and count its outcome."""
+    """Serve one request, whatever happens, and count its outcome."""
     outcome = Outcome.OK
     try:
         with parts.gate.entered():
@@ -125,7 +125,7 @@ async def handle_request(parts: ServerDeps, exchange: RequestExchange, serve: Se
                 _log.exception("a request failed", extra={"request_id": exchange.caller.request_id})
                 ours = RequestError(Code.INTERNAL_ERROR, "The worker failed on this request.")
                 outcome = await _refuse(exchange, ours)
-    except RequestError as error:  # there was no place for it, or nobody takes its refusal
+    except RequestError as error:  # no place was free, or the client does not read the refusal
         outcome = await _refuse(exchange, error)
     finally:
         exchange.release()
@@ -133,9 +133,9 @@ async def handle_request(parts: ServerDeps, exchange: RequestExchange, serve: Se
 
 
 async def _refuse(exchange: RequestExchange, error: RequestError) -> Outcome:
-    """End an answer with `error` in the form that its moment allows; the outcome to count."""
+    """End an answer with `error`, in the form that still fits; returns the outcome to count."""
     if error.code is Code.CLIENT_CLOSED:
-        return error.row.outcome  # nobody is there to read an answer
+        return error.row.outcome  # the client has left
     if exchange.reply.started and exchange.movable and isinstance(error, Moved):
         await exchange.reply.write(f"{MOVED}{error.reason}\n".encode(), more=False)
         return error.row.outcome

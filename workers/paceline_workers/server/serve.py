@@ -1,7 +1,7 @@
 """Run one worker as a process: bind, serve, supervise the engine, drain on a signal.
 
-The port is bound before anything else, so that a taken one is one clear line and no half-started worker. The first
-SIGTERM or SIGINT drains, the second ends now; either way every open request gets an answer and the status is 0.
+It binds the port first, so that a port in use gives one clear line and no half-started worker. The first SIGTERM or
+SIGINT drains, the second ends at once; either way every open request gets an answer and the exit status is 0.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ CLOSE_S = 3
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """What a worker listens on: its API, and the port of probes and metrics if that is another one."""
+    """The worker's listening sockets: its API, and the port of probes and metrics if that is separate."""
 
     api: socket.socket
     metrics: socket.socket | None = None
@@ -45,10 +45,10 @@ class Sockets:
 
 @contextlib.contextmanager
 def take_ports(config: WorkerConfig) -> Iterator[Sockets]:
-    """Listening sockets. Raises InvalidInput as `bind`.
+    """Listening sockets. Raises InvalidInput as `bind` does.
 
-    The kernel drops accepted connections of the API whose peer takes nothing for the write limit; ASGI cannot close
-    them.
+    The kernel drops an accepted API connection if its peer takes no data for the write limit, because ASGI cannot close
+    it.
     """
     with contextlib.ExitStack() as taken:
         api = taken.enter_context(bind(config.listen))
@@ -59,7 +59,7 @@ def take_ports(config: WorkerConfig) -> Iterator[Sockets]:
 
 
 def tracing(config: WorkerConfig, environ: Mapping[str, str]) -> GenerationTracing | None:
-    """As the environment says; None for off."""
+    """The tracing that the environment configures; None if it is off."""
     if not tracing_enabled(environ):
         return None
     if not collector_configured(environ):
@@ -75,10 +75,10 @@ def tracing(config: WorkerConfig, environ: Mapping[str, str]) -> GenerationTraci
 
 
 async def serve(config: WorkerConfig, sockets: Sockets, engine_argv: Sequence[str]) -> None:
-    """Serve until drained. Raises PacelineError when the model or the engine cannot be had."""
+    """Serve until drained. Raises PacelineError if the model or the engine cannot start."""
     launch = partial(EngineProcess.spawn, engine_argv)
     worker = create_worker(config, launch, SystemClock(), tracing=tracing(config, os.environ))
-    gc.freeze()  # what is there by now stays: a full collection would look at all of it, between two tokens
+    gc.freeze()  # a full collection would otherwise scan all of these long-lived objects, between two tokens
     http = http_server(worker)
     starts = _checks_with_engine(worker)
     engine = asyncio.create_task(worker.parts.engine.run())
@@ -101,7 +101,7 @@ async def serve(config: WorkerConfig, sockets: Sockets, engine_argv: Sequence[st
 
 
 def _checks_with_engine(worker: WorkerServer) -> list[asyncio.Task[None]]:
-    """Start what checks grammars once an engine that follows them is there; the tasks that do so."""
+    """Start the grammar checks once an engine that supports grammars is up; returns the tasks that do so."""
     tasks: list[asyncio.Task[None]] = []
 
     def on_engine(event: EngineState | Started | Heartbeat) -> None:
@@ -128,7 +128,7 @@ def http_server(worker: WorkerServer) -> QuietServer:
         ws_per_message_deflate=False,  # costs more than it saves on short messages
         lifespan="off",
         log_config=None,
-        log_level="error",  # below that it tells of every malformed request, which is for strangers to write
+        log_level="error",  # below that it logs every malformed request, so strangers could fill the log
         access_log=False,
         server_header=False,
         date_header=False,

@@ -1,9 +1,9 @@
-"""Trials: a worker runs one request at a time that a worker may have died of, whichever gateway sends it.
+"""Trials: a worker runs only one request at a time that may have ended a worker before, whichever gateway sends it.
 
-A gateway names such a suspect in SUSPECT, with the tokens that clear it. Until the suspect has brought these, or has
-ended, the worker refuses a second one with 503 and the same header, and the gateway sends that one elsewhere. The load
-stream names the cleared suspects, since an answer that does not stream shows no tokens before its end.
-Invariant: at most one trial is open.
+A gateway names such a suspect in the header SUSPECT, with the number of tokens that clear it. Until the suspect has
+produced these or has ended, the worker refuses a second one with 503 and the same header, and the gateway sends that
+one elsewhere. The load report names the cleared suspects, because an answer that is not streamed shows no tokens before
+its end. Invariant: at most one trial is open.
 """
 
 import contextlib
@@ -14,20 +14,20 @@ from paceline_core.errors import Code, RequestError
 from paceline_core.wire import SUSPECT
 
 CLEARED = 8
-"""Names of cleared suspects in a load report, the last ones."""
+"""How many names of cleared suspects a load report holds: the last ones."""
 RETRY_S = 0.1
 _NAME = re.compile(r"([\x21-\x3a\x3c-\x7e]{1,200});(\d{1,4})")
 
 
 class TrialRun:
-    """The trial of one request; `left` tokens clear it, 0 if it is no suspect."""
+    """The trial of one request; it needs `left` more tokens to be cleared, 0 if it is not a suspect."""
 
     def __init__(self, left: int, clear: Callable[[], None]) -> None:
         self.left = left
         self._clear = clear
 
     def brought(self, tokens: int) -> None:
-        """Count tokens that the request has brought."""
+        """Count tokens that the request has produced."""
         if self.left and tokens:
             self.left = max(self.left - tokens, 0)
             if not self.left:
@@ -44,7 +44,7 @@ class TrialRuns:
 
     @contextlib.contextmanager
     def entered(self, suspect: str) -> Iterator[TrialRun]:
-        """For the length of the block this request runs; `suspect` is its header. Raises RequestError `no_capacity`."""
+        """The request runs for the length of the block; `suspect` is its header. Raises RequestError `no_capacity`."""
         match = _NAME.fullmatch(suspect)
         if match is None:
             yield TrialRun(0, lambda: None)

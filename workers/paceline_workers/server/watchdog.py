@@ -1,11 +1,11 @@
-"""When an engine counts as hung, and how long to wait before the next one. Pure.
+"""When an engine counts as hung, and how long to wait before the next start. Pure.
 
-An engine is silent while it computes one step, and may be silent while it has nothing to do; so silence is measured
-from the later of its last frame and the moment work arrived, and only while there is work. A step may be long, a first
-one may compile: while its process uses the CPU it is at work, and only silence without work is short of patience. One
-that computes and says nothing for PATIENCE times as long is hung too: it runs in circles.
-An engine that sleeps while a GPU computes says by itself that its step gets on.
-Known hole: a process that spins while it waits for a device counts as at work.
+An engine is silent during a step, and may be silent while it has no work. So silence counts only while there is work,
+from the later of its last frame and the arrival of the work. A step may be long and the first one may compile: while
+the process uses the CPU it is working, and the limit applies only to silence without CPU use. An engine that computes
+in silence for PATIENCE times the limit counts as hung too: it is in an endless loop. An engine that sleeps while a GPU
+computes reports the progress of its step itself.
+Known hole: a process that spins while it waits for a device counts as working.
 """
 
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ FIRST_DELAY_S = 0.25
 LONGEST_DELAY_S = 30.0
 PATIENCE = 10
 SHARE = 0.01
-"""Of a core: what a process must use to be at work."""
+"""The share of a core that a working process uses at least."""
 
 
 @dataclass(slots=True)
 class CpuActivity:
-    """When a process last used the CPU, from its seconds of CPU time as they are told now and then."""
+    """When a process last used the CPU, from periodic reports of its seconds of CPU time."""
 
     at: float
     seconds: float = 0.0
     reported_at: float = 0.0
 
     def report(self, seconds: float | None, now: float) -> None:
-        """None is not known, and takes nobody for idle."""
+        """Record CPU seconds; None means unknown, and counts as working."""
         if seconds is None or seconds - self.seconds >= SHARE * (now - self.reported_at):
             self.at = now
         self.seconds, self.reported_at = seconds or 0.0, now

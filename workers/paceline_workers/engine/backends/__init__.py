@@ -1,1 +1,1 @@
-"""Where a step is computed: CPU, GPU, or emulated."""
+"""The backends that compute a step: CPU, GPU, or emulated."""

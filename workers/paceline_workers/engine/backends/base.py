@@ -1,4 +1,4 @@
-"""What the loop needs of whatever computes: facts once, then step after step, begun and collected in order."""
+"""The loop's interface to a backend: facts once, then steps, launched and collected in order."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,24 +12,24 @@ from paceline_workers.engine.scheduling import SampledToken, SchedulerLimits, St
 from paceline_workers.messages import PromptLogprob
 
 Pause = Callable[[float], None]
-"""Wait that many seconds (0: only look) while loading; raises PeerGone as soon as the API process is gone."""
+"""Waits a number of seconds (0: only checks) while loading; raises PeerGone as soon as the API process is gone."""
 Alive = Callable[[], None]
 """Report to the API process that a step makes progress; raises PeerGone."""
 
 
 def unheard() -> None:
-    """Without a watchdog."""
+    """Reports to no one: there is no watchdog."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackendInfo:
-    """A loaded backend. `prior` is the step-time model to begin with, `stages` the seconds that loading took.
+    """A loaded backend. `prior` is the initial step-time model, `stages` the seconds that loading took.
 
     `host_pages`: how many pages it can keep outside the device; `page_copy_s`: seconds to bring one back.
-    `attention_window`: what all layers need together. `disk`: pages that may be read and written behind those.
-    `embedding`: numbers in a vector, 0 if it makes none.
-    `grammars`: compiles those of structured output, None where it cannot be had. `defaults`: see `Started`.
-    `ahead`: a step computes beside the host's work, so the next one should be planned before it is collected.
+    `attention_window`: the window that covers all layers. `disk`: pages on disk, in addition to those.
+    `embedding`: the dimension of an embedding, 0 if it makes none.
+    `grammars`: compiles grammars of structured output, None if that is not possible. `defaults`: see `Started`.
+    `ahead`: a step computes concurrently with the host, so the next one should be planned before it is collected.
     """
 
     limits: SchedulerLimits
@@ -51,10 +51,10 @@ class BackendInfo:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """One sample per chunk that samples, in the plan's order; `lateness` in seconds, of emulated steps alone.
+    """One sample for each chunk that samples, in the plan's order; `lateness` in seconds, only of emulated steps.
 
-    `seconds` that the step took by itself; None where it began with its launch and was over when collected.
-    `scores`: for each chunk that has `scored` tokens, how likely the prompt's tokens behind these were.
+    `seconds` that the step itself took; None: the time from its launch until it was collected.
+    `scores`: for each chunk that has `scored` tokens, the likelihood of the prompt's tokens after these.
     """
 
     samples: list[SampledToken]
@@ -64,26 +64,26 @@ class StepResult:
 
 
 class Backend(Protocol):
-    """A loaded model and its KV pages. The content of pages is its own; which page holds what is the scheduler's."""
+    """A loaded model and its KV pages. The backend owns the pages' content; the scheduler decides what a page holds."""
 
     @property
     def facts(self) -> BackendInfo:
-        """What it is and what it can bear."""
+        """Its properties and limits."""
         ...
 
     def launch(self, plan: StepPlan, since: float) -> None:
         """Begin a step at `since` (the loop's clock), or after the one in flight, of which there is at most one.
 
-        Its copies are made in their order, before any chunk is computed. All that is needed of the requests is read
-        before this returns; the token of a chunk that is still being drawn comes from the step in flight. What this
-        raises costs the plan's requests, and what its copies should have brought.
+        Its copies are made in order, before any chunk is computed. It reads all that it needs of the requests before it
+        returns; a chunk's token that is still being drawn comes from the step in flight. An exception ends the plan's
+        requests, and loses what its copies should have brought.
         """
         ...
 
     def collect(self, alive: Alive = unheard) -> StepResult:
         """Wait for the oldest step in flight, whose requests know all tokens before the ones to draw now.
 
-        A backend that waits without using the CPU calls `alive` whenever it sees that the step gets on. What this
-        raises costs the same, and the step launched after it is dropped.
+        A backend that waits without using the CPU calls `alive` whenever the step progresses. An exception has the same
+        effect as in `launch`, and drops the step launched after it.
         """
         ...

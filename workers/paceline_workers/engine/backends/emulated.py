@@ -1,8 +1,8 @@
-"""A backend without weights: real plans and pages, words for tokens, steps padded to the planner's time.
+"""A backend without weights: real plans and pages, words for tokens, steps padded to the planner's step time.
 
-A token depends on (seed, choice, position, the tokens just before it), so a stream resumed on another worker goes on
-with the same words. A step ends at `since` plus its clock's seconds, host work included; how much later it really
-ended is its lateness, and a run in which that exceeds 5 % of a step is void. Known hole: nothing ever stops by itself.
+A token depends on (seed, choice, position, the tokens just before it), so a stream resumed on another worker continues
+with the same words. A step ends at `since` plus its clock's seconds, including host work. The time by which it really
+ends later is its lateness; a run in which that exceeds 5 % of a step is void. Known hole: an answer never stops early.
 """
 
 import json
@@ -36,14 +36,14 @@ from paceline_workers.messages import PromptLogprob
 _WORD = re.compile("Ġ[a-z]{2,}")
 _MEMORY = 4
 HOST_LINK = 50e9
-"""Bytes a second between host and device: an assumption, four fifths of what PCIe 5.0 x16 carries one way."""
+"""Bytes a second between host and device: an assumption, four fifths of PCIe 5.0 x16 in one direction."""
 _SIGN_S = 1.0
-"""How often a long step reports progress."""
+"""How often a long step reports progress, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Size of the demo tokenizer, and the ids of its whole words (no special token, no part of a character)."""
+    """The size of the demo tokenizer, and the ids of its whole words (no special tokens, no parts of a character)."""
 
     size: int
     words: tuple[int, ...]
@@ -60,7 +60,7 @@ class Vocabulary:
         return cls(max(ids.values()) + 1, tuple(words))
 
     def draw(self, request: Request) -> SampledToken:
-        """The next word of a request; of a beam, all that it may choose from."""
+        """The next word of a request; for a beam, all its candidates."""
         sampling = request.sampling
         recent = request.tokens[-_MEMORY:]
         place = len(request.tokens)
@@ -77,12 +77,12 @@ class Vocabulary:
         return SampledToken(token, self._logprobs(token, sampling.logprobs))
 
     def scores(self, chunk: Chunk) -> list[PromptLogprob]:
-        """Every token of a prompt is as likely as any word."""
+        """Gives every token of a prompt the likelihood of any word."""
         even, top = -math.log(len(self.words)), chunk.request.prompt_logprobs
         return [(even, 1, [(word, even) for word in self.words[:top]]) for _ in range(chunk.scored)]
 
     def _permitted(self, request: Request) -> Sequence[int]:
-        """The words that its own lists leave."""
+        """The words that the request's own lists allow."""
         words, barred = request.sampling.allowed or self.words, set(request.bad_word_ends)
         return [word for word in words if word not in barred] if barred else words
 
@@ -98,7 +98,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """A step, how long it takes, and when it is over."""
+    """A step, its duration, and when it is over."""
 
     plan: StepPlan
     seconds: float
@@ -107,7 +107,7 @@ class _Flight:
 
 @dataclass(frozen=True, slots=True)
 class EmulatedBackend:
-    """One emulated replica, whose steps take what `clock` predicts."""
+    """One emulated replica; its steps take the time that `clock` predicts."""
 
     facts: BackendInfo
     clock: StepClock
@@ -128,7 +128,7 @@ class EmulatedBackend:
         return cls(facts, RooflineClock(shape, device), vocabulary, timer)
 
     def launch(self, plan: StepPlan, since: float) -> None:
-        """It takes the clock's time, from when the step in flight is over."""
+        """Begin when the step in flight is over; it takes the clock's time."""
         begin = self._flights[-1].end if self._flights else since
         seconds = self.clock.seconds(plan.work) + self._copying(plan)
         self._flights.append(_Flight(plan, seconds, begin + seconds))
@@ -145,12 +145,12 @@ class EmulatedBackend:
         return StepResult(samples, max(self.timer.now() - flight.end, 0.0), flight.seconds, scores)
 
     def _copying(self, plan: StepPlan) -> float:
-        """Pages over the host's link; a copy within the device is lost in the step."""
+        """Seconds to copy pages over the host's link; copies within the device are negligible."""
         return self.facts.page_copy_s * sum(copy.kind is not CopyKind.DEVICE for copy in plan.copies)
 
 
 def _shape(engine: EngineConfig, model: str) -> ModelShape:
-    """As the catalogue has it, but for the type of keys and values where one is asked for."""
+    """The shape from the catalogue, with the configured type of keys and values, if any."""
     found = shapes.shape(model)
     return found if engine.kv_dtype == "auto" else replace(found, kv_dtype=Dtype(engine.kv_dtype))
 
@@ -186,7 +186,7 @@ def _facts(
 
 @contextmanager
 def _field(prefix: str) -> Iterator[None]:
-    """Put the configuration's path before the field that the planner names."""
+    """Prefix the field that the planner names with the configuration's path."""
     try:
         yield
     except InvalidInput as error:

@@ -1,19 +1,19 @@
-"""All that a scheduler knows of KV memory: what a request costs, its pages, forks, and what must be copied where.
+"""The scheduler's interface to KV memory: what a request costs, its pages, forks, and what must be copied where.
 
-A request's page comes from the device if its digest is known there, from the host store if it is known there and
-bringing it back is cheaper than computing it again, else it is computed. Pages that lose their content to a new owner
-go to the host store first, by the same rule. So preemption is swap and recompute in one: what a preempted request had
-in full pages is found again where it lies, and only its last, partial page is always computed again.
+A request's page comes from the device if its digest is known there, or from the host store if it is known there and
+copying it back is cheaper than computing it; else it is computed. Pages whose content is about to be overwritten go to
+the host store first, by the same rule. So preemption is swap and recompute in one: the full pages of a preempted
+request are found wherever they are, and only its last, partial page is always computed again.
 
-With a window (`AttentionWindow`) a table holds the first pages and the last ones, and pages are taken as a prompt gets
-on, so a request of any length holds a bounded number. What it dropped stays findable until it is evicted, but is not
-needed: a prefix counts as known if all is known that the token behind it sees. If some of that is gone, as after a
-preemption, all is computed again from the first token on, under the same window, which gives the same keys and values.
+With a window (`AttentionWindow`) a table holds the first and the last pages, and pages are taken as a prompt
+progresses, so a request of any length holds a bounded number. Dropped pages can be found until they are evicted, but
+are not needed: a prefix is known if every page that the token after it sees is known. If one of these is gone, as after
+a preemption, all is computed again from the first token on under the same window, so keys and values are the same.
 
-Invariant: a page is written only while it has one reference and no digest. A fork shares all pages, the partial last
-one too; the first to write to that gets a copy of its own (`grow`). Copies stand in one list in the order in which
+Invariant: a page is written only while it has one reference and no digest. A fork shares all pages, including the
+partial last one; the first to write to that gets a copy of its own (`grow`). Copies are listed in the order in which
 they must be made, which is the order of the decisions, so a page or a slot may be reused within a step.
-Known hole: a step's copies must be executed, or `invalidate`ed, before the next decision that could read their targets.
+Known hole: a step's copies must be executed, or `invalidate`d, before the next decision that could read their targets.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,27 +27,27 @@ from paceline_workers.engine.kv_cache.page_pool import PageHolder, PagePool
 from paceline_workers.engine.kv_cache.prefix_keys import PrefixKeyIndex
 
 _HOST = -1
-"""Stands for the page of a digest that is known in the host store alone."""
+"""In place of a page whose digest is known only in the host store."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Hit:
-    """The longest known prefix: its table, _HOST for what is to be brought back, and what the table lacks."""
+    """The longest known prefix: its table, with _HOST for pages to copy back, and what the table lacks."""
 
     pages: list[int]
     dropped: int = 0
 
 
 class KVCacheManager:
-    """Device pages and, if `host_pages` > 0, a host store; `copy_seconds` is the time to bring one page back.
+    """Device pages and, if `host_pages` > 0, a host store; `copy_seconds` is the time to copy one page back.
 
-    `disk`: what lies behind the host store.
+    `disk`: the tier behind the host store.
     With a window in `attention_window`, pages are taken for about `ahead` tokens more than are computed.
-    `max_pages`: pages that a request holds at most while its prompt is computed, `min_pages` later; None: all its
-    tokens fill. `pool.now` and two prices in `offload` are the caller's to keep up to date.
+    `max_pages`: the most pages of a request while its prompt is computed, `min_pages`: later; None: pages for all its
+    tokens. The caller keeps `pool.now` and two prices in `offload` up to date.
     """
 
-    def __init__(  # noqa: PLR0913 - what a backend's facts say of its memory
+    def __init__(  # noqa: PLR0913 - a backend's facts about its memory
         self,
         pages: int,
         page_tokens: int,
@@ -72,10 +72,10 @@ class KVCacheManager:
         self._stride = max(min(self._pages(ahead), spare + 1), 1)
         self.max_pages = attention_window.max_pages(page_tokens, self._stride)
 
-    # --- what a request would cost
+    # --- the costs of a request
 
     def cost(self, owner: PageHolder) -> int:
-        """Pages that placing it takes from what is available; pages that others hold already cost nothing."""
+        """Available pages that placing it takes; pages that others already hold cost nothing."""
         hit = self._known(owner)
         return self._placed(owner, hit) - self._shared(hit)
 
@@ -85,11 +85,11 @@ class KVCacheManager:
         return len(owner.tokens) - (len(hit.pages) + hit.dropped) * self.page_tokens
 
     def lost(self, owner: PageHolder) -> int:
-        """Computed tokens that are gone if it is preempted: those in pages that have no digest."""
+        """Computed tokens that a preemption would lose: those in pages without a digest."""
         return owner.computed % self.page_tokens if self.prefix_cache else owner.computed
 
     def lacking(self, owner: PageHolder) -> list[bytes]:
-        """What should be read from disk before it is placed: all that its longest prefix lacks, if that pays."""
+        """Pages to read from disk before it is placed: all that its longest prefix lacks, if reading is worthwhile."""
         if not self.offload.reads or owner.prompt_logprobs >= 0:
             return []
         digests, size = self._digests(owner), self.page_tokens
@@ -100,12 +100,12 @@ class KVCacheManager:
         wanted = [number for number in range(end) if not near[number] and (number < self._head or number >= first)]
         return [digests[number] for number in wanted[: self.offload.slots]]
 
-    # --- pages come and go
+    # --- taking and releasing pages
 
     def place(self, owner: PageHolder) -> int:
-        """Pages for all its tokens, known ones first; sets the table and `computed`. `cost` must be available.
+        """Take pages for all its tokens, known ones first; sets the table and `computed`. `cost` must be available.
 
-        Returns how many of them another request holds too. With a window: pages for as much as it may hold at once.
+        Returns how many of them another request holds too. With a window: the most pages that it may hold at once.
         """
         hit = self._known(owner)
         shared, count = self._shared(hit), self._placed(owner, hit)
@@ -118,16 +118,16 @@ class KVCacheManager:
         if _HOST in hit.pages:
             names = owner.digests[: self._head] + owner.digests[self._head + hit.dropped :]
             digests = [digest for digest, page in zip(names, hit.pages, strict=False) if page == _HOST]
-            # each is named at once: it is filled before it is read
+            # each gets its digest at once: it is filled before it is read
             brought = iter(self.offload.bring(digests, lambda name: self.pool.publish(self.pool.take(1)[0], name)))
             owner.pages = [next(brought) if page == _HOST else page for page in hit.pages]
         owner.pages += self.pool.take(count - len(owner.pages))
         return shared
 
     def grow(self, owner: PageHolder, coming: int = 0) -> bool:
-        """Pages for all its tokens and those `coming`, and a first page to write that is its own.
+        """Take pages for all its tokens and those `coming`, and make the first page to write its own.
 
-        False, taking none, if some lack. With a window: pages for what may be computed next, and in need fewer of them.
+        False, taking none, if some are lacking. With a window: pages for the next tokens to compute, fewer if lacking.
         """
         tokens = len(owner.tokens) + coming
         if tokens <= owner.room:
@@ -152,18 +152,18 @@ class KVCacheManager:
             owner.pages[place] = page
         if missing > 0:
             owner.pages += self.pool.take(missing)
-        owner.forked = False  # no other request refers to what it writes from here on
+        owner.forked = False  # from here on no other request refers to the page that it writes
         owner.room = self._reach(owner, len(owner.pages))
         return True
 
     def covered(self, owner: PageHolder) -> int:
-        """Tokens from the first one on that it has had pages for."""
+        """The number of tokens, from the first one on, that it has had pages for."""
         return (len(owner.pages) + owner.dropped) * self.page_tokens
 
     def publish(self, owner: PageHolder, start: int, end: int) -> None:
-        """Name the pages that tokens `start` to `end` have filled; one that duplicates a known page is given back.
+        """Set the digests of the pages that tokens `start` to `end` filled; releases duplicates of known pages.
 
-        Then drop those that the token at `end` does not see.
+        Then drops the pages that the token at `end` does not see.
         """
         size = self.page_tokens
         if self.prefix_cache:
@@ -179,7 +179,7 @@ class KVCacheManager:
             owner.dropped += out.stop - out.start
 
     def note(self, owner: PageHolder, keys: Iterable[tuple[str, int]]) -> None:
-        """A gateway's keys for the first so many of its tokens; `keys.changes` reports what becomes of them."""
+        """Record a gateway's keys, each for a number of its first tokens; `keys.changes` reports their state."""
         if self.prefix_cache:
             prefix_keys.extend(owner.digests, owner.salt, owner.tokens, self.page_tokens, owner.unsalted)
             for key, tokens in keys:
@@ -188,12 +188,12 @@ class KVCacheManager:
                     self.keys.note(key, owner.digests[pages - 1])
 
     def release(self, owner: PageHolder) -> None:
-        """It holds no page any more; what is named stays findable."""
+        """Release all its pages; those with a digest can still be found."""
         self.pool.release(owner.pages)
         owner.pages, owner.dropped, owner.room, owner.forked = [], 0, 0, False
 
     def fork(self, parent: PageHolder, child: PageHolder) -> bool:
-        """Share what `parent` has computed of the tokens of `child`, all but the last one. Takes no page.
+        """Share the tokens of `child` that `parent` has computed, except the last one. Takes no page.
 
         False, sharing nothing, if `parent` has dropped pages that `child` has to see. Both must `grow` before they
         write. Raises ValueError if the shared tokens or the salts differ.
@@ -217,14 +217,14 @@ class KVCacheManager:
     # --- copies
 
     def copies(self) -> tuple[Copy, ...]:
-        """What must be copied before the next chunk is computed, in order; the list is empty afterwards."""
+        """The copies to make before the next chunk is computed, in order; clears the list."""
         if not self.offload.copies:
             return ()
         copies, self.offload.copies = tuple(self.offload.copies), []
         return copies
 
     def invalidate(self, copies: Iterable[Copy]) -> frozenset[int]:
-        """These may not have been made: forget what they would have brought; returns the pages that hold nothing."""
+        """These copies may have failed: forget what they should have brought; returns the pages without content."""
         pages = set()
         for copy in copies:
             if copy.kind not in (CopyKind.DEVICE, CopyKind.IN):
@@ -236,7 +236,7 @@ class KVCacheManager:
         return frozenset(pages)
 
     def check(self, tables: Iterable[Sequence[int]]) -> None:
-        """Raise RuntimeError if the books do not agree with the block tables in use. For tests: O(total)."""
+        """Raise RuntimeError if the books are inconsistent with the block tables in use. For tests: O(total)."""
         self.pool.check(tables)
         self.offload.check()
 
@@ -244,12 +244,12 @@ class KVCacheManager:
         return -(-tokens // self.page_tokens)
 
     def _digests(self, owner: PageHolder) -> list[bytes]:
-        """Names of the pages that it could find instead of computing them: one token at least is left."""
+        """Digests of the pages that it could find instead of computing them; leaves at least one token."""
         prefix_keys.extend(owner.digests, owner.salt, owner.tokens, self.page_tokens, owner.unsalted)
         return owner.digests[: (len(owner.tokens) - 1) // self.page_tokens]
 
     def _known(self, owner: PageHolder) -> _Hit:
-        """The longest known prefix; at least one token is left to compute."""
+        """The longest known prefix; leaves at least one token to compute."""
         if not self.prefix_cache or owner.prompt_logprobs >= 0:
             return _Hit([])
         digests = self._digests(owner)
@@ -272,21 +272,21 @@ class KVCacheManager:
         return sum(1 for page in hit.pages if page != _HOST and self.pool.shared(page))
 
     def _placed(self, owner: PageHolder, hit: _Hit) -> int:
-        """Pages of its table once it is placed."""
+        """The number of pages in its table after placing."""
         pages = self._pages(len(owner.tokens)) - hit.dropped
         return pages if self.max_pages is None else min(pages, self.max_pages)
 
     def _place(self, owner: PageHolder, number: int) -> int:
-        """Where its page stands in the table."""
+        """The index of its page in the table."""
         return number if number < self._head else number - owner.dropped
 
     def _reach(self, owner: PageHolder, pages: int) -> int:
-        """Tokens from the first one on that may be computed by the end of the next step, with `pages` in its table."""
+        """How many tokens may be computed by the end of the next step with `pages` in its table."""
         covered = (pages + owner.dropped) * self.page_tokens
         return covered if self.min_pages is None else min(covered, self._bound(owner))
 
     def _bound(self, owner: PageHolder) -> int:
-        """Tokens that a step must not compute beyond: whole pages, a stride at most."""
+        """The token that a step must not compute beyond: whole pages, at most a stride."""
         return (owner.computed // self.page_tokens + self._stride) * self.page_tokens
 
     def _missing(self, owner: PageHolder, tokens: int) -> int:

@@ -1,8 +1,8 @@
-"""What lies behind the device: the host store, the files behind that, the cost rule, and the list of copies to make.
+"""The tiers behind the device: the host store, page files behind it, the cost rule, and the list of copies to make.
 
-A page that loses its place on the device goes to host memory if bringing it back is cheaper than computing it again, by
-the time a copy takes and the step-time model; one that loses its slot there goes to disk by the same rule. Copies stand
-in the order of the decisions, so a page or a slot may be reused within a step.
+A page that is overwritten on the device goes to host memory if copying it back is cheaper than computing it again, by
+the time of a copy and the step-time model; one that loses its slot there goes to disk by the same rule. Copies are
+listed in the order of the decisions, so a page or a slot may be reused within a step.
 """
 
 import math
@@ -15,7 +15,7 @@ from paceline_workers.engine.kv_cache import prefix_keys
 
 
 class CopyKind(StrEnum):
-    """From where to where."""
+    """The source and the target of a copy."""
 
     DEVICE = "device"
     OUT = "out"
@@ -27,11 +27,11 @@ class CopyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One page moved whole: page to page (DEVICE), page to host slot (OUT), host slot to page (IN).
+    """A copy of one whole page: page to page (DEVICE), page to host slot (OUT), host slot to page (IN).
 
-    With files: host slot to file (SAVE), what was read of a file to host slot (LOAD), a file removed (ERASE, of
-    `source`); a file is named by its digest as a number. Order matters: a page or slot may be read by one copy and
-    overwritten by a later one of the same step.
+    With files: host slot to file (SAVE), data read from a file to host slot (LOAD), removal of a file (ERASE, of
+    `source`); a file is named by its digest as a number. Order matters: one copy may read a page or slot that a later
+    one of the same step overwrites.
     """
 
     kind: CopyKind
@@ -40,14 +40,13 @@ class Copy:
 
 
 class HostStore:
-    """Which slot of host memory, 0 to total - 1, holds the content of which digest.
+    """Maps digests to slots of host memory, 0 to total - 1.
 
-    `leaving`, if set, is called with a digest and its slot just before the slot is given to another one.
+    `leaving`, if set, is called with a digest and its slot just before the slot is reused for another one.
 
-    Content never changes under a digest, so a page that was brought back stays here too and leaves the device next time
-    without a copy. When all slots are taken, the least recently used digest loses its own. A slot that is about to be
-    read is pinned until the copy that reads it stands in the list of copies: what is put in between must not overwrite
-    it.
+    Content never changes under a digest, so a page that was copied back also stays here and leaves the device next time
+    without a copy. When all slots are taken, the least recently used digest loses its slot. A slot that is about to be
+    read is pinned until the copy that reads it is in the list: content that is added in between must not overwrite it.
     """
 
     def __init__(self, total: int) -> None:
@@ -67,7 +66,7 @@ class HostStore:
         return len(self._slot)
 
     def pin(self, digests: Iterable[bytes]) -> list[int]:
-        """The slots of known digests, now the most recently used ones; none is overwritten before `unpin`."""
+        """The slots of known digests, now the most recently used; none is overwritten before `unpin`."""
         slots = []
         for digest in digests:
             self._slot.move_to_end(digest)
@@ -76,11 +75,11 @@ class HostStore:
         return slots
 
     def unpin(self) -> None:
-        """All pinned slots may be overwritten again."""
+        """Allow all pinned slots to be overwritten again."""
         self._pinned = frozenset()
 
     def put(self, digest: bytes) -> int | None:
-        """The slot to copy this content into; None if it is known already, or if every slot is pinned."""
+        """The slot to copy this content into; None if it is already known, or if every slot is pinned."""
         if digest in self._slot:
             self._slot.move_to_end(digest)
             return None
@@ -88,7 +87,7 @@ class HostStore:
             slot = self._free.pop()
         else:
             oldest, slot = next(iter(self._slot.items()))
-            if slot in self._pinned:  # pinned ones are the most recently used: then all are
+            if slot in self._pinned:  # pinned ones are the most recently used, so all are pinned
                 return None
             del self._slot[oldest]
             if self.leaving:
@@ -98,7 +97,7 @@ class HostStore:
         return slot
 
     def forget(self, slot: int) -> bytes | None:
-        """What lies in this slot is not to be trusted; returns what it should have been."""
+        """The content of this slot is invalid; returns the digest that it should have had."""
         digest = self._digest[slot]
         if digest is not None:
             del self._slot[digest]
@@ -107,7 +106,7 @@ class HostStore:
         return digest
 
     def check(self) -> None:
-        """Raise RuntimeError if the books disagree with themselves. For tests: O(total)."""
+        """Raise RuntimeError if the books are inconsistent. For tests: O(total)."""
         named = {digest: slot for slot, digest in enumerate(self._digest) if digest is not None}
         if named != dict(self._slot):
             raise RuntimeError("a digest names the wrong slot")
@@ -116,10 +115,10 @@ class HostStore:
 
 
 class DiskIndex:
-    """Which digests have a file, the least recently used first: at most `limit`; `known` ones are there at the start.
+    """The digests that have a file, least recently used first: at most `limit`; `known` ones exist at the start.
 
-    Pages come here from host memory when that is full, and go back to it before a request that wants them is queued
-    (`kv_cache.prefetch`). A file that is known may be missing or broken: reading it says so, and the page is computed.
+    Pages move here from full host memory, and back before a request that needs them is queued (`kv_cache.prefetch`). A
+    known file may be missing or broken: then reading it fails, and the page is computed.
     """
 
     def __init__(self, limit: int, known: Iterable[bytes] = ()) -> None:
@@ -135,7 +134,7 @@ class DiskIndex:
         return len(self._digests)
 
     def put(self, digest: bytes) -> tuple[bool, bytes | None]:
-        """Whether this content must be written, and whose file is to be erased for it."""
+        """Whether this content must be written, and whose file must be erased for it."""
         new = digest not in self._digests
         self._digests.pop(digest, None)
         self._digests[digest] = None
@@ -155,10 +154,10 @@ class DiskIndex:
 
 
 class Offload:
-    """Both tiers; `touch` is called with every digest that may have come or gone.
+    """Both tiers; calls `touch` with every digest that may have become available or unavailable.
 
-    `copy_seconds` brings one page of `page_tokens` back from host memory. `prefill_seconds` (of one token, by the
-    step-time model) and `read_seconds` (of one page, from disk) are the caller's to keep up to date.
+    `copy_seconds`: to copy one page of `page_tokens` back from host memory. The caller keeps up to date
+    `prefill_seconds` (of one token, by the step-time model) and `read_seconds` (of one page, from disk).
     """
 
     def __init__(
@@ -187,7 +186,7 @@ class Offload:
 
     @property
     def slots(self) -> int:
-        """Pages that host memory may hold."""
+        """How many pages host memory can hold."""
         return 0 if self._host is None else self._host.total
 
     @property
@@ -196,22 +195,22 @@ class Offload:
 
     @property
     def disk_used(self) -> int:
-        """Pages that have a file."""
+        """How many pages have a file."""
         return 0 if self._disk is None else len(self._disk)
 
     @property
     def restores(self) -> bool:
-        """Bringing a page back is cheaper than computing it again."""
+        """Copying a page back is cheaper than computing it again."""
         return self._host is not None and self.copy_seconds < self._page_tokens * self.prefill_seconds
 
     @property
     def reads(self) -> bool:
-        """Reading a page from disk and bringing it back is."""
+        """Reading a page from disk and copying it back is cheaper."""
         seconds = self.read_seconds + self.copy_seconds
         return self._disk is not None and seconds < self._page_tokens * self.prefill_seconds
 
     def near(self, digest: bytes) -> bool:
-        """It is in host memory, and worth bringing back."""
+        """Whether it is in host memory, and worth copying back."""
         return self._host is not None and digest in self._host and self.restores
 
     def far(self, digest: bytes) -> bool:
@@ -227,7 +226,7 @@ class Offload:
             self.pages_out += 1
 
     def bring(self, digests: Sequence[bytes], take: Callable[[bytes], int]) -> list[int]:
-        """A page of the device for each of these; `take` gives one that is named at once: it is filled before read."""
+        """A device page for each of these; `take` returns a page with its digest: it is filled before it is read."""
         assert self._host is not None
         pages = []
         for digest, slot in zip(digests, self._host.pin(digests), strict=True):
@@ -241,7 +240,7 @@ class Offload:
     # --- between host memory and disk
 
     def arrived(self, digest: bytes, *, good: bool) -> bool:
-        """A file was read: take its content into the host store. False if it is no good, or not wanted there."""
+        """A file was read: move its content into the host store. False if it is bad, or not needed there."""
         if self._host is None or self._disk is None:
             return False
         if not good:
@@ -267,10 +266,10 @@ class Offload:
             self._touch(erased)
             self.copies.append(Copy(CopyKind.ERASE, number_of(erased), 0))
 
-    # --- when things fail
+    # --- after a failure
 
     def invalidate(self, copy: Copy) -> None:
-        """This one may not have been made: forget what it would have brought, and erase what it should have."""
+        """This copy may have failed: forget what it should have brought, and erase what it should have saved."""
         forgotten = None
         if copy.kind in (CopyKind.OUT, CopyKind.LOAD) and self._host is not None:
             forgotten = self._host.forget(copy.target)
@@ -283,13 +282,13 @@ class Offload:
             self._touch(forgotten)
 
     def check(self) -> None:
-        """Raise RuntimeError if the books disagree with themselves. For tests: O(total)."""
+        """Raise RuntimeError if the books are inconsistent. For tests: O(total)."""
         if self._host is not None:
             self._host.check()
 
 
 def number_of(digest: bytes) -> int:
-    """How a copy names a digest."""
+    """A digest as the number in a copy."""
     return int.from_bytes(digest, "big")
 
 

@@ -1,12 +1,11 @@
-"""The KV pool's bookkeeping: held pages, pages with a reusable prefix, and free ones.
+"""The bookkeeping of the KV pool: held pages, pages with a reusable prefix, and free ones.
 
-A page is held (references > 0), cached (unreferenced, content named by a digest) or free (unreferenced, unnamed). The
-last two stand in one intrusive doubly linked list in the order they will be taken: free ones first and last in, first
-out (their memory is warm), then cached ones, least recently used first. Every operation on a page is O(1).
+A page is held (references > 0), cached (unreferenced, its content has a digest) or free (unreferenced, no digest).
+Cached and free pages form one intrusive doubly linked list in the order in which they will be taken: free ones first,
+last in, first out (their memory is warm), then cached ones, least recently used first. Every operation on a page is
+O(1). Requests appear as a protocol, `PageHolder`, so that this package does not import the scheduler.
 
 Invariant: free + cached + held = total, and only a page with one reference and no digest is ever written (`writable`).
-
-Requests as KV memory sees them: a protocol, so that this package imports no scheduler.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,9 +13,9 @@ from typing import Protocol
 
 
 class PagePool:
-    """Pages 0 to total - 1, of which `available` ones can be taken now, `cached` ones included.
+    """Pages 0 to total - 1, of which `available` ones can be taken now, including `cached` ones.
 
-    `now`, in seconds of the caller's clock, dates how long an evicted page was idle.
+    `now`, in seconds of the caller's clock, determines how long an evicted page was idle.
     `evicting` is called with a page and its digest just before the page is overwritten.
     """
 
@@ -48,7 +47,7 @@ class PagePool:
         return self.available - self.cached
 
     def take(self, count: int) -> list[int]:
-        """`count` pages to write, each with one reference; evicts the least recently used prefixes if it must."""
+        """Take `count` pages to write, each with one reference; evicts the least recently used prefixes if needed."""
         if count > self.available:
             raise ValueError(f"{count} pages wanted, {self.available} available")
         pages = []
@@ -70,7 +69,7 @@ class PagePool:
         return pages
 
     def hold(self, page: int) -> None:
-        """One more reference to a page found by `find` or held already."""
+        """Add a reference to a page that `find` returned or that is already held."""
         if self._references[page] == 0:
             self._unlink(page)
             self.available -= 1
@@ -78,12 +77,12 @@ class PagePool:
         self._references[page] += 1
 
     def release(self, pages: Sequence[int]) -> None:
-        """Drop one reference to each page of a block table, tail first: prefixes outlive what grew on them."""
+        """Drop one reference to each page of a block table, tail first, so that prefixes outlive what follows them."""
         for page in reversed(pages):
             self._drop(page)
 
     def find(self, digests: Iterable[bytes]) -> list[int]:
-        """The pages of the longest known prefix; no reference is taken."""
+        """The pages of the longest known prefix; takes no reference."""
         found = []
         for digest in digests:
             page = self._page.get(digest)
@@ -93,7 +92,7 @@ class PagePool:
         return found
 
     def lookup(self, digest: bytes) -> int | None:
-        """The page that holds this content; no reference is taken."""
+        """The page that holds this content; takes no reference."""
         return self._page.get(digest)
 
     def writable(self, page: int) -> bool:
@@ -101,7 +100,7 @@ class PagePool:
         return self._references[page] == 1 and self._digest[page] is None
 
     def forget(self, page: int) -> bytes | None:
-        """The content is not what its digest says; an idle page becomes a free one. Returns that digest."""
+        """The content does not match its digest; an idle page becomes a free one. Returns that digest."""
         digest = self._digest[page]
         if digest is None:
             return None
@@ -114,13 +113,13 @@ class PagePool:
         return digest
 
     def shared(self, page: int) -> bool:
-        """A request refers to it already: sharing it takes nothing from what is available."""
+        """Whether a request already refers to it: sharing it then takes no available page."""
         return self._references[page] > 0
 
     def publish(self, page: int, digest: bytes) -> int:
-        """Name a page that is now full; returns the page to use from here on.
+        """Set the digest of a page that is now full; returns the page to use from here on.
 
-        If another page holds the same content already, that one is shared and this one given back.
+        If another page already holds the same content, that one is shared and this one released.
         """
         known = self._page.setdefault(digest, page)
         if known == page:
@@ -131,7 +130,7 @@ class PagePool:
         return known
 
     def check(self, tables: Iterable[Sequence[int]]) -> None:
-        """Raise RuntimeError if the books do not agree with the block tables in use. For tests: O(total)."""
+        """Raise RuntimeError if the books are inconsistent with the block tables in use. For tests: O(total)."""
         counts = [0] * self.total
         for table in tables:
             for page in table:
@@ -176,11 +175,11 @@ class PagePool:
 
 
 class PageHolder(Protocol):
-    """What holds pages: tokens, how many of them are computed, and the block table, which lacks `dropped` pages.
+    """A holder of pages: tokens, how many of them are computed, and the block table, which lacks `dropped` pages.
 
-    `forked`: another request may refer to the page that it writes next. `room`: up to so many tokens may be computed
-    by the end of the next step, and it need not `grow`. `prompt_logprobs`: from 0 on all of its tokens are computed: no
-    cached prefix is used, and the pages it fills are published as ever.
+    `forked`: another request may refer to the page that it writes next. `room`: up to this many tokens may be computed
+    by the end of the next step without a call of `grow`. `prompt_logprobs`: from 0 on, all its tokens are computed: it
+    uses no cached prefix, and the pages it fills are published as usual.
     """
 
     tokens: list[int]

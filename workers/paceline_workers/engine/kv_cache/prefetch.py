@@ -1,7 +1,7 @@
-"""Where a request waits for pages that lie on disk, before it is queued: no step ever waits for a file.
+"""Requests wait here for pages on disk, before they are queued: no step ever waits for a file.
 
-It waits until they have been read, and never longer than computing them would have taken. Beyond MAX_WAITING
-no request waits; one that does not wait, or has waited in vain, computes what is missing.
+A request waits until its pages have been read, but never longer than computing them would take. At most MAX_WAITING
+requests wait; a request that does not wait, or whose wait ended too early, computes the missing pages.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ MAX_WAITING = 64
 
 
 class Files(Protocol):
-    """Pages on disk (`engine.pagefiles`): `known` ones, oldest first, of at most `limit`."""
+    """Pages on disk (`engine.page_files`): the `known` ones, oldest first, of at most `limit`."""
 
     known: list[bytes]
     limit: int
@@ -28,17 +28,17 @@ class Files(Protocol):
         ...
 
     def arrived(self) -> list[tuple[bytes, bool]]:
-        """What has been read since the last call, and whether it is good."""
+        """The pages read since the last call, and whether each is good."""
         ...
 
     def discard(self, digest: bytes) -> None:
-        """It is not needed."""
+        """Drop a page that has been read."""
         ...
 
 
 @dataclass(slots=True)
 class PendingRequest:
-    """A request, the pages that it lacks, and until when it waits for them."""
+    """A request, the pages that it lacks, and how long it waits for them."""
 
     request: Request
     lacking: set[bytes]
@@ -46,7 +46,7 @@ class PendingRequest:
 
 
 class DiskPrefetchQueue:
-    """All requests that wait for files: those in `waiting`."""
+    """All requests that wait for files, in `waiting`."""
 
     def __init__(self, memory: KVCacheManager, files: Files | None, limits: SchedulerLimits) -> None:
         self._memory = memory
@@ -55,7 +55,7 @@ class DiskPrefetchQueue:
         self.waiting: list[PendingRequest] = []
 
     def enter(self, request: Request, now: float) -> bool:
-        """Whether it waits here; if not, it can be queued at once."""
+        """Whether the request waits here; if not, it can be queued at once."""
         if self._files is None or len(self.waiting) >= MAX_WAITING or invalid(request, self._limits):
             return False
         self._memory.offload.read_seconds = self._files.read_seconds
@@ -66,7 +66,7 @@ class DiskPrefetchQueue:
         return bool(lacking)
 
     def leave(self, now: float) -> list[Request]:
-        """Requests that have waited long enough, in order of arrival."""
+        """Requests that need not wait any longer, in order of arrival."""
         for digest, good in self._files.arrived() if self._files else ():
             if not self._memory.offload.arrived(digest, good=good) and good and self._files is not None:
                 self._files.discard(digest)
@@ -80,7 +80,7 @@ class DiskPrefetchQueue:
         self.waiting = [pending for pending in self.waiting if pending.request.id != request_id]
 
     def lost(self, copies: Iterable[Copy]) -> None:
-        """These were not made: what they should have taken is of no use."""
+        """These copies were not made: drop the data that they should have used."""
         for copy in copies:
             if copy.kind is CopyKind.LOAD and self._files is not None:
                 self._files.discard(digest_of(copy.source))

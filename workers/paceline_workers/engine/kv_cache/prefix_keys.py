@@ -1,14 +1,13 @@
-"""A gateway's keys for beginnings of prompts, and whether the pages behind them are still there. Pure.
+"""Digests of pages, and a gateway's prefix keys: whether the pages behind each key are still available. Pure.
 
-A key stands for the last full page of what it covers: a page's digest names all before it as well, and the end of a
-prefix is evicted before its beginning. Whatever may have changed a page's state touches its digest; only keys of
-touched digests are looked at, when the changes are asked for. At most `limit` keys are known, the longest unused one
-goes first. Known hole: with a window, or with a beginning that lies in a slower tier, "there" may still mean to wait.
+A digest is a chained blake2b-128 hash of a page's tokens and all tokens before. Equal digests mean equal tokens from
+position 0 under the same salt (tenant, adapter), so requests may share the page. 128 bits make collisions infeasible,
+malicious ones too; a shorter or unkeyed sum would leak across tenants.
 
-Names for the content of a page: a chained blake2b-128 digest over the page's tokens and all that came before.
-
-Equal digest means equal tokens from position 0 under the same salt (tenant, adapter), so two requests may share the
-page. 128 bits leave collisions, malicious ones too, out of reach; a shorter or unkeyed sum would leak across tenants.
+A key refers to the last full page that it covers: a page's digest covers all pages before it as well, and the end of a
+prefix is evicted before its beginning. Whatever may change a page's state touches its digest; `changes` looks only at
+keys of touched digests. At most `limit` keys are known, the longest unused one is dropped first. Known hole: with a
+window, or with a beginning in a slower tier, an available key may still mean a wait.
 """
 
 import struct
@@ -22,7 +21,7 @@ CHANGES = 1024
 
 
 class PrefixKeyIndex:
-    """`known` says whether the content of a digest is there."""
+    """`known` says whether the content of a digest is available."""
 
     def __init__(self, known: Callable[[bytes], bool], limit: int = KEYS) -> None:
         self._known = known
@@ -44,12 +43,12 @@ class PrefixKeyIndex:
             self._forget(next(iter(self._digest)))
 
     def touch(self, digest: bytes) -> None:
-        """A page with this content may have come or gone."""
+        """A page with this content may have become available or unavailable."""
         for key in self._keys.get(digest, ()):
             self._touched[key] = None
 
     def changes(self) -> tuple[list[str], list[str]]:
-        """Keys that have come to be there, and those that are no more, since the last call; the rest comes next."""
+        """Keys that became available and keys that became unavailable since the last call; the rest comes next time."""
         added, evicted = [], []
         for key in list(self._touched)[:CHANGES]:
             del self._touched[key]
@@ -78,19 +77,19 @@ SIZE = 16
 
 
 def root(salt: str) -> bytes:
-    """The parent of a first page."""
+    """The parent digest of a first page."""
     return blake2b(salt.encode(), digest_size=SIZE, person=b"paceline-prefix").digest()
 
 
 def chain(parent: bytes, tokens: Sequence[int]) -> bytes:
-    """The digest of one full page behind `parent`."""
+    """The digest of a full page that follows `parent`."""
     return blake2b(parent + struct.pack(f"<{len(tokens)}i", *tokens), digest_size=SIZE).digest()
 
 
 def extend(digests: list[bytes], salt: str, tokens: Sequence[int], page_tokens: int, unsalted: int = 0) -> None:
-    """Append the digests of all full pages of `tokens` that are still missing; each page is hashed once.
+    """Append the missing digests of full pages of `tokens`; each page is hashed once.
 
-    The salt parts all pages but those that lie in the first `unsalted` tokens.
+    The salt separates all pages except those within the first `unsalted` tokens.
     """
     shared = unsalted // page_tokens
     for start in range(len(digests) * page_tokens, len(tokens) - page_tokens + 1, page_tokens):
@@ -101,6 +100,6 @@ def extend(digests: list[bytes], salt: str, tokens: Sequence[int], page_tokens: 
 
 
 def common(texts: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """What all begin with."""
+    """The longest common prefix of all texts."""
     alike = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*texts, strict=False))
     return tuple(tokens[0] for tokens in alike)

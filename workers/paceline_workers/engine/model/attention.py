@@ -1,18 +1,18 @@
-"""Keys and values in pages, and attention over them by gathering a sequence's pages, head by head.
+"""Keys and values in pages, and attention over them, which gathers a sequence's pages head by head.
 
-The pages' type is the configuration's. Chunks of several tokens attend through torch's fused kernel in the type of the
-queries; single tokens through two products in float32, which the fused kernel takes twice as long for.
+The configuration sets the pages' type. Chunks of several tokens attend through torch's fused kernel in the type of the
+queries; single tokens through two products in float32, for which the fused kernel takes twice as long.
 
-Layout [page, kv head, token, head_dim]: what a head sees of a sequence is gathered block by block, a block being one
-page's tokens of one head, in the layout that matrix products need. What is in a page after the last token is old but
-finite, and masked. What single tokens attend to stays from step to step (`GatherCache`); chunks gather their whole
+Layout [page, kv head, token, head_dim]: a sequence's tokens are gathered for each head in blocks, a block being one
+page's tokens of one head, in the layout that matrix products need. The content of a page after the last token is stale
+but finite, and masked. What single tokens attend to stays from step to step (`GatherCache`); chunks gather their whole
 context, at the speed of a plain copy. With `batch_invariant` both attend page by page, in float32 (`invariant`).
 
-`GatherCache`: where a step's single tokens are those of the layer's last step one token on (`follows`), what
-was gathered then lacks that token alone. A page that a request holds is written by its own tokens and by copies, so a
-copy into a page drops everything; a preemption, a fork, a window that moves on or a request that comes or goes changes
-who attends to what, and that group is gathered anew. The rows kept equal those gathered anew bit by bit.
-Known limit: one request that comes or goes makes its whole group be gathered anew.
+`GatherCache`: if a step's single tokens are those of the layer's last step one token on (`follows`), the gathered rows
+lack only that token. Only a request's own tokens and copies write to a page that it holds, so a copy into a page drops
+everything; a preemption, a fork, a moving window or a request that starts or ends changes which tokens attend to what,
+and that group is gathered again. The kept rows are equal bit for bit to those gathered again.
+Known limit: one request that starts or ends makes its whole group be gathered again.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from paceline_workers.engine.model.weights import TORCH_TYPES
 from paceline_workers.engine.page_files import PageFiles
 
 ROOM = 256 << 20
-"""Bytes, at most, of what all layers keep together; groups beyond are gathered in every step."""
+"""The most bytes that all layers keep together; groups beyond that are gathered in every step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,18 @@ class Gathered:
 
 
 class GatherCache:
-    """What one layer gathered in its last step, as far as it has room."""
+    """What one layer gathered in its last step, as far as there is room."""
 
     def __init__(self, room: int) -> None:
         self._room = room
         self._last: list[Gathered] = []
 
     def before(self, singles: Singles) -> Gathered | None:
-        """What these continue, if anything."""
+        """The gathered rows that these continue, if any."""
         return next((gathered for gathered in self._last if follows(singles, gathered.singles)), None)
 
     def keep(self, step: Sequence[Gathered]) -> None:
-        """All of a step's, and nothing of those before it."""
+        """Keep everything of this step, and nothing of earlier ones."""
         self._last, left = [], self._room
         for gathered in step:
             if gathered.keys.nbytes + gathered.values.nbytes <= left:
@@ -63,7 +63,7 @@ class GatherCache:
                 self._last.append(gathered)
 
     def forget(self) -> None:
-        """Pages were written by others."""
+        """Other writers have changed pages: drop everything."""
         self._last = []
 
 
@@ -82,13 +82,13 @@ def _one_on(view: View, before: View) -> bool:
 _WRITES = (CopyKind.DEVICE, CopyKind.IN)
 """Copies into a page."""
 ROWS = 64
-"""Of a chunk that attend by pages at a time."""
+"""Rows of a chunk that attend by pages at a time."""
 
 
 class PagedCache:
     """The KV pool of all layers, zero at first so that no page ever holds a NaN; slots in host memory, and files."""
 
-    def __init__(  # noqa: PLR0913 - where pages may lie, and how they are read
+    def __init__(  # noqa: PLR0913 - where pages can be, and how they are read
         self,
         shape: ModelShape,
         pages: int,
@@ -101,7 +101,7 @@ class PagedCache:
         dtype, page = TORCH_TYPES[shape.kv_dtype], (shape.kv_heads, page_tokens, shape.head_dim)
         self._pool = torch.zeros((shape.layers, 2, pages, *page), dtype=dtype)
         self._host = torch.zeros((host_pages, shape.layers, 2, *page), dtype=dtype)
-        # by layer, keys and values: views made once, since a step is short enough to notice each of them
+        # by layer, keys and values: these views are made once, because making them would be noticeable in a short step
         self._blocks = [[part.flatten(0, 1) for part in layer] for layer in self._pool]
         self._slots = [[part.flatten(0, 1) for part in layer] for layer in self._blocks]
         self._caches = [GatherCache(ROOM // shape.layers) for _ in range(shape.layers)]
@@ -110,7 +110,7 @@ class PagedCache:
         self._by_pages = invariant.Attention.of(page_tokens, shape.head_dim) if batch_invariant else None
 
     def copy(self, copies: Sequence[Copy]) -> None:
-        """Move whole pages, one after another: a later copy may overwrite what an earlier one has read."""
+        """Move whole pages, in order: a later copy may overwrite what an earlier one has read."""
         if any(copy.kind in _WRITES for copy in copies):
             for cache in self._caches:
                 cache.forget()
@@ -126,7 +126,7 @@ class PagedCache:
                     self._exchange(copy, self._files)
 
     def _exchange(self, copy: Copy, files: PageFiles) -> None:
-        """Bytes between a host slot and what is written or was read by others."""
+        """Copy bytes between a host slot and a file's buffer."""
         match copy.kind:
             case CopyKind.SAVE:
                 files.save(digest_of(copy.target), self._host[copy.source].view(torch.uint8).numpy().tobytes())
@@ -147,7 +147,7 @@ class PagedCache:
             pool.index_copy_(0, slots, fresh.flatten(0, 1).to(pool.dtype))
 
     def attend(self, layer: int, queries: Tensor, layout: Layout) -> Tensor:
-        """Causal attention of [tokens, heads, head_dim] to what `write` has stored; the same shape."""
+        """Causal attention of [tokens, heads, head_dim] to what `write` has stored; returns the same shape."""
         out = torch.empty(queries.shape, dtype=queries.dtype)
         for span in layout.spans:
             out[span.rows] = self._span(layer, queries[span.rows], span)
@@ -184,7 +184,7 @@ class PagedCache:
         return mixed[0].transpose(0, 1)
 
     def _singles(self, queries: Tensor, gathered: Gathered) -> Tensor:
-        """The query heads that share a kv head stand where a sequence's queries would: no key is copied for them."""
+        """The query heads of one kv head act as a sequence's queries, so no key is copied for them."""
         keys, values = gathered.keys, gathered.values
         grouped = queries.reshape(len(keys), -1, queries.shape[-1]).float()
         if self._by_pages is not None:
@@ -197,7 +197,7 @@ class PagedCache:
 def _span_by_pages(
     attend: invariant.Attention, queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor
 ) -> Tensor:
-    """Of queries [tokens, heads, head_dim]; ROWS at a time, so that scores of long prompts stay small."""
+    """Attention of queries [tokens, heads, head_dim], ROWS at a time to keep the scores of long prompts small."""
     mixed = []
     for part, seen in zip(torch.split(queries, ROWS), torch.split(visible, ROWS), strict=True):
         grouped = part.float().view(len(part), len(keys), -1, part.shape[-1]).transpose(0, 1)

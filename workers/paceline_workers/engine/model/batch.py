@@ -1,10 +1,10 @@
-"""A plan as tensors: one ragged row per token for the linear layers, sequences by shape for attention.
+"""A plan as tensors: one ragged row for each token for the linear layers, sequences by shape for attention.
 
 Rows follow the plan's chunks. Chunks of one token ("singles": decodes, and prompts with one token left) attend
 together, padded in groups whose longest context is at most twice the shortest; longer chunks attend one by one.
-A page holds a block for each kv head, so block tables hold numbers of blocks, head by head: page * heads + head.
+A page holds a block for each kv head, so block tables hold block numbers, head by head: page * heads + head.
 Layers that see only a window of the context, and perhaps its first tokens, have a layout of their own: pages that are
-wholly no longer visible are not read, and need not be in the block table any more.
+no longer visible at all are not read, and may be missing from the block table.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ _ALL = frozenset({ALL})
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A chunk as attention sees it: its first row, and the pages that matter to it: the head, and from `first` on."""
+    """A chunk in attention: its first row, and the pages that it needs: the head, and those from `first` on."""
 
     chunk: Chunk
     row: int
@@ -41,7 +41,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A chunk of several tokens: its rows, and the blocks of the context that any of them sees, the chunk's included.
+    """A chunk of several tokens: its rows, and the blocks of the context that they see, including the chunk's own.
 
     blocks [kv heads, pages]; mask [tokens, context]: which of the gathered tokens each row may see.
     """
@@ -56,7 +56,7 @@ class Singles:
     """Chunks of one token: rows [n], blocks [n * kv heads, most pages].
 
     mask [n * kv heads, 1, most pages * page_tokens]: 0 for what a row may see, else minus infinity, to be added.
-    Where each row's own token lies, head by head [n * kv heads]: `slots` in the pool, `places` in what is gathered.
+    The position of each row's own token, head by head [n * kv heads]: `slots` in the pool, `places` among the gathered.
     """
 
     views: tuple[View, ...]
@@ -69,16 +69,16 @@ class Singles:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What attends to what in layers of one attention window."""
+    """The chunks of a step, for the layers of one attention window."""
 
     spans: tuple[Span, ...]
     singles: tuple[Singles, ...]
 
     @classmethod
     def of(cls, rows: Sequence[tuple[Chunk, int]], size: "_Size", attention_window: AttentionWindow) -> "Layout":
-        """Singles of like lengths attend in one group, which ends where a context is over twice its shortest.
+        """Singles of similar lengths attend in one group, which ends where a context is over twice its shortest.
 
-        A group is in the order of rows, so that a context that outgrows its neighbour's changes nothing.
+        A group keeps the order of rows, so that a context that outgrows its neighbour's changes nothing.
         """
         views = [View.of(chunk, row, size.tokens, attention_window) for chunk, row in rows]
         groups: list[list[View]] = []
@@ -97,10 +97,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`slots`: where each row's keys and values go, head by head: block * page_tokens + offset.
+    """`slots`: where each row's keys and values are written, head by head: block * page_tokens + offset.
 
-    `sampled`: rows whose logits count: of each chunk that samples its last one, then of each that scores its `scored`.
-    `layouts`: by what a layer sees. `unknown`: rows whose token is still being drawn, and for which request.
+    `sampled`: rows whose logits are needed: the last row of each chunk that samples, then the `scored` rows of others.
+    `layouts`: by attention window. `unknown`: rows whose token is still being drawn, and for which request.
     """
 
     tokens: Tensor
@@ -114,7 +114,7 @@ class Batch:
     def of(
         cls, plan: StepPlan, page_tokens: int, heads: int, attention_windows: Collection[AttentionWindow] = _ALL
     ) -> "Batch":
-        """Lay out a plan for layers with so many kv heads and these windows; `plan.chunks` must not be empty."""
+        """Lay out a plan for layers with this many kv heads and these windows; `plan.chunks` must not be empty."""
         chunks, size = plan.chunks, _Size(page_tokens, heads)
         starts = [0, *accumulate(chunk.count for chunk in chunks)]
         rows = list(zip(chunks, starts, strict=False))
@@ -144,30 +144,30 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """Of a page: its tokens, and the blocks of so many tokens that it holds, one for each kv head."""
+    """The size of a page: its tokens, and its blocks of as many tokens, one for each kv head."""
 
     tokens: int
     heads: int
 
     def spread(self, places: Sequence[int], step: int) -> Tensor:
-        """[places * heads]: each place once for each head, the next head's `step` further on."""
+        """[places * heads]: each place once for each head, increased by `step` for each next head."""
         return (torch.tensor(places)[:, None] + torch.arange(self.heads) * step).flatten()
 
     def blocks(self, tables: Sequence[Sequence[int]]) -> Tensor:
-        """[tables * heads, pages] of block tables of one length."""
+        """[tables * heads, pages] of block tables of equal length."""
         pages = torch.tensor(tables)[:, None] * self.heads
         return (pages + torch.arange(self.heads)[:, None]).flatten(0, 1)
 
 
 def _slots(chunk: Chunk, size: _Size) -> Iterator[int]:
-    """Where the first head of each token goes."""
+    """Where the first head of each token is written."""
     pages, dropped, tokens = chunk.request.pages, chunk.request.dropped, size.tokens
     for place in range(chunk.start, chunk.start + chunk.count):
         yield pages[place // tokens - dropped] * size.heads * tokens + place % tokens
 
 
 def _visible(seen: Tensor, positions: Tensor, attention_window: AttentionWindow) -> Tensor:
-    """Which positions `seen` those in `positions` may attend to: none after them, and what is visible."""
+    """Which of the positions `seen` those in `positions` may attend to: none after them, within the window."""
     past = seen <= positions
     if attention_window.window is None:
         return past

@@ -1,21 +1,16 @@
-"""What config.json says beyond the shape: norms, rotary embedding, windows; and beside it what generation_config says.
+"""Reads config.json beyond the model's shape (norms, rotary embedding, attention windows) and generation_config.json.
 
-Both spellings of the rotary fields are read: `rope_theta` with `rope_scaling`, and `rope_parameters` with all in one,
-perhaps for each type of layer. Where a file has both, `rope_scaling` counts, as in `transformers`.
+It reads both spellings of the rotary fields: `rope_theta` with `rope_scaling`, and `rope_parameters` with all in one,
+possibly for each type of layer. If a file has both, `rope_scaling` wins, as in `transformers`.
 
-Which layers see only a sliding window of the tokens before them, as config.json says it for each architecture.
+Each architecture has its own fields for layers with a sliding window. Mistral: the layers that `layer_types` lists,
+without it all layers, unless `sliding_window` is null (absent: 4,096, the default of `transformers`). Qwen2 and Qwen3:
+with `use_sliding_window`, the layers that `layer_types` lists, else those from `max_window_layers` (28). Llama: none.
+A configured window narrows the layers that attend to more, and keeps its first tokens visible.
 
-Mistral: those that `layer_types` lists, without it all layers, unless `sliding_window` is null (absent: 4,096, as
-`transformers` assumes). Qwen2 and Qwen3: with
-`use_sliding_window`, those that `layer_types` lists, else those from `max_window_layers` (28) on. Llama: none.
-A window that the configuration asks for narrows the layers that attend to more, and leaves its first tokens visible.
-
-JSON files of a model folder.
-
-What generation_config.json says: ids that end a sequence, and the sampling that the model's makers advise.
-
-The defaults apply where a request names no value, as in vLLM; `do_sample` is not read, since temperature 0 says it.
-A folder may lack the file.
+generation_config.json, which a folder may lack, holds the ids that end a sequence and the sampling that the model's
+authors advise. These defaults apply if a request gives no value, as in vLLM; `do_sample` is not read, since temperature
+0 expresses it.
 """
 
 import math
@@ -37,7 +32,7 @@ _TYPES = (FULL, SLIDING)
 
 
 def attention_windows(data: Mapping[str, Any], layers: int) -> tuple[AttentionWindow, ...]:
-    """What each layer sees."""
+    """The attention window of each layer."""
     return tuple(map(AttentionWindow, _windows(data, layers)))
 
 
@@ -92,14 +87,14 @@ _RANGES: Mapping[str, tuple[Callable[[float], bool], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """`defaults`: by the field names of requests, only those that the file gives."""
+    """`defaults`: by the field names of requests, only those that the file has."""
 
     eos_ids: tuple[int, ...] = ()
     defaults: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_generation(folder: Path, config: Mapping[str, Any]) -> Generation:
-    """From a model folder, EOS ids else from its config.json; raises InvalidInput naming file and field."""
+    """Read a model folder, EOS ids else from its config.json; raises InvalidInput naming file and field."""
     path = folder / NAME
     data = read_object(path) if path.is_file() else {}
     source = path if "eos_token_id" in data else folder / "config.json"
@@ -125,9 +120,9 @@ def _checked(path: Path, name: str, value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Everything the decoder needs to know.
+    """All settings of the decoder.
 
-    `shape.max_context` counts what a rotary scaling adds; `attention_windows`: what each layer sees.
+    `shape.max_context` includes the effect of a rotary scaling; `attention_windows`: one for each layer.
     """
 
     shape: ModelShape
@@ -138,7 +133,7 @@ class ModelConfig:
 
 
 def read(folder: Path) -> ModelConfig:
-    """From a model folder; raises InvalidInput naming file, field and fix."""
+    """Read a model folder; raises InvalidInput naming file, field and fix."""
     path = folder / "config.json"
     data = read_object(path)
     generation = read_generation(folder, data)
@@ -179,7 +174,7 @@ def _rope(data: Mapping[str, Any], shape: ModelShape, types: Set[str]) -> Rope:
 
 
 def _of_all_layers(field: str, scaling: object, types: Set[str]) -> Mapping[str, Any]:
-    """The parameters, or those of the layers' types where they are given for each: the same for all."""
+    """The parameters; if they are given for each type of layer, those of the types in use, which must be equal."""
     if not isinstance(scaling, dict):
         raise InvalidInput(field, f"{scaling!r} is not an object")
     if not any(isinstance(value, dict) for value in scaling.values()):

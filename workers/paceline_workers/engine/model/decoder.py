@@ -1,9 +1,8 @@
-"""One pre-norm decoder for Llama, Mistral, Qwen2 and Qwen3: what differs is which tensors a layer has.
+"""One pre-norm decoder for Llama, Mistral, Qwen2 and Qwen3, which differ in the tensors that a layer has.
 
-In float32 everything is computed like in `transformers` with `dtype=float32`, so greedy tokens are the same wherever
-the two best logits differ by more than rounding. With narrow weights only matrix products and attention are narrow:
-norms, rotations and the sum that runs through the layers stay in float32. All tokens of a step pass the linear layers
-as one ragged batch.
+In float32 everything is computed as in `transformers` with `dtype=float32`, so greedy tokens are the same wherever the
+two best logits differ by more than rounding. With narrow weights only matrix products and attention are narrow: norms,
+rotations and the residual sum stay in float32. All tokens of a step pass the linear layers as one ragged batch.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,12 +25,12 @@ from paceline_workers.engine.scheduling import StepPlan
 
 _log = get_logger(__name__)
 BUFFERS = ("rotary_emb.inv_freq",)
-"""What old checkpoints hold beside weights; it is computed from the config."""
+"""Tensors in old checkpoints that are not weights; they are computed from the config."""
 
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """Root mean square norm over the last dimension, in float32; its result is `dtype`, what products take."""
+    """Root mean square norm over the last dimension, in float32; the result is in `dtype`, for the products."""
 
     weight: Tensor
     eps: float
@@ -60,7 +59,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """The whole model. `head` multiplies with the output matrix, the embedding itself when tied."""
+    """The whole model. `head` multiplies with the output matrix, which is the embedding itself when tied."""
 
     config: ModelConfig
     embedding: Tensor
@@ -80,7 +79,7 @@ class Decoder:
 
     @torch.inference_mode()
     def logits(self, states: Tensor) -> Tensor:
-        """What follows hidden states: [rows, vocabulary]."""
+        """The logits of hidden states: [rows, vocabulary]."""
         return self.head(states).float()
 
     @torch.inference_mode()
@@ -117,7 +116,7 @@ class _Step:
 
 
 def load(config: ModelConfig, weights: Weights, products: LinearFactory, progress: Callable[[], None]) -> Decoder:
-    """Build the decoder from a folder's tensors; `progress` is called after each layer and may raise."""
+    """Build the decoder from a folder's tensors; calls `progress` after each layer, which may raise."""
     shape, source = config.shape, _Source(config, weights, products)
     embedding, head = _vocabulary(weights, shape)
     layers = []
@@ -133,10 +132,10 @@ def load(config: ModelConfig, weights: Weights, products: LinearFactory, progres
 
 
 def _vocabulary(weights: Weights, shape: ModelShape) -> tuple[Tensor, Tensor]:
-    """Embedding and output matrix; one tensor where they are tied.
+    """Embedding and output matrix; one tensor if they are tied.
 
-    As in `transformers`, files that hold two different ones are believed against `tie_word_embeddings`, and files with
-    one of the two names have the tied matrix there.
+    As in `transformers`, files with two different matrices override `tie_word_embeddings`, and files with only one of
+    the two names have the tied matrix there.
     """
     names, size = ("model.embed_tokens.weight", "lm_head.weight"), (shape.vocab, shape.hidden)
     if shape.tied and not all(map(weights.has, names)):
@@ -152,7 +151,7 @@ def _vocabulary(weights: Weights, shape: ModelShape) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where modules come from, by name."""
+    """Makes modules from tensors by name."""
 
     config: ModelConfig
     weights: Weights
@@ -163,7 +162,7 @@ class _Source:
         return Norm(weight, self.config.norm_eps, self.weights.dtype)
 
     def linear(self, names: Mapping[str, int], columns: int, *, bias: bool) -> Linear:
-        """The projections of these names and row counts, which have the same input, as one product."""
+        """The projections with these names and row counts, which have the same input, as one product."""
         weight = torch.cat([self.weights.take(f"{name}.weight", rows, columns) for name, rows in names.items()])
         biases = [self.weights.take(f"{name}.bias", rows) for name, rows in names.items() if bias]
         return self.products.linear(weight, torch.cat(biases) if biases else None)

@@ -1,11 +1,11 @@
-"""What `engine.batch_invariant` computes with: a token gets the same bits whatever is computed beside it.
+"""The products and attention of `engine.batch_invariant`: a token gets the same bits whatever is computed with it.
 
-The order in which a library adds up a row of a product depends on the number of rows, that of a softmax on its length,
-that of fused attention on both. Here a product is taken of blocks of rows, in sizes alone that give each row the same
-bits at any place on this machine (`Blocks.of` finds them, by trying); what a block lacks is filled up with zeros.
-Attention is computed in float32 and by pages, each a product of one shape, and added up page by page in the order of
-the text: pages that a row does not see add nothing, wherever a chunk begins or ends.
-Known hole: sizes are compared on numbers that make every order of adding show, but not on each layer's own.
+A library's order of summation depends on the number of rows for a product, on the length for a softmax, and on both for
+fused attention. So a product is computed in blocks of rows, only in sizes that give each row the same bits at any
+position on this machine (`Blocks.of` finds them by trial); incomplete blocks are padded with zeros. Attention is
+computed in float32 and by pages, each a product of one shape, and summed page by page in the order of the text: pages
+that a row does not see add nothing, wherever a chunk begins or ends.
+Known hole: sizes are compared on numbers that reveal every order of summation, but not on each layer's own.
 """
 
 from bisect import bisect_left
@@ -24,19 +24,19 @@ Product = Callable[[Tensor], Tensor]
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MOST = SIZES[-1]
 _WIDTH = 16
-"""Heads are filled up to multiples of it: where rows of a page begin at odd places, sums depend on the place."""
+"""Heads are padded to multiples of it: if rows of a page begin at odd addresses, sums depend on the address."""
 UNABLE = "sums depend on the batch here in every way that is known; set fewer threads, or leave this out"
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Numbers of rows, ascending, of which a product may be taken."""
+    """The numbers of rows, ascending, for which a product may be computed."""
 
     sizes: tuple[int, ...]
 
     @classmethod
     def of(cls, product: Product, x: Tensor) -> "Blocks":
-        """Of all sets of sizes that agree on `x` [..., MOST, in], the one with most of them; InvalidInput if none."""
+        """Of all sets of sizes that agree on `x` [..., MOST, in], the largest set; InvalidInput if there is none."""
         sets: list[tuple[int, ...]] = []
         for most in reversed(SIZES):
             if not any(most in sizes for sizes in sets):
@@ -60,7 +60,7 @@ class Blocks:
 
 
 def cancelling(rows: int, out: int, width: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-    """Random [rows, width] and [out, width] whose products are 0 but for rounding: all of it is the order of adding."""
+    """Random [rows, width] and [out, width] whose products are 0 but for rounding, which shows the summation order."""
     chance, half = torch.Generator().manual_seed(1), width // 2
     order = torch.randperm(half, generator=chance)
     x, weight = (torch.randn(count, half, generator=chance).to(dtype) for count in (rows, out))
@@ -74,7 +74,7 @@ def _by(product: Product, x: Tensor, size: int) -> Tensor:
 
 
 def _agrees(product: Product, x: Tensor, size: int, expected: Tensor) -> bool:
-    """On the first rows, some in the middle, and the last ones."""
+    """Compares the first rows, some in the middle, and the last ones."""
     parts = [slice(start, start + size) for start in (0, MOST // 2, MOST - size)]
     return all(torch.equal(product(x[..., part, :]), expected[..., part, :]) for part in parts if part.stop <= MOST)
 
@@ -90,7 +90,7 @@ class Attention:
 
     @classmethod
     def of(cls, page_tokens: int, head_dim: int) -> "Attention":
-        """Of heads with so many numbers."""
+        """For heads of `head_dim` numbers."""
         width = head_dim + -head_dim % _WIDTH
         queries, keys = (x[None] for x in cancelling(MOST, page_tokens, width))
         weights, values = (x[None] for x in cancelling(MOST, width, page_tokens))
@@ -99,7 +99,7 @@ class Attention:
         return cls(page_tokens, head_dim**-0.5, scores, mixes)
 
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        """Of queries [heads, rows, dim] to keys and values [heads, places, dim], all float32; the queries' shape.
+        """Attention of queries [heads, rows, dim] to keys and values [heads, places, dim], float32; the queries' shape.
 
         mask [heads or 1, rows or 1, places]: 0 for what a row may see, else minus infinity.
         """
@@ -120,7 +120,7 @@ class Attention:
 
 
 def _in_any_number(product: Product) -> Product:
-    """A product of x [1, rows, in] that is no number where it depends on how many pages are multiplied at once."""
+    """A product of x [1, rows, in] that is NaN where it depends on how many pages are multiplied at once."""
     threads = torch.get_num_threads()
 
     def checked(x: Tensor) -> Tensor:
@@ -142,6 +142,6 @@ def _added(parts: Tensor) -> Tensor:
 
 
 def silu(x: Tensor) -> Tensor:
-    """As torch's, which computes the last few numbers of what a thread gets in another way than the rest."""
+    """Like torch's, which computes the last few numbers of each thread's part differently from the rest."""
     wide = x.float()
     return wide.div(wide.neg().exp_().add_(1.0)).to(x.dtype)

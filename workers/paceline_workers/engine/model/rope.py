@@ -1,9 +1,9 @@
 """Rotary position embedding: frequencies with their scalings (linear, dynamic, llama3, yarn), and the rotation itself.
 
-A head's two halves are rotated against each other (the layout of Hugging Face's weights). A token's angles depend on
-its position alone, so keys may be cached, shared and computed in any chunks. For `dynamic`, whose frequencies change
-with the length of the sequence, the length is the token's own position + 1: what `transformers` does when it decodes
-token by token; a prompt longer than the original context is rotated there by its whole length instead.
+A head's two halves are rotated against each other (the layout of Hugging Face's weights). A token's angles depend only
+on its position, so keys may be cached, shared and computed in any chunks. For `dynamic`, whose frequencies change with
+the length of the sequence, the length is the token's own position + 1: `transformers` does the same when it decodes
+token by token; it rotates a prompt longer than the original context by its whole length instead.
 Sources: Su et al., arXiv 2104.09864; linear: Chen et al., arXiv 2306.15595; llama3: the Llama 3.1 release; yarn:
 Peng et al., arXiv 2309.00071; dynamic: bloc97 and emozilla, 2023.
 """
@@ -21,7 +21,7 @@ SCALINGS = ("default", "linear", "dynamic", "llama3", "yarn")
 
 @dataclass(frozen=True, slots=True)
 class Dynamic:
-    """Frequencies of a base that grows with the length, from `context` tokens on."""
+    """Frequencies with a base that grows with the length, from `context` tokens on."""
 
     theta: float
     factor: float
@@ -39,9 +39,9 @@ class Dynamic:
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """`frequencies`: radians a position, one per pair of dimensions, in float32 as `transformers` computes them.
+    """`frequencies`: radians a position, one for each pair of dimensions, in float32 as `transformers` computes them.
 
-    `attention` multiplies cosine and sine; `context` is how many tokens the model can be served with.
+    `attention` multiplies cosine and sine; `context` is the most tokens that the model can serve.
     """
 
     frequencies: tuple[float, ...]
@@ -53,8 +53,8 @@ class Rope:
     def of(cls, kind: str, head_dim: int, theta: float, context: int, scaling: Mapping[str, Any]) -> "Rope":
         """From a config's fields; raises KeyError, TypeError or ValueError on those it cannot use.
 
-        `context` is the config's max_position_embeddings. It counts tokens before `dynamic` scales them; with yarn
-        configs disagree, so the greater reading counts, and with linear it is taken as it stands.
+        `context` is the config's max_position_embeddings. It counts tokens before `dynamic` scales them; with yarn,
+        configs disagree, so the greater reading counts; with linear, it is taken as given.
         """
         if not 1 < theta < math.inf:
             raise ValueError("rope_theta must be a number above 1")
@@ -75,7 +75,7 @@ class Rope:
     def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine for `positions` [tokens]: each [tokens, 1, head_dim], to broadcast over heads.
 
-        Of both halves; the sine is negative in the first, as `rotate` takes it.
+        They cover both halves; the sine is negative in the first, as `rotate` expects it.
         """
         frequencies = torch.tensor(self.frequencies)
         if self.dynamic is not None:
@@ -86,7 +86,7 @@ class Rope:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate [tokens, heads, head_dim] by its positions' angles; the same type, computed in the angles'."""
+    """Rotate [tokens, heads, head_dim] by its positions' angles; keeps the type, computes in the angles' type."""
     wide = x.float()
     return torch.addcmul(wide * cos, wide.roll(x.shape[-1] // 2, -1), sin).to(x.dtype)
 
@@ -140,7 +140,7 @@ def _yarn(plain: Tensor, theta: float, context: int, scaling: Mapping[str, Any])
 
 
 def _yarn_bounds(head_dim: int, theta: float, original: float, scaling: Mapping[str, Any]) -> tuple[float, float]:
-    """Between which pairs of dimensions the blend goes; never an empty range."""
+    """The pairs of dimensions between which the blend goes; never an empty range."""
 
     def pair(turns: float) -> float:
         return head_dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))

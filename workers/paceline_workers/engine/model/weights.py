@@ -1,8 +1,7 @@
 """Tensors from the safetensors files of a model folder, one file or sharded, in the type that is computed with.
 
-Everything that can be wrong with files is found here, before anything is served, and names the file and the fix. The
-files are memory-mapped only while loading; a tensor is copied when it is taken, so that a file which changes later
-changes nothing here.
+All errors in the files are found here, before the engine serves, and name the file and the fix. The files are
+memory-mapped only while loading; each tensor is copied, so that a file which changes later has no effect.
 """
 
 import json
@@ -34,7 +33,7 @@ _READABLE = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class Weights:
-    """The tensors of one folder by name, on `device`, as `dtype` unless asked otherwise; a context that closes it."""
+    """The tensors of one folder by name, on `device`, by default as `dtype`; a context manager that closes files."""
 
     def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, device: torch.device = CPU) -> None:
         self.dtype = dtype
@@ -62,7 +61,7 @@ class Weights:
         return name in self._tensors
 
     def take(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """One tensor; raises InvalidInput when it is absent or not of this shape and a readable type."""
+        """One tensor; raises InvalidInput if it is absent or does not have this shape and a readable type."""
         if name not in self._tensors:
             raise self._absent(name)
         self._taken.add(name)
@@ -76,7 +75,7 @@ class Weights:
         return tensor.to(self._device, dtype or self.dtype, copy=True)
 
     def check_others(self, harmless: Sequence[str]) -> None:
-        """Raises InvalidInput where a tensor was not taken, unless its name ends so: it is another model's weights."""
+        """Raises InvalidInput if a tensor was not taken, unless its name ends like one of `harmless`: wrong weights."""
         for name in sorted(self._tensors.keys() - self._taken):
             if not name.endswith(tuple(harmless)):
                 path = str(self._folder / self._tensors[name][0])
@@ -105,7 +104,7 @@ class Weights:
 
 
 def _read_index(folder: Path) -> Mapping[str, str]:
-    """The file of each tensor, if the folder says it; empty for a single file."""
+    """The file of each tensor, if the folder has an index; empty for a single file."""
     if (folder / INDEX).is_file():
         return _index(folder / INDEX)
     if (folder / SINGLE).is_file():

@@ -1,25 +1,25 @@
-"""What structured output a request may ask for, as one string, and whether it can be followed. Needs no torch.
+"""The kinds of structured output, each as one string, and whether a grammar can be followed. Needs no torch.
 
 json                  any JSON object
 json_schema:<schema>  JSON that fits the schema
 regex:<expression>    text that the expression matches as a whole (Rust's syntax: no look-around, no back-references)
 lark:<grammar>        text of a context-free grammar in llguidance's dialect of Lark, without special tokens
-calls:<grammar>       the same, made by the server out of a client's schemas: an answer or tool calls
+calls:<grammar>       the same, written by the server from a client's schemas: an answer or tool calls
 
-The server's check and the engine read a grammar with the same limits, and over the same tokens where `check` is given
-them: so the engine can compile every accepted grammar, and one that outgrows a limit at its very start never gets
-there. A check may take long, so it runs in a process that can be ended (`paceline_workers.server.grammar.process`).
-JSON has at most one blank where JSON allows any, or a model that likes them would spend its tokens on them; a schema
-says otherwise by its `x-guidance`, as in llguidance.
-A grammar that can be read in ever more ways at once costs ever more a token, and all requests of the step wait for it:
-so Lark has a lower limit of those ways than JSON, which is wide (a schema's optional properties) but never ambiguous.
-A request whose grammar outgrows such a limit while it is followed is refused there (`matching`).
-Known hole: a grammar may lead to where nothing can follow (a property that no value fits); its request then ends there.
+The server's check and the engine read a grammar with the same limits, and over the same tokens if `check` gets them: so
+the engine can compile every accepted grammar, and one that exceeds a limit at its very start is never accepted. A check
+may take long, so it runs in a process that can be ended (`paceline_workers.server.grammar.process`).
+JSON has at most one blank where JSON allows any number, or a model that likes them would spend its tokens on them; a
+schema can change that by its `x-guidance`, as in llguidance.
+A grammar that is increasingly ambiguous costs increasing time for each token, and all requests of the step wait for it:
+so Lark has a lower limit of parallel readings than JSON, which has many (a schema's optional properties) but is never
+ambiguous. A request whose grammar exceeds such a limit while it is followed is refused then (`grammar_matcher`).
+Known hole: a grammar may reach a point where nothing can follow (a property without a valid value), and its request
+ends there.
 
-Refused before the library reads them are grammars that would take it seconds or gigabytes. It follows `multipleOf` by
+Grammars that would cost the library seconds or gigabytes are refused before it reads them. It follows `multipleOf` by
 its remainders and does not count that work: 99,991 takes 0.9 s, two of 9,973 and 9,967 that must both hold take
-minutes. A forced text is followed byte by byte when it begins: 60,000 take 50 ms a request. Counts inside counts
-multiply.
+minutes. It follows a forced text byte by byte when it begins: 60,000 take 50 ms a request. Nested counts multiply.
 Known hole: only known costs are listed. The limits of a check's process end any other (`server.grammar.process`).
 """
 
@@ -37,14 +37,14 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from paceline_workers.engine.sampling.json_schema import NAMED, QUOTED, in_words, readable
 
 MULTIPLE = 10_000
-"""Largest `multipleOf` without its decimal point: 0.05 counts as 5. 50 ms on one core."""
+"""The largest `multipleOf` without its decimal point: 0.05 counts as 5. 50 ms on one core."""
 LITERAL = 8_192
-"""Characters of one text that is spelled out: a constant, a name, a stretch of an expression."""
+"""The most characters of one literal text: a constant, a name, a part of an expression."""
 REPEATS = 100_000
-"""Counts of an expression that lie in each other, multiplied."""
+"""The largest product of nested counts of an expression."""
 OPTIONAL = 480
-"""Properties of an object that are not required: any of them may come next, in four ways each, and the library follows
-2,000 at one place. Reading 2,000 of them takes 0.4 s, and then no text gets beyond the first brace."""
+"""The most optional properties of an object: any may come next, in four ways each, and the library follows 2,000 at one
+place. Reading 2,000 of them takes 0.4 s, and then no text gets beyond the first brace."""
 _JOINS = {"$ref", "anyOf", "oneOf"}
 _NUMBER = re.compile(r'"multipleOf"\s*:\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)', re.ASCII)
 _COUNT = re.compile(r"\{(\d*)(?:,(\d*))?\}")
@@ -97,7 +97,7 @@ def lark_fault(text: str) -> str:
 
 
 def repeats(expression: str) -> int:
-    """The largest product of counts that lie in each other: 6 for `(a{2}b{3}){2}`. What has no end counts as 1."""
+    """The largest product of nested counts: 6 for `(a{2}b{3}){2}`. An unbounded count counts as 1."""
     groups, last, at = [1], 1, 0
     while at < len(expression):
         found = _BRACED.match(expression, at) or _CLASS.match(expression, at) or _COUNT.match(expression, at)
@@ -116,7 +116,7 @@ def repeats(expression: str) -> int:
 
 
 def _nodes(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every object of a schema and the path before its keys, without those that it quotes."""
+    """Every object of a schema and the path before its keys, except those in values that it quotes."""
     left: list[tuple[str, Any, bool]] = [("", schema, False)]
     while left:
         path, node, named = left.pop()
@@ -155,40 +155,40 @@ def _width_fault(path: str, node: Mapping[str, Any]) -> str:
 
 
 def _size(number: str) -> int:
-    """A decimal without its point and the zeros behind it: 5 for 0.05 and 0.050, 10 for 10.0, 4999999 for that."""
+    """The digits of a decimal without its point and trailing zeros: 5 for 0.05 and 0.050, 10 for 10.0."""
     try:
         value = Decimal(number).normalize()
-    except ArithmeticError:  # more digits of an exponent than any number has
+    except ArithmeticError:  # more digits in the exponent than any number has
         return MULTIPLE + 1
     digits, exponent = value.as_tuple()[1:]
-    if not isinstance(exponent, int):  # infinite, or no number
+    if not isinstance(exponent, int):  # infinite, or not a number
         return 1
     return int("".join(map(str, digits))) * 10 ** min(max(exponent, 0), 9) or 1
 
 
 LONGEST = 1 << 16
-"""Characters of a grammar."""
+"""The most characters of a grammar."""
 WAYS = 512
-"""In which Lark may be read at one place (Earley items of a row). At 2,000 a token of `s: s s s | s s | "a" |` takes
-0.4 s, at 512 a few ms, and a language of 256 alternatives still fits."""
+"""The most parallel readings of Lark at one place (Earley items of a row). At 2,000 a token of `s: s s s | s s | "a" |`
+takes 0.4 s, at 512 a few ms, and a language of 256 alternatives still fits."""
 STATES = 1 << 15
-"""Of a grammar's lexer, which is built while texts are read: some 25 MB, and up to `matching.COMPILED` are kept. At the
-library's 250,000 one expression takes 200 MB. All requests with a grammar share them."""
+"""The most states of a grammar's lexer, which is built while texts are read: some 25 MB, for up to
+`grammar_matcher.COMPILED`. At the library's 250,000 one expression takes 200 MB. Requests with a grammar share them."""
 FUEL, STEP_FUEL, STEP_ITEMS = 200_000, 100_000, 20_000
-"""Of the library, in its own units: to build a lexer, and to make one mask. 20 to 40 ms, and 10 ms, on one core; at its
-own 1,000,000, 200,000 and 50,000 `(a{1000}){1000}` takes 0.7 s and 200 MB."""
+"""Limits in the library's own units: to build a lexer, and to make one mask. 20 to 40 ms, and 10 ms, on one core; at
+the library's 1,000,000, 200,000 and 50,000 `(a{1000}){1000}` takes 0.7 s and 200 MB."""
 FIRST_S = 0.025
-"""Of CPU time for the first mask, which no limit of the library bounds: 0.1 s where a text of a million letters is
-forced, and all choices of a request need it in one step. Common grammars take less than 1 ms."""
+"""CPU time for the first mask, which no limit of the library bounds: 0.1 s for a forced text of a million letters, and
+all choices of a request need it in one step. Common grammars take less than 1 ms."""
 _DEEPEST = 64
 _HUGE = "a number in the schema is beyond 1.8e308, the largest that is read; send a smaller one"
 _SPACES: Any = {"whitespace_pattern": " ?"}
 NOTHING = "NoExtensionBias"
-"""The library's word for: no byte may come next, and the text may not end."""
+"""The library's word for a state in which no byte may come next and the text may not end."""
 
 
 def check(grammar: str, tokenizer: LLTokenizer | None = None, cpu: Callable[[], float] = time.thread_time) -> str:
-    """Why a grammar cannot be followed, in words for the client; "" if it can. Over bytes where no tokenizer is given.
+    """Why a grammar cannot be followed, in words for the client; "" if it can. Without a tokenizer, works on bytes.
 
     Takes as long as the library does, which may be minutes. `cpu`: seconds that this thread has computed.
     """
@@ -206,12 +206,12 @@ def check(grammar: str, tokenizer: LLTokenizer | None = None, cpu: Callable[[], 
 
 
 def too_long(characters: int) -> str:
-    """What is said of a grammar of so many."""
+    """The refusal of a grammar with too many characters."""
     return f"it has {characters} characters; at most {LONGEST} are taken"
 
 
 def source(grammar: str) -> str:
-    """The same in the words of llguidance. Raises ValueError when it is none of these, or known to be too costly."""
+    """The grammar in llguidance's form. Raises ValueError if it is of no known kind, or known to be too costly."""
     kind, _, text = grammar.partition(":")
     match kind:
         case "json" if not text:
@@ -231,7 +231,7 @@ def source(grammar: str) -> str:
 
 
 def matcher(tokenizer: LLTokenizer, grammar: str) -> LLMatcher:
-    """What follows it over the tokens of `tokenizer`, or is in error. Raises ValueError when it is none of these."""
+    """A matcher over `tokenizer`'s tokens, possibly in error. Raises ValueError if the grammar's kind is unknown."""
     return LLMatcher(tokenizer, source(grammar), log_level=0, limits=_limits(grammar))
 
 
@@ -251,13 +251,13 @@ def _refuse(fault: str) -> None:
 
 
 def _placed(notes: str, grammar: str) -> str:
-    """Why a grammar is wrong, of a schema in its own words."""
+    """Why a grammar is wrong; for a schema, in the schema's own terms."""
     kind, _, text = grammar.partition(":")
     return in_words(notes, json.loads(text)) if kind == "json_schema" else notes
 
 
 def _stuck(begin: LLMatcher, cpu: Callable[[], float]) -> str:
-    """Why no text can even begin, or not soon enough; "" if one can."""
+    """Why no text can begin, or not fast enough; "" if one can."""
     begun = cpu()
     if not begin.is_error():
         begin.compute_bitmask()
@@ -278,13 +278,13 @@ def _checked_line(line: str) -> str:
 
 
 def _schema(text: str) -> str:
-    """The schema written anew: the library pastes it into a larger document, which it must not be able to close."""
+    """The schema serialized again: the library pastes it into a larger document, which it must not be able to close."""
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the schema is not JSON: {error}") from None
     if not isinstance(schema, dict):
-        raise ValueError("the schema must be a JSON object")  # noqa: TRY004 - it is the value that is wrong
+        raise ValueError("the schema must be a JSON object")  # noqa: TRY004 - the value is wrong, not a type in our code
     if _depth(schema) > _DEEPEST:
         raise ValueError(f"the schema is nested deeper than {_DEEPEST} levels")
     schema = readable(schema)

@@ -1,13 +1,13 @@
-"""Which tokens a request's grammar lets it produce next, as a mask over the vocabulary.
+"""Which tokens a request's grammar allows next, as a mask over the vocabulary.
 
-A grammar is compiled once per tokenizer, in a thread beside the steps (the library lets go of Python's lock), and
-copied for each request. The library holds that lock while it reads a tokenizer (0.6 s for 128,000 tokens), so that
+A grammar is compiled once for each tokenizer, in a thread concurrently with steps (the library releases Python's lock),
+and copied for each request. The library holds that lock while it reads a tokenizer (0.6 s for 128,000 tokens), so that
 happens before the engine serves. A matcher belongs to one request and follows its output tokens, so it can be dropped
-at any time and made again: after preemption, and on another worker after a resume.
+at any time and rebuilt: after preemption, and on another worker after a resumption.
 
-What ends a request (EOS, stop ids) is allowed only where the grammar may end; where nothing else may follow, the
-grammar asks for EOS. So a grammar always ends with an EOS token, even if the request ignores EOS or wants more tokens.
-One that outgrows a limit on its way (`outgrown`) cannot say any longer what fits: its request is refused there.
+Tokens that end a request (EOS, stop ids) are allowed only where the grammar may end; where nothing else may follow, the
+grammar requires EOS. So a grammar always ends with an EOS token, even if the request ignores EOS or needs more tokens.
+A grammar that exceeds a limit while it is followed (`outgrown`) can no longer say what fits: its request is refused.
 """
 
 import contextlib
@@ -30,19 +30,19 @@ from paceline_workers.model_source import read_text
 
 Mask = NDArray[np.bool_]
 COMPILED = 64
-"""Grammars kept compiled, the least recently used is the first to go."""
+"""How many grammars stay compiled; the least recently used is dropped first."""
 RENEWAL_S = 0.05
-"""Of CPU time that compiling took: a grammar that took longer is not compiled anew within a step."""
+"""CPU seconds: a grammar that took longer to compile is not compiled again within a step."""
 _STATES = "too many states"
 _STRAY = "doesn't satisfy the grammar"
-"""The library's words for a token that does not fit, such as one of another grammar's stream."""
+"""The library's message for a token that does not fit, such as one from another grammar's stream."""
 
 
 class Grammars:
-    """The grammars of one tokenizer, which is read by `load`, or when the first of them is compiled.
+    """The grammars of one tokenizer, which `load` reads, else the first compilation.
 
-    `tokenizer` is the text of a tokenizer.json, or where it lies. `pool`: one thread, unless a test says otherwise.
-    `cpu`: seconds of the thread that asks.
+    `tokenizer` is the text of a tokenizer.json, or its path. `pool`: one thread, unless a test passes another.
+    `cpu`: CPU seconds of the calling thread.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class Grammars:
 
     @classmethod
     def load(cls, folder: Path, vocab: int, eos: Sequence[int]) -> "Grammars | None":
-        """Of a model folder; None where it has no tokenizer.json, and the model serves all but grammars.
+        """For a model folder; None if it has no tokenizer.json: the model then serves everything except grammars.
 
-        A tokenizer that cannot be read now is read again for each grammar, which says what is wrong with it.
+        A tokenizer that cannot be read now is read again for each grammar, whose error then says what is wrong with it.
         """
         path = folder / "tokenizer.json"
         if not path.is_file():
@@ -77,7 +77,7 @@ class Grammars:
         return grammars
 
     def prepare(self, text: str) -> Future["Compiled"]:
-        """Begin to compile what is not compiled yet; fails with OSError or ValueError where it cannot be."""
+        """Begin to compile a grammar unless it is compiled; the future fails with OSError or ValueError."""
         compiled = self._compiled.pop(text, None) or self._pool.submit(self._compile, text)
         self._compiled[text] = compiled
         if len(self._compiled) > COMPILED:
@@ -89,14 +89,14 @@ class Grammars:
         return compiled is not None and compiled.done() and compiled.exception() is None
 
     def matcher(self, request: Request) -> "Matcher":
-        """Of a request whose grammar was prepared, else it waits for that. Raises OSError or ValueError."""
+        """The matcher of a request; waits for the grammar if it was not prepared. Raises OSError or ValueError."""
         compiled = self.prepare(request.sampling.grammar).result()
         return Matcher(request, compiled, frozenset(self._loaded().eos_tokens))
 
     def renewed(self, matcher: "Matcher") -> "Matcher":
-        """The same of its grammar compiled anew, without the lexer's states that other texts have used up.
+        """The matcher with its grammar compiled again, without the lexer states that other texts have used up.
 
-        The one place where a step waits for a compiler: once for a request whose grammar needs that many, and is quick.
+        Only here a step waits for a compiler: once for a request whose grammar needs that many states, if it is fast.
         """
         if matcher.compiled.seconds > RENEWAL_S:
             return matcher
@@ -109,9 +109,9 @@ class Grammars:
         return fresh
 
     def masks(self, matchers: Sequence["Matcher"], size: int) -> NDArray[np.bool_]:
-        """A row for each: True for each of `size` token ids that may come next.
+        """A row for each matcher: True for each of `size` token ids that may come next.
 
-        All are filled in one call, on several threads and without Python's lock.
+        One call fills all rows, on several threads and without Python's lock.
         """
         packed = lln.allocate_token_bitmask(len(matchers), self._vocab)
         followed = [(matcher.follow(), place) for place, matcher in enumerate(matchers)]
@@ -146,14 +146,14 @@ class Grammars:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compiled:
-    """A grammar at its beginning, and the seconds of CPU time that compiling it took."""
+    """A grammar in its initial state, and the seconds of CPU time that compiling it took."""
 
     matcher: LLMatcher
     seconds: float
 
 
 class Matcher:
-    """Where one request stands in its grammar."""
+    """One request's position in its grammar."""
 
     def __init__(self, request: Request, compiled: Compiled, ends: frozenset[int]) -> None:
         self.request = request
@@ -164,14 +164,14 @@ class Matcher:
         self._taken = request.prompt_len
 
     def follow(self) -> LLMatcher:
-        """Take in the tokens that have come since; what then stands at the next position."""
+        """Process the tokens since the last call; returns the state at the next position."""
         tokens = self.request.tokens
         self._matcher.consume_tokens(tokens[self._taken :])
         self._taken = len(tokens)
         return self._matcher
 
     def close(self, mask: Mask) -> None:
-        """Allow and forbid in the grammar's mask what ends the request."""
+        """Allow or forbid in the grammar's mask the tokens that end the request."""
         request = self.request
         if request.stop_ids and self._matcher.is_accepting():
             mask[[token for token in request.stop_ids if 0 <= token < len(mask)]] = True
@@ -180,21 +180,21 @@ class Matcher:
 
     @property
     def exhausted(self) -> bool:
-        """The lexer's states are used up, perhaps by others: it is worth one try without theirs."""
+        """The lexer's states are used up, perhaps by other requests: one attempt without theirs is worthwhile."""
         return not self.renewed and _STATES in self.outgrown()
 
     def outgrown(self) -> str:
-        """Which limit the grammar has met by the last mask, in words for the client; "" if none."""
+        """The limit that the grammar exceeded at the last mask, in words for the client; "" if none."""
         reason = self._matcher.get_error().partition("\n")[0]
         known = reason in ("", NOTHING) or _STRAY in reason
         return "" if known else reason
 
     def ends(self, token: int) -> bool:
-        """Whether this token ends the text, whatever else the request says."""
+        """Whether this token ends the text, regardless of the request's own settings."""
         return token in self._ends
 
     def _not_yet(self, mask: Mask) -> Mask:
-        """Without what would end the request, unless nothing were left."""
+        """Without tokens that would end the request, unless no others are left."""
         later = mask.copy()
         later[[token for token in self.request.stop_ids | self._ends if 0 <= token < len(mask)]] = False
         return later if later.any() else mask

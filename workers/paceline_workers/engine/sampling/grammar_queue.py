@@ -1,8 +1,8 @@
-"""Where a request waits until its grammar is compiled, before it is queued: no step ever waits for a compiler.
+"""Requests wait here until their grammar is compiled, before they are queued: no step ever waits for a compiler.
 
-Grammars are compiled one after the other beside the loop, in the order in which they were asked for; what is compiled
-already passes at once. A request whose grammar cannot be compiled leaves with the reason. One whose deadline passes
-leaves like any other, and ends in the queue.
+A thread compiles grammars one after the other, in order of request; a request whose grammar is compiled passes at once.
+A request whose grammar cannot be compiled leaves with the reason. One whose deadline passes leaves like any other, and
+ends in the queue.
 """
 
 from collections import deque
@@ -17,14 +17,14 @@ MAX_WAITING = 256
 
 
 class Compiler(Protocol):
-    """Compiles in a thread of its own."""
+    """Compiles in a separate thread."""
 
     def ready(self, text: str) -> bool:
-        """It is compiled already."""
+        """Whether it is already compiled."""
         ...
 
     def prepare(self, text: str) -> Future[Any]:
-        """Begin, unless it has begun; fails with OSError or ValueError where it cannot be compiled."""
+        """Begin, unless it has begun; the future fails with OSError or ValueError if it cannot be compiled."""
         ...
 
 
@@ -38,7 +38,7 @@ class PendingGrammar:
 
 
 class GrammarCompileQueue:
-    """All requests that wait for a compiler: those in `waiting`, and until `leave` is next called, who was refused."""
+    """All requests that wait for a compiler, in `waiting`, and those that were refused since the last `leave`."""
 
     def __init__(self, compiler: Compiler | None) -> None:
         self._compiler = compiler
@@ -80,7 +80,7 @@ class GrammarCompileQueue:
 
 
 def _refusal(future: Future[Any]) -> Rejection | None:
-    """Whatever a compiler raises concerns the one grammar; what is no ValueError is not its fault."""
+    """The rejection for an error of the compiler. Only a ValueError is the grammar's own fault."""
     error = future.exception()
     if error is None:
         return None

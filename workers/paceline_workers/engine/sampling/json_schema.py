@@ -1,15 +1,14 @@
-"""A JSON schema in the words that the grammar library reads, with the same meaning. Pure.
+"""Rewrites a JSON schema for the grammar library without changing its meaning, and explains the library's errors. Pure.
 
-A `format` that the library does not know is a note, as JSON Schema has it by default: pydantic writes `path`, `binary`
-or `ipvanyaddress`, OpenAPI `int32`. `uniqueItems` goes where it says nothing, `propertyNames` becomes the expression
-that names match, and the one expression with a look-ahead that pydantic wrote (a Decimal's) becomes one without.
-Whatever else the library does not follow it refuses by the keyword; `place` finds where that stands.
-Known hole: of `propertyNames`, only names that are listed, match one expression or have a length; others are refused.
+A `format` that the library does not support is only a note, JSON Schema's default: pydantic writes `path`, `binary` or
+`ipvanyaddress`, OpenAPI `int32`. `uniqueItems` is removed where it has no effect, `propertyNames` becomes the
+expression that names match, and pydantic's one expression with a look-ahead (a Decimal's) becomes one without.
+The library refuses other unsupported keywords by name; `place` finds the path of one.
+Known hole: `propertyNames` supports only listed names, names that match one expression or have a length.
 
-What the grammar library says of a schema, in the schema's own words. Pure.
-
-The library names a keyword without its place, and its own types and options. What is not known here passes as it is.
-Known hole: of several that have a keyword, the first one whose value is reported, or else the first one, is named.
+The library's errors name a keyword without its path, and the library's own types and options; `in_words` puts them in
+the schema's terms and leaves unknown messages unchanged. Known hole: if several keywords match, it names the first one
+with the reported value, else the first one.
 """
 
 import json
@@ -21,17 +20,17 @@ from typing import Any
 FORMATS = frozenset(
     {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "unknown", "uri", "uuid"}
 )
-"""Those that the library follows."""
+"""Those that the library supports."""
 QUOTED = frozenset({"const", "default", "enum", "examples"})
 NAMED = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
-"""Under these, keys are names of the schema's author."""
+"""Under these keywords, keys are names that the schema's author chose."""
 _EXPRESSIONS = {r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$": r"^[+-]?(\d+\.?\d*|\.\d+)$"}
 _NOTES = frozenset({"$comment", "deprecated", "description", "examples", "title"})
 Schema = dict[str, Any]
 
 
 def readable(schema: Schema) -> Schema:
-    """The same for the library."""
+    """The schema, rewritten for the library."""
     changed: Schema = _changed(schema, lambda node: _read(node, schema))
     return changed
 
@@ -42,7 +41,7 @@ def place(schema: Schema, keyword: str) -> str:
 
 
 def nodes(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every schema within a schema and the path before its keywords, without what it quotes."""
+    """Every schema within a schema and the path before its keywords, except in values that it quotes."""
     left: list[tuple[str, Any]] = [("", schema)]
     while left:
         path, node = left.pop()
@@ -95,7 +94,7 @@ def _read(node: Schema, root: Schema) -> Schema:
 
 
 def _names(names: Any, root: Schema) -> str | None:
-    """What all names match as a whole, None where that is not one expression."""
+    """The expression that all names match as a whole, None if there is no single one."""
     if isinstance(names, dict) and isinstance(reference := names.get("$ref"), str):
         definitions = root.get("$defs")
         names = definitions.get(reference.removeprefix("#/$defs/")) if isinstance(definitions, dict) else None
@@ -125,13 +124,13 @@ _KINDS = {
 }
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _NAMED = 3
-"""Places in one message."""
+"""The most paths in one message."""
 _MOST = 10**18 - 128
-"""Of a bound without another beside it: eighteen digits, which the library reads as a floating-point number."""
+"""The largest bound without another beside it: eighteen digits, which the library reads as a floating-point number."""
 
 
 def in_words(notes: str, schema: Schema) -> str:
-    """Why a schema cannot be followed: the path of what is wrong, and what to do about it."""
+    """Why a schema cannot be followed: the path of the error, and the fix."""
     if (found := _UNFOLLOWED.search(notes)) and (path := place(schema, found[1])):
         return f"no grammar can hold `{path}`; leave it out"
     if "coerce_one_of" in notes:

@@ -1,26 +1,26 @@
-"""One token per row of logits: what the request's own settings ask for is done, in a fixed order, and nothing else.
+"""One token for each row of logits: applies only what the request's settings require, in a fixed order.
 
-1. the best token, if the request is greedy and changes no logit: no copy of the row is made
-2. bias and penalties, in vLLM's order; only what the request's own lists leave; until `min_tokens` are produced,
-   nothing that would end the request; only what the grammar allows (`grammar_matcher`)
+1. the best token, if the request is greedy and changes no logit: the row is not copied
+2. bias and penalties, in vLLM's order; only tokens that the request's lists allow; until `min_tokens` are produced, no
+   token that would end the request; only what the grammar allows (`grammar_matcher`)
 3. temperature, then min-p, top-k and top-p, each on what the one before has left, and a draw with seeded noise
-A beam gets its best tokens by the model's own distribution instead of a draw. Rows never see each other, so a request
-draws the same in every batch, and logits that are no numbers, or a grammar that is none, fail their own request alone.
-What is kept between steps belongs to a request and can be made again from its tokens; it is dropped when the request
-does not run any more. Log-probabilities are the model's own, before any of this.
+A beam gets its best tokens by the model's own distribution instead of a draw. Rows are independent, so a request draws
+the same in every batch, and invalid logits (NaN) or an invalid grammar fail only their own request. State kept between
+steps belongs to a request and can be rebuilt from its tokens; it is dropped when the request no longer runs.
+Log-probabilities are the model's own, before any of this.
 
 bias        added to the ids that it names (OpenAI's logit_bias)
 repetition  a positive logit of a token in prompt or output is divided by it, a negative one multiplied (transformers)
-frequency   taken off once for each time that a token is in the output (OpenAI)
-presence    taken off once if a token is in the output (OpenAI)
+frequency   subtracted once for each time that a token is in the output (OpenAI)
+presence    subtracted once if a token is in the output (OpenAI)
 
-Filtering only takes candidates away (-inf); it never changes a logit that stays. Whole rows are worked on in place,
-since the memory of a fresh one costs more than the arithmetic.
+Filtering only removes candidates (-inf); it never changes a logit that stays. Whole rows are changed in place, because
+fresh memory costs more than the arithmetic.
 
-Noise for the token at a position comes from (seed, choice, position, purpose) alone: a counter-based generator is set
-to these numbers, so neither the batch nor the chunks nor an earlier run of the stream changes a draw. The argmax of
-logits plus Gumbel noise is a draw from their softmax. Positions count from the first token of the prompt, so a stream
-resumed from its tokens so far draws the same.
+Noise for the token at a position comes only from (seed, choice, position, purpose): they set the counter of a
+counter-based generator, so neither the batch nor the chunks nor a resumption of the stream changes a draw. The argmax
+of logits plus Gumbel noise is a draw from their softmax. Positions count from the first token of the prompt, so a
+stream resumed from its tokens so far draws the same.
 """
 
 import math
@@ -40,7 +40,7 @@ from paceline_workers.messages import PromptLogprob, Sampling
 
 Logits = NDArray[np.float32]
 GREEDY = 1e-5
-"""Below this temperature the best token is taken: dividing by less would overflow. vLLM's limit."""
+"""Below this temperature the best token is chosen: dividing by less would overflow. vLLM's limit."""
 NONE_LEFT = "`allowed_token_ids`, `bad_words`, `min_tokens` and structured output together leave no token to come next."
 Row = NDArray[np.float64]
 Ids = NDArray[np.intp]
@@ -52,7 +52,7 @@ _LUCK = 4.9
 """A little more than -log(-log(127 / 128)) = 4.848."""
 _BINS = 1024
 _PER_NAT = 16.0
-"""Logits are put into bins this fine, 64 nats deep, so that only the bin at the nucleus's border must be sorted."""
+"""Logits are put into bins of this width, 64 nats deep, so that only the bin at the nucleus's border must be sorted."""
 
 
 class Sampler:
@@ -66,11 +66,11 @@ class Sampler:
 
     @property
     def retained(self) -> int:
-        """Tallies, matchers and lists of allowed tokens kept for the next step."""
+        """How many tallies, matchers and lists of allowed tokens are kept for the next step."""
         return len(self._tallies) + len(self._matchers) + len(self._allowed)
 
     def __call__(self, logits: Logits, requests: Sequence[Request]) -> list[SampledToken]:
-        """One sample per row of `logits` [requests, vocabulary]."""
+        """One sample for each row of `logits` [requests, vocabulary]."""
         kept: tuple[dict[Request, Any], ...] = (self._tallies, self._matchers, self._allowed)
         for states in kept:
             for request in [request for request in states if request.state is not RequestStatus.RUNNING]:
@@ -158,19 +158,19 @@ class Sampler:
 
 
 def sample(logits: Logits, requests: Sequence[Request]) -> list[SampledToken]:
-    """The same without anything kept between calls."""
+    """Samples without state between calls."""
     return Sampler()(logits, requests)
 
 
 def fault(best: float) -> str:
-    """What is wrong with logits whose best one this is, in words for the client; "" if it is a number."""
+    """What is wrong with logits whose maximum is `best`, in words for the client; "" if it is a number."""
     if math.isfinite(best):
         return ""
     return "No token may come next." if best == -math.inf else f"The model computed {best} where a number belongs."
 
 
 def logprobs(row: NDArray[np.floating], token: int, top: int) -> TokenLogprobs:
-    """The token's, and the `top` best, best first and of equals the lowest id first."""
+    """The token's log-probability, and the `top` best ones, best first; ties in order of id."""
     best = float(row.max())
     shares = row.astype(np.float64)
     shares -= best
@@ -179,7 +179,7 @@ def logprobs(row: NDArray[np.floating], token: int, top: int) -> TokenLogprobs:
 
 
 def prompt_logprob(row: NDArray[np.floating], token: int, top: int) -> PromptLogprob:
-    """The same of a token that was not drawn but given, with its rank: one more than the tokens that are likelier."""
+    """The same for a token that was given, not drawn, with its rank: one more than the number of likelier tokens."""
     own, best = logprobs(row, token, top)
     return own, int(np.count_nonzero(row > row[token])) + 1, best
 
@@ -193,7 +193,7 @@ def _best(row: NDArray[np.floating], top: int) -> list[int]:
 
 
 def filtered(row: NDArray[np.floating], sampling: Sampling) -> Row:
-    """Logits over temperature, those outside min-p, top-k and then top-p at -inf. Ties at top-k's border all stay."""
+    """Logits over temperature; those outside min-p, top-k, then top-p become -inf. All ties at top-k's border stay."""
     row = row / np.float64(sampling.temperature)
     if sampling.min_p > 0.0:
         row[row < row.max() + math.log(min(sampling.min_p, 1.0))] = -np.inf
@@ -217,7 +217,7 @@ def _top_p(row: Row, top_p: float) -> None:
 
 
 def _nucleus(logits: Row, shares: Row, wanted: float) -> NDArray[np.intp]:
-    """Best first until their shares reach `wanted`; of equals the first."""
+    """Best first until their shares reach `wanted`; ties in order of index."""
     depth = logits.max() - logits
     depth *= _PER_NAT
     bins = np.minimum(depth, _BINS - 1, out=depth).astype(np.intp)
@@ -232,7 +232,7 @@ def _nucleus(logits: Row, shares: Row, wanted: float) -> NDArray[np.intp]:
 
 
 class Tally:
-    """How often each token is in a request's output; those of the prompt alone 0 times. Follows the request."""
+    """How often each token is in a request's output; 0 for those only in the prompt. Follows the request."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -250,7 +250,7 @@ class Tally:
 
 
 def add_bias(row: NDArray[np.float64], bias: dict[int, float]) -> None:
-    """In place; ids that the model does not have are ignored."""
+    """In place; ignores ids that the model does not have."""
     known = {token: value for token, value in bias.items() if 0 <= token < len(row)}
     row[list(known)] += list(known.values())
 
@@ -264,12 +264,12 @@ def penalize(row: NDArray[np.float64], tally: Tally, sampling: Sampling) -> None
 
 
 def restricted(sampling: Sampling) -> bool:
-    """Whether the request's own lists leave some tokens out: it has allowed ids, or bad words not to complete."""
+    """Whether the request's own lists exclude some tokens: it has allowed ids, or bad words not to complete."""
     return bool(sampling.allowed or sampling.bad_words)
 
 
 def allowed_ids(sampling: Sampling, size: int) -> Ids | None:
-    """The allowed ones below `size`, each once; None where all are."""
+    """The allowed ids below `size`, each once; None if all are allowed."""
     if not sampling.allowed:
         return None
     ids = np.unique(np.array(sampling.allowed, dtype=np.intp))
@@ -277,7 +277,7 @@ def allowed_ids(sampling: Sampling, size: int) -> Ids | None:
 
 
 def forbid(row: NDArray[np.floating], request: Request, allowed: Ids | None) -> None:
-    """Set what may not be drawn to minus infinity, in place."""
+    """Set tokens that must not be drawn to minus infinity, in place."""
     if allowed is not None:
         logits = row[allowed]
         row.fill(-np.inf)
@@ -286,7 +286,7 @@ def forbid(row: NDArray[np.floating], request: Request, allowed: Ids | None) -> 
 
 
 class Purpose(IntEnum):
-    """What a draw is for; each has noise of its own."""
+    """What a draw is for; each purpose has separate noise."""
 
     TOKEN = 0
 
@@ -312,8 +312,8 @@ def noise(seed: int, choice: int, position: int, purpose: Purpose, size: int) ->
 def draw(row: Row, raw: Bits) -> int:
     """The argmax of `row + gumbel(raw)`, without the logarithms of tokens that cannot win.
 
-    One token in 128 has noise above _LUCK. What these and the best logit reach, a token without luck must reach with
-    its logit and at most _LUCK; so only those near enough are computed besides.
+    One token in 128 has noise above _LUCK. Any other token must reach the best sum of these and of the best logit with
+    its logit and at most _LUCK; so of the others, only those near enough are computed.
     """
     lucky = raw > _LUCKY
     sure = np.append(np.flatnonzero(lucky), row.argmax())

@@ -1,4 +1,4 @@
-"""Which tokens of which requests the next step computes, and in which pages. Pure: no clock, no I/O, no torch."""
+"""Decides which tokens of which requests the next step computes, in which pages. Pure: no clock, no I/O, no torch."""
 
 from paceline_workers.engine.scheduling.plan import NO_TOKEN, Chunk, Counters, SampledToken, SchedulerLimits, StepPlan
 from paceline_workers.engine.scheduling.request import Request, RequestStatus

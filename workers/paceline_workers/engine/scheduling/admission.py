@@ -1,16 +1,16 @@
-"""Whether one more request may run: a slot, its pages now, and the pages of all at the predicted peak.
+"""Whether one more request may run: it needs a slot, its pages now, and room for all pages at the predicted peak.
 
-A request is expected to reach a quantile of those finished outputs of its class that were longer than it is by now;
-before MIN_SAMPLES have finished, its own limit. The peak is LightLLM's ("Past-Future scheduler", ASPLOS 2025): in order
-of what remains, longest first, when the i-th ends, the first i are alive and each has grown by its remainder. With an
+A request's expected length is a quantile of the finished outputs of its class that were longer than it is now; before
+MIN_SAMPLES have finished, its own limit. The peak is LightLLM's ("Past-Future scheduler", ASPLOS 2025): order requests
+by what remains, longest first; when the i-th ends, the first i still run and each has grown by its remainder. With an
 attention window a request stops growing at a bounded number of pages, fewer once its prompt is computed; it counts with
-that many at once.
+that number from the start.
 
-A class may reserve pages and slots: less urgent classes together may plan to use all but these. The rule holds at
-admission alone, against the same predicted peak. Running requests are not held to it, and where no less urgent one
-runs the first is admitted whatever it needs. So it takes nothing from the scheduler's argument against livelock: the
-running ones end, then the next begins. While a request waits for this, none as urgent or less passes it.
-Known hole: pages that requests share are assumed to stay until all end.
+A class may reserve pages and slots: less urgent classes together may plan to use only the rest. The rule holds only at
+admission, against the same predicted peak. Running requests are exempt, and if no less urgent request runs, the first
+one is admitted whatever it needs. So the scheduler's argument against livelock still holds: the running ones end, then
+the next begins. While a request waits for this reason, none that is as urgent or less may pass it.
+Known hole: shared pages are assumed to stay until all requests end.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -31,7 +31,7 @@ WINDOW = 512
 REVIEW_TOKENS = 64
 
 Load = tuple[int, int]
-"""What one request adds: output tokens still to come, pages of its own. Without tokens to come it does not grow."""
+"""What one request adds: output tokens still to come, and its own pages. Without tokens to come it does not grow."""
 
 
 class Lengths:
@@ -48,7 +48,7 @@ class Lengths:
             del self._sorted[bisect_left(self._sorted, self._recent.popleft())]
 
     def remaining(self, produced: int, limit: int) -> int:
-        """Tokens to come after `produced`, at most `limit`, at least 1. Longer than all samples: as much again."""
+        """Tokens to come after `produced`, from 1 to `limit`. If it is longer than all samples: as many again."""
         if len(self._sorted) < MIN_SAMPLES:
             return limit
         longer = bisect_right(self._sorted, produced)
@@ -59,7 +59,7 @@ class Lengths:
 
 
 class Forecast:
-    """Lengths of every class."""
+    """The lengths of every class."""
 
     def __init__(self, max_model_len: int, review: int = REVIEW_TOKENS) -> None:
         self._max_model_len = max_model_len
@@ -70,7 +70,7 @@ class Forecast:
         self._lengths[request.request_class].add(request.produced)
 
     def remaining(self, request: Request) -> int:
-        """Output tokens that it is expected to produce yet; looked up again every `review` tokens, or when passed."""
+        """Output tokens that it is still expected to produce; updated every `review` tokens, or when exceeded."""
         return self.all_remaining((request,))[0]
 
     def all_remaining(self, requests: Iterable[Request]) -> list[int]:
@@ -94,14 +94,14 @@ class Forecast:
 
 
 def peak(loads: Sequence[Load], page_tokens: int) -> float:
-    """Pages at the worst moment to come; `loads` with the longest to go first. Counted in tokens, so it is exact."""
+    """Pages at the future peak; `loads` are ordered by remaining tokens, longest first. Exact: it counts in tokens."""
     growing = loads if loads and loads[-1][0] else [load for load in loads if load[0]]
     used = sum([pages for _, pages in loads[len(growing) :]])
     worst = used * page_tokens
     for count, (remaining, pages) in enumerate(growing, 1):
         used += pages
         reached = used * page_tokens + count * remaining
-        if reached > worst:  # noqa: PLR1730 - a call for each would take three times as long
+        if reached > worst:  # noqa: PLR1730 - calling max() each time would take three times as long
             worst = reached
     return worst / page_tokens
 
@@ -109,7 +109,7 @@ def peak(loads: Sequence[Load], page_tokens: int) -> float:
 def reserved(
     urgency: int, joining: Sequence[Load], running: Sequence[tuple[int, Load]], limits: SchedulerLimits, total: int
 ) -> bool:
-    """Whether loads of this urgency, beside the `running` ones by urgency, would use what is reserved for others."""
+    """Whether loads of this urgency, with the `running` ones by urgency, would use what is reserved for others."""
     held_back = 0.0
     for place, name in enumerate(RequestClass):
         share = limits.reserved.get(name, 0.0)
@@ -124,7 +124,7 @@ def reserved(
 
 
 class Admission:
-    """Caches what the running requests add to the peak until they change: one step may ask for many requests."""
+    """Caches the running requests' loads until they change, since one step may check many requests."""
 
     def __init__(self, memory: KVCacheManager, limits: SchedulerLimits, forecast: Forecast) -> None:
         self._memory = memory
@@ -142,7 +142,7 @@ class Admission:
         return reserved(request.urgency, joining, loads, self._limits, self._memory.pool.total)
 
     def debt(self, running: Sequence[Request]) -> int:
-        """Pages that the running requests are predicted to need beyond all there are."""
+        """Pages that the running requests are predicted to need beyond all pages."""
         return max(ceil(self._peak((), running)) - self._memory.pool.total, 0)
 
     def fits(self, request: Request, running: Sequence[Request]) -> bool:
@@ -167,7 +167,7 @@ class Admission:
             insort(self._loads, self._load(request), key=_shortness)
 
     def left(self, request: Request) -> None:
-        """It runs no more, and still holds its pages. If it has grown since it was counted, all are counted again."""
+        """It no longer runs, but still holds its pages. If it has grown since it was counted, count all again."""
         load = self._load(request)
         if self._loads is not None and load in self._loads:
             self._loads.remove(load)
@@ -175,11 +175,11 @@ class Admission:
             self._loads = None
 
     def changed(self) -> None:
-        """The running requests have grown, or produced."""
+        """The running requests have grown or produced tokens."""
         self._loads = None
 
     def _joining(self, request: Request, cost: int) -> list[Load]:
-        """The load that it would add, and those of the other beams of its search."""
+        """The load that it would add, and the loads of its search's other beams."""
         beams, first = request.beams, self._load(request, cost)
         if beams is None:
             return [first]
@@ -188,7 +188,7 @@ class Admission:
 
     def _peak(self, joining: Sequence[Load], running: Sequence[Request]) -> float:
         if self._loads is None:
-            if self._memory.max_pages is None:  # then nothing is dropped either
+            if self._memory.max_pages is None:  # then requests drop no pages either
                 own = [len(other.pages) - other.shared for other in running]
                 self._loads = list(zip(self._forecast.all_remaining(running), own, strict=True))
             else:
@@ -202,10 +202,10 @@ class Admission:
         return self._common + peak(loads, self._limits.page_tokens)
 
     def _load(self, request: Request, pages: int | None = None) -> Load:
-        """What it adds with so many pages of its own: by default, those that it has."""
+        """Its load with `pages` pages of its own, by default those that it has."""
         remaining = self._forecast.remaining(request)
         least, most = self._memory.min_pages, self._memory.max_pages
-        if least is None or most is None:  # then it has dropped none
+        if least is None or most is None:  # then it has dropped no pages
             return remaining, len(request.pages) - request.shared if pages is None else pages
         pages = request.own_pages if pages is None else pages
         bound = least if request.decoding else max(least, min(most, self._limits.pages(request.wanted)))
@@ -215,5 +215,5 @@ class Admission:
 
 
 def _shortness(load: Load) -> int:
-    """Sorts the longest remaining first."""
+    """A sort key: longest remaining output first."""
     return -load[0]

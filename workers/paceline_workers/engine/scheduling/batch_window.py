@@ -1,10 +1,10 @@
-"""When waiting requests may join: at each step (continuous), or in whole batches (dynamic, static).
+"""When waiting requests may join the batch: at each step (continuous), or in whole batches (dynamic, static).
 
-Continuous: from idle, the first request waits for others as long as the window of its class; while something runs,
-interactive requests join at once, batch and offline ones when their oldest has waited its window or they fill the free
-slots. A window counts from arrival, so it has shrunk by the age of its head.
+Continuous: from idle, the first request waits for others as long as the batch window of its class. While requests run,
+interactive ones join at once; batch and offline ones when their oldest has waited its window or they fill the free
+slots. A window counts from the arrival of the oldest request.
 Dynamic and static run a batch to its end before the next one: dynamic closes a batch when `size` requests wait or a
-window has passed, static when `size` wait, or after STATIC_TIMEOUT_S.
+window has passed, static when `size` wait or after STATIC_TIMEOUT_S.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Windows = Mapping[RequestClass, float]
 class BatchState:
     """The oldest arrival and the number of each waiting class, the running requests and the free slots.
 
-    `joined`: how often a request has begun to run so far, less preemptions.
+    `joined`: how many requests have started to run so far, minus preemptions.
     """
 
     oldest: Mapping[RequestClass, float]
@@ -38,13 +38,13 @@ class BatchState:
 
 
 class Continuous:
-    """The batch is formed anew at each step."""
+    """Forms a new batch at each step."""
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
 
     def opens(self, batch: BatchState) -> Mapping[RequestClass, float]:
-        """From when on each waiting class may join, -inf at once: all together from idle, else each by itself."""
+        """When each waiting class may join, -inf for at once: from idle all together, else each class by itself."""
         if not batch.running:
             first = -inf if batch.waiting >= batch.free else _first(batch.oldest, self._windows)
             return dict.fromkeys(batch.oldest, first)
@@ -56,7 +56,7 @@ class Continuous:
 
 
 class Batches:
-    """One batch of at most `size` after the other."""
+    """Runs one batch of at most `size` after the other."""
 
     def __init__(self, size: int, windows: Windows) -> None:
         self._size = size
@@ -64,7 +64,7 @@ class Batches:
         self._filled = 0
 
     def opens(self, batch: BatchState) -> Mapping[RequestClass, float]:
-        """Sized from idle, then filled however many steps its prompts take; inf: not while this batch runs."""
+        """Sizes a batch from idle, then admits it over as many steps as its prompts take; inf: until it has ended."""
         if batch.running:
             return dict.fromkeys(batch.oldest, -inf if batch.joined < self._filled else inf)
         self._filled = batch.joined + min(self._size, batch.waiting)
@@ -76,7 +76,7 @@ Batching = Continuous | Batches
 
 
 def wake(opens: Mapping[RequestClass, float], deadline: float | None) -> float | None:
-    """When to plan again while nothing may join: when a class may, or at the deadline; None: not by itself."""
+    """When to plan again while no class may join: when one may, or at the deadline; None: only on new requests."""
     return min((time for time in (*opens.values(), deadline) if time is not None), default=None)
 
 

@@ -1,13 +1,13 @@
-"""Beam search in the scheduler: `width` requests that share pages, admitted, preempted and ended as one group.
+"""Beam search in the scheduler: `width` requests that share pages; the group is admitted, preempted and ended as one.
 
-A group is folded when it is admitted and after a preemption: only the lead holds pages, and computes the tokens that
-all beams begin with. Its candidates, or the beams that were running, then unfold the group: each beam is a member,
+A group is folded when it is admitted and after a preemption: only the lead holds pages, and it computes the tokens that
+all beams begin with. Its candidates, or the beams that were running, then unfold the group: each beam becomes a member,
 forked where it leaves the others. A member with known candidates has no gap, so it is not planned. When all candidates
-are known the search chooses (`search`): members whose beam continues keep their pages, the others are forked anew.
+are known the search chooses (`search`): members whose beam continues keep their pages, the others are forked again.
 
-Deadlock is excluded as for single requests: a group is preempted as a whole and never waits for itself, the oldest
-running one is never preempted for want of pages, and alone it always fits, since `too_wide` rejects what does not.
-Known hole: after a preemption each beam computes everything behind the first difference, shared or not.
+There is no deadlock, as for single requests: a group is preempted as a whole and never waits for itself, the oldest
+running one is never preempted for lack of pages, and alone it always fits, because `too_wide` rejects others.
+Known hole: after a preemption each beam computes everything after the first difference, shared or not.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from paceline_workers.messages import Submit, Tokens
 
 
 def request_of(submit: Submit, eos: Iterable[int], now: float, max_len: int) -> Request:
-    """The request of a message, or the lead of a search. `max_len` is the model's context."""
+    """The request of a message, or the lead of a beam search. `max_len` is the model's context."""
     request = Request.of(submit, eos, now)
     if submit.beams:
         search = Search(
@@ -38,7 +38,7 @@ def request_of(submit: Submit, eos: Iterable[int], now: float, max_len: int) -> 
 
 
 def too_wide(group: BeamGroup, limits: SchedulerLimits, memory: KVCacheManager) -> str:
-    """Why a search could not even run alone; "" if it can. Beams share the prompt's full pages at least."""
+    """Why a search could not even run alone; "" if it can. Its beams share at least the prompt's full pages."""
     request, width = group.lead, group.search.width
     if width > min(limits.max_seqs, limits.vocab_size):
         return f"a search of {width} beams needs {width} slots; this engine has {limits.max_seqs}"
@@ -51,7 +51,7 @@ def too_wide(group: BeamGroup, limits: SchedulerLimits, memory: KVCacheManager) 
 
 
 def pages_each(group: BeamGroup, limits: SchedulerLimits, max_pages: int | None) -> int:
-    """Pages that each follower of a folded group takes when it unfolds; a request never holds over `max_pages`."""
+    """Pages that each follower of a folded group takes when it unfolds; a request never holds more than `max_pages`."""
     longest = group.lead.prompt_len + len(group.beams.running[0].tokens) + 1
     pages = limits.pages(longest) - group.lead.wanted // limits.page_tokens
     return pages if max_pages is None else min(pages, max_pages)
@@ -77,7 +77,7 @@ def fold(group: BeamGroup) -> None:
 
 
 def take(member: Request, group: BeamGroup, candidates: Candidates, memory: KVCacheManager) -> bool:
-    """Take one member's candidates; the last ones move the search on. True when the answers are found."""
+    """Apply one member's candidates; the last ones advance the search. True when the answers are found."""
     if group.folded:
         group.folded = False
         if len(group.beams.running) > 1:
@@ -122,7 +122,7 @@ def _unfold(group: BeamGroup, memory: KVCacheManager) -> None:
 
 
 def _share(group: BeamGroup, memory: KVCacheManager) -> None:
-    """Give each running beam a member: the one that it continues, or a spare one, forked from that."""
+    """Assign a member to each running beam: the one that it continues, or a spare one, forked from that."""
     running = group.beams.running
     parents = [group.places[beam.parent] for beam in running]
     spare = [member for member in group.members if member not in parents]
@@ -143,9 +143,9 @@ def _share(group: BeamGroup, memory: KVCacheManager) -> None:
 
 
 def _fork(parent: Request, member: Request, tokens: list[int], memory: KVCacheManager) -> None:
-    """Let a member continue with these tokens from where its parent is."""
+    """Let a member continue with these tokens from its parent's position."""
     memory.release(member)
     member.tokens = tokens
     shared = memory.fork(parent, member)
-    assert shared  # its parent has dropped no page that it sees, since both are as long
+    assert shared  # the parent has dropped no page that the child sees, because both are equally long
     member.shared = member.computed // memory.page_tokens

@@ -1,6 +1,6 @@
-"""Apply the results of a step: new tokens, digests for the pages that became full, and the ends of requests.
+"""Applies the results of a step: new tokens, digests of the pages that became full, and the ends of requests.
 
-A request that ended or was preempted since the step was planned has its late token dropped.
+If a request has ended or was preempted since the step was planned, its late token is dropped.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from paceline_workers.engine.scheduling.request import Request, RequestStatus, l
 from paceline_workers.messages import PromptLogprob, Tokens
 
 MAX_FRAME_TOKENS = 2048
-"""Tokens of a prompt whose log-probabilities share one frame."""
+"""The most prompt tokens whose log-probabilities share one frame."""
 
 
 class StepCommit:
@@ -33,9 +33,9 @@ class StepCommit:
         now: float,
         scores: Sequence[Sequence[PromptLogprob]] = (),
     ) -> list[Tokens]:
-        """One sample for each chunk that `samples`, in order, and `scores` for each that has `scored` tokens.
+        """Takes one sample for each chunk that `samples`, in order, and `scores` for each that has `scored` tokens.
 
-        Raises ValueError if there are more or fewer samples.
+        Raises ValueError if the number of samples is wrong.
         """
         chunks, size, runs = plan.chunks, self._memory.page_tokens, RequestStatus.RUNNING
         if len(samples) != sum([chunk.samples for chunk in chunks]):
@@ -48,7 +48,7 @@ class StepCommit:
             score = next(scored) if scores and chunk.scored else None
             if request.state is not runs:
                 continue
-            if (start + count) % size < count:  # it has filled a page
+            if (start + count) % size < count:  # the chunk has filled a page
                 self._memory.publish(request, start, start + count)
             if score is not None:
                 events += self._prompt_logprobs(request, start, score)
@@ -69,13 +69,13 @@ class StepCommit:
         return events
 
     def end(self, request: Request, finish: str, error: str, now: float) -> Tokens:
-        """End it without another token."""
+        """End a request without another token."""
         self._requests.remove(request)
         timing = request.timing(now)
         return Tokens(request.id, request.produced, [], finish, error, request.cached, timing=timing)
 
     def _first_or_last(self, request: Request, sample: SampledToken, now: float) -> Tokens:
-        """Its first token, or perhaps its last one."""
+        """The frame of its first token, or perhaps its last one."""
         if request.first_token is None:
             request.first_token = now
             if request.group:
@@ -101,13 +101,13 @@ class StepCommit:
         request.pending -= 1
         group.lead.first_token = group.lead.first_token or now
         if not beams.take(request, group, sample.candidates, self._memory):
-            return []  # with the candidates of all other beams, the answers may be found
+            return []  # once all other beams have candidates too, the answers may be found
         self._forecast.observe(group.lead)
         self._requests.remove(group.lead)
         return beams.answers(group, now)
 
     def _prompt_logprobs(self, request: Request, start: int, scores: Sequence[PromptLogprob]) -> list[Tokens]:
-        """The scores not yet reported before a preemption, in frames of bounded size."""
+        """The scores that were not reported before a preemption, in frames of bounded size."""
         new = scores[max(request.reported - start, 0) :]
         request.reported = max(request.reported, start + len(scores))
         parts = [list(new[first : first + MAX_FRAME_TOKENS]) for first in range(0, len(new), MAX_FRAME_TOKENS)]

@@ -1,13 +1,13 @@
-"""Predicted seconds of requests by the step-time model, and who would be late.
+"""Predicted seconds of requests by the step-time model, and which requests would be late.
 
-A model without a prefill coefficient predicts nothing: then service is counted in tokens, which orders requests as
+A model without a prefill coefficient predicts nothing: then service is counted in tokens, which orders requests just as
 well. `visible` bounds the tokens that one token attends to.
 
 A request whose first token would be late is rejected when submitted, or ended as soon as that is certain. Every
-estimate is from below: its own prompt, or that and the shorter ones of its class, computed without a pause; with an
+estimate is a lower bound: its own prompt, or that and the shorter ones of its class, computed without a pause; with an
 attention window, tokens attend to half of it. So a request that is shed could not have been in time; one that is not
-may still be late, and then ends at its deadline. A model of fewer than MIN_OBSERVATIONS steps is a guess, and sheds
-nothing.
+shed may still be late, and then ends at its deadline. A model with fewer than MIN_OBSERVATIONS steps is a guess, and
+sheds nothing.
 """
 
 import heapq
@@ -26,7 +26,7 @@ UNKNOWN = StepTime(base=0.0, prefill=0.0)
 class CostEstimator:
     """The step-time `model` applied to requests. Predictions are usually off by a share of `margin`.
 
-    `serves`: the class policy's service in the response ratio for so many seconds.
+    `serves`: the class policy's service in the response ratio for a number of seconds.
     """
 
     def __init__(self, visible: float, serves: Callable[[float], float]) -> None:
@@ -36,22 +36,22 @@ class CostEstimator:
         self._serves = serves
 
     def refresh(self, request: Request, uncached: int) -> None:
-        """Note how many tokens of a waiting request are to be computed by now."""
+        """Set how many tokens of a waiting request are left to compute."""
         request.uncached = uncached
         request.service = self.service(uncached, len(request.tokens))
 
     def service(self, tokens: int, length: int) -> float:
-        """The service in the response ratio of a request whose last `tokens` tokens of `length` are to be computed."""
+        """The service in the response ratio of a request of `length` tokens with the last `tokens` left to compute."""
         return self._serves(service(self.model, tokens, length, self.visible))
 
 
 def known(model: StepTime) -> bool:
-    """Whether predictions mean anything."""
+    """Whether the model predicts anything."""
     return model.prefill > 0
 
 
 def service(model: StepTime, tokens: int, length: int, visible: float = inf) -> float:
-    """Seconds to compute the last `tokens` tokens of `length` in a step of their own."""
+    """Seconds to compute the last `tokens` tokens of `length` in a separate step."""
     if not known(model):
         return float(tokens)
     context = min(length - (tokens - 1) / 2, visible)
@@ -61,8 +61,8 @@ def service(model: StepTime, tokens: int, length: int, visible: float = inf) -> 
 class Deadlines:
     """The requests with a deadline that have no token yet, in a heap by when each is due.
 
-    A waiting one is due when its service would end past its deadline, a running one at the deadline itself. Stale
-    entries are dropped at the top.
+    A waiting request is due when its service would end after its deadline, a running one at the deadline itself. Stale
+    entries are dropped at the top of the heap.
     """
 
     def __init__(self, costs: CostEstimator, memory: KVCacheManager) -> None:
@@ -85,7 +85,7 @@ class Deadlines:
         return None
 
     def due(self, now: float) -> Iterator[Request]:
-        """Take out those that are too late; one that has made progress since is watched further."""
+        """Remove those that are too late; one that has progressed since gets a new entry."""
         while (time := self.next()) is not None and time <= now:
             request = heapq.heappop(self._heap)[2]
             if self._due(request) <= now:
@@ -94,7 +94,7 @@ class Deadlines:
                 self.add(request)
 
     def cannot_meet(self, request: Request, ahead: int) -> str:
-        """Why a new request is not queued behind `ahead` tokens; "" if it is."""
+        """Why a new request cannot be queued behind `ahead` tokens; "" if it can."""
         if request.deadline is None or not ahead or not self._trusted:
             return ""
         remaining = request.deadline - request.arrival
@@ -105,7 +105,7 @@ class Deadlines:
         )
 
     def _due(self, request: Request) -> float:
-        """Until when a request may wait, or, if it runs, have no token."""
+        """How long a request may wait, or, if it runs, be without a token."""
         assert request.deadline is not None
         if request.state is RequestStatus.RUNNING or not self._trusted:
             return request.deadline
@@ -121,7 +121,7 @@ class Deadlines:
 
 
 def too_late(request: Request, now: float) -> str:
-    """Why a request ends that is past its deadline, or would be before its prompt is computed."""
+    """Why a request ends: it is past its deadline, or would be before its prompt is computed."""
     assert request.deadline is not None
     if now >= request.deadline:
         return f"no token before the deadline, {now - request.arrival:.3f} s"

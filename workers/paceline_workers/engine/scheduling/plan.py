@@ -1,4 +1,4 @@
-"""The scheduler's interface: limits in, a plan for one step out, samples back in."""
+"""The scheduler's interface: it takes limits, plans one step, and takes its samples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ NO_TOKEN = -1
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
-    """Bounds and targets of one engine.
+    """Limits and targets of one engine.
 
-    `max_seqs`: requests that may run at once, at most `step_tokens`: each can get one token in every step.
-    `windows`: seconds that a class may wait for others to join its batch. `tpot`: seconds per output token, which
-    prefill must not make a step exceed while that class decodes. `class_waiting` caps one class's queue, `weights` are
-    shares of tokens. `reserved`: shares of all pages, and of all slots, that less urgent classes leave to this one.
+    `max_seqs`: requests that may run at once, at most `step_tokens`, so that each can get one token in every step.
+    `windows`: seconds that a class may wait for others to join its batch. `tpot`: the TPOT target of a class; while it
+    decodes, prefill must not make a step take longer. `class_waiting` caps one class's queue, `weights` are shares of
+    tokens. `reserved`: shares of all pages and of all slots that less urgent classes leave to this one.
     """
 
     max_model_len: int
@@ -45,10 +45,10 @@ class SchedulerLimits:
 
 class Chunk(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Tokens `start` to `start + count` of one request; `samples` if they close its gap. The first `scored` of them
-    score the prompt token behind them.
+    score the prompt token after each.
 
-    No dataclass: one is made for each running request in each step, and a dataclass takes three times as long. Nothing
-    that it refers to leads back to it, so the garbage collector need not look.
+    Not a dataclass: each step makes one for each running request, and a dataclass takes three times as long. It is in
+    no reference cycle, so the garbage collector need not track it.
     """
 
     request: Request
@@ -60,9 +60,9 @@ class Chunk(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 @dataclass(frozen=True)
 class StepPlan:
-    """One step. Empty when there is nothing to do before `wake` (monotonic seconds), a commit or a message.
+    """One step. If it is empty there is nothing to do before `wake` (monotonic seconds), a commit or a message.
 
-    `copies` are made in their order, before any chunk is computed. No token attends to over `visible`.
+    `copies` are made in order, before any chunk is computed. No token attends to more than `visible` tokens.
     """
 
     chunks: tuple[Chunk, ...] = ()
@@ -73,14 +73,14 @@ class StepPlan:
 
     @property
     def live(self) -> list[Request]:
-        """The requests that have not ended or been preempted since."""
+        """The requests that have not ended or been preempted since planning."""
         return [chunk.request for chunk in self.chunks if chunk.request.state is RequestStatus.RUNNING]
 
     @cached_property
     def work(self) -> StepWork:
-        """What the step computes; of each context that a decode (one token of output) reads, the visible part.
+        """What the step computes; of the context that a decode (one token of output) reads, only the visible part.
 
-        With a window `context` is a little too large.
+        With a window, `context` is slightly too large.
         """
         prefill, pairs = 0, 0.0
         reads: list[int] = []
@@ -94,17 +94,17 @@ class StepPlan:
 
 
 def read_tokens(contexts: Sequence[int], visible: float) -> int:
-    """What decodes with contexts of these lengths read of them."""
+    """The context tokens that decodes with contexts of these lengths read."""
     return sum(contexts) if visible == inf else int(sum([min(context, visible) for context in contexts]))
 
 
 class SampledToken(msgspec.Struct, frozen=True, gc=False):
-    """The token sampled for one request; log-probabilities only if it asked for them; `ended`: its grammar ends here.
+    """The token sampled for one request; log-probabilities only if requested; `ended`: its grammar ends here.
 
-    No dataclass, for the same reason as a chunk.
+    Not a dataclass, for the same reason as a chunk.
 
     A request to embed has a `vector` (float32, little-endian) and NO_TOKEN, a beam has `candidates` instead. `error`:
-    why there is no sample, in words for the client; `refused`: because of the request, not of the engine.
+    why there is no sample, in words for the client; `refused`: the request caused it, not the engine.
     """
 
     token: int
@@ -118,9 +118,9 @@ class SampledToken(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class Counters:
-    """Growing totals. Prefix tokens are counted when a request is first admitted, not when it comes back.
+    """Growing totals. Prefix tokens count when a request is first admitted, not after a preemption.
 
-    `recomputed_tokens`: computed again after a preemption, since the cache no longer had them.
+    `recomputed_tokens`: computed again after a preemption, because the cache no longer had them.
     `shed_by`: requests not served, by reason: queue_full, backlog (predicted to be late), deadline (late).
     """
 

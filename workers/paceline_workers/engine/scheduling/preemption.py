@@ -1,9 +1,9 @@
 """Which request to preempt: the one that loses least work, in predicted seconds of computing it again.
 
-Measured on Azure's conversation log: to weigh lost work by the pages that are freed, or by growth to come, recomputes
-more tokens, since the requests with most pages are those that have computed most.
-No livelock: a request resumed less than COOLDOWN_STEPS ago is chosen only when all are, so two requests cannot preempt
-each other in turns; and the oldest running request is never chosen for want of pages, so one always moves forward.
+Measured on Azure's conversation log: weighting lost work by freed pages, or by future growth, recomputes more tokens,
+because the requests with most pages are those that have computed most.
+No livelock: a request resumed less than COOLDOWN_STEPS ago is chosen only if all are, so two requests cannot preempt
+each other in turns; and the oldest running request is never chosen for lack of pages, so one always progresses.
 Known hole: the choice assumes that host memory has room for the pages that would move there.
 """
 
@@ -22,7 +22,7 @@ COOLDOWN_STEPS = 4
 
 
 class VictimCandidate(NamedTuple):
-    """A running request: pages it would free, seconds of work it would lose."""
+    """A running request: the pages it would free, and the seconds of work it would lose."""
 
     request: Request
     freed: int
@@ -59,7 +59,7 @@ class PreemptionPolicy:
 
 
 def cheapest(candidates: Iterable[VictimCandidate], step: int) -> Request:
-    """The cheapest that frees anything; of equal ones, and when none has cooled down, the last in the list."""
+    """The cheapest that frees anything; on a tie, and if none has cooled down, the last in the list."""
     listed = list(candidates)
     eligible = [found for found in listed if cooled_down(found.request, step)]
     if not eligible:
@@ -68,9 +68,8 @@ def cheapest(candidates: Iterable[VictimCandidate], step: int) -> Request:
 
 
 def preemptible(running: Sequence[Request], classes: Set[RequestClass], step: int) -> list[Request]:
-    """Running requests, given most urgent first, that others may preempt: the least urgent that belong to `classes`.
-
-    None is preempted again before it has produced a token since the last time.
+    """The running requests that others may preempt: the least urgent that belong to `classes`. `running` is ordered
+    most urgent first. A request is not preempted again before it has produced a token.
     """
     found: list[Request] = []
     for request in reversed(running):

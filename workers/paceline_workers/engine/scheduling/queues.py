@@ -1,22 +1,22 @@
-"""Requests that wait and requests that run, and every move between waiting, running and done.
+"""The waiting and the running requests, and every move between waiting, running and done.
 
-Waiting requests hold no pages; they stand by class, in the order of their response ratio. The ratio is wait over
-service, `service` being the predicted seconds to compute what is not cached: short requests go first, and waiting lifts
-every one. It leans to the short: every wait counts HEAD_START seconds more, so that new
-requests have an order too, and service counts to the power of SERVICE_POWER (1 is the textbook's ratio; larger powers
-approach shortest-first, which bounds no p99). Both were chosen on Azure's log to keep the p99 of first come, first
-served. Requests of about equal service (a quarter of an octave) share a bucket, in which arrival is that order; so
-finding the head of a class costs one comparison a bucket, however many wait. Preempted requests come before all new
-ones of their class, oldest first: their streams are open.
+Waiting requests hold no pages; they are queued by class, in the order of their response ratio: wait over service, where
+`service` is the predicted seconds to compute what is not cached. So short requests go first, and waiting raises every
+one. The ratio is tuned to favour short requests: every wait counts HEAD_START seconds more, so that new requests have
+an order too, and service counts to the power of SERVICE_POWER (1 is the textbook's ratio; larger powers approach
+shortest-first, which bounds no p99). Both were chosen on Azure's log to keep the p99 of first come, first served.
+Requests of about equal service (a quarter of an octave) share a bucket, in which that order is arrival; so finding the
+head of a class costs one comparison for each bucket, however many wait. Preempted requests come before all new ones of
+their class, oldest first: their streams are open.
 
-Bound: the oldest request of a class is the head as soon as it and the oldest ones before it make up no more than
-OLDEST_SHARE of the service given; so one that needs S seconds with all older ones waits for at most S / OLDEST_SHARE
-seconds of service. Ratios alone would starve a long request while short ones arrive faster than they are served.
-A choice of a prompt that another request of its group is about to compute is parked behind it, in no bucket.
-Known hole: a prefix cached since is noticed when a request heads its bucket or `round_robin` reaches it, a few a step.
+Bound: the oldest request of a class becomes the head when it and the oldest ones before it make up at most OLDEST_SHARE
+of the service given; so one that needs S seconds with all older ones waits for at most S / OLDEST_SHARE seconds of
+service. Ratios alone would starve a long request while short ones arrive faster than they are served.
+A choice of a prompt that another request of its group is about to compute is parked behind that, in no bucket.
+Known hole: a prefix cached later is noticed when a request heads its bucket or `round_robin` reaches it, a few a step.
 
-Running requests stand most urgent class first, then oldest. Each move keeps the pages, the admission forecast and the
-batch in step. A beam search moves as one; each member takes a slot.
+Running requests are ordered most urgent class first, then oldest. Each move keeps the pages, the admission forecast and
+the batch consistent. A beam search moves as one; each member takes a slot.
 """
 
 from bisect import insort
@@ -44,7 +44,7 @@ _MIN_SERVICE = 1e-9
 
 
 class WaitingQueue:
-    """All waiting requests. Each stays in the bucket that its service gave it when it was added."""
+    """All waiting requests. Each stays in the bucket that matched its service when it was added."""
 
     def __init__(self) -> None:
         self._buckets: dict[RequestClass, dict[int, deque[Request]]] = {name: {} for name in RequestClass}
@@ -68,7 +68,7 @@ class WaitingQueue:
         self.counts[request.request_class] += 1
 
     def add_new(self, request: Request) -> None:
-        """Queue a new request, or park it behind the first of its group."""
+        """Queue a new request, or park it behind the first one of its group."""
         first = self._first.setdefault(request.group, request) if request.group else request
         alike = (first.tokens, first.salt, first.unsalted) == (request.tokens, request.salt, request.unsalted)
         if first is request or not alike:  # they cannot share pages
@@ -79,7 +79,7 @@ class WaitingQueue:
         self.counts[request.request_class] += 1
 
     def take_parked(self, first: Request) -> list[Request]:
-        """Take out the requests parked behind one that has its first token, or has ended."""
+        """Remove and return the requests parked behind one that has its first token or has ended."""
         if self._first.get(first.group) is not first:
             return []
         del self._first[first.group]
@@ -89,7 +89,7 @@ class WaitingQueue:
         return parked
 
     def remove(self, request: Request) -> None:
-        """Take out any; at once when it heads its bucket."""
+        """Remove any request; at once if it heads its bucket."""
         self.counts[request.request_class] -= 1
         if request.bucket == _PARKED_BUCKET:
             self._parked[request.group].remove(request)
@@ -100,7 +100,7 @@ class WaitingQueue:
             del buckets[request.bucket]
 
     def admit(self, request: Request) -> None:
-        """Take out the head of its class. Service of the oldest beyond their share is not held against the next."""
+        """Remove the head of its class. Oldest requests' service beyond their share does not count against the next."""
         name = request.request_class
         if request is self._oldest(name):
             self._oldest_served[name] += request.service
@@ -122,7 +122,7 @@ class WaitingQueue:
         )
 
     def round_robin(self, count: int = LOOKUPS) -> Iterator[Request]:
-        """At most the next `count` requests, round and round."""
+        """At most the next `count` requests, in rotation."""
         for _ in range(min(count, len(self))):
             request = next(self._round, None)
             if request is None:
@@ -137,13 +137,13 @@ class WaitingQueue:
         return {name: head for name, head in heads.items() if head}
 
     def ahead(self, request: Request) -> int:
-        """Tokens to compute in the buckets of its class that hold nothing longer: at least these go before it."""
+        """Tokens to compute in its class's buckets without longer requests: at least these go before it."""
         limit = _octave(request.service)
         buckets = self._buckets[request.request_class].items()
         return sum(other.uncached for number, queue in buckets if number <= limit for other in queue)
 
     def tokens(self) -> dict[RequestClass, int]:
-        """Tokens by class that have yet to be computed, less the prefix that was cached when they were looked up."""
+        """Tokens by class that are left to compute, less the prefix that was cached at the last lookup."""
         return {
             name: sum(request.uncached for queue in buckets.values() for request in queue)
             for name, buckets in self._buckets.items()
@@ -154,12 +154,12 @@ class WaitingQueue:
 
 
 def response_ratio(request: Request, now: float) -> float:
-    """The order of waiting requests within a class; preempted ones pass all."""
+    """The order of waiting requests within a class; preempted ones come before all others."""
     return inf if request.preemptions else ratio(now - request.arrival, request.service)
 
 
 def ratio(wait: float, service: float) -> float:
-    """The response ratio (less one), leaning to the short."""
+    """The response ratio (less one), tuned to favour short requests."""
     return float((wait + HEAD_START) / service**SERVICE_POWER)
 
 
@@ -175,8 +175,8 @@ def _octave(service: float) -> int:
 class RunningSet:
     """The running requests, and the moves. `known`: all waiting and running requests by id.
 
-    `joined`: how often a request has begun to run so far, less preemptions (see `batch_window`).
-    `round` numbers the steps that were asked for: a request preempted in one is not admitted again in it.
+    `joined`: how many requests have started to run so far, minus preemptions (see `batch_window`).
+    `round` counts the steps: a request preempted in one is not admitted again in it.
     """
 
     def __init__(self, memory: KVCacheManager, admission: Admission, costs: CostEstimator) -> None:
@@ -190,7 +190,7 @@ class RunningSet:
         self.costs = costs
 
     def leads(self) -> list[Request]:
-        """The running requests, of each beam search its lead alone."""
+        """The running requests; of each beam search only its lead."""
         return [request for request in self.running if request.beams is None or request.beams.lead is request]
 
     def enqueue(self, request: Request) -> None:
@@ -198,7 +198,7 @@ class RunningSet:
         self.waiting.add_new(request)
 
     def refresh(self, request: Request) -> bool:
-        """Look up what a waiting request has cached by now; whether that changed its bucket."""
+        """Look up what a waiting request has cached now; returns whether its bucket changed."""
         self.costs.refresh(request, self.memory.uncached(request))
         if bucket(request) == request.bucket:
             return False
@@ -219,7 +219,7 @@ class RunningSet:
                 self._run(member)
 
     def admit_parked(self, first: Request, now: float) -> None:
-        """Requests parked behind its prompt run on its pages, or queue for want of them."""
+        """Run the requests parked behind its prompt on its pages; queue those for which pages are lacking."""
         for sibling in self.waiting.take_parked(first):
             if self.admission.fits(sibling, self.running) and self._fork(first, sibling):
                 self._record_admission(sibling, now, 0.0)
@@ -227,7 +227,7 @@ class RunningSet:
                 self.waiting.add(sibling)
 
     def preempt(self, request: Request) -> None:
-        """It waits again, and loses what it had computed unless a cached page keeps it."""
+        """It waits again, and loses what it had computed, except for pages that stay cached."""
         request.computed_before = request.computed
         self._stop(request, RequestStatus.WAITING)
         if request.beams is not None:
@@ -240,7 +240,7 @@ class RunningSet:
         self.waiting.add(request)
 
     def remove(self, request: Request) -> None:
-        """It is done, whether it ran or waited; requests parked behind its prompt queue."""
+        """It is done, whether it ran or waited; requests parked behind its prompt are queued."""
         parked = self.waiting.take_parked(request)
         if request.state is RequestStatus.RUNNING:
             self._stop(request, RequestStatus.DONE)
@@ -258,7 +258,7 @@ class RunningSet:
         self.admission.joined(request)
 
     def _fork(self, parent: Request, child: Request) -> bool:
-        """Run on its parent's pages; False, changing nothing, where it cannot, or lacks a page of its own."""
+        """Run on its parent's pages; False, changing nothing, if it cannot or lacks a page of its own."""
         if not self.memory.fork(parent, child):
             return False
         child.shared = child.computed // self.memory.page_tokens
@@ -270,7 +270,7 @@ class RunningSet:
         return True
 
     def _stop(self, request: Request, state: RequestStatus) -> None:
-        """It runs no more, and holds nothing."""
+        """It no longer runs, and holds nothing."""
         for member in members(request):
             self.running.remove(member)
             self.admission.left(member)

@@ -1,14 +1,14 @@
-"""One sequence in the engine, and the group of sequences that one beam search is.
+"""One sequence in the engine, and the group of sequences of one beam search.
 
 A request has `wanted` tokens (its prompt and its output) and `computed` of them, whose keys and values are in its
-pages; it is in no phase. Every step closes part of the gap, and closing all of it yields the next token. Chunked
-prefill, prefix hits and recompute after preemption all follow from these two numbers.
+pages; it has no phase. Every step closes part of the gap, and closing all of it yields the next token. Chunked prefill,
+prefix hits and recompute after preemption all follow from these two numbers.
 
 Steps are planned before the results of the last one are known. So a chunk counts as computed once it is planned, and a
-token that is still being sampled is `pending`: it is wanted like any other, but `tokens` does not hold it yet.
+token that is still being sampled is `pending`: it counts as wanted, but `tokens` does not hold it yet.
 
-The members of a `BeamGroup` are admitted, preempted and ended as one. The scheduler queues the lead alone; `beams`
-moves the group on.
+The members of a `BeamGroup` are admitted, preempted and ended as one. The scheduler queues only the lead; `beams`
+advances the group.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ URGENCY = {name: place for place, name in enumerate(RequestClass)}
 
 
 class RequestStatus(StrEnum):
-    """Where a request is. Only a running one holds pages."""
+    """The state of a request. Only a running one holds pages."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -38,14 +38,14 @@ class Request:
     token, `tpot` is the target for each one after it.
 
     `embed`: it ends with the vector of its prompt instead of a token. `prompt_logprobs`: candidates to report for each
-    token of its prompt, each scored by the logits before it; -1: none is scored. `reported` prompt tokens have had
-    theirs sent, so a preemption repeats none.
+    prompt token, which the logits before it score; -1: none. `reported`: prompt tokens whose scores have been sent, so
+    that a preemption repeats none.
 
-    While it waits: `uncached` tokens to compute and their predicted seconds, `service`, as last looked up. Set when it
-    is queued: its text never gets longer than `end`.
-    While it runs: `shared` pages had another holder when it was placed; its table lacks `dropped` pages, and up to
-    `room` tokens may be computed in those it has (see `kv_cache.manager`). `expected` outputs in all are forecast, to
-    be looked up again at `review`.
+    While it waits: `uncached` tokens to compute and their predicted seconds, `service`, as of the last lookup. Set when
+    it is queued: `end`, the most tokens that its text can have.
+    While it runs: `shared` pages had another holder when it was placed; its table lacks `dropped` pages, and its pages
+    have room to compute up to `room` tokens (see `kv_cache.manager`). `expected` output tokens in all are forecast, to
+    be updated at `review`.
     After a preemption in round `preempted_round`: it had `computed_before` tokens computed, and resumed in step
     `resumed_step` at `resumed_at` output tokens.
     """
@@ -126,17 +126,17 @@ class Request:
 
     @property
     def gap(self) -> int:
-        """Tokens yet to compute before the next one can be sampled."""
+        """Tokens left to compute before the next one can be sampled."""
         return self.wanted - self.computed
 
     @property
     def produced(self) -> int:
-        """Output tokens that are known."""
+        """Known output tokens."""
         return len(self.tokens) - self.prompt_len
 
     @property
     def bad_word_ends(self) -> list[int]:
-        """Tokens that would complete a bad word of the output alone, as in vLLM."""
+        """Tokens that would complete a bad word; only the output counts, as in vLLM."""
         words = self.sampling.bad_words
         if not words:
             return []
@@ -146,7 +146,7 @@ class Request:
 
     @property
     def decoding(self) -> bool:
-        """Whether only the token sampled last is not computed."""
+        """Whether only the last sampled token is not computed."""
         return self.wanted > self.prompt_len and self.gap == 1
 
     @property
@@ -159,13 +159,13 @@ class Request:
         return URGENCY[self.request_class]
 
     def finish_reason(self, produced: int, max_len: int) -> str:
-        """Why it ends with the token it has just got, the `produced`-th; "" if it continues."""
+        """Why it ends with its newest token, the `produced`-th; "" if it continues."""
         if self.tokens[-1] in self.stop_ids and produced > self.min_tokens:
             return "stop"
         return "length" if produced >= self.max_tokens or len(self.tokens) >= max_len else ""
 
     def timing(self, now: float) -> Timing:
-        """Its time up to `now` by phase."""
+        """Its time until `now` by phase."""
         admitted = now if self.admitted is None else self.admitted
         first = now if self.first_token is None else self.first_token
         wait = admitted - self.arrival
@@ -173,10 +173,10 @@ class Request:
 
 
 class BeamGroup:
-    """The members of one search, `lead` first. While `folded`, the lead alone holds pages.
+    """The members of one search, `lead` first. While `folded`, only the lead holds pages.
 
-    `places`: the member of each running beam, in their order. `sampled`: the members whose candidates are known.
-    `answers`: the ids to answer under.
+    `places`: the member of each running beam, in order. `sampled`: the members whose candidates are known.
+    `answers`: the ids of the answers.
     """
 
     def __init__(self, lead: Request, search: Search, answers: Sequence[str] = ()) -> None:

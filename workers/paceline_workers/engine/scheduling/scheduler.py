@@ -3,20 +3,20 @@
     submit -> waiting -> admission -> prefill / decode -> step -> commit -> done
 
 Results may be one step late: `step` may be called again before the last plan is committed. Plans are executed and
-committed in their order; a request that leaves meanwhile (ended, aborted, preempted) has its late token dropped.
+committed in order; if a request leaves meanwhile (ended, aborted, preempted), its late token is dropped.
 
 Each step spends a token budget. Decodes come first, one token each; the rest goes to prefills, class by class in the
-policy's order, running and new ones by their response ratio, cut into chunks where the budget ends, or the time that
-the decodes' targets allow. Admission takes pages for all wanted tokens, and admits a request only if the predicted peak
-of all running ones fits; so a decode runs out of pages only where outputs get longer than predicted. It then preempts
+policy's order, running and new ones by their response ratio, cut into chunks at the end of the budget, or of the time
+that the decodes' targets allow. Admission takes pages for all wanted tokens, and admits a request only if the predicted
+peak of all running ones fits; so a decode runs out of pages only if outputs get longer than predicted. It then preempts
 the request that costs least (`preemption`), which comes back before all new ones of its class.
 
-No livelock: the oldest running request is never preempted for want of pages, and alone it always fits, since `submit`
-rejects what does not; so it ends, and then the next one is the oldest. A request preempted to make room for another
-class is not preempted so again before it has produced a token, and only for a class below its share of tokens.
+No livelock: the oldest running request is never preempted for lack of pages, and alone it always fits, because `submit`
+rejects others; so it ends, and then the next one is the oldest. A request preempted to make room for another class is
+not preempted so again before it has produced a token, and only for a class below its share of tokens.
 
 A request that can never run, one that finds no room now and one that would be late end differently: clients should give
-up, retry later, or allow more time, and a gateway must count none of them as a failing engine.
+up, retry later, or allow more time, and a gateway must not count any of them as an engine failure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,14 +47,14 @@ from paceline_workers.messages import PromptLogprob, Tokens
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a request is not queued, and how its only frame ends (`Tokens.finish`)."""
+    """Why a request is not queued, and the `Tokens.finish` of its only frame."""
 
     message: str
     finish: Literal["refused", "queue_full", "abort", "error"] = "refused"
 
 
 class Scheduler:
-    """All requests of one engine. `now` never goes back."""
+    """All requests of one engine. `now` never decreases."""
 
     def __init__(
         self,
@@ -84,13 +84,13 @@ class Scheduler:
         self._held_since: float | None = None
 
     def learn(self, model: StepTime, margin: float = 0.0) -> None:
-        """Set how long a step takes, and by what share that is usually off."""
+        """Set the step-time model, and its usual relative error."""
         self.costs.model, self.costs.margin = model, margin
 
     # --- requests come and go
 
     def submit(self, request: Request) -> Rejection | None:
-        """Queue a request, or return why not."""
+        """Queue a request, or return why it cannot be."""
         limits, waiting = self.limits, self.waiting
         if reason := invalid(request, limits) or too_large(request, limits, self.memory):
             return Rejection(reason)
@@ -118,26 +118,26 @@ class Scheduler:
         return request is not None
 
     def expire(self, now: float) -> list[Tokens]:
-        """End requests that can no longer have their first token in time; never a stream that has begun."""
+        """End requests whose first token can no longer be in time; never a stream that has begun."""
         due = list(self._deadlines.due(now))
         for request in due:
             self.counters.shed("backlog" if request.deadline and now < request.deadline else "deadline")
         return [self._commit.end(request, "abort", too_late(request, now), now) for request in due]
 
     def fail(self, plan: StepPlan, reason: str, now: float) -> list[Tokens]:
-        """End every request of a step that could not be executed; its pages are not trusted."""
+        """End every request of a step that could not be executed, and distrust its pages."""
         ends = [self._commit.end(request, "error", reason, now) for request in leads(plan.live)]
         self._invalidate(plan)
         return ends
 
     def retract(self, plan: StepPlan) -> None:
-        """A plan will not be executed after all: its requests are preempted, and computed again."""
+        """A plan will not be executed: its requests are preempted, and computed again."""
         for request in leads(plan.live):
             self._requests.preempt(request)
         self._invalidate(plan)
 
     def _invalidate(self, plan: StepPlan) -> None:
-        """Pages that the step's copies should have filled are lost: any other request that holds one is preempted."""
+        """The pages that the step's copies should have filled are lost: preempt every other request that holds one."""
         lost = self.memory.invalidate(plan.copies)
         for request in leads(request for request in self.running if not lost.isdisjoint(request.pages)):
             self._requests.preempt(request)
@@ -145,7 +145,7 @@ class Scheduler:
     # --- one step
 
     def step(self, now: float) -> StepPlan:
-        """Plan the next step; empty while idle, while a batch window is open, or when only a commit can bring more."""
+        """Plan the next step; empty while idle, while a batch window is open, or while it must await a commit."""
         self._requests.round += 1
         limits, memory, running = self.limits, self.memory, len(self.running)
         oldest = {name: request.arrival for name, request in self.waiting.oldest().items()}
@@ -167,7 +167,7 @@ class Scheduler:
         window = 0.0 if held_since is None else now - held_since
         if not step.chunks:
             return StepPlan(window=window)
-        for chunk in step.chunks:  # its tokens count as computed from here on
+        for chunk in step.chunks:  # from here on its tokens count as computed
             chunk.request.computed = chunk.start + chunk.count
             chunk.request.pending += chunk.samples
         self.counters.steps += 1
@@ -185,10 +185,10 @@ class Scheduler:
         self.admission.changed()
         return self._commit.apply(plan, samples, now, scores)
 
-    # --- numbers for metrics and the load stream
+    # --- numbers for metrics and the load report
 
     def queued_tokens(self) -> dict[RequestClass, int]:
-        """Tokens by class yet to be prefilled, of waiting and of running requests."""
+        """Tokens by class left to prefill, of waiting and of running requests."""
         queued = self.waiting.tokens()
         for request in self.running:
             queued[request.request_class] += 0 if request.decoding else request.gap
@@ -200,7 +200,7 @@ class Scheduler:
 
 
 def invalid(request: Request, limits: SchedulerLimits) -> str:
-    """Nothing to compute, nothing to produce, or ids that the model has no embedding for."""
+    """Why it has nothing to compute or to produce, or ids for which the model has no embedding."""
     if not request.prompt_len or request.max_tokens < 0:
         return "the prompt must have at least one token, and max_tokens 0 or more"
     if min(request.tokens) < 0 or max(request.tokens) >= limits.vocab_size:
@@ -209,7 +209,7 @@ def invalid(request: Request, limits: SchedulerLimits) -> str:
 
 
 def too_large(request: Request, limits: SchedulerLimits, memory: KVCacheManager) -> str:
-    """More than the model's context, or than all pages (with a window: than a few will do): it would wait forever."""
+    """Why it needs more than the model's context or all pages (with a window: its least pages), and can never run."""
     length, pages = request.prompt_len, memory.pool.total
     if length + min(request.max_tokens, 1) > limits.max_model_len:
         return f"the prompt has {length} tokens; this model takes fewer than {limits.max_model_len}"
@@ -220,7 +220,7 @@ def too_large(request: Request, limits: SchedulerLimits, memory: KVCacheManager)
 
 
 def queue_full(name: RequestClass, waiting: Mapping[RequestClass, int], limits: SchedulerLimits) -> str:
-    """As many requests wait as may, of all classes or of its own."""
+    """Why no more requests may wait, in total or in its class."""
     if sum(waiting.values()) >= limits.max_waiting:
         return f"the engine's queue is full ({limits.max_waiting} requests)"
     limit = limits.class_waiting.get(name, limits.max_waiting)

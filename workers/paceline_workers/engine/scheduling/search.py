@@ -1,15 +1,15 @@
-"""Beam search as a state machine over candidates: which continuations run on, which have finished, when to stop.
+"""Beam search as a state machine over candidates: which beams continue, which have finished, when to stop.
 
-Pure: its data are log-probabilities and tokens, never pages. Each step takes, for every running beam, its best
-`Search.keep` next tokens, and gives the beams to run next, each with the place of the beam that it continues (whose
-pages to fork). The rules are those of transformers' `generate(num_beams=...)` for one prompt, tested against it:
+Pure: its data are log-probabilities and tokens, never pages. Each step takes the best `Search.keep` next tokens of
+every running beam, and returns the beams to run next, each with the index of the beam that it continues (whose pages to
+fork). The rules are those of transformers' `generate(num_beams=...)` for one prompt, tested against it:
 
-- before `min_tokens` nothing that stops is a continuation;
+- before `min_tokens`, a token that stops is not a continuation;
 - the best `width` continuations that do not stop run on;
 - of the best `width` of all, those that stop finish with their sum of log-probabilities / length ** length_penalty,
   where the length counts the stop token; the best `width` finished ones are kept;
-- it is over at `max_tokens`, with `early_stopping` once `width` have finished, else when the best running beam cannot
-  become better than the worst finished one: judged by its length now, or with "never" by the longest it may have.
+- the search ends at `max_tokens`, with `early_stopping` when `width` have finished, else when the best running beam
+  cannot beat the worst finished one: judged by its length now, or with "never" by the longest that it may have.
 Known hole: a vocabulary smaller than the width gives fewer beams in the first step than transformers pads to.
 """
 
@@ -21,13 +21,13 @@ from typing import Literal
 Candidates = Sequence[tuple[int, float]]
 """Next tokens of one beam with their log-probabilities, best first."""
 TokenLogprobs = tuple[float, list[tuple[int, float]]]
-"""The log-probability of a token, and the most likely tokens at its place with theirs."""
+"""The log-probability of a token, and the likeliest tokens at its position with theirs."""
 EarlyStopping = bool | Literal["never"]
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The options of one search. `top`: best tokens to report at each position, -1 for no report."""
+    """The options of one search. `top`: the number of best tokens to report at each position, -1 for no report."""
 
     width: int
     max_tokens: int
@@ -39,13 +39,13 @@ class Search:
 
     @property
     def keep(self) -> int:
-        """Candidates to look at for a beam: enough that `width` are left when all stop ids are among them."""
+        """Candidates to consider for a beam: enough that `width` are left if all stop ids are among them."""
         return max(self.width + len(self.stop_ids), self.top)
 
 
 @dataclass(frozen=True, slots=True)
 class Beam:
-    """Output tokens and their score: summed log-probability while running, over the length's power once finished."""
+    """Output tokens and their score: the sum of log-probabilities, divided by the length's power once finished."""
 
     tokens: tuple[int, ...] = ()
     score: float = 0.0
@@ -55,7 +55,7 @@ class Beam:
 
 @dataclass(frozen=True, slots=True)
 class Beams:
-    """Best first. `done`: the finished ones are the answer."""
+    """Best first. `done`: the search is over, and the finished beams are the answer."""
 
     running: tuple[Beam, ...] = (Beam(),)
     finished: tuple[Beam, ...] = ()
@@ -63,11 +63,11 @@ class Beams:
 
 
 Step = tuple[float, int, int, float]
-"""A continuation: the score that it gives, the place of its beam, its token and that token's log-probability."""
+"""A continuation: its score, the index of its beam, its token and that token's log-probability."""
 
 
 def step(beams: Beams, candidates: Sequence[Candidates], search: Search) -> Beams:
-    """One token further; `candidates` are of the running beams, in their order."""
+    """Advance by one token; `candidates` are of the running beams, in order."""
     length = len(beams.running[0].tokens) + 1
     last = length >= search.max_tokens
     found = _continuations(beams, candidates, search, early=length <= search.min_tokens)
@@ -84,17 +84,17 @@ def step(beams: Beams, candidates: Sequence[Candidates], search: Search) -> Beam
 
 
 def _continuations(beams: Beams, candidates: Sequence[Candidates], search: Search, *, early: bool) -> list[Step]:
-    """Best first; of equal ones the one of the earlier beam, then of the earlier candidate."""
+    """Best first; ties go to the earlier beam, then to the earlier candidate."""
     steps: list[Step] = []
     for place, (beam, after) in enumerate(zip(beams.running, candidates, strict=True)):
-        # without what would end too early, unless nothing were left
+        # leave out what would end too early, unless nothing else is left
         going = [pair for pair in after if pair[0] not in search.stop_ids] if early else after
         steps += [(beam.score + logprob, place, token, logprob) for token, logprob in going or after]
     return sorted(steps, key=itemgetter(0), reverse=True)
 
 
 def _chosen(steps: Sequence[Step], search: Search) -> Iterator[Step]:
-    """The best `width`, and behind them those that run on until they are `width`."""
+    """The best `width`, then further ones that do not stop until there are `width` of these."""
     running = 0
     for number, one in enumerate(steps):
         stops = one[2] in search.stop_ids

@@ -1,18 +1,18 @@
-"""One step being planned: its budget, then its decodes, then its prefills.
+"""Plans one step: its budget, then its decodes, then its prefills.
 
-Decodes: one token for each request that lacks nothing else, and a page where it needs one. A request that finds no page
-preempts the one that costs least (`preemption`), itself if need be, but never the oldest.
+Decodes: one token for each request that lacks nothing else, with a page if it needs one. If none is free, the request
+that costs least is preempted (`preemption`), possibly itself, but never the oldest.
 
-Prefills: class by class (`WeightedShares`) in the tokens that decodes leave; in a class, by response ratio. Running
-prompts and new ones compete by their ratios. Ratios alone would let a long running prompt stand still while short ones
-keep coming, so every OLDEST_FIRST_EVERY-th step continues running prompts oldest first, before new ones.
+Prefills: class by class (`WeightedShares`) in the tokens that decodes leave; within a class, by response ratio. Running
+and new prompts compete by their ratios. Ratios alone would let a long running prompt stall while short ones keep
+arriving, so every OLDEST_FIRST_EVERY-th step continues running prompts oldest first, before new ones.
 
-A step must not take longer than the time per output token that its decodes are promised. So prefill tokens are added
-only while the predicted step, widened by the share by which predictions are usually off, keeps within that: a target
-kept in the mean alone is broken half of the time. Where the model predicts nothing, nothing is capped.
+A step must not take longer than the TPOT promised to its decodes. So prefill tokens are added only while the predicted
+step, increased by the usual prediction error, keeps within that: a target that is met only on average is missed half of
+the time. If the model predicts nothing, nothing is capped.
 
 A request is admitted only if it fits now and at the predicted peak (`admission`). If it does not, running requests of a
-class that has had more than its share may be preempted for it; otherwise no request of its kind passes it.
+class that has had more than its share may be preempted for it; otherwise no request of its kind may pass it.
 """
 
 from collections import Counter
@@ -39,12 +39,12 @@ WEIGHTS: Mapping[RequestClass, float] = {
 
 @dataclass(slots=True)
 class StepBuilder:
-    """Prefill stops where `budget` tokens or `seconds` end, but never before `min_prefill` tokens: so it always
-    progresses. No token attends to over `visible`. `held_since`: since when all were held for others to join.
+    """Prefill stops at `budget` tokens or `seconds`, but never before `min_prefill` tokens, so that it always
+    progresses. No token attends to more than `visible` tokens. `held_since`: since when all waited for others to join.
 
-    `closed`: nothing more is admitted. Either a decode had to preempt, or a head had to stay: later requests must not
-    pass and starve it. `barred`: nothing of this urgency or less is admitted, since one of them has to leave reserved
-    pages to others.
+    `closed`: nothing more is admitted, because a decode had to preempt or a head could not be admitted: later requests
+    must not pass and starve it. `barred`: no request of this urgency or less is admitted, because one of them has to
+    leave reserved pages to others.
     """
 
     budget: int
@@ -59,26 +59,26 @@ class StepBuilder:
     tokens: dict[RequestClass, int] = field(default_factory=lambda: dict.fromkeys(URGENCY, 0))
 
     def admits(self, name: RequestClass) -> bool:
-        """Whether a request of this class could still begin."""
+        """Whether a request of this class could still be admitted."""
         room = self.budget > 0 and (self.min_prefill > 0 or self.seconds > 0)
         return room and not self.closed and URGENCY[name] < self.barred
 
     def close(self, request: Request, *, reserved: bool) -> None:
-        """This request has to wait, and so do those that would pass it."""
+        """Make this request wait, and those that would pass it."""
         if reserved:
             self.barred = min(self.barred, request.urgency)
         else:
             self.closed = True
 
     def add_decodes(self, chunks: list[Chunk]) -> None:
-        """One token for each request that lacks nothing else; before any prefill is added."""
+        """Add one token for each request that lacks nothing else, before any prefill."""
         self.chunks = chunks
         self.budget -= len(chunks)
         for name, count in Counter([chunk.request.request_class for chunk in chunks]).items():
             self.tokens[name] += count
 
     def add_prefill(self, request: Request) -> None:
-        """As much of its gap, of which nothing is pending, as there is room for in the step and in its pages."""
+        """Add as much of its gap, none of it pending, as the step and its pages have room for."""
         computed, gap = request.computed, len(request.tokens) - request.computed
         count = min(gap, self.budget, request.room - computed)
         within = longest_chunk(self.model, computed, self.seconds, self.visible)
@@ -93,7 +93,7 @@ class StepBuilder:
             self.tokens[request.request_class] += count
 
     def remove(self, request: Request) -> None:
-        """Take a request out again; the seconds it would have taken are not given back."""
+        """Remove a request from the step; the seconds it would have taken are not returned."""
         for place, chunk in enumerate(self.chunks):
             if chunk.request is request:
                 del self.chunks[place]
@@ -103,7 +103,7 @@ class StepBuilder:
 
 
 class DecodePhase:
-    """Runs over every running request in each step, so it looks at each field once."""
+    """Visits every running request in each step, so it reads each field once."""
 
     def __init__(self, requests: RunningSet, preemption: PreemptionPolicy) -> None:
         self._requests = requests
@@ -122,16 +122,16 @@ class DecodePhase:
             computed, pending = request.computed, request.pending
             length = len(request.tokens) + pending
             if pending and (length >= request.end or request.beams is not None):
-                continue  # its last token, or the candidates of its group, are being sampled
+                continue  # its last token, or its group's candidates, are being sampled
             if computed == length and request.beams is not None:
-                continue  # its siblings' candidates are to come
+                continue  # its siblings' candidates are still missing
             if length <= request.room or self._grow(request, step):
                 if length - computed == 1 and length > request.prompt_len:
                     chunks.append(Chunk(request, computed, 1, True))
                 else:
                     prefills.append(request)
         if step.closed:
-            chunks = [chunk for chunk in chunks if chunk.request.state is runs]  # not preempted by a later one
+            chunks = [chunk for chunk in chunks if chunk.request.state is runs]  # a later one may have preempted it
         step.add_decodes(chunks)
         if chunks and known(step.model):  # steps take up to `margin` longer than predicted
             promised = min([chunk.request.tpot for chunk in chunks]) / (1 + self._costs.margin)
@@ -156,10 +156,10 @@ class DecodePhase:
 class WeightedShares:
     """Weighted fair shares of tokens, by virtual time (start-time fair queueing).
 
-    A class's time grows by the tokens spent on it over its weight, and the class that lags most goes first; so classes
-    with work share tokens in proportion to their weights, and none is starved: it waits until the others have had
-    their multiple of its tokens. A class without work accumulates no credit: when work comes, it starts where the
-    slowest of the busy ones is. Ties go to the most urgent class. A policy is a subclass.
+    A class's time grows by its tokens divided by its weight, and the class with the least time goes first; so classes
+    with work share tokens in proportion to their weights, and none is starved: it waits until the others have had their
+    multiple of its tokens. A class without work accumulates no credit: when it gets work, it starts at the time of the
+    slowest busy class. Ties go to the most urgent class. Other policies are subclasses.
     """
 
     def __init__(self, weights: Mapping[RequestClass, float] | None = None) -> None:
@@ -168,7 +168,7 @@ class WeightedShares:
         self._busy: frozenset[RequestClass] = frozenset()
 
     def order(self, busy: Set[RequestClass]) -> list[RequestClass]:
-        """Classes with work left, furthest behind first; newly busy ones lose the share they did not use."""
+        """Classes with work left, least time first; newly busy ones lose the share that they did not use."""
         if self._busy != busy:
             stayed = [self._times[name] for name in self._busy & busy]
             start = min(stayed) if stayed else max(self._times.values())
@@ -181,12 +181,12 @@ class WeightedShares:
         self._times[name] += tokens / self._weights[name]
 
     def yields(self, holder: RequestClass, claimant: RequestClass) -> bool:
-        """Whether a running request may be preempted for a waiting one: of greater weight, and within its share."""
+        """Whether a waiting request may preempt a running one: its class has more weight and is within its share."""
         heavier = self._weights[claimant] > self._weights[holder]
         return heavier and self._times[claimant] <= self._times[holder]
 
     def service(self, seconds: float) -> float:
-        """A request's service in the response ratio (a constant makes it first come, first served)."""
+        """A request's service in the response ratio (a constant means first come, first served)."""
         return seconds
 
 
@@ -203,7 +203,7 @@ class PrefillPhase:
     def plan(self, step: StepBuilder, prefills: list[Request], opens: Mapping[RequestClass, float], now: float) -> None:
         """Add the running `prefills`, and waiting requests that may join by now; charge each class its tokens.
 
-        `opens`: from when on each waiting class may join.
+        `opens`: when each waiting class may join.
         """
         joining = {name for name, time in opens.items() if time <= now}
         for name in self._policy.order(joining | {request.request_class for request in prefills}):
@@ -226,12 +226,12 @@ class PrefillPhase:
         waiting = self._requests.waiting
         while step.admits(name) and (request := waiting.head(name, now)):
             if self._requests.refresh(request):
-                continue  # another may be the head, by what is cached now
+                continue  # what is cached now may have changed the head
             if response_ratio(request, now) <= above or request.preempted_round == self._requests.round:
                 return
             if not self._admission.fits(request, self._requests.running) and not self._make_room(request, step):
                 return
-            # how long a window, and nothing else, kept it waiting
+            # how long it waited only because of a window
             since, came = step.held_since, request.arrival
             batch_wait = max(min(opened, now) - came, 0.0) if since is None else now - max(came, since)
             self._requests.admit(request, now, batch_wait)
@@ -258,9 +258,8 @@ class PrefillPhase:
 
 
 def prefill_order(prompts: Sequence[tuple[Request, float]], step: int, now: float) -> list[tuple[Request, float]]:
-    """Running prompts in their order; they are given oldest first, with the seconds that each still needs.
-
-    Beside each is the ratio that a new prompt must exceed to pass it: none does when the oldest goes first.
+    """Running prompts in the order to continue them; takes them oldest first, each with the seconds that it still
+    needs. Returns with each the ratio above which a new prompt may pass it: inf if the oldest goes first.
     """
     if step % OLDEST_FIRST_EVERY == 0:
         return [(request, inf) for request, _ in prompts]

@@ -1,1 +1,1 @@
-"""The API process's side of the engine process: start it, talk to it, notice its end."""
+"""The API process's side of the engine process: starts it, exchanges messages with it, detects its end."""

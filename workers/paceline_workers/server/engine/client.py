@@ -1,14 +1,14 @@
-"""The engine as the rest of the server knows it: one that may die and comes back.
+"""The engine as the rest of the server sees it: it may die, and comes back.
 
 `run` starts an engine, supervises it, and starts the next with growing delay when it ends or hangs. Invariant: every
-stream ends, by its last frame or by an error, whatever happens to the process. An engine that says `Failed`, or that
-dies LOAD_ATTEMPTS times before it ever started, ends `run`: trying again would only hide the reason.
-Sequences of a dead engine are not replayed here: the gateway retries or resumes them.
+stream ends, with its last frame or with an error, whatever happens to the process. An engine that sends `Failed`, or
+that dies LOAD_ATTEMPTS times before it ever started, ends `run`: retrying would only hide the reason. The client does
+not replay the sequences of a dead engine: the gateway retries or resumes them.
 
-A slow reader of a stream finds all that came meanwhile in one batch, so a stalled client costs at most UNREAD_LIMIT
-tokens, their candidates counted like them: some 7 MB. Beyond that the request is given up, which frees its KV pages for
-clients that do read. A last frame is always taken: it frees them itself, and those of a beam search bring whole
-answers. Those of a prompt's own tokens do not count: there are no more of them than `openai.prompt_logprobs` allows.
+A slow reader of a stream gets all frames since its last read in one batch, so a stalled client costs at most
+UNREAD_LIMIT tokens, counting candidates as tokens: some 7 MB. Beyond that its request is ended, which frees KV pages
+for clients that do read. A last frame is always accepted: it frees the pages itself, and those of a beam search carry
+whole answers. Scores of a prompt do not count: `openai.prompt_logprobs` bounds them.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _CODES = {MoveReason.ENGINE: Code.ENGINE_FAILED}
 
 
 class Moved(RequestError):
-    """A stream is given up though nothing is wrong with it; to others it is an error like any."""
+    """The stream moves to another worker, though it has not failed; other clients see an ordinary error."""
 
     def __init__(self, reason: MoveReason, message: str) -> None:
         super().__init__(_CODES.get(reason, Code.DRAINING), message)
@@ -41,9 +41,9 @@ class Moved(RequestError):
 
 
 class EngineStream:
-    """The frames of one request's sequences on their way to its one reader, in the order of their steps.
+    """The frames of one request's sequences for its one reader, in the order of their steps.
 
-    Each sequence ends with a frame with `finish`, or all with an error. `running`: those that have not ended.
+    Each sequence ends with a frame with `finish`, or all end with an error. `running`: the sequences still running.
     """
 
     def __init__(self, *sequences: str, unread_limit: int = UNREAD_LIMIT) -> None:
@@ -56,7 +56,7 @@ class EngineStream:
         self._wake = asyncio.Event()
 
     def put(self, frame: Tokens) -> bool:
-        """From the engine: append, or give up on a reader that is too far behind; False if nobody wants more."""
+        """Append the engine's frame, or end a stream whose reader lags too far; False if the stream has ended."""
         if self._error is not None:
             return False
         self._count += len(frame.ids) + sum(len(candidates) for _, candidates in frame.logprobs)
@@ -71,14 +71,14 @@ class EngineStream:
         return True
 
     def fail(self, error: RequestError) -> None:
-        """End with `error` after the frames already here; the first error stands."""
+        """End with `error` after the frames that are already here; the first error wins."""
         self._error = self._error or error
         self._wake.set()
 
     async def read(self) -> list[Tokens]:
-        """All frames not yet read, at least one; waits for it. Raises the RequestError that ended the stream.
+        """All unread frames, at least one; waits for it. Raises the RequestError that ended the stream.
 
-        Unlimited in itself: the watchdog fails every stream of an engine that falls silent.
+        The wait has no limit of its own: the watchdog fails every stream of an engine that falls silent.
         """
         while not self._unread:
             if self._error is not None:
@@ -90,7 +90,7 @@ class EngineStream:
 
 
 class EngineState(StrEnum):
-    """Where the current engine process is in its life."""
+    """The state of the current engine process."""
 
     LOADING = "loading"
     UP = "up"
@@ -99,13 +99,13 @@ class EngineState(StrEnum):
 
 Listener = Callable[[EngineState | Started | Heartbeat], None]
 Warm = Callable[["EngineClient"], Awaitable[None]]
-"""What is done with each loaded engine before it is up; returns in time. Raises InvalidInput if none can do it."""
+"""Warms each loaded engine before it is up; limits its own time. Raises InvalidInput if no engine can do it."""
 OnPrompt = Callable[[Collection[str], int], None]
 """A prompt with these prefix keys begins (1) or has ended (-1)."""
 
 
 class EngineClient:
-    """Submits sequences, hands out their streams, keeps a process behind them."""
+    """Submits sequences, returns their streams, and keeps an engine process running."""
 
     def __init__(
         self,
@@ -141,12 +141,12 @@ class EngineClient:
 
     @property
     def silence(self) -> float:
-        """Seconds that the engine has owed a sign of life."""
+        """Seconds for which the engine has been silent although it has work."""
         return silence(self._clock.monotonic(), self._heard_at, self._busy_since)
 
     @property
     def alive(self) -> bool:
-        """False only while a hung engine has not been replaced yet."""
+        """False only while a hung engine is not replaced yet."""
         now = self._clock.monotonic()
         return not hung(now, self._heard_at, self._work.at, self._busy_since, self._watchdog_s)
 
@@ -160,7 +160,7 @@ class EngineClient:
         self._listeners.append(listener)
 
     def ready(self) -> Started:
-        """What the engine said at its start; raises RequestError `no_capacity` while none is up."""
+        """What the engine reported at its start; raises RequestError `no_capacity` while none is up."""
         if self.started is None or self._handle is None or self.state is not EngineState.UP:
             raise RequestError(Code.NO_CAPACITY, "The model is not loaded yet; try again shortly.", retry_after=1.0)
         return self.started
@@ -174,13 +174,13 @@ class EngineClient:
 
     @contextlib.contextmanager
     def begin(self, *submits: Submit) -> Iterator[EngineStream]:
-        """The same while the engine is loaded, though perhaps not warm."""
+        """Like `submit`, for an engine that is loaded but perhaps not warm."""
         stream = EngineStream(*(submit.id for submit in submits))
         self._streams |= dict.fromkeys(stream.sequences, stream)
         if self._streams and self._busy_since is None:
             self._busy_since = self._clock.monotonic()
         for submit in submits:
-            if not submit.answers or submit.answers[0] == submit.id:  # of one beam search the first stands for all
+            if not submit.answers or submit.answers[0] == submit.id:  # a beam search is submitted once, by its first
                 self._send(submit)
         keys = tuple(dict.fromkeys(key for submit in submits for key, _ in submit.prefix_keys))
         self._on_prompt(keys, 1)
@@ -192,7 +192,7 @@ class EngineClient:
                 self.drop(stream, sequence)
 
     def drop(self, stream: EngineStream, sequence: str) -> None:
-        """Nobody reads this sequence any more: the engine frees what it holds."""
+        """The sequence has no reader any more: have the engine free what it holds."""
         if self._streams.pop(sequence, None) is None:
             return  # dropped before, or its engine is gone
         if sequence in stream.running:
@@ -207,7 +207,7 @@ class EngineClient:
             stream.fail(error)
 
     async def run(self) -> None:
-        """Keep an engine running until cancelled. Raises PacelineError when none can be had."""
+        """Keep an engine running until cancelled. Raises PacelineError if no engine can start."""
         failures = 0
         while True:
             up_for, status = await self._one_life()
@@ -221,7 +221,7 @@ class EngineClient:
             await self._clock.sleep(restart_delay(failures))
 
     async def _one_life(self) -> tuple[float, int]:
-        """Start an engine and see it to its end: (seconds it was up, exit status)."""
+        """Start an engine and supervise it until it ends: (seconds it was up, exit status)."""
         self._heard_at, self._up_at = self._clock.monotonic(), None
         self._enter(EngineState.LOADING)
         try:
@@ -249,7 +249,7 @@ class EngineClient:
         self._streams, self._busy_since = {}, None
 
     async def _watch(self, handle: EngineHandle) -> None:
-        """Kill `handle` when it hangs, at work or while loading."""
+        """Kill `handle` when it hangs, while serving or while loading."""
         begin = self._clock.monotonic()
         self._work = CpuActivity(begin, reported_at=begin)
         while self.alive and (self.state is not EngineState.LOADING or self._clock.monotonic() - begin < LOAD_LIMIT_S):
@@ -257,14 +257,14 @@ class EngineClient:
             self._work.report(handle.cpu_seconds(), self._clock.monotonic())
         _log.error("the engine hangs and is killed", extra={"pid": handle.pid, "silence_s": self.silence})
         handle.kill()
-        self._lose()  # now: a process that the kernel holds may take long to die
+        self._lose()  # at once: the kernel may take long to end the process
 
     def _receive(self, message: FromEngine) -> None:
         self._heard_at = self._clock.monotonic()
         match message:
             case Tokens():
                 if (stream := self._streams.get(message.id)) and not stream.put(message):
-                    for sequence in stream.sequences:  # at once: a reader stuck in a write frees their pages much later
+                    for sequence in stream.sequences:  # at once: a reader stuck in a write would free the pages late
                         self.drop(stream, sequence)
             case Started():
                 self.started, self._up_at = message, self._clock.monotonic()
@@ -272,13 +272,13 @@ class EngineClient:
             case Heartbeat():
                 self._emit(message)
                 if self.state is EngineState.LOADING and self._up_at is not None:
-                    self._warm_up()  # not before: nobody could tell how long its steps take
+                    self._warm_up()  # not earlier: the worker cannot tell yet how long its steps take
             case Failed():
                 wrong = message.field
                 self._failed = InvalidInput(wrong, message.message) if wrong else PacelineError(message.message)
 
     def _warm_up(self) -> None:
-        """Up, at once or once what should be warm is."""
+        """Become up, at once or when warming is done."""
         if self._warm is None:
             self._enter(EngineState.UP)
         elif self._warming is None:

@@ -1,7 +1,7 @@
 """One engine process and the socket to it: spawn, frames both ways, end.
 
 The child inherits one end of a socketpair and ends itself when that end reads EOF, so it cannot outlive this process.
-Anything malformed from the child closes the link, and a closed link is a dead engine: there is no repair in place.
+Malformed data from the child closes the link, and a closed link means a dead engine: the link never recovers.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from paceline_workers.messages import FrameReader, FromEngine, Shutdown, ToEngin
 _log = get_logger(__name__)
 END_GRACE_S = 2.0
 _USER_TIME = 11
-"""The place of `utime` behind the command's name in /proc/<pid>/stat, as proc(5) counts; `stime` follows."""
+"""The index of `utime` after the command's name in /proc/<pid>/stat, as in proc(5); `stime` follows."""
 Receive = Callable[[FromEngine], None]
 
 
 class EngineLink(asyncio.Protocol):
-    """Frames over one connected socket. `lost` resolves when the peer is gone, for whatever reason."""
+    """Frames over one connected socket. `lost` resolves when the peer is gone, for any reason."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -38,7 +38,7 @@ class EngineLink(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Asyncio's call: decode and hand on every whole frame."""
+        """asyncio calls this: decode every whole frame and pass it on."""
         try:
             for body in self._reader.feed(data):
                 self._receive(from_engine.decode(body))
@@ -47,17 +47,17 @@ class EngineLink(asyncio.Protocol):
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the name is asyncio's
-        """Asyncio's call: EOF, reset or abort."""
+        """asyncio calls this on EOF, reset or abort."""
         if not self.lost.done():
             self.lost.set_result(None)
 
     def send(self, message: ToEngine) -> None:
-        """Queue one frame; silently dropped on a dead link, whose requests are being answered already."""
+        """Queue one frame; drops it silently on a dead link, whose requests get their error anyway."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(frame(message))
 
     def close(self) -> None:
-        """Write what is queued, then let the peer read EOF."""
+        """Write the queued frames, then send EOF."""
         if self._transport is not None:
             self._transport.close()
 
@@ -74,19 +74,19 @@ class EngineHandle(Protocol):
         """The process id, for logs."""
 
     def cpu_seconds(self) -> float | None:
-        """CPU time that it has used; None where that cannot be told."""
+        """CPU time that it has used; None if that is unknown."""
 
     def send(self, message: ToEngine) -> None:
         """Queue one message to it."""
 
     def kill(self) -> None:
-        """End it at once; `ended` follows."""
+        """End it at once; `ended` returns soon after."""
 
     async def ended(self) -> int:
-        """Wait until it is gone; its exit status (negative: the signal)."""
+        """Wait until it has ended; returns its exit status (negative: the signal)."""
 
     async def stop(self) -> None:
-        """Ask it to end, wait a moment, then kill it."""
+        """Send a shutdown message, wait a moment, then kill it."""
 
 
 Launch = Callable[[Receive], Awaitable[EngineHandle]]
@@ -103,7 +103,7 @@ class EngineProcess:
 
     @classmethod
     async def spawn(cls, argv: Sequence[str], receive: Receive) -> "EngineProcess":
-        """Run `argv --fd N`, where N is its end of a fresh socketpair. Raises PacelineError when that is impossible."""
+        """Run `argv --fd N`, where N is its end of a fresh socketpair. Raises PacelineError if that is impossible."""
         ours, theirs = socket.socketpair()
         with theirs:
             end = theirs.fileno()
@@ -130,7 +130,7 @@ class EngineProcess:
             return None
 
     def kill(self) -> None:
-        """SIGKILL; a hung process does not hear anything softer."""
+        """SIGKILL: a hung process reacts to nothing else."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         self._link.abort()
@@ -143,7 +143,7 @@ class EngineProcess:
         return await self._process.wait()
 
     async def stop(self) -> None:
-        """Shutdown frame and EOF, a moment to obey, SIGKILL."""
+        """Send a shutdown frame and EOF, wait a moment, then SIGKILL."""
         self.send(Shutdown())
         self._link.close()
         with contextlib.suppress(TimeoutError):

@@ -1,1 +1,1 @@
-"""What may stand between a model's text and its client, switched on by configuration (`spec.filters`, stage output)."""
+"""Filters between a model's text and its client, enabled by configuration (`spec.filters`, stage output)."""

@@ -1,4 +1,4 @@
-"""The filters that a configuration can name, made ready once at start. A new one gets its line in KNOWN."""
+"""The filters that a configuration can name, prepared once at start. A new filter is added to KNOWN."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,7 +12,7 @@ KNOWN: Mapping[str, Callable[[Mapping[str, str], str], Make]] = {"words": words}
 
 
 def read(configured: Sequence[FilterConfig]) -> Callable[[], Filters] | None:
-    """What makes each answer's filters, in the order written; None without any. Raises InvalidInput."""
+    """A factory of each answer's filters, in the configured order; None without any. Raises InvalidInput."""
     if not configured:
         return None
     ready: list[tuple[FilterConfig, Make]] = []

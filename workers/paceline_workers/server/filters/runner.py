@@ -1,9 +1,9 @@
-"""Output filters: who judges a growing text, and what becomes of it when the judge fails.
+"""Output filters: they judge a growing text; the runner decides what happens when one fails.
 
-A filter sees all text that it has not let go yet, and says what goes out (changed or not), how much of its end waits
-for more, and whether the answer ends there. So a word that is cut by a token or a chunk is judged whole. What waits is
-bounded: a filter that holds more than HELD_LIMIT has failed, like one that raises. Then `open` lets all text pass from
-there on, and `closed` ends the answer with an error. A filter runs on the server's loop, so it must be quick.
+A filter sees all text that it has not released yet, and decides what to release (changed or not), how much of the end
+to hold until more arrives, and whether the answer ends there. So it sees a word whole even if a token or a chunk splits
+it. Held text is bounded: a filter that holds more than HELD_LIMIT has failed, like one that raises. After a failure,
+`open` passes all further text, `closed` ends the answer with an error. Filters block the event loop: they must be fast.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Failure = Literal["open", "closed"]
 
 @dataclass(frozen=True, slots=True)
 class FilterResult:
-    """`out` goes on; the last `held` characters of what was seen are seen again; `end`: nothing follows `out`."""
+    """`out` is released; the filter sees the last `held` characters again; `end`: the answer ends with `out`."""
 
     out: str
     held: int = 0
@@ -31,12 +31,12 @@ class OutputFilter(Protocol):
     """One filter of one answer; it may keep state."""
 
     def __call__(self, text: str, *, last: bool) -> FilterResult:
-        """Judge what was held and what is new; `last`: nothing follows, so nothing may be held."""
+        """Judge the held and the new text; `last`: no more text follows, so none may be held."""
         ...
 
 
 class FilterRunner:
-    """A filter with its name and what its failing means."""
+    """A filter with its name and its failure mode."""
 
     def __init__(self, name: str, failure: Failure, judge: OutputFilter) -> None:
         self._name = name
@@ -47,7 +47,7 @@ class FilterRunner:
         self.ended = False
 
     def feed(self, text: str, *, last: bool) -> str:
-        """What passes of new text. Raises RequestError when the filter fails and is closed."""
+        """The part of new text that passes. Raises RequestError if the filter fails and is closed."""
         if self.ended or not (text or last):
             return ""
         if self._failed:
@@ -58,8 +58,8 @@ class FilterRunner:
             held, most = verdict.held, 0 if last else min(len(seen), HELD_LIMIT)
             if not 0 <= held <= most:
                 words = f"{held} of {len(seen)} characters are held; at most {HELD_LIMIT} may be, and none at last"
-                raise ValueError(words)  # noqa: TRY301 - it has failed, like one that raises
-        except Exception as error:  # noqa: BLE001 - whatever a filter raises, its configuration says what follows
+                raise ValueError(words)  # noqa: TRY301 - counts as a failure, like a filter that raises
+        except Exception as error:  # noqa: BLE001 - whatever a filter raises, its configuration decides what follows
             return self._give_up(seen, error)
         self._held = seen[len(seen) - verdict.held :]
         self.ended = verdict.end
@@ -82,7 +82,7 @@ class Filters:
         self.ended = False
 
     def feed(self, text: str, *, last: bool = False) -> str:
-        """What a client may have of new text. Raises RequestError as `FilterRunner.feed`."""
+        """The part of new text that the client may have. Raises RequestError as `FilterRunner.feed`."""
         if self.ended:
             return ""
         for guard in self._guards:

@@ -1,8 +1,8 @@
-"""The filter `words`: listed words are replaced, or end the answer. An example of a filter, and a useful one.
+"""The filter `words`: replaces listed words, or ends the answer at one. It also serves as an example of a filter.
 
-A word counts where no letter, digit or underscore stands beside it, in upper or lower case; of several that begin at
-one place the longest counts. Text is held back only while it could still become, or go beyond, a listed word, so what
-passes depends on the text alone and not on how it was cut. Known hole: scripts without spaces between words.
+A word matches, in any case, if no letter, digit or underscore is next to it; of several that begin at one position the
+longest wins. Text is held back only while it could still become a listed word or a longer one, so the output depends on
+the text alone and not on how it was split. Known hole: scripts without spaces between words.
 """
 
 import re
@@ -16,7 +16,7 @@ _WORDLIKE = re.compile(r"\w")
 
 
 class WordList:
-    """The listed words, made ready once; called, it makes one answer's filter.
+    """The prepared list of words; calling it makes one answer's filter.
 
     `replacement` None: the first listed word ends the text.
     """
@@ -29,7 +29,7 @@ class WordList:
         self.replacement = replacement
 
     def __call__(self) -> "Words":
-        """One that has seen nothing."""
+        """A new filter that has seen no text."""
         return Words(self)
 
 
@@ -41,7 +41,7 @@ class Words:
         self._before = ""
 
     def __call__(self, text: str, *, last: bool) -> FilterResult:
-        """Judge what was held and what is new."""
+        """Judge the held and the new text."""
         listed, seen, offset = self._listed, _folded(self._before + text), len(self._before)
         out, at, edge = "", offset, self._open(seen, offset, last=last)
         while (match := listed.found.search(seen, at)) and match.start() < edge:
@@ -55,7 +55,7 @@ class Words:
         return FilterResult(out, held=len(seen) - edge)
 
     def _open(self, seen: str, start: int, *, last: bool) -> int:
-        """Where text begins, from `start` on, that may still become a listed word or a longer one; the end if none."""
+        """Where, from `start` on, text begins that may still become a listed word or a longer one; else the end."""
         if last:
             return len(seen)
         places = range(max(start, len(seen) - self._listed.longest), len(seen))
@@ -66,7 +66,7 @@ class Words:
 
 
 def words(settings: Mapping[str, str], field: str) -> WordList:
-    """A filter for each answer: `words` (separated by commas), `action` (replace or end), `replacement` (***)."""
+    """A word list from `words` (separated by commas), `action` (replace or end) and `replacement` (***)."""
     if unknown := sorted(settings.keys() - set(WORDS_SETTINGS)):
         raise InvalidInput(f"{field}.{unknown[0]}", f"is unknown; `words` takes {', '.join(WORDS_SETTINGS)}")
     listed = listed_words(settings)
@@ -79,5 +79,5 @@ def words(settings: Mapping[str, str], field: str) -> WordList:
 
 
 def _folded(text: str) -> str:
-    """In lower case, character by character, so that places stay what they are."""
+    """In lower case, character by character, so that positions stay the same."""
     return "".join(lower if len(lower := character.lower()) == 1 else character for character in text)

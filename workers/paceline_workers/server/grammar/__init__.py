@@ -1,1 +1,1 @@
-"""Grammars checked in a process of their own before the engine compiles them."""
+"""Checks grammars in a separate process before the engine compiles them."""

@@ -1,10 +1,10 @@
-"""Checks of grammars beside the loop, in `grammar.process`: bounded in number, fair to tenants, and with a cache of
+"""Checks of grammars off the event loop, in `grammar.process`: bounded in number, fair to tenants, and with a cache of
 verdicts.
 
 RUNNING checks run at a time, at most one of them for each tenant, and tenants take turns: a tenant whose grammars use
-all the time of a check delays its own requests alone. WAITING checks wait, at most SHARE of them for each tenant; the
-rest are refused. Requests with the same grammar share one check. The last MAX_CACHED verdicts are cached, so a grammar
-that is too costly is checked once.
+all the time of a check delays only its own requests. WAITING checks wait, at most SHARE of them for each tenant; more
+are refused. Requests with the same grammar share one check. The last MAX_CACHED verdicts are cached, so a grammar that
+is too costly is checked once.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from paceline_workers.server.grammar.process import CPU_S, MEMORY_BYTES, REASON,
 _log = get_logger(__name__)
 PROGRAM = (sys.executable, "-m", "paceline_workers.server.grammar.process")
 WAIT_S = 20.0
-"""For a verdict, with the start of the process: it is far above the CPU time that a check has."""
+"""The longest wait for a verdict, including the start of the process: far above the CPU time that a check may use."""
 RUNNING = 2
 WAITING = 64
 SHARE = 16
-"""Waiting checks of one tenant."""
+"""The most waiting checks of one tenant."""
 MAX_CACHED = 256
 RETRY_AFTER_S = 1.0
 _REASONS = {
@@ -45,13 +45,13 @@ Ask = Callable[[str], Awaitable[tuple[CheckResult, str]]]
 CountCheck = Callable[[GrammarCheck], None]
 
 
-async def checked_here(text: str, tenant: str) -> str:  # noqa: ARG001 - the form of `GrammarChecks.check`
-    """Check a trusted grammar in this process, without a limit of time."""
+async def checked_here(text: str, tenant: str) -> str:  # noqa: ARG001 - the signature of `GrammarChecks.check`
+    """Check a trusted grammar in this process, without a time limit."""
     return grammar.check(text)
 
 
 class GrammarChecks:
-    """`ask` runs one check. `tell` gets the end of each. `waiting`: the number of checks that wait now."""
+    """`ask` runs one check. `count` gets the result of each. `waiting`: the number of checks that wait now."""
 
     def __init__(self, ask: Ask, count: CountCheck) -> None:
         self._ask = ask
@@ -75,7 +75,7 @@ class GrammarChecks:
         return await asyncio.shield(self._open[key])
 
     async def close(self) -> None:
-        """Cancel the checks that wait and run, and with them the requests that await a verdict."""
+        """Cancel the waiting and running checks, and thereby the requests that await their verdicts."""
         for line in self._lines.values():
             for key, _ in line:
                 self._open.pop(key).cancel()
@@ -118,7 +118,7 @@ class GrammarChecks:
             future.cancel()
             del self._open[key], self._tasks[tenant]
             if tenant in self._lines:
-                self._lines[tenant] = self._lines.pop(tenant)  # behind those of the others
+                self._lines[tenant] = self._lines.pop(tenant)  # after the other tenants
             self._begin()
 
     def _end(self, future: asyncio.Future[str], key: bytes, answer: CheckResult, reason: str) -> None:
@@ -127,7 +127,7 @@ class GrammarChecks:
         if answer is CheckResult.FAILED:
             words = "The process that checks grammars has ended; try again shortly."
             future.set_exception(RequestError(Code.NO_CAPACITY, words, retry_after=RETRY_AFTER_S))
-            future.exception()  # it is known here, also if nobody waits any more
+            future.exception()  # marks it as retrieved, even if no request waits for it any more
             return
         self._known[key] = reason
         if len(self._known) > MAX_CACHED:
@@ -141,9 +141,9 @@ def program(folder: Path) -> tuple[str, ...]:
 
 
 class GrammarLink:
-    """The API process's end of `grammar.process`: started when it is first needed, and again when it has ended.
+    """The API process's end of `grammar.process`: starts it on the first check, and again after it has ended.
 
-    `argv` is the program, without `--fd`. `started`: how many processes there have been.
+    `argv` is the program, without `--fd`. `started`: how often the process has been started.
     """
 
     def __init__(self, argv: Sequence[str], wait_s: float = WAIT_S) -> None:
@@ -178,7 +178,7 @@ class GrammarLink:
                 self.started += 1
 
     async def check(self, grammar: str) -> tuple[CheckResult, str]:
-        """Check one grammar: the end of the check, and why the grammar cannot be followed, "" if it can."""
+        """Check one grammar: how the check ended, and why the grammar cannot be followed, "" if it can."""
         asked = None
         try:
             await self.start()

@@ -1,13 +1,13 @@
 """`python -m paceline_workers.server.grammar.process --fd N`: checks grammars, each in a process of its own.
 
-The grammar library may take minutes and gigabytes over 300 bytes, and nothing can stop it within a process. So this
-process reads the model's tokenizer once and forks for each check; the fork shares that memory, is bounded by the kernel
-in CPU time (SIGPROF) and address space (RLIMIT_AS), and ends with its verdict. Time is of the CPU, so that a busy
-machine does not change a verdict.
+The grammar library may take minutes and gigabytes over 300 bytes, and nothing can interrupt it within a process. So
+this process reads the model's tokenizer once and forks for each check. The fork shares that memory; the kernel limits
+its CPU time (SIGPROF) and its address space (RLIMIT_AS); it ends with its verdict. The limit is CPU time, so that a
+busy machine does not change a verdict.
 
-Over fd N the API process sends one end of a fresh socketpair a check. On that comes the grammar, then EOF; what goes
-back is a byte (`CheckResult`) and, in UTF-8, the reason. This process ends when fd N reads EOF, its forks within their
-time.
+For each check the API process sends one end of a new socketpair over fd N. It writes the grammar there, then EOF; the
+fork answers with a byte (`CheckResult`) and the reason in UTF-8. This process ends when fd N reads EOF, its forks
+within their time limit.
 """
 
 import argparse
@@ -35,16 +35,16 @@ CPU_S = 1.0
 MEMORY_BYTES = 64 << 20
 """Address space of a check, beyond that of the fork at its start."""
 REASON = 2048
-"""Characters of a reason: the library quotes the grammar."""
+"""The most characters of a reason: the library quotes the grammar."""
 _NICE = 10
-"""Below the engine and the API process: a check may wait for a CPU, a stream may not."""
+"""Lower priority than the engine and the API process: a check may wait for a CPU, a stream may not."""
 _READ = 1 << 16
 _OUT_OF_MEMORY = 3
 Check = Callable[[str], str]
 
 
 class CheckResult(IntEnum):
-    """The first byte of what goes back."""
+    """The first byte of an answer."""
 
     VERDICT = 0
     TIME = 1
@@ -61,7 +61,7 @@ class ForkLimits:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until the API process closes its end."""
+    """Serve until the API process closes its end of the socket."""
     parser = argparse.ArgumentParser(prog="python -m paceline_workers.server.grammar.process")
     parser.add_argument("--fd", type=int, required=True, help="this process's end of a stream socketpair")
     parser.add_argument("--tokenizer", type=Path, help="the model's tokenizer.json; bytes stand for tokens without it")
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _CheckProcesses:
-    """The checks that run, by process id, each with the socket on which its end is told."""
+    """The running checks by process id, each with the socket for its answer."""
 
     def __init__(self, control: socket.socket, check: Check, bounds: ForkLimits) -> None:
         self._control = control
@@ -93,7 +93,7 @@ class _CheckProcesses:
         signal.set_wakeup_fd(self._signal_end, warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Until EOF."""
+        """Fork for each check until EOF."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._control, selectors.EVENT_READ)
             selector.register(self._ends, selectors.EVENT_READ)
@@ -130,7 +130,7 @@ class _CheckProcesses:
 
 
 def _answer(exit_code: int) -> CheckResult:
-    """Tell from the exit code what ended a check without a verdict. Out of memory, the library aborts its process."""
+    """The result of a check that ended without a verdict, by its exit code. The library aborts when out of memory."""
     if exit_code == -signal.SIGPROF:
         return CheckResult.TIME
     return CheckResult.MEMORY if exit_code in (_OUT_OF_MEMORY, -signal.SIGABRT, -signal.SIGSEGV) else CheckResult.FAILED
@@ -151,9 +151,9 @@ def _run(sock: socket.socket, check: Check, bounds: ForkLimits) -> NoReturn:
 
 
 def _bound(bounds: ForkLimits) -> None:
-    """Have the kernel end this process beyond these limits."""
+    """Have the kernel end this process when it exceeds these limits."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(FileNotFoundError):  # Linux has it; elsewhere the limit of CPU time is one of memory too
+    with contextlib.suppress(FileNotFoundError):  # Linux has it; elsewhere the CPU time limit also bounds memory
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + bounds.memory_bytes,) * 2)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -171,7 +171,7 @@ def _tokenizer(path: Path | None) -> LLTokenizer | None:
     try:
         return None if path is None else LLTokenizer(read_text(path))
     except (OSError, ValueError):
-        return None  # the engine says so of each request that needs it
+        return None  # the engine reports this for each request that needs it
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""One request in the engine: the frames of its choices in, its answer out, batch by batch; and where its time went.
+"""One request in the engine: reads the frames of its choices, writes its answer batch by batch, and times its phases.
 
-The engine reports its own phases with a sequence's last frame. One that ended here first (a stop string) has none, so
-its engine time is split at its first token. `post` is the rest of the worker's time: the phases add up to it exactly.
+The engine reports its own phases with a sequence's last frame. A sequence that ended in this process first (at a stop
+string) has none, so its engine time is split at its first token. `post` is the rest: the phases add up exactly.
 
 Headers and status wait for the first tokens, so a failure before them is still a plain HTTP error that a gateway can
-retry. After them it becomes an SSE error event. The client's going away fails the engine's stream, whose reader is
-then the one place where a request ends: by its last token, by the engine, by drain, or by its client.
+retry. A later failure becomes an SSE error event. A client that leaves fails the engine's stream, so every request ends
+in one place, the reader of that stream: by its last token, by the engine, by drain, or by its client.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ Pieces = list[tuple[int, Piece]]
 
 
 class TokenMeter:
-    """What all requests of a worker have in common while tokens come: gaps between them, and a plain count."""
+    """Token measurements of all requests of a worker: the gaps between tokens, and their number."""
 
     __slots__ = ("itl", "output", "ttft")
 
@@ -45,8 +45,8 @@ class TokenMeter:
 
 @dataclass(slots=True)
 class Stopwatch:
-    """The moments of one request, in monotonic seconds: `submitted` is when its body is understood and the engine has
-    it, `first` and `last` are when tokens came, `first` is None before any.
+    """The times of one request, in monotonic seconds: at `submitted` its body is parsed and the engine has it; `first`
+    and `last` are the times of its first and last tokens so far; `first` is None before any.
     """
 
     came: float
@@ -56,7 +56,7 @@ class Stopwatch:
     last: float = 0.0
 
     def read(self, now: float, frames: Sequence[Tokens]) -> None:
-        """Frames came, of one step or of several. The gap since the last ones is shared by the steps."""
+        """Record frames, of one step or of several. The steps share the gap since the last frames equally."""
         count = len(frames[0].ids) if len(frames) == 1 else sum(len(frame.ids) for frame in frames)
         if not count:
             return
@@ -87,9 +87,9 @@ class Stopwatch:
 
 
 class ActiveGeneration:
-    """`open`: the choices that have not ended, by sequence; `ends`: the finish reasons of those that have, here.
+    """`open`: the choices that have not ended, by sequence; `ends`: the finish reasons of those that ended here.
 
-    `stream`: its frames; failing it ends the run.
+    `stream`: the frames; failing it ends the request.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ActiveGeneration:
         self._clock = clock
         self.open = {choice.submit.id: index for index, choice in enumerate(job.choices) if not choice.finish}
         self.ends: dict[int, str] = {}
-        self._ended = [  # the finish reasons that an earlier life of the stream did not get to tell
+        self._ended = [  # finish reasons that the client still lacks after a resumption
             (index, Piece("", choice.output.tokens, [], choice.finish, []))
             for index, choice in enumerate(job.choices)
             if choice.finish and not choice.sent
@@ -128,7 +128,7 @@ class ActiveGeneration:
         return pieces
 
     def spent(self, now: float | None = None) -> Phases:
-        """Seconds by phase until `now`, or this moment; those of the engine by the choice that took it longest."""
+        """Seconds by phase until `now`, by default the present; engine phases are those of the slowest choice."""
         timings = [choice.output.timing for choice in self.job.choices if choice.output.timing]
         longest = max(timings, key=lambda t: t.queue + t.batch_wait + t.prefill + t.decode, default=None)
         return self.watch.phases(self._clock.monotonic() if now is None else now, longest)
@@ -136,7 +136,7 @@ class ActiveGeneration:
 
 @asynccontextmanager
 async def failed_when_client_leaves(stream: EngineStream, exchange: RequestExchange) -> AsyncIterator[None]:
-    """For the length of the block, a client that leaves fails the engine's stream: its reader is where it ends."""
+    """During the block, a client that leaves fails the engine's stream, whose reader then ends the request."""
     gone = asyncio.create_task(exchange.gone())
     gone.add_done_callback(
         lambda task: None if task.cancelled() else stream.fail(RequestError(Code.CLIENT_CLOSED, "The client left."))
@@ -149,7 +149,7 @@ async def failed_when_client_leaves(stream: EngineStream, exchange: RequestExcha
 
 @contextmanager
 def reported(end: Callable[[str], None]) -> Iterator[None]:
-    """Tell `end` how the block ends: "" or the code of its error. Raises what the block raises."""
+    """Calls `end` with how the block ends: "" or the code of its error. Raises what the block raises."""
     error = ""
     try:
         yield
@@ -164,7 +164,7 @@ def reported(end: Callable[[str], None]) -> Iterator[None]:
 
 
 async def write_stream(run: ActiveGeneration, trial: TrialRun, exchange: RequestExchange, vocabulary: str) -> None:
-    """Write server-sent events as the pieces come. Raises RequestError."""
+    """Write server-sent events as the pieces arrive. Raises RequestError."""
     headers = HEADERS | {VOCABULARY: vocabulary} if exchange.movable else HEADERS
     events, reply = Events(run.job, trusted=exchange.caller.trusted), exchange.reply
     more = True
@@ -182,7 +182,7 @@ async def write_stream(run: ActiveGeneration, trial: TrialRun, exchange: Request
 
 
 async def write_whole(run: ActiveGeneration, trial: TrialRun, exchange: RequestExchange) -> None:
-    """Write one JSON answer, once all pieces are there. Raises RequestError."""
+    """Write one JSON answer when all pieces have arrived. Raises RequestError."""
     pieces_by_choice: list[list[Piece]] = [[] for _ in run.job.choices]
     while pieces := await run.pieces():
         for index, piece in pieces:
@@ -194,5 +194,5 @@ async def write_whole(run: ActiveGeneration, trial: TrialRun, exchange: RequestE
 
 
 def server_timing(spent: Phases) -> str:
-    """The value of the `Server-Timing` header, in milliseconds as its standard wants."""
+    """The value of the `Server-Timing` header, in milliseconds as its standard requires."""
     return ", ".join(f"{phase.value};dur={value * 1000:.3f}" for phase, value in spent.items())

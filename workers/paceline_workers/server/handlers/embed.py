@@ -1,13 +1,12 @@
-"""The routes of vectors (embeddings, score, rerank): each text is a sequence of its own in the engine, some at a time.
+"""The routes that compute vectors (embeddings, score, rerank), and which model folders they support.
 
-A list enters the engine in batches of at most AT_ONCE texts and one step's tokens (a longer text makes a batch of its
-own), so that a request which arrives beside it waits for one batch at most.
+Each text is a sequence in the engine. A list of texts enters the engine in batches of at most AT_ONCE texts and one
+step's tokens (a longer text is a batch by itself), so that another request waits for one batch at most.
 
-How a model folder wants embeddings pooled, as sentence-transformers writes it down.
-
-The vector is the last token's hidden state after the final norm, of length 1: what a decoder made for embeddings has.
-A folder that asks for anything else (mean, a dense layer) would get vectors of no use, so it is refused by name. Mean
-pooling needs the states of all tokens, which a prefix hit does not compute.
+The vector is the last token's hidden state after the final norm, scaled to length 1: decoders trained for embeddings
+expect this. A folder whose sentence-transformers configuration asks for anything else (mean pooling, a dense layer) is
+refused by name, because its vectors would be useless. Mean pooling needs the states of all tokens, which a prefix hit
+does not compute.
 """
 
 import json
@@ -37,7 +36,7 @@ _FIX = "this worker takes the last token's hidden state alone"
 
 
 def refusal(folder: Path) -> str:
-    """Why this model's embeddings cannot be had, in words for a client; "" if they can. Raises InvalidInput."""
+    """Why this model cannot embed, in words for a client; "" if it can. Raises InvalidInput."""
     others = [name for name in _modules(folder / "modules.json") if name not in KNOWN]
     if others:
         return f"This model's modules.json adds the module {others[0]} to its embeddings; {_FIX}."
@@ -49,7 +48,7 @@ def refusal(folder: Path) -> str:
 
 
 def _modules(path: Path) -> list[str]:
-    """Kinds of the modules in their order: the last part of each `type`."""
+    """The kinds of the modules in order: the last part of each `type`."""
     try:
         modules: Any = json.loads(read_bytes(path))
     except FileNotFoundError:
@@ -70,11 +69,11 @@ POOLED: Mapping[str, MakePooledJob] = {
     "/v2/rerank": rerank_job,
     "/rerank": rerank_job,
 }
-"""All of these routes, by the names that vLLM has for them."""
+"""All of these routes, by vLLM's names for them."""
 
 
 def pooled(make_job: MakePooledJob) -> Serve:
-    """How a route answers whose bodies `make_job` understands; a suspect is on trial to its end."""
+    """A route's handler for the bodies that `make_job` parses; a suspect is on trial until it ends."""
 
     async def serve(parts: ServerDeps, exchange: RequestExchange) -> None:
         with parts.trials.entered(exchange.caller.suspect):
@@ -104,7 +103,7 @@ async def _served(parts: ServerDeps, exchange: RequestExchange, make_job: MakePo
 
 
 def batches(submits: Sequence[Submit], step_tokens: int) -> Iterator[Sequence[Submit]]:
-    """Consecutive submits, as many as fit."""
+    """Consecutive submits, as many as fit into a batch."""
     start = tokens = 0
     for end, submit in enumerate(submits):
         tokens += len(submit.prompt)
@@ -117,7 +116,7 @@ def batches(submits: Sequence[Submit], step_tokens: int) -> Iterator[Sequence[Su
 async def _embedded(
     parts: ServerDeps, exchange: RequestExchange, submits: Sequence[Submit], *, begun: bool
 ) -> list[Tokens]:
-    """The last frames of these sequences, in order; the deadline is for a request's first ones alone."""
+    """The last frames of these sequences, in order; the deadline applies only to a request's first batch."""
     if begun:
         submits = [structs.replace(submit, deadline_s=0.0) for submit in submits]
     with parts.engine.submit(*submits) as stream:

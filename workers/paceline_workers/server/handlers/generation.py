@@ -1,4 +1,4 @@
-"""The generating routes: a body in, one JSON answer or a stream of events out."""
+"""The generating routes: they take a body and return one JSON answer or a stream of events."""
 
 from contextlib import nullcontext
 from functools import partial
@@ -17,7 +17,7 @@ from paceline_workers.server.request_handler import Serve, ServerDeps
 
 
 def generating(make_job: MakeJob) -> Serve:
-    """How a route answers whose bodies `make_job` understands."""
+    """A route's handler for the bodies that `make_job` parses."""
 
     async def serve(parts: ServerDeps, exchange: RequestExchange) -> None:
         caller, clock, measures = exchange.caller, parts.clock, parts.measures.requests

@@ -1,1 +1,1 @@
-"""Requests and responses over HTTP: exchange, callers, SSE, WebSocket."""
+"""HTTP requests and responses: exchange, callers, SSE, WebSocket."""

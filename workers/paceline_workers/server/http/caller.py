@@ -1,7 +1,7 @@
-"""Who sends a request, as far as its headers can be believed.
+"""Who sends a request, as far as its headers are trustworthy.
 
-Class, tenant, deadline and promise come from a gateway; without its internal token they are what any client may have
-written, so they are ignored. A request id is accepted from anybody when it is harmless, else replaced.
+Only a gateway sets class, tenant, deadline and promised TPOT; without its internal token any client could have written
+them, so they are ignored. A harmless request id is accepted from every client, any other is replaced.
 """
 
 import re
@@ -19,12 +19,12 @@ _SOONEST_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`trusted` callers hold a valid internal token, `gateway` is one of them. `deadline_s` counts from now, `tpot_s`
-    is promised, 0 is none.
+    """`trusted`: the caller has a valid internal token; `gateway`: it is a gateway. `deadline_s` counts from now,
+    `tpot_s` is the promised TPOT; 0 means none.
 
-    `resume`: how many bytes at the body's end say what the stream has given out already; -1: the header makes no sense.
-    `seed` and `max_tokens` are for a request that names none. `prefix`: the gateway's keys for the prompt.
-    `traceparent` is anybody's. `suspect`: what a gateway says of one that a worker may have died of.
+    `resume`: how many bytes at the body's end describe the earlier output of the stream; -1: the header is invalid.
+    `seed` and `max_tokens` apply to a request without them. `prefix`: the gateway's keys for the prompt.
+    `traceparent`: any client may set it. `suspect`: the gateway's header for a request that may have ended a worker.
     """
 
     request_id: str
@@ -43,7 +43,7 @@ class Caller:
 
 
 def caller(headers: Mapping[bytes, bytes], claims: TokenClaims | None) -> Caller:
-    """Read ASGI headers; `claims` are those of a valid internal token."""
+    """Parse ASGI headers; `claims` are those of a valid internal token."""
     values = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
     request_id = values.get("x-request-id", "")
     if not _REQUEST_ID.fullmatch(request_id):
@@ -69,7 +69,7 @@ def caller(headers: Mapping[bytes, bytes], claims: TokenClaims | None) -> Caller
 
 
 def _deadline(text: str) -> float:
-    """Remaining seconds; one that has passed is the soonest there is, so that the engine still says why."""
+    """Remaining seconds; a deadline in the past becomes the shortest one possible, so that the engine reports it."""
     digits = text.removeprefix("-")
     return max(int(text) / 1000, _SOONEST_S) if digits.isascii() and digits.isdigit() and len(digits) < 12 else 0.0
 

@@ -1,9 +1,9 @@
-"""One request and its way back: ASGI's types, a body that is bounded in size, time and memory, an answer.
+"""One HTTP request and its answer: ASGI's types, and a body that is bounded in size, time and memory.
 
 The generating routes and the load stream are plain ASGI: a token costs one `send`, with no response object between.
 
-Long bodies are understood one a turn of the loop: parsing and checking 8 MB takes tens of ms in one go, and bodies that
-arrive together would otherwise be parsed together, while every stream waits for all of them.
+Long bodies take turns on the event loop: parsing and validating 8 MB takes tens of ms without a break, and bodies that
+arrive together would otherwise be parsed back to back, while every stream waits for all of them.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ LINGER_S = 2.0
 _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 RETRY_AFTER_S = 1.0
 BODIES = 16
-"""Bodies of the largest size that a worker holds at once."""
+"""How many bodies of the largest size a worker holds at once."""
 LIMIT = BODIES * (8 << 20)
 LONG = 64 << 10
-"""Bytes of a body that has a turn of the loop to itself: some 0.5 ms."""
+"""A body of this many bytes or more takes a turn of the loop: parsing it takes some 0.5 ms."""
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class RequestIdHeader:
-    """Adds the request's id to an answer, whatever makes it."""
+    """Adds the request's id to every answer."""
 
     to: Send
     request_id: str
@@ -51,7 +51,7 @@ class RequestIdHeader:
 
 @dataclass(slots=True)
 class Reply:
-    """One HTTP answer; a client that reads nothing for `write_limit_s` ends it. `started`: the status is out."""
+    """One HTTP answer; ends when the client reads nothing for `write_limit_s`. `started`: the status has been sent."""
 
     send: Send
     write_limit_s: float = WRITE_LIMIT_S
@@ -63,7 +63,7 @@ class Reply:
         await self.send({"type": "http.response.start", "status": status, "headers": encoded})
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
-        """One write. Raises RequestError `client_closed` when the client does not take it in time."""
+        """Write once. Raises RequestError `client_closed` if the client does not accept it in time."""
         try:
             async with asyncio.timeout(self.write_limit_s):
                 await self.send({"type": "http.response.body", "body": data, "more_body": more})
@@ -78,13 +78,13 @@ class Reply:
 
 @dataclass(slots=True)
 class BodyMemory:
-    """Bytes of bodies and messages that are held at once on this worker, at most `limit`; `held` are now."""
+    """Counts the bytes of all bodies and messages that this worker holds: `held`, at most `limit`."""
 
     limit: int = LIMIT
     held: int = 0
 
     def hold(self, size: int) -> None:
-        """Count so many more. Raises RequestError `queue_full`, and counts none."""
+        """Count `size` more bytes. Raises RequestError `queue_full`, without counting them."""
         if self.held + size > self.limit:
             words = f"This worker holds {self.limit} bytes of requests at a time; try again shortly."
             raise RequestError(Code.QUEUE_FULL, words, retry_after=RETRY_AFTER_S)
@@ -96,26 +96,26 @@ class BodyMemory:
 
 @dataclass(slots=True)
 class Holding:
-    """The share of one request or connection in `memory`; a body has at most `most` bytes."""
+    """The bytes in `memory` of one request or connection; a body has at most `most` bytes."""
 
     memory: BodyMemory
     most: int
     size: int = 0
 
     def add(self, size: int) -> None:
-        """Count so many bytes more. Raises RequestError `queue_full`."""
+        """Count `size` more bytes. Raises RequestError `queue_full`."""
         self.memory.hold(size)
         self.size += size
 
     def become(self, size: int) -> None:
-        """Count exactly so many bytes. Raises RequestError `queue_full`."""
+        """Count exactly `size` bytes. Raises RequestError `queue_full`."""
         if size > self.size:
             self.add(size - self.size)
         else:
             self.release(self.size - size)
 
     def release(self, size: int | None = None) -> None:
-        """Count so many bytes less, by default all."""
+        """Count `size` bytes less, by default all of them."""
         size = self.size if size is None else min(size, self.size)
         self.memory.release(size)
         self.size -= size
@@ -124,13 +124,13 @@ class Holding:
 async def read_body(
     headers: Iterable[tuple[bytes, bytes]], receive: Receive, holding: Holding, seconds: float = READ_LIMIT_S
 ) -> bytes:
-    """The whole body. Raises RequestError: `request_too_large` as soon as that is known, `request_timeout`,
-    `queue_full` where all together would be too much, or `client_closed`."""
+    """The whole body. Raises RequestError: `request_too_large` as early as possible, `request_timeout`, `queue_full` if
+    all bodies together would be too large, or `client_closed`."""
     too_large = f"The body is over the limit of {holding.most} bytes."
     declared = dict(headers).get(b"content-length", b"")
     if declared.isdigit() and int(declared[:20]) > holding.most:
         raise RequestError(Code.REQUEST_TOO_LARGE, too_large)
-    body = bytearray()  # a list of parts would weigh 30 times a body that comes in parts of two bytes
+    body = bytearray()  # a list would take 30 times the memory for a body that arrives in parts of two bytes
     try:
         async with asyncio.timeout(seconds):
             while True:
@@ -149,10 +149,10 @@ async def read_body(
 
 
 class LoopTurns:
-    """The turns of one worker's loop, in order of arrival.
+    """The turns of one worker's event loop, in order of arrival.
 
-    Bodies stay counted while they wait (`BodyMemory`), and its limit bounds the queue. Known hole: the work after a
-    body's first wait (the tokenizer's answer) takes no turn.
+    A body counts in `BodyMemory` while it waits, whose limit bounds the queue. Known hole: a body takes no turn for the
+    work after its first wait (for the tokenizer).
     """
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class LoopTurns:
         self._taken = False
 
     async def within(self, work: Coroutine[Any, Any, R]) -> R:
-        """Await `work`, begun in a turn of its own, and return its result."""
+        """Await `work`, started in a turn of its own, and return its result."""
         try:
             await self.take()
             return await work
@@ -168,7 +168,7 @@ class LoopTurns:
             work.close()
 
     async def take(self) -> None:
-        """Return in a turn of the loop that no other long body has been given."""
+        """Return in a turn of the loop that no other long body has."""
         loop = asyncio.get_running_loop()
         if self._taken:
             turn = loop.create_future()
@@ -176,14 +176,14 @@ class LoopTurns:
             try:
                 await turn
             except asyncio.CancelledError:
-                if not turn.cancelled():  # it had been given its turn
+                if not turn.cancelled():  # the turn was already this body's
                     loop.call_soon(self._next)
                 raise
         self._taken = True
         loop.call_soon(self._next)
 
     def _next(self) -> None:
-        """Let the first go that still waits."""
+        """Give the turn to the first body that still waits."""
         while self._line:
             turn = self._line.popleft()
             if not turn.done():
@@ -193,7 +193,7 @@ class LoopTurns:
 
 
 class ResponseStream(Protocol):
-    """Where an answer goes. Each write is bounded in time: RequestError `client_closed` when nobody takes it."""
+    """Receives an answer. Each write is bounded in time: RequestError `client_closed` if the client does not read."""
 
     started: bool
 
@@ -208,7 +208,7 @@ class ResponseStream(Protocol):
 
 
 class RequestExchange(Protocol):
-    """One request: who asks, what, and the way back, whatever carries them."""
+    """One request and its answer, over HTTP or WebSocket."""
 
     @property
     def caller(self) -> Caller: ...
@@ -221,24 +221,24 @@ class RequestExchange(Protocol):
 
     @property
     def movable(self) -> bool:
-        """Who asks can have the rest of a stream from another worker."""
+        """Whether the caller can continue a stream at another worker."""
 
     async def body(self) -> bytes:
-        """What is asked. Raises RequestError when it is too large, too slow or cut off."""
+        """The body. Raises RequestError if it is too large, too slow or cut off."""
 
     def release(self) -> None:
-        """The body is not needed any more."""
+        """The body is no longer needed."""
 
     async def gone(self) -> None:
-        """Return once the client has left; to be called after `body`."""
+        """Return when the client has left; call it after `body`."""
 
     async def refuse(self, refusal: ErrorResponse, headers: Mapping[str, str], *, unread: bool = False) -> None:
-        """A complete answer from the error table; `unread`: the body has not been read."""
+        """Write a complete answer from the error table; `unread`: the body has not been read."""
 
 
 async def understood(exchange: RequestExchange, turns: LoopTurns, make: Callable[[bytes], Coroutine[Any, Any, R]]) -> R:
-    """What `make` returns of the body, which is released then; cancelled when the client leaves, which a short body is
-    too quick for. A long one has a turn of the loop to itself. Raises RequestError.
+    """The result of `make` for the body, which it then releases. A client that leaves cancels it, unless the body is so
+    short that `make` is done before. A long body takes a turn of the loop. Raises RequestError.
     """
     body = await exchange.body()
     try:
@@ -279,7 +279,7 @@ class HttpExchange:
         await gone(self.receive)
 
     async def refuse(self, refusal: ErrorResponse, headers: Mapping[str, str], *, unread: bool = False) -> None:
-        """Status and error object. An unread body passes for a while: a close at once would take the answer with it."""
+        """Status and error object. Reads on in an unread body for a while: closing at once would lose the answer."""
         if unread:
             await refuse_unread(self.reply, self.receive, refusal, headers)
         else:
@@ -293,7 +293,7 @@ async def gone(receive: Receive) -> None:
 
 
 async def refuse_unread(reply: Reply, receive: Receive, refusal: ErrorResponse, headers: Mapping[str, str]) -> None:
-    """Refuse what has a body that is not read, forget what still comes of it for a while, and end the connection."""
+    """Refuse a request without reading its body: discard what arrives of it for a while, then end the connection."""
     length = {"content-length": str(len(refusal.body)), "connection": "close"}
     await reply.start(refusal.status, {**refusal.headers, **headers, **length})
     await reply.write(refusal.body)

@@ -1,10 +1,10 @@
-"""The outermost layer: who is calling, once per request, and the request id on every answer whatever made it.
+"""The outermost layer: identifies the caller once per request, and adds the request id to every answer.
 
-Unless the worker is anonymous, nothing but probes is reached without a valid internal token: of a gateway, or under
-`/internal/` of anybody who is trusted.
+Unless the worker is anonymous, everything but probes requires a valid internal token: a gateway's, or under
+`/internal/` that of any trusted caller.
 
-A browser's page of another site is refused in any case: over HTTP it could ask, and over WebSocket it could read the
-answers too. A page of this site names its own host; a name that somebody made to lead here is no name of loopback.
+It always refuses a page from another site in a browser: such a page could send requests over HTTP, and over WebSocket
+also read the answers. A page of this site names its own host; a foreign name that resolves to here is not loopback.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class CallerMiddleware:
             await refuse_unread(Reply(send), receive, error_response(refusal, scope["path"]), {})
 
     def _foreign(self, scope: Scope, headers: Mapping[bytes, bytes]) -> RequestError | None:
-        """The refusal of a page of another site; clients that are no browser name no origin."""
+        """The refusal of a page from another site; clients other than browsers send no origin."""
         origin, host = headers.get(b"origin", b""), headers.get(b"host", b"")
         if not origin or (scope["type"] == "http" and scope["method"] in ("GET", "HEAD")):
             return None

@@ -1,12 +1,12 @@
-"""The generating routes over WebSocket: a message in is a request's body, a message out is one event's payload.
+"""The generating routes over WebSocket: each message in is a request's body, each message out an event's payload.
 
-What would be a stream of server-sent events is the same JSON texts and `[DONE]`, each a message; a whole answer and a
-refusal are one message. Requests of a connection are answered one after the other, so a slow reader holds up itself
-alone; each write has the same limit as over HTTP. Closing the connection ends the request, like leaving does there.
+A stream consists of the same JSON texts as server-sent events and of `[DONE]`, each as a message; a whole answer or a
+refusal is one message. A connection's requests are answered one after the other, so a slow reader delays only itself;
+each write has the same limit as over HTTP. Closing the connection ends the request, as it does over HTTP.
 
-Bounds: a message has at most `body_limit` bytes (uvicorn), and counts as a body does (1013 where all together are too
-many); frames are counted (`socket_frames`); WAITING of them wait, and a connection is idle for IDLE_S.
-Who sends more gets the answers to what runs and waits; what came beyond is dropped, and the connection closes.
+Bounds: a message has at most `body_limit` bytes (uvicorn) and counts as a body does (close code 1013 if all together
+are too large); frames are counted (`websocket_protocol`); WAITING messages may wait, and a connection may be idle for
+IDLE_S. A client that sends more gets answers to the running and waiting messages; then the connection closes.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ NORMAL, POLICY, RESTART, BUSY = 1000, 1008, 1012, 1013
 
 
 class SocketRoute:
-    """One generating route as an ASGI application for WebSocket; the caller stands in `scope["caller"]`."""
+    """One generating route as an ASGI application for WebSocket; `scope["caller"]` holds the caller."""
 
     def __init__(self, parts: ServerDeps, serve: Serve, idle_s: float = IDLE_S) -> None:
         self._parts = parts
@@ -51,7 +51,7 @@ class SocketRoute:
                 await send({"type": "websocket.close", "code": code, "reason": reason})
 
     async def _converse(self, caller: Caller, inbox: "_Inbox", send: Send) -> tuple[int, str]:
-        """The code and the reason to close with."""
+        """Answers messages; returns the code and the reason to close with."""
         while (message := await inbox.next(self._idle_s)) is not None:
             exchange = _SocketExchange(caller, message, inbox, _SocketReply(send, self._parts.write_limit_s))
             await handle_request(self._parts, exchange, self._serve)
@@ -67,22 +67,22 @@ class SocketRoute:
 
 
 async def refuse(error: RequestError, receive: Receive, send: Send) -> None:
-    """Answer a handshake with an error object, and wait for a moment until the connection has ended."""
+    """Answer a handshake with an error object, and wait a moment for the connection to end."""
     response = error_response(error)
     headers = [(name.encode(), value.encode()) for name, value in response.headers.items()]
     await send({"type": "websocket.http.response.start", "status": response.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": response.body})
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LINGER_S):
-            for _ in range(2):  # uvicorn tells that it closes, then that it has closed; before that it complains
+            for _ in range(2):  # uvicorn reports that it closes, then that it has closed; earlier exits log an error
                 while (await receive())["type"] != "websocket.disconnect":
                     pass
 
 
 class _Inbox:
-    """Messages of one connection, read as they come so that its end is seen at once.
+    """The messages of one connection, read as they arrive so that its end is noticed at once.
 
-    `full`: why one of them could not be held.
+    `full`: the error for a message that did not fit into memory.
     """
 
     def __init__(self, receive: Receive, holding: Holding) -> None:
@@ -97,7 +97,7 @@ class _Inbox:
         self.left = self.overrun = False
 
     async def fill(self) -> None:
-        """Read until the client leaves; once it has sent more than may wait, nothing is taken any more."""
+        """Read until the client leaves; after more messages than may wait, read no further ones."""
         while not self.left:
             event = await self._receive()
             if event["type"] == "websocket.disconnect":
@@ -115,12 +115,12 @@ class _Inbox:
             self._wake.set()
 
     def release(self) -> None:
-        """The message that is answered counts no more."""
+        """Stop counting the message that has been answered."""
         self.holding.release(self._answered)
         self._answered = 0
 
     async def next(self, seconds: float) -> bytes | None:
-        """The next message; None once the client has left, after `seconds` without one, or if it sent too many."""
+        """The next message; None if the client has left or sent too many, or after `seconds` without one."""
         self._answering = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -136,7 +136,7 @@ class _Inbox:
 
 
 class _SocketReply:
-    """Events as messages. `stuck`: the client took nothing for the write limit."""
+    """Writes events as messages. `stuck`: the client accepted nothing within the write limit."""
 
     def __init__(self, send: Send, write_limit_s: float) -> None:
         self._send = send
@@ -147,7 +147,7 @@ class _SocketReply:
         self.started = True
 
     async def write(self, data: bytes, *, more: bool = True) -> None:  # noqa: ARG002 - `[DONE]` says it
-        """A message for each event; comments are left out."""
+        """Write a message for each event; comments are left out."""
         for line in data.split(b"\n"):
             if line.startswith(b"data: "):
                 await self._message(line.removeprefix(b"data: "))
@@ -169,7 +169,7 @@ class _SocketReply:
 
 
 class _SocketExchange:
-    """One message and its answer. What a header says of one prompt is nothing that a connection can keep."""
+    """One message and its answer. Headers that describe one prompt do not apply to the messages of a connection."""
 
     movable = False
     path = ""

@@ -1,14 +1,13 @@
-"""uvicorn's WebSocket, with what a client's frames may cost bounded: a turn of the loop, a message, a second.
+"""uvicorn's WebSocket protocol, with bounds on what a client's frames cost: per turn of the loop, message and second.
 
-FRAMES are parsed a turn; what else has come waits, reading stops meanwhile, and other connections have their turns. It
-waits too while a message has not been taken, so one read cannot queue thousands of them. A message that comes counts
-with all bodies of the worker.
+It parses FRAMES frames a turn. The rest waits and reading pauses meanwhile, while other connections have their turns;
+it also waits while the application has not taken a message, so one read cannot queue thousands of them. An incoming
+message counts with all bodies of the worker.
 
-WebSocket frames in a client's bytes, counted before they are parsed, and the limits of a connection.
-
-Parsing a frame costs some 10 us whatever is in it, so bytes alone bound nothing: 1 MB holds 170,000 empty frames. The
-headers are walked here (RFC 6455, section 5.2), at most so many frames a call; whoever calls goes on in a later turn of
-its loop. What is no valid frame is not judged here: the parser ends the connection at it.
+Frames are counted before they are parsed: parsing one costs some 10 us whatever its size, so a bound on bytes alone is
+not enough, as 1 MB holds 170,000 empty frames. The counter reads the headers (RFC 6455, section 5.2), at most a given
+number of frames a call; the caller continues in a later turn of its loop. It does not judge invalid frames: the parser
+ends the connection there.
 """
 
 from collections.abc import Callable
@@ -21,17 +20,17 @@ from paceline_core.errors import RequestError
 from paceline_workers.server.http.exchange import BodyMemory, Holding
 
 FRAGMENTS = 1024
-"""Frames of one message."""
+"""The most frames of one message."""
 CONTROLS = 64
-"""Pings, pongs and closes within CONTROLS_S seconds. Clients send one in some seconds."""
+"""The most pings, pongs and closes within CONTROLS_S seconds. Clients send one every few seconds."""
 CONTROLS_S = 1.0
 _LENGTHS = {126: 2, 127: 8}
 
 
 class FrameCounter:
-    """The frames of one connection. `fault`: what a client did that ends it, in words; "" if nothing.
+    """Counts the frames of one connection. `fault`: why it must end, in words; "" if there is no reason.
 
-    `message`: bytes of the message that comes, or of the one that came last.
+    `message`: bytes of the message that is arriving, or of the last one.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -45,9 +44,9 @@ class FrameCounter:
         self.fault = ""
 
     def take(self, data: bytes | bytearray, most: int) -> int:
-        """Return how many of these bytes hold at most `most` frames, or parts of them. A cut header is left for later.
+        """Return how many of these bytes hold at most `most` frames or parts of them. A partial header waits for more.
 
-        The bytes up to there are taken: the next call begins behind them.
+        Consumes the bytes up to there: the next call must begin after them.
         """
         at = min(self._payload, len(data))
         self._payload -= at
@@ -81,7 +80,7 @@ class FrameCounter:
 
 
 def _header(data: bytes | bytearray, at: int) -> tuple[int, int]:
-    """Bytes of a frame's header and of its payload; (0, 0) where the header is cut."""
+    """Bytes of a frame's header and of its payload; (0, 0) if the header is incomplete."""
     if len(data) - at < 2:
         return 0, 0
     masked, length = data[at + 1] & 0x80, data[at + 1] & 0x7F
@@ -109,7 +108,7 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         self.pending = bytearray()
 
     def data_received(self, data: bytes) -> None:
-        """asyncio's call. The first is the handshake, whole, from the HTTP protocol."""
+        """asyncio calls this. The first data is the whole handshake, from the HTTP protocol."""
         if not self.handshake_initiated:
             super().data_received(data)
             return
@@ -118,7 +117,7 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
             self._parse()
 
     async def receive(self) -> Any:
-        """The application's call; what has waited for it goes on."""
+        """The application calls this; data that waited for it is processed."""
         message = await super().receive()
         self._frames.message = 0
         self._holding.become(len(self.pending))
@@ -126,7 +125,7 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         return message
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """asyncio's call. What the application still takes counts no more."""
+        """asyncio calls this. Messages that the application takes later no longer count."""
         self.pending.clear()
         self._holding.release()
         super().connection_lost(exc)
@@ -160,7 +159,7 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
             return
         if self.read_paused or self.transport.is_closing():
             return
-        if self.pending and end > 0:  # reading stops while whole frames wait for their turn
+        if self.pending and end > 0:  # reading pauses while whole frames wait for their turn
             self._held = True
             self.transport.pause_reading()
             self._later()
@@ -169,7 +168,7 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     def _end(self, code: CloseCode, reason: str) -> None:
-        """Close with these words, and drop what still comes for a while: a close at once would take them with it."""
+        """Close with this reason, and discard later data for a while: closing at once would lose the reason."""
         self.pending.clear()
         self._ended = True
         self._holding.release()
@@ -184,5 +183,5 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
 
 
 def socket_protocol(bodies: BodyMemory) -> type[BoundedWebSocketProtocol]:
-    """The protocol of a worker, for uvicorn, which makes one for each connection."""
+    """The protocol class of a worker; uvicorn makes an instance for each connection."""
     return type("SocketProtocol", (BoundedWebSocketProtocol,), {"bodies": bodies})

@@ -1,1 +1,1 @@
-"""The OpenAI API's shapes: request bodies to jobs, output to answers."""
+"""The OpenAI API: turns request bodies into jobs and output into answers."""

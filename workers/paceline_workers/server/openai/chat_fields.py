@@ -1,10 +1,10 @@
-"""What a chat's prompt is made of: its turns, its tools, and what the template is told beside them.
+"""The inputs of a chat's prompt: its turns, its tools and the variables of the template.
 
-The same where a prompt is made and where it is counted.
+Generation and token counting share them.
 
-Templates write tools, documents and the arguments of earlier calls out as JSON, often indented: a million numbers that
-lie 100 levels deep are 3 MB in a body and 500 MB so. So their values are bounded. Arguments are JSON within a text,
-which the bounds of a body's own JSON do not see: 8 MB of `[],` in it take 1.3 s to parse.
+Templates write tools, documents and the arguments of earlier calls as JSON, often indented: a million numbers nested
+100 levels deep take 3 MB in a body and 500 MB when indented. So the number of values is bounded. Arguments are JSON
+inside a string, which the bounds on the body's own JSON do not cover: 8 MB of `[],` there take 1.3 s to parse.
 """
 
 import json
@@ -19,18 +19,18 @@ from paceline_workers.server.openai.validation import Body, invalid
 from paceline_workers.server.text.chat import Rendering
 
 MESSAGES_LIMIT = 2048
-"""OpenAI's own; a body full of empty messages would hold up the loop for seconds."""
+"""OpenAI's limit; a body full of empty messages would block the event loop for seconds."""
 TOOLS_LIMIT = 128
 CALLS_LIMIT = 128
 DOCUMENTS_LIMIT = 256
 TEMPLATE_CHARACTERS = 1 << 16
 VALUES = 32_768
-"""Values of each kind in a request: 128 tools of 256 values."""
+"""The most values of each kind in a request: 128 tools of 256 values."""
 NAME = r"^[A-Za-z0-9_.-]{1,64}$"
 RESERVED = frozenset(
     {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize"}
 )
-"""Variables of a template that have fields of their own, or none."""
+"""Template variables that have a request field, or that clients cannot set."""
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
@@ -45,7 +45,7 @@ Parameters = Annotated[dict[str, Any], AfterValidator(_of_object)]
 
 
 class Function(Body):
-    """A function that is offered; `parameters` is the JSON schema of its arguments."""
+    """A function that the model may call; `parameters` is the JSON schema of its arguments."""
 
     name: str = Field(pattern=NAME)
     description: str | None = None
@@ -53,14 +53,14 @@ class Function(Body):
 
 
 class Tool(Body):
-    """OpenAI's wrapping."""
+    """A tool in OpenAI's wrapping."""
 
     type: Literal["function"]
     function: Function
 
 
 class CalledFunction(Body):
-    """What an earlier turn called; arguments are JSON text of an object."""
+    """The function that an earlier turn called; `arguments` is the JSON text of an object."""
 
     name: str = Field(min_length=1, max_length=64)
     arguments: str = "{}"
@@ -74,7 +74,7 @@ class ToolCall(Body):
     function: CalledFunction
 
     def plain(self) -> dict[str, Any]:
-        """As chat templates expect it: they write the arguments themselves, so they get the object, where it is one."""
+        """The form that templates expect: they serialize arguments themselves, so the JSON text is parsed if it can."""
         arguments: Any = self.function.arguments
         try:
             read = json.loads(arguments)
@@ -106,9 +106,9 @@ def _content(value: Any) -> str:
 
 
 class ChatMessage(Body):
-    """One turn; `content` is the text of all its parts. A turn of role `tool` answers the call `tool_call_id`.
+    """One turn; `content` joins the text of all its parts. A turn of role `tool` answers the call `tool_call_id`.
 
-    `reasoning_content`, or `reasoning`, is what an assistant thought before.
+    `reasoning_content` (or `reasoning`) is the reasoning of an earlier assistant's turn.
     """
 
     role: str = Field(min_length=1, max_length=64)
@@ -120,7 +120,7 @@ class ChatMessage(Body):
     reasoning: str = ""
 
     def check_at(self, place: str) -> None:
-        """Only an assistant's turn may be without content, and only it calls. Raises RequestError."""
+        """Only an assistant's turn may lack content, and only it may have calls. Raises RequestError."""
         if self.role == "assistant":
             return
         if "content" not in self.model_fields_set:
@@ -130,7 +130,7 @@ class ChatMessage(Body):
                 raise invalid(f"`{place}.{name}` is for the role `assistant` alone.", f"{place}.{name}")
 
     def plain(self) -> dict[str, Any]:
-        """As chat templates expect it; they know the reasoning by either name."""
+        """The form that templates expect, with the reasoning under both of its names."""
         own: dict[str, Any] = {"role": self.role, "content": self.content}
         calls = [call.plain() for call in self.tool_calls]
         more = {"name": self.name, "tool_calls": calls, "tool_call_id": self.tool_call_id}
@@ -139,7 +139,7 @@ class ChatMessage(Body):
 
 
 class ChatFields(Body):
-    """Whoever continues a message need not say that no turn begins behind it.
+    """With `continue_final_message`, `add_generation_prompt` may be left out.
 
     `tool_choice`: none, auto, required, or `=name` for one function.
     """
@@ -156,16 +156,16 @@ class ChatFields(Body):
 
     @property
     def begins_turn(self) -> bool:
-        """The prompt ends where the assistant's turn begins."""
+        """Whether the prompt ends with the start of the assistant's turn."""
         return not self.continue_final_message if self.add_generation_prompt is None else self.add_generation_prompt
 
     @property
     def forced(self) -> str | None:
-        """The function that must be called, "" for any of them, None where none must."""
+        """The function that the model must call, "" for any function, None if it need not call."""
         return self.tool_choice[1:] if self.tool_choice[0] == "=" else "" if self.tool_choice == "required" else None
 
     def check(self) -> None:
-        """What no field can tell alone. Raises RequestError."""
+        """Check rules that involve several fields. Raises RequestError."""
         if self.continue_final_message and self.add_generation_prompt:
             words = (
                 "`continue_final_message` goes on with a turn, `add_generation_prompt` begins one; send one of them."
@@ -180,7 +180,7 @@ class ChatFields(Body):
             raise invalid(f"`tool_choice` wants {wanted}, which `tools` does not hold.", "tool_choice")
 
     def rendering(self) -> Rendering:
-        """What the template is told. Who asks for an effort turns thinking on or off where a template knows how."""
+        """The template's variables. `reasoning_effort` also turns thinking on or off where a template supports that."""
         variables, effort = dict(self.chat_template_kwargs), self.reasoning_effort
         if effort is not None:
             variables = {"enable_thinking": effort != "none", **variables, "reasoning_effort": effort}
@@ -189,7 +189,7 @@ class ChatFields(Body):
     def for_template(
         self, messages: Sequence[ChatMessage]
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Rendering]:
-        """`messages`, the tools that may be called and all else, as chat templates expect them. Raises RequestError."""
+        """`messages`, the callable tools and the variables, in the form that templates expect. Raises RequestError."""
         check_arguments(call.function.arguments for message in messages for call in message.tool_calls)
         offered = [] if self.tool_choice == "none" else self.tools
         tools, how = [tool.model_dump(exclude_unset=True) for tool in offered], self.rendering()
@@ -199,7 +199,7 @@ class ChatFields(Body):
 
 
 def check_values(field: str, value: Any) -> None:
-    """Raises RequestError where `value` holds more than VALUES, itself and keys not counted."""
+    """Raises RequestError if `value` holds more than VALUES values, not counting itself and keys."""
     count, left = 0, [value]
     while left:
         one = left.pop()
@@ -211,7 +211,7 @@ def check_values(field: str, value: Any) -> None:
 
 
 def check_arguments(texts: Iterable[str]) -> None:
-    """Raises RequestError where the arguments of all calls together hold more than VALUES; they are not parsed yet."""
+    """Raises RequestError if the arguments of all calls hold more than VALUES values; does not parse them."""
     body = ",".join(texts).encode(errors="replace")
     if body.count(b"[") + body.count(b"{") + body.count(b",") <= VALUES:
         return

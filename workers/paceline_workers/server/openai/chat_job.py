@@ -1,6 +1,6 @@
-"""From a chat to a job: its prompt by the model's template, the calls and the reasoning in its answer.
+"""Turns a chat into a job: renders its prompt with the model's template, and parses calls and reasoning in its answer.
 
-Routes that tell chats in other forms translate their bodies into a chat's request, and bring the form of its answers.
+Other chat-like routes translate their bodies into a chat's request and supply an answer format.
 """
 
 import json
@@ -28,12 +28,12 @@ from paceline_workers.server.text.reasoning import ReasoningMarkers, after_reaso
 from paceline_workers.server.tools.grammar import alternative, schema_of
 
 Opening = Callable[[ResponseShape, str, int, int], WritingShape]
-"""What writes the answer of another route: from a chat's shape, the answer's id and time, the prompt's tokens."""
+"""Makes the answer writer of another route, from a chat's shape, the answer's id and time, and the prompt's tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerFormat:
-    """How a route tells what a chat answers: what its answers are called, and what writes them, if no chat's form does.
+    """How a route formats a chat's answer: the names of its objects, and its writer unless it uses a chat's form.
 
     `prompt`: the field that holds the turns.
     """
@@ -45,7 +45,7 @@ class AnswerFormat:
 
 @dataclass(frozen=True, slots=True)
 class _Shapes:
-    """Makes the shape of each choice. `own`: the one that writes the whole answer, if the route has such a form."""
+    """Makes the shape of each choice. `own`: the shape that writes the whole answer, if the route has one."""
 
     request: ChatRequest
     form: AnswerFormat
@@ -65,7 +65,7 @@ class _Shapes:
             self.own.append(self.form.opening(made, self.identity, self.created, self.prompt_tokens))
             return self.own[0]
         if request.echo and (last.role == "assistant" or not request.begins_turn) and last.content:
-            made = Echo(made, last.content)  # the answer has its role or goes on with it, as in vLLM
+            made = Echo(made, last.content)  # the answer has its role or continues it, as in vLLM
         return WithTokenIds(made) if request.return_token_ids else made
 
 
@@ -78,7 +78,7 @@ async def chat_job(model: ServedModel, asked: JobInput) -> GenerationJob:
 async def chat(
     model: ServedModel, request: ChatRequest, asked: JobInput, resume: Resume | None, form: AnswerFormat
 ) -> GenerationJob:
-    """A job of a chat, whatever route it came to. Raises RequestError."""
+    """A chat's job, for any route. Raises RequestError."""
     model.known(request.model)
     model = model.with_template(request.chat_template)
     tools = model.parser(request, CALLS_LIMIT if request.parallel_tool_calls else 1)
@@ -114,23 +114,23 @@ async def chat(
 
 
 def _forced_calls(request: ChatRequest, tools: ToolParsing) -> str:
-    """The grammar of calls that must come."""
+    """The grammar of the calls that the model must make."""
     return f"json_schema:{json.dumps(schema_of(request.forced or '', _schemas(request), tools.most))}"
 
 
 def _schemas(request: ChatRequest) -> dict[str, dict[str, Any]]:
-    """Of the arguments of each function."""
+    """The schema of each function's arguments."""
     return {tool.function.name: tool.function.parameters for tool in request.tools}
 
 
 def _followed_as(
     model: ServedModel, request: ChatRequest, tools: ToolParsing | None, reasoning: ReasoningMarkers | None
 ) -> Callable[[str], str]:
-    """What makes of the grammar of an answer one of the whole text: with reasoning before it, or calls in its place."""
+    """Extends the grammar of an answer to the whole text: allows reasoning before it, or calls instead of it."""
     special = model.tokenizer.grammar_token
 
     def followed(answer: str) -> str:
-        if tools is not None and request.forced is None:  # calls may come, but need not
+        if tools is not None and request.forced is None:  # calls are optional
             answer = alternative(answer, tools.form.syntax, _schemas(request), special, most=tools.most)
         return answer if reasoning is None else after_reasoning(answer, reasoning, special)
 

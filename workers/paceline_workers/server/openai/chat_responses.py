@@ -1,4 +1,4 @@
-"""Choices of `/v1/chat/completions`."""
+"""The choices of `/v1/chat/completions`."""
 
 import string
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class ChatToolFunction(Struct, frozen=True):
 
 
 class ChatToolCall(Struct, frozen=True):
-    """One call; `index` is told in streams alone."""
+    """One call; only streams have `index`."""
 
     id: str
     function: ChatToolFunction
@@ -33,7 +33,7 @@ class ChatToolCall(Struct, frozen=True):
 
 
 class Delta(Struct, frozen=True):
-    """What a chunk adds to the message: reasoning by the name that most clients know and by vLLM's newer one."""
+    """What a chunk adds to the message; reasoning has both the name that most clients know and vLLM's newer one."""
 
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
@@ -43,7 +43,7 @@ class Delta(Struct, frozen=True):
 
 
 class TopLogprob(Struct, frozen=True):
-    """A token that was possible at a position."""
+    """A candidate token at a position."""
 
     token: str
     logprob: float
@@ -51,7 +51,7 @@ class TopLogprob(Struct, frozen=True):
 
 
 class Chosen(Struct, frozen=True):
-    """The token that was taken, and the likeliest ones."""
+    """The chosen token and the likeliest candidates."""
 
     token: str
     logprob: float
@@ -60,14 +60,14 @@ class Chosen(Struct, frozen=True):
 
 
 class ChatLogprobs(Struct, frozen=True):
-    """Per token of the piece."""
+    """The log-probabilities of a piece, one entry a token."""
 
     content: list[Chosen]
     refusal: None = None
 
 
 class ChatChunk(Struct, frozen=True):
-    """A streamed choice."""
+    """A choice of a streamed answer."""
 
     index: int
     delta: Delta
@@ -77,7 +77,7 @@ class ChatChunk(Struct, frozen=True):
 
 
 class AssistantMessage(Struct, frozen=True):
-    """The whole answer."""
+    """The whole message."""
 
     role: str
     content: str | None
@@ -88,7 +88,7 @@ class AssistantMessage(Struct, frozen=True):
 
 
 class ChatChoice(Struct, frozen=True):
-    """The choice of an answer that is not streamed."""
+    """A choice of an answer that is not streamed."""
 
     index: int
     message: AssistantMessage
@@ -99,7 +99,7 @@ class ChatChoice(Struct, frozen=True):
 
 @dataclass
 class ChatShape:
-    """Deltas of an assistant's message. `token_bytes` is None when no logprobs were asked for."""
+    """Writes the deltas of an assistant's message. `token_bytes` is None unless the request asks for logprobs."""
 
     index: int
     token_bytes: TokenBytes | None
@@ -109,7 +109,7 @@ class ChatShape:
         return [ChatChunk(self.index, Delta(role="assistant", content=""))]
 
     def chunks(self, piece: Piece) -> list[Any]:
-        """A piece of reasoning, one of content; and the finish reason, with nothing to add."""
+        """Chunks for the reasoning and the content; the finish reason comes in an empty chunk."""
         chunks = []
         if piece.reasoning:
             thought = Delta(reasoning_content=piece.reasoning, reasoning=piece.reasoning)
@@ -122,21 +122,21 @@ class ChatShape:
         return chunks
 
     def skip(self, piece: Piece) -> None:
-        """A message's pieces do not depend on each other."""
+        """Does nothing: a message's pieces are independent."""
 
     def whole(self, pieces: Sequence[Piece]) -> ChatChoice:
-        """The message in one."""
+        """The whole message."""
         return self._whole(pieces, "".join(piece.text for piece in pieces), [], pieces[-1].finish)
 
     def _whole(self, pieces: Sequence[Piece], content: str, calls: list[ChatToolCall], finish: str) -> ChatChoice:
-        """Its content is null if there is none, but reasoning or calls are."""
+        """Content is null if it is empty and there is reasoning or a call."""
         thought = "".join(piece.reasoning for piece in pieces) or UNSET
         shown = content or (None if calls or thought else "")
         message = AssistantMessage("assistant", shown, None, calls or UNSET, thought, thought)
         return ChatChoice(self.index, message, self._logprobs(pieces), finish)
 
     def _logprobs(self, pieces: Sequence[Piece]) -> ChatLogprobs | None:
-        """Those of all tokens of `pieces`."""
+        """The log-probabilities of all tokens of `pieces`."""
         token_bytes, entries = self.token_bytes, []
         if token_bytes is None:
             return None
@@ -157,11 +157,11 @@ _LETTERS = string.ascii_letters + string.digits
 
 
 class ToolShape(ChatShape):
-    """Deltas of content and of calls: text goes through the call parser, calls come out whole.
+    """Writes deltas of content and of calls: the call parser reads the text, and each call is written whole.
 
-    Log-probabilities of tokens that are held back come with the next chunk, whatever it brings. Calls beyond the most
-    that one answer may hold are dropped, as in vLLM. The ids of calls follow from the answer's `identity`, so that
-    another worker, which goes on with it, tells the same.
+    The log-probabilities of tokens that the parser holds back come with the next chunk, whatever it carries. Calls
+    beyond the limit for one answer are dropped, as in vLLM. The ids of calls derive from the answer's `identity`, so
+    that another worker that resumes the answer produces the same ids.
     """
 
     def __init__(self, index: int, token_bytes: TokenBytes | None, tools: ToolParsing, identity: str) -> None:
@@ -174,7 +174,7 @@ class ToolShape(ChatShape):
         self._unsent: list[Piece] = []
 
     def chunks(self, piece: Piece) -> list[Any]:
-        """A chunk for the reasoning, each content and each call; and the finish reason."""
+        """A chunk for the reasoning, for each content and for each call; then the finish reason."""
         self._unsent.append(piece)
         deltas = []
         if piece.reasoning:
@@ -191,11 +191,11 @@ class ToolShape(ChatShape):
         return chunks
 
     def skip(self, piece: Piece) -> None:
-        """Calls that were told are counted, one that was open stays open."""
+        """Count the calls that the client has; a call that was open stays open."""
         self._calls += sum(isinstance(part, Call) for part in self._parts(piece.text, piece.finish))
 
     def whole(self, pieces: Sequence[Piece]) -> ChatChoice:
-        """The message in one."""
+        """The whole message."""
         parts = self._parts("".join(piece.text for piece in pieces), pieces[-1].finish)
         found = [part for part in parts if isinstance(part, Call)]
         calls = [self._call(part, place, UNSET) for place, part in enumerate(found)]
@@ -225,21 +225,21 @@ class ToolShape(ChatShape):
 
 
 class Echo(ShapeWrapper):
-    """A chat's shape behind the text of the last message: the answer begins with the message that it continues."""
+    """Wraps a chat's shape and repeats the last message's text, which the answer continues."""
 
     def __init__(self, shape: ResponseShape, text: str) -> None:
         super().__init__(shape)
         self._text = text
 
     def opening(self) -> list[Any]:
-        """The role, and the text."""
+        """The role and the text of the last message."""
         return [
             structs.replace(choice, delta=structs.replace(choice.delta, content=self._text))
             for choice in self.shape.opening()
         ]
 
     def whole(self, pieces: Sequence[Piece]) -> Any:
-        """The text and the answer as one content."""
+        """The text of the last message and the answer as one content."""
         choice = self.shape.whole(pieces)
         message = structs.replace(choice.message, content=self._text + (choice.message.content or ""))
         return structs.replace(choice, message=message)

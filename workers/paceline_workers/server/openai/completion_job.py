@@ -1,4 +1,4 @@
-"""From the body of `/v1/completions` to a job, and the choices of its answer."""
+"""Turns the body of `/v1/completions` into a job, and writes the choices of its answer."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -25,9 +25,9 @@ TEXT = ObjectKind("cmpl-", "text_completion", "text_completion")
 
 
 class TextLogprobs(Struct, frozen=True):
-    """Parallel lists, one entry a token; offsets count characters from the begin of the text, an echo included.
+    """Parallel lists, one entry a token; offsets count characters from the start of the text, including an echo.
 
-    The first token of an echo has null for its log-probabilities.
+    The log-probabilities of an echo's first token are null.
     """
 
     text_offset: list[int]
@@ -37,7 +37,7 @@ class TextLogprobs(Struct, frozen=True):
 
 
 class TextChoice(Struct, frozen=True):
-    """A choice, streamed or not: the two differ in `finish_reason` alone."""
+    """A choice, streamed or not: only `finish_reason` differs."""
 
     index: int
     text: str
@@ -49,9 +49,9 @@ class TextChoice(Struct, frozen=True):
 
 
 class CompletionShape:
-    """Plain text behind `echo`, the prompt's own. `texts` is None when no logprobs were asked for.
+    """Writes plain text after `echo`, the prompt's text. `texts` is None unless the request asks for logprobs.
 
-    `prompt`: whose tokens stand in the logprobs before the answer's.
+    `prompt`: the prompt whose tokens come first in the logprobs.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class CompletionShape:
         self._prompt = prompt
 
     def opening(self) -> list[Any]:
-        """The prompt, if it is wanted again."""
+        """The prompt's text, if the request asks for an echo."""
         return [TextChoice(self._index, self._echo, self._logprobs([], self._prompt))] if self._echo else []
 
     def chunks(self, piece: Piece) -> list[Any]:
-        """A piece of text; and the finish reason."""
+        """A chunk with the text, and one with the finish reason."""
         chunks = []
         if piece.text:
             chunks.append(TextChoice(self._index, piece.text, self._logprobs([piece])))
@@ -76,7 +76,7 @@ class CompletionShape:
         return chunks
 
     def skip(self, piece: Piece) -> None:
-        """Offsets go on behind these tokens, and those of the prompt before them."""
+        """Advance the offsets over these tokens and, the first time, over the prompt's."""
         before = self._prompt.ids if self._prompt else ()
         self._prompt = None
         if self._texts is not None:
@@ -84,7 +84,7 @@ class CompletionShape:
                 self._texts.add(token)
 
     def whole(self, pieces: Sequence[Piece]) -> TextChoice:
-        """The text in one."""
+        """The whole text."""
         text = self._echo + "".join(piece.text for piece in pieces)
         return TextChoice(self._index, text, self._logprobs(pieces, self._prompt), pieces[-1].finish)
 
@@ -101,8 +101,8 @@ class CompletionShape:
 
 
 def _add(out: TextLogprobs, texts: TokenTexts, token: int, score: Logprob | None) -> None:
-    """What is told of a token: the likeliest candidates and itself, so one more than were asked for where it is none of
-    them, as in OpenAI's API and vLLM. Of candidates that have one name, the token itself or else the likeliest counts.
+    """Add the entry of a token: its likeliest candidates and the token itself, so one more than requested if it is not
+    among them, as in OpenAI's API and vLLM. If candidates share a name, the token itself wins, else the likeliest one.
     """
     name = texts.name(token)
     out.text_offset.append(texts.offset)

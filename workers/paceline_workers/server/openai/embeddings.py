@@ -1,6 +1,6 @@
-"""`POST /v1/embeddings`: bodies, what the engine gets for them, and answers.
+"""Jobs of requests whose texts become vectors, and the bodies and answers of `POST /v1/embeddings`.
 
-Requests whose texts become vectors: what the engine gets for each, and what a job does with the vectors.
+A job gives the engine one sequence for each text and turns the vectors into an answer.
 """
 
 import base64
@@ -25,24 +25,24 @@ from paceline_workers.server.openai.validation import invalid, parse
 
 
 class PooledJob(Protocol):
-    """One request, understood. The vectors come in the order of `submits`, some of them at a time."""
+    """One parsed request. The vectors arrive in the order of `submits`, in batches."""
 
     @property
     def submits(self) -> Sequence[Submit]:
         """One sequence for each text."""
 
     def take(self, frames: Sequence[Tokens]) -> None:
-        """The last frames of the next sequences. Raises RequestError."""
+        """Accept the final frames of the next sequences. Raises RequestError."""
 
     def answer(self) -> bytes:
-        """The body, once every vector has been taken."""
+        """The body; call it after `take` has accepted every vector."""
 
 
 MakePooledJob = Callable[[ServedModel, JobInput], Coroutine[Any, Any, PooledJob]]
 
 
 def check_embeds(model: ServedModel, started: Started) -> None:
-    """Refuse where the model has no vectors to give. Raises RequestError."""
+    """Refuse the request if the model cannot embed. Raises RequestError."""
     if model.no_embeddings:
         raise invalid(model.no_embeddings, "model")
     if not started.embedding:
@@ -52,7 +52,7 @@ def check_embeds(model: ServedModel, started: Started) -> None:
 def pooled_submits(
     model: ServedModel, request: CacheFields, caller: Caller, texts: Sequence[list[int]]
 ) -> tuple[Submit, ...]:
-    """A sequence for each text, in order."""
+    """One sequence for each text, in order."""
     identity = secrets.token_hex(12)
     return tuple(
         Submit(
@@ -71,11 +71,11 @@ def pooled_submits(
 
 
 INPUTS_LIMIT = 2048
-"""OpenAI's own."""
+"""OpenAI's limit."""
 
 
 class EmbeddingRequest(CacheFields):
-    """What `/v1/embeddings` takes."""
+    """The body of `/v1/embeddings`."""
 
     route: ClassVar[str] = FieldRoute.EMBEDDINGS
 
@@ -87,14 +87,14 @@ class EmbeddingRequest(CacheFields):
 
 
 class EmbeddingUsage(Struct, frozen=True):
-    """Nothing is generated."""
+    """Token counts; an embedding generates no tokens."""
 
     prompt_tokens: int
     total_tokens: int
 
 
 class Embedded(Struct, frozen=True):
-    """One input's vector."""
+    """The vector of one input."""
 
     index: int
     embedding: list[float] | str
@@ -102,7 +102,7 @@ class Embedded(Struct, frozen=True):
 
 
 class EmbeddingList(Struct, frozen=True):
-    """The answer."""
+    """The body of the answer."""
 
     data: list[Embedded]
     model: str
@@ -112,7 +112,7 @@ class EmbeddingList(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingJob:
-    """One request, understood."""
+    """One parsed request."""
 
     submits: tuple[Submit, ...]
     model: str
@@ -132,7 +132,7 @@ class EmbeddingJob:
 
 
 async def embedding_job(model: ServedModel, asked: JobInput) -> EmbeddingJob:
-    """A job from a body. Raises RequestError."""
+    """A job from the body of `/v1/embeddings`. Raises RequestError."""
     request, started = parse(EmbeddingRequest, asked.body), asked.started
     model.known(request.model)
     check_embeds(model, started)

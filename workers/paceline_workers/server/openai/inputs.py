@@ -1,5 +1,5 @@
-"""Prompts and inputs: one text, one list of token ids, or a list of either; their ids, and the room behind them. Pure,
-but for the tokenizer.
+"""Prompts and inputs: one text, one list of token ids, or a list of either. Computes their ids and the tokens left for
+output. Pure, except for the tokenizer.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ Input = str | list[int]
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """Keep `tokens` of a prompt, on the left its end and on the right its begin."""
+    """Keep `tokens` of a prompt: side `left` drops its start, side `right` its end."""
 
     tokens: int
     side: Literal["left", "right"] = "left"
 
     def truncate(self, ids: Sequence[int], before: Sequence[int] = (), behind: Sequence[int] = ()) -> list[int]:
-        """What is left of a prompt; the special tokens around it stay while there is room for more than them."""
+        """The truncated prompt; keeps the special tokens around it if there is room for more than them."""
         if len(ids) <= self.tokens:
             return list(ids)
         if self.tokens <= len(before) + len(behind):
@@ -37,18 +37,18 @@ class Truncation:
 
 
 class CacheFields(Body):
-    """Of prompts and inputs: what is cut off, with whom it is cached. Truncation: -1 keeps what the model takes."""
+    """How to truncate and to cache a prompt or an input. A truncation of -1 keeps as much as the model takes."""
 
     truncate_prompt_tokens: int | None = Field(default=None, ge=-1, lt=1 << 63)
     truncation_side: Literal["left", "right"] = "left"
     cache_salt: str = Field(default="", min_length=1, max_length=SALT_CHARACTERS)
 
     def salt(self, tenant: str) -> str:
-        """What parts its pages from those of others: the tenant, and within it what the request says."""
+        """The salt that separates its pages from others': the tenant, then the request's `cache_salt`."""
         return f"{tenant}\n{self.cache_salt}" if self.cache_salt else tenant
 
     def truncation(self, context: int, output: int) -> Truncation | None:
-        """To what a prompt is cut before an answer of so many tokens; None for nothing. Raises RequestError."""
+        """How to truncate a prompt before an answer of `output` tokens; None for not at all. Raises RequestError."""
         most, asked = context - output, self.truncate_prompt_tokens
         if asked is None:
             return None
@@ -63,10 +63,10 @@ class CacheFields(Body):
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How a text becomes ids: with the tokens that stand around a prompt, cut to a length.
+    """How a text becomes ids: whether special tokens surround it, and how it is truncated.
 
-    `output`: so many tokens at least must find room behind them. `text_tokens`: a text keeps so many tokens at its
-    begin, those around it not counted; 0: all of them.
+    `output`: the least number of output tokens that must fit after the text. `text_tokens`: keep only this many tokens
+    at the start of a text, not counting special tokens around it; 0 keeps all.
     """
 
     special: bool = True
@@ -75,7 +75,7 @@ class Encoding:
     text_tokens: int = 0
 
     def check(self, one: Input, tokenizer: Tokenizer, context: int, name: str) -> None:
-        """Refuse what is too long before it is encoded. Raises RequestError."""
+        """Refuse an input that is too long, before encoding it. Raises RequestError."""
         if self.truncation is None and not self.text_tokens:
             least = tokenizer.least(one) if isinstance(one, str) else len(one)
             if least + self.output > context:
@@ -84,13 +84,13 @@ class Encoding:
             refuse_uncountable(one, context, name)
 
     async def chat_ids(self, text: str, tokenizer: Tokenizer, context: int, name: str, salt: str) -> list[int]:
-        """The ids of what a chat template wrote; those that `salt` had before are known. Raises RequestError."""
+        """The ids of a rendered chat; segments known for `salt` are not encoded again. Raises RequestError."""
         self.check(text, tokenizer, context, name)
         encoding = tokenizer.encode(text, special=True) if self.special else tokenizer.encode_chat(text, salt)
         return self.truncate(await encoding, tokenizer, text=True)
 
     def truncate(self, ids: list[int], tokenizer: Tokenizer, *, text: bool) -> list[int]:
-        """The ids that are kept; who sends ids has put special tokens among them, or not."""
+        """The truncated ids. Ids from a client contain special tokens only if the client put them there."""
         if self.truncation is None and not (text and self.text_tokens):
             return ids
         around = tokenizer.around if text and self.special else ()
@@ -100,10 +100,10 @@ class Encoding:
 
 
 def room(prompt: int, asked: int | None, default: int | None, context: int, param: str) -> int:
-    """Tokens to generate: `asked`, which may be none, else `default`, else what the context leaves.
+    """The number of tokens to generate: `asked`, else `default` (both may be None), else what the context leaves.
 
-    A default is cut to the room; an explicit number that does not fit is refused, in OpenAI's words. Raises
-    RequestError.
+    A default is cut to what the context leaves; an explicit number that does not fit raises RequestError, in OpenAI's
+    words.
     """
     left = context - prompt
     if left < (asked != 0):
@@ -128,12 +128,12 @@ def _no_room(prompt: int, detail: str, context: int, param: str) -> RequestError
 
 
 def most_counted(context: int) -> int:
-    """Characters of a text whose tokens are counted."""
+    """The most characters of a text whose tokens the worker counts."""
     return max(COUNTED_CHARACTERS, COUNTED_PER_TOKEN * context)
 
 
 def refuse_uncountable(text: str, context: int, param: str) -> None:
-    """Refuse to count the tokens of a text that is far longer than any prompt here. Raises RequestError."""
+    """Refuse to count the tokens of a text far longer than any prompt can be. Raises RequestError."""
     most = most_counted(context)
     if len(text) > most:
         words = f"`{param}` has {len(text)} characters; at most {most} are counted at a time. Send it in parts."
@@ -141,7 +141,7 @@ def refuse_uncountable(text: str, context: int, param: str) -> None:
 
 
 def inputs(value: Any, most: int) -> list[Input]:
-    """Each as one of a list. Raises ValueError."""
+    """The value as a list of inputs. Raises ValueError."""
     if is_ids(value):
         return [value]
     several = value if isinstance(value, list) else [value]
@@ -153,14 +153,14 @@ def inputs(value: Any, most: int) -> list[Input]:
 
 
 def is_ids(value: Any) -> bool:
-    """A list of whole numbers, perhaps none; fast, since there may be a million."""
+    """Whether it is a list of integers, perhaps empty; fast, because there may be a million."""
     return isinstance(value, list) and set(map(type, value)) <= {int}
 
 
 async def ids_of(
     tokenizer: Tokenizer, given: Sequence[Input], context: int, field: str, how: Encoding
 ) -> list[list[int]]:
-    """The ids of each, in order. Raises RequestError naming the one that is wrong."""
+    """The ids of each input, in order. Raises RequestError naming the wrong one."""
     names = names_of(field, len(given))
     for one, name in zip(given, names, strict=True):
         how.check(one, tokenizer, context, name)
@@ -180,5 +180,5 @@ async def ids_of(
 
 
 def names_of(field: str, count: int) -> list[str]:
-    """What each of several is called in a refusal."""
+    """The names of several inputs in a refusal."""
     return [field] if count == 1 else [f"{field}[{place}]" for place in range(count)]

@@ -1,4 +1,4 @@
-"""One request, understood: what the engine gets for it, and how its answer is written, whole or as events."""
+"""One parsed request: what the engine receives for it, and how its answer is written, whole or as events."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -25,30 +25,30 @@ from paceline_workers.server.text.output import Piece, TextOutput
 
 P = TypeVar("P")
 INLINE = 1024
-"""Tokens of scored prompts, or scores of an answer, that are written down at once: some milliseconds."""
+"""Scored prompt tokens, or scores of an answer, that the event loop serializes itself: this takes some milliseconds."""
 
 
 async def at_once() -> None:
-    """No turn is waited for."""
+    """Returns without waiting for a turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobInput:
-    """One request as it came, and the engine it came to."""
+    """One request as received, and the engine that serves it."""
 
     body: bytes
     caller: Caller
     started: Started
     turn: Callable[[], Awaitable[None]] = at_once
-    """Returns in a turn of the loop that has no other long work."""
+    """Waits for a turn of the event loop without other long work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One answer of a request: what the engine gets for it, and how its tokens become text and events.
+    """One answer of a request: what the engine receives for it, and how its tokens become text and events.
 
-    `finish`: it had ended in an earlier life of its stream, and why; `sent`: the client knows. `opened`: the client has
-    the events that come before its text.
+    `finish`: why it had already ended before the stream was resumed, "" if it had not; `sent`: the client has the
+    finish reason. `opened`: the client has the events that come before the text.
     """
 
     submit: Submit
@@ -61,9 +61,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class GenerationJob:
-    """`each` prompt has so many of the `choices` in turn, of which the `best` are told.
+    """`each`: candidates for each prompt in `choices`; the answer contains the `best` of them.
 
-    `long`: scores of long prompts are to be written down.
+    `long`: there are so many prompt scores to serialize that a thread does it.
     """
 
     choices: tuple[Choice, ...]
@@ -75,7 +75,7 @@ class GenerationJob:
     long: bool
 
     def usage(self) -> Usage:
-        """Token counts so far: each prompt once, as its first choice found it cached."""
+        """Token counts so far: each prompt counts once, with the cached tokens of its first choice."""
         firsts = [(len(choice.submit.prompt), choice.output.cached) for choice in self.choices[:: self.each]]
         prompt, cached = sum(length for length, _ in firsts), sum(min(length, found) for length, found in firsts)
         outputs = [choice.output for choice in self.choices]
@@ -86,7 +86,7 @@ class GenerationJob:
         return Usage(prompt, tokens, prompt + tokens, CachedTokens(cached), details)
 
     def whole(self, pieces: Sequence[Sequence[Piece]]) -> bytes:
-        """The body of an answer that is not streamed, from all pieces of each choice."""
+        """The body of an answer that is not streamed, from all pieces of every choice."""
         answers: list[object] = []
         for start in range(0, len(self.choices), self.each):
             candidates = pieces[start : start + self.each]
@@ -96,13 +96,13 @@ class GenerationJob:
 
 
 MakeJob = Callable[[ServedModel, JobInput], Coroutine[Any, Any, GenerationJob]]
-"""What makes jobs of a route's bodies. Raises RequestError."""
+"""Makes a job from a route's body. Raises RequestError."""
 
 
 def best(candidates: Sequence[Sequence[Piece]], count: int) -> list[Sequence[Piece]]:
-    """The `count` candidates with the highest mean logprob of their tokens, best first, as OpenAI says; ties in order.
+    """The `count` candidates with the highest mean logprob per token, best first, as OpenAI specifies; ties keep order.
 
-    The token that stops is no part of a text, so it does not count; a candidate of nothing else is the worst. Pure.
+    The token that stops is not part of the text, so it does not count; a candidate of no other tokens is last. Pure.
     """
 
     def mean(candidate: Sequence[Piece]) -> float:
@@ -115,9 +115,9 @@ def best(candidates: Sequence[Sequence[Piece]], count: int) -> list[Sequence[Pie
 async def written(
     write: Callable[[P], bytes], pieces_by_choice: P, pieces: Iterable[Piece], *, long: bool = False
 ) -> bytes:
-    """What `write` makes of `pieces_by_choice`, which holds `pieces`.
+    """The result of `write` for `pieces_by_choice`; `pieces` are the pieces in it.
 
-    In a thread where the scores of a prompt (`long`) or of an answer make it long, so that others get turns.
+    Runs in a thread if the scores of a prompt (`long`) or of an answer make it slow, so that the loop stays free.
     """
     long = long or sum(1 + len(candidates) for piece in pieces for _, candidates in piece.logprobs) > INLINE
     return await asyncio.to_thread(write, pieces_by_choice) if long else write(pieces_by_choice)
@@ -127,11 +127,11 @@ async def written(
 class Events:
     """A streamed answer as bytes, one write per batch of tokens: opening, text, finish reason, usage, `[DONE]`.
 
-    Comments are written for a trusted caller alone, who strips them. Each stands right before its events, and travels
-    in one write with them. `: prompt <tokens> <cached>` is the request's prompt, before its first event, so that who
-    cuts the stream short pays it. `: p <position> <ids>` says which output tokens the next events bring, for a gateway
-    that may have to resume here, `: c <choice> <position> <ids>` the same where a request has several choices. How many
-    events that are is told where it is not one, and `end` where the finish reason is among them.
+    Only a trusted caller gets comments; it strips them. Each comment comes right before its events, in the same write.
+    `: prompt <tokens> <cached>` gives the prompt's size before the first event, so that a client that cuts the stream
+    short still pays for it. `: p <position> <ids>` gives the output tokens of the next events, for a gateway that may
+    resume the stream; with several choices it is `: c <choice> <position> <ids>`. The comment ends with the number of
+    its events unless that is one, and with `end` if the finish reason is among them.
     """
 
     job: GenerationJob
@@ -140,7 +140,7 @@ class Events:
     opened: set[int] = field(default_factory=set)
 
     def pieces(self, pieces: Iterable[tuple[int, Piece]]) -> bytes:
-        """The events of what came for some choices; with a choice's first one, what comes before any text."""
+        """The events for new pieces of some choices; a choice's first piece comes after its opening."""
         prompt = b""
         if self.trusted and not self.began:
             self.began, usage = True, self.job.usage()
@@ -148,7 +148,7 @@ class Events:
         return prompt + b"".join(self._piece(index, piece) for index, piece in pieces)
 
     def end(self, spent: Mapping[Phase, float]) -> bytes:
-        """What follows the last finish reason."""
+        """The events after the last finish reason."""
         usage, comments = self.job.usage(), b""
         if self.trusted:
             encode = msgspec.json.encode
@@ -168,7 +168,7 @@ class Events:
         if not self.trusted:
             return b"".join((*begin, *events))
         name = "p" if len(job.choices) == 1 else f"c {index}"
-        # an opening alone brings none of the ids
+        # an opening on its own carries none of the ids
         steps = [([], begin), (piece.ids, [])] if begin and not events else [(piece.ids, [*begin, *events])]
         data = b""
         for ids, parts in steps:

@@ -1,8 +1,8 @@
 """Log-probabilities of a prompt's tokens: `prompt_logprobs` in vLLM's form, and `echo` with `logprobs` in OpenAI's.
 
-The first token follows nothing, so it has none. A prompt's candidates come at once, are kept until the answer ends and
-are written down in one go, beside the loop if they are many (`openai.jobs.written`); CANDIDATES bounds those of all
-prompts of a request, to some 32 MB.
+The first token follows no other, so it has none. A prompt's candidates arrive together, are kept until the answer ends
+and are then serialized at once, in a thread if there are many (`openai.jobs.written`). CANDIDATES bounds the candidates
+of all prompts of a request, to some 32 MB.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,12 +23,12 @@ from paceline_workers.server.openai.validation import invalid
 from paceline_workers.server.text.output import Logprob, Piece
 
 MOST = 20
-"""Candidates of a token, as in vLLM."""
+"""The most candidates of a token, as in vLLM."""
 CANDIDATES = 1 << 18
 
 
 def check(field: str, count: int, tokens: int) -> None:
-    """Refuse more than is told, of prompts of so many tokens together. Raises RequestError."""
+    """Refuse more candidates than the limit, for prompts of `tokens` tokens in total. Raises RequestError."""
     if tokens * (count + 1) > CANDIDATES:
         words = f"`{field}` asks for {tokens * (count + 1)} log-probabilities of {tokens} tokens of prompts; "
         raise invalid(f"{words}at most {CANDIDATES} of a request are told.", field)
@@ -36,9 +36,9 @@ def check(field: str, count: int, tokens: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PromptScores:
-    """A prompt and what is known of its tokens, which grows until the first token of the output comes.
+    """A prompt and the scores of its tokens, which grow until the first output token arrives.
 
-    `top`: so many candidates of each are told, of those that came.
+    `top`: how many of each token's candidates to report.
     """
 
     ids: Sequence[int]
@@ -48,19 +48,19 @@ class PromptScores:
     _names: dict[int, str] = field(default_factory=dict)
 
     def name(self, token: int) -> str:
-        """As text; a prompt has many tokens, but not many kinds."""
+        """A token's text, cached: a prompt has many tokens but few distinct ones."""
         if token not in self._names:
             self._names[token] = self.token_bytes(token).decode(errors="replace")
         return self._names[token]
 
     def entries(self) -> Iterator[tuple[int, Logprob | None]]:
-        """Each token, and what `logprobs` tell of it."""
+        """Each token with its entry in `logprobs`."""
         yield self.ids[0], None
         for token, (own, _, best) in zip(self.ids[1:], self.scores, strict=True):
             yield token, (own, best[: self.top])
 
     def by_id(self) -> list[dict[str, PromptCandidate] | None]:
-        """By token id, as vLLM writes them down: the prompt's own token first, then the likeliest ones."""
+        """Candidates by token id in vLLM's order: the prompt's own token first, then the likeliest ones."""
         by_id: list[dict[str, PromptCandidate] | None] = [None]
         for token, (own, rank, best) in zip(self.ids[1:], self.scores, strict=True):
             places = {token: (own, rank)}
@@ -76,7 +76,7 @@ class PromptScores:
 
 
 class WithPromptLogprobs(ShapeWrapper):
-    """A completion's shape whose whole choices have `prompt_logprobs`; streams do not tell them."""
+    """A completion's shape that adds `prompt_logprobs` to whole choices; streams do not have them."""
 
     def __init__(self, shape: ResponseShape, prompt: PromptScores) -> None:
         super().__init__(shape)

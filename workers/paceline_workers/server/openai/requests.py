@@ -1,4 +1,4 @@
-"""Request bodies of the generating routes, checked at the edge."""
+"""The request bodies of the generating routes, validated here."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -20,9 +20,9 @@ BIAS_MOST = 100.0
 STOPS_LIMIT = 16
 STOP_CHARACTERS = 256
 BAD_WORDS_LIMIT = 128
-"""Each is encoded twice on the loop, some 20 microseconds a time."""
+"""The worker encodes each word twice on the event loop, some 20 microseconds a time."""
 PENALTY_MOST = 8.0
-"""Of a length's exponent: a higher one means the longest beam, whatever it says."""
+"""The largest exponent of a beam's length: anything higher selects the longest beam, whatever it says."""
 _UNSEARCHABLE: Mapping[str, Any] = {
     "prompt_logprobs": None,
     "repetition_penalty": 1.0,
@@ -32,9 +32,9 @@ _UNSEARCHABLE: Mapping[str, Any] = {
     "allowed_token_ids": None,
     "bad_words": [],
 }
-"""What is not told of a beam, or would change its score, and the values that ask for neither."""
+"""Fields that a beam search does not report or that would change its scores, with the values that request nothing."""
 ALLOWED_LIMIT = 1 << 18
-"""Ids of `allowed_token_ids` for all answers together: each answer's are told to the engine."""
+"""The most ids of `allowed_token_ids` over all answers: the engine receives a copy for each answer."""
 
 
 def _stops(value: Any) -> list[str]:
@@ -78,14 +78,14 @@ def _early(value: Any) -> Any:
 
 
 class StreamOptions(Body):
-    """What a stream reports beside its text."""
+    """What a stream reports besides its text."""
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
 
 
 class GenerateRequest(CacheFields, StructuredFields):
-    """What both generating routes share."""
+    """The fields of both generating routes."""
 
     model: str
     stream: bool = False
@@ -120,12 +120,12 @@ class GenerateRequest(CacheFields, StructuredFields):
 
     @property
     def candidates(self) -> int:
-        """How many answers are generated, or beams run; the best `n` of them are told."""
+        """How many answers or beams are generated; the best `n` of them are returned."""
         return self.best_of or self.n
 
     @property
     def answers(self) -> int:
-        """How many are generated for all prompts."""
+        """How many are generated for all prompts together."""
         return self.candidates
 
     def check(self) -> None:
@@ -151,7 +151,7 @@ class GenerateRequest(CacheFields, StructuredFields):
             raise invalid("`stream_options` is for requests whose `stream` is true.", "stream_options")
 
     def _check_beams(self) -> None:
-        """A search knows its answers at the end alone, and scores them by the model's own distribution."""
+        """A search knows its answers only at the end, and scores them by the model's own distribution."""
         if self.stream:
             raise invalid("`use_beam_search` knows its answers at the end alone; leave `stream` out.", "stream")
         if self.max_tokens == 0:
@@ -161,7 +161,7 @@ class GenerateRequest(CacheFields, StructuredFields):
             raise invalid(f"`{field}` cannot be followed together with `use_beam_search`; send one.", field)
 
     def _unsearchable(self) -> str:
-        """The field that a beam search cannot follow, "" for none. Raises RequestError."""
+        """The field that a beam search cannot follow, "" if there is none. Raises RequestError."""
         changed = (name for name, value in _UNSEARCHABLE.items() if getattr(self, name) != value)
         return self.requested[1] or next(changed, "")
 
@@ -203,14 +203,14 @@ class CompletionRequest(GenerateRequest):
 
     @property
     def scored(self) -> tuple[str, int | None]:
-        """The field that asks for log-probabilities of the prompt, and how many candidates; an echo tells them too."""
+        """The field that requests log-probabilities of the prompt (`echo` does too), and how many candidates."""
         if self.echo and self.logprobs is not None:
             return "echo", max(self.prompt_logprobs or 0, self.logprobs)
         return "prompt_logprobs", self.prompt_logprobs
 
     @property
     def answers(self) -> int:
-        """The same; each prompt has its own."""
+        """How many are generated for all prompts together."""
         return len(self.prompt) * self.candidates
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""The structs of answers and stream chunks, and their one envelope. msgspec writes them: this is the per-token path."""
+"""The structs of answers and stream chunks, and their envelope. msgspec encodes them: this is the per-token path."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,21 +10,21 @@ from msgspec import UNSET, Struct, UnsetType, structs
 from paceline_workers.server.text.output import Piece
 
 LOWEST = -9999.0
-"""JSON has no minus infinity; OpenAI writes this for it."""
+"""JSON has no minus infinity; OpenAI writes this number instead."""
 TokenBytes = Callable[[int], bytes]
-"""What `logprobs` call a token."""
+"""The name of a token in `logprobs`."""
 
 _json = msgspec.json.Encoder()
 
 
 class CachedTokens(Struct, frozen=True):
-    """Prompt tokens that were not computed again."""
+    """Prompt tokens that the engine did not compute again."""
 
     cached_tokens: int
 
 
 class OutputDetails(Struct, frozen=True):
-    """What the output tokens were for; the markers around reasoning count as such."""
+    """How the output tokens were used; the markers around reasoning count as reasoning."""
 
     reasoning_tokens: int
 
@@ -40,7 +40,7 @@ class Usage(Struct, frozen=True):
 
 
 class PromptCandidate(Struct, frozen=True):
-    """A token that could have stood at a place of the prompt."""
+    """A candidate token at a position of the prompt."""
 
     logprob: float
     rank: int
@@ -48,11 +48,11 @@ class PromptCandidate(Struct, frozen=True):
 
 
 PromptLogprobs = list[dict[str, PromptCandidate] | None]
-"""One entry for each token of the prompt: candidates by their ids, null for the first."""
+"""One entry for each prompt token: candidates by id, null for the first token."""
 
 
 class Envelope(Struct, frozen=True):
-    """Everything around the choices; `usage` is left out, null, or counts."""
+    """Everything around the choices; `usage` is absent, null, or the counts."""
 
     id: str
     object: str
@@ -67,13 +67,13 @@ class Envelope(Struct, frozen=True):
 
 
 def written_event(event: Mapping[str, Any]) -> bytes:
-    """A server-sent event that has a name, its `type`."""
+    """A server-sent event named after its `type`."""
     return b"event: " + str(event["type"]).encode() + b"\ndata: " + _json.encode(event) + b"\n\n"
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectKind:
-    """What the answers of one route are called."""
+    """The names of the objects in one route's answers."""
 
     id_prefix: str
     object: str
@@ -81,23 +81,23 @@ class ObjectKind:
 
 
 class ResponseShape(Protocol):
-    """How one choice's output is written down, in the route's own structs. One for each choice: it keeps state."""
+    """Writes one choice's output in the route's structs. Each choice has one, because it keeps state."""
 
     def opening(self) -> list[Any]:
-        """Choices of the chunk that comes before any text; empty for none."""
+        """The choices of the chunk before any text; may be empty."""
 
     def chunks(self, piece: Piece) -> list[Any]:
-        """The choice of each chunk that this piece makes; with its `finish`, the one that ends the stream."""
+        """The choice of each chunk that this piece makes; a piece with `finish` makes the last one."""
 
     def skip(self, piece: Piece) -> None:
-        """Take in what an earlier life of the stream has written; with its `finish`, all of it."""
+        """Process a piece that the client already has, from before a resumption; with `finish` it is the last one."""
 
     def whole(self, pieces: Sequence[Piece]) -> Any:
-        """The choice of an answer that is not streamed; the last piece holds the finish reason."""
+        """The choice of an answer that is not streamed; the last piece has the finish reason."""
 
 
 class ShapeWrapper:
-    """A shape that writes what another one does, but for what it writes itself."""
+    """Base of a shape that wraps another one and overrides part of what it writes."""
 
     def __init__(self, shape: ResponseShape) -> None:
         self.shape = shape
@@ -116,7 +116,7 @@ class ShapeWrapper:
 
 
 class AnswerWriter(Protocol):
-    """How one request's answers become bytes: the same id, time and model in each."""
+    """Writes one request's answers as bytes, all with the same id, time and model."""
 
     @property
     def id(self) -> str: ...
@@ -127,31 +127,31 @@ class AnswerWriter(Protocol):
 
     @property
     def model(self) -> str:
-        """As it was asked for."""
+        """The model's name as the request gives it."""
 
     @property
     def kind(self) -> ObjectKind: ...
 
     def events(self, choices: list[Any], usage: Usage | UnsetType | None, *, opening: bool = False) -> list[bytes]:
-        """Server-sent events of what a shape has made of one piece, or of its opening."""
+        """The server-sent events for what a shape made of one piece, or of its opening."""
 
     def ending(self, usage: Usage, *, asked: bool) -> bytes:
-        """What stands before the stream's `[DONE]`; `asked`: the client wants to be told its usage."""
+        """What comes before the stream's `[DONE]`; `asked`: the client requested its usage."""
 
     def body(self, choices: list[Any], usage: Usage) -> bytes:
         """The body of an answer that is not streamed."""
 
 
 class WritingShape(ResponseShape, AnswerWriter, Protocol):
-    """A shape that writes the whole answer, which has this one choice."""
+    """A shape that writes the whole answer, which has only this choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkWriter:
-    """One request's answers: the same id, time, model and fingerprint in each.
+    """Writes one request's answers, all with the same id, time, model and fingerprint.
 
-    What was asked to be told of a chat's prompt, its ids and its text, stands in whole answers and opening chunks;
-    `prompt_logprobs` in whole answers alone.
+    The ids and the text of a chat's prompt, if requested, are in whole answers and opening chunks; `prompt_logprobs`
+    only in whole answers.
     """
 
     id: str
@@ -164,11 +164,11 @@ class ChunkWriter:
     prompt_logprobs: Callable[[], PromptLogprobs] | None = None
 
     def events(self, choices: list[Any], usage: Usage | UnsetType | None, *, opening: bool = False) -> list[bytes]:
-        """One for what there is."""
+        """One event, or none if there are no choices."""
         return [self._event(choices, usage, prompt=opening)] if choices else []
 
     def ending(self, usage: Usage, *, asked: bool) -> bytes:
-        """The usage in a chunk of its own."""
+        """The usage in a separate chunk."""
         return self._event([], usage, prompt=False) if asked else b""
 
     def body(self, choices: list[Any], usage: Usage) -> bytes:
@@ -179,7 +179,7 @@ class ChunkWriter:
 
     def _event(self, choices: list[Any], usage: Usage | UnsetType | None, *, prompt: bool) -> bytes:
         chunk = self._envelope(self.kind.chunk_object, choices, usage, prompt=prompt)
-        return b"data: " + _json.encode(chunk) + b"\n\n"  # JSON from an encoder holds no newline
+        return b"data: " + _json.encode(chunk) + b"\n\n"  # the encoder writes no newlines
 
     def _envelope(self, kind: str, choices: list[Any], usage: Usage | UnsetType | None, *, prompt: bool) -> Envelope:
         ids, text = (self.prompt_ids, self.prompt_text) if prompt else (UNSET, UNSET)

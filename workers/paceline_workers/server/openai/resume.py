@@ -1,10 +1,10 @@
-"""A stream that goes on here after another worker lost it (DESIGN 5): what the gateway says of it, taken in.
+"""Resumes a stream that another worker lost (DESIGN 5), from the gateway's record of it.
 
-The tokens so far run through a fresh detokenizer and stop matcher one by one, as they did the first time, and what
-comes out is forgotten: the client has it. So the two lives meet without a gap at any token, an open character or half
-a stop string included. Tokens whose text was held back (half a tool call) are taken in as well, unless the client is
-told the ids or log-probabilities of tokens: it has none of these, so they are generated anew. A choice that had already
-ended only gets the finish reason that may be missing.
+A fresh detokenizer and stop matcher process the earlier tokens one by one, as the first worker did, and the output is
+discarded: the client has it. So the stream continues without a gap at any token, even within a character or a stop
+string. Tokens with text that was held back (half a tool call) are processed too, unless the client receives token ids
+or log-probabilities: it has none for these tokens, so they are generated again. A choice that had already ended only
+gets its finish reason, if the client lacks it.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from paceline_workers.server.openai.jobs import Choice
 from paceline_workers.server.openai.validation import invalid
 
 _BLOCK = 128
-"""Tokens taken in before others get their turn: some milliseconds."""
+"""Tokens processed before the loop gets a turn: some milliseconds."""
 
 
 def split(body: bytes, size: int) -> tuple[bytes, Resume | None]:
-    """The client's body, and what its last `size` bytes say; 0 is no resumption. Raises RequestError."""
+    """The client's body, and the resumption in its last `size` bytes; None if `size` is 0. Raises RequestError."""
     if not size:
         return body, None
     if size < 0:
@@ -41,7 +41,7 @@ def split(body: bytes, size: int) -> tuple[bytes, Resume | None]:
 async def resumed(
     choices: Sequence[Choice], resume: Resume, started: Started, vocabulary: int, *, each_token: bool
 ) -> tuple[Choice, ...]:
-    """The choices as they stood; `each_token`: the client is told something of each token. Raises RequestError."""
+    """The choices in their earlier state; `each_token`: the client gets data for each token. Raises RequestError."""
     if len(resume.choices) > len(choices):
         raise _invalid(f"The resumption holds {len(resume.choices)} choices, the request asks for {len(choices)}.")
     for choice, so_far in zip(choices, resume.choices, strict=False):
@@ -62,8 +62,8 @@ async def _resumed(choice: Choice, so_far: ResumedChoice, started: Started, *, e
     for start in range(0, max(len(ids), opened), _BLOCK):
         block, last = ids[start : start + _BLOCK], start + _BLOCK >= len(ids)
         choice.shape.skip(choice.output.replay(block, finish if last else ""))
-        await asyncio.sleep(0)  # a turn for everybody else
-    # a stream that has begun is finished, however late; it has told what is to be told of its prompt
+        await asyncio.sleep(0)  # let the loop run other work
+    # a stream that has begun is finished, however late; the client has the prompt's scores
     scores = -1 if opened else choice.submit.prompt_logprobs
     submit = structs.replace(choice.submit, produced=ids, deadline_s=0.0, prompt_logprobs=scores)
     ended = choice.output.stopped or finish
@@ -71,7 +71,7 @@ async def _resumed(choice: Choice, so_far: ResumedChoice, started: Started, *, e
 
 
 def finish_reason(submit: Submit, ids: list[int], started: Started) -> str:
-    """Why output that is `ids` has ended, by the engine's rules; "" if it goes on."""
+    """Why output of these `ids` has ended, by the engine's rules; "" if it has not."""
     request = Request.of(structs.replace(submit, produced=ids), started.eos_ids, now=0.0)
     return request.finish_reason(len(ids), started.max_model_len)
 

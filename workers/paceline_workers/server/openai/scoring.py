@@ -1,8 +1,8 @@
-"""`POST /v1/score` and `POST /v1/rerank`: how alike texts are, by the cosine of their embeddings.
+"""`POST /v1/score` and `POST /v1/rerank`: the similarity of texts, as the cosine of their embeddings.
 
-So vLLM scores a model that embeds. A query stands beside its text among the sequences, and one for all texts stands
-first: each score is computed when the second vector of its pair comes, and no vector is kept but a query's. Known hole:
-a model with a head that scores pairs (a cross-encoder) is not served; the engine refuses its folder.
+vLLM scores embedding models in the same way. Each query comes right before its text in the sequences, or first of all
+if all texts share it. So a score is computed when the second vector of its pair arrives, and only a query's vector is
+kept. Known hole: models with a head that scores pairs (cross-encoders) are not served; the engine refuses to load them.
 """
 
 import math
@@ -29,9 +29,9 @@ from paceline_workers.server.openai.served_model import ServedModel
 from paceline_workers.server.openai.validation import invalid, parse
 
 TEXTS_LIMIT = 2048
-"""Of one list; as many as `/v1/embeddings` takes."""
+"""The most texts of one list, as for `/v1/embeddings`."""
 PAIRS = (("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), ("data_1", "data_2"))
-"""What a score's two lists may be called."""
+"""The accepted names of the two lists of a score."""
 _SEND = "Send `text_1` and `text_2`, or `queries` and `documents` (or `items`), or `data_1` and `data_2`."
 
 
@@ -59,14 +59,14 @@ Texts = Annotated[list[str], PlainValidator(_texts)]
 
 
 class ScoringRequest(CacheFields):
-    """What both routes take. A limit of 0 is none."""
+    """The fields of both routes. A limit of 0 means no limit."""
 
     model: str
     max_tokens_per_query: int = Field(default=0, ge=0)
     max_tokens_per_doc: int = Field(default=0, ge=0)
 
     def encoding(self, context: int, limit: str) -> Encoding:
-        """How the texts become ids that are cut to the field `limit`. Raises RequestError."""
+        """How to encode texts, truncated to the limit in the field `limit`. Raises RequestError."""
         most: int = getattr(self, limit)
         if most >= context:
             raise invalid(f"`{limit}` must be below {context}, the tokens of this model's context, or 0.", limit)
@@ -87,7 +87,7 @@ class ScoreRequest(ScoringRequest):
     data_2: Texts | None = None
 
     def check(self) -> None:
-        """What no field can tell alone. Raises RequestError."""
+        """Check rules that involve several fields. Raises RequestError."""
         super().check()
         (first, queries), (second, texts) = self.pair
         if len(queries) not in (1, len(texts)):
@@ -98,7 +98,7 @@ class ScoreRequest(ScoringRequest):
 
     @property
     def pair(self) -> tuple[tuple[str, list[str]], tuple[str, list[str]]]:
-        """The two lists, each with its name. Raises RequestError unless there are just two that belong together."""
+        """The two lists with their names. Raises RequestError unless the request has exactly one pair of lists."""
         given = {name: texts for name in chain(*PAIRS) if (texts := getattr(self, name)) is not None}
         for first, second in PAIRS:
             if given.keys() == {first, second}:
@@ -107,7 +107,7 @@ class ScoreRequest(ScoringRequest):
 
 
 class RerankRequest(ScoringRequest):
-    """`POST /v1/rerank`. `top_n` 0: all of them."""
+    """`POST /v1/rerank`. A `top_n` of 0 returns all documents."""
 
     route: ClassVar[str] = FieldRoute.RERANK
 
@@ -118,7 +118,7 @@ class RerankRequest(ScoringRequest):
 
 
 class ScoreUsage(Struct, frozen=True):
-    """Nothing is generated. Each text counts once, however many it is compared with."""
+    """Token counts; scoring generates no tokens. Each text counts once, however many it is compared with."""
 
     prompt_tokens: int
     total_tokens: int
@@ -126,7 +126,7 @@ class ScoreUsage(Struct, frozen=True):
 
 
 class Score(Struct, frozen=True):
-    """Of one pair."""
+    """The score of one pair."""
 
     index: int
     score: float
@@ -134,7 +134,7 @@ class Score(Struct, frozen=True):
 
 
 class ScoreList(Struct, frozen=True):
-    """The answer of `/v1/score`."""
+    """The body of an answer of `/v1/score`."""
 
     id: str
     created: int
@@ -145,13 +145,13 @@ class ScoreList(Struct, frozen=True):
 
 
 class Document(Struct, frozen=True):
-    """As it was sent."""
+    """A document as the client sent it."""
 
     text: str
 
 
 class Ranked(Struct, frozen=True):
-    """One document; `index` is its place in the request."""
+    """One document; `index` is its position in the request."""
 
     index: int
     relevance_score: float
@@ -159,7 +159,7 @@ class Ranked(Struct, frozen=True):
 
 
 class RankedList(Struct, frozen=True):
-    """The answer of `/v1/rerank`."""
+    """The body of an answer of `/v1/rerank`."""
 
     id: str
     model: str
@@ -169,14 +169,14 @@ class RankedList(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ScoringJob:
-    """One request, understood. `shared`: the first sequence is the query of all others; else each follows its own."""
+    """One parsed request. `shared`: the first sequence is the query of all texts; else a query precedes each text."""
 
     submits: tuple[Submit, ...]
     shared: bool
     written: Callable[[Sequence[float], int], Struct]
     scores: list[float] = field(default_factory=list)
     _query: list[NDArray[np.float64]] = field(default_factory=list)
-    """The vector that the next one is compared with, if it has come."""
+    """The vector to compare with the next one, if it has arrived."""
 
     def take(self, frames: Sequence[Tokens]) -> None:
         """Compare the next vectors. Raises RequestError."""
@@ -237,7 +237,7 @@ def _scored(model: str, created: int, scores: Sequence[float], tokens: int) -> S
 
 
 def _ranked(request: RerankRequest, scores: Sequence[float], tokens: int) -> Struct:
-    """The highest score first; of equal ones the earlier document."""
+    """The documents by score, highest first; ties keep the order of the request."""
     order = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)[: request.top_n or None]
     results = [
         Ranked(index, scores[index], Document(request.documents[index]) if request.return_documents else UNSET)
@@ -247,14 +247,14 @@ def _ranked(request: RerankRequest, scores: Sequence[float], tokens: int) -> Str
 
 
 def _wrong(given: Sequence[str]) -> str:
-    """The field to name where the lists are no pair: the one that is missing, or one too many."""
+    """The field to name when the lists are not a pair: the missing one, or the superfluous one."""
     if len(given) != 1:
         return given[-1] if given else PAIRS[0][0]
     return next(second if first == given[0] else first for first, second in PAIRS if given[0] in (first, second))
 
 
 def _cosine(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """0 where one of them is nothing, as torch has it. Raises RequestError where they are no numbers."""
+    """0 if a vector is zero, as in torch. Raises RequestError if a vector is not finite."""
     length = math.sqrt(float(one @ one) * float(other @ other))
     cosine = float(one @ other) / length if length else 0.0
     if not math.isfinite(cosine):

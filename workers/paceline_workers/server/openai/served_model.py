@@ -1,4 +1,4 @@
-"""The model as text sees it: its names, its tokenizer, its chat template."""
+"""The text side of the model: its names, its tokenizer and its chat template."""
 
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,18 +16,18 @@ from paceline_workers.server.tools.grammar import Forced
 from paceline_workers.server.tools.parser import ToolCallFormat
 
 NAMED = 128
-"""Characters of a model's name that a refusal repeats."""
+"""The most characters of a model's name that a refusal repeats."""
 Check = Callable[[str, str], Awaitable[str]]
-"""Why a grammar cannot be followed, "" if it can; a tenant's. Raises RequestError."""
+"""Checks a grammar for a tenant: returns why it cannot be followed, "" if it can. Raises RequestError."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """`new_seed` gives the seed of a request that names none. `no_embeddings`: why it cannot embed, "" if it can.
+    """`new_seed` makes the seed of a request without one. `no_embeddings`: why the model cannot embed, "" if it can.
 
-    `filters` makes the filters of one answer, if there are any. `fingerprint` names model, revision and backend: what
-    answers with the same seed depend on. `check` tells whether a grammar can be followed. `trusts_templates`: requests
-    may bring chat templates of their own.
+    `filters` makes the filters of one answer, if there are any. `fingerprint` identifies model, revision and backend:
+    for a given seed, answers depend on these. `check` says whether a grammar can be followed. `trusts_templates`:
+    requests may bring chat templates.
     """
 
     names: tuple[str, ...]
@@ -43,7 +43,7 @@ class ServedModel:
     trusts_templates: bool = False
 
     def with_template(self, source: str | None) -> "ServedModel":
-        """The same with a request's own chat template, if it has one. Raises RequestError."""
+        """The same model with the request's chat template, if it has one. Raises RequestError."""
         if source is None:
             return self
         if not self.trusts_templates:
@@ -53,12 +53,12 @@ class ServedModel:
         return replace(self, template=template)
 
     def known(self, name: str) -> None:
-        """Raises RequestError unless this model answers to `name`."""
+        """Raises RequestError unless `name` is one of this model's names."""
         if name not in self.names:
             raise RequestError(Code.MODEL_NOT_FOUND, f"The model `{name[:NAMED]}` does not exist here.", param="model")
 
     def parser(self, fields: ChatFields, most: int = CALLS_LIMIT) -> "ToolParsing | None":
-        """How calls in an answer are found, at most so many; None where none may come. Raises RequestError."""
+        """How to find calls in an answer, at most `most`; None if calls are not allowed. Raises RequestError."""
         if not fields.tools or fields.tool_choice == "none":
             return None
         form = self.template.form if self.template else None
@@ -78,7 +78,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class ToolParsing:
-    """The form of calls, the functions that were offered, and how many calls one answer may hold."""
+    """The form of calls, the offered functions, and the most calls of one answer."""
 
     form: ToolCallFormat
     names: frozenset[str]

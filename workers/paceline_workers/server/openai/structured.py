@@ -1,7 +1,7 @@
-"""Structured output as OpenAI and vLLM ask for it, as the one string that the engine follows.
+"""Structured output as OpenAI and vLLM request it, converted to the one string that the engine follows.
 
-OpenAI: `response_format`. vLLM: `structured_outputs`, and before it `guided_json`, `_regex`, `_choice`, `_grammar`.
-vLLM's words on white space become the schema's `x-guidance`, which the engine's grammar follows.
+OpenAI: `response_format`. vLLM: `structured_outputs`, and earlier `guided_json`, `_regex`, `_choice`, `_grammar`.
+vLLM's white-space options become the schema's `x-guidance`, which the engine's grammar follows.
 """
 
 import json
@@ -15,7 +15,7 @@ CHOICES_LIMIT = 256
 
 
 class StructuredFields(Body):
-    """The fields that ask for it, of which one is followed."""
+    """The fields that request structured output; at most one takes effect."""
 
     response_format: Any = None
     structured_outputs: Any = None
@@ -26,7 +26,7 @@ class StructuredFields(Body):
 
     @property
     def requested(self) -> tuple[str, str]:
-        """The grammar that the fields ask for and the field's name; both "" if none does. Raises RequestError."""
+        """The requested grammar and the field that requests it; both "" if no field does. Raises RequestError."""
         constraints = []
         if self.response_format is not None:
             constraints.append((_format(self.response_format), "response_format"))
@@ -76,14 +76,14 @@ def _spaces(pattern: Any, none: Any) -> Mapping[str, Any]:
 
 
 def _spaced(grammar: str, spaces: Mapping[str, Any]) -> str:
-    """The same with so much white space; what is no JSON schema as it is, to be judged as a grammar."""
+    """The grammar with these white-space options; unchanged if it is not a JSON schema, for the grammar check."""
     if not spaces:
         return grammar
     kind, _, text = grammar.partition(":")
     if not kind.startswith("json"):
         raise invalid("`structured_outputs` has white space to tell of JSON alone.", "structured_outputs")
     if len(text) > LONGEST:
-        return grammar  # it is refused for that, and would take long to read
+        return grammar  # the grammar check refuses it, and reading it would take long
     try:
         schema = json.loads(text or '{"type": "object"}')
     except (ValueError, RecursionError):

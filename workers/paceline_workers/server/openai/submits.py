@@ -1,7 +1,7 @@
-"""From a request and its prompts to the job: how its tokens are chosen, and a sequence for each choice.
+"""Turns a request and its prompts into a job: the sampling parameters, and a sequence for each choice.
 
-A field that the request leaves out is as the model's makers advise. For `use_beam_search` the engine makes one search
-for all answers; what a draw is made by means nothing to it.
+A field that the request omits takes the value that the model's authors advise. With `use_beam_search`, one search of
+the engine makes all answers of a prompt, and the sampling parameters have no effect.
 """
 
 import secrets
@@ -36,7 +36,7 @@ from paceline_workers.server.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Tokens in, tokens out, and how the choice with a certain number is written, with what comes of the prompt."""
+    """A prompt's ids, the most tokens to generate, and how to make a choice's shape from its number and the scores."""
 
     ids: list[int]
     max_tokens: int
@@ -45,10 +45,10 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What differs between the routes. `scored`: the field that asks for log-probabilities of the prompt, and how many.
+    """What differs between routes. `scored`: the field that requests log-probabilities of the prompt, and how many.
 
-    `calls`: the grammar of calls that must come in place of an answer. `alternative` makes of the grammar of an answer
-    one of the whole text. `own`: the shape that writes the answer, once it is made, if the route has such a one.
+    `calls`: the grammar of mandatory calls, in place of an answer's. `alternative` extends an answer's grammar to the
+    whole text. `own`: the shape that writes the answer, once it is made, if the route has one.
     """
 
     prompts: list[Prompt]
@@ -67,14 +67,14 @@ class Wanted:
 
 
 def token_bytes_of(model: ServedModel, request: GenerateRequest) -> TokenBytes:
-    """What `logprobs` call a token."""
+    """The names of tokens in `logprobs`."""
     return as_id if request.return_tokens_as_token_ids else model.tokenizer.token_bytes
 
 
 async def job_of(
     model: ServedModel, request: GenerateRequest, asked: JobInput, resume: Resume | None, wanted: Wanted
 ) -> GenerationJob:
-    """The job that answers what is `wanted`. Raises RequestError."""
+    """The job that answers the request. Raises RequestError."""
     _check(model, request, wanted, resume)
     name, grammar = secrets.token_hex(12), await _grammar(model, request, asked, wanted)
     how = _sampling(model, request, asked, wanted.logprobs, grammar)
@@ -112,7 +112,7 @@ def _check(model: ServedModel, request: GenerateRequest, wanted: Wanted, resume:
     least, size = min(prompt.max_tokens for prompt in wanted.prompts), model.tokenizer.size
     field, candidates = wanted.scored
     if candidates is not None:
-        times = request.candidates if request.stream else 1  # each stream begins with its own
+        times = request.candidates if request.stream else 1  # each stream begins with its own scores
         check_scores(field, candidates, times * sum(len(prompt.ids) for prompt in wanted.prompts))
     if request.min_tokens > least:
         raise invalid(f"`min_tokens` is above the {least} tokens that may be generated.", "min_tokens")
@@ -127,7 +127,7 @@ def _check(model: ServedModel, request: GenerateRequest, wanted: Wanted, resume:
 
 
 async def _grammar(model: ServedModel, request: GenerateRequest, asked: JobInput, wanted: Wanted) -> str:
-    """The grammar that its text must follow, "" for none. Raises RequestError."""
+    """The grammar that the text must follow, "" for none. Raises RequestError."""
     text, field = (wanted.calls, "tools") if wanted.calls else request.requested
     if not text:
         return ""
@@ -142,12 +142,12 @@ async def _grammar(model: ServedModel, request: GenerateRequest, asked: JobInput
     return text
 
 
-def _choices(  # noqa: PLR0913 - what a sequence is made of
+def _choices(  # noqa: PLR0913 - the parts of a sequence
     model: ServedModel, request: GenerateRequest, asked: JobInput, how: Sampling, wanted: Wanted, *, name: str
 ) -> Iterator[Choice]:
     """The candidates of each prompt in turn, numbered prompt * n + choice as OpenAI does.
 
-    All have the same seed, so each prompt is answered as if it were asked alone.
+    All have the same seed, so each prompt gets the answer that it would get in a request of its own.
     """
     caller, alone, (_, scored) = asked.caller, len(wanted.prompts) == 1, wanted.scored
     for place, prompt in enumerate(wanted.prompts):
@@ -186,7 +186,7 @@ def _choices(  # noqa: PLR0913 - what a sequence is made of
 
 
 def _sampling(model: ServedModel, request: GenerateRequest, asked: JobInput, logprobs: int, grammar: str) -> Sampling:
-    """What the engine is told of choosing tokens; the best of several need their tokens' own logprobs.
+    """The engine's sampling parameters; choosing the best of several candidates needs the logprobs of their tokens.
 
     Raises RequestError.
     """
@@ -221,9 +221,9 @@ def _sampling(model: ServedModel, request: GenerateRequest, asked: JobInput, log
 
 
 def _bad_words(words: Sequence[str], tokenizer: Tokenizer) -> list[list[int]]:
-    """Each as the tokens of a text that begins with it, and of one that goes on with it behind a space.
+    """Each word as tokens twice: at the start of a text, and after a space.
 
-    vLLM leaves the second out where it has more or fewer tokens, and so lets many words pass. Raises RequestError.
+    vLLM omits the second if its number of tokens differs, so it lets many words pass. Raises RequestError.
     """
     found: list[list[int]] = []
     for word in words:
@@ -238,9 +238,8 @@ def _bad_words(words: Sequence[str], tokenizer: Tokenizer) -> list[list[int]]:
 
 
 def _sequences(submit: Submit, request: GenerateRequest, started: Started) -> list[Submit]:
-    """One for each choice: the same sequence, or the answers of one search, whose engine is sent the first.
-
-    Raises RequestError.
+    """One sequence for each choice: copies of `submit`, or the answers of one search, of which the engine gets only the
+    first. Raises RequestError.
     """
     if request.use_beam_search:
         if request.candidates > started.slots:
@@ -260,7 +259,7 @@ def _sequences(submit: Submit, request: GenerateRequest, started: Started) -> li
         return [structs.replace(search, id=answer, choice=choice) for choice, answer in enumerate(ids)]
     ids = [f"{submit.id}-{choice}" for choice in range(request.candidates)]
     scores = submit.prompt_logprobs
-    if scores >= 0 and request.stream:  # each stream begins with its own
+    if scores >= 0 and request.stream:  # each stream begins with its own scores
         return [structs.replace(submit, id=one, choice=choice) for choice, one in enumerate(ids)]
     return [
         structs.replace(submit, id=one, choice=choice, group=submit.id, prompt_logprobs=-1 if choice else scores)

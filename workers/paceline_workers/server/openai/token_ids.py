@@ -1,14 +1,14 @@
-"""Text that each token of a completion adds: the `tokens` and `text_offset` of OpenAI's `logprobs`.
+"""The text and the ids of each token: `tokens` and `text_offset` in OpenAI's `logprobs`, and `return_token_ids`.
 
-A token's bytes go through one UTF-8 decoder, so a token that is half a character adds nothing and the one that ends it
-adds the character. Where the tokenizer's decoder drops the blank that begins a text, the first token adds its bytes
-without it. Special tokens that the text leaves out keep their names and take no place in it.
+A token's bytes go through one UTF-8 decoder, so a token that is part of a character adds nothing, and the token that
+completes it adds the character. Where the tokenizer's decoder drops the blank at the start of a text, the first token
+adds its bytes without the blank. Special tokens that the text omits keep their names and have no length.
 
-Invariant: the tokens that are shown, put together, are the text. Known holes: bytes that are no UTF-8 may become more
-or fewer U+FFFD in the text than here; a prompt that is echoed with a blank of its own in front, which its tokenizer
-drops, is one character longer than its tokens.
+Invariant: the visible tokens joined together are the text. Known holes: bytes that are not UTF-8 may become more or
+fewer U+FFFD in the text than here; an echoed prompt that begins with a blank, which its tokenizer drops, is one
+character longer than its tokens.
 
-`return_token_ids`: the ids beside the text of any shape, and of a completion the prompt's own.
+`return_token_ids` adds the ids to the text of any shape, and the prompt's ids to a completion.
 """
 
 import codecs
@@ -23,15 +23,15 @@ from paceline_workers.server.text.tokenizer import Tokenizer
 
 
 def as_id(token: int) -> bytes:
-    """What `logprobs` call a token with `return_tokens_as_token_ids`."""
+    """The name of a token in `logprobs` with `return_tokens_as_token_ids`."""
     return f"token_id:{token}".encode()
 
 
 class WithTokenIds(ShapeWrapper):
-    """A shape whose choices have `token_ids`. `prompt`: ids for a completion's first chunk, None for a chat.
+    """A shape that adds `token_ids` to its choices. `prompt`: the ids for a completion's first chunk, None for a chat.
 
-    Text lags behind its tokens, so a chunk has the ids of all tokens since the chunk before, whether or not their whole
-    text is in it; put together they are the answer's, the one that stopped it included.
+    Text lags behind its tokens, so a chunk has the ids of all tokens since the previous chunk, even if part of their
+    text is still to come. All chunks together have all ids of the answer, including the token that stopped it.
     """
 
     def __init__(self, shape: ResponseShape, prompt: Sequence[int] | None = None) -> None:
@@ -43,7 +43,7 @@ class WithTokenIds(ShapeWrapper):
         return [self._with(choice, []) for choice in self.shape.opening()]
 
     def chunks(self, piece: Piece) -> list[Any]:
-        """The ids are in the first of the chunks."""
+        """The first of the chunks has the ids."""
         self._unsent += piece.ids
         chunks = []
         for choice in self.shape.chunks(piece):
@@ -52,7 +52,7 @@ class WithTokenIds(ShapeWrapper):
         return chunks
 
     def skip(self, piece: Piece) -> None:
-        """These were sent, and the prompt's."""
+        """The client has these ids, and the prompt's."""
         self._prompt = None
         self.shape.skip(piece)
 
@@ -71,7 +71,7 @@ _utf8 = codecs.getincrementaldecoder("utf-8")
 
 
 class TokenTexts:
-    """The tokens of one text in order. `before`: those of a prompt that the text goes on and does not hold."""
+    """The tokens of one text in order. `before`: the tokens of the prompt, if the text only continues it."""
 
     def __init__(
         self, tokenizer: Tokenizer, before: Sequence[int] = (), *, special: bool = False, as_ids: bool = False
@@ -104,7 +104,7 @@ class TokenTexts:
         return not self._special and token in self._tokenizer.special_ids
 
     def _added(self, token: int) -> tuple[str, bytes]:
-        """The text that `token` ends or adds, and the bytes of a character that it leaves open."""
+        """The text that `token` completes or adds, and the bytes of a character that it leaves incomplete."""
         raw = self._tokenizer.token_bytes(token)
         decoder = _utf8("replace")
         text = decoder.decode(self._open + (raw if self._begun else raw.removeprefix(b" ")))

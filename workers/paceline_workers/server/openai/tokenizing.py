@@ -1,7 +1,7 @@
-"""`/tokenize` and `/detokenize`, in vLLM's shapes: what a prompt costs before it is sent, and what ids spell.
+"""`/tokenize` and `/detokenize` in vLLM's form: the number of tokens of a prompt, and the text of ids.
 
-They count as open requests, so that their number is bounded; long texts go to the tokenizer's threads, and wait there
-no longer than their client does.
+They count as open requests, which bounds their number. The tokenizer's threads encode long texts; a text stops waiting
+for one when its client leaves.
 """
 
 from collections.abc import Callable, Coroutine
@@ -21,11 +21,11 @@ from paceline_workers.server.openai.validation import Body, invalid, parse
 from paceline_workers.server.request_handler import ServerDeps
 
 IDS_LIMIT = 1 << 17
-"""Ids that are spelt whatever the context; more only where the context is longer. A million hold the loop up 60 ms."""
+"""The most ids to decode, unless the context is longer. A million block the event loop for 60 ms."""
 
 
 class TokenizeRequest(ChatFields):
-    """`POST /tokenize`: a prompt, or messages; `add_special_tokens` is as the generating route would do."""
+    """`POST /tokenize`: a prompt, or messages; `add_special_tokens` has the default of the generating route."""
 
     route: ClassVar[str] = FieldRoute.TOKENIZE
 
@@ -35,7 +35,7 @@ class TokenizeRequest(ChatFields):
     return_token_strs: bool = False
 
     def check(self) -> None:
-        """One of the two forms. Raises RequestError."""
+        """Check that the body has exactly one of the two forms. Raises RequestError."""
         super().check()
         if (self.prompt is None) is (self.messages is None):
             raise invalid("Send `prompt` or `messages`, one of them.", "prompt")
@@ -60,7 +60,7 @@ class DetokenizeRequest(Body):
 
 
 class Tokenized(Struct, frozen=True):
-    """Ids, how many, and how many the model takes."""
+    """The ids, their number, and the model's context length."""
 
     count: int
     max_model_len: int
@@ -75,11 +75,11 @@ class Detokenized(Struct, frozen=True):
 
 
 TokenHandler = Callable[[ServerDeps, bytes], Coroutine[Any, Any, Struct]]
-"""The answer to a body. Raises RequestError."""
+"""Makes the answer from a body. Raises RequestError."""
 
 
 class TokenRoute:
-    """One of the two routes as an ASGI application."""
+    """Either route as an ASGI application."""
 
     def __init__(self, parts: ServerDeps, answer: TokenHandler) -> None:
         self._parts = parts
@@ -98,7 +98,7 @@ class TokenRoute:
 
 
 async def tokenize(parts: ServerDeps, body: bytes) -> Tokenized:
-    """Ids of a prompt or of messages."""
+    """The ids of a prompt or of messages."""
     asked, model = parse(TokenizeRequest, body), parts.model
     if asked.model is not None:
         model.known(asked.model)
@@ -109,7 +109,7 @@ async def tokenize(parts: ServerDeps, body: bytes) -> Tokenized:
 
 
 async def detokenize(parts: ServerDeps, body: bytes) -> Detokenized:
-    """Text of ids."""
+    """The text of ids."""
     asked, tokenizer = parse(DetokenizeRequest, body), parts.model.tokenizer
     if asked.model is not None:
         parts.model.known(asked.model)
@@ -126,7 +126,7 @@ async def _tokens(model: ServedModel, asked: TokenizeRequest, context: int) -> l
         refuse_uncountable(asked.prompt, context, "prompt")
         return await model.tokenizer.encode(asked.prompt, special=asked.add_special_tokens is not False)
     model = model.with_template(asked.chat_template)
-    model.parser(asked)  # tools that cannot be called are refused
+    model.parser(asked)  # refuses tools that the model cannot call
     text = model.render(asked.messages or [], asked)
     refuse_uncountable(text, context, "messages")
     return await model.tokenizer.encode(text, special=asked.add_special_tokens is True)

@@ -1,7 +1,7 @@
-"""What a client is told whose body does not fit: the field by its path, and what it must be.
+"""Parses request bodies, and refuses those that do not fit: names the field by its path and says what it must be.
 
-The base of every part of a request body, how a body is read, and the refusal of one. A field that no model reads is
-judged by the table in `fields`: refused by name if it would change the answer, else ignored.
+Holds the base class of every part of a body. The table in `fields` decides about a field that no model reads: it is
+refused by name if it would change the answer, else ignored.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ from paceline_workers.server.openai.fields import refuse_unsupported
 
 
 class Body(BaseModel):
-    """Unknown fields are kept aside, null counts as absent, NaN is refused; a type is never taken for another.
+    """Keeps unknown fields aside, treats null as absent, refuses NaN, and never converts one type to another.
 
-    `route`: the whole body of that route, whose fields stand in `fields`; "" for a part of one.
+    `route`: the route of a whole body, to look up its fields in `fields`; "" for a part of a body.
     """
 
     route: ClassVar[str] = ""
@@ -26,7 +26,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="allow", allow_inf_nan=False, strict=True)
 
     def check(self) -> None:
-        """What no field can tell alone. Raises RequestError."""
+        """Check rules that involve several fields. Raises RequestError."""
 
     @model_validator(mode="before")
     @classmethod
@@ -38,7 +38,7 @@ R = TypeVar("R", bound=Body)
 
 
 def parse(kind: type[R], body: bytes) -> R:
-    """Read one body. Raises RequestError naming the field and the fix."""
+    """Parse a body. Raises RequestError naming the field and the fix."""
     try:
         check_shape(body)
         request = kind.model_validate_json(body)
@@ -53,7 +53,7 @@ def parse(kind: type[R], body: bytes) -> R:
 
 
 def invalid(message: str, param: str | None) -> RequestError:
-    """What a client is told that asked for what cannot be; `param` is the field."""
+    """The error for a client's invalid request; `param` is the field."""
     return RequestError(Code.INVALID_REQUEST, message, param=param)
 
 
@@ -78,11 +78,11 @@ _REASONS: Mapping[str, str] = {
     "too_short": "must not be empty",
     "value_error": "{error}",
 }
-"""By pydantic's type of error; its own words for any other."""
+"""Messages by pydantic's type of error; other types keep pydantic's message."""
 
 
 def refusal(first: ErrorDetails, body: bytes) -> RequestError:
-    """The refusal of `body`, in which pydantic found `first`."""
+    """The refusal of `body` for the error `first` that pydantic found."""
     context = first.get("ctx", {})
     if first["type"] == "json_invalid":
         return unreadable(context["error"], body)
@@ -96,7 +96,7 @@ def refusal(first: ErrorDetails, body: bytes) -> RequestError:
 
 
 def unreadable(reason: str, body: bytes) -> RequestError:
-    """The refusal of what is no JSON, or too deep for its reader."""
+    """The refusal of a body that is not JSON, or nested too deeply for the parser."""
     return too_deep() if reason.startswith("recursion limit") else not_json(body, f": {reason}")
 
 

@@ -1,12 +1,11 @@
-"""The worker's rows of the metric registry, filled from what the engine reports and from how requests ended.
+"""The worker's metrics, from what the engine reports and from how requests ended.
 
 The engine counts from its own start; each heartbeat is turned into increments, and a new engine begins again at 0.
 
-A worker's backlog in seconds: how long its engine is predicted to compute the prompts that a class has queued. Pure.
-
-Each step gives prefill what its running requests leave of the token budget, and costs the base and their decodes as
-well. Classes add up: the sum over them is when the queue is empty if nothing more comes.
-Known hole: a promised TPOT makes chunks smaller, so a worker that keeps one to its decodes takes longer than this.
+Also predicts a worker's backlog in seconds: how long its engine needs to compute the queued prompts of each class.
+Each step leaves prefill the part of the token budget that the running requests do not use, and also costs its base time
+and their decodes. Classes add up: their sum is when the queue is empty if no more requests arrive.
+Known hole: a promised TPOT makes chunks smaller, so a worker that keeps one takes longer than predicted.
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ from paceline_workers.server.telemetry.request_metrics import GenerationTracing,
 
 
 def backlog_seconds(beat: Heartbeat, model: StepTime, step_tokens: int) -> Mapping[RequestClass, float]:
-    """Seconds by class; empty while nothing is known of the engine's speed."""
+    """Seconds by class; empty while the engine's speed is unknown."""
     if max(model.base, model.prefill) <= 0:
         return {}
     kv_tokens = beat.recent[-1].kv_tokens if beat.recent else 0
@@ -32,7 +31,7 @@ def backlog_seconds(beat: Heartbeat, model: StepTime, step_tokens: int) -> Mappi
     chunk = max(step_tokens - beat.running, 1)
     seconds = {}
     for name, tokens in beat.queued_tokens.items():
-        context = tokens / max(beat.waiting.get(name, 0), 1) / 2  # a token attends, in the mean, to half of its prompt
+        context = tokens / max(beat.waiting.get(name, 0), 1) / 2  # on average a token attends to half of its prompt
         seconds[name] = tokens * (model.prefill + model.context * context) + decodes * -(-tokens // chunk)
     return seconds
 
@@ -43,7 +42,7 @@ SHED = ("queue_full", "backlog", "deadline")
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """What the engine had counted at its last heartbeat."""
+    """The engine's counts at its last heartbeat."""
 
     steps: int = 0
     preemptions: int = 0
@@ -61,7 +60,7 @@ class _Counts:
 
 
 class WorkerMetrics:
-    """One worker's metrics; every label set is the worker's own plus a closed set. `requests`: those about requests."""
+    """One worker's metrics; every label set is the worker's own plus a closed set. `requests`: metrics of requests."""
 
     def __init__(self, config: WorkerConfig, tracing: GenerationTracing | None = None) -> None:
         namespace, _, service = config.service.rpartition("/")
@@ -81,7 +80,7 @@ class WorkerMetrics:
             self._count("paceline_worker_grammar_checks_total", 0, result)
 
     def on_engine(self, event: EngineState | Started | Heartbeat) -> None:
-        """The engine's listener."""
+        """Listens to the engine."""
         match event:
             case Started():
                 self._on_start(event)
@@ -91,15 +90,15 @@ class WorkerMetrics:
                 self._steps(event)
 
     def ended(self, outcome: Outcome) -> None:
-        """A request has ended."""
+        """Count the outcome of a request."""
         self._count("paceline_worker_requests_total", 1, outcome)
 
     def checked(self, result: GrammarCheck) -> None:
-        """A grammar has been checked, or was not."""
+        """Count the result of a grammar check."""
         self._count("paceline_worker_grammar_checks_total", 1, result)
 
     def exposition(self, engine: EngineClient, checks: int = 0, bodies: int = 0) -> tuple[bytes, str]:
-        """Body and content type for a scrape; what only has a value now is set now. `checks` wait, `bodies` bytes."""
+        """Body and content type for a scrape; sets gauges now. `checks` wait, `bodies` bytes are held."""
         self._set("paceline_worker_body_bytes", bodies)
         self._set("paceline_worker_grammar_checks_waiting", checks)
         self._set("paceline_engine_heartbeat_age_seconds", engine.since_heard)
@@ -188,7 +187,7 @@ class WorkerMetrics:
 
 
 def step_time(terms: list[float]) -> StepTime:
-    """The heartbeat's list as the model it stands for; an empty list is an engine that has none yet."""
+    """The heartbeat's list as a model; an empty list means that the engine has none yet."""
     base, prefill, sequence, kv, context, observations = [*terms, *[0.0] * 6][:6]
     return StepTime(
         base=base, prefill=prefill, sequence=sequence, kv=kv, context=context, observations=int(observations)

@@ -1,8 +1,8 @@
-"""What is counted and traced of each request: tokens as they come, at its end where its time went.
+"""Counts and traces each request: tokens as they arrive, and at its end how its time was spent.
 
-Times and sizes are of requests that ended well; how choices ended and how many tokens there were is of all that began.
-Spans are made of plain timestamps after the last byte. Where tracing is off (`paceline_core.config`), nothing of
-OpenTelemetry is imported and no request does anything for it.
+Times and sizes cover requests that ended well; finish reasons and token counts cover all requests that began. Spans are
+made from plain timestamps after the last byte. If tracing is off (`paceline_core.config`), OpenTelemetry is not
+imported and requests do no work for it.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _KINDS = ("input", "cached", "output", "longest", "limit")
 
 @dataclass(frozen=True, slots=True)
 class FinishedGeneration:
-    """A request that is over: `now` and `utc` are the same moment, `error` is "" or the code it ended with."""
+    """A request that has ended: `now` and `utc` are the same moment, `error` is "" or the code of its error."""
 
     run: ActiveGeneration
     caller: Caller
@@ -36,7 +36,7 @@ class FinishedGeneration:
 
 
 class GenerationTracing(Protocol):
-    """Where ended requests go."""
+    """Receives requests that have ended."""
 
     @property
     def dropped(self) -> int:
@@ -50,7 +50,7 @@ class GenerationTracing(Protocol):
 
 
 class RequestMetrics:
-    """A worker's series about its requests; `meter` is for their stopwatches. `tracing` is None where it is off."""
+    """A worker's metrics of its requests; their stopwatches share `meter`. `tracing` is None if it is off."""
 
     def __init__(self, metrics: Metrics, labels: Sequence[str], tracing: GenerationTracing | None = None) -> None:
         self._tracing = tracing
@@ -76,7 +76,7 @@ class RequestMetrics:
         )
 
     def ended(self, run: ActiveGeneration, caller: Caller, clock: Clock, error: str) -> None:
-        """Count a request that is over; `error` is "" or the code it ended with."""
+        """Count a request that has ended; `error` is "" or the code of its error."""
         now, utc = clock.monotonic(), clock.utc()
         spent, watch, choices, usage = run.spent(now), run.watch, run.job.choices, run.job.usage()
         for finish in run.ends.values():
@@ -100,12 +100,12 @@ class RequestMetrics:
             self._tracing.record(FinishedGeneration(run, caller, spent, now, utc, error))
 
     def embedded(self, prompt: int, cached: int) -> None:
-        """A request's embeddings are made, of so many tokens."""
+        """Count the tokens of a request for embeddings."""
         self._tokens["input"].inc(prompt)
         self._tokens["cached"].inc(cached)
 
     def settle(self) -> None:
-        """Before a scrape: what is only added up while tokens flow."""
+        """Before a scrape: export what is only summed while tokens flow."""
         output, self._counted_output = self.meter.output - self._counted_output, self.meter.output
         self._tokens["output"].inc(output)
         if self._tracing is not None:
@@ -114,6 +114,6 @@ class RequestMetrics:
             self._counted_dropped = dropped
 
     def close(self) -> None:
-        """Send the spans that are queued, for a moment; blocks."""
+        """Send the queued spans, for a moment; blocks."""
         if self._tracing is not None:
             self._tracing.close()

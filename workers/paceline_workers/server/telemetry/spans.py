@@ -1,8 +1,8 @@
 """A request's spans: one for the worker, a child for each phase; written after its end, from timestamps.
 
-Names of attributes are those of the GenAI conventions and, for latencies, vLLM's. A request whose traceparent is
-sampled is always traced, one with an unsampled one never, one without by chance, as `trace_ratio` says.
-Known hole: phases that ran before a preemption and after it are one span.
+Attributes have the names of the GenAI conventions and, for latencies, vLLM's. A request with a sampled traceparent is
+always traced, one with an unsampled traceparent never, one without a traceparent by chance, at `trace_ratio`.
+Known hole: the parts of a phase before and after a preemption form one span.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class GenerationSpanWriter:
 
     @classmethod
     def create(cls, config: WorkerConfig) -> Self:
-        """Export as OTEL_EXPORTER_OTLP_* says; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add to the attributes."""
+        """Export as OTEL_EXPORTER_OTLP_* sets; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add attributes."""
         queue = SpanQueue(OTLPSpanExporter())
         provider = TracerProvider(
             resource=resource(_own(config)),

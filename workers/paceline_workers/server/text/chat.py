@@ -1,13 +1,13 @@
-"""Messages to a prompt, with the model's own chat template, compiled as `transformers` compiles templates.
+"""Turns messages into a prompt with the model's chat template, compiled as `transformers` compiles templates.
 
-A template is code from the model folder, or of a trusted request: it runs in Jinja's immutable sandbox. Beside what
-Jinja has, it finds `{% generation %}` (which marks the assistant's words for training and changes nothing here),
+A template is code from the model folder or from a trusted request: it runs in Jinja's immutable sandbox. Besides what
+Jinja offers, it can use `{% generation %}` (which marks the assistant's words for training and has no effect here),
 `break` and `continue`, `tojson` with the options of `json.dumps`, `raise_exception` and `strftime_now`.
 
-It is compiled and tried over a few conversations at start, so that a broken one stops the worker and not the first
-client. One that refuses them all by `raise_exception`, or lacks nothing but variables that a request may bring
-(`chat_template_kwargs`), is no broken one. Where a folder has a template of the name `tool_use`, requests with tools
-take that one, as in `transformers`.
+At start the template is compiled and tried on a few conversations, so that a broken one stops the worker instead of
+failing the first client. A template that refuses them all with `raise_exception`, or that only lacks variables that a
+request may bring (`chat_template_kwargs`), does not count as broken. If a folder has a template named `tool_use`,
+requests with tools use that one, as in `transformers`.
 """
 
 import json
@@ -44,31 +44,31 @@ _OPENINGS: tuple[tuple[list[Message], list[Tool]], ...] = (
 )
 Now = Callable[[], datetime]
 FAULTS = (TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RuntimeError)
-"""What a template may raise, `raise_exception` included."""
+"""The exceptions that a template may raise, including that of `raise_exception`."""
 _DEVELOPER = "developer"
 
 
 class InvalidTemplate(TemplateError):
-    """The template itself takes no such conversation (`raise_exception`)."""
+    """The template itself refuses the conversation (`raise_exception`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledTemplate:
-    """A template, whether it compares a role to `developer`, and the variables that it reads from outside."""
+    """A template, whether it compares a role to `developer`, and the external variables that it reads."""
 
     template: Template
     knows_developer: bool
     variables: frozenset[str]
 
     def render(self, messages: Sequence[Mapping[str, Any]], values: Mapping[str, Any]) -> str:
-        """Its text. The role `developer` becomes `system` where the template does not know it. Raises FAULTS."""
+        """Its text. The role `developer` becomes `system` if the template does not support it. Raises FAULTS."""
         if not self.knows_developer:
             messages = [{**one, "role": "system"} if one["role"] == _DEVELOPER else one for one in messages]
         return self.template.render({**values, "messages": messages})
 
 
 class _Generation(Extension):
-    """`{% generation %}`: its body, with assignments of its own."""
+    """`{% generation %}`: renders its body, in a scope of its own."""
 
     tags = {"generation"}
 
@@ -92,7 +92,7 @@ def _tojson(
 
 
 def compiled(source: str, now: Now) -> CompiledTemplate:
-    """Raises FAULTS on what is no template."""
+    """Compile a template; raises FAULTS if it is invalid."""
     extensions: list[type[Extension]] = [loopcontrols, _Generation]
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
     environment.filters["tojson"] = _tojson
@@ -106,8 +106,8 @@ def compiled(source: str, now: Now) -> CompiledTemplate:
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """How a chat becomes a prompt: `generation` ends it where the assistant's turn begins, `continues` within the last
-    message. `variables` are the template's own, such as `enable_thinking`.
+    """How to render a chat: with `generation` the prompt ends at the start of the assistant's turn, with `continues`
+    within the last message. `variables` are the template's own, such as `enable_thinking`.
     """
 
     generation: bool = True
@@ -120,9 +120,9 @@ PLAIN = Rendering()
 
 
 class ChatTemplate:
-    """A compiled template; `origin` names its file in errors. `tool_use` renders requests with tools in its place."""
+    """A compiled template; `origin` names its file in errors. `tool_use` renders requests with tools instead."""
 
-    def __init__(  # noqa: PLR0913 - what a folder says of its template
+    def __init__(  # noqa: PLR0913 - what a folder defines about its template
         self,
         source: str,
         special_tokens: Mapping[str, str],
@@ -146,7 +146,7 @@ class ChatTemplate:
 
     @classmethod
     def sent(cls, source: str, special_tokens: Mapping[str, str], now: Now) -> "ChatTemplate":
-        """One that came with a trusted request: nothing bounds what it computes. Raises RequestError."""
+        """A template from a trusted request: its computing time is unbounded. Raises RequestError."""
         try:
             return cls(source, special_tokens, now, "chat_template", tried=False)
         except InvalidInput as error:
@@ -154,7 +154,7 @@ class ChatTemplate:
 
     @classmethod
     def load(cls, folder: Path, special_tokens: Mapping[str, str], now: Now) -> "ChatTemplate | None":
-        """`chat_template.jinja` and its `additional_chat_templates`, or tokenizer_config.json's, or None.
+        """The template in `chat_template.jinja` and `additional_chat_templates`, or in tokenizer_config.json, or None.
 
         Raises InvalidInput.
         """
@@ -171,15 +171,15 @@ class ChatTemplate:
 
     @cached_property
     def form(self) -> ToolCallFormat | None:
-        """How its model writes calls; None where tools cannot be offered."""
+        """How the model writes calls; None if it cannot be offered tools."""
         return format_of(self.render)
 
     def begun(self, prompt: str, continued: str | None) -> ReasoningMarkers | None:
-        """How the reasoning of an answer to `prompt` begins, None without. `continued`: the message that it goes on."""
+        """How reasoning in an answer to `prompt` begins, None without any. `continued`: the message to continue."""
         return begun(self.reasoning, prompt, continued) if self.reasoning else None
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), how: Rendering = PLAIN) -> str:
-        """The prompt, by default ready for the assistant's turn. Raises RequestError when the template refuses it."""
+        """The prompt, by default up to the start of the assistant's turn. Raises RequestError if the template does."""
         rendered = self._continued if how.continues else self._render
         try:
             return rendered(messages, tools, how)
@@ -191,7 +191,7 @@ class ChatTemplate:
             return _refuse(fault, messages)
 
     def _continued(self, messages: Sequence[Message], tools: Sequence[Tool], how: Rendering) -> str:
-        """The prompt up to the end of the last message, which a mark shows; transformers does the same."""
+        """The prompt up to the end of the last message, located with a marker, as transformers does."""
         *before, last = messages
         content, mark = last.get("content") or "", f"{secrets.token_hex(16)} "
         rendered = self._render([*before, {**last, "content": content + mark}], tools, how)
@@ -214,7 +214,7 @@ class ChatTemplate:
         return template.render(messages, {**self._special_tokens, **how.variables, **named})
 
     def _try(self, openings: Sequence[tuple[Sequence[Message], Sequence[Tool]]]) -> None:
-        """Render the first that works, also with variables that requests may bring. Raises FAULTS where none does."""
+        """Render the first conversation that works, also with variables from requests. Raises FAULTS if none does."""
         faults: list[Exception] = []
         for messages, tools in openings:
             brought = dict.fromkeys((self._for_tools if tools else self._template).variables, "")
@@ -231,7 +231,7 @@ class ChatTemplate:
 
 
 def _by_name(value: Any) -> dict[str, str]:
-    """The templates of a folder; a single one is the default."""
+    """The templates of a folder by name; a single one is the default."""
     if not isinstance(value, list):
         return {_DEFAULT: value} if isinstance(value, str) else {}
     entries = [entry for entry in value if isinstance(entry, dict)]
@@ -239,13 +239,13 @@ def _by_name(value: Any) -> dict[str, str]:
 
 
 def _whole(tools: Sequence[Tool]) -> list[Tool]:
-    """Tools with the description and parameters that some templates read unasked."""
+    """Tools with the description and the parameters that some templates read without a check."""
     least = {"description": "", "parameters": {"type": "object", "properties": {}}}
     return [{**tool, "function": least | {k: v for k, v in tool["function"].items() if v}} for tool in tools]
 
 
 def _refuse(fault: Exception, messages: Sequence[Message]) -> NoReturn:
-    """Not every template knows the role of a call's result, which some APIs do not call a role at all."""
+    """Raise the refusal. Some templates lack the role of a call's result, which in some APIs is not a role at all."""
     results = [place for place, message in enumerate(messages) if message["role"] == "tool"]
     first = f" (`messages[{results[0]}]`, the result of a call, has the role `tool`)" if results else ""
     message = f"The model's chat template refuses these messages: {fault}{first}"

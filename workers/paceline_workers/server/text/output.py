@@ -1,20 +1,19 @@
-"""From the engine's tokens to what a client gets: text, finish reason, counts. Pure: tokens in, pieces out.
+"""Turns the engine's tokens into what a client receives: text, finish reason, counts. Pure: tokens in, pieces out.
 
-Tokens go through the detokenizer, the stop matcher and the filters; text may lag behind its tokens (an open character,
-a possible stop string, what a filter holds), so a piece carries all ids since the piece before it, whether or not their
-whole text is in it.
+Tokens go through the detokenizer, the stop matcher and the filters. Text may lag behind its tokens (an incomplete
+character, a possible stop string, text that a filter holds), so a piece carries all ids since the previous piece, even
+if part of their text is still to come.
 
-The pieces put together are the text of the whole. One token need not be one piece of text: a character may be split
-over tokens, and some decoders look at neighbours. So a short window of the last tokens is decoded again with each new
-one, and what was already given out is cut off. U+FFFD at the end may be the first bytes of a character that is still
-coming, hence it waits; a character has at most 4 bytes, so after more than HELD tokens without a clean end it is no
-text, and need not wait longer.
-The window loses its older half wherever the rest still decodes to the end of the same text.
-The first window holds the end of the prompt: decoders of SentencePiece's kind drop a blank at the begin of a text, and
-an answer is no begin. So prompt and answer put together are the text of all tokens, whatever their tokenizer.
+All pieces joined together are the text of all tokens. A token is not always a piece of text: a character may span
+several tokens, and some decoders look at neighbouring tokens. So the detokenizer decodes a short window of the last
+tokens again with each new one, and cuts off the text that it returned before. U+FFFD at the end may be the first bytes
+of an incomplete character, so it waits; a character has at most 4 bytes, so after more than HELD tokens without a clean
+end it is not text, and is returned. The window drops its older half wherever the rest still decodes to the end of the
+same text. The first window holds the end of the prompt: decoders of SentencePiece's kind drop a blank at the start of a
+text, and an answer does not start one. So prompt and answer joined are the text of all tokens, with any tokenizer.
 
 Invariant: a piece is never taken back. Known hole: a byte-fallback decoder turns a whole run of bytes into U+FFFD when
-the run proves not to be UTF-8; text given out before that stays, as for every streaming server.
+the run turns out not to be UTF-8; text that was returned before stays, as in every streaming server.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +29,7 @@ Decode = Callable[[Sequence[int]], str]
 
 WINDOW = 16
 CONTEXT = (8, 9, 10, 11, 16, 64, 256)
-"""Tokens of a prompt that are looked at, until some have text that does not begin within a character."""
+"""How many tokens of a prompt to decode: the first number whose text does not begin within a character."""
 HELD = 3
 TRIES = 8
 RETRY_AFTER_S = 1.0
@@ -38,7 +37,7 @@ _UNKNOWN = "\ufffd"
 
 
 class Detokenizer:
-    """One output's text behind the prompt `before`. `decode` turns ids into text as the model's tokenizer does."""
+    """The text of one output after the prompt `before`. `decode` turns ids into text as the model's tokenizer does."""
 
     def __init__(self, decode: Decode, before: Sequence[int] = ()) -> None:
         self._decode = decode
@@ -51,7 +50,7 @@ class Detokenizer:
             self._fed = False
 
     def feed(self, ids: Sequence[int]) -> str:
-        """The text that is certain now and was not yet given out."""
+        """The text that is certain now and was not returned before."""
         self._fed = True
         self._window += ids
         self._text = self._decode(self._window)
@@ -66,14 +65,14 @@ class Detokenizer:
         return piece
 
     def flush(self) -> str:
-        """The rest: no token follows, so half a character is now U+FFFD."""
+        """The rest: no token follows, so an incomplete character becomes U+FFFD."""
         if not self._fed:
             return ""
         rest, self._given = self._text[self._given :], max(self._given, len(self._text))
         return rest
 
     def _shorten(self) -> None:
-        """Start the window later, but before its last tokens: those may hold the bytes of an open character."""
+        """Move the window's start, but not into its last tokens: they may hold bytes of an incomplete character."""
         half = len(self._window) // 2
         for start in range(half, min(half + TRIES, len(self._window) - HELD)):
             rest = self._decode(self._window[start:])
@@ -84,7 +83,7 @@ class Detokenizer:
 
 
 def recent(decode: Decode, ids: Sequence[int]) -> Sequence[int]:
-    """The last tokens of a prompt: as few as show how a text goes on behind them."""
+    """The last tokens of a prompt: as few as show how text continues after them."""
     for count in CONTEXT:
         text = decode(ids[-count:])
         if count >= len(ids) or (text and not text.startswith(_UNKNOWN)):
@@ -93,11 +92,11 @@ def recent(decode: Decode, ids: Sequence[int]) -> Sequence[int]:
 
 
 class StopMatcher:
-    """Feed pieces of text; take out what is before any stop string, or with `included` what ends with it.
+    """Takes pieces of text, returns the text before any stop string, or with `included` up to the end of one.
 
-    Nothing that could still become a stop string is let out. The text ends where the first one is complete (of several
-    complete at the same character, the longest wins), so the result depends on the text alone and not on how it was cut
-    into pieces. `matched` names it.
+    Text that could still become a stop string is held back. The text ends where the first stop string is complete (of
+    several that complete at the same character, the longest wins), so the result depends on the text alone, not on how
+    it was split into pieces. `matched` is that stop string.
     """
 
     def __init__(self, stops: Sequence[str], *, included: bool = False) -> None:
@@ -107,7 +106,7 @@ class StopMatcher:
         self.matched = ""
 
     def feed(self, piece: str) -> str:
-        """Text that certainly passes; after a match always nothing."""
+        """Text that certainly passes; nothing after a match."""
         if self.matched:
             return ""
         self._held += piece
@@ -121,7 +120,7 @@ class StopMatcher:
         return out
 
     def flush(self) -> str:
-        """The text is over: what was held back is no stop string."""
+        """The text has ended: what was held back is not a stop string."""
         out, self._held = "" if self.matched else self._held, ""
         return out
 
@@ -133,7 +132,7 @@ Logprob = tuple[float, list[tuple[int, float]]]
 class Piece:
     """New output. `ids` begin at `position`; `finish` is "" while running, else stop, length or content_filter.
 
-    `reasoning` stands before `text`. `stop`: the stop string that has ended it.
+    `reasoning` comes before `text`. `stop`: the stop string that ended it.
     """
 
     text: str
@@ -146,13 +145,13 @@ class Piece:
 
 
 class TextOutput:
-    """One sequence's output so far, behind the prompt `before`.
+    """One sequence's output so far, after the prompt `before`.
 
-    `include_stop`: the stop string or token that ends it belongs to its text. Stop strings are looked for behind the
-    reasoning; filters judge it too, apart from the text.
+    `include_stop`: the stop string or token that ends the text is part of it. Stop strings count only after the
+    reasoning; filters also judge the reasoning, separately from the text.
     """
 
-    def __init__(  # noqa: PLR0913 - what a request says of its text
+    def __init__(  # noqa: PLR0913 - what a request specifies about its text
         self,
         decode: Decode,
         *,
@@ -185,7 +184,7 @@ class TextOutput:
         self.timing: Timing | None = None
 
     def feed(self, frames: Sequence[Tokens]) -> Piece | None:
-        """The piece that these frames make, None without text. Raises RequestError when the engine gave up."""
+        """The piece that these frames make, None without text. Raises RequestError if the engine gave up."""
         text, finish = "", ""
         for frame in frames:
             self.prompt_logprobs += frame.prompt_logprobs
@@ -205,7 +204,7 @@ class TextOutput:
         return Piece(text, self.tokens - len(ids), ids, finish, logprobs, reasoning, self._stops.matched)
 
     def replay(self, ids: Sequence[int], finish: str = "") -> Piece:
-        """Take in what an earlier life of this sequence has given out: one piece. `finish` as with the last frame."""
+        """Process the output from before a resumption, as one piece. `finish` as with the last frame."""
         place = self.tokens
         piece = self.feed([Tokens("", place, list(ids), finish)])
         self._ids, self._logprobs = [], []
@@ -221,9 +220,9 @@ class TextOutput:
         return "stop" if self._stops.matched else ""
 
     def _text(self, frame: Tokens) -> str:
-        """Certain text of a frame; token by token, so that it does not depend on how tokens come in frames."""
+        """Certain text of a frame, computed token by token so that it does not depend on how tokens form frames."""
         hidden = frame.finish == "stop" and not self._include_stop
-        shown = len(frame.ids) - hidden  # the token that stops is counted, but it is no text
+        shown = len(frame.ids) - hidden  # the token that stops counts, but is not text
         text = ""
         for index, token in enumerate(frame.ids):
             self.tokens += 1
@@ -241,7 +240,7 @@ class TextOutput:
         return text
 
     def _split(self, reasoning: str, content: str) -> str:
-        """The content; a token counts as reasoning if the text is within it behind the token, or the token ends it."""
+        """The content. A token counts as reasoning if it ends the reasoning or if the text after it is within it."""
         state = self._splitter.state
         ended = state is ReasoningStart.OUTSIDE
         if state is ReasoningStart.INSIDE or reasoning or (ended and self.reasoning_tokens):
@@ -255,7 +254,7 @@ class TextOutput:
         self._reasoning += text if self._include_reasoning else ""
 
     def _rest(self) -> str:
-        """What was held back, once no token follows."""
+        """The text that was held back, at the end of the output."""
         rest = self._detokenizer.flush()
         if self._splitter.state is not ReasoningStart.OUTSIDE:
             (thought, spoken), (late, words) = self._splitter.feed(rest), self._splitter.flush()
@@ -266,7 +265,7 @@ class TextOutput:
 
 
 def gave_up(frame: Tokens) -> RequestError | None:
-    """What a client receives if the engine ended a sequence without an answer."""
+    """The error for the client if the engine ended a sequence without an answer."""
     match frame.finish:
         case "error":
             return RequestError(Code.ENGINE_FAILED, frame.error or "The engine failed on this request.")

@@ -1,16 +1,15 @@
-"""A model's reasoning, split off its text by the markers around it. Pure.
+"""Separates a model's reasoning from its text by the markers around it, also in structured output. Pure.
 
-Which markers a model writes is told by its chat template, which names them. Where the reasoning begins is told by the
-prompt's end: a template may open it (DeepSeek R1), close it at once (Qwen 3 without thinking), or leave both to the
-model, whose answer then begins with the opening marker or has no reasoning. What follows the closing marker is content,
-whatever it holds. No character is dropped but the markers and blanks before the opening one.
-Known holes: an answer that closes what nothing opened is content. Channels (gpt-oss) and reasoning that ends with a
-phrase (Apriel) are not split.
+The chat template names the markers that a model writes. The prompt's end shows where the reasoning begins: a template
+may open it (DeepSeek R1), close it at once (Qwen 3 without thinking), or leave both to the model, whose answer then
+begins with the opening marker or has no reasoning. Text after the closing marker is content, whatever it holds. Only
+the markers and blanks before the opening one are dropped.
+Known holes: an answer with a closing marker but no opening one is content. Channels (gpt-oss) and reasoning that ends
+with a phrase (Apriel) are not separated.
 
-Structured output behind reasoning: the grammar of the answer begins where the reasoning has ended. Pure.
-
-The text is Lark of the kind `calls:`, like that of `tools.alternative`, since special tokens may be named in it. So no
-Lark of a client's own gets in; a choice among texts, which is plain literals, does.
+Structured output after reasoning: the grammar of the answer begins where the reasoning has ended. That grammar is Lark
+of the kind `calls:`, like that of `tools.grammar`, because it may name special tokens. So it admits no Lark that a
+client wrote; a choice among texts, which consists of plain literals, is allowed.
 """
 
 import json
@@ -30,7 +29,7 @@ _MARKERS = (
 
 
 class ReasoningStart(StrEnum):
-    """Where a text begins: before reasoning that may or may not come, within it, or behind it."""
+    """Where a text begins: before optional reasoning, within reasoning, or after it."""
 
     UNKNOWN = "unknown"
     INSIDE = "inside"
@@ -47,18 +46,18 @@ class ReasoningMarkers:
 
     @property
     def markers(self) -> tuple[str, str]:
-        """Both; they may be special tokens."""
+        """Both markers; they may be special tokens."""
         return self.opening, self.closing
 
 
 def reasoning_of(template: str) -> ReasoningMarkers | None:
-    """The markers that a chat template's source names; None where it names none."""
+    """The markers that a chat template's source contains; None if there are none."""
     found = (pair for pair in _MARKERS if pair[0] in template and pair[1] in template)
     return next((ReasoningMarkers(*pair) for pair in found), None)
 
 
 def begun(markers: ReasoningMarkers, prompt: str, continued: str | None = None) -> ReasoningMarkers | None:
-    """How an answer to `prompt` begins, None where it has no reasoning. `continued`: the message that it goes on."""
+    """How an answer to `prompt` begins, None if it has no reasoning. `continued`: the message that it continues."""
     text = (prompt if continued is None else continued).rstrip()
     opened, closed = text.rfind(markers.opening), text.rfind(markers.closing)
     if text.endswith(markers.opening) or (continued is not None and opened > closed):
@@ -69,9 +68,9 @@ def begun(markers: ReasoningMarkers, prompt: str, continued: str | None = None) 
 
 
 class ReasoningSplitter:
-    """Feed text; take reasoning and content out. The result does not depend on how the text was cut into pieces.
+    """Takes text, returns reasoning and content. The result does not depend on how the text was split into pieces.
 
-    `state`: INSIDE once the opening marker is complete, OUTSIDE where no reasoning follows.
+    `state`: INSIDE once the opening marker is complete, OUTSIDE when no reasoning can follow.
     """
 
     def __init__(self, reasoning: ReasoningMarkers | None) -> None:
@@ -80,7 +79,7 @@ class ReasoningSplitter:
         self._held = ""
 
     def feed(self, text: str) -> tuple[str, str]:
-        """What is certain to be reasoning now, and what is certain to be content."""
+        """The text that is now certain to be reasoning, and that certain to be content."""
         self._held += text
         if self.state is ReasoningStart.UNKNOWN:
             words = self._held.lstrip()
@@ -102,7 +101,7 @@ class ReasoningSplitter:
         return reasoning, content
 
     def flush(self) -> tuple[str, str]:
-        """The text is over: the rest of both."""
+        """The text has ended: the rest of both."""
         held, self._held = self._held, ""
         return (held, "") if self.state is ReasoningStart.INSIDE else ("", held)
 
@@ -113,9 +112,9 @@ _ANYTHING = r"/(.|\n)*/"
 
 
 def after_reasoning(answer: str, reasoning: ReasoningMarkers, special: Special) -> str:
-    """The grammar of `answer` behind reasoning, which is any text without the closing marker.
+    """The grammar of `answer` after reasoning, which is any text without the closing marker.
 
-    Raises ValueError where `answer` is Lark of a client's own.
+    Raises ValueError if `answer` is Lark that a client wrote.
     """
     opens = (
         "thought" if reasoning.begin is ReasoningStart.INSIDE else f"({spelled(reasoning.opening, special)} thought)?"
@@ -127,7 +126,7 @@ def after_reasoning(answer: str, reasoning: ReasoningMarkers, special: Special) 
 
 
 def _answer_rule(answer: str) -> str:
-    """What stands behind the name of the answer's rule, and the rules that it names."""
+    """The body of the answer's rule, and the rules that it refers to."""
     if answer.startswith(_CALLS):
         return answer.removeprefix(_CALLS)
     literals = _LITERALS.fullmatch(answer)

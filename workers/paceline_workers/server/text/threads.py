@@ -1,7 +1,7 @@
-"""A few threads for work on long texts, with a line before them that is bounded in entries and in characters.
+"""A few threads for work on long texts, with a queue that is bounded in entries and in characters.
 
-Work that waits for a thread is dropped, text and all, when whoever awaits it is cancelled; work that a thread has begun
-goes on to its end, and counts until then.
+Work that waits for a thread is dropped, with its text, when its awaiting task is cancelled; work that a thread has
+begun runs to its end, and counts until then.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from paceline_core.errors import Code, RequestError
 THREADS = 2
 WAITING = 64
 CHARACTERS = 1 << 24
-"""Of all texts that wait or are worked on: two bodies as large as they may be."""
+"""The most characters of all texts that wait or are in work: two bodies of the largest size."""
 RETRY_AFTER_S = 1.0
 R = TypeVar("R")
 
 
 class TextThreads:
-    """`waiting` pieces of work wait or are done, over so many `characters`."""
+    """`waiting` pieces of work, with `characters` in total, wait or run."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(THREADS, "tokenize")
@@ -29,7 +29,7 @@ class TextThreads:
         self.waiting = self.characters = 0
 
     async def run(self, work: Callable[[], R], characters: int) -> R:
-        """What `work` on so many characters returns. Raises RequestError `queue_full`."""
+        """The result of `work` on `characters` characters. Raises RequestError `queue_full`."""
         if self.waiting >= WAITING or self.characters + characters > max(CHARACTERS, characters):
             words = f"{self.waiting} long texts wait for the tokenizer."
             raise RequestError(Code.QUEUE_FULL, words, retry_after=RETRY_AFTER_S)

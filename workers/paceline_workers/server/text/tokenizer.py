@@ -1,9 +1,9 @@
-"""Text to ids and back, from the model folder's tokenizer.json.
+"""Converts text to ids and back, with the model folder's tokenizer.json.
 
-A long text is encoded in a thread (`threads`), as a batch of one: of the library's calls only those for batches release
-the interpreter lock, and without that a thread would not help. So one huge prompt does not hold up everybody's tokens,
-and many texts of one request take turns with those of others. Known holes: handing the ids over holds the lock again,
-some 30 ms for a million of them; a text takes some 200 bytes a character while it is encoded, so two of 8 MB take 3 GB.
+A thread encodes a long text (`threads`), as a batch of one: only the library's batch calls release the interpreter
+lock, which makes a thread useful at all. So one huge prompt does not delay the tokens of other streams, and the texts
+of one request take turns with those of others. Known holes: returning the ids takes the lock again, some 30 ms for a
+million; encoding takes some 200 bytes a character, so two texts of 8 MB take 3 GB.
 """
 
 import json
@@ -28,25 +28,25 @@ BYTES = 256
 KEEPING = frozenset({"ByteLevel", "Digits", "Split", "Sequence"})
 INLINE_CHARACTERS = 4096
 SPLIT_CHARACTERS = 1 << 18
-"""A text that is longer is not searched for segments: that happens on the loop, some 4 microseconds a thousand."""
+"""A longer text is not split into segments: that blocks the loop some 4 microseconds per thousand characters."""
 SLICE_CHARACTERS = 1 << 18
-"""Texts of one request that a thread encodes in one go."""
+"""The most characters of several texts that a thread encodes at once."""
 LEAST = 256
-"""Characters from which a segment is worth an entry."""
+"""The fewest characters of a segment that is worth an entry."""
 CHARACTERS = 1 << 22
 PARTS = 1 << 14
-"""A chat of 2,048 turns has 12,000 where a template writes three special tokens a turn. Some 5 us each."""
+"""A chat of 2,048 turns has 12,000 parts if a template writes three special tokens a turn. Each takes some 5 us."""
 
 
 class SegmentCache:
-    """A tokenizer's special tokens, and the ids of segments between them: system prompts, and a chat's turns so far.
+    """A tokenizer's special tokens, and the ids of segments between them: system prompts, and a chat's earlier turns.
 
-    A tokenizer cuts a text at its special tokens before all else, and encodes what lies between by itself. So a chat's
-    ids are those of its segments in a row, and a long segment that came before need not be encoded again: 0.06 ms for a
-    thousand tokens, which take 1.1 ms and more to encode. Entries belong to a tenant, since the time saved would tell
-    another one what was asked. Least recently used ones go when CHARACTERS are kept.
+    A tokenizer first splits a text at its special tokens, and encodes the segments between them independently. So a
+    chat's ids are those of its segments in order, and a long segment that occurred before need not be encoded again:
+    0.06 ms for a thousand tokens, which take 1.1 ms or more to encode. Entries belong to a tenant, since the time saved
+    would reveal one tenant's requests to another. The least recently used ones go when CHARACTERS are kept.
 
-    Only where `exact` holds: byte-level BPE that drops nothing, with special tokens that swallow no neighbours.
+    Requires `exact`: byte-level BPE that drops nothing, with special tokens that do not absorb their neighbours.
     """
 
     def __init__(self, inner: tokenizers.Tokenizer, *, exact: bool, characters: int = CHARACTERS) -> None:
@@ -59,16 +59,16 @@ class SegmentCache:
         self._known: OrderedDict[tuple[str, str], array[int]] = OrderedDict()
 
     def split(self, text: str) -> list[str]:
-        """The segments of a text and the special tokens between them; put together they are the text.
+        """The segments of a text and the special tokens between them; joined, they are the text.
 
-        A text of more than PARTS stays whole: each is looked up on the loop.
+        A text of more than PARTS parts stays whole, because each part is looked up on the event loop.
         """
         if self._pattern is None or len(parts := self._pattern.split(text, PARTS // 2)) > PARTS:
             return [text]
         return [part for part in parts if part]
 
     def known(self, salt: str, part: str) -> Sequence[int] | None:
-        """The ids of a special token, or of a segment that came before."""
+        """The ids of a special token, or of a segment that occurred before."""
         if (ids := self._known.get((salt, part))) is not None:
             self._known.move_to_end((salt, part))
             return ids
@@ -86,7 +86,7 @@ class SegmentCache:
 
 
 class Tokenizer:
-    """The model's own tokenizer; ids outside [0, size) mean nothing to it. Equal `vocabulary`: ids mean the same."""
+    """The model's tokenizer; ids outside [0, size) are invalid. Equal `vocabulary`: ids have the same meaning."""
 
     def __init__(self, inner: tokenizers.Tokenizer, settings: Mapping[str, Any], vocabulary: str = "") -> None:
         self.vocabulary = vocabulary
@@ -98,11 +98,11 @@ class Tokenizer:
         self._bytes = _byte_level() if byte_level else {}
         word = next((token for piece, token in inner.get_vocab().items() if piece.startswith("▁")), None)
         self.drops_first_blank = not byte_level and word is not None and not inner.decode([word]).startswith(" ")
-        """Whether a text that begins with a blank is told without it, as by SentencePiece."""
+        """Whether decoding drops a blank at the start of a text, as SentencePiece does."""
         self.decode: Decode = partial(inner.decode, skip_special_tokens=True)
-        """Text of a whole sequence, special tokens left out."""
+        """Text of a whole sequence, without special tokens."""
         self.decode_all: Decode = partial(inner.decode, skip_special_tokens=False)
-        """The same with special tokens by their names."""
+        """Text of a whole sequence, with the names of special tokens."""
         self.close = self._threads.close
         self._longest = longest_token(inner, frozenset(self._bytes))
         self._segments = SegmentCache(inner, exact=self._longest is not None)
@@ -113,7 +113,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":
-        """Read `tokenizer.json` and `tokenizer_config.json`, in older folders with `special_tokens_map.json`.
+        """Read `tokenizer.json` and `tokenizer_config.json`, and in older folders `special_tokens_map.json`.
 
         Raises InvalidInput naming the file.
         """
@@ -127,7 +127,7 @@ class Tokenizer:
             raise InvalidInput(str(path), f"cannot be read ({error}); the model folder must hold it") from None
         try:
             return cls(tokenizers.Tokenizer.from_str(text), settings, blake2b(text.encode(), digest_size=8).hexdigest())
-        except Exception as error:  # noqa: BLE001 - the library raises nothing narrower
+        except Exception as error:  # noqa: BLE001 - the library raises no narrower type
             raise InvalidInput(str(path), f"is not a tokenizer: {error}") from None
 
     async def encode(self, text: str, *, special: bool) -> list[int]:
@@ -136,7 +136,7 @@ class Tokenizer:
         return ids
 
     async def encode_chat(self, text: str, salt: str) -> list[int]:
-        """The same without added tokens; what `salt` had encoded before is not encoded again. Raises RequestError."""
+        """Ids of `text`, without added tokens; segments known for `salt` are not encoded again. Raises RequestError."""
         if len(text) > SPLIT_CHARACTERS:
             return await self.encode(text, special=False)
         parts = [(part, self._segments.known(salt, part)) for part in self._segments.split(text)]
@@ -148,9 +148,9 @@ class Tokenizer:
         return [token for _, known in parts for token in (next(fresh) if known is None else known)]
 
     async def encode_each(self, texts: Sequence[str], *, special: bool) -> AsyncGenerator[list[int], None]:
-        """Ids of each text, in order, as they come, so that who has seen enough need not wait for the rest.
+        """Ids of each text, in order, as they become available, so that a caller may stop before the end.
 
-        Raises RequestError when too many long ones wait.
+        Raises RequestError if too many long texts wait.
         """
         if sum(map(len, texts)) <= INLINE_CHARACTERS:
             for text in texts:
@@ -162,12 +162,12 @@ class Tokenizer:
                 yield ids
 
     def encode_now(self, text: str, *, special: bool) -> list[int]:
-        """The same, holding up whoever calls."""
+        """Ids of `text`, computed in the calling thread."""
         return self._inner.encode(text, add_special_tokens=special).ids
 
     @cached_property
     def around(self) -> tuple[list[int], list[int]]:
-        """The tokens that `special` adds before a text and behind it."""
+        """The tokens that `special` adds before and after a text."""
         bare, whole = (self.encode_now("a", special=special) for special in (False, True))
         for start in range(len(whole) - len(bare) + 1):
             if whole[start : start + len(bare)] == bare:
@@ -175,7 +175,7 @@ class Tokenizer:
         return [], []
 
     def least(self, text: str) -> int:
-        """A number of tokens that `text` cannot fall below, known without encoding it; 0 where nothing is known."""
+        """A lower bound of the number of tokens of `text`, without encoding it; 0 if there is no bound."""
         return 0 if self._longest is None else -(-len(text.encode()) // self._longest)
 
     def _encode_unlocked(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
@@ -183,7 +183,7 @@ class Tokenizer:
         return [encode([text], add_special_tokens=special)[0].ids for text in texts]
 
     def grammar_token(self, text: str) -> int | None:
-        """The id of a token that a grammar must name: a special one, or `<...>`, which llguidance takes for one."""
+        """The id of a token that a grammar must name: a special one, or `<...>`, which llguidance reads as one."""
         token = self._inner.token_to_id(text)
         if token is None or token not in self._inner.get_added_tokens_decoder():
             return None
@@ -191,27 +191,27 @@ class Tokenizer:
         return token if bracketed or token in self.special_ids else None
 
     def decoder(self, visible: Sequence[str]) -> Decode:
-        """`decode`, but the special tokens `kept` are not left out: each stands between the texts around it."""
+        """Like `decode`, but keeps the special tokens in `visible`, each between the texts around it."""
         left_out = self.special_ids - {self._inner.token_to_id(name) for name in visible}
         if left_out == self.special_ids:
             return self.decode
         return lambda ids: self.decode_all([token for token in ids if token not in left_out])
 
     async def spell(self, ids: Sequence[int]) -> str:
-        """Text of ids with special tokens as their names, off the loop: a list may be long."""
+        """Text of ids with the names of special tokens, off the loop: a list may be long."""
         work = partial(self._inner.decode_batch, [list(ids)], skip_special_tokens=False)
         return (await self._threads.run(work, len(ids)))[0]
 
     async def names(self, ids: Sequence[int]) -> list[str]:
-        """What the vocabulary calls each, off the loop too."""
+        """The vocabulary's name of each id, off the loop too."""
         return await self._threads.run(lambda: [self.token_text(token) for token in ids], len(ids))
 
     def token_text(self, token: int) -> str:
-        """What the vocabulary calls a token: bytes as their stand-ins, special tokens as their names."""
+        """The vocabulary's name of a token: bytes by their stand-ins, special tokens by their names."""
         return self._inner.id_to_token(token) or ""
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes that one token stands for, as `logprobs` shows them; special tokens as their names."""
+        """The bytes of one token, as `logprobs` shows them; the name of a special token."""
         piece = self.token_text(token)
         if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
             return bytes.fromhex(piece[3:5])
@@ -221,7 +221,7 @@ class Tokenizer:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """An optional JSON object; {} when there is no such file. Raises InvalidInput."""
+    """An optional JSON object; {} if there is no such file. Raises InvalidInput."""
     try:
         data = json.loads(read_bytes(path))
     except FileNotFoundError:
@@ -234,7 +234,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _slices(texts: Sequence[str]) -> Iterator[list[str]]:
-    """The texts in order, so many together as have SLICE_CHARACTERS; one that is longer by itself."""
+    """The texts in order, in groups of at most SLICE_CHARACTERS; a longer text is a group by itself."""
     part: list[str] = []
     size = 0
     for text in texts:
@@ -247,7 +247,7 @@ def _slices(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
-    """`bos_token` and the like, with the model's own: given as text or as an object with `content`."""
+    """`bos_token` and the like, with the model's own: each is a string or an object with `content`."""
     extra = settings.get("extra_special_tokens")
     named = {name: value for name, value in settings.items() if name.endswith("_token")}
     named |= extra if isinstance(extra, dict) else {}
@@ -263,11 +263,11 @@ def _byte_level() -> dict[str, int]:
 
 
 def longest_token(inner: tokenizers.Tokenizer, alphabet: frozenset[str]) -> int | None:
-    """Bytes of the longest token: the bound below which no prompt can be encoded. `alphabet`: stand-ins for the bytes.
+    """Bytes of the longest token, which gives a lower bound of a prompt's tokens. `alphabet`: stand-ins for the bytes.
 
-    Only a tokenizer that drops nothing has such a bound: byte-level BPE that knows all 256 bytes, with no normalizer,
-    with splits that keep what they split at, with added tokens that swallow no blanks. Of the others it is None, since
-    a run of text of any length may become one token or none.
+    Only a tokenizer that drops nothing has such a bound: byte-level BPE that has all 256 bytes, with no normalizer,
+    with splits that keep their separators, with added tokens that do not absorb blanks. For others it is None, since a
+    run of text of any length may become one token or none.
     """
     vocabulary = inner.get_vocab(with_added_tokens=False)
     added = inner.get_added_tokens_decoder().values()
@@ -282,7 +282,7 @@ def _keeps_all(inner: tokenizers.Tokenizer) -> bool:
     if inner.normalizer is not None or inner.pre_tokenizer is None or not isinstance(inner.model, models.BPE):
         return False
     steps = [json.loads(inner.pre_tokenizer.__getstate__())]
-    for step in steps:  # those within a step are appended
+    for step in steps:  # nested steps are appended
         steps += step.get("pretokenizers", ())
     kinds = {step["type"] for step in steps}
     return "ByteLevel" in kinds <= KEEPING and all(step.get("behavior") != "Removed" for step in steps)

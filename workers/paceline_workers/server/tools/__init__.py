@@ -1,1 +1,1 @@
-"""Tool calls in a model's text: one file for each way to write them, one parser that finds them in a stream. Pure."""
+"""Tool calls in a model's text: the formats of model families, and one parser that finds calls in a stream. Pure."""

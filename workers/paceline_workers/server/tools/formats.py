@@ -1,23 +1,19 @@
-"""Mistral: `[TOOL_CALLS] [{"name": ..., "arguments": {...}}, ...]`, and since v11 `[TOOL_CALLS]name[ARGS]{...}`.
+"""The formats in which model families write tool calls, and which of them a model uses.
 
-Small 3.2 writes an id too: `[TOOL_CALLS]name[CALL_ID]id[ARGS]{...}`. Its templates take ids of nine letters and digits
-alone.
+Mistral: `[TOOL_CALLS] [{"name": ..., "arguments": {...}}, ...]`, and since v11 `[TOOL_CALLS]name[ARGS]{...}`. Small 3.2
+also writes an id: `[TOOL_CALLS]name[CALL_ID]id[ARGS]{...}`. Its templates accept only ids of nine letters and digits.
 
-Hermes and Qwen 2.5 and 3: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, one pair of tags a call.
-
-A last call whose closing tag is missing counts if its JSON is whole.
+Hermes and Qwen 2.5 and 3: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, one pair of tags for each call.
+A last call without its closing tag counts if its JSON is complete.
 
 Llama 3.1 to 3.3: the whole answer is `{"name": ..., "parameters": {...}}`, several of them separated by `;`.
+`<|python_tag|>` may come first, which the templates of 3.2 do not support. Only an answer that begins with a call has
+calls: an object after other text is text. Known hole: an answer that begins with a brace but is not JSON is held back
+until its end.
 
-`<|python_tag|>` may stand before, which the templates of 3.2 do not know. Only an answer that begins so is one: an
-object after other text is text.
-Known hole: an answer that begins with a brace and is no JSON is held back to its end.
-
-Which form a model writes, told by its chat template: the form in which it shows the model an earlier call.
-
-The template is rendered over a conversation with one call, and the words before the call's argument tell the form. The
-markers alone would not: templates of several families write other things between the same tags.
-Known hole: a template that does not show earlier calls at all has no form, and its model is offered no tools.
+The chat template determines the format: it is rendered over a conversation with one call, and the text before the
+call's argument identifies the format. The markers alone would not: templates of several families write other things
+between the same tags. Known hole: a template that shows no earlier calls has no format, and its model gets no tools.
 """
 
 import json
@@ -43,17 +39,17 @@ _HERMES_OPEN, _HERMES_CLOSE = "<tool_call>", "</tool_call>"
 
 
 class Hermes:
-    """Tags around JSON."""
+    """JSON between tags."""
 
     markers = (_HERMES_OPEN, _HERMES_CLOSE)
     syntax = Syntax(f"{_HERMES_OPEN}\n", f"\n{_HERMES_CLOSE}")
 
     def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> CallStart:  # noqa: ARG002 - tags are enough
-        """Behind the opening tag, wherever it is."""
+        """After the opening tag, at any position."""
         return marked(text, _HERMES_OPEN, final=final)
 
     def read(self, words: str, names: Names, *, final: bool) -> ParsedCalls | None:
-        """What is between the tags."""
+        """The call between the tags."""
         end = words.find(_HERMES_CLOSE)
         if end < 0 and not final:
             return None
@@ -65,7 +61,7 @@ class Hermes:
         return ParsedCalls((call,) if call else (), size)
 
     def call_id(self, random: str) -> str:
-        """As OpenAI's look."""
+        """An id like OpenAI's."""
         return f"call_{random}"
 
 
@@ -74,13 +70,13 @@ _TAG = "<|python_tag|>"
 
 
 class Llama:
-    """Bare JSON."""
+    """JSON without markers."""
 
     markers = (_TAG,)
     syntax = Syntax("", key="parameters")
 
     def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> CallStart:
-        """A brace or the tag at the very begin, or behind a call."""
+        """At a brace or the tag at the very start of the answer, or after a call."""
         if not fresh:
             return CallStart(len(text))
         begin = len(text) - len(text.lstrip(_BETWEEN if called else None))
@@ -92,7 +88,7 @@ class Llama:
         return CallStart(0 if _TAG.startswith(rest) else len(text))
 
     def read(self, words: str, names: Names, *, final: bool) -> ParsedCalls | None:
-        """The object that the words begin with."""
+        """The object at the start of the words."""
         begin = len(words) - len(words.lstrip())
         found = value_at(words, begin)
         if found is None:
@@ -101,7 +97,7 @@ class Llama:
         return ParsedCalls((call,) if call else (), found[1])
 
     def call_id(self, random: str) -> str:
-        """As OpenAI's look."""
+        """An id like OpenAI's."""
         return f"call_{random}"
 
 
@@ -111,7 +107,7 @@ _ID_LENGTH = 9
 
 
 class Mistral:
-    """A marker, then a list or one call; both are read, and `named` says which one the model's template shows."""
+    """A marker, then a list or one call; it reads both, and `named` says which one the model's template shows."""
 
     markers = (_MISTRAL_OPEN, _CALL_ID, _ARGS)
 
@@ -119,7 +115,7 @@ class Mistral:
         self.syntax = Syntax(_MISTRAL_OPEN, named=True, middle=_ARGS) if named else Syntax(_MISTRAL_OPEN, listed=True)
 
     def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> CallStart:  # noqa: ARG002 - the marker is enough
-        """Behind the marker, wherever it is."""
+        """After the marker, at any position."""
         return marked(text, _MISTRAL_OPEN, final=final)
 
     def read(self, words: str, names: Names, *, final: bool) -> ParsedCalls | None:
@@ -188,7 +184,7 @@ _FORMS: tuple[tuple[re.Pattern[str], ToolCallFormat], ...] = tuple(
 
 
 def format_of(render: Render) -> ToolCallFormat | None:
-    """None for a template that takes no tools, or shows calls in a form that is not known here."""
+    """None for a template that does not support tools, or shows calls in an unknown format."""
     try:
         shown = render(_PROBE, [PROBE_TOOL])
     except RequestError:

@@ -1,13 +1,13 @@
-"""Structured output beside tools: a grammar of either the answer that is asked for or calls in the model's own form.
+"""Grammars of tool calls: calls in the model's format as an alternative to an answer, or mandatory calls.
 
-The text is llguidance's dialect of Lark, made here alone; a client cannot send this kind. Each schema is on a line of
-its own, where the engine checks it. A marker that is such a token is named by its id, any other is spelled out.
-Known hole: where calls have no marker (Llama), an answer whose schema fits a call too is read as a call.
+The alternative is in llguidance's dialect of Lark, and only the worker writes it; a client cannot send this kind. Each
+schema is on a line of its own, where the engine checks it. A marker that is a special token is written as its id, any
+other is spelled out. Known hole: if calls have no marker (Llama), an answer whose schema also fits a call is read as
+one.
 
-A call that must come: the grammar leaves nothing else, whatever form the model would choose, so text is JSON.
-
-One function: the whole text is its arguments. Any function: the text is a list of `{"name": ..., "parameters": {...}}`.
-Then each function's schema stands under `$defs` by the function's name, and its own `$ref`s point there.
+Mandatory calls: the grammar allows nothing else, so the text is JSON, whatever format the model would choose. With one
+function, the whole text is its arguments. With any function, it is a list of `{"name": ..., "parameters": {...}}`; each
+function's schema is then under `$defs` by the function's name, and its own `$ref`s point there.
 """
 
 import json
@@ -22,7 +22,7 @@ Schemas = Mapping[str, Mapping[str, Any]]
 _ANY: Mapping[str, Any] = {"type": "object"}
 _QUOTED = {"const", "enum", "default", "examples"}
 _NAMED = {"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"}
-"""Under these, keys are names of the schema's author."""
+"""Under these keywords, keys are names that the schema's author chose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,18 @@ class Forced:
     syntax: Syntax = field(default_factory=lambda: Syntax(""))
 
     def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> CallStart:  # noqa: ARG002 - a call is all
-        """At once, and after it nothing."""
+        """At the start of the text, and nothing after that."""
         return CallStart(len(text)) if called or not fresh else CallStart(0, 0)
 
     def read(self, words: str, names: Names, *, final: bool) -> ParsedCalls | None:
-        """The value, once it is whole."""
+        """The value, once it is complete."""
         found = value_at(words, len(words) - len(words.lstrip()))
         if found is None:
             return ParsedCalls((), len(words)) if final else None
         return ParsedCalls(self._calls(found[0], names), found[1])
 
     def call_id(self, random: str) -> str:
-        """Nine letters and digits, which every family's template takes."""
+        """Nine letters and digits, which every family's template accepts."""
         return random[:9]
 
     def _calls(self, value: Any, names: Names) -> tuple[Call, ...]:
@@ -77,7 +77,7 @@ def _call(name: str, key: str) -> Mapping[str, Any]:
 
 
 def _moved(value: Any, root: str) -> Any:
-    """A schema that stood alone and stands at `root` now: its references, those in values that it quotes excepted."""
+    """Moves a schema to `root`: adapts its references, except in values that it quotes."""
     if isinstance(value, list):
         return [_moved(inner, root) for inner in value]
     if not isinstance(value, Mapping):
@@ -98,7 +98,7 @@ def _within(key: str, inner: Any, root: str) -> Any:
 
 
 Special = Callable[[str], int | None]
-"""The id of a token that a grammar names by it, None for any other text."""
+"""The id of a token that a grammar must name, None for any other text."""
 _SPACES = {"x-guidance": {"whitespace_pattern": " ?"}}
 _OBJECT: Mapping[str, Any] = {"type": "object"}
 _PART = re.compile(r"\\.|[/%\n]", re.DOTALL)
@@ -106,9 +106,9 @@ _WRITTEN = {"/": r"\/", "%": r"\x25", "\n": r"\n"}
 
 
 def alternative(answer: str, syntax: Syntax, schemas: Schemas, special: Special, *, most: int) -> str:
-    """The grammar of `answer`, which is of JSON or a regular expression, or of calls; one call if `most` is 1.
+    """The grammar of `answer` (JSON or a regular expression) or of calls; of one call if `most` is 1.
 
-    Raises ValueError where `answer` is of another kind.
+    Raises ValueError if `answer` is of another kind.
     """
     rule = rule_of(answer)
     if rule is None:
@@ -119,9 +119,9 @@ def alternative(answer: str, syntax: Syntax, schemas: Schemas, special: Special,
 
 
 def rule_of(answer: str) -> str | None:
-    """The grammar of JSON or a regular expression as what stands behind the name of a rule; None for another kind.
+    """The grammar of JSON or of a regular expression as the body of a rule; None for another kind.
 
-    Raises ValueError for what is no schema.
+    Raises ValueError if a schema is invalid.
     """
     kind, _, text = answer.partition(":")
     if kind == "regex":
@@ -167,12 +167,12 @@ def _schema(text: str) -> Any:
 
 def _json(schema: Any) -> str:
     if not isinstance(schema, Mapping):
-        raise ValueError("its schema must be a JSON object")  # noqa: TRY004 - it is the value that is wrong
+        raise ValueError("its schema must be a JSON object")  # noqa: TRY004 - the value is wrong, not a type in our code
     return f"%json {json.dumps({**_SPACES, **schema})}"
 
 
 def _regex(text: str) -> str:
-    """The expression between slashes, on one line; `%`, with which a schema begins in Lark, by its code."""
+    """The expression between slashes, on one line; escapes `%`, which begins a schema in Lark."""
     if not text or (len(text) - len(text.rstrip("\\"))) % 2:
         raise ValueError("its regular expression is empty, or ends within an escape")
     return "/" + _PART.sub(lambda part: _WRITTEN.get(part[0][-1], part[0]), text) + "/"

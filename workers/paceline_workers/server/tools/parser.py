@@ -1,10 +1,8 @@
-"""The nouns: a call, and what is read of a text that may hold some.
+"""Parses tool calls in a stream of text: takes text piece by piece, returns content and calls.
 
-Text in, content and calls out, piece by piece.
-
-A call comes out whole, once its last character is there: so one that proves malformed, unfinished or of a function that
-nobody offered is content, every character of it, and what comes out depends on the text alone and not on its pieces.
-Blanks that touch a call are no content.
+A call is returned whole, when its last character has arrived. So a call that turns out malformed, unfinished or of a
+function that was not offered is content, every character of it, and the result depends on the text alone and not on its
+pieces. Blanks next to a call are dropped.
 """
 
 import json
@@ -18,7 +16,7 @@ _decoder = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function's name and its arguments as JSON text of an object. `id`: the model's own, "" where it writes none."""
+    """A function's name and its arguments as JSON text of an object. `id`: the model's own, "" if it writes none."""
 
     name: str
     arguments: str
@@ -27,9 +25,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """Of a text: the first `content` characters are plain; the words of a call begin at `start`, None: none do yet.
+    """The first `content` characters of a text are plain; a call's words begin at `start`, None if none has begun.
 
-    What lies between the two opens or separates calls. What follows `content` without a `start` may still become one.
+    The text between the two opens or separates calls. Without a `start`, text after `content` may still become a call.
     """
 
     content: int
@@ -38,7 +36,7 @@ class CallStart:
 
 @dataclass(frozen=True, slots=True)
 class ParsedCalls:
-    """The first `size` characters of a call's words were these calls; with none of them they were no call."""
+    """The first `size` characters of the words are these calls; without any calls, the words were no call."""
 
     calls: tuple[Call, ...]
     size: int
@@ -46,9 +44,9 @@ class ParsedCalls:
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """A form as a grammar writes it: `opening`, an object of `name` and `key` (or a list of them), `closing`.
+    """A format for use in a grammar: `opening`, an object of `name` and `key` (or a list of them), `closing`.
 
-    Where `named`, the function's name stands bare between `opening` and `middle`, and its arguments follow.
+    With `named`, the bare function name comes between `opening` and `middle`, and its arguments follow.
     """
 
     opening: str
@@ -60,16 +58,16 @@ class Syntax:
 
 
 class ToolCallFormat(Protocol):
-    """One model family's way to write calls."""
+    """How one model family writes calls."""
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """What opens and divides a call, and may be special tokens."""
+        """The texts that open and separate calls; they may be special tokens."""
         ...
 
     @property
     def syntax(self) -> Syntax:
-        """The same for a grammar."""
+        """The format for use in a grammar."""
         ...
 
     def find(self, text: str, *, fresh: bool, called: bool, final: bool) -> CallStart:
@@ -77,16 +75,16 @@ class ToolCallFormat(Protocol):
         ...
 
     def read(self, words: str, names: Names, *, final: bool) -> ParsedCalls | None:
-        """The calls at the begin of `words`; None while more of it is needed, never if `final`."""
+        """The calls at the start of `words`; None if more text is needed, never if `final`."""
         ...
 
     def call_id(self, random: str) -> str:
-        """An id as this family's template takes it, from 24 random letters and digits."""
+        """An id that this family's template accepts, from 24 random letters and digits."""
         ...
 
 
 def call_of(value: Any, names: Names) -> Call | None:
-    """`{"name": ..., "arguments" or "parameters": {...}}` of a function that was offered."""
+    """The call in `{"name": ..., "arguments" or "parameters": {...}}`, if its function was offered."""
     if not isinstance(value, dict) or not isinstance(value.get("name"), str) or value["name"] not in names:
         return None
     arguments = value.get("arguments", value.get("parameters", {}))
@@ -94,7 +92,7 @@ def call_of(value: Any, names: Names) -> Call | None:
 
 
 def value_at(text: str, start: int) -> tuple[Any, int] | None:
-    """The JSON value that begins at `start` and where it ends; None if none is whole there."""
+    """The JSON value at `start` and where it ends; None if no complete value is there."""
     try:
         return _decoder.raw_decode(text, start)
     except (ValueError, RecursionError):
@@ -110,7 +108,7 @@ def marked(text: str, marker: str, *, final: bool) -> CallStart:
 
 
 def overlap(text: str, marker: str) -> int:
-    """Length of the longest end of `text` that begins `marker`."""
+    """Length of the longest suffix of `text` that is a prefix of `marker`."""
     longest = min(len(text), len(marker) - 1)
     return next((size for size in range(longest, 0, -1) if marker.startswith(text[-size:])), 0)
 
@@ -120,7 +118,7 @@ _CLOSERS = frozenset("}]>")
 
 
 class CallParser:
-    """Feed text; take parts out, in order. Two strings in a row are one content."""
+    """Takes text, returns its parts in order. Consecutive strings are one content."""
 
     def __init__(self, form: ToolCallFormat, names: Names) -> None:
         self._form = form
@@ -132,14 +130,14 @@ class CallParser:
         self._called = False
 
     def feed(self, text: str) -> list[Part]:
-        """What is certain now."""
+        """The parts that are certain now."""
         self._held += text
         if self._start is not None and _CLOSERS.isdisjoint(text):
-            return []  # inside a call, and nothing came that could end it
+            return []  # inside a call, and the new text cannot end it
         return self._parts(final=False)
 
     def flush(self) -> list[Part]:
-        """The text is over."""
+        """The text has ended."""
         parts = self._parts(final=True)
         blank, self._blank = self._blank, ""
         return [*parts, blank] if blank and not self._called else parts
@@ -162,7 +160,7 @@ class CallParser:
         return parts
 
     def _open(self, parts: list[Part], *, final: bool) -> bool:
-        """Let plain text out; True where a call begins."""
+        """Return plain text; True if a call begins."""
         found = self._form.find(self._held, fresh=self._fresh, called=self._called, final=final)
         parts += self._content(self._held[: found.content])
         self._held = self._held[found.content :]

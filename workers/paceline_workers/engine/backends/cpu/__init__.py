@@ -1,1 +1,1 @@
-"""The CPU backend: steps by torch."""
+"""The CPU backend, in torch."""

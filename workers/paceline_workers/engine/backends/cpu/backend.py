@@ -1,9 +1,9 @@
-"""The reference backend: PyTorch on the CPU, pages gathered per layer. Slow and exact.
+"""The reference backend: PyTorch on the CPU, pages gathered for each layer. Slow and exact.
 
-float32 unless the configuration asks for bf16, which halves memory. It is several times as fast in prefill where the
-processor multiplies bf16 (AMX, AVX512-BF16); where it does not, it is slower in everything but single streams.
-With a `pool` of one thread a step computes there while the host plans and lays out the next one; that thread sees
-tensors alone, never a request. A token still being drawn is filled into the next step between the two.
+float32 unless the configuration selects bf16, which halves memory. If the processor multiplies bf16 (AMX, AVX512-BF16),
+bf16 is several times as fast in prefill; otherwise it is slower in everything but single streams.
+With a `pool` of one thread a step computes there while the host plans and lays out the next one; that thread sees only
+tensors, never a request. A token that is still being drawn is filled into the next step between the two.
 """
 
 import os
@@ -40,7 +40,7 @@ from paceline_workers.messages import PromptLogprob
 from paceline_workers.model_source import locate
 
 SCORED = 64
-"""Rows of a prompt whose logits are held at a time."""
+"""How many rows of a prompt to hold logits for at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class _Computed:
 
 @dataclass(frozen=True, slots=True)
 class _Prompt:
-    """The tokens of a prompt that follow those computed, whose likelihood is wanted, each with so many candidates."""
+    """The prompt tokens after those computed, whose likelihood is requested, each with a number of candidates."""
 
     following: list[int]
     top: int
@@ -71,7 +71,7 @@ class _InFlightStep:
 
 
 class Runner:
-    """At most two steps in flight: one that computes, one that waits for its tokens."""
+    """At most two steps in flight: one computes, one waits for its tokens."""
 
     def __init__(self, decoder: Decoder, cache: PagedCache, sampler: Sampler, pool: Executor | None = None) -> None:
         self._decoder = decoder
@@ -108,7 +108,7 @@ class Runner:
             flight.result = self._pool.submit(compute)
 
     def collect(self) -> StepResult:
-        """Samples and scores of the oldest step. If it raises, nothing is in flight any more."""
+        """Samples and scores of the oldest step. After an exception, nothing is in flight any more."""
         flight, waiting = self._flights.popleft(), list(self._flights)
         self._flights.clear()
         computed = flight.compute() if flight.result is None else flight.result.result()
@@ -128,7 +128,7 @@ class Runner:
         return StepResult(samples, scores=computed.scores)
 
     def _scores(self, states: Tensor, prompts: list[_Prompt]) -> list[list[PromptLogprob]]:
-        """Of the rows of each prompt in turn."""
+        """The scores of each prompt's rows."""
         wanted = [(token, prompt.top) for prompt in prompts for token in prompt.following]
         scores: list[PromptLogprob] = []
         for first in range(0, len(wanted), SCORED):
@@ -147,14 +147,14 @@ class Runner:
 
 
 ROOM = 1 << 30
-"""Bytes of KV pages, at most, when nothing is configured."""
+"""The most bytes of KV pages if nothing is configured."""
 PAGE_LAYOUT = "layer, 2, kv head, token, head_dim"
-"""Of a page's bytes: files that hold some are named by it too."""
+"""The layout of a page's bytes: part of the names of page files."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuBackend:
-    """A decoder, its pages, and what the loop may know of them."""
+    """A decoder, its pages, and its facts for the loop."""
 
     facts: BackendInfo
     decoder: decoder.Decoder
@@ -163,14 +163,14 @@ class CpuBackend:
 
     @classmethod
     def load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause) -> "CpuBackend":
-        """From a model source to a warm model. Raises InvalidInput naming the file or field and the fix."""
+        """Load and warm the model of a source. Raises InvalidInput naming the file or field and the fix."""
         with memory_named(engine):
             return cls._load(engine, source, timer, pause)
 
     @classmethod
     def _load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause) -> "CpuBackend":
         os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # huge pages for weights: torch asks at its first tensor
-        # all cores but one: the API process needs it, and threads that spin for a core make every step wait
+        # all cores but one: the API process needs it, and threads that compete for a core make every step wait
         torch.set_num_threads(engine.threads or max(len(os.sched_getaffinity(0)) - 1, 1))
         stages = Stages(timer)
         with stages.stage("config"):
@@ -220,20 +220,20 @@ class CpuBackend:
         )
         return cls(facts, model, cache, Runner(model, cache, Sampler(grammars)))
 
-    def launch(self, plan: StepPlan, since: float) -> None:  # noqa: ARG002 - only emulation keeps to a time
+    def launch(self, plan: StepPlan, since: float) -> None:  # noqa: ARG002 - only emulation uses it
         self.runner.launch(plan, self.facts.limits.page_tokens)
 
-    def collect(self, alive: Alive = unheard) -> StepResult:  # noqa: ARG002 - it has used the CPU all the time
+    def collect(self, alive: Alive = unheard) -> StepResult:  # noqa: ARG002 - a step uses the CPU all the time
         """One sample for each chunk that closes its request's gap."""
         return self.runner.collect()
 
 
 def _at_once() -> None:
-    """Copies on the host are made when they return."""
+    """Does nothing: copies on the host are complete when their call returns."""
 
 
 def _room(engine: EngineConfig, shape: ModelShape, page_bytes: int) -> int:
-    """What `max_seqs` requests of full length need, but at most ROOM and at least one page."""
+    """The bytes that `max_seqs` requests of full length need, but at most ROOM and at least one page."""
     longest = engine.max_model_len or shape.max_context
     wanted = engine.max_seqs * -(-longest // engine.page_tokens) * page_bytes
     return max(min(wanted, ROOM), page_bytes)

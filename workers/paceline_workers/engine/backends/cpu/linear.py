@@ -1,11 +1,11 @@
-"""Matrix products of the linear layers: plain ones, or oneDNN's from weights that are packed once, by number of rows.
+"""Matrix products of the linear layers: plain, or oneDNN's with weights packed once, depending on the number of rows.
 
 torch's plain product packs a weight again in every call, which for 4 to 16 rows takes longer than the product itself;
 for the first few rows it needs no packing and is the fastest (`benchmarks/products.py` has the figures). So "packed" is
-the better single copy for anything that is batched, and "both" costs a second copy and loses nowhere. An embedding that
-is also the output matrix must be kept plain, so only "both" packs it too. Where torch has no oneDNN, all is plain.
-Sums are taken in another order, so results differ within rounding; with `batch_invariant` a row's do not depend on the
-number of rows (`invariant`).
+the better single copy for anything batched, and "both" costs a second copy and is never slower. An embedding that is
+also the output matrix must be kept plain, so only "both" packs it too. If torch has no oneDNN, all is plain.
+The order of summation differs, so results differ within rounding; with `batch_invariant` a row's result does not depend
+on the number of rows (`invariant`).
 """
 
 from dataclasses import dataclass, field, replace
@@ -20,13 +20,13 @@ from paceline_workers.engine.model.invariant import MOST, Blocks, cancelling
 Kind = Literal["plain", "packed", "both"]
 
 PLAIN_ROWS = {torch.float32: 3, torch.bfloat16: 1}
-"""Up to so many rows a plain product is faster than a packed one."""
+"""Up to this many rows a plain product is faster than a packed one."""
 _ROWS_HINT = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """weight [out, in] plain, packed or both; bias [out] or None. `blocks`: of rows, if it is taken by such."""
+    """weight [out, in] plain, packed or both; bias [out] or None. `blocks`: row counts for invariant products."""
 
     weight: Tensor | None
     packed: Tensor | None = None
@@ -45,7 +45,7 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class LinearFactory:
-    """How weights are kept, and whether a row's product depends on it alone; `_blocks`: by shape."""
+    """How weights are kept, and whether products are batch invariant; `_blocks`: by shape."""
 
     kind: Kind
     batch_invariant: bool = False
@@ -53,11 +53,11 @@ class LinearFactory:
 
     @classmethod
     def of(cls, wanted: Kind, *, batch_invariant: bool = False) -> "LinearFactory":
-        """As wanted if this build of torch and this processor can."""
+        """As configured, if this build of torch and this processor support it."""
         return cls(wanted if packable() else "plain", batch_invariant)
 
     def linear(self, weight: Tensor, bias: Tensor | None = None, *, shared: bool = False) -> Linear:
-        """A layer of this weight; `shared`: another layer needs it plain anyway."""
+        """A layer with this weight; `shared`: another layer needs it plain anyway."""
         made = self._linear(weight, bias, shared=shared)
         if not self.batch_invariant:
             return made

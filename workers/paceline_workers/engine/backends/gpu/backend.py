@@ -1,7 +1,7 @@
-"""Loading onto a GPU: a model folder becomes weights there, the largest step is run to see what room it leaves for
-pages, and every kernel is compiled and every graph recorded before the engine reports that it is ready.
+"""Loads a model onto a GPU: puts the weights there, runs the largest step to measure the room that it leaves for pages,
+compiles every kernel and records every graph before the engine reports that it is ready.
 
-What a load needs of a machine (compiler, cache, sizes that kernels take) is asked before anything is read.
+It checks the machine's prerequisites (compiler, cache folder, sizes that kernels support) before it reads anything.
 """
 
 import os
@@ -38,15 +38,15 @@ from paceline_workers.engine.timer import Timer
 from paceline_workers.model_source import locate
 
 UNKNOWN = hardware.L4
-"""A GPU that the planner does not know begins as its slowest one; the online fit finds out what it is."""
+"""A GPU that the planner does not know starts with the figures of its slowest one; the online fit corrects them."""
 HOST_THREADS = 2
-"""Of torch on the host, which only lays out steps and draws for requests with grammars."""
+"""Torch threads on the host, which only lays out steps and draws for requests with grammars."""
 _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuContext:
-    """Where an engine computes: what its driver calls it, its streams, its memory; and with which kernels."""
+    """Where an engine computes: the driver's name of the GPU, its streams, its memory; and with which kernels."""
 
     gpu: Gpu
     device: Device
@@ -62,21 +62,21 @@ class GpuContext:
 
 @dataclass(frozen=True, slots=True)
 class TritonBackend:
-    """A loaded model on a GPU, and what the loop may know of it."""
+    """A loaded model on a GPU, and its facts for the loop."""
 
     facts: BackendInfo
     runner: GpuRunner
 
     @classmethod
     def load(cls, engine: EngineConfig, source: str, timer: Timer, pause: Pause, site: GpuContext) -> "TritonBackend":
-        """From a model source to a warm model. Raises InvalidInput naming the file or field and the fix."""
+        """Load and warm the model of a source. Raises InvalidInput naming the file or field and the fix."""
         with memory_named(engine):
             backend = _Load(engine, site, timer, lambda: pause(0.0)).backend(source)
         _log.info("computing on a GPU", extra={"gpu": site.gpu.name, "pages": backend.facts.pages})
         return backend
 
-    def launch(self, plan: StepPlan, since: float) -> None:  # noqa: ARG002 - only emulation keeps to a time
-        """The copies and one forward pass, behind the step in flight."""
+    def launch(self, plan: StepPlan, since: float) -> None:  # noqa: ARG002 - only emulation uses it
+        """The copies and one forward pass, after the step in flight."""
         self.runner.launch(plan)
 
     def collect(self, alive: Alive = unheard) -> StepResult:
@@ -86,7 +86,7 @@ class TritonBackend:
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """One load, and what all its stages need; `progress` may end it."""
+    """One load, and what all its stages need; `progress` may abort it."""
 
     engine: EngineConfig
     site: GpuContext
@@ -134,7 +134,7 @@ class _Load:
         )
 
     def _settings(self, settings: config.ModelConfig) -> config.ModelConfig:
-        """The model as it is computed here."""
+        """The model with the types that are computed here."""
         shape = sizing.shaped(self.engine, settings.shape, Dtype.BF16)
         memory_profile.check(self.engine, shape, self.site.gpu, page_bytes(shape, self.engine.page_tokens))
         return replace(
@@ -158,11 +158,11 @@ class _Load:
         )
 
     def _longest(self, settings: config.ModelConfig) -> SchedulerLimits:
-        """Limits of an engine with pages for the longest request."""
+        """The limits of an engine with pages for the longest request."""
         return self._limits(settings, -(-settings.shape.max_context // self.engine.page_tokens))
 
     def _room(self, model: GpuDecoder, size: int) -> int:
-        """Bytes for pages, by a step on a pool just large enough; 0, and nothing is run, where they are configured."""
+        """Bytes for pages, measured by a step on a minimal pool; 0, without a step, if pages are configured."""
         if self.engine.kv_pages is not None or self.engine.kv_bytes is not None:
             return 0
         limits = self._longest(model.config)

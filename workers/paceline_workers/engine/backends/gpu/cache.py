@@ -1,19 +1,19 @@
 """Pages of keys and values on a device, page-locked slots for them in host memory, and files behind those.
 
-What leaves the device is gathered in the compute stream, so that its page may be overwritten right behind that, and
-goes on to its slot in the line `out`. What comes back is fetched in the line `back` and put into its page behind all
-that was launched before; a step waits for such pages only if they are in its tables (`hold`). Copies that do not depend
-on each other are made together (`independent_batches`). What orders the lines:
+Pages that leave the device are gathered in the compute stream, so that they may be overwritten right after that, and
+are copied to their slots in the stream `out`. Pages that come back are fetched in the stream `back` and put into place
+after everything launched before; a step waits for such pages only if they are in its tables (`hold`). Independent
+copies are made together (`independent_batches`). The streams are ordered as follows:
 
-- A page is gathered before anything overwrites it: both are in the compute stream, or, if the page comes back from
-  somewhere, in `back` behind a mark in the compute stream. One on its way back is gathered only when it is there.
-- `_leaving` is filled again when `out` has emptied it, `_arriving` by the line that empties it, `back`.
-- A slot is read by `back` when `out` has written it, and written by `out` when `back` has read it.
-- A slot and its file meet on the host, which waits for what writes that slot and, to write it itself, for its readers.
+- A page is gathered before anything overwrites it: both happen in the compute stream, or, if the page comes back, in
+  `back` after a mark in the compute stream. A page on its way back is gathered only when it has arrived.
+- `_leaving` is refilled when `out` has emptied it, `_arriving` by the stream that empties it, `back`.
+- `back` reads a slot when `out` has written it, and `out` writes one when `back` has read it.
+- Bytes pass between a slot and its file on the host, which waits for the slot's writer and, to write it, its readers.
 
-A slot holds a page's bytes as a file does: keys and values of all layers, then their scales where pages are narrow.
-Known holes: more than _GROUP pages out at once make the compute stream wait for the first of them; bytes for a file
-are taken from their slot on the loop's thread, at the speed of a plain copy.
+A slot holds a page's bytes in a file's layout: keys and values of all layers, then their scales if pages are narrow.
+Known holes: more than _GROUP pages out at once make the compute stream wait for the first of them; the loop's thread
+copies a file's bytes from their slot, at the speed of a plain copy.
 """
 
 from collections import deque
@@ -33,14 +33,14 @@ from paceline_workers.engine.model.weights import TORCH_TYPES
 from paceline_workers.engine.page_files import PageFiles
 
 PAGE_LAYOUT = "layer, kv head, 2, token, head_dim; layer, kv head, 2, token (scales)"
-"""Of a page's bytes in host memory and files."""
+"""The layout of a page's bytes in host memory and files."""
 _GROUP = 8
-"""Pages that pass between device and host together."""
+"""How many pages pass between device and host together."""
 _FILES = (CopyKind.SAVE, CopyKind.LOAD, CopyKind.ERASE)
 
 
 def page_bytes(shape: ModelShape, page_tokens: int) -> int:
-    """Of one page in all layers, scales included."""
+    """Bytes of one page in all layers, including scales."""
     scales = 2 * shape.layers * shape.kv_heads * 4 if shape.kv_dtype.size == 1 else 0
     return page_tokens * (shape.kv_bytes_per_token + scales)
 
@@ -48,7 +48,7 @@ def page_bytes(shape: ModelShape, page_tokens: int) -> int:
 class GpuCache:
     """The pool of all layers, zero at first so that no page ever holds a NaN; slots in host memory, and files."""
 
-    def __init__(  # noqa: PLR0913 - as the CPU's, and a device
+    def __init__(  # noqa: PLR0913 - the CPU cache's parameters, and a device
         self,
         shape: ModelShape,
         pages: int,
@@ -87,7 +87,7 @@ class GpuCache:
         return self.data.shape[4]
 
     def copy(self, copies: Sequence[Copy]) -> None:
-        """Begin to move whole pages: in the end it is as if one had been moved after another, behind earlier steps."""
+        """Begin to move whole pages: the result is as if one was moved after another, after earlier steps."""
         for files, run in groupby(copies, lambda copy: copy.kind in _FILES):
             if files:
                 for copy in run:
@@ -96,7 +96,7 @@ class GpuCache:
                 self._move(list(run))
 
     def hold(self, tables: Collection[Sequence[int]]) -> None:
-        """The compute stream goes on when all pages in these tables that are on their way back are there."""
+        """Make the compute stream wait for all pages in these tables that are on their way back."""
         while self._coming and self._coming[0][0].over():
             self._coming.popleft()
         for place in range(len(self._coming) - 1, -1, -1):
@@ -108,7 +108,7 @@ class GpuCache:
                 return
 
     def _move(self, copies: Sequence[Copy]) -> None:
-        """Between pages and slots; in `independent_batches`, slots stand behind the pages."""
+        """Copies between pages and slots; in `independent_batches`, slots are numbered after the pages."""
         pages = self._pages
         for wave in independent_batches([_numbered(copy, pages) for copy in copies]):
             self.hold(wave)
@@ -147,7 +147,7 @@ class GpuCache:
                 self._arriving[row].copy_(self._host[slot], non_blocking=True)
             read = self._device.mark()
             pages = self._on_device([page for page, _ in pairs])
-            before.hold()  # the pages are another's until then, what is staged belongs to no request
+            before.hold()  # until then the pages have another use; what is staged belongs to no request
             for pool, staged in self._staged(self._arriving, len(pairs)):
                 scatter_pages(pool, pages, staged)
             mark = self._device.mark()
@@ -155,7 +155,7 @@ class GpuCache:
         self._coming.append((mark, frozenset(page for page, _ in pairs)))
 
     def _staged(self, rows: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Each pool, and where `rows` hold its part of `count` pages."""
+        """Each pool, with the part of `rows` for `count` of its pages."""
         begin = 0
         for pool in self._pools:
             end = begin + pool[:, 0].nbytes
@@ -164,13 +164,13 @@ class GpuCache:
             begin = end
 
     def _on_device(self, numbers: Sequence[int] | Sequence[tuple[int, int]]) -> Tensor:
-        """Numbers on the device, on their way there in the current line."""
+        """Numbers on the device, copied there in the current stream."""
         host = torch.tensor(numbers)
         pinned = self._device.pinned(host.shape, torch.int64).copy_(host)
         return pinned.to(self._device.where, non_blocking=True)
 
     def _exchange(self, copy: Copy) -> None:
-        """Bytes between a host slot, when nothing is under way with it, and what is written or was read by others."""
+        """Copy bytes between an idle host slot and a file's buffer."""
         if self._files is None:
             return
         match copy.kind:
@@ -186,7 +186,7 @@ class GpuCache:
 
 
 def _hold(marks: Iterable[DeviceEvent | None]) -> None:
-    """The current line goes on behind all of these, most of which are one and the same."""
+    """Make the current stream wait for all of these, most of which are the same."""
     for mark in {id(mark): mark for mark in marks}.values():
         if mark is not None:
             mark.hold()

@@ -1,10 +1,10 @@
-"""The model of `engine.model.decoder` on a GPU: the same weights and formulas, what lies between products in kernels.
+"""The model of `engine.model.decoder` on a GPU: the same weights and formulas, with kernels between the products.
 
-The sum that runs through the layers is float32; products are torch's (cuBLAS) in the weights' type. Each kernel gets
-the memory that it writes, the same for all layers; a step can be recorded into a graph, where it is the graph's own.
-Padding rows (`step_inputs`) are computed like all others, and attend to nothing and write nowhere.
+The residual sum is float32; products are torch's (cuBLAS) in the weights' type. Each kernel gets the memory that it
+writes, the same for all layers; if a step is recorded into a graph, that memory is the graph's. Padding rows
+(`step_inputs`) are computed like all others, but attend to nothing and write nothing.
 
-The kernels that a step is made of, as one argument: a test passes their references, which need no interpreter.
+The kernels of a step are one argument: tests pass reference implementations, which need no interpreter.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ from paceline_workers.engine.model.weights import TORCH_TYPES
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Each is called with the arguments of the launch that it is by default."""
+    """Each field is called with the arguments of its default."""
 
     add_rmsnorm: Callable[..., Tensor] = add_rmsnorm
     rope_append: Callable[..., Tensor] = rope_append
@@ -44,12 +44,12 @@ class Kernels:
 LAUNCHES = Kernels()
 
 SIGN_LAYERS = 4
-"""A step that may last shows by so many layers that it gets on."""
+"""After this many layers, a step that may last long reports progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Chunks of several tokens: rows `starts[i]` to `starts[i + 1]` behind the singles are the last of sequence i."""
+    """Chunks of several tokens: rows `starts[i]` to `starts[i + 1]` after the singles are the last of sequence i."""
 
     starts: Tensor
     sequences: Sequences
@@ -58,10 +58,10 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one pass takes, on the device: one row for each token, chunks of one token (`singles`) before all others.
+    """The device inputs of one pass: one row for each token, chunks of one token (`singles`) before all others.
 
     tokens, positions, slots [rows] int64: where a row's keys and values go, page * page_tokens + place; -1: nowhere.
-    drawn [drawn rows] int64: the rows whose next token is wanted. `works`: by attention window, for the singles.
+    drawn [drawn rows] int64: the rows whose next token is needed. `works`: by attention window, for the singles.
     """
 
     tokens: Tensor
@@ -91,7 +91,7 @@ class GpuDecoder:
         }
 
     def works(self, places: int) -> Mapping[AttentionWindow, Work]:
-        """Room for the plans of steps with so many singles at most."""
+        """Memory for the work lists of steps with at most this many singles."""
         shape, device = self.config.shape, self.device
         rows, dim = shape.heads // shape.kv_heads, shape.head_dim
         launch = launch_for(self._model.embedding.dtype, TORCH_TYPES[shape.kv_dtype], dim, rows)
@@ -102,7 +102,7 @@ class GpuDecoder:
         }
 
     def room(self, rows: int) -> tuple[Tensor, Tensor]:
-        """Where hidden states and logits of so many rows go."""
+        """Memory for the hidden states and logits of this many rows."""
         shape, weight = self.config.shape, self._model.embedding
         return weight.new_zeros(rows, shape.hidden), weight.new_zeros(rows, shape.vocab)
 
@@ -117,7 +117,7 @@ class GpuDecoder:
     ) -> Tensor:
         """Compute a step, write its keys and values; hidden states after the final norm [drawn rows, hidden].
 
-        `passed` is called whenever some more layers have been launched. `scored`: more rows, and where theirs go.
+        Calls `passed` after launching every few layers. `scored`: additional rows, and the memory for their states.
         """
         kernels, model, room = self.kernels, self._model, self._passing(step)
         if room.single is not None:
@@ -138,7 +138,7 @@ class GpuDecoder:
         return out
 
     def logits(self, states: Tensor, *, out: Tensor) -> Tensor:
-        """What follows hidden states: [rows, vocabulary] in the weights' type."""
+        """The logits of hidden states: [rows, vocabulary] in the weights' type."""
         weight = self._model.head.weight
         assert weight is not None
         return torch.mm(states, weight.t(), out=out)
@@ -184,9 +184,9 @@ class GpuDecoder:
 
 @dataclass(frozen=True, slots=True)
 class _Passing:
-    """What passes between kernels and products of one layer, in memory that the next one uses again.
+    """The values between kernels and products of one layer, in memory that the next layer reuses.
 
-    rows [rows, hidden] behind a norm, gated [rows, ffn]; queries [rows, heads, head_dim] and their answers, `attended`
+    rows [rows, hidden] after a norm, gated [rows, ffn]; queries [rows, heads, head_dim] and their results, `attended`
     [rows, heads * head_dim], of both also the part of the singles, None if there are none, and of the others.
     """
 

@@ -1,9 +1,9 @@
-"""What a GPU does beside its host, as a seam: streams, marks in them, page-locked memory, recorded graphs.
+"""What a GPU does concurrently with its host, as a protocol: streams, marks in them, page-locked memory, graphs.
 
-There are three lines of work: the compute stream, which is whatever stream is current, and two beside it, for pages
-that leave the device and for pages that come back, since a GPU copies both ways at once. Each does its own work in
-order, and nothing is in order between them but by marks; a mark stands behind all that its line has been given.
-`HostDevice` is the CPU in a GPU's place, where everything is over when it returns, so that the same code runs in tests.
+There are three streams: the compute stream, which is the current one, and two others, for pages that leave the device
+and for pages that come back, because a GPU copies in both directions at once. Each stream works in order; only marks
+order work between streams. A mark comes after everything that its stream has been given.
+`HostDevice` is the CPU in a GPU's place: every call is complete when it returns, so tests can run the same code.
 """
 
 import time
@@ -17,64 +17,64 @@ import torch
 from torch import Tensor
 
 Way = Literal["out", "back"]
-"""From the device to the host, or from there to the device."""
+"""The direction of copies: from the device to the host, or back."""
 
 
 class DeviceEvent(Protocol):
-    """A place in a line of work."""
+    """A mark in a stream."""
 
     def over(self) -> bool:
-        """All before it is done."""
+        """Whether everything before it is done."""
         ...
 
     def wait(self) -> None:
-        """The host waits until it is."""
+        """Block the host until it is."""
         ...
 
     def hold(self) -> None:
-        """What the current line is given from here on begins behind the mark."""
+        """Everything given to the current stream from now on begins after the mark."""
         ...
 
     def seconds_to(self, later: "DeviceEvent") -> float:
-        """Between two marks that are over."""
+        """The time between two marks that are over."""
         ...
 
 
 class Device(Protocol):
-    """Where a runner computes."""
+    """The device that a runner computes on."""
 
     @property
     def where(self) -> torch.device:
-        """The name that tensors take."""
+        """Its name for tensors."""
         ...
 
     @property
     def processors(self) -> int:
-        """How many programs run side by side, each with a processor of its own."""
+        """How many programs run in parallel, each on its own processor."""
         ...
 
     def pinned(self, size: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Host memory from and to which copies run beside the host; not for large ones, which it rounds up."""
+        """Host memory for copies that run concurrently with the host; not for large ones, whose size it rounds up."""
         ...
 
     def lock(self, memory: Tensor) -> Tensor:
-        """The same host memory, of any size, as fit for that as pinned memory. Raises MemoryError."""
+        """Make existing host memory, of any size, fit for such copies too. Raises MemoryError."""
         ...
 
     def mark(self) -> DeviceEvent:
-        """Behind all that the current line has been given."""
+        """A mark after everything that the current stream has been given."""
         ...
 
     def beside(self, way: Way) -> AbstractContextManager[None]:
-        """What is given within goes into this line beside the compute stream."""
+        """Within the block, work goes into this stream next to the compute stream."""
         ...
 
     def record(self, compute: Callable[[], None]) -> Callable[[], None]:
-        """A way to do the same again, on the same tensors, for one launch; `compute` has run before as it is."""
+        """A function that repeats `compute` on the same tensors with one launch; `compute` must have run before."""
         ...
 
     def finish(self) -> None:
-        """The host waits for everything."""
+        """Block the host until everything is done."""
         ...
 
 
@@ -84,7 +84,7 @@ def opened(device: torch.device) -> Device:
 
 @dataclass(frozen=True, slots=True)
 class _DoneEvent:
-    """Where nothing is ever under way: a mark is a time."""
+    """A mark on a device where every call is complete at once: a time."""
 
     at: float = field(default_factory=time.perf_counter)
 
@@ -104,7 +104,7 @@ class _DoneEvent:
 
 @dataclass(frozen=True)
 class HostDevice:
-    """A CPU: nothing runs beside anything, and a recorded graph is the function itself."""
+    """A CPU: nothing runs concurrently, and a recorded graph is the function itself."""
 
     where: torch.device = field(default_factory=lambda: torch.device("cpu"))
     processors: int = 1
@@ -119,20 +119,20 @@ class HostDevice:
     def mark(self) -> DeviceEvent:
         return _DoneEvent()
 
-    def beside(self, way: Way) -> AbstractContextManager[None]:  # noqa: ARG002 - there is nothing beside it
+    def beside(self, way: Way) -> AbstractContextManager[None]:  # noqa: ARG002 - there is only one stream
         return nullcontext()
 
     def record(self, compute: Callable[[], None]) -> Callable[[], None]:
         return compute
 
     def finish(self) -> None:
-        """It is."""
+        """Nothing to wait for."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """The host sleeps until it is over: one that span would count as at work, and the watchdog wait ten times as long
-    for a kernel that hangs. It is woken some microseconds later, which the step behind hides."""
+    """The host sleeps until it is over: spinning would count as work, and the watchdog would wait ten times as long for
+    a kernel that hangs. The host wakes some microseconds late, which the following step hides."""
 
     event: torch.cuda.Event
 
@@ -151,22 +151,22 @@ class _Event:
 
 
 class CudaDevice:
-    """One GPU. All graphs share one pool of memory, since steps never overlap."""
+    """One GPU. All graphs share one memory pool, because steps never overlap."""
 
     def __init__(self, device: torch.device) -> None:
         self.where = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
-        torch.cuda.set_device(self.where)  # which takes none without a number
+        torch.cuda.set_device(self.where)  # it needs a device with a number
         self.processors = torch.cuda.get_device_properties(self.where).multi_processor_count
         ways: tuple[Way, ...] = ("out", "back")
         self._sides = {way: torch.cuda.Stream(self.where) for way in ways}  # type: ignore[no-untyped-call]
         self._graphs = torch.cuda.graph_pool_handle()
 
     def pinned(self, size: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """From torch's pool of pinned memory, which gives it to others only when the copies from and to it are over."""
+        """From torch's pool of pinned memory, which reuses it only when the copies from and to it are done."""
         return torch.empty(list(size), dtype=dtype, pin_memory=True)
 
     def lock(self, memory: Tensor) -> Tensor:
-        """Registered with the driver for as long as the tensor lives."""
+        """Registers it with the driver for as long as the tensor lives."""
         if memory.nbytes:
             address, runtime = memory.data_ptr(), torch.cuda.cudart()  # type: ignore[no-untyped-call]
             if code := int(runtime.cudaHostRegister(address, memory.nbytes, 0)):

@@ -1,8 +1,8 @@
-"""What a GPU is asked to hold: shapes and types that kernels take, and the room that a step leaves for pages.
+"""What the GPU must support and hold: shapes and types that kernels accept, and the room that a step leaves for pages.
 
-Pages get USABLE of the device less what is in use once the weights are loaded, by any process, and less the most that
-the largest step takes, measured by running one. The rest is for recorded graphs, compiled kernels and fragments.
-Known hole: an attention that needed more for longer contexts would be measured short; ours works in fixed buffers.
+Pages get USABLE of the device's memory, less what any process uses once the weights are loaded, and less the peak of
+the largest step, measured by running it. The rest is for recorded graphs, compiled kernels and fragmentation.
+Known hole: attention that needed more memory for longer contexts would be underestimated; ours uses fixed buffers.
 """
 
 import gc
@@ -23,17 +23,17 @@ from paceline_workers.engine.scheduling import Chunk, Request, SchedulerLimits, 
 from paceline_workers.messages import Sampling
 
 HEAD_DIMS = (16, 32, 64, 128, 256)
-"""Numbers in a head that the kernels take."""
+"""The head dimensions that the kernels support."""
 LEAST_PAGES = 2
-"""As many as a configuration must ask for: with one, a page could never be copied."""
+"""The fewest pages that a configuration may set: with one, a page could never be copied."""
 FP8 = (8, 9)
-"""The compute capability from which on GPUs convert fp8 themselves (Ada)."""
+"""The lowest compute capability of GPUs that convert fp8 in hardware (Ada)."""
 _DEAREST = Sampling(temperature=1.0, top_p=0.9, top_k=50, min_p=0.01, logprobs=20, repetition=1.1)
 
 
 @dataclass(frozen=True, slots=True)
 class FreeMemory:
-    """Bytes of a device: all it has, and those that are free."""
+    """Bytes of a device: in total, and free."""
 
     total: int
     free: int
@@ -43,19 +43,19 @@ class DeviceMemory(Protocol):
     """A device's memory."""
 
     def left(self) -> FreeMemory:
-        """Once all is given back that nothing refers to."""
+        """The free memory, after returning everything unused."""
         ...
 
     def peak(self, run: Callable[[], None]) -> int:
-        """The most bytes that `run` takes on top of what is taken before."""
+        """The most bytes that `run` uses in addition to what was used before."""
         ...
 
 
 class CudaMemory:
-    """Of the current CUDA device, by torch's own books and the driver's."""
+    """The memory of the current CUDA device, as torch and the driver report it."""
 
     def left(self) -> FreeMemory:
-        """As the driver reports, with what torch only keeps for later given back."""
+        """As the driver reports it, after torch has returned its cached memory."""
         gc.collect()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
@@ -63,7 +63,7 @@ class CudaMemory:
         return FreeMemory(total, free)
 
     def peak(self, run: Callable[[], None]) -> int:
-        """By torch's high-water mark."""
+        """By torch's peak statistics."""
         self.left()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -73,7 +73,7 @@ class CudaMemory:
 
 
 def check(engine: EngineConfig, shape: ModelShape, gpu: Gpu, page_bytes: int) -> None:
-    """Raises InvalidInput where the kernels do not take what is asked for."""
+    """Raises InvalidInput if the kernels do not support the configuration."""
     least = LEAST_PAGES * page_bytes
     if engine.kv_pages is None and engine.kv_bytes is not None and engine.kv_bytes < least:
         raise InvalidInput("engine.kv_bytes", f"{engine.kv_bytes} bytes do not hold two pages, {least}; give more")
@@ -94,12 +94,12 @@ def check(engine: EngineConfig, shape: ModelShape, gpu: Gpu, page_bytes: int) ->
 
 
 def room(left: FreeMemory, peak: int) -> int:
-    """Bytes for pages, once weights are loaded; below 0 where a step alone is too much."""
+    """Bytes for pages, once weights are loaded; negative if a step alone needs too much."""
     return int(left.total * USABLE) - (left.total - left.free) - peak
 
 
 def check_room(size: int, page_bytes: int, left: FreeMemory, gpu: Gpu) -> None:
-    """Raises InvalidInput where `size` bytes do not hold two pages."""
+    """Raises InvalidInput if `size` bytes do not hold two pages."""
     if size < LEAST_PAGES * page_bytes:
         raise InvalidInput(
             "model",
@@ -110,9 +110,9 @@ def check_room(size: int, page_bytes: int, left: FreeMemory, gpu: Gpu) -> None:
 
 
 def largest_step(limits: SchedulerLimits) -> StepPlan:
-    """As many tokens and drawn rows as a step can have, each drawn with all that takes memory.
+    """A step with as many tokens and drawn rows as possible, each drawn with every option that uses memory.
 
-    All requests share pages from page 0 on; what is written there is of no use to anybody.
+    All requests share pages from page 0 on; what is written there is never used.
     """
     count = max(min(limits.max_seqs, limits.step_tokens // 2), 1)
     each, more = divmod(limits.step_tokens, count)
@@ -121,7 +121,7 @@ def largest_step(limits: SchedulerLimits) -> StepPlan:
 
 
 def pages_of(plan: StepPlan) -> int:
-    """Pages that a pool must have for it."""
+    """The pages that a pool must have for this plan."""
     return max(len(chunk.request.pages) for chunk in plan.chunks)
 
 

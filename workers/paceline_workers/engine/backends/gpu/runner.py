@@ -1,16 +1,16 @@
-"""Steps on a device: laid out by the host while the one before computes, drawn there, results one step late.
+"""Runs steps on a device: the host lays one out while the one before computes; results come one step late.
 
-A step's tokens that are still being drawn come from where the step before leaves them on the device, so it is launched
-without waiting for anything; its ended requests see nothing in it. Only where the host must draw such a token
-(`drawing`) does a step wait until the one before is collected: its copies are made, and it begins when that token is
+A step's tokens that are still being drawn come from device memory where the step before leaves them, so a step is
+launched without waiting; requests that have ended see nothing in it. Only if the host must draw such a token
+(`sampler`) does the step wait until the one before is collected: its copies are made, and it begins when that token is
 known.
 
-Each step in flight has a staging buffer and a place for its results of its own: there are two of both.
-The host sleeps while it waits for a step; one with long chunks reports progress by its layers, so that a kernel
-that hangs is noticed as soon as anything else that does (`server.pulse`).
-Known holes: launches behind a kernel that hangs, more than the driver's queue takes, spin and pass for work. A wait for
-a slot whose file is read or written, in `launch`, gives no sign of life. A step with chunks of several tokens is
-launched kernel by kernel, so while requests come and go a small model's steps take as long as the host needs for that.
+Each step in flight has its own staging buffer and memory for results: there are two of both.
+The host sleeps while it waits for a step. A step with long chunks reports progress by its layers, so that a kernel that
+hangs is noticed as fast as any other hang (`server.watchdog`).
+Known holes: more launches behind a kernel that hangs than the driver's queue holds spin, and count as work. A wait in
+`launch` for a slot whose file is read or written reports no progress. A step with chunks of several tokens is launched
+kernel by kernel, so while requests come and go a small model's steps take as long as the host needs for that.
 """
 
 from collections import deque
@@ -36,10 +36,10 @@ from paceline_workers.engine.scheduling import NO_TOKEN, Request, SampledToken, 
 
 @dataclass(slots=True)
 class _Flight:
-    """A step. Of the requests that sample, by row of what is drawn: those `seated` on the device, and the `others`.
+    """A step. Its requests that sample, by row of what is drawn: those `seated` on the device, and the `others`.
 
-    It begins at `begin`, gives `signs` of life if it may last, and is over at `end`. `fault`: why it could not begin
-    when the step before it was collected, which is not to pay for that.
+    It begins at `begin`, makes `signs` of progress if it may last long, and is over at `end`. `fault`: why it could not
+    begin when the step before it was collected; that step must not fail because of it.
     """
 
     rows: Rows
@@ -80,7 +80,7 @@ class GpuRunner:
 
     @torch.inference_mode()
     def collect(self, alive: Alive = unheard) -> StepResult:
-        """Samples of the oldest step. If it raises, nothing is in flight any more."""
+        """Samples of the oldest step. After an exception, nothing is in flight any more."""
         flight, waiting = self._flights.popleft(), list(self._flights)
         self._flights.clear()
         if flight.fault is not None:
@@ -101,9 +101,9 @@ class GpuRunner:
 
     @torch.inference_mode()
     def warm(self, progress: Callable[[], None]) -> None:
-        """Run each kind of step once, so that all kernels are compiled, and record those of single tokens.
+        """Run each kind of step once, so that all kernels are compiled, and record the steps of single tokens.
 
-        Pages 0 and 1 are written. `progress` is called in between and may raise.
+        Writes pages 0 and 1. Calls `progress` in between, which may raise.
         """
         self._cache.copy([Copy(CopyKind.DEVICE, 0, 1)])
         for plan in self._steps.rehearsals():
@@ -116,7 +116,7 @@ class GpuRunner:
 
     @property
     def _turn(self) -> int:
-        """Of the two staging buffers and places for results, the one that no step in flight holds."""
+        """The index of the staging buffer and result memory that no step in flight uses."""
         return self._flights[-1].staged.turn ^ 1 if self._flights else 0
 
     def _laid_out(self, plan: StepPlan) -> _Flight:
@@ -129,7 +129,7 @@ class GpuRunner:
         return _Flight(rows, staged, seated, others, self._reads[staged.turn])
 
     def _sources_known(self, flight: _Flight) -> bool:
-        """Say where on the device the tokens will be that are still being drawn; False if some will not."""
+        """Set where on the device the tokens that are still being drawn will be; False if some will not be there."""
         before = self._flights[-1].seated if self._flights else {}
         lacking = flight.rows.lacking
         sources = [before.get(request, NO_ROW) for request in lacking]
@@ -151,12 +151,12 @@ class GpuRunner:
         flight.end = self._device.mark()
 
     def _go_on(self, flight: _Flight, samples: dict[Request, SampledToken]) -> None:
-        """Begin a step with the tokens that it waited for."""
+        """Begin a step with the tokens that it has waited for."""
         for request, row in flight.rows.lacking.items():
             flight.staged.fields.tokens[row] = samples[request].token
         try:
             self._begin(flight)
-        except Exception as fault:  # noqa: BLE001 - whatever it is, it is raised when this step is collected
+        except Exception as fault:  # noqa: BLE001 - raised when this step is collected
             flight.fault = fault
 
     def _samples(self, flight: _Flight) -> dict[Request, SampledToken]:
@@ -169,7 +169,7 @@ class GpuRunner:
     def _by_host(self, flight: _Flight) -> dict[Request, SampledToken]:
         found: dict[Request, SampledToken] = {}
         asked = [request for request in flight.others if not request.embed]
-        if asked or self._sampler.retained:  # what belongs to requests that do not run any more is dropped by any call
+        if asked or self._sampler.retained:  # any call drops the state of requests that no longer run
             logits = torch.empty((len(asked), self._steps.logits.shape[1]))
             for row, request in zip(logits, asked, strict=True):
                 row.copy_(flight.copied[request])

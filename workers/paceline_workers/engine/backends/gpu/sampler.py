@@ -1,11 +1,11 @@
-"""The next tokens and the log-probabilities of prompts, computed on the device, and how the host reads them.
+"""Samples the next tokens and scores prompts on the device, and reads the results on the host.
 
-A request gets a place in the sampler's state with the first step that draws for it, and keeps it while it runs; after
-a preemption it joins anew, since what it drew last may have been thrown away. For grammars, lists of allowed tokens or
-bad words, beams, embeddings and requests with more biases or stop ids than there is room for, the host draws from the
-same logits: such rows have no place.
-Logits of a prompt are held for SCORED rows at a time, in float32; the host reads a few numbers a row. Known hole: of
-candidates that are equally likely at the border of the last place, any one may be reported.
+A request gets a slot in the sampler's state with the first step that draws for it, and keeps it while it runs; after a
+preemption it joins again, because its last draw may have been discarded. For grammars, lists of allowed tokens or bad
+words, beams, embeddings and requests with more biases or stop ids than fit, the host draws from the same logits: such
+rows have no slot.
+Logits of a prompt are held for SCORED rows at a time, in float32; the host reads a few numbers for each row. Known
+hole: of equally likely candidates at the border of the last place, any one may be reported.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,8 +29,8 @@ from paceline_workers.messages import PromptLogprob
 class DeviceSampler:
     """For at most `most` requests at once.
 
-    `drawn`: what the last step drew, on the device, and a last row that no step draws: token 0, and not stopped. Rows
-    that take no token from there look at that one, as -1 does.
+    `drawn`: the last step's draws, on the device, and a last row that no step draws: token 0, not stopped. Rows that
+    take no token from another row refer to that one, with index -1.
     """
 
     def __init__(self, most: int, vocab: int, device: Device, kernels: Kernels) -> None:
@@ -43,7 +43,7 @@ class DeviceSampler:
         self._places: dict[Request, tuple[int, int]] = {}
 
     def renew(self) -> None:
-        """A request that does not run any more, or was preempted meanwhile, gives up its place."""
+        """Release the slots of requests that no longer run or were preempted meanwhile."""
         runs, places = Stage.RUNNING, self._places
         gone = [
             request for request, (_, life) in places.items() if request.state is not runs or request.preemptions != life
@@ -51,7 +51,7 @@ class DeviceSampler:
         self._free += [places.pop(request)[0] for request in gone]
 
     def sample_slot(self, request: Request) -> int:
-        """Its place in the state, NO_ROW if the host must draw for it."""
+        """Its slot in the state, NO_ROW if the host must draw for it."""
         if known := self._places.get(request):
             return known[0]
         asked = wanted(request)
@@ -64,7 +64,7 @@ class DeviceSampler:
         return place
 
     def draw(self, logits: Tensor, sample_slots: Tensor, counts: Tensor) -> None:
-        """One token a row, into the first rows of `drawn`."""
+        """Draw one token for each row, into the first rows of `drawn`."""
         self._kernels.sample(logits, sample_slots, counts, self._state, self._scratch, _first(self.drawn, len(logits)))
 
 
@@ -74,7 +74,7 @@ def _first(drawn: SampleOutput, rows: int) -> SampleOutput:
 
 
 def wanted(request: Request) -> SamplingParams | None:
-    """What the device must know to draw for it, None if it cannot."""
+    """The parameters with which the device draws for it, None if it cannot."""
     sampling = request.sampling
     if request.embed or request.beams is not None or sampling.grammar or sampling.allowed or sampling.bad_words:
         return None
@@ -98,14 +98,14 @@ def wanted(request: Request) -> SamplingParams | None:
 
 
 class SampleReader:
-    """What was drawn, once it has come to the host."""
+    """Reads the draws, once they have been copied to the host."""
 
     def __init__(self, drawn: SampleOutput) -> None:
         self._tokens, self._best = drawn.tokens.tolist(), drawn.best.tolist()
         self._drawn = drawn
 
     def sample(self, row: int, request: Request) -> SampledToken:
-        """What a row's request gets."""
+        """The sample of a row's request."""
         if words := fault(self._best[row]):
             return SampledToken(self._tokens[row], error=words)
         logprobs = self._logprobs(row, request.sampling.logprobs) if request.sampling.logprobs >= 0 else None
@@ -123,7 +123,7 @@ SCORED = 64
 
 @dataclass(frozen=True, slots=True)
 class ScoredPrompt:
-    """A chunk whose rows from `row` on say how likely the tokens `following` them were, with so many candidates."""
+    """A chunk whose rows from `row` on score the tokens `following` them, with a number of candidates."""
 
     row: int
     following: list[int]
@@ -132,7 +132,7 @@ class ScoredPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ScoreRows:
-    """Of all such chunks of a step, on the device: their rows, the tokens that follow, the most candidates of any."""
+    """All such chunks of a step, on the device: their rows, the tokens that follow, the most candidates of any."""
 
     rows: Tensor
     following: Tensor
@@ -140,7 +140,7 @@ class ScoreRows:
 
     @classmethod
     def of(cls, chunks: Sequence[ScoredPrompt], device: Device) -> "ScoreRows":
-        """Sent beside the host."""
+        """Copied to the device without blocking the host."""
         rows = [chunk.row + place for chunk in chunks for place in range(len(chunk.following))]
         following = [token for chunk in chunks for token in chunk.following]
         host = device.pinned((2, len(rows)), torch.int64)
@@ -160,7 +160,7 @@ class PromptScorer:
 
     @classmethod
     def of(cls, rows: ScoreRows, logits: Callable[[slice], Tensor]) -> "PromptScorer":
-        """`logits` gives those of some of the rows."""
+        """`logits` returns those of some of the rows."""
         parts = [
             _scores(logits(slice(first, first + SCORED)), rows.following[first : first + SCORED], rows.top)
             for first in range(0, len(rows.rows), SCORED)
@@ -169,7 +169,7 @@ class PromptScorer:
         return cls(own, rank, ids, values)
 
     def copied(self, device: Device) -> "PromptScorer":
-        """On the host, once the compute stream has come here."""
+        """A copy on the host, valid once the compute stream has reached this point."""
         return PromptScorer(
             *(
                 device.pinned(part.shape, part.dtype).copy_(part, non_blocking=True)
@@ -178,7 +178,7 @@ class PromptScorer:
         )
 
     def read(self, chunks: Sequence[ScoredPrompt]) -> list[list[PromptLogprob]]:
-        """For each chunk what it asked for, best first and of equals the lowest id first."""
+        """The requested scores of each chunk, best first; ties in order of id."""
         entries = zip(self.own.tolist(), self.rank.tolist(), self.ids.tolist(), self.values.tolist(), strict=True)
         return [[_entry(*next(entries), chunk.top) for _ in chunk.following] for chunk in chunks]
 

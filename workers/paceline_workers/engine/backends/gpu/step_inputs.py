@@ -1,15 +1,15 @@
-"""The inputs of a step, in one piece of memory on the device, and two on the host from which it is copied at once.
+"""The inputs of a step in one block of device memory, with two staging buffers on the host; and the recorded graphs.
 
-A step's sizes (`StepShape`) say where each of its fields lies, so those of one bucket always lie at the same addresses
-and a recorded graph finds them there. The host fills one staging buffer while the other one is on its way; each is
-filled anew only behind its last copy. The runner chooses which of the two, since it knows what is in flight.
+A step's sizes (`StepShape`) determine the offset of each field, so steps of one bucket always have the same addresses,
+where a recorded graph finds them. The host fills one staging buffer while the other one is being copied; a buffer is
+refilled only after its last copy. The runner chooses which of the two, because it knows what is in flight.
 
 Rows that pad a bucket have no place in any page (slot -1), see nothing (length 0) and draw nothing (sample slot -1).
-A block table is written row by row where it differs from what the staging buffer holds already, since most requests go
-on in the row and the pages that they had two steps before.
+Only rows of a block table that differ from the staging buffer's content are written, because most requests keep the row
+and the pages that they had two steps before.
 
-Steps of single tokens are recorded as graphs by size; any other step runs as it comes. One takes the smallest bucket
-that holds it. Larger buckets are recorded first, so that the smaller ones find room in the memory that those have left.
+Steps of single tokens are recorded as graphs by size; other steps run unrecorded. A step uses the smallest bucket that
+holds it. Larger buckets are recorded first, so that smaller ones fit into the memory that those have released.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,17 +30,17 @@ NO_ROW = -1
 """The slot, the source and the sample slot of rows that have none."""
 _ALIGNED = 128
 _STRIDE = 32
-"""Above so many, buckets are its multiples: products of a few rows more then cost hardly more."""
+"""Above this size, buckets are its multiples: products of a few more rows hardly cost more."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepInputs(Generic[Array]):
     """tokens, sources, positions, slots [rows] int64: `sources` names the row that draws a token in the step before.
 
-    Of the rows whose next token is wanted, [drawn]: `drawn` int64 which ones, `sample_slots` int32 their places in the
-    sampler's state, `counts` int32 how many tokens their requests have by then. Of the sequences, singles first, then
-    spans from `StepShape.first` on: `lengths`, `dropped` [places] int32 and `table` [places, pages] int32. starts
-    [spans + 1] int32 and tiles [tiles, 2] int32: of chunks of several tokens.
+    For the rows whose next token is needed, [drawn]: `drawn` int64 which ones, `sample_slots` int32 their slots in the
+    sampler's state, `counts` int32 how many tokens their requests have by then. For the sequences, singles first, then
+    spans from `StepShape.first` on: `lengths`, `dropped` [places] int32 and `table` [places, pages] int32. For chunks
+    of several tokens: starts [spans + 1] int32 and tiles [tiles, 2] int32.
     """
 
     tokens: Array
@@ -59,10 +59,10 @@ class StepInputs(Generic[Array]):
 
 @dataclass(frozen=True)
 class StepShape:
-    """Sizes of a step: one row a token, `singles` sequences with one row and `spans` with several.
+    """Sizes of a step: one row for each token, `singles` sequences with one row and `spans` with several.
 
-    `pages` of a row of the table are a multiple of 16, and spans begin at a multiple of 4: all that a kernel is given
-    then begins at a multiple of 16 bytes, and is not compiled anew for the want of that.
+    `pages` of a row of the table are a multiple of 16, and spans begin at a multiple of 4: so every kernel argument is
+    aligned to 16 bytes, and no kernel is compiled again for another alignment.
     """
 
     rows: int
@@ -74,19 +74,19 @@ class StepShape:
 
     @classmethod
     def bucket(cls, size: int, pages: int) -> "StepShape":
-        """So many single tokens, each of which draws."""
+        """A number of single tokens, each of which draws."""
         return cls.of(size, size, 0, size, 0, pages)
 
     @classmethod
     def of(  # noqa: PLR0913, PLR0917 - sizes
         cls, rows: int, singles: int, spans: int, drawn: int, tiles: int, pages: int
     ) -> "StepShape":
-        """With room for so many `pages` at least."""
+        """With room for at least this many `pages`."""
         return cls(rows, singles, spans, drawn, tiles, _multiple(pages, 16))
 
     @property
     def first(self) -> int:
-        """Where the spans begin among the sequences."""
+        """The index of the first span among the sequences."""
         return _multiple(self.singles, 4)
 
     @property
@@ -95,7 +95,7 @@ class StepShape:
 
     @cached_property
     def layout(self) -> dict[str, tuple[torch.dtype, tuple[int, ...], int]]:
-        """By field: type, shape, and the byte where it begins."""
+        """By field: type, shape, and byte offset."""
         rows, drawn, places = (self.rows,), (self.drawn,), (self.places,)
         wide = {"tokens": rows, "sources": rows, "positions": rows, "slots": rows, "drawn": drawn}
         narrow: dict[str, tuple[int, ...]] = {
@@ -120,12 +120,12 @@ class StepShape:
         return begin + prod(shape) * dtype.itemsize
 
     def within(self, memory: Tensor) -> StepInputs[Tensor]:
-        """The fields in a piece of memory that is large enough."""
+        """The fields in a block of memory that is large enough."""
         return StepInputs(**{name: _view(memory, *place) for name, place in self.layout.items()})
 
 
 class Buffers:
-    """Room for steps up to the size of `most`."""
+    """Memory for steps up to the size of `most`."""
 
     def __init__(self, device: Device, most: StepShape) -> None:
         self._memory = torch.zeros(most.size, dtype=torch.uint8, device=device.where)
@@ -133,7 +133,7 @@ class Buffers:
         self._device = device
 
     def stage(self, form: StepShape, turn: int) -> "Staged":
-        """The staging buffer `turn`, 0 or 1, to fill; behind its last copy."""
+        """The staging buffer `turn`, 0 or 1, to fill; waits for its last copy."""
         half = self._halves[turn]
         if half.sent is not None:
             half.sent.wait()
@@ -144,19 +144,19 @@ class Buffers:
         return Staged(form, half.fields, half.tables, turn)
 
     def send(self, staged: "Staged") -> None:
-        """One copy to the device, behind all that the compute stream has been given."""
+        """One copy to the device, after everything given to the compute stream."""
         half, size = self._halves[staged.turn], staged.form.size
         self._memory[:size].copy_(half.memory[:size], non_blocking=True)
         half.sent = self._device.mark()
 
     def inputs(self, form: StepShape) -> StepInputs[Tensor]:
-        """What a step of this form finds on the device."""
+        """The inputs of a step of this form on the device."""
         return form.within(self._memory)
 
 
 @dataclass(slots=True)
 class _Half:
-    """One staging buffer: what form it was filled in last, which pages each row of its table names, its last copy."""
+    """One staging buffer: the form that it was last filled for, the pages in each row of its table, its last copy."""
 
     memory: Tensor
     form: StepShape | None = None
@@ -167,7 +167,7 @@ class _Half:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A step on the host: to be filled, then sent."""
+    """A step on the host: fill it, then send it."""
 
     form: StepShape
     fields: StepInputs[NDArray[Any]]
@@ -175,7 +175,7 @@ class Staged:
     turn: int
 
     def table(self, tables: Sequence[list[int]], first: int = 0) -> None:
-        """The pages of sequences from the `first` place on; what lies behind them in a row is never read."""
+        """Write the pages of sequences from index `first` on; the rest of a row is never read."""
         known = self.tables
         for row, pages in enumerate(tables, first):
             if known[row] != pages:
@@ -183,7 +183,7 @@ class Staged:
                 known[row] = pages.copy()
 
     def pad(self, rows: int) -> None:
-        """Rows behind the first `rows` of a bucket are padding."""
+        """Make the rows after the first `rows` of a bucket padding."""
         fields = self.fields
         fields.drawn[:] = np.arange(len(fields.drawn))
         for empty in (fields.tokens, fields.positions, fields.counts, fields.lengths, fields.dropped):
@@ -220,13 +220,13 @@ class Graphs:
         self._recorded: dict[StepShape, Callable[[], None]] = {}
 
     def form(self, singles: int) -> StepShape:
-        """The smallest bucket that holds so many."""
+        """The smallest bucket that holds this many."""
         return next(form for form in self.forms if form.singles >= singles)
 
     def record(self, form: StepShape, compute: Callable[[], None]) -> None:
-        """`compute` is what a step of this form does; it has been run."""
+        """Record `compute`, the work of a step of this form, which must have run before."""
         self._recorded[form] = self._device.record(compute)
 
     def run(self, form: StepShape, compute: Callable[[], None]) -> None:
-        """As it was recorded, else as it is."""
+        """Run the recorded graph, else `compute` itself."""
         self._recorded.get(form, compute)()

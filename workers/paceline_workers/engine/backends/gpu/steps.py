@@ -1,9 +1,9 @@
 """One step on a device: from a plan to its rows, and from those to states, logits and tokens.
 
-Chunks of one token come first, in the plan's order, since they attend by another kernel than longer ones. A step of
-single tokens alone is padded to a bucket and all its rows draw; in any other one only those whose chunk samples do.
-Everything that a step reads or writes stays at a fixed address, so that the same work can be recorded once for each
-size of a batch of single tokens; steps with longer chunks run unrecorded.
+Chunks of one token come first, in the plan's order, because another kernel computes their attention. A step of only
+single tokens is padded to a bucket and all its rows draw; in any other step only chunks that sample draw. Everything
+that a step reads or writes stays at a fixed address, so that the same work can be recorded once for each size of a
+batch of single tokens; steps with longer chunks run unrecorded.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,12 +27,11 @@ from paceline_workers.messages import Sampling
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A plan by rows: `samples` are the rows of `StepInputs.drawn` in which the plan's sampling chunks stand, in its
-    order.
+    """A plan by rows: `samples` are the rows of `StepInputs.drawn` of the plan's sampling chunks, in its order.
 
-    `lacking`: rows whose token is still being drawn, and of which request. `scored`: chunks that report how likely a
-    prompt's tokens were, in the plan's order. `tiles` of the chunks of several tokens, which are
-    given what `Tiles` says beside its list.
+    `lacking`: rows whose token is still being drawn, and by which request. `scored`: chunks that score a prompt's
+    tokens, in the plan's order. `tiles`: those of the chunks of several tokens, whose kernel gets the list and the rest
+    of `Tiles`.
     """
 
     form: StepShape
@@ -82,7 +81,7 @@ def _scored(plan: StepPlan, chunks: Sequence[Chunk], ends: Sequence[int]) -> tup
 
 
 def fill(staged: Staged, rows: Rows, page_tokens: int, sample_slot: Callable[[Request], int]) -> None:
-    """All that the host knows of the step; `sample_slot` gives the place of a request in the sampler's state."""
+    """Fill in what the host knows of the step; `sample_slot` gives a request's slot in the sampler's state."""
     fields, chunks, singles = staged.fields, rows.chunks, rows.form.singles
     if not rows.form.spans:
         staged.pad(len(chunks))
@@ -104,7 +103,7 @@ def _fill_sequences(staged: Staged, chunks: Sequence[Chunk], first: int) -> None
 
 
 def _singles(staged: Staged, chunks: Sequence[Chunk], page_tokens: int) -> None:
-    """One row each; a zero stands for a token that is still being drawn."""
+    """One row each; zero replaces a token that is still being drawn."""
     fields, count = staged.fields, len(chunks)
     _fill_sequences(staged, chunks, 0)
     starts = [chunk.start for chunk in chunks]
@@ -147,11 +146,11 @@ def _array(tensor: Tensor) -> "np.ndarray[tuple[int, ...], np.dtype[np.int32]]":
 
 
 SPANS = (2, 4, 8, 16, 32, 64, 128)
-"""Lengths of chunks that a warm-up tries: with however many heads in a group, tiles of all sizes are compiled by it."""
+"""Chunk lengths of a warm-up: for any number of heads in a group, they compile tiles of all sizes."""
 
 
 class Steps:
-    """`drawing`, `states` [rows, hidden], `logits` [rows, vocabulary] and `scores` hold what the last step has left."""
+    """`drawing`, `states` [rows, hidden], `logits` [rows, vocabulary] and `scores` hold the last step's results."""
 
     def __init__(self, decoder: GpuDecoder, cache: GpuCache, limits: SchedulerLimits) -> None:
         shape, device = decoder.config.shape, decoder.device
@@ -177,7 +176,7 @@ class Steps:
         return rows, staged
 
     def run(self, rows: Rows, staged: Staged) -> list[DeviceEvent]:
-        """Send it to the device and begin; marks within it, by which to see that one with long chunks gets on."""
+        """Send it to the device and begin; returns marks within it, which show the progress of long chunks."""
         self._buffers.send(staged)
         signs: list[DeviceEvent] = []
         passed = None if rows.tiles is None else lambda: signs.append(self._decoder.device.mark())
@@ -188,22 +187,22 @@ class Steps:
         return signs
 
     def _room(self, scored: ScoreRows) -> tuple[Tensor, Tensor]:
-        """The rows of a step with long chunks whose states are wanted besides, and where they go."""
+        """The rows of a step with long chunks whose states are also needed, and the memory for these."""
         return scored.rows, self.states.new_empty(len(scored.rows), self.states.shape[1])
 
     def _logits(self, scored: ScoreRows, beside: tuple[Tensor, Tensor] | None, part: slice) -> Tensor:
-        """Of some scored rows; a step of single tokens has them all."""
+        """The logits of some scored rows; a step of single tokens has them all."""
         if beside is None:
             return self.logits.index_select(0, scored.rows[part])
         states = beside[1][part]
         return self._decoder.logits(states, out=self.logits.new_empty(len(states), self.logits.shape[1]))
 
     def record(self, rows: Rows) -> None:
-        """Of single tokens alone, and it has been run."""
+        """Record a step of only single tokens, which must have run before."""
         self._graphs.record(rows.form, partial(self._compute, rows.form, None, None))
 
     def rehearsals(self) -> Iterator[StepPlan]:
-        """One step of each kind, the largest first: after these no step needs a kernel that is not compiled.
+        """One step of each kind, the largest first: after these, no step needs a kernel that is not compiled.
 
         They write into page 0.
         """
@@ -228,7 +227,7 @@ class Steps:
         passed: Callable[[], None] | None,
         scored: tuple[Tensor, Tensor] | None = None,
     ) -> None:
-        """What is on the device becomes states, logits and tokens there; nothing else is read."""
+        """Compute states, logits and tokens from what is on the device; reads nothing else."""
         fields = self._buffers.inputs(form)
         drawn, sources = self.drawing.drawn, fields.sources
         tokens = torch.where(sources < 0, fields.tokens, drawn.tokens[sources])

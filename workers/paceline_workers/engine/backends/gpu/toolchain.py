@@ -1,7 +1,7 @@
-"""What Triton and torch need of a process and its machine before the first kernel runs, before anything is compiled.
+"""Triton's and torch's prerequisites in the process and on the machine, checked before anything is compiled.
 
-Triton compiles each kernel's launcher with a C compiler against Python's headers, and loads it from a folder that it
-keeps what it has compiled in. Without these it would fail in the middle of a load, with a trace that names no fix.
+Triton compiles each kernel's launcher with a C compiler against Python's headers, and loads it from its cache folder of
+compiled kernels. Without these it would fail in the middle of a load, with a trace that names no fix.
 """
 
 import os
@@ -17,11 +17,11 @@ COMPILERS = ("gcc", "clang")
 _INTERPRETED = ("1", "true", "yes", "on", "y")
 _IMAGE = "the worker's image has it"
 _ALLOCATORS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-"""Torch's settings of its allocator, by their name and by the old one, which goes before it."""
+"""The names of torch's allocator settings: the current one, and the old one, which takes precedence."""
 
 
 def headers(scheme: str) -> Path:
-    """Where Triton looks for Python's headers: Debian's own Python names a folder that has none."""
+    """Where Triton looks for Python's headers: Debian's Python names a folder that has none."""
     return Path(sysconfig.get_path("include", "posix_prefix" if scheme == "posix_local" else scheme))
 
 
@@ -29,13 +29,13 @@ HEADERS = headers(sysconfig.get_default_scheme())
 
 
 def allocate(environ: MutableMapping[str, str]) -> None:
-    """Choose how torch takes memory of a GPU, unless it is set already; before torch is imported.
+    """Configure torch's allocator of GPU memory, unless it is configured; call it before torch is imported.
 
-    A step with long chunks takes tensors of sizes that no step before it took. In segments that cannot grow each such
-    size leaves a hole of its own, until the share that pages leave is full of them and a step has to wait until all are
-    given back. Expandable ones are one range of addresses for each stream and pool of graphs. Memory of the host, which
-    `Device.lock` registers with the driver, is none of the allocator's. Known hole: a driver that cannot map memory at
-    will (some virtual GPUs) refuses the first tensor; `PYTORCH_ALLOC_CONF=expandable_segments:False` helps there.
+    A step with long chunks allocates tensors of sizes that no earlier step needed. In segments that cannot grow, each
+    such size leaves a hole, until these fill the memory beside the pages and a step has to wait until all are released.
+    Expandable segments are one range of addresses for each stream and pool of graphs. The allocator does not manage
+    host memory, which `Device.lock` registers with the driver. Known hole: a driver that cannot map memory freely (some
+    virtual GPUs) refuses the first tensor; `PYTORCH_ALLOC_CONF=expandable_segments:False` helps there.
     """
     if not any(name in environ for name in _ALLOCATORS):
         environ[_ALLOCATORS[0]] = "expandable_segments:True"
@@ -57,7 +57,7 @@ def check(
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Where compiled kernels lie, as Triton finds it."""
+    """The folder of compiled kernels, as Triton finds it."""
     if own := environ.get("TRITON_CACHE_DIR"):
         return Path(own)
     home = environ.get("TRITON_HOME") or environ.get("HOME") or tempfile.gettempdir()

@@ -1,1 +1,1 @@
-"""Anthropic's Messages: bodies become chats, a chat's deltas become content blocks and events."""
+"""Anthropic's Messages API: turns a body into a chat, and a chat's deltas into content blocks and events."""

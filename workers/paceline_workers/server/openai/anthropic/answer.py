@@ -1,8 +1,8 @@
-"""A chat's answer as a message: its content blocks, and the events of a stream.
+"""Writes a chat's answer as an Anthropic message: its content blocks, or the events of a stream.
 
-One state machine tells both. An answer that goes on after another worker lost it runs through the same machine and
-forgets what comes out. Thinking has a signature, its digest, since many clients send no thinking back that has none;
-nobody checks it.
+One state machine makes both. When this worker resumes an answer that another worker lost, it runs the earlier output
+through the same machine and discards the result. Thinking carries a signature (its digest), because many clients do
+not send thinking back without one; paceline does not check it.
 """
 
 import json
@@ -23,7 +23,7 @@ Event = dict[str, Any]
 
 
 class MessageAnswer(ShapeWrapper):
-    """A shape over that of a chat, whose prompt has so many tokens."""
+    """Wraps a chat's shape; the constructor takes the number of prompt tokens."""
 
     kind = MESSAGE
 
@@ -36,12 +36,12 @@ class MessageAnswer(ShapeWrapper):
         self._blocks: list[Event] = []
         self._open = False
         self._texts: list[str] = []
-        """Of the block that is open: adding each to one text would copy it as often."""
+        """The texts of the open block, as a list: appending each piece to one string would copy it every time."""
         self._finish = ""
         self._stop = ""
 
     def opening(self) -> list[Any]:
-        """The message before it has content."""
+        """The message before it has any content."""
         self.shape.opening()
         return [{"type": "message_start", "message": self._message({"input_tokens": self._prompt, "output_tokens": 0})}]
 
@@ -62,11 +62,11 @@ class MessageAnswer(ShapeWrapper):
         return events
 
     def skip(self, piece: Piece) -> None:
-        """Take it in as if it were sent."""
+        """Process a piece that the client already has."""
         self.chunks(piece)
 
     def whole(self, pieces: Sequence[Piece]) -> Any:
-        """Nothing: `body` tells all that the pieces were."""
+        """Returns nothing: `body` writes the whole message."""
         for piece in pieces:
             self.chunks(piece)
 
@@ -74,7 +74,7 @@ class MessageAnswer(ShapeWrapper):
         return [written_event(event) for event in choices]
 
     def ending(self, usage: Usage, *, asked: bool) -> bytes:  # noqa: ARG002 - a message always has it
-        """Why it stopped, and its usage."""
+        """The stop reason and the usage."""
         document = self._message(_usage(usage))
         delta = {"stop_reason": document["stop_reason"], "stop_sequence": document["stop_sequence"]}
         last = {"type": "message_delta", "delta": delta, "usage": document["usage"]}
@@ -110,7 +110,7 @@ class MessageAnswer(ShapeWrapper):
         return [*events, self._of("content_block_delta", delta={"type": delta, kind: text})]
 
     def _called(self, call: ChatToolCall) -> list[Event]:
-        """A call, which comes whole."""
+        """The events of one tool call, which always arrives whole."""
         events, arguments = self._close(), call.function.arguments
         own = {"type": "tool_use", "id": call.id, "name": call.function.name}
         self._blocks.append({**own, "input": json.loads(arguments)})

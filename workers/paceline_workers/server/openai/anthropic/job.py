@@ -1,6 +1,6 @@
-"""From a message's body to a job: that of the chat it asks for, told in Anthropic's form.
+"""Turns the body of a message into the job of the equivalent chat, with the answer in Anthropic's form.
 
-`POST /v1/messages/count_tokens`: how many tokens a message's prompt has, counted as its answer would count them.
+`POST /v1/messages/count_tokens` counts the tokens of a message's prompt exactly as answering it would.
 """
 
 from msgspec import Struct
@@ -23,7 +23,7 @@ NAMES = {
     "reasoning_effort": "output_config.effort",
     "continue_final_message": "messages",
 }
-"""What fields of the chat are called in a message's body."""
+"""Maps the chat's field names to those of a message's body."""
 
 
 async def messages_job(model: ServedModel, asked: JobInput) -> GenerationJob:
@@ -39,19 +39,19 @@ async def messages_job(model: ServedModel, asked: JobInput) -> GenerationJob:
 
 
 class Counted(Struct, frozen=True):
-    """The count."""
+    """The token count."""
 
     input_tokens: int
 
 
 async def count_tokens(parts: ServerDeps, body: bytes) -> Counted:
-    """The length of a prompt, which may be over what the model takes. Raises RequestError."""
+    """The length of a prompt, which may exceed the model's context. Raises RequestError."""
     asked, model = parse(CountTokensRequest, body), parts.model
     model.known(asked.model)
     context = parts.engine.ready().max_model_len
     with renamed(NAMES):
         chat = chat_of(asked.chat(), body)
-        model.parser(chat)  # tools that cannot be called are refused
+        model.parser(chat)  # refuses tools that the model cannot call
         text = model.render(chat.messages, chat)
         refuse_uncountable(text, context, "messages")
     return Counted(len(await model.tokenizer.encode(text, special=False)))

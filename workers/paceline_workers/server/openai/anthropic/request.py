@@ -1,11 +1,9 @@
-"""Bodies of `POST /v1/messages` and `POST /v1/messages/count_tokens`, and the chat that they ask for.
+"""The bodies of `POST /v1/messages` and `POST /v1/messages/count_tokens`, and their translation to a chat.
 
-An answer continues the last message where that is the assistant's and has a text.
-
-Messages as turns of a chat: the results of tools stand before what else a message holds, each in a turn of its own.
-
-Pure. A chat has no word for a call that failed, so the result of one begins with `Error`. Thinking that only its writer
-can read (`redacted_thinking`) is left out. System messages that follow each other are one turn.
+If the last message is the assistant's and has text, the answer continues it. Tool results in a message come before its
+other content, each as a separate turn. Consecutive system messages become one turn. Redacted thinking
+(`redacted_thinking`), which only its author can read, is left out. A chat has no field for a failed call, so the result
+of one begins with `Error`. Pure.
 """
 
 import json
@@ -28,11 +26,11 @@ from paceline_workers.server.openai.validation import Body, invalid
 
 Turn = dict[str, Any]
 IDENTITY, FUNCTION = 128, 64
-"""Characters of a call's id and of its function's name, as in a chat."""
+"""The most characters of a call's id and of its function's name, as in a chat."""
 
 
 def turns_of(system: str, messages: Sequence[dict[str, Any]]) -> list[Turn]:
-    """The chat of all messages. Raises RequestError naming the block."""
+    """All messages as turns of a chat. Raises RequestError naming the block."""
     turns: list[Turn] = [{"role": "system", "content": system}] if system else []
     names: dict[str, str] = {}
     for place, message in enumerate(messages):
@@ -45,7 +43,7 @@ def turns_of(system: str, messages: Sequence[dict[str, Any]]) -> list[Turn]:
 
 
 def text_of(value: Any) -> str:
-    """A text, or the text of a list of blocks. Raises ValueError."""
+    """A string, or the text of a list of blocks. Raises ValueError."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(one, dict) and isinstance(one.get("text"), str) for one in value):
@@ -108,7 +106,7 @@ def _result(block: dict[str, Any], where: str) -> str:
 
 
 _SAME = ("model", "stream", "temperature", "top_p", "top_k", "max_tokens", "chat_template_kwargs")
-"""Fields that mean what they mean in a chat, and are judged there."""
+"""Fields with the same meaning as in a chat; the chat's model validates them."""
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -119,7 +117,7 @@ def _kind(value: Any) -> str:
 
 
 class AnthropicTool(Body):
-    """A function that is offered."""
+    """A function that the model may call."""
 
     type: Annotated[str, PlainValidator(_kind)] = "custom"
     name: str = Field(pattern=NAME)
@@ -127,13 +125,13 @@ class AnthropicTool(Body):
     input_schema: Parameters
 
     def chat(self) -> dict[str, Any]:
-        """As a chat has it."""
+        """The tool in a chat's form."""
         own = {"name": self.name, "parameters": self.input_schema}
         return {"type": "function", "function": own | ({"description": self.description} if self.description else {})}
 
 
 class AnthropicToolChoice(Body):
-    """Which tool is to be called."""
+    """Which tool the model must call."""
 
     type: Literal["auto", "any", "none", "tool"]
     name: str = ""
@@ -141,7 +139,7 @@ class AnthropicToolChoice(Body):
 
 
 class ThinkingConfig(Body):
-    """Whether the model is to think, and whether that is text. How much of it is the model's own matter."""
+    """Whether the model thinks, and whether the client gets that text. The model decides how much it thinks."""
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: int = 0
@@ -149,7 +147,7 @@ class ThinkingConfig(Body):
 
 
 def _system(value: Any) -> str:
-    """Without the block in which a client tells of itself: it differs in each request, so no prefix would last."""
+    """The system text without the block that identifies the client: it changes with each request and spoils caching."""
     if isinstance(value, list):
         value = [one for one in value if not (isinstance(one, dict) and str(one.get("text")).startswith(ATTRIBUTION))]
     return text_of(value)
@@ -163,14 +161,14 @@ def _format(value: Any) -> dict[str, Any]:
 
 
 class OutputConfig(Body):
-    """What the answer must be, and how much the model is to think about it."""
+    """The format of the answer, and how much the model thinks about it."""
 
     format: Annotated[dict[str, Any] | None, PlainValidator(_format)] = None
     effort: Effort | None = None
 
 
 class PromptRequest(Body):
-    """What makes the prompt."""
+    """The fields that make up the prompt."""
 
     model: str
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=MESSAGES_LIMIT)
@@ -182,13 +180,13 @@ class PromptRequest(Body):
     chat_template_kwargs: dict[str, Any] = {}
 
     def check(self) -> None:
-        """What no field can tell alone. Raises RequestError."""
+        """Check rules that involve several fields. Raises RequestError."""
         super().check()
         if self.tool_choice is not None and self.tool_choice.type == "tool" and not self.tool_choice.name:
             raise invalid('`tool_choice.name` is required where its type is "tool".', "tool_choice.name")
 
     def chat(self) -> dict[str, Any]:
-        """The body of the chat that this asks for. Raises RequestError."""
+        """The body of the equivalent chat. Raises RequestError."""
         body: dict[str, Any] = {name: getattr(self, name) for name in _SAME if name in self.model_fields_set}
         turns = turns_of(self.system, self.messages)
         body |= {"messages": turns, "tools": [tool.chat() for tool in self.tools]}
@@ -223,7 +221,7 @@ class MessagesRequest(PromptRequest):
     top_k: Any = None
 
     def chat(self) -> dict[str, Any]:
-        """The same, and how it is to be answered. Raises RequestError."""
+        """The body of the equivalent chat, with how to answer it. Raises RequestError."""
         return super().chat() | ({"stop": self.stop_sequences} if self.stop_sequences else {})
 
 

@@ -1,4 +1,4 @@
-"""The one table of request fields: what each route takes, ignores or refuses, beside OpenAI's and vLLM's own."""
+"""The table of request fields: which OpenAI, vLLM and other fields each route serves, ignores or refuses."""
 
 from paceline_workers.server.openai.fields.field import Api, FieldRoute, RequestField, Support
 from paceline_workers.server.openai.fields.table import FIELDS, field_of, refuse_unsupported

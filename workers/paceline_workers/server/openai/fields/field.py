@@ -1,4 +1,4 @@
-"""What a row of the table says of a field."""
+"""A row of the table of request fields."""
 
 import json
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class FieldRoute(StrEnum):
-    """Whose body has the field."""
+    """The route whose body has the field."""
 
     CHAT = "/v1/chat/completions"
     COMPLETIONS = "/v1/completions"
@@ -22,7 +22,7 @@ class FieldRoute(StrEnum):
 
 
 class Api(StrEnum):
-    """Where clients know a field from."""
+    """The API that defines the field."""
 
     OPENAI = "OpenAI"
     VLLM = "vLLM"
@@ -32,8 +32,8 @@ class Api(StrEnum):
 class Support(StrEnum):
     """What this worker does with a field.
 
-    served: the answer follows it. ignored: it cannot change the answer, so any value passes. refused: it would change
-    the answer in a way that is not served, so only the values that ask for nothing pass.
+    served: the answer follows it. ignored: it cannot change the answer, so every value is accepted. refused: it would
+    change the answer in a way that the worker does not support, so only values that request nothing are accepted.
     """
 
     SERVED = "served"
@@ -43,8 +43,8 @@ class Support(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequestField:
-    """One field of some routes. `note`: of a refused field, why it is refused or what to send in its place, for docs
-    and refusal. `neutral`: the values of a refused field that ask for nothing.
+    """One field of some routes. `note`: for a refused field, why it is refused or what to send instead; the docs and
+    the refusal show it. `neutral`: the values of a refused field that request nothing.
     """
 
     name: str
@@ -61,7 +61,7 @@ class RequestField:
 
     @property
     def refusal(self) -> str:
-        """What a client reads that sent another value."""
+        """The message for a client that sent another value."""
         instead = f", or send {self.passing.replace(' and ', ' or ')}" if self.neutral else ""
         return f"`{self.name}` is not supported here: {self.note}. Leave it out{instead}."
 
@@ -87,15 +87,15 @@ OLD_VLLM = (Api.OLD_VLLM,)
 
 
 def served(name: str, routes: tuple[FieldRoute, ...], apis: tuple[Api, ...], note: str) -> RequestField:
-    """The answer follows it."""
+    """A field that the answer follows."""
     return RequestField(name, routes, apis, Support.SERVED, note)
 
 
 def ignored(name: str, routes: tuple[FieldRoute, ...], apis: tuple[Api, ...], note: str) -> RequestField:
-    """It cannot change the answer."""
+    """A field that cannot change the answer."""
     return RequestField(name, routes, apis, Support.IGNORED, note)
 
 
 def refused(name: str, routes: tuple[FieldRoute, ...], apis: tuple[Api, ...], note: str, *neutral: Any) -> RequestField:
-    """Only `neutral` values and null pass."""
+    """A field that accepts only `neutral` values and null."""
     return RequestField(name, routes, apis, Support.REFUSED, note, neutral)

@@ -15,7 +15,7 @@ from paceline_workers.server.openai.fields.field import (
 )
 
 GENERATING_FIELDS: tuple[RequestField, ...] = (
-    # What is asked
+    # What the request asks for
     served("model", GENERATING, BOTH, "one of the names in `/v1/models`"),
     served(
         "messages", CHAT, BOTH,
@@ -72,7 +72,7 @@ GENERATING_FIELDS: tuple[RequestField, ...] = (
         "up to 1,024 characters; keys and values are shared only among requests of a tenant with the same one",
     ),
     served("include_reasoning", CHAT, VLLM, "false: the model reasons, and the answer does not tell what"),
-    # How long the answer may be
+    # The length of the answer
     served("max_tokens", CHAT, BOTH, "default: what the context leaves"),
     served(
         "max_tokens", COMPLETIONS, BOTH,
@@ -95,7 +95,7 @@ GENERATING_FIELDS: tuple[RequestField, ...] = (
         "`false` shows special tokens in the text by their names",
     ),
     served("ignore_eos", GENERATING, VLLM, "the model's end-of-sequence tokens do not end the answer"),
-    # How it is reported
+    # How the answer is reported
     served("stream", GENERATING, BOTH, "server-sent events"),
     served("stream_options", GENERATING, BOTH, "`include_usage`, `continuous_usage_stats`"),
     served(
@@ -140,7 +140,7 @@ GENERATING_FIELDS: tuple[RequestField, ...] = (
         "echo", CHAT, VLLM,
         "the last message before the answer, where the answer continues it (`continue_final_message`) or has its role",
     ),
-    # How tokens are chosen
+    # How tokens are sampled
     served(
         "temperature", GENERATING, BOTH,
         "up to 100; left out, it is as the model's `generation_config.json` says, like the next four",

@@ -1,10 +1,7 @@
-"""Fields of `/v1/responses`, whose own come before those that a chat has too.
+"""The fields of all routes other than chat and text completions.
 
-Fields of `/v1/messages` and of the count of its tokens; OpenAI has no such routes.
-
-Fields of `/v1/score` and `/v1/rerank`.
-
-Fields of the routes that generate no text.
+`/v1/responses` lists its own fields before those that it shares with a chat. `/v1/messages` and its token count are
+Anthropic's routes, which OpenAI does not have. `/v1/score`, `/v1/rerank` and the last table generate no text.
 """
 
 from paceline_workers.server.openai.fields.field import (

@@ -1,6 +1,6 @@
-"""The routes of a worker, beside those of OpenAI and vLLM that it does not have.
+"""All rows of the table of request fields, the refusals that follow from them, and the routes of a worker.
 
-All rows, and the refusal that comes from them.
+The list of routes includes those of OpenAI and vLLM that a worker does not have.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,9 +21,9 @@ FIELDS: tuple[RequestField, ...] = (
 )
 
 _OTHER_FORMS = frozenset({FieldRoute.RESPONSES, FieldRoute.MESSAGES})
-"""Routes that ask for a chat in other words."""
+"""Routes that express a chat in another form."""
 _REPORTS = frozenset({"stream_options", "return_prompt_text"})
-"""Fields of a chat that ask for more to be returned, and change no answer."""
+"""Fields of a chat that only add to what is returned and never change the answer."""
 _CHAT_DEFAULTS: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
@@ -50,18 +50,18 @@ _CHAT_DEFAULTS: Mapping[str, tuple[Any, ...]] = {
     "parallel_tool_calls": (True,),
     "top_logprobs": (0,),
 }  # fmt: skip
-"""What a chat's fields hold where they ask for nothing."""
+"""The values of a chat's fields that request nothing."""
 
 _ROWS: Mapping[tuple[str, str], RequestField] = {(route, row.name): row for row in FIELDS for route in row.routes}
 
 
 def field_of(route: str, name: str) -> RequestField | None:
-    """The row of a field in a route's body, None if no API known here has it."""
+    """The row of a field in a route's body, None if no API known here has that field."""
     return _ROWS.get((route, name))
 
 
 def refuse_unsupported(route: str, unread: Mapping[str, Any]) -> None:
-    """Refuse, of the fields that no model reads, the first that would change the answer. Raises RequestError."""
+    """Refuse the first of the fields that no model reads that would change the answer. Raises RequestError."""
     for name, value in unread.items():
         row = field_of(route, name)
         if row is not None and row.support is Support.REFUSED and not _among(value, row.neutral):
@@ -71,7 +71,7 @@ def refuse_unsupported(route: str, unread: Mapping[str, Any]) -> None:
 
 
 def _refuse_chats_own(name: str, value: Any) -> None:
-    """Refuse a field of a chat where what is asked for is a chat, but in other words. Raises RequestError."""
+    """Refuse a chat's field on a route that expresses a chat in another form. Raises RequestError."""
     row = field_of(FieldRoute.CHAT, name)
     if row is None or row.support is Support.IGNORED or name in _REPORTS:
         return
@@ -82,13 +82,13 @@ def _refuse_chats_own(name: str, value: Any) -> None:
 
 
 def _among(value: Any, neutral: Iterable[Any]) -> bool:
-    """0 and 1 are not taken for false and true."""
+    """Membership that tells 0 from false and 1 from true."""
     return any(type(value) is type(one) and value == one for one in neutral)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiPath:
-    """`worker`, `gateway`: whether each answers it. A note says what takes its place, or what it is for."""
+    """`worker`, `gateway`: whether each serves the path. A note says what replaces it, or what it is for."""
 
     path: str
     apis: tuple[Api, ...]
@@ -98,7 +98,7 @@ class ApiPath:
 
 
 def _absent(path: str, apis: tuple[Api, ...], note: str) -> ApiPath:
-    """Neither answers it."""
+    """A path that neither serves."""
     return ApiPath(path, apis, worker=False, gateway=False, note=note)
 
 

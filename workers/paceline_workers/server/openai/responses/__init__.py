@@ -1,1 +1,1 @@
-"""OpenAI's Responses, without a store: bodies become chats, a chat's deltas become items and events."""
+"""OpenAI's Responses API, without storage: turns a body into a chat, and a chat's deltas into items and events."""

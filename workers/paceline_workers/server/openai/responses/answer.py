@@ -1,10 +1,10 @@
-"""A chat's answer as a response: its items, and the events of a stream, numbered.
+"""Writes a chat's answer as a response: its items, or the numbered events of a stream.
 
-One state machine tells both: what is whole at the end is what the events have told. An answer that goes on after
-another worker lost it runs through the same machine and forgets what comes out, so its items, texts and ids are those
-of the first life. How many events that life needed is not known; so numbers go on from a bound above it, and have a
-gap. Its log-probabilities are not known either: they were told with the deltas, and a text that it began has none where
-it is told whole.
+One state machine makes both, so the whole response matches the events. When this worker resumes an answer that another
+worker lost, it runs the earlier output through the same machine and discards the result, so items, texts and ids match
+those that the client has. The number of events sent before is unknown, so numbering continues from an upper bound and
+has a gap. The earlier log-probabilities are unknown too: they were sent with the deltas, so a text that began before
+the resumption has none where it is repeated whole.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ from paceline_workers.server.text.output import Piece
 
 RESPONSE = ObjectKind("resp_", "response", "response")
 _REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""Why a response is incomplete."""
+"""The reasons why a response is incomplete, by finish reason."""
 _SKIPPED = 8
-"""Events that a token can bring at most, and as many of each stream before its first."""
+"""The most events that a token can cause, and that each stream can have before its first token."""
 Event = dict[str, Any]
 
 
 class ResponseAnswer(ShapeWrapper):
-    """A shape over that of a chat. `request_fields`: what the response repeats of its request."""
+    """Wraps a chat's shape. `request_fields`: the fields of the request that the response repeats."""
 
     kind = RESPONSE
 
@@ -39,20 +39,20 @@ class ResponseAnswer(ShapeWrapper):
         self._items: list[Event] = []
         self._open: Event | None = None
         self._texts: list[str] = []
-        """Of the item that is open: adding each to one text would copy it as often."""
+        """The texts of the open item, as a list: appending each piece to one string would copy it every time."""
         self._finish = ""
         self._number = 0
         self._skipping = False
         self._scored = True
 
     def opening(self) -> list[Any]:
-        """The response before it has items."""
+        """The response before it has any items."""
         self.shape.opening()
         states = ("response.created", "response.in_progress")
         return [self._event(state, response=self._response("in_progress")) for state in states]
 
     def chunks(self, piece: Piece) -> list[Any]:
-        """The events of a piece, those that end its items with its `finish`."""
+        """The events of a piece; a piece with `finish` also ends the items."""
         events: list[Event] = []
         for chunk in self.shape.chunks(piece):
             delta = chunk.delta
@@ -69,14 +69,14 @@ class ResponseAnswer(ShapeWrapper):
         return events
 
     def skip(self, piece: Piece) -> None:
-        """Take it in as if it were told."""
+        """Process a piece that the client already has."""
         self._skipping = True
         self.chunks(piece)
         self._skipping = False
         self._number += _SKIPPED * (len(piece.ids) + 1)
 
     def whole(self, pieces: Sequence[Piece]) -> Any:
-        """Nothing: `body` tells all that the pieces were."""
+        """Returns nothing: `body` writes the whole response."""
         for piece in pieces:
             self.chunks(piece)
 
@@ -104,7 +104,7 @@ class ResponseAnswer(ShapeWrapper):
         return {**own, **self._request_fields, **ended, "usage": usage and _usage(usage)}
 
     def _added(self, kind: str, text: str, scores: Sequence[Any] = ()) -> list[Event]:
-        """A piece of text for the item of this kind, which begins with it unless it is open."""
+        """Add text to the open item of this kind, or open one with it."""
         events = [] if self._open is not None and self._open["type"] == kind else [*self._close(), *self._begin(kind)]
         item = self._open
         assert item is not None
@@ -132,7 +132,7 @@ class ResponseAnswer(ShapeWrapper):
         return events
 
     def _close(self) -> list[Event]:
-        """End the item that is open, if one is."""
+        """End the open item, if there is one."""
         item, self._open = self._open, None
         if item is None:
             return []
@@ -153,7 +153,7 @@ class ResponseAnswer(ShapeWrapper):
         return events
 
     def _called(self, call: ChatToolCall) -> list[Event]:
-        """A call, which comes whole."""
+        """The events of one tool call, which always arrives whole."""
         name, arguments = call.function.name, call.function.arguments
         own = {"id": self._name("fc"), "type": "function_call", "call_id": call.id, "name": name}
         begun, item = {**own, "arguments": "", "status": "in_progress"}, {**own, "arguments": arguments}
@@ -168,7 +168,7 @@ class ResponseAnswer(ShapeWrapper):
         return events
 
     def _of(self, kind: str, within: Event | None, **fields: Any) -> Event:
-        """An event about the next item, or within it."""
+        """An event about the next item, or about a part of it."""
         names = {} if within is None else {"item_id": within["id"]}
         return self._event(kind, output_index=len(self._items), **names, **fields)
 

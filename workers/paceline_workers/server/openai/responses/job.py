@@ -1,14 +1,14 @@
-"""From a response's body to a job: that of the chat it asks for, told in the form of responses.
+"""Turns the body of a response into the job of the equivalent chat, with the answer in the form of responses.
 
-`truncation: "auto"`: a conversation that is too long loses its oldest turns until the context has room for it.
+With `truncation: "auto"`, a conversation that is too long loses its oldest turns until it fits into the context.
 
-Whole turns go, from the beginning: first exchanges (a user's turn and all up to the next one), then what followed the
-last user's turn, an assistant's turn with the results of its calls at a time. So no result stands without its call, and
-what is left begins with a user's turn. Instructions, turns of the roles `system` and `developer`, the last user's turn
-and the newest step behind it stay: where they are too long alone, the request is refused as without it.
+Turns are dropped whole, oldest first: first exchanges (a user's turn and everything up to the next one), then, after
+the last user's turn, steps (an assistant's turn with the results of its calls). So no result remains without its call,
+and the rest begins with a user's turn. Instructions, turns of the roles `system` and `developer`, the last user's turn
+and the newest step after it always remain: if these are too long, the request is refused as without truncation.
 
-Nothing says in the answer what went. Known hole: a stream that goes on at a worker with another context length goes on
-behind another prompt.
+The answer does not say which turns were dropped. Known hole: a stream that is resumed at a worker with another context
+length continues after another prompt.
 """
 
 import re
@@ -35,11 +35,11 @@ from paceline_workers.server.openai.validation import parse, refusal
 
 _INSTRUCTION_ROLES = frozenset({"system", "developer"})
 _LONG = 64 << 10
-"""Bytes of a body whose chat takes milliseconds to render."""
+"""A body of more bytes than this takes milliseconds to render."""
 
 
 def droppable(roles: Sequence[str]) -> list[list[int]]:
-    """The places of the turns that may go, in groups that go together, the first to go first. Pure."""
+    """The indices of the turns that may be dropped, in groups that are dropped together, in order. Pure."""
     places = [place for place, role in enumerate(roles) if role not in _INSTRUCTION_ROLES]
     last = max((place for place in places if roles[place] == "user"), default=-1)
     groups: list[list[int]] = []
@@ -55,16 +55,15 @@ def droppable(roles: Sequence[str]) -> list[list[int]]:
 
 
 async def fitted(model: ServedModel, request: ChatRequest, asked: JobInput) -> tuple[ChatRequest, JobInput]:
-    """The chat without as many of its oldest turns as must go; the gateway's keys are those of the whole one.
-
-    Raises RequestError.
+    """The chat without its oldest turns, as few of them as make it fit. If any are dropped, the gateway's prefix keys
+    no longer apply. Raises RequestError.
     """
     groups = droppable([message.role for message in request.messages])
     if not groups or await _fits(model, request, request.messages, asked):
         return request, asked
     fewest, most = 1, len(groups)
     if not await _fits(model, request, _without(request.messages, groups), asked):
-        fewest = most  # it is refused for what may not go, and nothing more is encoded for it
+        fewest = most  # what cannot be dropped is too long: the request will be refused, so encode nothing more
     while fewest < most:
         middle = (fewest + most) // 2
         if await _fits(model, request, _without(request.messages, groups[:middle]), asked):
@@ -81,7 +80,7 @@ def _without(messages: list[ChatMessage], groups: Sequence[Sequence[int]]) -> li
 
 
 async def _fits(model: ServedModel, request: ChatRequest, messages: list[ChatMessage], asked: JobInput) -> bool:
-    """Whether the context has room for these turns and for the answer; a text far too long for it is not encoded."""
+    """Whether these turns and the answer fit into the context; a text that is far too long is not encoded."""
     if len(asked.body) > _LONG:
         await asked.turn()
     context = asked.started.max_model_len
@@ -100,7 +99,7 @@ _NAMES = {
 _FIELD = re.compile(r"(\w+)(?:\[(\d+)\])?(.*)", re.DOTALL)
 _QUOTED = re.compile(r"`([^`]+)`")
 _WITHIN = frozenset({"", ".role", ".content"})
-"""Parts of a turn that an item has by the same names."""
+"""Paths within a turn that are the same in an item."""
 
 
 async def responses_job(model: ServedModel, asked: JobInput) -> GenerationJob:
@@ -109,7 +108,7 @@ async def responses_job(model: ServedModel, asked: JobInput) -> GenerationJob:
     request = parse(ResponsesRequest, body)
     with renamed(_NAMES, request.places):
         made = chat_of(request.chat(), body)
-    with renamed(_NAMES, tuple if request.truncation == "auto" else request.places):  # turns that go move the others
+    with renamed(_NAMES, tuple if request.truncation == "auto" else request.places):  # dropped turns shift the others
         if request.truncation == "auto":
             model.known(request.model)
             made, asked = await fitted(model, made, asked)
@@ -118,7 +117,7 @@ async def responses_job(model: ServedModel, asked: JobInput) -> GenerationJob:
 
 
 def chat_of(body: dict[str, Any], sent: bytes) -> ChatRequest:
-    """The request of a chat that was translated from what a client `sent`. Raises RequestError."""
+    """A chat's request, translated from the body that a client `sent`. Raises RequestError."""
     try:
         request = ChatRequest.model_validate(body)
     except ValidationError as error:
@@ -129,9 +128,9 @@ def chat_of(body: dict[str, Any], sent: bytes) -> ChatRequest:
 
 @contextmanager
 def renamed(names: Mapping[str, str], places: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
-    """What is refused of a chat is named as the client knows it: its fields by `names`, its turns by the `places` in
-    the body that they came from. Known hole: a function or a word of the client's own that is called as such a field
-    is renamed too, where a message quotes it.
+    """Name what a chat's refusal refers to as the client knows it: fields by `names`, turns by their `places` in the
+    client's body. Known hole: a client's function or word with the name of such a field is renamed too, where a message
+    quotes it.
     """
     try:
         yield
@@ -157,7 +156,7 @@ def _answer(fields: Mapping[str, Any], shape: ResponseShape, identity: str, crea
 
 
 def _echoed_fields(request: ResponsesRequest, defaults: Mapping[str, float]) -> dict[str, Any]:
-    """What a response repeats of its request. `defaults`: what the model's makers advise where it says nothing."""
+    """The fields that a response repeats. `defaults`: the model authors' advice for fields that the request omits."""
     sent = request.model_fields_set
     return {
         "model": request.model,

@@ -1,6 +1,6 @@
-"""`POST /v1/responses`: its body, and the chat that it asks for.
+"""The body of `POST /v1/responses`, and its translation to a chat.
 
-Nothing is kept, so what refers to an earlier response is refused, and `store` is false whatever was asked for.
+Nothing is stored, so a reference to an earlier response is refused, and `store` is false whatever the request says.
 """
 
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ from paceline_workers.server.openai.validation import Body, invalid
 
 Turn = dict[str, Any]
 IDENTITY, FUNCTION = 128, 64
-"""Characters of a call's id and of its function's name, as in a chat."""
+"""The most characters of a call's id and of its function's name, as in a chat."""
 _KINDS = ("message", "reasoning", "function_call", "function_call_output")
 _TEXTS = frozenset({"input_text", "output_text", "text", "reasoning_text", "summary_text"})
 
 
 def located_turns(instructions: str | None, given: str | Sequence[Any]) -> list[tuple[str, Turn]]:
-    """The chat of an input: where in the body each turn begins, and the turn. Raises RequestError naming the item.
+    """The input as turns of a chat, each with its path in the body. Raises RequestError naming the item.
 
-    Reasoning, a message of the assistant and the calls around it are one turn, as models write them. A call's output
-    becomes a turn of role `tool`, named after the function that was called. Pure.
+    Reasoning, an assistant's message and the calls around it form one turn, as models write them. A call's output
+    becomes a turn of role `tool` with the name of the called function. Pure.
     """
     turns: list[Turn] = [] if instructions is None else [{"role": "system", "content": instructions}]
     places = ["instructions"] * len(turns)
@@ -45,7 +45,7 @@ def located_turns(instructions: str | None, given: str | Sequence[Any]) -> list[
 
 
 def _take(turns: list[Turn], kind: str, item: dict[str, Any], where: str, names: dict[str, str]) -> None:
-    """Append an item, or add it to the turn that the assistant has not ended; `names`: of the functions of calls."""
+    """Append an item, or add it to the assistant's unfinished turn; `names`: the function of each call id."""
     last = turns[-1] if turns and turns[-1]["role"] == "assistant" else None
     match kind:
         case "message":
@@ -104,11 +104,11 @@ _SAME = (
     "min_p", "logit_bias", "seed", "stop", "ignore_eos", "cache_salt", "structured_outputs", "chat_template_kwargs",
     "skip_special_tokens", "include_stop_str_in_output", "parallel_tool_calls", "include_reasoning",
 )  # fmt: skip
-"""Fields that mean what they mean in a chat, and are judged there."""
+"""Fields with the same meaning as in a chat; the chat's model validates them."""
 
 
 class FunctionTool(Body):
-    """A function that is offered."""
+    """A function that the model may call."""
 
     type: Literal["function"]
     name: str = Field(pattern=NAME)
@@ -117,13 +117,13 @@ class FunctionTool(Body):
     strict: bool | None = None
 
     def chat(self) -> dict[str, Any]:
-        """As a chat has it."""
+        """The tool in a chat's form."""
         own = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": {name: value for name, value in own.items() if value is not None}}
 
 
 class ReasoningConfig(Body):
-    """How much the model is to think. `summary` is harmless: none is made."""
+    """How much the model thinks. `summary` has no effect: no summary is made."""
 
     effort: Effort | None = None
     summary: Any = None
@@ -139,7 +139,7 @@ def _format(value: Any) -> dict[str, Any]:
 
 
 class TextConfig(Body):
-    """What the answer's text must be."""
+    """The format of the answer's text."""
 
     format: Annotated[dict[str, Any], PlainValidator(_format)] | None = None
     verbosity: Literal["medium"] | None = None
@@ -215,7 +215,7 @@ class ResponsesRequest(Body):
     include_reasoning: Any = None
 
     def chat(self) -> dict[str, Any]:
-        """The body of the chat that this asks for. Raises RequestError."""
+        """The body of the equivalent chat. Raises RequestError."""
         body: dict[str, Any] = {name: getattr(self, name) for name in _SAME if name in self.model_fields_set}
         body["messages"] = [turn for _, turn in located_turns(self.instructions, self.input)]
         body["tools"] = [tool.chat() for tool in self.tools]
@@ -225,7 +225,7 @@ class ResponsesRequest(Body):
         )
         if self.max_output_tokens is not None:
             body["max_completion_tokens"] = self.max_output_tokens
-        if form is not None and form.get("type") == "json_schema":  # what stands beside its name is within, in a chat
+        if form is not None and form.get("type") == "json_schema":  # a chat nests what is beside the name here
             form = {"type": "json_schema", "json_schema": {name: of for name, of in form.items() if name != "type"}}
         if form is not None:
             body["response_format"] = form
@@ -236,7 +236,7 @@ class ResponsesRequest(Body):
         return body
 
     def places(self) -> list[str]:
-        """Where in the body each turn of the chat came from."""
+        """The path in the body of each turn of the chat."""
         return [place for place, _ in located_turns(self.instructions, self.input)]
 
     def check(self) -> None:
