@@ -14,13 +14,14 @@ REQUEST = [
     "enqueue",
     "Dispatcher",
     "dispatch",
+    "pick",
     "send",
     "stream",
     "finish",
     "settle",
 ]
 STEP = ["cycle", "waiting", "submit", "admission", "decode", "prefill", "step", "commit"]
-SCALING = ["observation", "decide", "estimate", "recommendation", "decision", "scale"]
+SCALING = ["observation", "decide", "estimate", "recommendation", "SloPolicy", "decision", "scale"]
 RECONCILING = ["plan_service", "execute"]
 
 

@@ -1,7 +1,7 @@
 """The types of fields: every string, list and map is bounded, so that a rule's cost has an upper bound.
 
 Patterns are valid for Go's RE2 and for Rust's regex. `FIXES` says, for each pattern, what a user should write: the API
-server and paceline show that fix (`pattern_messages`).
+server and `field_errors` show that fix.
 """
 
 from dataclasses import dataclass

@@ -75,7 +75,7 @@ class Placement(NamedTuple):
 
 
 class ServiceState:
-    """One service. `service` and `series` are replaced when the object changes; the rest stays."""
+    """One service. `spec` and `series` are replaced when the object changes; the rest stays."""
 
     def __init__(
         self, service: ResolvedService, series: ServiceMetrics, limits: HttpLimits, policy: RoutingPolicy

@@ -165,7 +165,7 @@ _ENGINE: Final = (
 def _words_rule(cel: str, message: str) -> Rule:
     """A rule on the settings of the filter `words`.
 
-    A pattern on a map's value exceeds the server's cost budget, so `wrong_filters` reports blank values.
+    A pattern on a map's value exceeds the server's cost budget, so `launch.unsupported` reports blank values.
     """
     return service_rule("spec.filters[]", f"self.name != '{WORDS}' || ({cel})", message, ".config")
 
