@@ -27,7 +27,7 @@ class Table:
     forked: bool = False
     room: int = 0
     digests: list[bytes] = field(default_factory=list)
-    prompt_logprobs: int = -1
+    scores: bool = False
 
 
 def tokens(text: str) -> list[int]:
@@ -170,6 +170,12 @@ def test_without_a_prefix_cache_nothing_is_found_and_all_is_lost() -> None:
 def test_a_preemption_loses_the_partial_page_alone() -> None:
     device = Device(8)
     assert device.memory.lost(device.start("ab3")) == 3
+
+
+def test_fits_alone_counts_the_whole_device() -> None:
+    memory = KVCacheManager(3, SIZE)
+    assert memory.fits_alone(12)
+    assert not memory.fits_alone(13)
 
 
 def test_growing_takes_all_that_is_missing_or_nothing() -> None:

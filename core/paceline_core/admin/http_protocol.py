@@ -14,7 +14,6 @@ import asyncio
 import secrets
 import sys
 from collections.abc import Callable
-from typing import NamedTuple, cast
 
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -31,11 +30,17 @@ SLICE = 8 << 10
 """Bytes: 1,200 chunks of two, or 450 pipelined requests, take some 10 ms."""
 
 
-class _Reading(NamedTuple):
-    """A transport for flow control: reading stops at once and resumes in a later turn."""
+class _Flow(FlowControl):
+    """Flow control that leaves the start of reading to `resumed`."""
 
-    pause_reading: Callable[[], None]
-    resume_reading: Callable[[], None]
+    def __init__(self, transport: asyncio.Transport, resumed: Callable[[], None]) -> None:
+        super().__init__(transport)
+        self._resumed = resumed
+
+    def resume_reading(self) -> None:
+        if self.read_paused:
+            self.read_paused = False
+            self._resumed()
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -51,8 +56,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        reading = _Reading(transport.pause_reading, self._go_on)
-        self.flow = FlowControl(cast("asyncio.Transport", reading))
+        self.flow = _Flow(transport, self._go_on)
         self._limit = self.loop.call_later(MESSAGE_S, self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -230,10 +230,10 @@ class ResolvedTenant:
     monthly_tokens: int | None
     monthly_dollars: Decimal | None
     on_store_failure: Switch
-    budgeted: bool = field(init=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "budgeted", self.monthly_tokens is not None or self.monthly_dollars is not None)
+    @property
+    def budgeted(self) -> bool:
+        return self.monthly_tokens is not None or self.monthly_dollars is not None
 
     def allows(self, service: str) -> bool:
         namespace = service.partition("/")[0]

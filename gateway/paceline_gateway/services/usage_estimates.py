@@ -23,8 +23,9 @@ closely. `least` is what each choice has at least (`min_tokens`; the full length
 Bounded: `TENANTS` histograms of `BINS` numbers; the least recently seen is forgotten first.
 """
 
+from collections.abc import Callable
 from statistics import median
-from typing import Final
+from typing import Final, TypeVar
 
 from paceline_core.objects.resolved import ResolvedTenant
 from paceline_core.registry.enums import RequestClass
@@ -36,6 +37,7 @@ from paceline_gateway.request.prompt_size import PromptSize
 from paceline_gateway.routing.worker_pool import WorkerPool
 from paceline_gateway.usage.cost import BudgetExposure
 
+T = TypeVar("T")
 TENANTS: Final = 512
 BYTES_PER_TOKEN: Final = 4.0
 MIN_BYTES_PER_TOKEN: Final = 1.0
@@ -89,6 +91,15 @@ class _Tenant:
         return min(max(self.extra.total / self.extra.weight, 0.0), EXTRA) if self.extra.weight else 0.0
 
 
+def _remembered(tenants: dict[str, T], tenant: str, new: Callable[[], T]) -> T:
+    """A tenant's entry, now the most recently seen of TENANTS."""
+    own = tenants.pop(tenant, None) or new()
+    tenants[tenant] = own
+    if len(tenants) > TENANTS:
+        del tenants[next(iter(tenants))]
+    return own
+
+
 class PromptLengthEstimator:
     """Estimates the prompts of one service."""
 
@@ -122,10 +133,7 @@ class PromptLengthEstimator:
         if not prompt.text or tokens <= 0 or prompt.truncated:
             return
         self._fresh -= 1
-        own = self._tenants.pop(tenant, None) or _Tenant()
-        self._tenants[tenant] = own
-        if len(self._tenants) > TENANTS:
-            del self._tenants[next(iter(self._tenants))]
+        own = _remembered(self._tenants, tenant, _Tenant)
         if prompt.text < LONG * prompt.prompts:
             own.extra.add(max(rest - prompt.text / own.bytes_per_token, 0.0) / prompt.prompts, 1.0)
         else:
@@ -187,11 +195,7 @@ class OutputLengthEstimator:
     def learn(self, tenant: str, tokens: int, choices: int) -> None:
         """An answer of `tokens` in `choices` ended well."""
         each = -(-tokens // max(choices, 1))
-        lengths = self._tenants.pop(tenant, None) or LengthHistogram()
-        self._tenants[tenant] = lengths
-        if len(self._tenants) > TENANTS:
-            del self._tenants[next(iter(self._tenants))]
-        lengths.learn(each)
+        _remembered(self._tenants, tenant, LengthHistogram).learn(each)
         self._all.learn(each)
 
     def expected(

@@ -74,6 +74,11 @@ class KVCacheManager:
 
     # --- the costs of a request
 
+    def fits_alone(self, tokens: int) -> bool:
+        """Whether that many tokens fit while nothing else runs; with a window, its least pages."""
+        pages = self._pages(tokens)
+        return (pages if self.min_pages is None else min(pages, self.min_pages)) <= self.pool.total
+
     def cost(self, owner: PageHolder) -> int:
         """Available pages that placing it takes; pages that others already hold cost nothing."""
         hit = self._known(owner)
@@ -90,7 +95,7 @@ class KVCacheManager:
 
     def lacking(self, owner: PageHolder) -> list[bytes]:
         """Pages to read from disk before it is placed: all that its longest prefix lacks, if reading is worthwhile."""
-        if not self.offload.reads or owner.prompt_logprobs >= 0:
+        if not self.offload.reads or owner.scores:
             return []
         digests, size = self._digests(owner), self.page_tokens
         near = [self._page(digest) is not None for digest in digests]
@@ -250,7 +255,7 @@ class KVCacheManager:
 
     def _known(self, owner: PageHolder) -> _Hit:
         """The longest known prefix; leaves at least one token to compute."""
-        if not self.prefix_cache or owner.prompt_logprobs >= 0:
+        if not self.prefix_cache or owner.scores:
             return _Hit([])
         digests = self._digests(owner)
         if self.attention_window.window is None:

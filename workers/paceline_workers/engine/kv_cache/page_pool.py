@@ -191,4 +191,8 @@ class PageHolder(Protocol):
     forked: bool
     room: int
     digests: list[bytes]
-    prompt_logprobs: int
+
+    @property
+    def scores(self) -> bool:
+        """Whether its whole prompt is computed, cached or not."""
+        ...

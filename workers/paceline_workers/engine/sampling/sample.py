@@ -144,7 +144,7 @@ class Sampler:
             forbid(scores, request, self._allowed[request])
         if mask is not None:
             return np.where(mask, scores, -np.inf)
-        if request.min_tokens and request.produced < request.min_tokens:
+        if request.produced < request.min_tokens:
             scores = scores.copy()
             scores[[token for token in request.stop_ids if 0 <= token < len(row)]] = -np.inf
         return scores

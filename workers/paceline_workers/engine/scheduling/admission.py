@@ -204,10 +204,10 @@ class Admission:
     def _load(self, request: Request, pages: int | None = None) -> Load:
         """Its load with `pages` pages of its own, by default those that it has."""
         remaining = self._forecast.remaining(request)
-        least, most = self._memory.min_pages, self._memory.max_pages
-        if least is None or most is None:  # then it has dropped no pages
-            return remaining, len(request.pages) - request.shared if pages is None else pages
         pages = request.own_pages if pages is None else pages
+        least, most = self._memory.min_pages, self._memory.max_pages
+        if least is None or most is None:
+            return remaining, pages
         bound = least if request.decoding else max(least, min(most, self._limits.pages(request.wanted)))
         if self._limits.pages(request.wanted + remaining) < bound:
             return remaining, pages

@@ -197,9 +197,13 @@ class RunningSet:
         self.known[request.id] = request
         self.waiting.add_new(request)
 
+    def estimate(self, request: Request) -> None:
+        """Look up what a waiting request has cached now, and so what is left to compute."""
+        self.costs.refresh(request, self.memory.uncached(request))
+
     def refresh(self, request: Request) -> bool:
         """Look up what a waiting request has cached now; returns whether its bucket changed."""
-        self.costs.refresh(request, self.memory.uncached(request))
+        self.estimate(request)
         if bucket(request) == request.bucket:
             return False
         self.waiting.remove(request)
@@ -236,7 +240,7 @@ class RunningSet:
         request.preempted_round = self.round
         request.resumed_at = request.produced
         self.counters.preemptions += 1
-        self.costs.refresh(request, self.memory.uncached(request))
+        self.estimate(request)
         self.waiting.add(request)
 
     def remove(self, request: Request) -> None:

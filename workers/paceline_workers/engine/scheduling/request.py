@@ -150,6 +150,11 @@ class Request:
         return self.wanted > self.prompt_len and self.gap == 1
 
     @property
+    def scores(self) -> bool:
+        """Whether its whole prompt is computed, cached or not: each token's logits score the next one."""
+        return self.prompt_logprobs >= 0
+
+    @property
     def own_pages(self) -> int:
         """Pages without another holder when it was placed; shared pages are the first to be dropped."""
         return len(self.pages) - (max(self.shared - self.dropped, 0) if self.dropped else self.shared)

@@ -101,7 +101,7 @@ class Scheduler:
             return Rejection(reason, "queue_full")
         request.tpot = min(request.tpot, limits.tpot.get(request.request_class, inf))
         request.end = min(request.prompt_len + request.max_tokens, limits.max_model_len)
-        self.costs.refresh(request, self.memory.uncached(request))
+        self._requests.estimate(request)
         others = request.deadline is not None and waiting.counts[request.request_class]
         if others and (reason := self._deadlines.cannot_meet(request, waiting.ahead(request))):
             self.counters.shed("backlog")
@@ -210,12 +210,11 @@ def invalid(request: Request, limits: SchedulerLimits) -> str:
 
 def too_large(request: Request, limits: SchedulerLimits, memory: KVCacheManager) -> str:
     """Why it needs more than the model's context or all pages (with a window: its least pages), and can never run."""
-    length, pages = request.prompt_len, memory.pool.total
+    length = request.prompt_len
     if length + min(request.max_tokens, 1) > limits.max_model_len:
         return f"the prompt has {length} tokens; this model takes fewer than {limits.max_model_len}"
-    longest = min(length + request.max_tokens, limits.max_model_len)
-    if longest > pages * limits.page_tokens and (memory.min_pages is None or memory.min_pages > pages):
-        return f"the request needs more KV memory than there is ({pages * limits.page_tokens} tokens)"
+    if not memory.fits_alone(min(length + request.max_tokens, limits.max_model_len)):
+        return f"the request needs more KV memory than there is ({memory.pool.total * limits.page_tokens} tokens)"
     return too_wide(request.beams, limits, memory) if request.beams else ""
 
 

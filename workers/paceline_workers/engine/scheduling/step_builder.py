@@ -87,7 +87,7 @@ class StepBuilder:
         if count > 0:
             self.seconds = max(self.seconds - chunk_seconds(self.model, computed, count, self.visible), 0.0)
             self.min_prefill = max(self.min_prefill - count, 0)
-            scored = max(min(count, request.prompt_len - 1 - computed), 0) if request.prompt_logprobs >= 0 else 0
+            scored = max(min(count, request.prompt_len - 1 - computed), 0) if request.scores else 0
             self.chunks.append(Chunk(request, computed, count, count == gap, scored))
             self.budget -= count
             self.tokens[request.request_class] += count
@@ -229,7 +229,7 @@ class PrefillPhase:
                 continue  # what is cached now may have changed the head
             if response_ratio(request, now) <= above or request.preempted_round == self._requests.round:
                 return
-            if not self._admission.fits(request, self._requests.running) and not self._make_room(request, step):
+            if not self._make_room(request, step):
                 return
             # how long it waited only because of a window
             since, came = step.held_since, request.arrival
@@ -240,7 +240,7 @@ class PrefillPhase:
     def _make_room(self, request: Request, step: StepBuilder) -> bool:
         """Preempt the cheapest of the least urgent class that yields to it, until it fits; False if none does."""
         requests = self._requests
-        while True:
+        while not self._admission.fits(request, requests.running):
             if self._admission.reserved(request, requests.running):
                 step.close(request, reserved=True)
                 return False
@@ -253,8 +253,7 @@ class PrefillPhase:
             for member in members(victim):
                 step.remove(member)
             requests.preempt(victim)
-            if self._admission.fits(request, requests.running):
-                return True
+        return True
 
 
 def prefill_order(prompts: Sequence[tuple[Request, float]], step: int, now: float) -> list[tuple[Request, float]]:

@@ -94,11 +94,10 @@ class Runner:
         embedded = [row for row, request in enumerate(requests) if request.embed]
 
         def compute() -> _Computed:
-            if plan.copies:
-                self._cache.copy(plan.copies)
+            self._cache.copy(plan.copies)
             states = self._decoder.states(batch, self._cache)
             last, rest = states[: len(requests)], states[len(requests) :]
-            scores = self._scores(rest, prompts) if prompts else []
+            scores = self._scores(rest, prompts)
             if embedded:
                 return self._embedded(last, embedded, scores)
             return _Computed(self._decoder.logits(last), last[:0], scores)
