@@ -5,8 +5,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.cluster.harness.tools import program
 from tests.core.yaml_words import READ, REFUSED
+
+pytestmark = pytest.mark.real
 
 HEAD = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a}\nspec:\n"
 
