@@ -26,10 +26,10 @@ def board() -> Board:
 def _alive() -> Row:
     last = total("paceline_autoscaler_last_success_timestamp_seconds", how="max")
     return Row(
-        "Alive",
+        "Health",
         (
             tile(
-                "Last pass", "Since the autoscaler last looked at every service.",
+                "Last evaluation", "Since the autoscaler last looked at every service.",
                 "Above a minute it is stalled; replicas then stay as they are.", "s",
                 (Query(f"time() - {last}", "ago"),), "PacelineAutoscalerStalled", steps=((0.0, "green"), (60.0, "red")),
             ),
@@ -96,19 +96,19 @@ def _decisions() -> Row:
                 empty=_GONE,
             ),
             Panel(
-                "Stopped by a limit",
+                "Decisions held by a limit",
                 "Decisions per second that a limit kept from what they wanted.",
                 "max while the promise burns: raise replicas.max or shed a class. rate passes by itself.",
                 "none", (Query(clamped, "{{limit}}", quiet=True),), "PacelineScaleClampedAtMax", empty="Never",
             ),
             Panel(
-                "Changes of mind",
+                "Direction changes",
                 "How often the wanted number of each pool changed within 30 minutes.",
                 "High, with replicas going up and down: the policy hunts.",
                 "none", (Query(flips, f"{_WHO} {{{{pool}}}}"),), "PacelineAutoscalerFlapping", empty=_GONE,
             ),
             Panel(
-                "Scales that failed",
+                "Failed scale writes",
                 "Writes of a replica number that the API server refused or lost.",
                 "Above 0: permissions, a quota, or another client writes the same field.",
                 "none", (Query(failed, _WHO, quiet=True),), "PacelineScaleStuck", empty="None",
@@ -129,7 +129,7 @@ def _sight() -> Row:
         for part in ("gateway", "autoscaler")
     )
     return Row(
-        "Sight",
+        "Signals",
         (
             Panel(
                 "Demand over capacity",
@@ -145,7 +145,7 @@ def _sight() -> Row:
                 "none", work, "PacelineQueueHeadOfLine",
             ),
             Panel(
-                "Burn as the autoscaler sees it",
+                "Burn rate at the autoscaler",
                 "The worst burn in the autoscaler's own short window.",
                 "It adds a replica above 1; the alerts' burn over 1 hour follows more slowly.",
                 "none", (Query(total(_SIGNAL, SERVICE, {"signal": "burn"}, "max"), _WHO, quiet=True),),
@@ -160,19 +160,19 @@ def _sight() -> Row:
                 "PacelineAutoscalerSignalsMissing", empty="No signal",
             ),
             Panel(
-                "Answers of the metrics source",
+                "Metric query results",
                 "Answers per second by result.",
                 "empty and nan are idle services; error, partial and stale are a Prometheus in trouble.",
                 "none", (Query(results, "{{result}}"),), "PacelineAutoscalerSignalsMissing", View.STACK, empty=_GONE,
             ),
             Panel(
-                "Objects are current",
+                "Watch caches current",
                 "1 while what gateways and autoscalers know of a kind of object is current, the least of all pods.",
                 "0: that process lost the API server and goes on with the last it knew.",
                 "none", current, "PacelineAutoscalerSignalsMissing", empty="No gateway, no autoscaler",
             ),
             Panel(
-                "Time of a pass",
+                "Evaluation time",
                 "How long the autoscaler takes to look at every service and decide.",
                 "Above its interval it falls behind.",
                 "s", percentiles("paceline_autoscaler_reconcile_seconds"), "PacelineAutoscalerStalled", empty=_GONE,
@@ -207,7 +207,7 @@ def _operator() -> Row:
                 "PacelineOperatorReconcileErrors", empty="None",
             ),
             Panel(
-                "Oldest key",
+                "Oldest queued object",
                 "How long the object that waits longest has waited.", "High: deletions and scale-ups go first.",
                 "s", (Query(total("paceline_operator_queue_oldest_seconds", how="max"), "oldest"),),
                 "PacelineOperatorReconcileErrors", empty=_OFF,
@@ -220,7 +220,7 @@ def _operator() -> Row:
                 "PacelineOperatorReconcileErrors", View.STACK, empty="None",
             ),
             Panel(
-                "Silence of watches",
+                "Watch silence by kind",
                 "Since each watch last received a byte; the API server sends one at least about every minute.",
                 "A line that only climbs is a watch that hangs.",
                 "s", (Query(age, "{{kind}}"),), "PacelineOperatorWatchStale", empty=_OFF,

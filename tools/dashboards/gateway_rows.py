@@ -14,7 +14,7 @@ def gateway_row() -> Row:
 def _queues() -> tuple[Panel, ...]:
     return (
         Panel(
-            "Turned away",
+            "Shed and overtaken",
             "Requests shed per second, and those sent ahead because they starved.",
             "tenant_share and displaced are one tenant's own doing; anything else asks for replicas.",
             "reqps",
@@ -36,7 +36,7 @@ def _queues() -> tuple[Panel, ...]:
             "PacelineQueueHeadOfLine", empty=_NONE,
         ),
         Panel(
-            "Spread of service",
+            "Service gap between tenants",
             "Tokens between the most and the least served of the tenants that wait, over their weights.",
             "It stays within a few requests' tokens; growing without end would be unfair.",
             "none",
@@ -60,13 +60,13 @@ def _streams() -> tuple[Panel, ...]:
             "PacelineAvailabilityBurnFast", empty="None",
         ),
         Panel(
-            "Gap of moved streams",
+            "Pause of moved streams",
             "From the last token of one worker to the first of the next, as the client sees it.",
             "It is the prefill of all that was said, and a wait for room.",
             "s", percentiles("paceline_stream_resume_gap_seconds", quiet=True), empty="None",
         ),
         Panel(
-            "Workers that died",
+            "Worker crashes",
             "Workers and engines per second that ended without a word; requests that two of them died of, by tenant.",
             "Some of both: that tenant's requests kill workers. Workers alone: memory, devices or nodes.",
             "reqps",
@@ -89,14 +89,14 @@ def _streams() -> tuple[Panel, ...]:
 def _routing() -> tuple[Panel, ...]:
     return (
         Panel(
-            "Circuits",
+            "Circuit breakers",
             "Workers by the state of their circuit breaker, over all gateways.",
             "open: it failed and rests; half_open: one request tries it.",
             "none", (Query(total("paceline_upstream_circuit_breakers", ("circuit",)), "{{circuit}}", quiet=True),),
             "PacelineAvailabilityBurnFast", View.STACK, empty=_NONE,
         ),
         Panel(
-            "Memory of queue and index",
+            "Queue and prefix index memory",
             "Bytes of bodies that wait, by class, and of what gateways remember of workers' caches.",
             "Both are capped; at its cap the index forgets what was used least recently.",
             "bytes",

@@ -30,7 +30,7 @@ def _verdict() -> Row:
     ready, desired = (total("paceline_autoscaler_replicas", (), {"state": state}) for state in ("ready", "desired"))
     failed = ratio(rate("paceline_requests_total", (), _FAILED), rate("paceline_requests_total"))
     return Row(
-        "Verdict",
+        "Overview",
         (
             tile(
                 "Burn, 1 h",

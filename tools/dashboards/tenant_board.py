@@ -87,7 +87,7 @@ def _limits() -> Row:
                 (Query(total("paceline_quota_gateways", how="min"), "sharing", quiet=True),), empty=_NONE,
             ),
             tile(
-                "Not stored", "Age of the oldest use that is not in a Tenant's status.",
+                "Unsaved usage, age", "Age of the oldest use that is not in a Tenant's status.",
                 "Above two minutes the API server is away; what is not stored is lost with its gateway.", "s",
                 (Query(total("paceline_usage_checkpoint_age_seconds", how="max"), "oldest", quiet=True),),
                 "PacelineUsageNotStored", steps=((0.0, "green"), (float(UNSTORED_S), "red")), empty=_NONE,
@@ -97,7 +97,7 @@ def _limits() -> Row:
                 (Query(total("paceline_quota_tracked_tenants", how="max"), "accounts", quiet=True),), empty=_NONE,
             ),
             tile(
-                "Folded together", "Samples per second of tenants that have no label of their own.",
+                "Samples without a tenant label", "Samples per second of tenants that have no label of their own.",
                 "Above 0: more than 200 tenants; the rest share `_other`.", "none",
                 (Query(rate("paceline_tenant_label_overflow_total"), "folded"),), _OVERFLOW,
             ),
@@ -109,13 +109,13 @@ def _limits() -> Row:
                 empty=_NONE,
             ),
             Panel(
-                "Round trip to the counters",
+                "Shared counter round trip",
                 "Time of an exchange with the shared counters.",
                 "A request waits for it only where its gateway's slice is used up.",
                 "s", percentiles("paceline_quota_sync_seconds", quiet=True), empty="Not shared",
             ),
             Panel(
-                "Waiting, failed, lent",
+                "Shared counter waits and errors",
                 "Requests that wait for the shared counters; failed exchanges and requests admitted without, a second.",
                 "Lent requests are counted when the counters are back.",
                 "none",

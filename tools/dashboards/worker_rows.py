@@ -116,7 +116,7 @@ def _engine() -> tuple[Panel, ...]:
             "PacelineEngineRestarts", empty=_NONE,
         ),
         Panel(
-            "Model of the step, p95 error",
+            "Step time model, p95 error",
             "How far the fitted step-time model is off, and how late emulated steps end (p95); how long it takes steps "
             "to be in all, less what they were (bias). Shares of the step.",
             "The autoscaler counts capacity with this model. Emulated lateness above 5 % voids a measurement.",
