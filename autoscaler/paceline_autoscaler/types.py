@@ -225,7 +225,8 @@ class DemandPeak:
 class DemandHistory:
     """Past demand of the pools of one role, in the units of its cheapest pool.
 
-    `complete_since`: since when every gateway has reported; `supply_since`: since when `ready` is unchanged; `derate`
+    `complete_since`: since when every gateway has reported; `supply_since`: since when `ready` is unchanged; `backlog`:
+    replica-seconds that waited then; `caught_up_at`: when no backlog was left for the first time after it; `derate`
     (0 to 1]: how much of the usable capacity attainment has shown to be real.
     """
 
@@ -234,6 +235,8 @@ class DemandHistory:
     complete_since: float | None = None
     ready: int = 0
     supply_since: float = 0.0
+    backlog: float = 0.0
+    caught_up_at: float | None = None
     derate: float = 1.0
     derate_at: float = 0.0
 

@@ -230,7 +230,7 @@ def test_a_pause_that_is_no_time_pauses_and_reports_the_fix(text: str) -> None:
 
 def test_advice_is_given_and_not_taken() -> None:
     up = decided(observation(goal=goal(policy="advise"), demand=demand(4.0)))
-    assert (up.direction, up.reason, up.replicas, up.pools[0].wish) == (Direction.HOLD, ScaleReason.ADVISE, 1, 6)
+    assert (up.direction, up.reason, up.replicas, up.pools[0].wish) == (Direction.HOLD, ScaleReason.ADVISE, 1, 7)
     seen = observation(goal=goal(policy="advise"), demand=demand(0.5), pools=(view(ready=4),))
     down = decided(seen, seasoned(seen))
     assert "would go 4→3 and save $4.00 an hour" in down.sentence

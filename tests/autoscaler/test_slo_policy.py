@@ -25,7 +25,7 @@ def test_replicas_follow_demand_and_what_gathers_while_they_start(rate: float, r
 def test_a_step_is_ordered_at_once_and_reported_with_numbers() -> None:
     decision = decided(observation(demand=demand(3.0)))
     assert (decision.direction, decision.reason) == (Direction.UP, ScaleReason.DEMAND)
-    assert decision.sentence == ("1→5: demand 3.00 replica-s/s and backlog 0.0 replica-s over 60 s need 5; 1 ready")
+    assert decision.sentence == ("1→5: demand 3.00 replica-s/s and backlog 0.0 replica-s over 55 s need 5; 1 ready")
     assert decision.rejected[0].startswith("4: ")
 
 
@@ -146,7 +146,7 @@ def test_what_attainment_taught_holds_against_the_next_scale_down() -> None:
 def test_a_speed_once_learned_serves_when_no_replica_is_there_to_report_it() -> None:
     state = seasoned(observation())
     asleep = observation(goal=goal(pools=(pool(min=0),)), demand=demand(3.0), pools=(PoolStatus("main", 0),))
-    assert decided(asleep, state).replicas == 5
+    assert decided(asleep, state).replicas == 6
 
 
 def test_without_any_known_speed_nothing_is_weighed() -> None:

@@ -24,7 +24,7 @@ from paceline_autoscaler.types import (
 )
 from paceline_core.registry.enums import QueryResult, ReplicaState
 
-MIN_CLEAR_S = 10.0
+CLEAR_MARGIN_S = 15.0
 _QUANTILE = re.compile(r"_p([1-9][0-9])$")
 _OVERDUE_SHARE = 0.25
 _MIN_JUDGED = 10
@@ -116,8 +116,8 @@ class WorkEstimate:
 
 
 def clear_s(start: float) -> float:
-    """Two starts: to catch up faster would take replicas that become superfluous before their start has paid off."""
-    return max(2 * start, MIN_CLEAR_S)
+    """One start and a bit: to catch up faster would take replicas that become superfluous before they have paid off."""
+    return start + CLEAR_MARGIN_S
 
 
 def estimate(observation: Observation, state: LearnedState) -> WorkEstimate:

@@ -33,12 +33,14 @@ _MAX_PEAKS = 32
 
 @dataclass(frozen=True, slots=True)
 class DemandSample:
-    """What one pass adds to a history. `complete`: every gateway has reported."""
+    """What one pass adds to a history. `complete`: every gateway has reported; `behind`: work or a start is pending."""
 
     now: float
     rate: float
     ready: int
     complete: bool
+    backlog: float = 0.0
+    behind: bool = False
 
 
 def learn(observation: Observation, state: LearnedState) -> LearnedState:
@@ -83,12 +85,14 @@ def record_demand(history: DemandHistory, sample: DemandSample, window_s: float)
     """Add a sample: updates the window's peak, since when data are complete, and since when supply is unchanged."""
     now = sample.now
     since = history.complete_since if history.complete_since is not None else now
+    if history.ready != sample.ready:
+        history = replace(history, ready=sample.ready, supply_since=now, backlog=sample.backlog, caught_up_at=None)
+    if history.caught_up_at is None and sample.complete and not sample.behind:
+        history = replace(history, caught_up_at=now)
     return replace(
         history,
         peaks=_peaks(history.peaks, now, sample.rate, window_s),
         complete_since=since if sample.complete else None,
-        ready=sample.ready,
-        supply_since=history.supply_since if history.ready == sample.ready else now,
         derate=_recovered(history, now),
         derate_at=now,
     )

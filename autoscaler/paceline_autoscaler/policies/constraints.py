@@ -1,9 +1,9 @@
 """Constrain a recommendation to what is allowed, and turn it into a decision. Pure.
 
 Each constraint takes the previous recommendation and returns it, changed or not: nothing is removed while a signal is
-missing, work is backlogged or a replica drains; then come the user's bounds and budget; last a pause, `advise` or an
-external scaler. Bounds, budget and `fixed` may always remove replicas: they are the user's orders, not conclusions from
-signals.
+missing, work is backlogged, the error budget burns or a replica drains; then come the user's bounds and budget; last a
+pause, `advise` or an external scaler. Bounds, budget and `fixed` may always remove replicas: they are the user's
+orders, not conclusions from signals.
 
 A pause annotation that is not a time also pauses, because a pause was intended. The example in its message changes once
 an hour, so that a status may contain the message.
@@ -82,7 +82,7 @@ def constrain(work: WorkEstimate, recommendation: Recommendation) -> Decision:
 
 
 def block_scale_down(work: WorkEstimate, wanted: Recommendation) -> Recommendation:
-    """Keep replicas from removal while a signal is missing, work is backlogged, or a replica drains."""
+    """Keep replicas from removal while a signal is missing, work waits, the SLO is missed or a replica drains."""
     current = work.ordered
     counts = {name: max(count, current[name]) for name, count in wanted.counts.items()}
     if counts == dict(wanted.counts) or work.spec.policy == "fixed":
@@ -93,6 +93,9 @@ def block_scale_down(work: WorkEstimate, wanted: Recommendation) -> Recommendati
         return replace(wanted, counts=counts, reason=ScaleReason.MISSING_DATA, body=f"{why}; {otherwise}")
     if work.backlogged:
         return replace(wanted, counts=counts, reason=ScaleReason.BACKLOG, body=f"requests are waiting; {otherwise}")
+    if work.burn is not None and work.burn > 1:
+        body = f"burn {work.burn:.1f} (limit 1); {otherwise}"
+        return replace(wanted, counts=counts, reason=ScaleReason.ATTAINMENT, body=body)
     there = (ReplicaState.READY, ReplicaState.STARTING)
     if any(
         pool.count(ReplicaState.DRAINING) or sum(pool.count(state) for state in there) > pool.desired
