@@ -80,7 +80,10 @@ class RateWindow:
 
 @dataclass(frozen=True, slots=True)
 class ClassSignals:
-    """One class over all gateways; `flows` from the shortest window to the longest, `output_tokens` per request."""
+    """One class over all gateways; `flows` from the shortest window to the longest, `output_tokens` per request.
+
+    `oldest_s`: how long the oldest queued request has waited; `deadline_s`: until the nearest deadline of a queued one.
+    """
 
     name: RequestClass
     flows: tuple[RateWindow, ...] = ()
@@ -89,6 +92,7 @@ class ClassSignals:
     queued_tokens: int = 0
     held: int = 0
     in_flight: int = 0
+    oldest_s: float = 0.0
     deadline_s: float | None = None
 
 

@@ -36,7 +36,7 @@ class SloPolicy:
     ) -> tuple[Recommendation, LearnedState]:
         complete = MissingSignal.GATEWAYS not in work.missing
         behind = work.backlogged or bool(group.pending)
-        sample = DemandSample(work.observation.now, group.demand, group.ready, complete, group.backlog, behind)
+        sample = DemandSample(work.observation.now, group.demand, group.ready, complete, group.urgent, behind)
         history = record_demand(history_of(state, group.role), sample, work.round_trip_s)
         ctx = _Context(group, work, history, FluidModel(group, work.start_s, work.clear_s, history.derate))
         if not group.speed_known:
@@ -163,9 +163,9 @@ def _overrated(ctx: _Context) -> bool:
 
 def _outlasts_a_start(ctx: _Context) -> bool:
     """Whether the backlog, as fast as it shrank since supply changed, is still there when a new replica arrives."""
-    worked_off = ctx.history.backlog - ctx.group.backlog
+    worked_off = ctx.history.backlog - ctx.group.urgent
     took_s = ctx.work.observation.now - ctx.history.supply_since
-    return ctx.group.backlog * took_s > worked_off * ctx.work.start_s
+    return ctx.group.urgent * took_s > worked_off * ctx.work.start_s
 
 
 def _one_more(ctx: _Context) -> Recommendation:
@@ -221,7 +221,7 @@ def _hold(ctx: _Context, *rejected: str) -> Recommendation:
     if waits:
         return ctx.recommend(ctx.counts, ScaleReason.PENDING, body, *rejected)
     if ctx.burning and ctx.work.backlogged:
-        left = f"; a backlog of {group.backlog:.1f} replica-s is worked off, {max(ctx.catch_up_left_s, 0):.0f} s left"
+        left = f"; a backlog of {group.urgent:.1f} replica-s is worked off, {max(ctx.catch_up_left_s, 0):.0f} s left"
         return ctx.recommend(ctx.counts, ScaleReason.BACKLOG, body + left, *rejected)
     return ctx.recommend(ctx.counts, ScaleReason.STEADY, body, *rejected)
 
