@@ -130,12 +130,13 @@ class WorkerLoad:
 
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
-    """One pool: the replicas ordered, those that exist, and the load of the ready ones."""
+    """One pool: the replicas ordered, those that exist, the load of the ready ones, and a canary's workers."""
 
     name: str
     desired: int
     replicas: tuple[Replica, ...] = ()
     loads: tuple[WorkerLoad, ...] = ()
+    canary: int = 0
 
     def count(self, state: ReplicaState) -> int:
         return sum(replica.state is state for replica in self.replicas)
@@ -143,6 +144,13 @@ class PoolStatus:
     @property
     def ready(self) -> int:
         return self.count(ReplicaState.READY)
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """Ready workers without a load report."""
+        reported = {load.worker for load in self.loads}
+        names = (replica.name for replica in self.replicas if replica.state is ReplicaState.READY)
+        return tuple(name for name in names if name not in reported)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +200,8 @@ class Observation:
 
     @property
     def present(self) -> dict[str, int]:
-        """Replicas that cost money, by pool, including starting and draining ones."""
-        return {pool.name: len(pool.replicas) for pool in self.pools}
+        """Replicas that cost money, by pool, including starting and draining ones and a canary's."""
+        return {pool.name: len(pool.replicas) + pool.canary for pool in self.pools}
 
 
 class MissingSignal(StrEnum):
@@ -249,9 +257,9 @@ class DemandHistory:
 class LearnedState:
     """State that one service's decisions carry over, small enough for a ConfigMap.
 
-    `starts_s` and `drains_s`: durations of the last starts and drains. `starting` and `draining`: replicas in that
-    state, since when. `started`: replicas that have been ready, so that a restart does not count as a long start. `at`:
-    time of the last update.
+    `starts_s` and `drains_s`: durations of the last starts and drains. `starting`, `draining` and `silent` (ready, but
+    without a load report): replicas in that state, since when. `started`: replicas that have been ready, so that a
+    restart does not count as a long start. `at`: time of the last update.
     """
 
     policy: str = ""
@@ -260,6 +268,7 @@ class LearnedState:
     starting: tuple[tuple[str, float], ...] = ()
     started: tuple[str, ...] = ()
     draining: tuple[tuple[str, float], ...] = ()
+    silent: tuple[tuple[str, float], ...] = ()
     idle_since: float | None = None
     output_tokens: float | None = None
     speeds: tuple[PoolSpeed, ...] = ()

@@ -26,6 +26,8 @@ from paceline_autoscaler.types import (
 from paceline_core.registry.enums import QueryResult, ReplicaState
 
 CLEAR_MARGIN_S = 15.0
+SILENCE_LIMIT_S = 600.0
+"""After this time a ready worker without load reports holds its pool no longer, if others of it report."""
 _QUANTILE = re.compile(r"_p([1-9][0-9])$")
 _OVERDUE_SHARE = 0.25
 _MIN_JUDGED = 10
@@ -86,11 +88,15 @@ class RoleEstimate:
 
 @dataclass(frozen=True, slots=True)
 class WorkEstimate:
-    """The input of policies. `backlogged`: more requests wait than the SLO allows; `idle_s`: since the last request."""
+    """The input of policies. `backlogged`: more requests wait than the SLO allows; `idle_s`: since the last request.
+
+    `unreported`: the pools of which a ready replica reports no load, and has done so lately, or none does.
+    """
 
     observation: Observation
     groups: tuple[RoleEstimate, ...]
     missing: tuple[MissingSignal, ...]
+    unreported: frozenset[str]
     backlogged: bool
     idle_s: float
     burn: float | None
@@ -134,6 +140,7 @@ def estimate(observation: Observation, state: LearnedState) -> WorkEstimate:
         observation=observation,
         groups=groups,
         missing=missing_signals(observation),
+        unreported=_unreported(observation, state),
         backlogged=_backlogged(observation, groups),
         idle_s=0.0 if state.idle_since is None else observation.now - state.idle_since,
         burn=worst_burn(observation, None),
@@ -146,12 +153,22 @@ def missing_signals(observation: Observation) -> tuple[MissingSignal, ...]:
     found = {
         MissingSignal.GATEWAYS: observation.demand.heard < max(observation.demand.expected, 1),
         MissingSignal.ENDPOINTS: observation.endpoints_lost,
-        MissingSignal.LOAD: any(len(pool.loads) < pool.ready for pool in observation.pools),
+        MissingSignal.LOAD: any(pool.silent for pool in observation.pools),
         MissingSignal.OBJECTS: observation.objects_lost,
         MissingSignal.ATTAINMENT: _attainment_missing(observation),
         MissingSignal.STATE: observation.state_unread,
     }
     return tuple(signal for signal, missing in found.items() if missing)
+
+
+def _unreported(observation: Observation, state: LearnedState) -> frozenset[str]:
+    since = dict(state.silent)
+    recent = observation.now - SILENCE_LIMIT_S
+    return frozenset(
+        pool.name
+        for pool in observation.pools
+        if pool.silent and (not pool.loads or any(since.get(name, observation.now) > recent for name in pool.silent))
+    )
 
 
 def worst_burn(observation: Observation, role: Role | None) -> float | None:
