@@ -66,7 +66,7 @@ def day(seed: int, largest: int, rounds: int, *, sharing: bool) -> list[Gateway]
     gateways = [Gateway([EVERYWHERE, f"only-{number}"], dice, largest) for number in range(3)]
     for _ in range(rounds):
         for gateway in dice.sample(gateways, 3):
-            gateway.serve(1000)
+            gateway.serve(min(10 * largest, 1000))
             if sharing:
                 sums.share(gateway.common)
     return gateways
