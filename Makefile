@@ -26,7 +26,7 @@ TOGETHER := --output-sync=target
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up test test-cluster check static lint types layers generated quick quick-engine quick-worker quick-others kernels gpu nightly story real cluster-tests generate bench demo-model tools cluster clean
+.PHONY: help venv up test test-cluster check static lint types layers generated quick quick-worker quick-engine quick-gateway quick-others kernels gpu nightly story real cluster-tests generate bench demo-model tools cluster clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,26 +41,30 @@ up: ## Serve FILE (examples/chat.yaml) on this machine; more with ARGS, e.g. ARG
 test: ## Static checks and all tests that need no root, Go or cluster, real processes included
 	@scripts/services.sh
 	@scripts/venv.sh dev
-	@$(MAKE) --no-print-directory $(TOGETHER) -j6 LOW="nice -n 19" story static quick kernels
+	@$(MAKE) --no-print-directory $(TOGETHER) -j7 LOW="nice -n 19" story static quick kernels
 	@$(MAKE) --no-print-directory real
 
 test-cluster: cluster-tests ## The tests on a real Kubernetes, with chart, dashboards and common clients (Debian, root, Go)
 
 check: ## The quick layer: static checks, tests of what decides, with few examples of each property; under 90 s
 	@scripts/venv.sh dev
-	@$(MAKE) --no-print-directory $(TOGETHER) -j4 quick static EXAMPLES=few LAYER="$(LAYER) and not models"
+	@$(MAKE) --no-print-directory $(TOGETHER) -j5 quick static EXAMPLES=few LAYER="$(LAYER) and not models"
 
-# Each process imports and collects its own part alone; the worker's tests wait more than they compute.
-quick: quick-worker quick-engine quick-others
+# Each process imports and collects its own part alone, two of them without torch. They take about as long, so that both
+# cores are busy to the end; the worker's tests wait more than they compute.
+quick: quick-worker quick-engine quick-gateway quick-others
 
 quick-worker:
-	$(QUICK) tests/worker
+	$(QUICK) tests/worker tests/bench tests/demo
 
 quick-engine:
 	$(QUICK) tests/engine
 
+quick-gateway:
+	$(QUICK) tests/gateway tests/autoscaler
+
 quick-others:
-	$(QUICK) --ignore=tests/engine --ignore=tests/worker --ignore=tests/kernels
+	$(QUICK) $(patsubst %,--ignore=tests/%,worker engine bench demo gateway autoscaler kernels)
 
 # In Triton's interpreter, unless this machine has a GPU.
 kernels:

@@ -1,18 +1,14 @@
 """`/v1/score` and `/v1/rerank` through a gateway, on the real engine: transformers' cosines, and the bill."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tests.gateway.replicas import EMULATED, replicas
 from tests.gateway.stand import Stand, gateway
-from torch.nn.functional import cosine_similarity
-from transformers import AutoModel, AutoTokenizer
 
 from paceline_core.auth import new_signing_key
-from paceline_workers import demo
 
 pytestmark = pytest.mark.real
 KEY = new_signing_key()
@@ -21,28 +17,6 @@ QUERY = "What is TTFT?"
 TEXTS = ["TTFT is a latency.", "A node is one machine of a cluster.", "a " * 300, "What is TTFT?"]
 RANKED: dict[str, Any] = {"model": "chat", "query": QUERY, "documents": TEXTS}
 THREADS = {"threads": 1}
-
-
-class Judge:
-    """The same model in transformers."""
-
-    def __init__(self) -> None:
-        self._model: Any = AutoModel.from_pretrained(demo.FOLDER, dtype=torch.float32)
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(demo.FOLDER)
-
-    def tokens(self, *texts: str) -> int:
-        """That the tokenizer makes of them."""
-        return sum(len(self._tokenizer(text).input_ids) for text in texts)
-
-    def scores(self, queries: Sequence[str], texts: Sequence[str]) -> list[float]:
-        """Of each pair; one query is everybody's."""
-        pairs = zip(list(queries) * (len(texts) // len(queries)), texts, strict=True)
-        return [float(cosine_similarity(self._vector(one), self._vector(two), dim=0)) for one, two in pairs]
-
-    @torch.inference_mode()
-    def _vector(self, text: str) -> torch.Tensor:
-        states: torch.Tensor = self._model(**self._tokenizer(text, return_tensors="pt")).last_hidden_state
-        return states[0, -1]
 
 
 @pytest.fixture
@@ -54,6 +28,8 @@ async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
 
 
 async def test_scores_are_the_cosines_of_transformers_and_each_text_is_charged_once(stand: Stand) -> None:
+    from tests.gateway.cosines import Judge
+
     judge, charged = Judge(), 0
     for path in ("/v1/rerank", "/v2/rerank", "/rerank"):
         response = await stand.client.post(path, json=RANKED | {"top_n": 3})
