@@ -1,9 +1,9 @@
 """Constrain a recommendation to what is allowed, and turn it into a decision. Pure.
 
 Each constraint takes the previous recommendation and returns it, changed or not: nothing is removed while a signal is
-missing, work is backlogged, the error budget burns or a replica drains; then come the user's bounds and budget; last a
-pause, `advise` or an external scaler. Bounds, budget and `fixed` may always remove replicas: they are the user's
-orders, not conclusions from signals.
+missing, work is backlogged or a replica drains; then come the user's bounds and budget; last a pause, `advise` or an
+external scaler. Bounds, budget and `fixed` may always remove replicas: they are the user's orders, not conclusions from
+signals.
 
 A pause annotation that is not a time also pauses, because a pause was intended. The example in its message changes once
 an hour, so that a status may contain the message.
@@ -100,14 +100,12 @@ def block_scale_down(work: WorkEstimate, wanted: Recommendation) -> Recommendati
 
 
 def _why_keep(work: WorkEstimate) -> tuple[ScaleReason, str] | None:
-    """Why no pool may lose a replica: a signal is missing, work waits, the SLO is missed, or a replica drains."""
+    """Why no pool may lose a replica: a signal is missing, work waits, or a replica drains."""
     missing = [_MISSING[signal] for signal in work.missing if signal is not MissingSignal.LOAD]
     if missing:
         return ScaleReason.MISSING_DATA, ", ".join(missing)
     if work.backlogged:
         return ScaleReason.BACKLOG, "requests are waiting"
-    if work.burn is not None and work.burn > 1:
-        return ScaleReason.ATTAINMENT, f"burn {work.burn:.1f} (limit 1)"
     there = (ReplicaState.READY, ReplicaState.STARTING)
     if any(
         pool.count(ReplicaState.DRAINING) or sum(pool.count(state) for state in there) > pool.desired
