@@ -49,10 +49,11 @@ class SloPolicy:
             recommendation = _up(ctx, least)
         elif _overrated(ctx):
             recommendation = _one_more(ctx)
-            # capacity is at most the demand at which the SLO is now missed
             modelled = ctx.group.capacity(ctx.counts, 1.0)
-            proven = ctx.group.demand / modelled if modelled > 0 else 1.0
-            history = replace(history, derate=max(min(proven, ctx.history.derate), MIN_DERATE))
+            if recommendation.reason is ScaleReason.ATTAINMENT and modelled > 0:
+                # capacity is at most the demand at which the SLO is now missed; a backlog may be of a higher demand
+                proven = ctx.group.demand / modelled
+                history = replace(history, derate=max(min(proven, ctx.history.derate), MIN_DERATE))
         else:
             recommendation = _down_or_hold(ctx)
         return recommendation, with_history(state, history)
