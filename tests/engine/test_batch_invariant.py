@@ -154,7 +154,7 @@ def test_a_row_of_a_product_has_the_same_bits_at_any_place_among_any_number_of_r
     chance = torch.Generator().manual_seed(2)
     for shape in ((96, 64), (31, 17), (300, 90)):
         weight, bias, x = (torch.randn(size, generator=chance).to(dtype) for size in (shape, shape[0], (600, shape[1])))
-        made = LinearFactory.of(kind, batch_invariant=True).linear(weight, bias)
+        made = LinearFactory(kind, batch_invariant=True).linear(weight, bias)
         expected = torch.cat([made(row[None]) for row in x])
         torch.testing.assert_close(expected, linear(x.float(), weight.float(), bias.float()).to(dtype))
         for start, count in ((0, 600), (1, 2), (5, 3), (7, 33), (300, 257), (0, 0)):

@@ -90,9 +90,17 @@ def test_bf16_halves_weights_and_pages(expected: Reference) -> None:
 def test_weights_are_held_as_asked_and_never_twice_unless_asked(
     kind: Kind, shared: bool, copies: tuple[bool, bool]
 ) -> None:
-    assert linear.packable()
+    assert linear.packable(torch.float32)
     made = LinearFactory(kind).linear(torch.ones(8, 4), shared=shared)
     assert (made.weight is not None, made.packed is not None) == copies
+
+
+@cases("kind", KINDS)
+def test_a_type_that_this_processor_cannot_pack_is_kept_plain(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
+    """As a processor without AVX-512 cannot pack bf16."""
+    monkeypatch.setattr(linear, "packable", lambda dtype: dtype is torch.float32)
+    made = LinearFactory(kind).linear(torch.ones(8, 4, dtype=torch.bfloat16))
+    assert (made.weight is not None, made.packed) == (True, None)
 
 
 @cases("rows", [0, 1, 2, 3, 4, 50])
@@ -101,7 +109,7 @@ def test_weights_are_held_as_asked_and_never_twice_unless_asked(
 def test_a_product_is_right_for_any_number_of_rows(kind: Kind, rows: int, dtype: torch.dtype) -> None:
     torch.manual_seed(rows)
     weight, bias, x = (torch.randn(shape).to(dtype) for shape in ((31, 17), (31,), (rows, 17)))
-    made = LinearFactory.of(kind).linear(weight, bias)
+    made = LinearFactory(kind).linear(weight, bias)
     torch.testing.assert_close(made(x), torch.addmm(bias.float(), x.float(), weight.T.float()).to(dtype))
 
 

@@ -193,7 +193,7 @@ class CpuBackend:
             host_pages = sizing.host_pages(engine, page_bytes)
             sizing.fit(engine, shape.weight_bytes + pages * page_bytes, free_memory())
         with stages.stage("load"), Weights(folder, TORCH_TYPES[shape.weight_dtype]) as weights:
-            products = LinearFactory.of(engine.products, batch_invariant=engine.batch_invariant)
+            products = LinearFactory(engine.products, batch_invariant=engine.batch_invariant)
             model = decoder.load(settings, weights, products, lambda: pause(0.0))
         with stages.stage("warm"):
             files = page_files(engine, settings, folder, page_bytes, PAGE_LAYOUT)

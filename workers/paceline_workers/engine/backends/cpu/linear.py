@@ -3,7 +3,8 @@
 torch's plain product packs a weight again in every call, which for 4 to 16 rows takes longer than the product itself;
 for the first few rows it needs no packing and is the fastest (`benchmarks/products.py` has the figures). So "packed" is
 the better single copy for anything batched, and "both" costs a second copy and is never slower. An embedding that is
-also the output matrix must be kept plain, so only "both" packs it too. If torch has no oneDNN, all is plain.
+also the output matrix must be kept plain, so only "both" packs it too. Without oneDNN all is plain, and so is bf16 on a
+processor without AVX-512, where oneDNN cannot pack it.
 The order of summation differs, so results differ within rounding; with `batch_invariant` a row's result does not depend
 on the number of rows (`invariant`).
 """
@@ -45,16 +46,11 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class LinearFactory:
-    """How weights are kept, and whether products are batch invariant; `_blocks`: by shape."""
+    """How weights are kept where they can be packed, and whether products are batch invariant; `_blocks`: by shape."""
 
     kind: Kind
     batch_invariant: bool = False
     _blocks: dict[tuple[object, ...], Blocks] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, wanted: Kind, *, batch_invariant: bool = False) -> "LinearFactory":
-        """As configured, if this build of torch and this processor support it."""
-        return cls(wanted if packable() else "plain", batch_invariant)
 
     def linear(self, weight: Tensor, bias: Tensor | None = None, *, shared: bool = False) -> Linear:
         """A layer with this weight; `shared`: another layer needs it plain anyway."""
@@ -69,15 +65,16 @@ class LinearFactory:
         return replace(made, blocks=self._blocks[like])
 
     def _linear(self, weight: Tensor, bias: Tensor | None, *, shared: bool) -> Linear:
-        if self.kind == "plain" or (shared and self.kind == "packed"):
+        if self.kind == "plain" or (shared and self.kind == "packed") or not packable(weight.dtype):
             return Linear(weight, None, bias)
         return Linear(weight if self.kind == "both" else None, _pack(weight), bias)
 
 
-def packable() -> bool:
-    """Whether weights can be packed: a build with oneDNN on an x86 processor with AVX2 or more."""
+def packable(dtype: torch.dtype) -> bool:
+    """Whether weights of this type can be packed: with oneDNN, by an x86 processor with AVX2, for bf16 with AVX-512."""
     built = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
-    return built and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    able = built and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    return able and (dtype is not torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))  # noqa: SLF001 - as above
 
 
 def _pack(weight: Tensor) -> Tensor:
