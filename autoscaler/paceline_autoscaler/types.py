@@ -80,7 +80,10 @@ class RateWindow:
 
 @dataclass(frozen=True, slots=True)
 class ClassSignals:
-    """One class over all gateways; `flows` from the shortest window to the longest, `output_tokens` per request."""
+    """One class over all gateways; `flows` from the shortest window to the longest, `output_tokens` per request.
+
+    `oldest_s`: how long the oldest queued request has waited; `deadline_s`: until the nearest deadline of a queued one.
+    """
 
     name: RequestClass
     flows: tuple[RateWindow, ...] = ()
@@ -89,6 +92,7 @@ class ClassSignals:
     queued_tokens: int = 0
     held: int = 0
     in_flight: int = 0
+    oldest_s: float = 0.0
     deadline_s: float | None = None
 
 
@@ -126,12 +130,13 @@ class WorkerLoad:
 
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
-    """One pool: the replicas ordered, those that exist, and the load of the ready ones."""
+    """One pool: the replicas ordered, those that exist, the load of the ready ones, and a canary's workers."""
 
     name: str
     desired: int
     replicas: tuple[Replica, ...] = ()
     loads: tuple[WorkerLoad, ...] = ()
+    canary: int = 0
 
     def count(self, state: ReplicaState) -> int:
         return sum(replica.state is state for replica in self.replicas)
@@ -139,6 +144,13 @@ class PoolStatus:
     @property
     def ready(self) -> int:
         return self.count(ReplicaState.READY)
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """Ready workers without a load report."""
+        reported = {load.worker for load in self.loads}
+        names = (replica.name for replica in self.replicas if replica.state is ReplicaState.READY)
+        return tuple(name for name in names if name not in reported)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +200,8 @@ class Observation:
 
     @property
     def present(self) -> dict[str, int]:
-        """Replicas that cost money, by pool, including starting and draining ones."""
-        return {pool.name: len(pool.replicas) for pool in self.pools}
+        """Replicas that cost money, by pool, including starting and draining ones and a canary's."""
+        return {pool.name: len(pool.replicas) + pool.canary for pool in self.pools}
 
 
 class MissingSignal(StrEnum):
@@ -225,7 +237,8 @@ class DemandPeak:
 class DemandHistory:
     """Past demand of the pools of one role, in the units of its cheapest pool.
 
-    `complete_since`: since when every gateway has reported; `supply_since`: since when `ready` is unchanged; `derate`
+    `complete_since`: since when every gateway has reported; `supply_since`: since when `ready` is unchanged; `backlog`:
+    replica-seconds that waited then; `caught_up_at`: when no backlog was left for the first time after it; `derate`
     (0 to 1]: how much of the usable capacity attainment has shown to be real.
     """
 
@@ -234,6 +247,8 @@ class DemandHistory:
     complete_since: float | None = None
     ready: int = 0
     supply_since: float = 0.0
+    backlog: float = 0.0
+    caught_up_at: float | None = None
     derate: float = 1.0
     derate_at: float = 0.0
 
@@ -242,9 +257,9 @@ class DemandHistory:
 class LearnedState:
     """State that one service's decisions carry over, small enough for a ConfigMap.
 
-    `starts_s` and `drains_s`: durations of the last starts and drains. `starting` and `draining`: replicas in that
-    state, since when. `started`: replicas that have been ready, so that a restart does not count as a long start. `at`:
-    time of the last update.
+    `starts_s` and `drains_s`: durations of the last starts and drains. `starting`, `draining` and `silent` (ready, but
+    without a load report): replicas in that state, since when. `started`: replicas that have been ready, so that a
+    restart does not count as a long start. `at`: time of the last update.
     """
 
     policy: str = ""
@@ -253,6 +268,7 @@ class LearnedState:
     starting: tuple[tuple[str, float], ...] = ()
     started: tuple[str, ...] = ()
     draining: tuple[tuple[str, float], ...] = ()
+    silent: tuple[tuple[str, float], ...] = ()
     idle_since: float | None = None
     output_tokens: float | None = None
     speeds: tuple[PoolSpeed, ...] = ()

@@ -4,12 +4,14 @@ The discrete model of `plant` is driven by the real meter and the real policy. T
 promise holds again after the cold start, and they leave afterwards; a control that may not scale stays in breach.
 """
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from tests.autoscaler.plant import Plant, goal_of
 
 from paceline_autoscaler.model.capacity import usable
+from paceline_autoscaler.model.estimate import clear_s
 from paceline_core.registry.enums import Direction, ScaleReason
 
 BURST_START, BURST_END, END = 60.0, 180.0, 420.0
@@ -123,3 +125,33 @@ def test_a_service_scales_to_zero_when_nobody_asks_and_wakes_for_the_first_who_d
     assert reasons[:2] == [ScaleReason.SCALE_TO_ZERO, ScaleReason.SCALE_FROM_ZERO]
     woken = next(t for t, d in plant.decisions if d.reason is ScaleReason.SCALE_FROM_ZERO)
     assert woken - 400 <= 1.5
+
+
+def slow_burst(seed: int, cold_start_s: float, slowness: float) -> Plant:
+    """A burst of 2.3 replicas on an engine that is slower than its model."""
+    goal = replace(goal_of(), start_prior_s=cold_start_s)
+    plant = Plant(goal, burst(WORK_S, 0.3, 2.3), cold_start_s=cold_start_s, slowness=slowness, seed=seed)
+    plant.run(BURST_END)
+    return plant
+
+
+def test_nothing_is_ordered_once_the_slo_is_met_again() -> None:
+    """The window of attainment still holds the misses of the backlog, and they teach nothing."""
+    for cold_start_s, slowness in ((10.0, 1.1), (20.0, 1.0), (20.0, 1.15)):
+        for seed in range(1, 11):
+            plant = slow_burst(seed, cold_start_s, slowness)
+            late = [t for t, d in plant.decisions if d.direction is Direction.UP and t > settled(plant)]
+            assert not late, (cold_start_s, slowness, seed)
+
+
+def test_a_backlog_that_stays_beyond_its_target_is_never_called_steady() -> None:
+    """The model says that three replicas catch up; they do not, and nobody waits for the burst to be over."""
+    for seed in range(1, 11):
+        plant = slow_burst(seed, cold_start_s=20.0, slowness=1.15)
+        calm = [
+            (seed, t, d.sentence)
+            for t, d in plant.decisions
+            if d.reason is ScaleReason.STEADY and (d.reading.burn or 0) > 1 and d.reading.backlog > 5
+        ]
+        assert not calm
+        assert settled(plant) < BURST_START + 20 + 2 * clear_s(20.0)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.autoscaler.factories import NOW, answered, attainment, demand, goal, observation, pool, seasoned, view
+from tests.autoscaler.factories import NOW, answered, attainment, demand, goal, load, observation, pool, seasoned, view
 from tests.every import cases
 
 from paceline_autoscaler.policies import POLICIES, decide
@@ -62,6 +62,41 @@ def test_nothing_is_removed_while_a_part_is_missing(gap: MissingSignal) -> None:
     if gap is not MissingSignal.GATEWAYS:
         assert decision.reason is ScaleReason.MISSING_DATA
         assert "otherwise 4→3" in decision.sentence
+
+
+def two_pools(silent: str, silent_s: float) -> tuple[Observation, LearnedState]:
+    """Two idle pools; the first worker of one of them has not reported its load for `silent_s`."""
+    spec = goal(pools=(pool(name="a"), pool(name="b", dollars_per_hour=9.0)))
+    views = tuple(renamed(view(ready=2), name) for name in "ab")
+    heard = observation(goal=spec, demand=demand(0.5), pools=views)
+    seen = replace(
+        heard, pools=tuple(replace(one, loads=one.loads[1:]) if one.name == silent else one for one in views)
+    )
+    before = replace(heard, now=heard.now - silent_s)
+    return seen, seasoned(seen, silent_s, seasoned(before))
+
+
+def renamed(status: PoolStatus, name: str) -> PoolStatus:
+    replicas = tuple(replace(replica, name=f"{name}-{replica.name}") for replica in status.replicas)
+    return PoolStatus(name, status.desired, replicas, tuple(load(replica.name) for replica in replicas))
+
+
+def test_a_silent_worker_keeps_its_own_pool_alone() -> None:
+    assert decided(*two_pools("a", 60)).direction is Direction.DOWN
+    held = decided(*two_pools("b", 60))
+    assert (held.direction, held.reason) == (Direction.HOLD, ScaleReason.MISSING_DATA)
+    assert "not every ready replica of b reports its load; otherwise 4→3" in held.sentence
+
+
+def test_a_worker_that_stays_silent_keeps_its_pool_for_ten_minutes() -> None:
+    assert decided(*two_pools("b", 590)).direction is Direction.HOLD
+    assert decided(*two_pools("b", 610)).direction is Direction.DOWN
+
+
+def test_a_pool_of_which_nobody_reports_is_never_made_smaller() -> None:
+    seen = idle_pool()
+    mute = replace(seen, pools=tuple(replace(one, loads=()) for one in seen.pools))
+    assert decided(mute, seasoned(mute, 1200, seasoned(seen))).direction is Direction.HOLD
 
 
 @pytest.mark.parametrize("gap", list(MissingSignal))
@@ -190,6 +225,30 @@ def test_the_budget_binds(budget: dict[str, float], replicas: int, words: str) -
     assert words in decision.sentence
 
 
+@pytest.mark.parametrize(
+    ("pools", "replicas"),
+    [
+        (view(ready=3), 4),
+        (view(ready=3, draining=1), 3),
+        (view(ready=2, draining=1), 3),
+        (view(ready=2, canary=1), 3),
+        (view(ready=3, desired=2), 3),  # a rollout's surge, or a scale-down under way
+    ],
+)
+def test_the_budget_counts_every_replica_that_exists(pools: PoolStatus, replicas: int) -> None:
+    seen = observation(goal=goal(budget_gpus=4), demand=demand(8.0), pools=(pools,))
+    decision = decided(seen)
+    assert (decision.replicas, decision.limit) == (replicas, ScaleLimit.BUDGET)
+    assert ("and 1 more replica still exists" in decision.sentence) is (replicas < 4)
+
+
+def test_a_pool_grows_within_the_budget_only_once_the_other_has_shrunk() -> None:
+    spec = goal(policy="fixed", pools=(pool(name="a", min=2), pool(name="b")), budget_gpus=4)
+    moved = [renamed(view(ready=count), name) for name, count in (("a", 1), ("b", 3))]
+    seen = observation(goal=spec, demand=demand(0.5), pools=tuple(moved))
+    assert {pool.name: pool.replicas for pool in decided(seen).pools} == {"a": 1, "b": 1}
+
+
 def test_a_minimum_that_the_budget_cannot_pay_is_kept_and_reported() -> None:
     seen = observation(goal=goal(pools=(pool(min=2),), budget_gpus=1), pools=(view(ready=2),))
     assert decided(seen).replicas == 2
@@ -230,7 +289,7 @@ def test_a_pause_that_is_no_time_pauses_and_reports_the_fix(text: str) -> None:
 
 def test_advice_is_given_and_not_taken() -> None:
     up = decided(observation(goal=goal(policy="advise"), demand=demand(4.0)))
-    assert (up.direction, up.reason, up.replicas, up.pools[0].wish) == (Direction.HOLD, ScaleReason.ADVISE, 1, 6)
+    assert (up.direction, up.reason, up.replicas, up.pools[0].wish) == (Direction.HOLD, ScaleReason.ADVISE, 1, 7)
     seen = observation(goal=goal(policy="advise"), demand=demand(0.5), pools=(view(ready=4),))
     down = decided(seen, seasoned(seen))
     assert "would go 4→3 and save $4.00 an hour" in down.sentence

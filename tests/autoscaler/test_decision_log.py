@@ -131,11 +131,11 @@ def test_an_entry_explains_itself_in_a_few_lines() -> None:
     first, *rest = explain(entry).splitlines()
     assert first == (
         "2027-01-15T08:00:00Z  default/chat  "
-        "1→5: demand 3.00 replica-s/s and backlog 0.0 replica-s over 60 s need 5; 1 ready"
+        "1→5: demand 3.00 replica-s/s and backlog 0.0 replica-s over 55 s need 5; 1 ready"
     )
     assert [line.strip() for line in rest] == [
         "reason demand, limit none",
-        "not 4: 0.45 replica-s/s too little to catch up in 40 s",
+        "not 4: 0.60 replica-s/s too little to catch up in 35 s",
         "missing: gateways",
     ]
 

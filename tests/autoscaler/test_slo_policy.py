@@ -1,15 +1,29 @@
-"""The pace rule: how many, how soon, and what it refuses to do."""
+"""The policy `slo`: how many, how soon, and what it refuses to do."""
 
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.autoscaler.factories import NOW, STEP, attainment, demand, goal, load, observation, pool, seasoned, view
+from tests.autoscaler.factories import (
+    NOW,
+    OUTPUT,
+    PROMPT,
+    STEP,
+    attainment,
+    demand,
+    flows,
+    goal,
+    load,
+    observation,
+    pool,
+    seasoned,
+    view,
+)
 
 from paceline_autoscaler.policies import decide
-from paceline_autoscaler.types import Decision, LearnedState, Observation, PoolStatus, Replica
-from paceline_core.registry.enums import Direction, ReplicaState, ScaleLimit, ScaleReason
+from paceline_autoscaler.types import ClassSignals, Decision, LearnedState, Observation, PoolStatus, Replica
+from paceline_core.registry.enums import Direction, ReplicaState, RequestClass, ScaleLimit, ScaleReason
 
 
 def decided(seen: Observation, state: LearnedState | None = None) -> Decision:
@@ -25,7 +39,7 @@ def test_replicas_follow_demand_and_what_gathers_while_they_start(rate: float, r
 def test_a_step_is_ordered_at_once_and_reported_with_numbers() -> None:
     decision = decided(observation(demand=demand(3.0)))
     assert (decision.direction, decision.reason) == (Direction.UP, ScaleReason.DEMAND)
-    assert decision.sentence == ("1→5: demand 3.00 replica-s/s and backlog 0.0 replica-s over 60 s need 5; 1 ready")
+    assert decision.sentence == ("1→5: demand 3.00 replica-s/s and backlog 0.0 replica-s over 55 s need 5; 1 ready")
     assert decision.rejected[0].startswith("4: ")
 
 
@@ -143,10 +157,53 @@ def test_what_attainment_taught_holds_against_the_next_scale_down() -> None:
     assert decided(calm, untaught).replicas == 1
 
 
+def offline(queued: int, oldest_s: float, left_s: float, rate: float = 0.0) -> ClassSignals:
+    """`queued` requests without a promise, a tenth of a replica-second each; more arrive at `rate` replica-s/s."""
+    return ClassSignals(
+        RequestClass.OFFLINE,
+        flows(rate),
+        output_tokens=float(OUTPUT),
+        queued=queued,
+        queued_tokens=queued * PROMPT,
+        oldest_s=oldest_s,
+        deadline_s=left_s,
+    )
+
+
+def beside(other: ClassSignals, ready: int = 2) -> Observation:
+    """Interactive demand that needs one replica, with another class beside it."""
+    interactive = demand(0.5)
+    return observation(demand=replace(interactive, classes=(*interactive.classes, other)), pools=(view(ready=ready),))
+
+
+def test_work_without_a_promise_buys_nothing_while_idle_capacity_meets_its_deadline() -> None:
+    flood = offline(queued=3000, oldest_s=10.0, left_s=3590.0, rate=5.0)
+    assert decided(beside(flood)).replicas == 2
+
+
+def test_work_without_a_promise_buys_what_its_deadline_needs() -> None:
+    lump = offline(queued=3000, oldest_s=3400.0, left_s=200.0)
+    assert decided(beside(lump)).replicas == 3  # 0.5 + 300 replica-s in 200 s
+    steady = offline(queued=3600, oldest_s=3600.0, left_s=1.0, rate=0.1)
+    assert decided(beside(steady)).replicas == 2  # what arrived evenly leaves evenly
+
+
+def test_work_without_a_promise_keeps_no_replica_once_its_deadline_is_far() -> None:
+    seen = beside(offline(queued=600, oldest_s=0.0, left_s=36_000.0))
+    assert decided(seen, seasoned(seen)).direction is Direction.DOWN
+
+
+@given(queued=st.integers(0, 100_000), oldest_s=st.floats(0, 7200), left_s=st.floats(-10, 7200), rate=st.floats(0, 10))
+def test_more_time_never_buys_more(queued: int, oldest_s: float, left_s: float, rate: float) -> None:
+    seen = [beside(offline(queued, oldest_s, left, rate)) for left in (left_s, left_s + 60)]
+    sooner, later = (decided(one).replicas for one in seen)
+    assert later <= sooner
+
+
 def test_a_speed_once_learned_serves_when_no_replica_is_there_to_report_it() -> None:
     state = seasoned(observation())
     asleep = observation(goal=goal(pools=(pool(min=0),)), demand=demand(3.0), pools=(PoolStatus("main", 0),))
-    assert decided(asleep, state).replicas == 5
+    assert decided(asleep, state).replicas == 6
 
 
 def test_without_any_known_speed_nothing_is_weighed() -> None:

@@ -13,6 +13,7 @@ from itertools import chain
 from paceline_autoscaler.model.capacity import TokenCost, TokenMix, mix_of, output_of, price, usable, work_rate
 from paceline_autoscaler.model.history import drain_s, start_s
 from paceline_autoscaler.types import (
+    ClassSignals,
     LearnedState,
     MissingSignal,
     Observation,
@@ -24,7 +25,9 @@ from paceline_autoscaler.types import (
 )
 from paceline_core.registry.enums import QueryResult, ReplicaState
 
-MIN_CLEAR_S = 10.0
+CLEAR_MARGIN_S = 15.0
+SILENCE_LIMIT_S = 600.0
+"""After this time a ready worker without load reports holds its pool no longer, if others of it report."""
 _QUANTILE = re.compile(r"_p([1-9][0-9])$")
 _OVERDUE_SHARE = 0.25
 _MIN_JUDGED = 10
@@ -47,13 +50,18 @@ class PoolEstimate:
 
 @dataclass(frozen=True, slots=True)
 class RoleEstimate:
-    """The pools of one role, cheapest first. `speed_known`: a replica has reported its step time."""
+    """The pools of one role, cheapest first. `speed_known`: a replica has reported its step time.
+
+    `demand` is the work rate of the classes with a target, `backlog` the waiting work to do within the horizon, and
+    `urgent` its part that has a target.
+    """
 
     role: Role
     pools: tuple[PoolEstimate, ...]
     speed_known: bool
     demand: float
     backlog: float
+    urgent: float
     burn: float | None
 
     @property
@@ -80,11 +88,15 @@ class RoleEstimate:
 
 @dataclass(frozen=True, slots=True)
 class WorkEstimate:
-    """The input of policies. `backlogged`: more requests wait than the SLO allows; `idle_s`: since the last request."""
+    """The input of policies. `backlogged`: more requests wait than the SLO allows; `idle_s`: since the last request.
+
+    `unreported`: the pools of which a ready replica reports no load, and has done so lately, or none does.
+    """
 
     observation: Observation
     groups: tuple[RoleEstimate, ...]
     missing: tuple[MissingSignal, ...]
+    unreported: frozenset[str]
     backlogged: bool
     idle_s: float
     burn: float | None
@@ -116,8 +128,8 @@ class WorkEstimate:
 
 
 def clear_s(start: float) -> float:
-    """Two starts: to catch up faster would take replicas that become superfluous before their start has paid off."""
-    return max(2 * start, MIN_CLEAR_S)
+    """One start and a bit: to catch up faster would take replicas that become superfluous before they have paid off."""
+    return start + CLEAR_MARGIN_S
 
 
 def estimate(observation: Observation, state: LearnedState) -> WorkEstimate:
@@ -128,6 +140,7 @@ def estimate(observation: Observation, state: LearnedState) -> WorkEstimate:
         observation=observation,
         groups=groups,
         missing=missing_signals(observation),
+        unreported=_unreported(observation, state),
         backlogged=_backlogged(observation, groups),
         idle_s=0.0 if state.idle_since is None else observation.now - state.idle_since,
         burn=worst_burn(observation, None),
@@ -140,12 +153,22 @@ def missing_signals(observation: Observation) -> tuple[MissingSignal, ...]:
     found = {
         MissingSignal.GATEWAYS: observation.demand.heard < max(observation.demand.expected, 1),
         MissingSignal.ENDPOINTS: observation.endpoints_lost,
-        MissingSignal.LOAD: any(len(pool.loads) < pool.ready for pool in observation.pools),
+        MissingSignal.LOAD: any(pool.silent for pool in observation.pools),
         MissingSignal.OBJECTS: observation.objects_lost,
         MissingSignal.ATTAINMENT: _attainment_missing(observation),
         MissingSignal.STATE: observation.state_unread,
     }
     return tuple(signal for signal, missing in found.items() if missing)
+
+
+def _unreported(observation: Observation, state: LearnedState) -> frozenset[str]:
+    since = dict(state.silent)
+    recent = observation.now - SILENCE_LIMIT_S
+    return frozenset(
+        pool.name
+        for pool in observation.pools
+        if pool.silent and (not pool.loads or any(since.get(name, observation.now) > recent for name in pool.silent))
+    )
 
 
 def worst_burn(observation: Observation, role: Role | None) -> float | None:
@@ -189,6 +212,7 @@ def _role_estimate(observation: Observation, state: LearnedState, role: Role, st
     mix = mix_of(classes, state.output_tokens)
     specs = [pool for pool in observation.goal.pools if pool.role == role]
     prices = _prices(observation.goal, specs, state, mix, role)
+    promised, deferred = _by_promise(observation)
     costs = {pool.name: prices[pool.name].of(1, mix.prompt_tokens, mix.output_tokens) for pool in specs}
     specs.sort(key=lambda pool: (pool.dollars_per_hour * costs[pool.name], costs[pool.name], pool.name))
     reference = specs[0].name
@@ -202,12 +226,17 @@ def _role_estimate(observation: Observation, state: LearnedState, role: Role, st
         )
         for spec in specs
     )
+    horizon_s = start + clear_s(start)
+    urgent = _queued(observation, promised, prices[reference], state, horizon_s)
+    urgent += _in_workers(pools, prices, mix)
+    due = sum(_due(cls, prices[reference], state, horizon_s) for cls in deferred)
     return RoleEstimate(
         role=role,
         pools=pools,
         speed_known=not prices.keys().isdisjoint(speed.pool for speed in state.speeds),
-        demand=work_rate(classes, prices[reference], state.output_tokens),
-        backlog=_backlog(observation, pools, prices, state, start + clear_s(start)),
+        demand=work_rate(promised, prices[reference], state.output_tokens),
+        backlog=urgent + due,
+        urgent=urgent,
         burn=worst_burn(observation, role),
     )
 
@@ -232,34 +261,59 @@ def _etas(status: PoolStatus, now: float, state: LearnedState, start: float) -> 
     return (*etas, *[start] * (pending - len(etas)))
 
 
-def _backlog(
-    observation: Observation,
-    pools: tuple[PoolEstimate, ...],
-    prices: dict[str, TokenCost],
-    state: LearnedState,
-    horizon_s: float,
+def _by_promise(observation: Observation) -> tuple[list[ClassSignals], list[ClassSignals]]:
+    """The classes with a target, and the others; without any target all count as if they had one."""
+    with_target = {target.cls for target in observation.goal.targets}
+    classes = observation.demand.classes
+    promised = [cls for cls in classes if cls.name in with_target or not with_target]
+    return promised, [cls for cls in classes if cls not in promised]
+
+
+def _queued(
+    observation: Observation, classes: list[ClassSignals], unit: TokenCost, state: LearnedState, horizon_s: float
 ) -> float:
-    reference, classes = prices[pools[0].spec.name], observation.demand.classes
+    """Replica-seconds queued at gateways, as much as the strictest TTFT, else the deadline, puts within the horizon."""
     queued = 0.0
     for cls in classes:
-        waiting = max(cls.queued, cls.held)
-        tokens: float = cls.queued_tokens
-        if waiting and not tokens and cls.flows and cls.flows[-1].arrivals:
-            tokens = waiting * cls.flows[-1].prompt_tokens / cls.flows[-1].arrivals
-        work = reference.of(waiting, tokens, output_of(cls, state.output_tokens))
-        # share of queued work to clear within the horizon: slack is the TTFT target, else the queue's own deadline
         targets = [
             target.seconds for target in observation.goal.targets if target.cls is cls.name and target.metric == "ttft"
         ]
         slack = min(targets, default=cls.deadline_s)
+        work = _queued_work(cls, unit, state)
         queued += work * (1.0 if slack is None else min(1.0, horizon_s / max(slack, 1e-9)))
-    output = mix_of(classes, state.output_tokens).output_tokens
-    in_workers = sum(
-        prices[pool.spec.name].of(load.waiting, load.queued_tokens, output) / pool.ratio
+    return queued
+
+
+def _due(cls: ClassSignals, unit: TokenCost, state: LearnedState, horizon_s: float) -> float:
+    """Replica-seconds of a class without a target that the horizon must do for all to meet their deadlines.
+
+    Spread over what is left of the deadline: a queue that arrived evenly since the oldest needs only its share of the
+    whole deadline, what came as a lump with the oldest must be done in what the oldest has left.
+    """
+    work = _queued_work(cls, unit, state)
+    if not work or cls.deadline_s is None:
+        return 0.0
+    left_s = max(cls.deadline_s, horizon_s)
+    evenly = min(work_rate([cls], unit, state.output_tokens) * cls.oldest_s, work)
+    return horizon_s * max(work / (cls.oldest_s + left_s), (work - evenly) / left_s)
+
+
+def _queued_work(cls: ClassSignals, unit: TokenCost, state: LearnedState) -> float:
+    """Replica-seconds of all queued requests; prompts of unknown length count as the recent mean."""
+    waiting = max(cls.queued, cls.held)
+    tokens: float = cls.queued_tokens
+    if waiting and not tokens and cls.flows and cls.flows[-1].arrivals:
+        tokens = waiting * cls.flows[-1].prompt_tokens / cls.flows[-1].arrivals
+    return unit.of(waiting, tokens, output_of(cls, state.output_tokens))
+
+
+def _in_workers(pools: tuple[PoolEstimate, ...], prices: dict[str, TokenCost], mix: TokenMix) -> float:
+    """Replica-seconds that wait in workers; their reports do not tell classes with a target from others."""
+    return sum(
+        prices[pool.spec.name].of(load.waiting, load.queued_tokens, mix.output_tokens) / pool.ratio
         for pool in pools
         for load in pool.status.loads
     )
-    return queued + in_workers
 
 
 def _backlogged(observation: Observation, groups: tuple[RoleEstimate, ...]) -> bool:
@@ -272,4 +326,4 @@ def _backlogged(observation: Observation, groups: tuple[RoleEstimate, ...]) -> b
         return any(cls.queued for cls in classes) or any(load.waiting for load in loads)
     ttfts = [target.seconds for target in observation.goal.targets if target.metric == "ttft"]
     tolerated = min([_TOLERATED_WAIT_S, *ttfts])
-    return any(group.backlog > max(group.ready, 1) * tolerated for group in groups)
+    return any(group.urgent > max(group.ready, 1) * tolerated for group in groups)

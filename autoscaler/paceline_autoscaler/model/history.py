@@ -33,12 +33,14 @@ _MAX_PEAKS = 32
 
 @dataclass(frozen=True, slots=True)
 class DemandSample:
-    """What one pass adds to a history. `complete`: every gateway has reported."""
+    """What one pass adds to a history. `complete`: every gateway has reported; `behind`: work or a start is pending."""
 
     now: float
     rate: float
     ready: int
     complete: bool
+    backlog: float = 0.0
+    behind: bool = False
 
 
 def learn(observation: Observation, state: LearnedState) -> LearnedState:
@@ -48,7 +50,7 @@ def learn(observation: Observation, state: LearnedState) -> LearnedState:
         memories = tuple(replace(history, complete_since=None) for history in state.memories)
         state = replace(state, idle_since=None, memories=memories)
     if not observation.endpoints_lost:
-        state = _drains(observation, _starts(observation, state))
+        state = _silences(observation, _drains(observation, _starts(observation, state)))
     before = {speed.pool: speed for speed in state.speeds}
     speeds = [speed_of(pool.name, pool.loads) or before.get(pool.name) for pool in observation.pools]
     return replace(
@@ -83,12 +85,14 @@ def record_demand(history: DemandHistory, sample: DemandSample, window_s: float)
     """Add a sample: updates the window's peak, since when data are complete, and since when supply is unchanged."""
     now = sample.now
     since = history.complete_since if history.complete_since is not None else now
+    if history.ready != sample.ready:
+        history = replace(history, ready=sample.ready, supply_since=now, backlog=sample.backlog, caught_up_at=None)
+    if history.caught_up_at is None and sample.complete and not sample.behind:
+        history = replace(history, caught_up_at=now)
     return replace(
         history,
         peaks=_peaks(history.peaks, now, sample.rate, window_s),
         complete_since=since if sample.complete else None,
-        ready=sample.ready,
-        supply_since=history.supply_since if history.ready == sample.ready else now,
         derate=_recovered(history, now),
         derate_at=now,
     )
@@ -112,6 +116,7 @@ def merge_states(stored: LearnedState, recent: LearnedState) -> LearnedState:
         starting=_earlier(stored.starting, recent.starting),
         started=tuple(dict.fromkeys((*stored.started, *recent.started)))[:_MAX_NAMES],
         draining=_earlier(stored.draining, recent.draining),
+        silent=_earlier(stored.silent, recent.silent),
         output_tokens=stored.output_tokens if recent.output_tokens is None else recent.output_tokens,
         speeds=tuple({speed.pool: speed for speed in (*stored.speeds, *recent.speeds)}.values()),
         memories=tuple(memories),
@@ -180,6 +185,12 @@ def _drains(observation: Observation, state: LearnedState) -> LearnedState:
     took = [observation.now - since for name, since in state.draining if name not in present]
     draining = tuple((name, before.get(name, observation.now)) for name in leaving)
     return replace(state, drains_s=(*state.drains_s, *took)[-_MAX_SAMPLES:], draining=draining[:_MAX_NAMES])
+
+
+def _silences(observation: Observation, state: LearnedState) -> LearnedState:
+    since = dict(state.silent)
+    silent = tuple((name, since.get(name, observation.now)) for pool in observation.pools for name in pool.silent)
+    return replace(state, silent=silent[:_MAX_NAMES])
 
 
 def _named(replicas: Iterable[Replica], state: ReplicaState) -> list[str]:

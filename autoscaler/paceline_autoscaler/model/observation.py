@@ -95,14 +95,16 @@ class SignalSnapshot:
 
 
 def observe(now: float, spec: ScalingSpec, signals: SignalSnapshot) -> Observation:
-    """Observe one service at `now`; canary workers are not counted: their number follows from the pool's."""
-    stable = sorted((e for e in signals.endpoints if e.track == STABLE), key=lambda e: e.name)
+    """Observe one service at `now`; a canary's workers only cost: their number follows from the pool's."""
+    endpoints = sorted(signals.endpoints, key=lambda e: e.name)
+    stable = [e for e in endpoints if e.track == STABLE]
     pools = []
     for name, scale in signals.scales.items():
         replicas = tuple(_replica(endpoint, now) for endpoint in stable if endpoint.pool == name)
         ready = [replica.name for replica in replicas if replica.state is ReplicaState.READY]
         loads = tuple(signals.loads[worker] for worker in ready if worker in signals.loads)
-        pools.append(PoolStatus(name, scale.replicas, replicas, loads))
+        canary = sum(endpoint.pool == name and endpoint.track != STABLE for endpoint in endpoints)
+        pools.append(PoolStatus(name, scale.replicas, replicas, loads, canary))
     return Observation(
         now=now,
         goal=spec,

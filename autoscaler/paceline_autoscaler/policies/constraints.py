@@ -25,13 +25,13 @@ from paceline_autoscaler.types import (
 from paceline_core.clock import rfc3339
 from paceline_core.objects.naming import ANNOTATION_PAUSE_UNTIL
 from paceline_core.registry.enums import Direction, ReplicaState, ScaleLimit, ScaleReason
+from paceline_core.units import counted
 
 HOUR_S = 3600
 _MISSING = {
     MissingSignal.GATEWAYS: "not every gateway reports",
     MissingSignal.ENDPOINTS: "the list of workers is stale",
     MissingSignal.OBJECTS: "the objects are stale",
-    MissingSignal.LOAD: "not every ready replica reports its load",
     MissingSignal.ATTAINMENT: "SLO attainment is not measured",
     MissingSignal.STATE: "the learned state is not readable",
 }
@@ -82,25 +82,37 @@ def constrain(work: WorkEstimate, recommendation: Recommendation) -> Decision:
 
 
 def block_scale_down(work: WorkEstimate, wanted: Recommendation) -> Recommendation:
-    """Keep replicas from removal while a signal is missing, work is backlogged, or a replica drains."""
+    """Keep replicas from removal: all of them for one of `_why_keep`, those of one pool while it is unreported."""
     current = work.ordered
-    counts = {name: max(count, current[name]) for name, count in wanted.counts.items()}
-    if counts == dict(wanted.counts) or work.spec.policy == "fixed":
+    kept = {name: max(count, current[name]) for name, count in wanted.counts.items()}
+    if kept == dict(wanted.counts) or work.spec.policy == "fixed":
         return wanted
+    found = _why_keep(work)
+    if found is None:
+        blind = sorted(name for name in work.unreported if kept[name] > wanted.counts[name])
+        if not blind:
+            return wanted
+        kept = {**wanted.counts, **{name: kept[name] for name in blind}}
+        found = ScaleReason.MISSING_DATA, f"not every ready replica of {' and '.join(blind)} reports its load"
+    reason, why = found
     otherwise = f"otherwise {_move(sum(current.values()), wanted.total)}: {wanted.body}"
-    if work.missing:
-        why = ", ".join(_MISSING[signal] for signal in work.missing)
-        return replace(wanted, counts=counts, reason=ScaleReason.MISSING_DATA, body=f"{why}; {otherwise}")
+    return replace(wanted, counts=kept, reason=reason, body=f"{why}; {otherwise}")
+
+
+def _why_keep(work: WorkEstimate) -> tuple[ScaleReason, str] | None:
+    """Why no pool may lose a replica: a signal is missing, work waits, or a replica drains."""
+    missing = [_MISSING[signal] for signal in work.missing if signal is not MissingSignal.LOAD]
+    if missing:
+        return ScaleReason.MISSING_DATA, ", ".join(missing)
     if work.backlogged:
-        return replace(wanted, counts=counts, reason=ScaleReason.BACKLOG, body=f"requests are waiting; {otherwise}")
+        return ScaleReason.BACKLOG, "requests are waiting"
     there = (ReplicaState.READY, ReplicaState.STARTING)
     if any(
         pool.count(ReplicaState.DRAINING) or sum(pool.count(state) for state in there) > pool.desired
         for pool in work.observation.pools
     ):  # a replica drains, or more exist than are ordered: the last scale-down is not complete
-        body = f"a replica is still draining; {otherwise}"
-        return replace(wanted, counts=counts, reason=ScaleReason.COOLDOWN, body=body)
-    return wanted
+        return ScaleReason.COOLDOWN, "a replica is still draining"
+    return None
 
 
 def clamp_to_bounds(work: WorkEstimate, wanted: Recommendation) -> Recommendation:
@@ -118,11 +130,40 @@ def clamp_to_bounds(work: WorkEstimate, wanted: Recommendation) -> Recommendatio
 
 
 def fit_budget(work: WorkEstimate, wanted: Recommendation) -> Recommendation:
-    """As many of the replicas as the budget allows; a pool keeps its minimum even beyond the budget."""
+    """As many of the replicas as the budget allows; a pool keeps its minimum even beyond the budget.
+
+    Replicas that exist beside the ordered ones (draining, a rollout's surge, a canary) cost until they are gone.
+    """
     paid = deal_replicas(work.spec, wanted.counts)
-    if paid == dict(wanted.counts):
+    now = _affordable_now(work, paid)
+    if now == dict(wanted.counts):
         return wanted
-    return _limited(work, wanted, paid, ScaleLimit.BUDGET, budget_words(work.spec))
+    why = budget_words(work.spec)
+    leaving = sum(_beside(work).values())
+    if now != paid and leaving:
+        why = f"{why}, and {counted(leaving, 'more replica')} still {'exists' if leaving == 1 else 'exist'}"
+    return _limited(work, wanted, now, ScaleLimit.BUDGET, why)
+
+
+def _affordable_now(work: WorkEstimate, counts: Mapping[str, int]) -> dict[str, int]:
+    """These counts without the growth that the budget cannot pay beside all that exists at this moment."""
+    now, ordered, beside = dict(counts), work.ordered, _beside(work)
+    minima = {pool.name: pool.min for pool in work.spec.pools}
+    payable = _within_budget(work.spec, minima)
+    for pool in reversed(work.spec.pools):
+        least = ordered[pool.name] if payable else max(ordered[pool.name], min(pool.min, counts[pool.name]))
+        while now[pool.name] > least:
+            exist = {name: max(count, ordered[name]) + beside[name] for name, count in now.items()}
+            if _within_budget(work.spec, exist):
+                return now
+            now[pool.name] -= 1
+    return now
+
+
+def _beside(work: WorkEstimate) -> dict[str, int]:
+    """Existing replicas beyond those ordered, by pool."""
+    present = work.observation.present
+    return {name: max(present[name] - count, 0) for name, count in work.ordered.items()}
 
 
 def hold_replicas(work: WorkEstimate, wanted: Recommendation) -> Recommendation:
@@ -164,15 +205,18 @@ def deal_replicas(spec: ScalingSpec, counts: Mapping[str, int]) -> dict[str, int
     while unserved:
         for name in list(unserved):
             more = {**paid, name: paid[name] + 1}
-            gpus = sum(more[pool.name] * pool.gpus for pool in spec.pools)
-            over = spec.budget_gpus is not None and gpus > spec.budget_gpus
-            if spec.budget_dollars_per_hour is not None:
-                over = over or cost_per_hour(spec, more) > spec.budget_dollars_per_hour + 1e-9
-            if paid[name] >= counts[name] or over:
+            if paid[name] >= counts[name] or not _within_budget(spec, more):
                 unserved.remove(name)
             else:
                 paid = more
     return paid
+
+
+def _within_budget(spec: ScalingSpec, counts: Mapping[str, int]) -> bool:
+    gpus = sum(counts[pool.name] * pool.gpus for pool in spec.pools)
+    if spec.budget_gpus is not None and gpus > spec.budget_gpus:
+        return False
+    return spec.budget_dollars_per_hour is None or cost_per_hour(spec, counts) <= spec.budget_dollars_per_hour + 1e-9
 
 
 def cost_per_hour(spec: ScalingSpec, counts: Mapping[str, int]) -> float:

@@ -3,9 +3,9 @@
 Up: at once and by as many as needed, when demand and backlog over one start plus the time to catch up exceed what ready
 and pending replicas can do. Pending replicas count from their learned arrival on, so an order is never repeated because
 it has not arrived yet; new ones count from one start on. Attainment adds one more when the error budget burns although
-supply has had the time to catch up and a whole window since, and is in real use; `derate` records by how much the model
-overrates replicas. Down: one, when the others can do the highest demand of a round trip (drain and start again) with a
-tenth to spare.
+no replica starts: either the backlog outlives the time to catch up, or it was worked off a whole window ago (before,
+its own misses burn) and supply is in real use. `derate` records by how much the model overrates replicas. Down:
+one, when the others can do the highest demand of a round trip (drain and start again) with a tenth to spare.
 Holes: it plans for one scenario, not many, so a pool is as safe as its last round trip; an unprecedented step in demand
 meets only the ready replicas, and leaves a backlog.
 """
@@ -24,6 +24,8 @@ SPARE = 1.1
 MIN_DERATE = 0.5
 UNBOUNDED = 100_000
 TOLERANCE = 0.1
+METRICS_LAG_S = 15.0
+"""How old the newest sample of a usual scrape may be."""
 
 
 class SloPolicy:
@@ -33,7 +35,8 @@ class SloPolicy:
         self, group: RoleEstimate, work: WorkEstimate, state: LearnedState
     ) -> tuple[Recommendation, LearnedState]:
         complete = MissingSignal.GATEWAYS not in work.missing
-        sample = DemandSample(work.observation.now, group.demand, group.ready, complete)
+        behind = work.backlogged or bool(group.pending)
+        sample = DemandSample(work.observation.now, group.demand, group.ready, complete, group.urgent, behind)
         history = record_demand(history_of(state, group.role), sample, work.round_trip_s)
         ctx = _Context(group, work, history, FluidModel(group, work.start_s, work.clear_s, history.derate))
         if not group.speed_known:
@@ -44,12 +47,13 @@ class SloPolicy:
             recommendation = ctx.recommend(ctx.counts, reason, body)
         elif (least := ctx.fluid.least()) != ctx.counts:
             recommendation = _up(ctx, least)
-        elif _burning(ctx):
+        elif _overrated(ctx):
             recommendation = _one_more(ctx)
-            # capacity is at most the demand at which the SLO is now missed
             modelled = ctx.group.capacity(ctx.counts, 1.0)
-            proven = ctx.group.demand / modelled if modelled > 0 else 1.0
-            history = replace(history, derate=max(min(proven, ctx.history.derate), MIN_DERATE))
+            if recommendation.reason is ScaleReason.ATTAINMENT and modelled > 0:
+                # capacity is at most the demand at which the SLO is now missed; a backlog may be of a higher demand
+                proven = ctx.group.demand / modelled
+                history = replace(history, derate=max(min(proven, ctx.history.derate), MIN_DERATE))
         else:
             recommendation = _down_or_hold(ctx)
         return recommendation, with_history(state, history)
@@ -115,6 +119,15 @@ class _Context:
     def counts(self) -> dict[str, int]:
         return self.group.counts()
 
+    @property
+    def burning(self) -> bool:
+        return self.group.burn is not None and self.group.burn > 1
+
+    @property
+    def catch_up_left_s(self) -> float:
+        """How much of the time to catch up is left, since supply last changed."""
+        return self.history.supply_since + self.work.clear_s - self.work.observation.now
+
     def capacity(self, counts: dict[str, int]) -> float:
         return self.group.capacity(counts, self.history.derate)
 
@@ -136,27 +149,39 @@ def _up(ctx: _Context, wanted: dict[str, int]) -> Recommendation:
     return ctx.recommend(wanted, ScaleReason.DEMAND if by_demand else ScaleReason.BACKLOG, body, rejected)
 
 
-def _burning(ctx: _Context) -> bool:
-    """Whether attainment may add: the SLO is missed though supply caught up a whole window ago, and is in use."""
+def _overrated(ctx: _Context) -> bool:
+    """Whether the SLO is missed for longer than the model explains, so that the replicas do less than it says."""
     group, attainment = ctx.group, ctx.work.observation.attainment
-    if group.burn is None or attainment is None or group.burn <= 1 or group.pending:
+    if attainment is None or not ctx.burning or group.pending:
         return False
-    unchanged_s = ctx.work.observation.now - ctx.history.supply_since
-    steady = unchanged_s >= ctx.work.clear_s + attainment.window_s
-    busy = group.demand >= MIN_DERATE * group.capacity(ctx.counts, 1.0)
-    return steady and (busy or ctx.work.backlogged)
+    if ctx.history.caught_up_at is None:
+        return ctx.work.backlogged and ctx.catch_up_left_s <= 0 and _outlasts_a_start(ctx)
+    settled_at = max(ctx.history.supply_since + ctx.work.clear_s, ctx.history.caught_up_at)
+    if ctx.work.observation.now - settled_at < attainment.window_s + METRICS_LAG_S:
+        return False
+    return ctx.work.backlogged or group.demand >= MIN_DERATE * group.capacity(ctx.counts, 1.0)
+
+
+def _outlasts_a_start(ctx: _Context) -> bool:
+    """Whether the backlog, as fast as it shrank since supply changed, is still there when a new replica arrives."""
+    worked_off = ctx.history.backlog - ctx.group.urgent
+    took_s = ctx.work.observation.now - ctx.history.supply_since
+    return ctx.group.urgent * took_s > worked_off * ctx.work.start_s
 
 
 def _one_more(ctx: _Context) -> Recommendation:
     counts = ctx.counts
     with_room = [pool for pool in ctx.group.pools if counts[pool.spec.name] < pool.spec.max]
     chosen = (with_room or list(ctx.group.pools))[0].spec.name
+    reason, since = ScaleReason.ATTAINMENT, ""
+    if ctx.history.caught_up_at is None:
+        reason, since = ScaleReason.BACKLOG, f" and a backlog should be gone {ctx.work.clear_s:.0f} s after a start"
     body = (
         f"burn {ctx.group.burn or 0:.1f} (limit 1) although demand {ctx.group.demand:.2f} fits capacity "
-        f"{ctx.capacity(counts):.2f} by the model; {_supply(ctx.group)}"
+        f"{ctx.capacity(counts):.2f} by the model{since}; {_supply(ctx.group)}"
     )
     more = {**counts, chosen: counts[chosen] + 1}
-    return ctx.recommend(more, ScaleReason.ATTAINMENT, body, "hold: the error budget burns")
+    return ctx.recommend(more, reason, body, "hold: the error budget burns")
 
 
 def _down_or_hold(ctx: _Context) -> Recommendation:
@@ -194,7 +219,12 @@ def _hold(ctx: _Context, *rejected: str) -> Recommendation:
     ready = group.capacity({pool.spec.name: pool.ready for pool in group.pools}, ctx.history.derate)
     waits = group.pending and group.demand * horizon_s + group.backlog > ready * horizon_s
     body = f"demand {group.demand:.2f} replica-s/s fits capacity {ctx.capacity(ctx.counts):.2f}; {_supply(group)}"
-    return ctx.recommend(ctx.counts, ScaleReason.PENDING if waits else ScaleReason.STEADY, body, *rejected)
+    if waits:
+        return ctx.recommend(ctx.counts, ScaleReason.PENDING, body, *rejected)
+    if ctx.burning and ctx.work.backlogged:
+        left = f"; a backlog of {group.urgent:.1f} replica-s is worked off, {max(ctx.catch_up_left_s, 0):.0f} s left"
+        return ctx.recommend(ctx.counts, ScaleReason.BACKLOG, body + left, *rejected)
+    return ctx.recommend(ctx.counts, ScaleReason.STEADY, body, *rejected)
 
 
 def _supply(group: RoleEstimate) -> str:

@@ -185,6 +185,7 @@ class DemandMeter:
             queued_tokens=sum(row.queued_prompt_tokens for row in rows),
             held=sum(row.held for row in rows),
             in_flight=sum(row.in_flight for row in rows),
+            oldest_s=max((row.oldest_wait_s for row in rows), default=0.0),
             deadline_s=min(deadlines, default=None),
         )
 
