@@ -34,7 +34,7 @@ from paceline_core.registry.enums import Direction, ReplicaState, ScaleLimit
 from paceline_core.telemetry import FaultLog, Metrics, get_logger
 
 MANAGER = "paceline-autoscaler"
-STATE_LIMIT = 20 * 1000
+STATE_LIMIT = 32 << 10
 _STATE = TypeAdapter(LearnedState)
 _UNDELETED = "the states of services that are gone are not deleted"
 _log = get_logger(__name__)
@@ -248,7 +248,7 @@ class ServiceScaler:
             latest=decision,
             observation=observation,
             quantiles=quantiles,
-            starting=dict(self.state.starting),
+            state=self.state,
             lost=why,
             forbidden=self._forbidden,
         )

@@ -105,13 +105,21 @@ class Demand:
     classes: tuple[ClassSignals, ...] = ()
 
 
+class StartKind(StrEnum):
+    """`cold`: on a node where the pool has never run, so that image and weights are fetched; else `cached`."""
+
+    COLD = "cold"
+    CACHED = "cached"
+
+
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One worker of a pool; `age_s` since it was created."""
+    """One worker of a pool; `age_s` since it was created; `node` is empty until it is scheduled, and in local mode."""
 
     name: str
     state: ReplicaState
     age_s: float
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,16 +262,48 @@ class DemandHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class StartSample:
+    """How long one start took."""
+
+    pool: str
+    kind: StartKind
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNode:
+    """A node where a replica of the pool has been ready, first seen so at `since`."""
+
+    pool: str
+    name: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedPool:
+    """A pool that seems to have no capacity: it takes no orders before `until`; `tries` failed in a row; `why`."""
+
+    pool: str
+    until: float
+    tries: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class LearnedState:
     """State that one service's decisions carry over, small enough for a ConfigMap.
 
-    `starts_s` and `drains_s`: durations of the last starts and drains. `starting`, `draining` and `silent` (ready, but
-    without a load report): replicas in that state, since when. `started`: replicas that have been ready, so that a
-    restart does not count as a long start. `at`: time of the last update.
+    `starts`: the last starts, oldest first; `drains_s`: durations of the last drains. `starting`, `draining` and
+    `silent` (ready, but without a load report): replicas in that state, since when. `started`: replicas that have been
+    ready, so that a restart does not count as a long start. `awaited`: pools of orders without a replica, since when.
+    `at`: time of the last update.
     """
 
     policy: str = ""
-    starts_s: tuple[float, ...] = ()
+    starts: tuple[StartSample, ...] = ()
+    nodes: tuple[KnownNode, ...] = ()
+    awaited: tuple[tuple[str, float], ...] = ()
+    blocked: tuple[BlockedPool, ...] = ()
     drains_s: tuple[float, ...] = ()
     starting: tuple[tuple[str, float], ...] = ()
     started: tuple[str, ...] = ()

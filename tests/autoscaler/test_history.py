@@ -1,4 +1,4 @@
-"""What is learned between decisions: starts, drains, peaks; and that all of it stays small."""
+"""What is learned between decisions: drains and peaks; and that all of it stays small."""
 
 from dataclasses import replace
 
@@ -14,62 +14,31 @@ from paceline_autoscaler.model.history import (
     merge_states,
     peak,
     record_demand,
-    start_s,
 )
 from paceline_autoscaler.policies import decide
 from paceline_autoscaler.service_scaler import STATE_LIMIT, state_json
-from paceline_autoscaler.types import DemandHistory, DemandPeak, LearnedState, PoolStatus, Replica
+from paceline_autoscaler.types import (
+    BlockedPool,
+    DemandHistory,
+    DemandPeak,
+    KnownNode,
+    LearnedState,
+    PoolStatus,
+    Replica,
+    StartKind,
+    StartSample,
+)
 from paceline_core.registry.enums import ReplicaState
 
 READY, STARTING, DRAINING = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING
 
 
-def after(*moments: tuple[float, tuple[tuple[str, ReplicaState, float], ...]], lost: bool = False) -> LearnedState:
-    """The state after these moments: (seconds, replicas as name, state and age)."""
-    known = LearnedState()
-    for at, rows in moments:
-        replicas = tuple(Replica(*row) for row in rows)
-        known = learn(observation(now=NOW + at, pools=(PoolStatus("main", 1, replicas),), endpoints_lost=lost), known)
-    return known
-
-
-def test_a_start_takes_from_creation_to_readiness() -> None:
-    known = after((0, (("a", STARTING, 3.0),)), (22, (("a", READY, 25.0),)))
-    assert known.starts_s == (25.0,)
-
-
-def test_one_that_was_ready_when_first_observed_teaches_nothing() -> None:
-    assert after((0, (("a", READY, 300.0),)), (5, (("a", READY, 305.0),))).starts_s == ()
-
-
-def test_a_start_faster_than_the_passes_took_no_longer_than_its_age() -> None:
-    known = after((0, ()), (5, (("a", READY, 4.0),)), (10, (("a", READY, 9.0),)))
-    assert known.starts_s == (4.0,)
-    assert start_s(goal(), known) == 4.0
-    asleep = learn(observation(now=NOW + 300, pools=(PoolStatus("main", 0),)), known)
-    woken = (Replica("a", READY, 3.0),)
-    awake = learn(observation(now=NOW + 305, pools=(PoolStatus("main", 1, woken),)), asleep)
-    assert start_s(goal(), awake) <= 4.0
-
-
-def test_a_restart_counts_from_when_it_stopped_being_ready() -> None:
-    known = after((0, (("a", READY, 900.0),)), (5, (("a", STARTING, 905.0),)), (12, (("a", READY, 912.0),)))
-    assert known.starts_s == (7.0,)
-
-
 def test_a_drain_takes_until_the_replica_is_gone() -> None:
-    known = after((0, (("a", DRAINING, 9.0),)), (4, (("a", DRAINING, 13.0),)), (9, ()))
+    known, leaving = LearnedState(), Replica("a", DRAINING, 9.0)
+    for at, replicas in ((0, (leaving,)), (4, (leaving,)), (9, ())):
+        known = learn(observation(now=NOW + at, pools=(PoolStatus("main", 1, replicas),)), known)
     assert known.drains_s == (9.0,)
-
-
-def test_nothing_is_learned_from_a_list_that_is_not_current() -> None:
-    assert after((0, (("a", STARTING, 3.0),)), (9, (("a", READY, 12.0),)), lost=True) == after((9, ()), lost=True)
-
-
-def test_the_upper_quartile_of_the_last_eight_counts() -> None:
-    known = LearnedState(starts_s=(5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 90.0))
-    assert start_s(goal(), known) == 10.0
-    assert start_s(goal(), LearnedState()) == 20.0
+    assert drain_s(goal(), known) == 9.0
     assert drain_s(goal(), LearnedState(drains_s=(300.0,))) == 30.0
 
 
@@ -111,7 +80,15 @@ def test_the_largest_state_fits_its_config_map() -> None:
     states = (READY, STARTING, DRAINING)
     replicas = tuple(Replica(name, states[n % 3], 123.456789) for n, name in enumerate(names))
     views = tuple(PoolStatus(p.name, 300, replicas if n == 0 else (), (load("x"),)) for n, p in enumerate(pools))
-    state = LearnedState(starts_s=(123.456789012,) * 8, drains_s=(123.456789012,) * 8)
+    starts = tuple(StartSample(p.name, kind, 123.456789012) for p in pools for kind in StartKind for _ in range(8))
+    nodes = tuple(
+        KnownNode(p.name, f"ip-10-100-100-{n:03d}.eu-central-1.compute.internal", NOW) for p in pools for n in range(3)
+    )
+    blocked = tuple(
+        BlockedPool(p.name, NOW, 5, f"replicas {', '.join(names[:3])} and others are not ready after 10m")
+        for p in pools
+    )
+    state = LearnedState(starts=starts, nodes=nodes, blocked=blocked, drains_s=(123.456789012,) * 8)
     for step in range(100):
         moment = observation(now=NOW + 2 * step, goal=goal(pools=pools), demand=demand(9.0 - step / 11.3), pools=views)
         _, state = decide(replace(moment), state)
@@ -124,12 +101,19 @@ def test_a_state_that_is_read_late_is_joined_with_what_was_learned_meanwhile() -
     new = DemandHistory(
         "both", (DemandPeak(NOW + 60, 3.0),), complete_since=NOW + 50, ready=2, derate=1.0, derate_at=NOW + 60
     )
+    slow, fast = (StartSample("main", StartKind.COLD, seconds) for seconds in (9.0, 5.0))
     stored = LearnedState(
-        "slo", (9.0,), starting=(("a", NOW), ("gone", NOW)), output_tokens=70.0, memories=(old,), at=NOW
+        "slo",
+        (slow,),
+        starting=(("a", NOW), ("gone", NOW)),
+        output_tokens=70.0,
+        memories=(old,),
+        at=NOW,
     )
-    since = LearnedState("slo", (5.0,), starting=(("a", NOW + 40), ("b", NOW + 50)), memories=(new,), at=NOW + 60)
+    since = LearnedState("slo", (fast,), starting=(("a", NOW + 40), ("b", NOW + 50)), memories=(new,), at=NOW + 60)
     both = merge_states(stored, since)
-    assert (both.starts_s, both.starting) == ((9.0, 5.0), (("a", NOW), ("b", NOW + 50)))
+    assert [sample.seconds for sample in both.starts] == [9.0, 5.0]
+    assert both.starting == (("a", NOW), ("b", NOW + 50))
     assert (both.output_tokens, both.at) == (70.0, NOW + 60)
     memory = history_of(both, "both")
     assert memory.peaks == (DemandPeak(NOW, 9.0), DemandPeak(NOW + 60, 3.0))

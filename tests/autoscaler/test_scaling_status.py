@@ -18,9 +18,10 @@ from tests.autoscaler.factories import (
     view,
 )
 
+from paceline_autoscaler.model.history import learn
 from paceline_autoscaler.output.status import StatusInput, Transitions, rounded, status_of
 from paceline_autoscaler.policies import decide
-from paceline_autoscaler.types import Decision, Observation, ScalingSpec, SloTarget
+from paceline_autoscaler.types import BlockedPool, Decision, LearnedState, Observation, ScalingSpec, SloTarget
 from paceline_core.objects.status import ServiceStatus
 from paceline_core.registry.enums import QueryResult
 
@@ -30,7 +31,7 @@ TTFT = SloTarget(INTERACTIVE, "ttft", 0.95, 0.5)
 
 def told(seen: Observation, turned: Transitions | None = None, **changes: Any) -> dict[str, Any]:
     decision: Decision = decide(seen, seasoned(seen, 60))[0]
-    standing = StatusInput(SINCE, decision, decision, seen, {TTFT: 0.4219}, {})
+    standing = StatusInput(SINCE, decision, decision, seen, {TTFT: 0.4219}, LearnedState())
     return status_of(replace(standing, **changes), turned or {}, 7, NOW_TEXT)
 
 
@@ -135,23 +136,24 @@ def test_a_limit_that_binds_is_a_condition() -> None:
     assert condition(status, "ScalingLimited") == ("True", "Max")
 
 
-def test_a_start_that_never_ends_is_blocked_capacity() -> None:
+def test_a_start_that_never_ends_is_blocked_capacity_and_named_with_its_pool() -> None:
     late = view(ready=1, starting=1)
     replicas = tuple(replace(replica, age_s=500.0) for replica in late.replicas)
     seen = observation(pools=(replace(late, replicas=replicas),))
-    status = told(seen, starting={"starting-0": NOW - 90})
+    status = told(seen, state=learn(seen, LearnedState()))
     assert condition(status, "CapacityBlocked") == ("True", "StartsOverdue")
-    assert message(status, "CapacityBlocked") == "Replica starting-0 is not ready after 1m."
+    again = "tried again at 2027-01-15T08:01:00Z"
+    assert message(status, "CapacityBlocked") == f"Pool main: replica starting-0 is not ready after 40s, {again}."
     many = tuple(replace(replicas[1], name=f"r{n}") for n in range(5))
-    status = told(observation(pools=(replace(late, replicas=many),)), starting={r.name: NOW - 90 for r in many})
-    assert message(status, "CapacityBlocked") == "Replicas r0, r1, r2 and others are not ready after 1m."
+    seen = observation(pools=(replace(late, desired=5, replicas=many),))
+    names = message(told(seen, state=learn(seen, LearnedState())), "CapacityBlocked")
+    assert names == f"Pool main: replicas r0, r1, r2 and others are not ready after 40s, {again}."
 
 
 def test_a_replica_that_was_ready_until_just_now_is_not_overdue() -> None:
-    old = view(ready=1, starting=1)
-    replicas = tuple(replace(replica, age_s=500.0) for replica in old.replicas)
-    status = told(observation(pools=(replace(old, replicas=replicas),)), starting={"starting-0": NOW - 5})
-    assert condition(status, "CapacityBlocked") == ("False", "StartsInTime")
+    seen = observation(pools=(view(ready=1, starting=1),))
+    state = learn(seen, LearnedState(started=("starting-0",)))
+    assert condition(told(seen, state=state), "CapacityBlocked") == ("False", "StartsInTime")
 
 
 def test_a_pause_is_two_conditions() -> None:
@@ -207,7 +209,8 @@ def test_a_limit_is_reported_by_its_own_numbers(wish: ScalingSpec, rate: float, 
     ],
 )
 def test_every_message_begins_with_a_capital_and_ends_with_a_full_stop(seen: Observation) -> None:
-    for row in told(seen, starting={"starting-0": NOW - 900}, forbidden="")["conditions"]:
+    block = BlockedPool("main", NOW + 60, 1, "replica starting-0 is not ready after 40s")
+    for row in told(seen, state=LearnedState(blocked=(block,)), forbidden="")["conditions"]:
         assert row["message"][0].isupper(), row
         assert row["message"].endswith("."), row
     refusal = told(seen, forbidden="scales may not be read.")

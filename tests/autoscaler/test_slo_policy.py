@@ -219,8 +219,9 @@ def test_while_the_first_replica_starts_it_is_waited_for() -> None:
 
 
 def test_a_start_of_less_than_a_second_is_reported_as_no_longer_than_that() -> None:
-    quick = observation(goal=goal(start_prior_s=1.0), pools=(view(ready=0, starting=2),), demand=demand(1.0))
-    assert "0 ready, 2 starting (next within 1 s)" in decided(quick, seasoned(quick, 5)).sentence
+    young = tuple(Replica(f"new-{n}", ReplicaState.STARTING, 2.5) for n in range(2))
+    quick = observation(goal=goal(start_prior_s=3.0), pools=(PoolStatus("main", 2, young),), demand=demand(1.0))
+    assert "0 ready, 2 starting (next within 1 s)" in decided(quick).sentence
 
 
 def test_the_cheaper_pool_is_filled_first_and_the_dearer_is_emptied_first() -> None:
@@ -261,7 +262,7 @@ def test_starts_are_learned_from_what_is_observed() -> None:
         replicas = (Replica("a", ReplicaState.READY, 99.0), Replica("b", ready, age))
         seen = observation(now=NOW + age, pools=(PoolStatus("main", 2, replicas, (load("a"),)),))
         _, state = decide(seen, state)
-    assert state.starts_s == (31.0,)
+    assert [sample.seconds for sample in state.starts] == [31.0]
     assert decided(observation(now=NOW + 32), state).reading.start_s == 31.0
 
 

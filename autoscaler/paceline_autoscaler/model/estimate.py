@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 from paceline_autoscaler.model.capacity import TokenCost, TokenMix, mix_of, output_of, price, usable, work_rate
-from paceline_autoscaler.model.history import drain_s, start_s
+from paceline_autoscaler.model.history import drain_s
+from paceline_autoscaler.model.starts import blocked_pools, pending_starts, start_s
 from paceline_autoscaler.types import (
     ClassSignals,
     LearnedState,
@@ -23,25 +24,31 @@ from paceline_autoscaler.types import (
     ScalingSpec,
     SloCounts,
 )
-from paceline_core.registry.enums import QueryResult, ReplicaState
+from paceline_core.registry.enums import QueryResult
 
 CLEAR_MARGIN_S = 15.0
 SILENCE_LIMIT_S = 600.0
 """After this time a ready worker without load reports holds its pool no longer, if others of it report."""
 _QUANTILE = re.compile(r"_p([1-9][0-9])$")
-_OVERDUE_SHARE = 0.25
 _MIN_JUDGED = 10
 _TOLERATED_WAIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class PoolEstimate:
-    """One pool. `ratio` of its replica-seconds do what one of the reference pool does; `etas`: s until pending ones."""
+    """One pool. `ratio` of its replica-seconds do what one of the reference pool does.
+
+    `start_s`: how long a new replica takes to start; `etas`: seconds until each pending one is ready, without the
+    `absent` ones, which were to be ready long ago. `blocked`: why it takes no orders, if it takes none.
+    """
 
     spec: PoolSpec
     status: PoolStatus
     ratio: float
+    start_s: float
     etas: tuple[float, ...]
+    absent: int
+    blocked: str
 
     @property
     def ready(self) -> int:
@@ -73,8 +80,13 @@ class RoleEstimate:
         return sum(pool.ready for pool in self.pools)
 
     @property
+    def start_s(self) -> float:
+        """How long a replica ordered now takes to start."""
+        return order_start_s(self.pools)
+
+    @property
     def pending(self) -> tuple[float, ...]:
-        """Seconds until each ordered replica is ready, soonest first."""
+        """Seconds until each ordered replica is ready, soonest first; without absent ones."""
         return tuple(sorted(chain.from_iterable(pool.etas for pool in self.pools)))
 
     def capacity(self, counts: Mapping[str, int], derate: float) -> float:
@@ -132,10 +144,15 @@ def clear_s(start: float) -> float:
     return start + CLEAR_MARGIN_S
 
 
+def order_start_s(pools: tuple[PoolEstimate, ...]) -> float:
+    """How long a replica ordered now takes to start, in the cheapest pool that takes it."""
+    with_room = [pool for pool in pools if not pool.blocked and pool.status.desired < pool.spec.max]
+    return (with_room or list(pools))[0].start_s
+
+
 def estimate(observation: Observation, state: LearnedState) -> WorkEstimate:
-    start = start_s(observation.goal, state)
     roles = dict.fromkeys(pool.role for pool in observation.goal.pools)
-    groups = tuple(_role_estimate(observation, state, role, start) for role in roles)
+    groups = tuple(_role_estimate(observation, state, role) for role in roles)
     return WorkEstimate(
         observation=observation,
         groups=groups,
@@ -144,7 +161,7 @@ def estimate(observation: Observation, state: LearnedState) -> WorkEstimate:
         backlogged=_backlogged(observation, groups),
         idle_s=0.0 if state.idle_since is None else observation.now - state.idle_since,
         burn=worst_burn(observation, None),
-        start_s=start,
+        start_s=max(group.start_s for group in groups),
         drain_s=drain_s(observation.goal, state),
     )
 
@@ -207,7 +224,7 @@ def _attainment_missing(observation: Observation) -> bool:
     return attainment.result is not QueryResult.VALUE
 
 
-def _role_estimate(observation: Observation, state: LearnedState, role: Role, start: float) -> RoleEstimate:
+def _role_estimate(observation: Observation, state: LearnedState, role: Role) -> RoleEstimate:
     classes = observation.demand.classes
     mix = mix_of(classes, state.output_tokens)
     specs = [pool for pool in observation.goal.pools if pool.role == role]
@@ -216,16 +233,17 @@ def _role_estimate(observation: Observation, state: LearnedState, role: Role, st
     costs = {pool.name: prices[pool.name].of(1, mix.prompt_tokens, mix.output_tokens) for pool in specs}
     specs.sort(key=lambda pool: (pool.dollars_per_hour * costs[pool.name], costs[pool.name], pool.name))
     reference = specs[0].name
-    statuses = {status.name: status for status in observation.pools}
+    priced = costs[reference] > 0
     pools = tuple(
-        PoolEstimate(
-            spec=spec,
-            status=statuses[spec.name],
-            ratio=costs[spec.name] / costs[reference] if costs[spec.name] > 0 and costs[reference] > 0 else 1.0,
-            etas=_etas(statuses[spec.name], observation.now, state, start),
+        _pool_estimate(
+            observation,
+            state,
+            spec,
+            costs[spec.name] / costs[reference] if priced and costs[spec.name] > 0 else 1.0,
         )
         for spec in specs
     )
+    start = order_start_s(pools)
     horizon_s = start + clear_s(start)
     urgent = _queued(observation, promised, prices[reference], state, horizon_s)
     urgent += _in_workers(pools, prices, mix)
@@ -241,6 +259,21 @@ def _role_estimate(observation: Observation, state: LearnedState, role: Role, st
     )
 
 
+def _pool_estimate(observation: Observation, state: LearnedState, spec: PoolSpec, ratio: float) -> PoolEstimate:
+    status = next(status for status in observation.pools if status.name == spec.name)
+    starts = pending_starts(observation.goal, state, status, observation.now)
+    block = blocked_pools(state, observation.now).get(spec.name)
+    return PoolEstimate(
+        spec=spec,
+        status=status,
+        ratio=ratio,
+        start_s=start_s(observation.goal, state, spec.name),
+        etas=tuple(start.eta_s for start in starts if not start.absent),
+        absent=sum(start.absent for start in starts),
+        blocked="" if block is None else block.why,
+    )
+
+
 def _prices(
     spec: ScalingSpec, pools: list[PoolSpec], state: LearnedState, mix: TokenMix, role: Role
 ) -> dict[str, TokenCost]:
@@ -249,16 +282,6 @@ def _prices(
     found = {speed.pool: price(speed, mix, tpot, spec.step_tokens, role) for speed in state.speeds}
     default = next((found[pool.name] for pool in pools if pool.name in found), TokenCost(0.0, 0.0))
     return {pool.name: found.get(pool.name, default) for pool in pools}
-
-
-def _etas(status: PoolStatus, now: float, state: LearnedState, start: float) -> tuple[float, ...]:
-    """An overdue replica is still pending: it is never ordered twice, but not expected to be ready at once either."""
-    since = dict(state.starting)
-    starting = [replica for replica in status.replicas if replica.state is ReplicaState.STARTING]
-    ages = sorted((now - since.get(replica.name, now) for replica in starting), reverse=True)
-    pending = max(status.desired - status.ready, 0)
-    etas = [max(start - age, _OVERDUE_SHARE * start) for age in ages[:pending]]
-    return (*etas, *[start] * (pending - len(etas)))
 
 
 def _by_promise(observation: Observation) -> tuple[list[ClassSignals], list[ClassSignals]]:

@@ -1,16 +1,22 @@
-"""Learn between decisions: how long starts and drains take, past peaks of demand, how fast replicas are. Pure.
+"""Learn between decisions: how long drains take, past peaks of demand, how fast replicas are. Pure.
 
 Everything has a fixed size, so the whole state fits a ConfigMap. After a gap between observations (a restart, an
-unreachable API server) conclusions that need continuous data are discarded: a peak may have been missed. Hole: if more
-than 40 replicas are in one state the rest is not followed: nothing is learned from their starts, and a restart counts
-as a long start.
+unreachable API server) conclusions that need continuous data are discarded: a peak may have been missed.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import ceil, exp, floor
+from math import exp, floor
 
 from paceline_autoscaler.model.capacity import speed_of
+from paceline_autoscaler.model.starts import (
+    MAX_NAMES,
+    MAX_NODES,
+    MAX_SAMPLES,
+    learn_starts,
+    merged_starts,
+    upper_quartile,
+)
 from paceline_autoscaler.types import (
     ClassSignals,
     DemandHistory,
@@ -26,8 +32,6 @@ from paceline_core.registry.enums import ReplicaState
 DRAIN_PRIOR_S = 30.0
 DERATE_RECOVERY_S = 2 * 3600.0
 MAX_GAP_S = 15.0
-_MAX_SAMPLES = 8
-_MAX_NAMES = 40
 _MAX_PEAKS = 32
 
 
@@ -50,7 +54,7 @@ def learn(observation: Observation, state: LearnedState) -> LearnedState:
         memories = tuple(replace(history, complete_since=None) for history in state.memories)
         state = replace(state, idle_since=None, memories=memories)
     if not observation.endpoints_lost:
-        state = _silences(observation, _drains(observation, _starts(observation, state)))
+        state = _silences(observation, _drains(observation, learn_starts(observation, state)))
     before = {speed.pool: speed for speed in state.speeds}
     speeds = [speed_of(pool.name, pool.loads) or before.get(pool.name) for pool in observation.pools]
     return replace(
@@ -62,14 +66,10 @@ def learn(observation: Observation, state: LearnedState) -> LearnedState:
     )
 
 
-def start_s(spec: ScalingSpec, state: LearnedState) -> float:
-    """Seconds from ordering a replica until it is ready: the upper quartile of observed starts, or the prior."""
-    return max(_upper_quartile(state.starts_s, spec.start_prior_s), 1.0)
-
-
 def drain_s(spec: ScalingSpec, state: LearnedState) -> float:
     """Seconds that a drain takes: the upper quartile of observed drains, at most the limit."""
-    return min(_upper_quartile(state.drains_s, DRAIN_PRIOR_S), spec.drain_limit_s)
+    usual_s = upper_quartile(state.drains_s) if state.drains_s else DRAIN_PRIOR_S
+    return min(usual_s, spec.drain_limit_s)
 
 
 def history_of(state: LearnedState, role: Role) -> DemandHistory:
@@ -111,10 +111,12 @@ def merge_states(stored: LearnedState, recent: LearnedState) -> LearnedState:
         memories.append(replace(new, peaks=(*before, *new.peaks), derate=derate))
     return replace(
         recent,
-        starts_s=(*stored.starts_s, *recent.starts_s)[-_MAX_SAMPLES:],
-        drains_s=(*stored.drains_s, *recent.drains_s)[-_MAX_SAMPLES:],
+        starts=merged_starts(stored.starts, recent.starts),
+        nodes=tuple({(node.pool, node.name): node for node in (*recent.nodes, *stored.nodes)}.values())[-MAX_NODES:],
+        blocked=tuple({block.pool: block for block in (*stored.blocked, *recent.blocked)}.values()),
+        drains_s=(*stored.drains_s, *recent.drains_s)[-MAX_SAMPLES:],
         starting=_earlier(stored.starting, recent.starting),
-        started=tuple(dict.fromkeys((*stored.started, *recent.started)))[:_MAX_NAMES],
+        started=tuple(dict.fromkeys((*stored.started, *recent.started)))[:MAX_NAMES],
         draining=_earlier(stored.draining, recent.draining),
         silent=_earlier(stored.silent, recent.silent),
         output_tokens=stored.output_tokens if recent.output_tokens is None else recent.output_tokens,
@@ -154,43 +156,19 @@ def _peaks(peaks: tuple[DemandPeak, ...], now: float, rate: float, window_s: flo
     return (*live, DemandPeak(at, rate))
 
 
-def _starts(observation: Observation, state: LearnedState) -> LearnedState:
-    replicas, now = [replica for pool in observation.pools for replica in pool.replicas], observation.now
-    before = dict(state.starting)
-    ready = _named(replicas, ReplicaState.READY)
-    took = [now - before[name] for name in ready if name in before]
-    # a replica that is ready when first observed took at most its age to start
-    known, usual_s = {*state.started, *before}, start_s(observation.goal, state)
-    fresh = [replica for replica in replicas if replica.state is ReplicaState.READY and replica.name not in known]
-    took += [replica.age_s for replica in fresh if 0 < replica.age_s < usual_s]
-    starting = tuple(
-        (replica.name, before.get(replica.name, now if replica.name in state.started else now - replica.age_s))
-        for replica in replicas
-        if replica.state is ReplicaState.STARTING
-    )
-    present = {replica.name for replica in replicas}
-    started = tuple(name for name in dict.fromkeys((*state.started, *ready)) if name in present)
-    return replace(
-        state,
-        starts_s=(*state.starts_s, *took)[-_MAX_SAMPLES:],
-        starting=starting[:_MAX_NAMES],
-        started=started[:_MAX_NAMES],
-    )
-
-
 def _drains(observation: Observation, state: LearnedState) -> LearnedState:
     replicas = [replica for pool in observation.pools for replica in pool.replicas]
     before, leaving = dict(state.draining), _named(replicas, ReplicaState.DRAINING)
     present = {replica.name for replica in replicas}
     took = [observation.now - since for name, since in state.draining if name not in present]
     draining = tuple((name, before.get(name, observation.now)) for name in leaving)
-    return replace(state, drains_s=(*state.drains_s, *took)[-_MAX_SAMPLES:], draining=draining[:_MAX_NAMES])
+    return replace(state, drains_s=(*state.drains_s, *took)[-MAX_SAMPLES:], draining=draining[:MAX_NAMES])
 
 
 def _silences(observation: Observation, state: LearnedState) -> LearnedState:
     since = dict(state.silent)
     silent = tuple((name, since.get(name, observation.now)) for pool in observation.pools for name in pool.silent)
-    return replace(state, silent=silent[:_MAX_NAMES])
+    return replace(state, silent=silent[:MAX_NAMES])
 
 
 def _named(replicas: Iterable[Replica], state: ReplicaState) -> list[str]:
@@ -214,7 +192,3 @@ def _output_tokens(classes: Iterable[ClassSignals], known: float | None) -> floa
     if not samples:
         return known
     return sum(tokens * weight for tokens, weight in samples) / sum(weight for _, weight in samples)
-
-
-def _upper_quartile(values: tuple[float, ...], prior: float) -> float:
-    return sorted(values)[ceil(0.75 * len(values)) - 1] if values else prior

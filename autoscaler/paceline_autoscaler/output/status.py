@@ -10,20 +10,21 @@ then the former is right.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from math import floor, log10
 from typing import Any
 
 from pydantic import BaseModel
 
 from paceline_autoscaler.model.estimate import burn_of
+from paceline_autoscaler.model.starts import blocked_pools
 from paceline_autoscaler.policies.constraints import budget_words, cost_per_hour, why_hold, why_paused
-from paceline_autoscaler.types import Decision, MissingSignal, Observation, SloCounts, SloTarget
+from paceline_autoscaler.types import Decision, LearnedState, MissingSignal, Observation, SloCounts, SloTarget
+from paceline_core.clock import rfc3339
 from paceline_core.objects.status import ServiceStatus
-from paceline_core.registry.enums import ReplicaState, ScaleLimit, ScaleReason
+from paceline_core.registry.enums import ScaleLimit, ScaleReason
 from paceline_core.units import brief, duration
 
-OVERDUE = 3.0
-OVERDUE_MIN_S = 60.0
 REASON_LIMIT = 200
 
 CONDITIONS = ("SLOMet", "MetricsFresh", "ScalingActive", "ScalingLimited", "CapacityBlocked", "Paused")
@@ -36,8 +37,8 @@ Transitions = Mapping[str, tuple[str, str]]
 class StatusInput:
     """The published decision, since when (RFC 3339), the latest decision and its observation.
 
-    `starting`: since when (as `now`) each replica has been starting, for the first time or again. `lost`: why a watch
-    is broken; `forbidden`: why the API server refused to set replicas.
+    `state`: what was learned until then. `lost`: why a watch is broken; `forbidden`: why the API server refused to set
+    replicas.
     """
 
     since: str
@@ -45,7 +46,7 @@ class StatusInput:
     latest: Decision
     observation: Observation
     quantiles: Mapping[SloTarget, float]
-    starting: Mapping[str, float]
+    state: LearnedState
     lost: Mapping[MissingSignal, str] = field(default_factory=dict)
     forbidden: str = ""
 
@@ -213,6 +214,8 @@ def _scaling_limited(source: StatusInput) -> Fact:
     limit, goal = source.latest.limit, source.observation.goal
     if limit is ScaleLimit.NONE:
         return "False", "WithinLimits", "no limit binds"
+    if limit is ScaleLimit.CAPACITY:
+        return "True", "Capacity", "no pool with capacity has room for the replicas that are wanted"
     if limit is ScaleLimit.BUDGET:
         return "True", "Budget", f"{budget_words(goal)}, which pays for fewer replicas than wanted"
     bounds = {pool.name: pool.max if limit is ScaleLimit.MAX else pool.min for pool in goal.pools}
@@ -226,21 +229,13 @@ def _scaling_limited(source: StatusInput) -> Fact:
 
 
 def _capacity_blocked(source: StatusInput) -> Fact:
-    usual = source.latest.reading.start_s
-    limit = max(OVERDUE * usual, OVERDUE_MIN_S)
-    observation = source.observation
-    late = [
-        replica.name
-        for pool in observation.pools
-        for replica in pool.replicas
-        if replica.state is ReplicaState.STARTING
-        and observation.now - source.starting.get(replica.name, observation.now) > limit
-    ]
-    if not late:
+    blocked = blocked_pools(source.state, source.observation.now)
+    if not blocked:
+        usual = source.latest.reading.start_s
         return "False", "StartsInTime", f"replicas start in about {duration(float(round(usual)))}"
-    names = ", ".join(late[:3]) + (" and others" if len(late) > 3 else "")
-    subject = f"replica {names} is" if len(late) == 1 else f"replicas {names} are"
-    return "True", "StartsOverdue", f"{subject} not ready after {duration(float(round(limit)))}"
+    tried = {name: rfc3339(datetime.fromtimestamp(round(block.until), UTC)) for name, block in blocked.items()}
+    pools = (f"pool {name}: {block.why}, tried again at {tried[name]}" for name, block in blocked.items())
+    return "True", "StartsOverdue", "; ".join(pools)
 
 
 def _unmeasured(source: StatusInput) -> str:

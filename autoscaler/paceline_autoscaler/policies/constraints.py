@@ -1,9 +1,9 @@
 """Constrain a recommendation to what is allowed, and turn it into a decision. Pure.
 
 Each constraint takes the previous recommendation and returns it, changed or not: nothing is removed while a signal is
-missing, work is backlogged or a replica drains; then come the user's bounds and budget; last a pause, `advise` or an
-external scaler. Bounds, budget and `fixed` may always remove replicas: they are the user's orders, not conclusions from
-signals.
+missing, work is backlogged or a replica drains; pools without capacity get no orders; then come the user's bounds and
+budget; last a pause, `advise` or an external scaler. Bounds, budget and `fixed` may always remove replicas: they are
+the user's orders, not conclusions from signals.
 
 A pause annotation that is not a time also pauses, because a pause was intended. The example in its message changes once
 an hour, so that a status may contain the message.
@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from paceline_autoscaler.model.estimate import WorkEstimate
+from paceline_autoscaler.policies.blocked_pools import avoid_blocked_pools
 from paceline_autoscaler.types import (
     Decision,
     MissingSignal,
@@ -54,7 +55,8 @@ def why_paused(annotation: str | None, now: float) -> str | None:
 
 def constrain(work: WorkEstimate, recommendation: Recommendation) -> Decision:
     """Apply every constraint in turn; the result is the decision."""
-    allowed = fit_budget(work, clamp_to_bounds(work, block_scale_down(work, recommendation)))
+    placed = avoid_blocked_pools(work, block_scale_down(work, recommendation))
+    allowed = fit_budget(work, clamp_to_bounds(work, placed))
     final = hold_replicas(work, allowed)
     current = work.ordered
     pools = tuple(

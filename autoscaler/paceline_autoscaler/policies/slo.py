@@ -95,11 +95,12 @@ class FluidModel:
         return share * sum(self._seconds(pool, counts[pool.spec.name]) / pool.ratio for pool in self.group.pools)
 
     def _seconds(self, pool: PoolEstimate, count: int) -> float:
-        """Work of `count` replicas; if fewer than are ordered, those that would be ready last are left out first."""
-        horizon, surplus = self.start_s + self.clear_s, pool.status.desired - count
-        staying = sorted(pool.etas)[: max(len(pool.etas) - max(surplus, 0), 0)]
+        """Work of `count` replicas; if fewer than are ordered, absent ones and those ready last are left out first."""
+        horizon, new = self.start_s + self.clear_s, count - pool.status.desired
+        surplus = max(-new - pool.absent, 0)
+        staying = sorted(pool.etas)[: max(len(pool.etas) - surplus, 0)]
         ready = pool.ready - max(surplus - len(pool.etas), 0)
-        return ready * horizon + sum(max(horizon - eta, 0.0) for eta in staying) + max(-surplus, 0) * self.clear_s
+        return ready * horizon + sum(max(horizon - eta, 0.0) for eta in staying) + max(new, 0) * self.clear_s
 
     def _least(self, pool: PoolEstimate, counts: dict[str, int], top: int) -> int:
         name = pool.spec.name
@@ -203,11 +204,15 @@ def _down_or_hold(ctx: _Context) -> Recommendation:
 
 
 def _one_fewer(ctx: _Context) -> dict[str, int] | None:
-    """One replica less in the most expensive pool above its minimum; only scale to zero removes the last replica."""
+    """One replica less above its pool's minimum: an absent one, else one of the most expensive pool.
+
+    Only scale to zero removes the last replica.
+    """
     counts = ctx.counts
     if sum(counts.values()) <= 1:
         return None
-    for pool in reversed(ctx.group.pools):
+    dearest_first = ctx.group.pools[::-1]
+    for pool in sorted(dearest_first, key=lambda pool: not pool.absent):
         name = pool.spec.name
         if counts[name] > pool.spec.min:
             return {**counts, name: counts[name] - 1}

@@ -94,8 +94,8 @@ class Endpoint:
 
     `metrics_port` is known only in local mode: elsewhere Prometheus finds it by its name. `restarts`: how often its
     process was restarted, `ended`: why it ended last; `disruption`: who removes it other than its Deployment, and why.
-    `force_deleted`: its pod was deleted without a grace period. For workers from EndpointSlices none of the four is
-    known.
+    `force_deleted`: its pod was deleted without a grace period. `node`: where it is scheduled. For workers from
+    EndpointSlices none of the five is known, and in local mode there is no node.
     """
 
     name: str
@@ -112,6 +112,7 @@ class Endpoint:
     ended: str = ""
     disruption: str = ""
     force_deleted: bool = False
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,7 +173,8 @@ def _from_pod(manifest: Manifest, labels: Mapping[str, str], status: Mapping[str
     true = {found.get("type"): found for found in reversed(conditions) if found.get("status") == "True"}
     # `DeletionByTaintManager: ...` if Kubernetes removes the pod, `Evicted: ...` if its node does
     taken = true.get("DisruptionTarget")
-    containers = (manifest.get("spec") or {}).get("containers") or ()
+    spec = manifest.get("spec") or {}
+    containers = spec.get("containers") or ()
     ports = (port for container in containers for port in container.get("ports") or ())
     return Endpoint(
         name=metadata["name"],
@@ -189,6 +190,7 @@ def _from_pod(manifest: Manifest, labels: Mapping[str, str], status: Mapping[str
         ended=_ended(status),
         disruption=_words(taken or status) if taken or status.get("phase") == "Failed" else "",
         force_deleted=terminating and metadata.get("deletionGracePeriodSeconds") == 0,
+        node=spec.get("nodeName") or "",
     )
 
 

@@ -91,7 +91,7 @@ class ScalingState(ApiModel):
     reason: ShortText = ""
     """Why, in one word: demand, attainment, scale_to_zero, missing_data ..."""
     limit: ShortText = ""
-    """What kept the decision from its wish: none, min, max, budget or rate."""
+    """What kept the decision from its wish: none, min, max, budget, capacity or rate."""
     time: Time | None = None
     """When it was decided, RFC 3339 UTC."""
 

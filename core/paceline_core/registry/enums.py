@@ -166,6 +166,7 @@ class ScaleLimit(StrEnum):
     MIN = "min"
     MAX = "max"
     BUDGET = "budget"
+    CAPACITY = "capacity"
     RATE = "rate"
 
 
