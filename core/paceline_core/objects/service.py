@@ -206,7 +206,8 @@ class Budget(ApiModel):
     """What scaling may use at most; the promise yields to it, and the status says so."""
 
     gpus: Annotated[int, Field(ge=0, le=100_000)] | None = None
-    """Most GPUs over all pools. Default: no limit."""
+    """Most GPUs of all replicas that exist, draining ones too. A rollout's surge may exceed it, unless rollout.gpus is
+    inPlace. Default: no limit."""
     dollars_per_hour: Money | None = None
     """Highest price of all replicas together, in US dollars an hour; replicas.min runs even where it cannot pay.
     Default: no limit. Example: "40.00"."""
