@@ -186,10 +186,21 @@ class Attainment:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredLatency:
+    """What a target's metric was in the attainment's window: this quantile of the class's requests took `seconds`."""
+
+    cls: RequestClass
+    metric: str
+    quantile: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """Everything that a decision may depend on. `endpoints_lost`, `objects_lost`: workers, services are stale.
 
-    `state_unread`: the state that an earlier autoscaler stored cannot be read.
+    `latencies`: of the targets that were measured. `state_unread`: the state that an earlier autoscaler stored cannot
+    be read.
     """
 
     now: float
@@ -197,6 +208,7 @@ class Observation:
     demand: Demand
     pools: tuple[PoolStatus, ...]
     attainment: Attainment | None
+    latencies: tuple[MeasuredLatency, ...] = ()
     endpoints_lost: bool = False
     objects_lost: bool = False
     state_unread: bool = False
