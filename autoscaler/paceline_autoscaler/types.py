@@ -23,12 +23,20 @@ PolicyName = Literal["slo", "advise", "queue", "concurrency", "kv", "fixed", "ex
 
 @dataclass(frozen=True, slots=True)
 class SloTarget:
-    """One target: `quantile` (0.95) of a class's requests stay below `seconds`; `name` is its metric label."""
+    """One target: `quantile` (0.95) of a class's requests stay below their limit; `name` is its metric label.
+
+    The limit is `seconds`, and `per_prompt_token` more for each token of the prompt.
+    """
 
     cls: RequestClass
     metric: str
     quantile: float
     seconds: float
+    per_prompt_token: float = 0.0
+
+    def limit(self, prompt_tokens: float) -> float:
+        """The limit in seconds for a prompt of this length."""
+        return self.seconds + self.per_prompt_token * prompt_tokens
 
     @property
     def name(self) -> str:

@@ -131,6 +131,13 @@ def test_a_service_without_targets_or_traffic_reports_it() -> None:
     assert condition(told(few), "SLOMet") == ("Unknown", "TooFewRequests")
 
 
+def test_a_limit_that_grows_with_the_prompt_is_reported_for_a_mean_one() -> None:
+    longer = replace(TTFT, per_prompt_token=1e-3)
+    status = told(observation(goal=goal(targets=(longer,))), quantiles={longer: 4.2})
+    assert status["slo"][0]["target"] == "4s500ms"
+    assert status["scaling"]["promise"] == "ttft p95 4.2s/4.5s"
+
+
 def test_a_limit_that_binds_is_a_condition() -> None:
     status = told(observation(goal=goal(pools=(pool(max=1),)), demand=demand(3.0)))
     assert condition(status, "ScalingLimited") == ("True", "Max")

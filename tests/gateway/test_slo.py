@@ -46,6 +46,16 @@ def test_each_miss_is_named_after_its_metric() -> None:
     ]  # fmt: skip
 
 
+def test_a_ttft_limit_grows_with_the_prompt_where_the_class_says_so() -> None:
+    longer = Target(CLS, "ttft", 0.95, 0.5, per_prompt_token=0.001)
+    late, tokens = record(ttft=0.6), TokenUsage(prompt=100, output=21)
+    assert evaluate_slos(late, [longer])[0] == ("ttft_p95", Verdict.BAD_TTFT)  # the estimate is 10 tokens
+    assert evaluate_slos(replace(late, meter=tokens), [longer])[0] == ("ttft_p95", Verdict.GOOD)
+    whole = replace(record(stream=False, e2e=1.6), meter=tokens)
+    assert evaluate_slos(whole, [TTFT, TPOT])[0] == ("e2e_p95", Verdict.BAD_E2E)
+    assert evaluate_slos(whole, [longer, TPOT])[0] == ("e2e_p95", Verdict.GOOD)
+
+
 @pytest.mark.parametrize("outcome", [Outcome.SHED, Outcome.UPSTREAM_ERROR, Outcome.STREAM_ERROR, Outcome.TIMEOUT])
 def test_what_was_shed_failed_or_cut_misses_every_target(outcome: Outcome) -> None:
     verdicts = evaluate_slos(replace(record(), outcome=outcome), [TTFT, TPOT])

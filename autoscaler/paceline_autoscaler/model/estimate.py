@@ -298,8 +298,11 @@ def _queued(
     """Replica-seconds queued at gateways, as much as the strictest TTFT, else the deadline, puts within the horizon."""
     queued = 0.0
     for cls in classes:
+        prompt_tokens = mix_of([cls], None).prompt_tokens
         targets = [
-            target.seconds for target in observation.goal.targets if target.cls is cls.name and target.metric == "ttft"
+            target.limit(prompt_tokens)
+            for target in observation.goal.targets
+            if target.cls is cls.name and target.metric == "ttft"
         ]
         slack = min(targets, default=cls.deadline_s)
         work = _queued_work(cls, unit, state)

@@ -47,7 +47,7 @@ def scaling_spec(service: ResolvedService, find: Find = built_in) -> ScalingSpec
     return ScalingSpec(
         service=service.key,
         policy=scaling.policy,
-        targets=tuple(SloTarget(t.cls, t.metric, t.quantile, t.seconds) for t in service.targets),
+        targets=tuple(SloTarget(t.cls, t.metric, t.quantile, t.seconds, t.per_prompt_token) for t in service.targets),
         pools=tuple(
             PoolSpec(
                 name=pool.name,

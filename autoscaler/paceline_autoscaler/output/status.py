@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from paceline_autoscaler.model.capacity import mix_of
 from paceline_autoscaler.model.estimate import burn_of
 from paceline_autoscaler.model.starts import blocked_pools
 from paceline_autoscaler.policies.constraints import budget_words, cost_per_hour, why_hold, why_paused
@@ -57,7 +58,7 @@ def status_of(source: StatusInput, transitions: Transitions, generation: int, no
     rows = {(row.cls, row.slo): row for row in observation.attainment.verdicts} if observation.attainment else {}
     return {
         "scaling": _scaling(source),
-        "slo": [_target(target, rows, source.quantiles) for target in observation.goal.targets],
+        "slo": [_target(target, rows, source) for target in observation.goal.targets],
         "cost": {"perHour": f"{cost_per_hour(observation.goal, observation.present):.2f}"},
         "conditions": _conditions(source, transitions, generation, now),
     }
@@ -111,26 +112,37 @@ def _scaling(source: StatusInput) -> Status:
 
 def _promise(source: StatusInput) -> str:
     """`ttft p95 420ms/500ms` of the target nearest to breach; `ttft p95 -/500ms` of the first before any is."""
-    shares = {target: seconds / target.seconds for target, seconds in source.quantiles.items()}
+    shares = {target: seconds / _limit(target, source) for target, seconds in source.quantiles.items()}
     if not shares:
         first = next(iter(source.observation.goal.targets), None)
-        return "" if first is None else f"{first.metric} p{round(first.quantile * 100)} -/{brief(first.seconds)}"
+        return (
+            "" if first is None else f"{first.metric} p{round(first.quantile * 100)} -/{brief(_limit(first, source))}"
+        )
     worst = max(shares, key=lambda target: shares[target])
     quantile = f"p{round(worst.quantile * 100)}"
-    return f"{worst.metric} {quantile} {brief(rounded(max(source.quantiles[worst], 0.0)))}/{brief(worst.seconds)}"
+    observed = brief(rounded(max(source.quantiles[worst], 0.0)))
+    return f"{worst.metric} {quantile} {observed}/{brief(_limit(worst, source))}"
 
 
-def _target(target: SloTarget, rows: Mapping[Any, SloCounts], quantiles: Mapping[SloTarget, float]) -> Status:
+def _limit(target: SloTarget, source: StatusInput) -> float:
+    """The target's limit for a prompt of its class's mean length."""
+    if not target.per_prompt_token:
+        return target.seconds
+    classes = [cls for cls in source.observation.demand.classes if cls.name is target.cls]
+    return rounded(target.limit(mix_of(classes, None).prompt_tokens))
+
+
+def _target(target: SloTarget, rows: Mapping[Any, SloCounts], source: StatusInput) -> Status:
     row = rows.get((target.cls, target.name))
     burn = burn_of(row) if row is not None else None
     slo: Status = {
         "class": target.cls.value,
         "metric": target.metric,
         "quantile": f"p{round(target.quantile * 100)}",
-        "target": duration(target.seconds),
+        "target": duration(_limit(target, source)),
     }
-    if target in quantiles:
-        slo["observed"] = duration(rounded(max(quantiles[target], 0.0)))
+    if target in source.quantiles:
+        slo["observed"] = duration(rounded(max(source.quantiles[target], 0.0)))
     if burn is not None:
         slo["burn"] = rounded(burn)
     return slo

@@ -58,6 +58,11 @@ class RequestSample:
     detail: str = ""
 
     @property
+    def prompt_tokens(self) -> int:
+        """The server's count; 0 if it did not report one."""
+        return 0 if self.usage is None else self.usage.prompt_tokens
+
+    @property
     def lateness(self) -> float | None:
         """Seconds between the planned and the actual start, caused by the generator."""
         return None if self.sent is None else max(self.sent - self.arrival.at, 0.0)

@@ -60,7 +60,7 @@ def met(target: Target, sample: RequestSample) -> bool:
     if sample.ending is not Ending.OK:
         return False
     value = latency(sample, target.metric)
-    return target.metric == "tpot" if value is None else value <= target.seconds
+    return target.metric == "tpot" if value is None else value <= target.limit(sample.prompt_tokens)
 
 
 def latency(sample: RequestSample, metric: Metric) -> float | None:

@@ -167,8 +167,10 @@ def _targets(name: RequestClass, cls: ServiceClass) -> tuple[r.Target, ...]:
     metrics: tuple[tuple[Metric, Quantiles | None], ...] = (
         ("ttft", cls.slo.ttft), ("tpot", cls.slo.tpot), ("e2e", cls.slo.e2e),
     )  # fmt: skip
+    ttft = cls.slo.ttft
+    more = _seconds(None if ttft is None else ttft.per1k_prompt_tokens, 0.0) / 1000
     return tuple(
-        r.Target(name, metric, quantile, seconds(limit))
+        r.Target(name, metric, quantile, seconds(limit), more if metric == "ttft" else 0.0)
         for metric, quantiles in metrics
         for key, quantile in _QUANTILES.items()
         if quantiles is not None and (limit := getattr(quantiles, key)) is not None

@@ -23,12 +23,16 @@ from paceline_core.registry.enums import RequestClass
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One SLO indicator: `quantile` (0.95) of the class's requests stay below `seconds`; the rest is the budget."""
+    """One SLO indicator: `quantile` (0.95) of the class's requests stay below their `limit`; the rest is the budget.
+
+    The limit is `seconds`, and `per_prompt_token` more for each token of the prompt.
+    """
 
     cls: RequestClass
     metric: Metric
     quantile: float
     seconds: float
+    per_prompt_token: float = 0.0
     name: str = field(init=False, compare=False)
     """The value of the label `slo`: `ttft_p95`."""
 
@@ -38,6 +42,10 @@ class Target:
     @property
     def objective(self) -> float:
         return self.quantile
+
+    def limit(self, prompt_tokens: float) -> float:
+        """The limit in seconds for a prompt of this length."""
+        return self.seconds + self.per_prompt_token * prompt_tokens
 
 
 @dataclass(frozen=True, slots=True)

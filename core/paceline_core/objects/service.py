@@ -45,10 +45,18 @@ class Quantiles(ApiModel):
     """99 % of the requests stay below this. Example: 1s."""
 
 
+class TTFT(Quantiles):
+    """Limits of the time to first token per quantile, and what a prompt's length adds to them."""
+
+    per1k_prompt_tokens: Duration | None = None
+    """Added to each of these limits for every 1,000 tokens of the prompt, in proportion: without it a long prompt has
+    to be answered as fast as a short one. Default: 0s. Example: 333ms."""
+
+
 class SLO(ApiModel):
     """What is promised. Shed, failed and cut requests miss every target."""
 
-    ttft: Quantiles | None = None
+    ttft: TTFT | None = None
     """Time to first token of a stream: from the request's last byte to the first content."""
     tpot: Quantiles | None = None
     """Time per output token after the first, averaged over one stream."""

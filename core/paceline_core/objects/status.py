@@ -106,7 +106,7 @@ class TargetState(ApiModel):
     quantile: ShortText
     """p50, p90, p95 or p99."""
     target: Duration
-    """What is promised."""
+    """What is promised, to a prompt of mean length where the limit grows with it."""
     observed: Duration | None = None
     """What the quantile was over the last minutes; absent when nothing was measured."""
     burn: Annotated[float, Field(ge=0)] | None = None

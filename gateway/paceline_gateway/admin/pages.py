@@ -177,10 +177,10 @@ def _service(state: AdminSnapshot, service: ServiceState) -> ServiceView:
 def _class(state: AdminSnapshot, service: ServiceState, name: RequestClass) -> ClassView:
     tally, waiting = service.tallies[name], len(service.dispatcher.queues[name])
     series = service.series.classes[name]
-    targets = service.spec.classes[name].targets
+    targets, mean = service.spec.classes[name].targets, tally.prompt_tokens / max(tally.arrivals, 1)
     return ClassView(
         name=name,
-        promises=tuple(SloTargetView(metric=t.metric, quantile=t.quantile, seconds=t.seconds) for t in targets),
+        promises=tuple(SloTargetView(metric=t.metric, quantile=t.quantile, seconds=t.limit(mean)) for t in targets),
         arrivals=tally.arrivals,
         completed=tally.completed,
         good=tally.good,

@@ -163,7 +163,7 @@ class Workers(Page):
 
 
 class SloTargetView(WireModel):
-    """One target: this quantile of a class's requests stays below this number of seconds."""
+    """One target: this quantile of a class's requests stays below these seconds, for a prompt of mean length."""
 
     metric: str
     quantile: float

@@ -5,6 +5,7 @@ Shed, failed, cut and late requests miss every target of their kind. Not counted
 token counting (nothing was promised for it), and requests that the client cancelled. A stream of fewer than two tokens
 has no gap between tokens and keeps any tpot.
 
+A ttft limit grows with the prompt where the class says so; its length is the worker's count, else the estimate.
 Where no e2e is promised, the limit of an answer that does not stream is derived per quantile as `ttft + tokens * tpot`,
 and counted under `e2e_<quantile>`. Known hole: a quantile that only one of the two has gives no limit and no verdict.
 
@@ -32,16 +33,17 @@ def evaluate_slos(record: RequestRecord, targets: Iterable[Target]) -> Verdicts:
     """Verdicts on all of the class's targets that apply, and on availability; empty if the request is not counted."""
     if record.outcome in _UNCOUNTED or record.terms is None or not record.terms.promised:
         return []
+    prompt_tokens = record.meter.prompt or record.terms.prompt_tokens
     applying = [t for t in targets if t.cls is record.terms.request_class]
     if not record.terms.stream:
-        applying = whole_answer_targets(applying, record.meter.output)
+        applying = whole_answer_targets(applying, prompt_tokens, record.meter.output)
     failed = record.outcome is not _OK
-    verdicts = [(t.name, Verdict.BAD_FAILED if failed else _verdict(record, t)) for t in applying]
+    verdicts = [(t.name, Verdict.BAD_FAILED if failed else _verdict(record, t, prompt_tokens)) for t in applying]
     verdicts.append((AVAILABILITY, Verdict.BAD_FAILED if failed else _GOOD))
     return verdicts
 
 
-def whole_answer_targets(targets: Iterable[Target], tokens: int) -> list[Target]:
+def whole_answer_targets(targets: Iterable[Target], prompt_tokens: int, tokens: int) -> list[Target]:
     """The e2e targets of an answer of `tokens` that does not stream: promised, or derived from ttft and tpot."""
     by_metric: dict[str, dict[float, Target]] = {"ttft": {}, "tpot": {}, "e2e": {}}
     for target in targets:
@@ -49,15 +51,15 @@ def whole_answer_targets(targets: Iterable[Target], tokens: int) -> list[Target]
     if by_metric["e2e"]:
         return list(by_metric["e2e"].values())
     return [
-        Target(ttft.cls, "e2e", quantile, ttft.seconds + tokens * by_metric["tpot"][quantile].seconds)
+        Target(ttft.cls, "e2e", quantile, ttft.limit(prompt_tokens) + tokens * by_metric["tpot"][quantile].seconds)
         for quantile, ttft in by_metric["ttft"].items()
         if quantile in by_metric["tpot"]
     ]
 
 
-def _verdict(record: RequestRecord, target: Target) -> Verdict:
+def _verdict(record: RequestRecord, target: Target, prompt_tokens: int) -> Verdict:
     measured: float | None = getattr(record, target.metric)
-    if measured is None or measured <= target.seconds:
+    if measured is None or measured <= target.limit(prompt_tokens):
         return _GOOD
     return _MISSED[target.metric]
 

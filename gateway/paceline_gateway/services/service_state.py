@@ -112,12 +112,11 @@ class ServiceState:
             return DestinationLoad.UNAVAILABLE
         if self.dispatcher.refusal(name, size, terms.queue_limit, now) is not None:
             return DestinationLoad.QUEUE_FULL
-        promised = [target.seconds for target in terms.targets if target.metric == "ttft"]
+        tokens = self.estimates.prompt_tokens(prompt)
+        promised = [target.limit(tokens) for target in terms.targets if target.metric == "ttft"]
         if not promised:
             return DestinationLoad.OPEN
-        ttft_s = self.pool.ttft_s(
-            RoutingRequest(self.estimates.prompt_tokens(prompt), name), self.dispatcher.queues[name].prompt_tokens, now
-        )
+        ttft_s = self.pool.ttft_s(RoutingRequest(tokens, name), self.dispatcher.queues[name].prompt_tokens, now)
         return overloaded(ttft_s, self._slot_wait_s(name, now), promised)
 
     def _slot_wait_s(self, name: RequestClass, now: float) -> float | None:

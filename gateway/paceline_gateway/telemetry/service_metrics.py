@@ -77,7 +77,7 @@ class ClassMetrics:
         self.capacity.set(cls.queue_limit)
         for target in cls.targets:
             metrics.gauge("paceline_slo_threshold_seconds", *place, target.name).set(target.seconds)
-        judged = (*cls.targets, *whole_answer_targets(cls.targets, 0))
+        judged = (*cls.targets, *whole_answer_targets(cls.targets, 0, 0))
         for target in judged:
             metrics.gauge("paceline_slo_objective_ratio", *place, target.name).set(target.objective)
         metrics.gauge("paceline_slo_objective_ratio", *place, AVAILABILITY).set(cls.availability)

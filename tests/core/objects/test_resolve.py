@@ -84,7 +84,8 @@ def test_what_is_written_wins_even_when_it_is_zero() -> None:
 def test_every_quantile_is_a_target_of_its_own_in_seconds() -> None:
     service = resolved("promise")
     assert len(service.targets) == 3 * 3 * 4
-    assert service.targets[2] == Target(INTERACTIVE, "ttft", 0.95, 0.5)
+    assert service.targets[2] == Target(INTERACTIVE, "ttft", 0.95, 0.5, 0.333e-3)
+    assert service.targets[2].limit(3000) == pytest.approx(0.5 + 0.999)
     assert service.classes[INTERACTIVE].targets[-1] == Target(INTERACTIVE, "e2e", 0.99, 90.0)
 
 

@@ -167,8 +167,8 @@ def test_a_missing_list_of_pools_is_told_with_one_that_can_be_copied() -> None:
 
 
 def test_what_is_no_map_or_no_list_is_told_what_belongs_there() -> None:
-    assert problems(minimal(classes={"batch": {"slo": {"ttft": "500ms"}}})) == [
-        "spec.classes.batch.slo.ttft: must be a map of fields, not the text '500ms'; its fields are p50, p90, p95, p99"
+    assert problems(minimal(classes={"batch": {"slo": {"tpot": "500ms"}}})) == [
+        "spec.classes.batch.slo.tpot: must be a map of fields, not the text '500ms'; its fields are p50, p90, p95, p99"
     ]
     pools = {"name": "main", "accelerator": "cpu"}
     assert problems(minimal(pools=pools)) == [

@@ -24,6 +24,15 @@ def slo_rules() -> tuple[Rule, ...]:
             for metric in ("ttft", "tpot", "e2e")
             for rule in _quantile_rules(f"spec.classes.{cls}.slo.{metric}")
         ),
+        *(
+            service_rule(
+                f"spec.classes.{cls}.slo.ttft",
+                f"!has(self.per1kPromptTokens) || {' || '.join(f'has(self.{key})' for key in _KEYS)}",
+                "per1kPromptTokens adds to the limits, and there is none: write p50, p90, p95 or p99 as well",
+                ".per1kPromptTokens",
+            )
+            for cls in RequestClass
+        ),
     )
 
 
