@@ -113,6 +113,8 @@ class Autoscaler:
         uids = {key: service.metadata.uid for key, service in self.cluster_view.services.items()}
         gone = [key for key, scaler in self._scalers.items() if uids.get(key) != scaler.uid]
         self._drop(gone)
+        for key in gone:
+            self._deps.ledger.delete(str(key))
         await self._sweep(began, now=bool(gone))
         results = await asyncio.gather(*(self._pass(key, spec) for key, spec in specs.items()), return_exceptions=True)
         whole = True
@@ -216,10 +218,11 @@ class Autoscaler:
         )
 
     async def _sweep(self, at: float, *, now: bool) -> None:
-        """Delete the states of deleted services: at once, every SWEEP_S for missed ones, soon after a failure."""
+        """Delete what is kept of deleted services: at once, every SWEEP_S for missed ones, soon after a failure."""
         due = now or self._swept_at is None or at - self._swept_at >= SWEEP_S
         alive = self.cluster_view.alive
         if due and alive is not None:
+            self._deps.ledger.delete_others([str(service.key) for service in alive])
             whole = await self._deps.writer.forget_gone(alive)
             self._swept_at = at if whole else at - SWEEP_S + SWEEP_RETRY_S
 
@@ -227,7 +230,7 @@ class Autoscaler:
         for key in keys:
             del self._scalers[key]
             self._faults.end(_failed(key))
-            self._deps.log.forget(str(key))
+            self._deps.ledger.forget(str(key))
             for row in METRICS.values():
                 if row.owner == "autoscaler" and row.labels[:2] == SERVICE:
                     self._deps.metrics.forget(row.name, key.namespace, key.name)

@@ -6,22 +6,27 @@ continues where this one stopped. The configuration is not reloaded; only object
 
 import asyncio
 import contextlib
+import re
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from datetime import datetime
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
 import httpx
 from fastapi import FastAPI, Query, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
-from pydantic import Field
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from pydantic import BeforeValidator, Field
 
 from paceline_autoscaler.controller import Autoscaler, Signals
 from paceline_autoscaler.metrics_source.base import MetricsSource
 from paceline_autoscaler.metrics_source.prometheus import PrometheusSource
 from paceline_autoscaler.metrics_source.scraper import ScrapeSource
-from paceline_autoscaler.output.decision_log import MAX_ENTRIES, DecisionLog, entry_json
+from paceline_autoscaler.output.ledger import Ledger, LedgerQuery
+from paceline_autoscaler.output.ledger_entry import EntryKind, LedgerEntry, entry_json
+from paceline_autoscaler.output.ledger_files import LedgerFiles
 from paceline_autoscaler.output.worker_events import EndedWorkers
 from paceline_autoscaler.service_scaler import ScalerDeps, ScaleWriter
 from paceline_autoscaler.signals import GatewayDemand, StreamClient, WorkerLoads, stream_client
@@ -35,10 +40,15 @@ from paceline_core.kube import Cluster
 from paceline_core.kube.connect import ClusterConfig
 from paceline_core.process import admin_server, first
 from paceline_core.telemetry import Metrics, get_logger
+from paceline_core.units import QUANTITY_PATTERN, quantity
 
 STUCK_S = 60.0
 SCRAPE_LIMIT_S = 2.0
 MEASURE_S = 5.0
+MAX_DECISIONS = 2000
+SERVICE_PATTERN = r"^[a-z0-9-]{1,63}/[a-z0-9.-]{1,253}$"
+LEDGER_SHARE = 0.9
+"""Of the volume: a file system needs some of it itself, and a pod is evicted once its volume is over its limit."""
 _log = get_logger(__name__)
 
 
@@ -71,8 +81,24 @@ class AutoscalerConfig(Config):
     """The source of attainment. None: the autoscaler scrapes the gateways itself."""
     interval_s: float = Field(default=5.0, gt=0, le=10)
     """Between two passes; a held request starts one at once."""
-    ledger: Path | None = None
-    """File of decisions, one JSON object a line. None: only in memory."""
+    ledger_dir: Path | None = None
+    """Directory of the ledger, which has files for each service. None: only the newest decisions, in memory."""
+    ledger_size: str = Field(default="1Gi", pattern=QUANTITY_PATTERN)
+    """Size of the directory's volume. The ledger uses nine tenths of it and deletes old decisions to stay below."""
+
+
+def _moment(value: str) -> datetime | float:
+    """A time, or a number of seconds. Raises ValueError."""
+    with contextlib.suppress(ValueError):
+        if re.fullmatch(r"[0-9]{1,10}(\.[0-9]+)?", value):
+            return float(value)
+        moment = datetime.fromisoformat(value)
+        if moment.tzinfo is not None:
+            return moment
+    raise ValueError(f"write a time like 2026-01-31T12:00:00Z, or seconds before now like 3600, not {value!r}")
+
+
+Since = Annotated[datetime | float, BeforeValidator(_moment)]
 
 
 def make_app(autoscaler: Autoscaler, deps: ScalerDeps) -> FastAPI:
@@ -97,14 +123,27 @@ def make_app(autoscaler: Autoscaler, deps: ScalerDeps) -> FastAPI:
 
     @app.get("/debug/decisions")
     async def decisions(
-        service: Annotated[str | None, Query(max_length=320)] = None,
-        limit: Annotated[int, Query(ge=1, le=MAX_ENTRIES)] = 50,
+        service: Annotated[str | None, Query(pattern=SERVICE_PATTERN)] = None,
+        limit: Annotated[int, Query(ge=1, le=MAX_DECISIONS)] = 50,
+        since: Since = inf,
+        kind: EntryKind | None = None,
+        inputs: bool = True,
     ) -> Response:
-        lines = b",".join(entry_json(entry) for entry in deps.log.recent(service, limit))
-        return Response(b"[" + lines + b"]", media_type="application/json")
+        oldest = since.timestamp() if isinstance(since, datetime) else deps.now() - since
+        query = LedgerQuery(limit, oldest, kind)
+        entries = deps.ledger.newest_of(service, query) if service else deps.ledger.newest(query)
+        return StreamingResponse(_array(entries, inputs=inputs), media_type="application/json")
 
     app.add_exception_handler(404, _not_found)
     return app
+
+
+def _array(entries: Iterator[LedgerEntry], *, inputs: bool) -> Iterator[bytes]:
+    """A JSON array, an entry at a time: together they may be larger than what the process has in memory."""
+    yield b"["
+    for number, entry in enumerate(entries):
+        yield (b"," if number else b"") + entry_json(entry, inputs=inputs)
+    yield b"]"
 
 
 async def _not_found(_: Request, __: Exception) -> Response:
@@ -131,9 +170,8 @@ async def serve(config: AutoscalerConfig, site: AutoscalerDeps, listening: socke
 @contextlib.asynccontextmanager
 async def assembled(config: AutoscalerConfig, site: AutoscalerDeps) -> AsyncIterator[tuple[Autoscaler, ScalerDeps]]:
     metrics, wake = Metrics("autoscaler"), asyncio.Event()
-    deps = ScalerDeps(
-        ScaleWriter(site.cluster, metrics), DecisionLog(config.ledger), metrics, site.clock, unix_clock(site.clock)
-    )
+    writer = ScaleWriter(site.cluster, metrics)
+    deps = ScalerDeps(writer, _ledger(config), metrics, site.clock, unix_clock(site.clock))
     timeout = httpx.Timeout(SCRAPE_LIMIT_S)
     async with stream_client(LOAD_SILENCE_S) as streams, httpx.AsyncClient(timeout=timeout, trust_env=False) as scrapes:
         link = StreamClient(streams, site.signer, site.clock)
@@ -143,6 +181,12 @@ async def assembled(config: AutoscalerConfig, site: AutoscalerDeps) -> AsyncIter
         ended = EndedWorkers()
         signals = Signals(gateways, WorkerLoads(link, ended.on_load), attainment, wake, ended)
         yield Autoscaler(config.name, site.cluster, signals, deps, config.interval_s), deps
+
+
+def _ledger(config: AutoscalerConfig) -> Ledger:
+    if config.ledger_dir is None:
+        return Ledger()
+    return Ledger(LedgerFiles(config.ledger_dir, int(LEDGER_SHARE * quantity(config.ledger_size))))
 
 
 def _source(config: AutoscalerConfig, http: httpx.AsyncClient, gateways: GatewayDemand, clock: Clock) -> MetricsSource:

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from paceline_autoscaler.model.history import merge_states
-from paceline_autoscaler.output.decision_log import DecisionLog, same_kind
+from paceline_autoscaler.output.ledger import Ledger, same_kind
 from paceline_autoscaler.output.status import (
     Status,
     StatusInput,
@@ -162,7 +162,7 @@ STATE_RETRY_S = 10.0
 @dataclass(frozen=True, slots=True)
 class ScalerDeps:
     writer: ScaleWriter
-    log: DecisionLog
+    ledger: Ledger
     metrics: Metrics
     clock: Clock
     now: Now
@@ -205,8 +205,8 @@ class ServiceScaler:
     async def execute(
         self, observation: Observation, decision: Decision, state: LearnedState, scales: dict[str, Scale]
     ) -> None:
-        """Log a decision, then write the replicas it orders; `state` is the state after it."""
-        self._deps.log.add(self.state, observation, decision)
+        """Enter a decision into the ledger, then write the replicas it orders; `state` is the state after it."""
+        self._deps.ledger.add(self.state, observation, decision)
         self.state = state
         now = self._deps.clock.monotonic()
         elapsed_s = 0.0 if self._passed_at is None else now - self._passed_at

@@ -1,6 +1,6 @@
 """The data types of scaling: specification, observation, learned state, recommendation, decision. No behaviour.
 
-ConfigMaps and decision logs store the field names of `Observation`, `LearnedState`, `Decision` and their parts.
+ConfigMaps and ledgers store the field names of `Observation`, `LearnedState`, `Decision` and their parts.
 
 All times are `now`: Unix seconds of a clock that never goes back. The wall clock is read once at start, the monotonic
 clock from then on. So a step of the wall clock moves no window, and a stored state means the same to the next process,

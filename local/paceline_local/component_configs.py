@@ -75,7 +75,7 @@ def autoscaler(site: RunContext, ports: Ports) -> ComponentSpec:
         "gateways": [f"{HOST}:{ports.gateway}"],
         "prometheus": source if ports.prometheus else None,
         "interval_s": INTERVAL_S,
-        "ledger": str(site.run.root / "ledger.jsonl"),
+        "ledger_dir": str(site.run.root / "ledger"),
     }
     return _part(site, AUTOSCALER, config, ports.autoscaler, AUTOSCALER_GRACE_S)
 

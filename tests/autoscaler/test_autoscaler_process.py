@@ -18,12 +18,13 @@ import yaml
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from tests.autoscaler.conftest import until
+from tests.autoscaler.ledgers import entries_in
 from tests.autoscaler.talkers import load_report
 from tests.autoscaler.test_scaling_goals import manifest
 from tests.ports import free_port
 
 from paceline_autoscaler.controller import LEASE
-from paceline_autoscaler.output.decision_log import read, replay
+from paceline_autoscaler.output.replay import replay
 from paceline_core.auth import InvalidToken, TokenVerifier, jwk_set, new_signing_key, public_jwk
 from paceline_core.auth.internal_token import GATEWAY_AUDIENCE, HEADER
 from paceline_core.clock import SystemClock, rfc3339
@@ -88,7 +89,7 @@ class Stage:
             "signing_key": str(self.folder / "key"),
             "gateways": [f"127.0.0.1:{self.gateway_port}"],
             "interval_s": 0.5,
-            "ledger": str(self.folder / "ledger.jsonl"),
+            "ledger_dir": str(self.folder / "ledger"),
             **changes,
         }
         path = self.folder / "autoscaler.yaml"
@@ -223,7 +224,7 @@ async def test_a_process_wakes_scales_reports_and_leaves_in_order(stage: Stage) 
     assert await stage.end() == 0
     stage.store.leases.take(LEASE, "the next one", 1.0, now=0.0)
     assert stage.store.states.get(ServiceRef(KEY, ""))["state"]
-    entries = list(read(stage.folder / "ledger.jsonl"))
+    entries = entries_in(stage.folder / "ledger" / "default.chat.jsonl")
     assert any(entry.decision.reason == "scale_from_zero" for entry in entries)
     assert replay(entries) == []
 
@@ -265,6 +266,7 @@ async def ended(stage: Stage, **changes: Any) -> tuple[int, str]:
         ({"signing_key": "/does/not/exist"}, "signing_key: /does/not/exist cannot be read"),
         ({"gateways": []}, "gateways"),
         ({"interval": 3}, "interval"),
+        ({"ledger_size": "much"}, "ledger_size"),
         ({"prometheus": {"url": "prometheus:9090"}}, "prometheus.url"),
     ],
 )

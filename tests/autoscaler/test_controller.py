@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 from tests.autoscaler.fake_cluster import FakeCluster
+from tests.autoscaler.ledgers import ALL, VOLUME, entries_in
 from tests.autoscaler.talkers import Talker, Talkers, demand_report, eventually, load_report
 from tests.autoscaler.test_scaling_goals import manifest
 
 from paceline_autoscaler.controller import LEASE, LEASE_TTL_S, NOT_CREATED_PAUSE_S, NOT_CREATED_S, Autoscaler, Signals
 from paceline_autoscaler.metrics_source.base import Increase, MetricSample, Query, QueryAnswer, Value
-from paceline_autoscaler.output.decision_log import DecisionLog, read, replay
+from paceline_autoscaler.output.ledger import Ledger
+from paceline_autoscaler.output.ledger_files import LedgerFiles
+from paceline_autoscaler.output.replay import replay
 from paceline_autoscaler.service_scaler import ScalerDeps, ScaleWriter
 from paceline_autoscaler.signals import GatewayDemand, WorkerLoads
 from paceline_autoscaler.signals.attainment import AttainmentPoller
@@ -68,9 +71,8 @@ class Rig:
         self.metrics = Metrics("autoscaler")
         self.bell = asyncio.Event()
         now = unix_clock(self.clock)
-        self.deps = ScalerDeps(
-            ScaleWriter(self.cluster, self.metrics), DecisionLog(ledger), self.metrics, self.clock, now
-        )
+        kept = Ledger(LedgerFiles(ledger, VOLUME) if ledger else None)
+        self.deps = ScalerDeps(ScaleWriter(self.cluster, self.metrics), kept, self.metrics, self.clock, now)
         link = self.talkers.link()
         self.gateways = GatewayDemand(["gateway:81"], link, now, self.bell.set, self._resolve)
         self.workers = WorkerLoads(link)
@@ -124,7 +126,7 @@ class Rig:
 
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    made = Rig(tmp_path / "ledger.jsonl")
+    made = Rig(tmp_path / "ledger")
     yield made
     await made.autoscaler.close()
 
@@ -142,7 +144,7 @@ async def test_demand_becomes_replicas_status_event_and_ledger(rig: Rig, tmp_pat
     key, status = rig.cluster.statuses[-1]
     assert key == KEY
     assert status["scaling"]["desired"] == 3
-    entries = list(read(tmp_path / "ledger.jsonl"))
+    entries = entries_in(tmp_path / "ledger" / "default.chat.jsonl")
     assert any(entry.decision.direction == "up" for entry in entries)
     assert replay(entries) == []
     assert exported(
@@ -168,7 +170,7 @@ async def test_a_cluster_that_does_not_answer_is_asked_again_and_counted(rig: Ri
     await rig.start()
     rig.cluster.broken["get_scale"] = Unreachable("no route")
     await rig.seconds(2, ready=1, requests=25)
-    assert rig.deps.log.recent() == []
+    assert [*rig.deps.ledger.newest(ALL)] == []
     assert exported(rig, 'paceline_autoscaler_actuation_errors_total{pisvc="chat",pisvc_namespace="default"} 2.0')
     rig.cluster.broken.clear()
     await rig.seconds(3, ready=1, requests=25)
@@ -186,7 +188,7 @@ async def test_a_pool_that_is_not_made_yet_is_waited_for(rig: Rig) -> None:
     await rig.start()
     rig.cluster.scales.clear()
     await rig.seconds(2, ready=1, requests=25)
-    assert rig.deps.log.recent() == []
+    assert [*rig.deps.ledger.newest(ALL)] == []
     assert not exported(rig, "paceline_autoscaler_actuation_errors_total{")
 
 
@@ -248,7 +250,7 @@ async def test_learned_state_that_cannot_be_read_starts_anew(rig: Rig, stored: d
     rig.cluster.states[CHAT] = stored
     await rig.start()
     await rig.seconds(1, ready=1)
-    assert rig.deps.log.recent()
+    assert [*rig.deps.ledger.newest(ALL)]
 
 
 GONE = ServiceRef(ObjectKey("default", "gone"), "u1")
@@ -300,15 +302,38 @@ async def test_one_that_does_not_lead_deletes_no_state(rig: Rig) -> None:
 async def test_an_object_made_anew_under_the_same_name_is_another_service(rig: Rig) -> None:
     await rig.start(ready=3)
     await rig.seconds(3, ready=3)
-    (before,) = rig.deps.log.recent()
+    (before,) = rig.deps.ledger.newest(ALL)
     rig.cluster.states.clear()
     anew = manifest(classes=SLO)
     anew["metadata"]["uid"] = "another"
     rig.autoscaler.cluster_view.on_service(Listed((anew,)))
     await rig.seconds(1, ready=3)
-    after = rig.deps.log.recent()[0]
+    after = next(rig.deps.ledger.newest(ALL))
     assert after.kind == "change"
     assert after.state == before.state
+
+
+async def test_the_ledger_of_a_deleted_service_is_deleted_and_no_other(rig: Rig, tmp_path: Path) -> None:
+    folder = tmp_path / "ledger"
+    folder.mkdir()
+    (folder / "default.gone.jsonl").touch()
+    await rig.start()
+    await rig.seconds(2, ready=1)
+    assert [path.name for path in folder.iterdir()] == ["default.chat.jsonl"]
+    rig.autoscaler.on_service(Deleted(manifest(classes=SLO)))
+    await rig.autoscaler.step()
+    assert [*folder.iterdir()] == []
+
+
+async def test_one_that_does_not_lead_any_more_keeps_its_ledger(rig: Rig) -> None:
+    await rig.start()
+    await rig.seconds(2, ready=1)
+    rig.cluster.leases[LEASE] = "somebody else"
+    await rig.seconds(round(LEASE_TTL_S) + 2, ready=1)
+    assert [entry.kind for entry in rig.deps.ledger.newest_of(str(KEY), ALL)] == ["change"]
+    del rig.cluster.leases[LEASE]
+    await rig.seconds(round(LEASE_TTL_S) + 2, ready=1)
+    assert [entry.kind for entry in rig.deps.ledger.newest_of(str(KEY), ALL)] == ["change"] * 2
 
 
 async def test_a_service_that_is_gone_leaves_no_series(rig: Rig) -> None:
@@ -380,7 +405,7 @@ async def test_an_outage_is_reported_while_it_lasts(rig: Rig) -> None:
     await rig.see(0)
     await rig.seconds(1, ready=0)
     assert "0 ready" in rig.cluster.statuses[-1][1]["scaling"]["decision"]
-    told = [(entry.observation.pools[0].ready, entry.decision.reason) for entry in rig.deps.log.recent()]
+    told = [(entry.observation.pools[0].ready, entry.decision.reason) for entry in rig.deps.ledger.newest(ALL)]
     assert told == [(0, "steady"), (1, "steady")]
 
 
@@ -443,7 +468,7 @@ async def test_a_held_request_is_answered_before_the_interval_is_over() -> None:
     for seconds in (0.1, 5.0):
         clock.advance(seconds)
         await turns()
-    assert rig.deps.log.recent()
+    assert [*rig.deps.ledger.newest(ALL)]
     assert rig.cluster.written == []
     gateway.say(demand_report(held=1, queued=1))
     await eventually(rig.bell.is_set)

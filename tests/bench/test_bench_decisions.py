@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from paceline_autoscaler.output.decision_log import DecisionLog
+from paceline_autoscaler.output.ledger import Ledger
+from paceline_autoscaler.output.ledger_entry import LedgerEntry, encode
+from paceline_autoscaler.output.ledger_files import LedgerFiles
 from paceline_autoscaler.policies import decide
 from paceline_autoscaler.types import (
     ClassSignals,
@@ -24,18 +26,17 @@ def seen(now: float, service: str = "default/chat") -> Observation:
     """One pool of one replica, whose minimum has just become two."""
     pool = PoolSpec("main", "both", min=2, max=4, gpus=1, dollars_per_hour=1.0)
     goal = ScalingSpec(service, "fixed", (), (pool,), step_tokens=2048, start_prior_s=20.0, drain_limit_s=300.0)
-    demand = Demand(1, 1, (ClassSignals(RequestClass.INTERACTIVE, (RateWindow(10.0, 5.0, 500.0),)),))
+    demand = Demand(1, 1, (ClassSignals(RequestClass.INTERACTIVE, (RateWindow(10.0, now / 200, 500.0),)),))
     return Observation(now, goal, demand, (PoolStatus("main", 1),), None)
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
-    path = tmp_path / "ledger.jsonl"
-    book = DecisionLog(path)
+    kept = Ledger(LedgerFiles(tmp_path, limit=1 << 20))
     for now, service in ((1000.0, "default/chat"), (1030.0, "default/other"), (1070.0, "default/chat")):
         observation = seen(now, service)
-        book.add(LearnedState(), observation, decide(observation, LearnedState())[0])
-    return path
+        kept.add(LearnedState(), observation, decide(observation, LearnedState())[0])
+    return tmp_path
 
 
 def test_decisions_are_the_services_own_since_the_start_and_replayed(ledger: Path) -> None:
@@ -53,15 +54,27 @@ def test_a_decision_at_the_start_itself_belongs_to_the_run(ledger: Path) -> None
 
 
 def test_a_decision_that_does_not_replay_is_counted(ledger: Path) -> None:
-    ledger.write_text(ledger.read_text().replace('"replicas":2', '"replicas":3'))
+    path = ledger / "default.chat.jsonl"
+    path.write_text(path.read_text().replace('"replicas":2', '"replicas":3'))
     found = decisions_since(ledger, "default/chat", start=0.0)
     assert found is not None
     assert found.different == len(found.rows) == 2
 
 
+def test_a_ledger_that_was_rotated_during_the_run_is_read_whole(tmp_path: Path) -> None:
+    size = 2 * len(encode(LedgerEntry("change", 0, LearnedState(), seen(0.0), decide(seen(0.0), LearnedState())[0]))[1])
+    kept = Ledger(LedgerFiles(tmp_path, limit=1 << 20, file_limit=2 * size))
+    for number in range(5):
+        observation = seen(1000.0 + 700 * number)
+        kept.add(LearnedState(), observation, decide(observation, LearnedState())[0])
+    assert len([*tmp_path.iterdir()]) == 2
+    found = decisions_since(tmp_path, "default/chat", start=1000.0)
+    assert found is not None
+    assert [row.at for row in found.rows] == [0.0, 700.0, 1400.0, 2100.0, 2800.0]
+
+
 @pytest.mark.parametrize("content", [None, "no ledger\n"])
-def test_without_a_ledger_nothing_is_known(tmp_path: Path, content: str | None) -> None:
-    path = tmp_path / "ledger.jsonl"
+def test_without_a_whole_ledger_nothing_is_known(tmp_path: Path, content: str | None) -> None:
     if content is not None:
-        path.write_text(content)
-    assert decisions_since(path, "default/chat", start=0.0) is None
+        (tmp_path / "default.chat.jsonl").write_text(content)
+    assert decisions_since(tmp_path, "default/chat", start=0.0) is None

@@ -1,7 +1,7 @@
 """The pure parts of a decision: `estimate` → `recommend` → `constrain`, on the controller's observation.
 
-All policies share learning, scale to and from zero, and the constraints; they differ in their rule. The decision log
-replays decisions with `decide`, and so can a simulator: the same input gives the same output, bit for bit.
+All policies share learning, scale to and from zero, and the constraints; they differ in their rule. `decide` also
+replays the ledger, and a simulator can call it: the same input gives the same output, bit for bit.
 """
 
 from collections.abc import Mapping

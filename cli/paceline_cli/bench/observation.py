@@ -1,14 +1,15 @@
 """Observations of the stack during a run: types and the arithmetic on them. Times are seconds since the run's start.
 
-Decisions come from the autoscaler's ledger, which is read before the stack is stopped, and each is replayed. Known
-hole: if a ledger was rotated during the run, only its current file is read.
+Decisions come from the autoscaler's ledger, which is read before the stack is stopped, and each is replayed.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline_autoscaler.output.decision_log import read, replay
+from paceline_autoscaler.output.ledger_entry import LedgerEntry
+from paceline_autoscaler.output.ledger_files import file_of, older, read
+from paceline_autoscaler.output.replay import replay
 from paceline_core.errors import InvalidInput
 from paceline_core.telemetry.instruments import bucket_quantile_bound
 
@@ -104,18 +105,22 @@ def host_use(cores: int, shares: Sequence[float]) -> HostUse | None:
     return HostUse(cores, sum(shares) / len(shares), max(shares)) if shares else None
 
 
-LEDGER = Path("run") / "ledger.jsonl"
+LEDGER = Path("run") / "ledger"
 
 
 def decisions_since(ledger: Path, service: str, start: float) -> Decisions | None:
-    """The decisions about a service since `start` (Unix seconds); None if there is no ledger."""
+    """The decisions about a service since `start` (Unix seconds); None if its ledger is missing or damaged."""
+    path = file_of(ledger, service)
     try:
-        entries = [entry for entry in read(ledger) if entry.service == service and entry.observation.now >= start]
+        found = [entry for each in (older(path), path) if each == path or each.exists() for entry in read(each)]
     except InvalidInput:
+        return None
+    entries = [entry for entry in found if isinstance(entry, LedgerEntry) and entry.at >= start]
+    if any(isinstance(entry, InvalidInput) for entry in found):
         return None
     rows = tuple(
         DecisionRow(
-            at=entry.observation.now - start,
+            at=entry.at - start,
             time=entry.time,
             direction=str(entry.decision.direction),
             reason=str(entry.decision.reason),

@@ -1,0 +1,164 @@
+"""The lines of a ledger's file: entries, and the records that entries refer to. Pure.
+
+An entry has everything that its decision was made from, the state before it and the observation, so that the decision
+can be computed again. An input that many entries have in common, the ScalingSpec, is a record of its own: a kind, a
+content and the content's digest. A file has each record once, before the first entry that refers to it.
+
+Entries are short: fields with their default are left out, and four or more objects with the same fields are written as
+columns, `{"same": {"slots": 64}, "each": {"worker": [...], "running": [...]}}`. Floats are read back bit for bit.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+from paceline_autoscaler.types import Decision, LearnedState, Observation
+from paceline_core.clock import rfc3339
+from paceline_core.errors import InvalidInput
+
+EntryKind = Literal["change", "keyframe"]
+RECORD_START = b'{"record":'
+MIN_ROWS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One decision with its inputs. `held`: the number of decisions of the same kind since the entry before."""
+
+    kind: EntryKind
+    held: int
+    state: LearnedState
+    observation: Observation
+    decision: Decision
+
+    @property
+    def service(self) -> str:
+        return self.observation.goal.service
+
+    @property
+    def at(self) -> float:
+        """When, in Unix seconds; no two entries of a service have the same."""
+        return self.observation.now
+
+    @property
+    def time(self) -> str:
+        """When, RFC 3339 UTC."""
+        return rfc3339(datetime.fromtimestamp(self.at, UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRecord:
+    """An input that entries refer to by its digest."""
+
+    record: str
+    digest: str
+    content: Mapping[str, Any]
+
+    @property
+    def line(self) -> bytes:
+        return to_json({"record": self.record, "digest": self.digest, "content": self.content})
+
+
+Records = dict[tuple[str, str], Mapping[str, Any]]
+"""Contents by kind and digest."""
+_ENTRY = TypeAdapter(LedgerEntry)
+_RECORD = TypeAdapter(LedgerRecord)
+_DECISION = TypeAdapter(Decision)
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    """64 bits of SHA-256 over the content's JSON."""
+    return hashlib.sha256(to_json(content)).hexdigest()[:16]
+
+
+def encode(entry: LedgerEntry) -> tuple[LedgerRecord, bytes]:
+    """The record that an entry refers to, and the entry's line without its line end."""
+    document = _ENTRY.dump_python(entry, mode="json", exclude_defaults=True)
+    content = document["observation"].pop("goal")
+    record = LedgerRecord("spec", digest_of(content), content)
+    head = {"kind": document.pop("kind"), "held": document.pop("held"), "spec": record.digest}
+    return record, to_json(head | packed(document))
+
+
+def decode(lines: Iterator[bytes], origin: str) -> Iterator[LedgerEntry | InvalidInput]:
+    """The entries of a file, in order; a damaged line becomes an error that names it as `origin:number`."""
+    records: Records = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            if line.startswith(RECORD_START):
+                add_record(line, records)
+            else:
+                yield decode_entry(line, records)
+        except ValueError as error:
+            yield InvalidInput(f"{origin}:{number}", f"is not an entry of a ledger: {_reason(error)}")
+
+
+def add_record(line: bytes, records: Records) -> None:
+    """Note a record; raises ValueError if the line is damaged or the content is not that of the digest."""
+    record = _RECORD.validate_json(line)
+    if digest_of(record.content) != record.digest:
+        raise ValueError(f"the content of {record.record} {record.digest} is another one")
+    records[record.record, record.digest] = record.content
+
+
+def decode_entry(line: bytes, records: Records) -> LedgerEntry:
+    """The entry of a line; raises ValueError if it is damaged or refers to a record that is not there."""
+    document = from_json(line)
+    if not isinstance(document, dict) or not isinstance(document.get("observation"), dict):
+        raise ValueError("it has no observation")  # noqa: TRY004 - a damaged line, like any other
+    digest = str(document.pop("spec", ""))
+    if ("spec", digest) not in records:
+        raise ValueError(f"it refers to the spec {digest}, which is not in the lines before it")
+    document = unpacked(document)
+    document["observation"]["goal"] = records["spec", digest]
+    return _ENTRY.validate_python(document)
+
+
+def entry_json(entry: LedgerEntry, *, inputs: bool = True) -> bytes:
+    """An entry for programs, complete by itself; `time`, and without `inputs` neither state nor observation."""
+    document = _ENTRY.dump_python(entry, mode="json", exclude=None if inputs else {"state", "observation"})
+    return to_json({"time": entry.time, "at": entry.at, "service": entry.service, **document})
+
+
+def decision_json(decision: Decision) -> bytes:
+    """What replaying compares, byte for byte."""
+    return _DECISION.dump_json(decision)
+
+
+def packed(value: Any) -> Any:
+    """JSON with its longer lists of like objects as columns."""
+    if isinstance(value, dict):
+        return {name: packed(part) for name, part in value.items()}
+    if not isinstance(value, list):
+        return value
+    if len(value) < MIN_ROWS or not all(isinstance(row, dict) and row.keys() == value[0].keys() for row in value):
+        return [packed(row) for row in value]
+    columns = {name: [row[name] for row in value] for name in value[0]}
+    # repr tells 0 from 0.0 and -0.0
+    same = {name: column[0] for name, column in columns.items() if len({repr(cell) for cell in column}) == 1}
+    each = {name: packed(column) for name, column in columns.items() if name not in same}
+    return {"same": same, "each": each} if each else [packed(row) for row in value]
+
+
+def unpacked(value: Any) -> Any:
+    """The inverse of `packed`. Raises ValueError if the columns of a list are none, or differ in length."""
+    if isinstance(value, list):
+        return [unpacked(row) for row in value]
+    if not isinstance(value, dict):
+        return value
+    parts = {name: unpacked(part) for name, part in value.items()}
+    if parts.keys() != {"same", "each"}:
+        return parts
+    same, each = parts["same"], parts["each"]
+    if not (isinstance(same, dict) and isinstance(each, dict) and all(isinstance(each[name], list) for name in each)):
+        raise ValueError("it has columns that are no lists")
+    return [{**same, **dict(zip(each, row, strict=True))} for row in zip(*each.values(), strict=True)]
+
+
+def _reason(error: ValueError) -> str:
+    return error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)

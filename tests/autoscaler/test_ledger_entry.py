@@ -1,0 +1,152 @@
+"""Lines of a ledger: what is written is read back bit for bit, and damage is named."""
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.autoscaler.factories import NOW, demand, goal, observation, view
+from tests.autoscaler.ledgers import entry_of
+
+from paceline_autoscaler.output.ledger_entry import (
+    LedgerEntry,
+    decode,
+    digest_of,
+    encode,
+    entry_json,
+    packed,
+    unpacked,
+)
+from paceline_autoscaler.types import LearnedState, Observation
+from paceline_core.errors import InvalidInput
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+CELLS = FLOATS | st.integers(-3, 3) | st.booleans() | st.none() | st.text(max_size=3)
+ROWS = st.fixed_dictionaries({"a": CELLS, "b": st.fixed_dictionaries({"c": CELLS})}, optional={"d": CELLS})
+VALUES = st.recursive(
+    CELLS | st.lists(ROWS, min_size=3, max_size=6),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=2), inner, max_size=4),
+)
+
+
+def lines_of(entry: LedgerEntry) -> list[bytes]:
+    record, line = encode(entry)
+    return [record.line, line]
+
+
+def decoded(lines: list[bytes]) -> list[LedgerEntry | InvalidInput]:
+    return list(decode(iter(lines), "ledger.jsonl"))
+
+
+@given(VALUES)
+def test_columns_are_the_same_rows(value: Any) -> None:
+    assert json.dumps(unpacked(packed(value)), sort_keys=True) == json.dumps(value, sort_keys=True)
+
+
+@given(st.lists(FLOATS, min_size=7, max_size=7), st.integers(0, 6))
+def test_every_float_is_read_back_bit_for_bit(values: list[float], ready: int) -> None:
+    replicas = tuple(
+        replace(each, age_s=values[n % 7]) for n, each in enumerate(view(ready=ready, starting=2).replicas)
+    )
+    seen = observation(
+        now=abs(values[0]) % 1e10,
+        goal=goal(start_prior_s=values[1], drain_limit_s=values[2]),
+        pools=(view(replicas=replicas),),
+        demand=demand(0.5, oldest_s=values[3], output_tokens=values[4]),
+    )
+    state = LearnedState(at=values[5], starts_s=(values[6],))
+    entry = replace(entry_of(observation()), observation=seen, state=state)
+    (read,) = decoded(lines_of(entry))
+    assert read == entry
+    assert isinstance(read, LedgerEntry)
+    assert lines_of(read) == lines_of(entry)
+    signs = [(math.copysign(1, one.age_s), one.age_s) for one in replicas]
+    assert [(math.copysign(1, one.age_s), one.age_s) for one in read.observation.pools[0].replicas] == signs
+
+
+def test_an_entry_refers_to_its_spec_and_leaves_defaults_out() -> None:
+    record, line = encode(entry_of(observation(goal=goal(idle_after_s=300.0))))
+    written = json.loads(line)
+    assert (record.record, record.digest) == ("spec", written["spec"])
+    assert record.content["idle_after_s"] == 300.0
+    assert "goal" not in written["observation"]
+    assert not {"pause_until", "budget_gpus"} & record.content.keys()
+    assert not {"endpoints_lost", "state_unread"} & written["observation"].keys()
+
+
+def test_the_same_spec_has_the_same_digest_and_another_one_has_not() -> None:
+    one, same, other = (
+        encode(entry_of(seen))[0].digest
+        for seen in (
+            observation(),
+            observation(now=NOW + 9, demand=demand(2.0)),
+            observation(goal=goal(drain_limit_s=31.0)),
+        )
+    )
+    assert one == same != other
+
+
+def test_an_entry_for_programs_is_complete_and_without_inputs_it_is_short() -> None:
+    entry = entry_of(observation())
+    whole, short = json.loads(entry_json(entry)), json.loads(entry_json(entry, inputs=False))
+    assert whole["observation"]["goal"]["service"] == short["service"] == "default/chat"
+    assert short.keys() == {"time", "at", "service", "kind", "held", "decision"}
+    assert (short["time"], short["at"]) == ("2027-01-15T08:00:00Z", NOW)
+    assert short["decision"] == whole["decision"]
+    assert short["decision"]["gaps"] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"nonsense",
+        b"{}",
+        b"[]",
+        b'{"kind": "change"}',
+        b'{"observation": {"goal": 1}}',
+        b'{"record": "spec", "digest": "0"}',
+        b'{"record":"spec","digest":"0","content":{}}',
+    ],
+)
+def test_a_line_that_is_no_entry_is_named_and_the_others_are_read(line: bytes) -> None:
+    entry = entry_of(observation())
+    record, written = encode(entry)
+    first, second, third = decoded([record.line, written, line, written])
+    assert first == third == entry
+    assert isinstance(second, InvalidInput)
+    assert str(second).startswith("ledger.jsonl:3: is not an entry of a ledger: ")
+
+
+@pytest.mark.parametrize(
+    "broken", [{"same": {}, "each": {"a": 1}}, {"same": 1, "each": {}}, {"same": {}, "each": {"a": [1], "b": []}}]
+)
+def test_columns_that_are_none_are_damage(broken: dict[str, Any]) -> None:
+    record, line = encode(entry_of(observation()))
+    document = json.loads(line)
+    document["observation"]["pools"] = broken
+    _, error = [None, *decoded([record.line, json.dumps(document).encode()])]
+    assert isinstance(error, InvalidInput)
+
+
+def test_an_entry_whose_spec_is_missing_or_forged_is_damage() -> None:
+    record, line = encode(entry_of(observation()))
+    (missing,) = decoded([line])
+    assert isinstance(missing, InvalidInput)
+    assert f"refers to the spec {record.digest}, which is not in the lines before it" in str(missing)
+    forged = record.line.replace(b'"step_tokens":2048', b'"step_tokens":2049')
+    assert digest_of(json.loads(forged)["content"]) != record.digest
+    assert [str(error).partition(": ")[0] for error in decoded([forged, line])] == ["ledger.jsonl:1", "ledger.jsonl:2"]
+
+
+def seen_by(count: int) -> Observation:
+    return observation(pools=(view(ready=count),))
+
+
+def test_an_entry_of_many_replicas_names_its_fields_once() -> None:
+    sizes = [len(encode(entry_of(seen_by(count)))[1]) for count in (8, 24)]
+    assert (sizes[1] - sizes[0]) / 16 < 60
+    assert encode(entry_of(seen_by(24)))[1].count(b"queued_tokens") == 1
