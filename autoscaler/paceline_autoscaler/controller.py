@@ -1,7 +1,8 @@
 """The loop: once an interval, and at once when a request is held at zero, observe, decide and act on every service.
 
-A thin loop around the pure `decide`. A pass reads the latest value of every signal and waits for none of them; only
-the scales are requested, because a decision must know what it changes. One autoscaler at a time holds the lease; the
+A thin loop around the pure `decide`. A pass reads the latest value of every signal and waits for none of them. Scales
+are requested once a minute and before a write: if they are not what the decision assumed, it is made again with what
+was read. One autoscaler at a time holds the lease; the
 others keep watching, so that they take over with complete signals and the stored state. Data of a lost watch stay in
 force: they may still raise replicas, but none are removed until the watch is back.
 """
@@ -14,12 +15,13 @@ from paceline_autoscaler.cluster_state import ClusterView, follow
 from paceline_autoscaler.model.observation import SignalSnapshot, observe
 from paceline_autoscaler.output.worker_events import EndedWorkers, isolation_event
 from paceline_autoscaler.policies import decide
+from paceline_autoscaler.scale_cache import existing_replicas
 from paceline_autoscaler.service_scaler import ScalerDeps, ServiceScaler, record_age
 from paceline_autoscaler.signals import GatewayDemand, WorkerLoads
 from paceline_autoscaler.signals.attainment import AttainmentPoller
-from paceline_autoscaler.types import MissingSignal, ScalingSpec
+from paceline_autoscaler.types import Decision, LearnedState, MissingSignal, Observation, ScalingSpec
 from paceline_core.errors import Forbidden, NotFound
-from paceline_core.kube import Cluster, Listed, ObjectKey, Scale, ServiceEndpoints, WatchLost
+from paceline_core.kube import Cluster, Listed, ObjectKey, ServiceEndpoints, WatchLost
 from paceline_core.kube.cluster import Manifest, WatchEvent
 from paceline_core.kube.leader_election import LeaderElector
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_SERVICE
@@ -103,6 +105,8 @@ class Autoscaler:
             self._signals.gateways.isolations.take()
             self._signals.ended.take()
             self._drop(list(self._scalers) if self._candidate.elsewhere else [])
+            for scaler in self._scalers.values():
+                scaler.forget_scales()
             self._swept_at, self.passed_at = None, began
             return
         for service, isolated in self._signals.gateways.isolations.take():
@@ -178,7 +182,7 @@ class Autoscaler:
                     scaler = ServiceScaler(key, self.cluster_view.services[key].metadata.uid, self._deps)
                     self._scalers[key] = scaler
                 await scaler.load_state()
-                scales = await self._deps.writer.scales(spec)
+                observation, decision, state = await self._decide(scaler, spec)
                 self._not_created.pop(key, None)
             except NotFound:
                 self._not_created.setdefault(key, self._deps.clock.monotonic())
@@ -190,9 +194,7 @@ class Autoscaler:
                 raise
             if not self._candidate.leads:
                 return
-            observation = observe(self._deps.now(), spec, self._snapshot(scaler, spec, scales))
-            decision, state = decide(observation, scaler.state)
-            await scaler.execute(observation, decision, state, scales)
+            await scaler.execute(observation, decision, state)
             self._faults.end(_failed(key))
             if self._candidate.leads:
                 quantiles = dict(self._signals.attainment.quantiles(spec.service))
@@ -202,19 +204,33 @@ class Autoscaler:
             if self._candidate.leads:
                 await scaler.save_state()
 
-    def _snapshot(self, scaler: ServiceScaler, spec: ScalingSpec, scales: dict[str, Scale]) -> SignalSnapshot:
+    async def _decide(self, scaler: ServiceScaler, spec: ScalingSpec) -> tuple[Observation, Decision, LearnedState]:
+        """Observe and decide; what is to be written is decided on scales that were read just now."""
+        existing = existing_replicas(self.cluster_view.endpoints(scaler.key))
+        generation = self.cluster_view.services[scaler.key].metadata.generation
+        just_read = await scaler.know_scales(spec, existing, generation)
+        observation = observe(self._deps.now(), spec, self._snapshot(scaler, spec))
+        decision, state = decide(observation, scaler.state)
+        if decision.changes and not just_read and await scaler.read_scales(spec, existing):
+            observation = observe(self._deps.now(), spec, self._snapshot(scaler, spec))
+            decision, state = decide(observation, scaler.state)
+        return observation, decision, state
+
+    def _snapshot(self, scaler: ServiceScaler, spec: ScalingSpec) -> SignalSnapshot:
         key, signals, metrics = scaler.key, self._signals, self._deps.metrics
         record_age(metrics, key, "gateways", signals.gateways.age_s())
         record_age(metrics, key, "attainment", signals.attainment.age_s(spec.service))
         return SignalSnapshot(
             demand=signals.gateways.demand(spec.service),
-            scales=scales,
+            scales=scaler.scales,
             endpoints=self.cluster_view.endpoints(key),
             endpoints_lost=MissingSignal.ENDPOINTS in self.cluster_view.lost,
             objects_lost=MissingSignal.OBJECTS in self.cluster_view.lost,
             loads=signals.workers.loads(spec.service),
             attainment=signals.attainment.attainment(spec.service),
             state_unread=bool(scaler.unread),
+            recent_edit=scaler.recent_edit,
+            other_scaler=scaler.other_scaler,
         )
 
     async def _sweep(self, at: float, *, now: bool) -> None:

@@ -27,8 +27,9 @@ from paceline_autoscaler.metrics_source.scraper import ScrapeSource
 from paceline_autoscaler.output.ledger import Ledger, LedgerQuery
 from paceline_autoscaler.output.ledger_entry import EntryKind, LedgerEntry, entry_json
 from paceline_autoscaler.output.ledger_files import LedgerFiles
+from paceline_autoscaler.output.scale_writer import ScaleWriter
 from paceline_autoscaler.output.worker_events import EndedWorkers
-from paceline_autoscaler.service_scaler import ScalerDeps, ScaleWriter
+from paceline_autoscaler.service_scaler import ScalerDeps
 from paceline_autoscaler.signals import GatewayDemand, StreamClient, WorkerLoads, stream_client
 from paceline_autoscaler.signals.attainment import AttainmentPoller
 from paceline_autoscaler.signals.live import LOAD_SILENCE_S

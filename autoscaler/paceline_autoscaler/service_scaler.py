@@ -1,162 +1,49 @@
-"""Scales one service: executes its decisions, keeps what it learned, reports its status.
+"""Scales one service: keeps its scales and what it learned, executes its decisions, reports its status.
 
 It first loads the state that an earlier process stored. While the API server does not return it (a missing right, no
 answer), passes continue with what they learn themselves, nothing is scaled down, and the stored state is not replaced.
 
-A write is guarded by the version that the decision was made with: a Conflict means that another writer scaled the pool,
-and the next pass observes again. The autoscaler does not choose which workers a scale-down removes: the supervisor or
-Kubernetes drains workers of its own choice, and each worker finishes its streams.
+At rest it reads each scale once a minute and writes nothing for 15 to 30 minutes. The status is written at once when
+its decision, a condition, a count or the cost changes; its measured numbers are refreshed once a minute while requests
+are served. The state is stored when it says something that a crash must not lose (`worth_storing`), and when the
+process ends. Both are repeated every REPEAT_S, in case someone removed them.
+
+The autoscaler does not choose which workers a scale-down removes: the supervisor or Kubernetes drains workers of its
+own choice, and each worker finishes its streams.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from paceline_autoscaler.model.history import merge_states
+from paceline_autoscaler.model.history import merge_states, worth_storing
+from paceline_autoscaler.model.scale_conflicts import ReplicaChange, ScaleConflicts
 from paceline_autoscaler.output.ledger import Ledger, same_kind
+from paceline_autoscaler.output.scale_writer import OWN_WRITERS, ScaleWriter
 from paceline_autoscaler.output.status import (
     Status,
     StatusInput,
     forbidden_message,
     forbidden_status,
+    measured_values,
+    sentence,
     status_of,
+    without_values,
 )
-from paceline_autoscaler.policies.constraints import cost_per_hour
+from paceline_autoscaler.policies.constraints import cost_per_hour, why_hold
+from paceline_autoscaler.scale_cache import ScaleCache, spread
 from paceline_autoscaler.types import Decision, LearnedState, MissingSignal, Now, Observation, ScalingSpec, SloTarget
 from paceline_core.clock import Clock, rfc3339
-from paceline_core.errors import Conflict, Forbidden, PacelineError
-from paceline_core.kube import Cluster, Event, ObjectKey, Scale, ScaleTarget, ServiceRef
+from paceline_core.errors import Forbidden, NotFound, PacelineError
+from paceline_core.kube import ObjectKey, Scale, ServiceRef
 from paceline_core.objects import InferenceService
-from paceline_core.objects.metadata import INFERENCE_SERVICE
-from paceline_core.registry.enums import Direction, ReplicaState, ScaleLimit
-from paceline_core.telemetry import FaultLog, Metrics, get_logger
+from paceline_core.registry.enums import Direction, ReplicaState, ScaleLimit, ScaleReason
+from paceline_core.telemetry import Metrics
 
-MANAGER = "paceline-autoscaler"
-STATE_LIMIT = 32 << 10
-_STATE = TypeAdapter(LearnedState)
-_UNDELETED = "the states of services that are gone are not deleted"
-_log = get_logger(__name__)
-
-
-class ScaleWriter:
-    """The autoscaler's only writer."""
-
-    def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
-        self._cluster = cluster
-        self._metrics = metrics
-        self._complaints = FaultLog(_log)
-
-    async def scales(self, goal: ScalingSpec) -> dict[str, Scale]:
-        """The ordered replicas of each pool. Raises Unreachable or NotFound."""
-        key = ObjectKey.parse(goal.service)
-        return {pool.name: await self._cluster.get_scale(ScaleTarget(key, pool.name)) for pool in goal.pools}
-
-    async def scale(self, key: ObjectKey, decision: Decision, scales: Mapping[str, Scale]) -> PacelineError | None:
-        """Order the decided replicas; returns the last error, if any: the next pass tries again."""
-        fault = None
-        for pool in decision.pools:
-            if pool.replicas == pool.current:
-                continue
-            try:
-                await self._cluster.set_scale(ScaleTarget(key, pool.name), pool.replicas, scales[pool.name].version)
-            except PacelineError as error:
-                fault = error
-                self._failed(key, "scale", error)
-            else:
-                self._complaints.end(_unwritten(key, "scale"))
-        return fault
-
-    async def announce(self, key: ObjectKey, decision: Decision, *, limited: bool) -> None:
-        """Record an Event for the decision, or for the limit that prevents the recommendation."""
-        reason = {Direction.UP: "ScaledUp", Direction.DOWN: "ScaledDown", Direction.HOLD: "ScalingHeld"}
-        kind = ("Warning", "ScalingLimited") if limited else ("Normal", reason[decision.direction])
-        await self._cluster.event(Event(INFERENCE_SERVICE, key, *kind, decision.sentence))
-
-    async def write_status(self, key: ObjectKey, status: Mapping[str, Any]) -> bool:
-        try:
-            await self._cluster.patch_status(INFERENCE_SERVICE, key, status, MANAGER)
-        except PacelineError as error:
-            self._failed(key, "status", error)
-            return False
-        self._complaints.end(_unwritten(key, "status"))
-        return True
-
-    async def load_state(self, service: ServiceRef) -> LearnedState:
-        """The learned state of a service; empty if none is stored that this version can read.
-
-        Raises PacelineError if the API server does not answer.
-        """
-        try:
-            data = await self._cluster.get_state(service)
-        except PacelineError as error:
-            self._count(service.key)
-            self._complaints.begin(_unread(service.key), str(error))
-            raise
-        self._complaints.end(_unread(service.key))
-        if data is None or "state" not in data:
-            return LearnedState()
-        try:
-            return _STATE.validate_json(data["state"])
-        except ValidationError as error:
-            _log.warning(
-                "learned state is unreadable and starts anew",
-                extra={"service": str(service.key), "reason": str(error)},
-            )
-            return LearnedState()
-
-    async def save_state(self, service: ServiceRef, state: LearnedState) -> bool:
-        """Store the learned state; False if that failed."""
-        try:
-            await self._cluster.put_state(service, {"state": state_json(state)})
-        except PacelineError as error:
-            self._failed(service.key, "state", error)
-            return False
-        self._complaints.end(_unwritten(service.key, "state"))
-        return True
-
-    async def forget_gone(self, alive: Collection[ServiceRef]) -> bool:
-        """Delete the learned state of deleted services; False if some may remain."""
-        try:
-            for service in await self._cluster.list_states():
-                if service not in alive:
-                    await self._cluster.delete_state(service)
-                    _log.info("the state of a service that is gone is deleted", extra={"service": str(service.key)})
-        except PacelineError as error:
-            self._complaints.begin(_UNDELETED, str(error))
-            return False
-        self._complaints.end(_UNDELETED)
-        return True
-
-    def _failed(self, key: ObjectKey, what: str, error: PacelineError) -> None:
-        if isinstance(error, Conflict):
-            _log.info("another writer was faster", extra={"service": str(key), "what": what, "reason": str(error)})
-            return
-        self._count(key)
-        self._complaints.begin(_unwritten(key, what), str(error))
-
-    def _count(self, key: ObjectKey) -> None:
-        self._metrics.counter("paceline_autoscaler_actuation_errors_total", key.namespace, key.name).inc()
-
-
-def _unread(key: ObjectKey) -> str:
-    return f"the learned state of {key} is not read; nothing is stored over it"
-
-
-def _unwritten(key: ObjectKey, what: str) -> str:
-    return f"the {what} of {key} is not written"
-
-
-def state_json(state: LearnedState) -> str:
-    """The state as stored; at most STATE_LIMIT bytes by construction."""
-    return _STATE.dump_json(state).decode()
-
-
-STATUS_INTERVAL_S = 5.0
-STATUS_REPEAT_S = 60.0
+MEASURED_S = 60.0
+REPEAT_S = 1800.0
 STATE_INTERVAL_S = 30.0
 STATE_RETRY_S = 10.0
+_EVENTS = {Direction.UP: "ScaledUp", Direction.DOWN: "ScaledDown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,16 +65,35 @@ class ServiceScaler:
         self.unread = "not read yet"
         """Why the stored state is unknown; empty once it is known."""
         self._deps = deps
+        self._scales = ScaleCache(key)
+        self._conflicts = ScaleConflicts()
         self._standing: Decision | None = None
         self._since = ""
         self._supply: tuple[tuple[int, int], ...] = ()
         self._written: Status | None = None
         self._written_at = 0.0
+        self._repeat_s = REPEAT_S * (1 + spread(key)) / 2
+        self._stored = LearnedState()
         self._stored_at = deps.clock.monotonic()
         self._passed_at: float | None = None
         self._forbidden = ""
         self._forbidden_reported = ""
         self._loaded_at: float | None = None
+
+    @property
+    def scales(self) -> dict[str, Scale]:
+        """What each pool orders, as last read or written."""
+        return self._scales.scales
+
+    @property
+    def recent_edit(self) -> str:
+        """Another writer's last edit of the replicas, as a sentence; empty if there is no recent one."""
+        return self._conflicts.recent_edit(self._deps.now())
+
+    @property
+    def other_scaler(self) -> str:
+        """Who scales a pool too, as a sentence, while this autoscaler yields; else empty."""
+        return self._conflicts.other_scaler(self._deps.now())
 
     async def load_state(self) -> None:
         """Load the stored state until that has succeeded once; retries a failure soon."""
@@ -201,10 +107,39 @@ class ServiceScaler:
             self.unread = str(error)
         else:
             self.state, self.unread = merge_states(stored, self.state), ""
+            self._stored = stored
 
-    async def execute(
-        self, observation: Observation, decision: Decision, state: LearnedState, scales: dict[str, Scale]
-    ) -> None:
+    async def know_scales(self, spec: ScalingSpec, existing: Mapping[str, int], generation: int) -> bool:
+        """Have scales that a decision may rest on; returns whether they were read. Raises what a read raises."""
+        self._conflicts.on_spec(generation)
+        pools = [pool.name for pool in spec.pools]
+        if self._scales.usable(pools, existing, self._deps.clock.monotonic()):
+            return False
+        await self.read_scales(spec, existing)
+        return True
+
+    async def read_scales(self, spec: ScalingSpec, existing: Mapping[str, int]) -> bool:
+        """Read all scales; returns whether they order other replicas than before. Raises what a read raises."""
+        before = {pool: scale.replicas for pool, scale in self.scales.items()}
+        try:
+            found = await self._deps.writer.scales(spec)
+        except NotFound:
+            self._scales.forget()
+            raise
+        except PacelineError:
+            self._scales.drop()
+            raise
+        edits = self._scales.on_read(found, existing, self._deps.clock.monotonic())
+        if why_hold(spec, self._deps.now()) is None:  # else replicas are the others' to set
+            for pool, known, replicas in edits:
+                await self._on_edit(pool, known, replicas)
+        return before != {pool: scale.replicas for pool, scale in found.items()}
+
+    def forget_scales(self) -> None:
+        """Another autoscaler may write from now on; what it writes is no edit."""
+        self._scales.forget()
+
+    async def execute(self, observation: Observation, decision: Decision, state: LearnedState) -> None:
         """Enter a decision into the ledger, then write the replicas it orders; `state` is the state after it."""
         self._deps.ledger.add(self.state, observation, decision)
         self.state = state
@@ -213,15 +148,12 @@ class ServiceScaler:
         self._passed_at = now
         _record(self._deps.metrics, self.key, observation, decision, elapsed_s)
         before = self._standing
-        error = await self._deps.writer.scale(self.key, decision, scales)
+        error = await self._write_scales(decision)
         self._forbidden = str(error) if isinstance(error, Forbidden) else ""
         self._forbidden_reported = ""
         if before is None or not same_kind(before, decision):
             self._standing, self._since = decision, self._time()
-            if decision.direction is not Direction.HOLD and error is None:
-                await self._deps.writer.announce(self.key, decision, limited=False)
-            if decision.limit not in (ScaleLimit.NONE, None if before is None else before.limit):
-                await self._deps.writer.announce(self.key, decision, limited=True)
+            await self._announce(before, decision, written=error is None)
         if observation.supply != self._supply:
             self._standing, self._supply = decision, observation.supply
 
@@ -269,31 +201,64 @@ class ServiceScaler:
             self._forbidden_reported, self._written = error, None
 
     async def save_state(self, *, at_once: bool = False) -> None:
-        """Store the learned state periodically; retries a failure sooner."""
+        """Store the learned state if it has news, seldom if not; retries a failure sooner."""
         if self.unread:
             return
         now = self._deps.clock.monotonic()
-        if at_once or now - self._stored_at >= STATE_INTERVAL_S:
-            stored = await self._deps.writer.save_state(ServiceRef(self.key, self.uid), self.state)
-            self._stored_at = now if stored else now - STATE_INTERVAL_S + STATE_RETRY_S
+        interval_s = STATE_INTERVAL_S if worth_storing(self._stored, self.state) else self._repeat_s
+        if at_once or now - self._stored_at >= interval_s:
+            state = self.state
+            if await self._deps.writer.save_state(ServiceRef(self.key, self.uid), state):
+                self._stored, self._stored_at = state, now
+            else:
+                self._stored_at = now - interval_s + STATE_RETRY_S
+
+    async def _write_scales(self, decision: Decision) -> PacelineError | None:
+        """Write what the decision changes; returns the last error, if any: the next pass tries again."""
+        fault = None
+        results = await self._deps.writer.scale(self.key, decision, self.scales)
+        for pool in decision.changes:
+            result = results[pool.name]
+            if isinstance(result, Scale):
+                self._scales.on_write(pool.name, result)
+                self._conflicts.on_write(ReplicaChange(self._deps.now(), pool.name, pool.current, pool.replicas))
+            else:
+                self._scales.on_failed_write(pool.name, pool.replicas)
+                fault = result
+        return fault
+
+    async def _on_edit(self, pool: str, known: int, replicas: int) -> None:
+        writer = await self._deps.writer.other_writer(self.key, pool)
+        if writer in OWN_WRITERS:
+            return
+        edit = ReplicaChange(self._deps.now(), pool, known, replicas, writer)
+        self._conflicts.on_edit(edit)
+        await self._deps.writer.announce(self.key, "Normal", "ExternallyScaled", sentence(edit.sentence))
+
+    async def _announce(self, before: Decision | None, decision: Decision, *, written: bool) -> None:
+        """Events for a decision of another kind than the one before."""
+        announce = self._deps.writer.announce
+        if decision.direction in _EVENTS and written:
+            await announce(self.key, "Normal", _EVENTS[decision.direction], decision.sentence)
+        if decision.limit not in (ScaleLimit.NONE, None if before is None else before.limit):
+            await announce(self.key, "Warning", "ScalingLimited", decision.sentence)
+        conflict = ScaleReason.SCALER_CONFLICT
+        if decision.reason is conflict and (before is None or before.reason is not conflict):
+            await announce(self.key, "Warning", "ScalerConflict", decision.sentence)
 
     def _due(self, status: Status, now: float) -> bool:
-        if self._written is None or now - self._written_at >= STATUS_REPEAT_S:
+        if self._written is None or now - self._written_at >= self._repeat_s:
             return True
-        urgent = ("scaling", "conditions")
-        if any(_stable(status[part]) != _stable(self._written[part]) for part in urgent):
+        if without_values(status) != without_values(self._written):
             return True
-        return status != self._written and now - self._written_at >= STATUS_INTERVAL_S
+        if self.state.idle_since is not None:  # no new values, and only the first empty ones are news
+            changed = measured_values(status).keys() != measured_values(self._written).keys()
+        else:
+            changed = measured_values(status) != measured_values(self._written)
+        return changed and now - self._written_at >= MEASURED_S
 
     def _time(self) -> str:
         return rfc3339(self._deps.clock.utc())
-
-
-def _stable(part: object) -> object:
-    """The part without the measured numbers, which change with every pass and do not justify a write at once."""
-    if isinstance(part, dict):
-        return {name: value for name, value in part.items() if name not in ("promise", "burn")}
-    return part
 
 
 def _record(metrics: Metrics, key: ObjectKey, observation: Observation, decision: Decision, elapsed_s: float) -> None:

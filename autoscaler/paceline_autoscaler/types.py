@@ -208,7 +208,8 @@ class Observation:
     """Everything that a decision may depend on. `endpoints_lost`, `objects_lost`: workers, services are stale.
 
     `latencies`: of the targets that were measured. `state_unread`: the state that an earlier autoscaler stored cannot
-    be read.
+    be read. `recent_edit`: what another writer did to the replicas lately; `other_scaler`: who keeps doing so, while
+    the autoscaler yields; both sentences, or empty.
     """
 
     now: float
@@ -220,6 +221,8 @@ class Observation:
     endpoints_lost: bool = False
     objects_lost: bool = False
     state_unread: bool = False
+    recent_edit: str = ""
+    other_scaler: str = ""
 
     @property
     def supply(self) -> tuple[tuple[int, int], ...]:
@@ -393,6 +396,11 @@ class Decision:
     @property
     def replicas(self) -> int:
         return sum(pool.replicas for pool in self.pools)
+
+    @property
+    def changes(self) -> tuple[PoolDecision, ...]:
+        """The pools whose scale is to be written."""
+        return tuple(pool for pool in self.pools if pool.replicas != pool.current)
 
 
 Now = Callable[[], float]

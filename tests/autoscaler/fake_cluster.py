@@ -1,6 +1,7 @@
 """An API server in memory: scales with versions, leases, statuses, events, states, watches that the test feeds."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +33,10 @@ class FakeLeases(dict[str, str]):
 
 @dataclass
 class FakeCluster:
-    """`broken` by call name raises that error; `statuses` and `events` keep all that was written."""
+    """`broken` by call name raises that error; `statuses` and `events` keep all that was written.
+
+    `calls` counts the requests by name; `writers` says who set a scale last.
+    """
 
     scales: dict[ScaleTarget, Scale] = field(default_factory=dict)
     states: dict[ServiceRef, dict[str, str]] = field(default_factory=dict)
@@ -40,6 +44,8 @@ class FakeCluster:
     events: list[Event] = field(default_factory=list)
     written: list[tuple[ScaleTarget, int]] = field(default_factory=list)
     leases: FakeLeases = field(init=False)
+    calls: Counter[str] = field(default_factory=Counter)
+    writers: dict[ScaleTarget, str] = field(default_factory=dict)
     broken: dict[str, Exception] = field(default_factory=dict)
     objects: dict[str, asyncio.Queue[WatchEvent[Manifest]]] = field(default_factory=dict)
     workers: asyncio.Queue[WatchEvent[ServiceEndpoints]] = field(default_factory=asyncio.Queue)
@@ -50,10 +56,11 @@ class FakeCluster:
     def queue(self, kind: str) -> asyncio.Queue[WatchEvent[Manifest]]:
         return self.objects.setdefault(kind, asyncio.Queue())
 
-    def move(self, target: ScaleTarget, replicas: int) -> None:
+    def move(self, target: ScaleTarget, replicas: int, writer: str = "") -> None:
         """Somebody else sets the scale."""
         old = self.scales.get(target, Scale(0, "0"))
         self.scales[target] = Scale(replicas, str(int(old.version) + 1))
+        self.writers[target] = writer
 
     async def watch(self, kind: str) -> AsyncIterator[WatchEvent[Manifest]]:
         while True:
@@ -73,9 +80,13 @@ class FakeCluster:
         self._break("set_scale")
         if self.scales[target].version != version:
             raise Conflict("the scale has moved")
-        self.move(target, replicas)
+        self.move(target, replicas, "paceline-autoscaler")
         self.written.append((target, replicas))
         return self.scales[target]
+
+    async def scale_writer(self, target: ScaleTarget) -> str:
+        self._break("scale_writer")
+        return self.writers[target]
 
     async def patch_status(
         self, kind: str, key: ObjectKey, status: Mapping[str, Any], manager: str, version: str = ""
@@ -103,6 +114,7 @@ class FakeCluster:
         self.events.append(event)
 
     def _break(self, call: str) -> None:
+        self.calls[call.partition(" ")[0]] += 1
         for name, error in self.broken.items():
             if call.startswith(name):
                 raise error

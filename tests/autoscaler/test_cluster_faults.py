@@ -9,7 +9,8 @@ from tests.autoscaler.test_controller import CHAT, KEY, PLACE, POOL, SLO, Rig, e
 from tests.autoscaler.test_scaling_goals import manifest
 
 from paceline_autoscaler.controller import LEASE, LEASE_TTL_S, SWEEP_RETRY_S
-from paceline_autoscaler.service_scaler import STATE_RETRY_S, state_json
+from paceline_autoscaler.output.scale_writer import state_json
+from paceline_autoscaler.service_scaler import STATE_RETRY_S
 from paceline_autoscaler.types import LearnedState, StartKind, StartSample
 from paceline_core.clock import rfc3339
 from paceline_core.errors import ApiError, Forbidden, PacelineError, Unauthorized, Unreachable

@@ -1,10 +1,11 @@
 """What is learned between decisions: drains and peaks; and that all of it stays small."""
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.autoscaler.factories import NOW, demand, goal, load, observation, pool
+from tests.autoscaler.factories import NOW, demand, goal, load, observation, pool, seasoned, view
 
 from paceline_autoscaler.model.history import (
     DemandSample,
@@ -14,9 +15,11 @@ from paceline_autoscaler.model.history import (
     merge_states,
     peak,
     record_demand,
+    with_history,
+    worth_storing,
 )
+from paceline_autoscaler.output.scale_writer import STATE_LIMIT, state_json
 from paceline_autoscaler.policies import decide
-from paceline_autoscaler.service_scaler import STATE_LIMIT, state_json
 from paceline_autoscaler.types import (
     BlockedPool,
     DemandHistory,
@@ -29,6 +32,7 @@ from paceline_autoscaler.types import (
     StartSample,
 )
 from paceline_core.registry.enums import ReplicaState
+from paceline_core.wire import StepTime
 
 READY, STARTING, DRAINING = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING
 
@@ -122,3 +126,57 @@ def test_a_state_that_is_read_late_is_joined_with_what_was_learned_meanwhile() -
     assert merge_states(stored, LearnedState()) == stored
     assert merge_states(LearnedState(), since) == since
     assert history_of(merge_states(replace(stored, policy="queue"), since), "both") == new
+
+
+def known_for(seconds: float = 600.0, **changes: Any) -> LearnedState:
+    return seasoned(observation(**changes), seconds)
+
+
+def later(state: LearnedState, seconds: float, **changes: Any) -> LearnedState:
+    """The state after so long of the same, a pass each five seconds."""
+    return seasoned(observation(**{"now": NOW + seconds, **changes}), seconds, state)
+
+
+def test_ten_minutes_of_the_same_are_nothing_to_store() -> None:
+    stored = known_for()
+    assert not worth_storing(stored, stored)
+    assert not worth_storing(stored, later(stored, 600))
+
+
+def test_neither_a_peak_nor_a_pause_of_the_clients_is_worth_storing() -> None:
+    """After a crash conclusions from both are discarded anyway."""
+    stored = known_for()
+    busier, idle = later(stored, 60, demand=demand(0.7)), later(stored, 60, demand=demand(0.0))
+    assert peak(history_of(busier, "both")) > peak(history_of(stored, "both"))
+    assert idle.idle_since is not None
+    assert not worth_storing(stored, busier)
+    assert not worth_storing(stored, idle)
+
+
+def test_what_a_crash_must_not_lose_is_worth_storing() -> None:
+    stored = known_for()
+    history = history_of(stored, "both")
+    slower = replace(stored.speeds[0], step_time=replaced(stored.speeds[0].step_time, 1.06))
+    news = {
+        "another supply": later(stored, 10, pools=(view(ready=2),)),
+        "a start": replace(stored, starts=(*stored.starts, StartSample("main", StartKind.COLD, 20.0))),
+        "a drain": replace(stored, drains_s=(9.0,)),
+        "a replica that starts": replace(stored, starting=(("a", NOW),)),
+        "a replica without a report": replace(stored, silent=(("a", NOW),)),
+        "another policy": replace(stored, policy="queue"),
+        "another speed": replace(stored, speeds=(slower,)),
+        "a new pool": replace(stored, speeds=(*stored.speeds, replace(slower, pool="spot"))),
+        "a derate": with_history(stored, replace(history, derate=0.8)),
+    }
+    assert [name for name, state in news.items() if not worth_storing(stored, state)] == []
+
+
+def test_a_speed_that_wavers_and_a_derate_that_recovers_are_no_news() -> None:
+    stored = with_history(known_for(), replace(history_of(known_for(), "both"), derate=0.8, derate_at=NOW))
+    wavering = replace(stored.speeds[0], step_time=replaced(stored.speeds[0].step_time, 1.04))
+    assert not worth_storing(stored, replace(stored, speeds=(wavering,)))
+    assert not worth_storing(stored, later(stored, 3600))
+
+
+def replaced(step: StepTime, factor: float) -> StepTime:
+    return step.model_copy(update={"prefill": step.prefill * factor})

@@ -57,7 +57,7 @@ def test_every_float_is_read_back_bit_for_bit(values: list[float], ready: int) -
         pools=(view(replicas=replicas),),
         demand=demand(0.5, oldest_s=values[3], output_tokens=values[4]),
     )
-    state = LearnedState(at=values[5], starts_s=(values[6],))
+    state = LearnedState(at=values[5], drains_s=(values[6],))
     entry = replace(entry_of(observation()), observation=seen, state=state)
     (read,) = decoded(lines_of(entry))
     assert read == entry

@@ -124,6 +124,10 @@ class ClusterDouble:
         """Not the gateway's."""
         raise AssertionError(f"the gateway scaled {target} to {replicas} at {version}")
 
+    async def scale_writer(self, target: ScaleTarget) -> str:
+        """Not the gateway's."""
+        raise AssertionError(f"the gateway asked who scales {target}")
+
     async def patch_status(
         self, kind: str, key: ObjectKey, status: Mapping[str, Any], manager: str, version: str = ""
     ) -> None:

@@ -23,6 +23,7 @@ from paceline_autoscaler.types import (
     DemandPeak,
     LearnedState,
     Observation,
+    PoolSpeed,
     Replica,
     Role,
     ScalingSpec,
@@ -33,6 +34,9 @@ DRAIN_PRIOR_S = 30.0
 DERATE_RECOVERY_S = 2 * 3600.0
 MAX_GAP_S = 15.0
 _MAX_PEAKS = 32
+_SPEED_NEWS = 0.05
+_DERATE_NEWS = 0.01
+_TYPICAL_PROMPT = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,49 @@ def merge_states(stored: LearnedState, recent: LearnedState) -> LearnedState:
         output_tokens=stored.output_tokens if recent.output_tokens is None else recent.output_tokens,
         speeds=tuple({speed.pool: speed for speed in (*stored.speeds, *recent.speeds)}.values()),
         memories=tuple(memories),
+    )
+
+
+def worth_storing(stored: LearnedState, state: LearnedState) -> bool:
+    """Whether a state says something that a crash must not lose, compared with the stored one.
+
+    After a crash the stored state may be old. Starts, drains, who is starting, draining or silent, the supply, the
+    policy and derates are news at once. Speeds are, once a typical step takes 5 % more or less, which a fit on one
+    step after a restart outdoes. Everything else may be as old as it likes. Peaks, `complete_since` and `idle_since`
+    of a crash are discarded in any case, since it takes longer than MAX_GAP_S to be replaced: the cooldown and the
+    idle time begin again, and no replica is removed meanwhile. Gateways repeat `output_tokens` with their first report.
+    A missing `caught_up_at` is found again later than it was, so that less is learned from attainment, not more.
+    """
+    if _occurrences(stored) != _occurrences(state):
+        return True
+    before = {speed.pool: speed for speed in stored.speeds}
+    if any(speed.pool not in before or _faster_or_slower(before[speed.pool], speed) for speed in state.speeds):
+        return True
+    known = {history.role: history for history in stored.memories}
+    return any(
+        abs(history.derate - _recovered(known[history.role], history.derate_at)) > _DERATE_NEWS
+        for history in state.memories
+    )
+
+
+def _occurrences(state: LearnedState) -> tuple[object, ...]:
+    """What has happened, not what is measured; `memories` has the same roles wherever this is equal."""
+    supply = sorted((history.role, history.ready, history.supply_since) for history in state.memories)
+    since = (state.starting, state.started, state.draining, state.silent)
+    return state.policy, state.starts, state.nodes, state.blocked, state.drains_s, since, supply
+
+
+def _faster_or_slower(before: PoolSpeed, now: PoolSpeed) -> bool:
+    """Whether a step that prefills a typical prompt, or that decodes in every slot, takes another time than before."""
+    times = zip(_typical_steps_s(before), _typical_steps_s(now), strict=True)
+    return any(abs(new - old) > _SPEED_NEWS * old for old, new in times)
+
+
+def _typical_steps_s(speed: PoolSpeed) -> tuple[float, float]:
+    step, prompt = speed.step_time, _TYPICAL_PROMPT
+    return (
+        step.seconds(prefill_tokens=prompt, sequences=0, kv_tokens=0, context=prompt),
+        step.seconds(prefill_tokens=0, sequences=speed.slots, kv_tokens=speed.kv_tokens // 2),
     )
 
 

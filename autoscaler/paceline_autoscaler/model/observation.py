@@ -92,6 +92,8 @@ class SignalSnapshot:
     loads: Mapping[str, WorkerLoad]
     attainment: Attainment | None
     state_unread: bool = False
+    recent_edit: str = ""
+    other_scaler: str = ""
 
 
 def observe(now: float, spec: ScalingSpec, signals: SignalSnapshot) -> Observation:
@@ -114,6 +116,8 @@ def observe(now: float, spec: ScalingSpec, signals: SignalSnapshot) -> Observati
         endpoints_lost=signals.endpoints_lost,
         objects_lost=signals.objects_lost,
         state_unread=signals.state_unread,
+        recent_edit=signals.recent_edit,
+        other_scaler=signals.other_scaler,
     )
 
 

@@ -85,10 +85,10 @@ def _plain(part: BaseModel) -> Status:
 
 def forbidden_message(error: str) -> str:
     """The API server's own error, which begins with a resource's name."""
-    return _sentence(f"the API server refuses: {error}")
+    return sentence(f"the API server refuses: {error}")
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
     """Begins with a capital and ends with a full stop, as in every condition."""
     return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
 
@@ -170,7 +170,7 @@ def _conditions(source: StatusInput, transitions: Transitions, generation: int, 
             "type": kind,
             "status": state,
             "reason": reason,
-            "message": _sentence(message),
+            "message": sentence(message),
             "lastTransitionTime": transitions[kind][1]
             if kind in transitions and transitions[kind][0] == state
             else now,
@@ -217,8 +217,8 @@ def _scaling_active(source: StatusInput) -> Fact:
     if source.forbidden:
         return "False", "Forbidden", forbidden_message(source.forbidden)
     goal = source.observation.goal
-    if why := why_hold(goal, source.observation.now):
-        return "False", why[0].value.capitalize(), why[1]
+    if why := why_hold(goal, source.observation.now, source.observation.other_scaler):
+        return "False", why[0].value.title().replace("_", ""), why[1]
     return "True", "Scaling", f"policy {goal.policy} scales it"
 
 
@@ -258,6 +258,23 @@ def _unmeasured(source: StatusInput) -> str:
     address = f" {attainment.source}" if attainment.source else ""
     cause = f" ({attainment.cause})" if attainment.cause else ""
     return f"the metrics source{address} answers {attainment.result.value}{cause}"
+
+
+_MEASURED = ("promise", "burn", "observed")
+
+
+def without_values(status: Status) -> Status:
+    """The status without its measured numbers, which change with every pass and do not justify a write at once."""
+    scaling = {name: value for name, value in status["scaling"].items() if name not in _MEASURED}
+    slo = [{name: value for name, value in target.items() if name not in _MEASURED} for target in status["slo"]]
+    return {**status, "scaling": scaling, "slo": slo}
+
+
+def measured_values(status: Status) -> dict[tuple[int, str], Any]:
+    """The measured numbers, as published; a promise without a measured value has none."""
+    parts = [status["scaling"], *status["slo"]]
+    values = {(place, name): part[name] for place, part in enumerate(parts) for name in _MEASURED if name in part}
+    return {place: value for place, value in values.items() if not (isinstance(value, str) and " -/" in value)}
 
 
 def rounded(value: float, figures: int = 2) -> float:

@@ -2,8 +2,8 @@
 
 Each constraint takes the previous recommendation and returns it, changed or not: nothing is removed while a signal is
 missing, work is backlogged or a replica drains; pools without capacity get no orders; then come the user's bounds and
-budget; last a pause, `advise` or an external scaler. Bounds, budget and `fixed` may always remove replicas: they are
-the user's orders, not conclusions from signals.
+budget; last a pause, `advise`, an external scaler, or another writer of the replicas to which the autoscaler yields.
+Bounds, budget and `fixed` may always remove replicas: they are the user's orders, not conclusions from signals.
 
 A pause annotation that is not a time also pauses, because a pause was intended. The example in its message changes once
 an hour, so that a status may contain the message.
@@ -69,7 +69,7 @@ def constrain(work: WorkEstimate, recommendation: Recommendation) -> Decision:
         direction=Direction.UP if rose else Direction.DOWN if fell else Direction.HOLD,
         reason=final.reason,
         limit=final.limit,
-        sentence=f"{_move(sum(current.values()), final.total)}: {final.body}",
+        sentence=f"{_move(sum(current.values()), final.total)}: {final.body}{_edited(work)}",
         rejected=final.rejected,
         gaps=work.missing,
         reading=SignalValues(
@@ -81,6 +81,12 @@ def constrain(work: WorkEstimate, recommendation: Recommendation) -> Decision:
             drain_s=work.drain_s,
         ),
     )
+
+
+def _edited(work: WorkEstimate) -> str:
+    """What another writer did lately; not repeated where the autoscaler yields to it."""
+    seen = work.observation
+    return f"; {seen.recent_edit}" if seen.recent_edit and not seen.other_scaler else ""
 
 
 def block_scale_down(work: WorkEstimate, wanted: Recommendation) -> Recommendation:
@@ -169,8 +175,8 @@ def _beside(work: WorkEstimate) -> dict[str, int]:
 
 
 def hold_replicas(work: WorkEstimate, wanted: Recommendation) -> Recommendation:
-    """Write nothing during a pause, for an unmanaged Deployment, for an external scaler, or in `advise` mode."""
-    hold = why_hold(work.spec, work.observation.now)
+    """Write nothing during a pause, for an unmanaged Deployment, in `advise` mode, or where someone else scales."""
+    hold = why_hold(work.spec, work.observation.now, work.observation.other_scaler)
     if hold is None:
         return wanted
     current, (reason, why) = work.ordered, hold
@@ -182,8 +188,11 @@ def hold_replicas(work: WorkEstimate, wanted: Recommendation) -> Recommendation:
     return replace(held, body=f"{why}; would go {_move(held.total, wanted.total)}{saved}: {wanted.body}")
 
 
-def why_hold(spec: ScalingSpec, now: float) -> tuple[ScaleReason, str] | None:
-    """Why nothing is written, in words without measured numbers; None if nothing holds the service."""
+def why_hold(spec: ScalingSpec, now: float, other_scaler: str = "") -> tuple[ScaleReason, str] | None:
+    """Why nothing is written, in words without measured numbers; None if nothing holds the service.
+
+    `other_scaler` is that of an observation.
+    """
     if why := why_paused(spec.pause_until, now):
         return ScaleReason.PAUSED, why
     if spec.foreign is not None:
@@ -195,6 +204,8 @@ def why_hold(spec: ScalingSpec, now: float) -> tuple[ScaleReason, str] | None:
         return ScaleReason.EXTERNAL, "policy external leaves the Deployments to an HPA or KEDA"
     if spec.policy == "advise":
         return ScaleReason.ADVISE, "policy advise writes nothing"
+    if other_scaler:
+        return ScaleReason.SCALER_CONFLICT, f"{other_scaler}; stop it or set scaling.policy: external"
     return None
 
 

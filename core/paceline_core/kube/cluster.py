@@ -185,6 +185,10 @@ class Cluster(Protocol):
         """Set desired replicas; Conflict when `version` is no longer current."""
         ...
 
+    async def scale_writer(self, target: ScaleTarget) -> str:
+        """Who set the desired replicas last: a field manager, or the autoscaler's object; empty if that is unknown."""
+        ...
+
     async def patch_status(
         self, kind: str, key: ObjectKey, status: Mapping[str, Any], manager: str, version: str = ""
     ) -> None:

@@ -39,6 +39,7 @@ from paceline_core.kube.cluster import (
 from paceline_core.kube.endpoints import EndpointTracker, read_pod, read_slice
 from paceline_core.kube.events import EventRecorder
 from paceline_core.kube.leader_election import LeaseClient
+from paceline_core.kube.scale_writers import HPA_MANAGER, autoscaler_of, replicas_writer
 from paceline_core.objects.metadata import ACCELERATOR_PROFILE, INFERENCE_SERVICE, TENANT
 from paceline_core.objects.naming import LABEL_SERVICE, LABEL_TENANT, deployment_name
 from paceline_core.telemetry import get_logger
@@ -173,6 +174,18 @@ class KubernetesCluster:
                     raise
                 seen = now
         return await self._put_scale(key, replicas, seen)
+
+    async def scale_writer(self, target: ScaleTarget) -> str:
+        """By the Deployment's managedFields; for a HorizontalPodAutoscaler the cluster's own controller writes."""
+        key = _deployment(target)
+        writer = replicas_writer(await self._api.get(RESOURCES["Deployment"], key))
+        if writer != HPA_MANAGER:
+            return writer
+        try:
+            autoscalers = await self._api.list(RESOURCES["HorizontalPodAutoscaler"], key.namespace)
+        except (Forbidden, NotFound):
+            autoscalers = []
+        return autoscaler_of(key.name, autoscalers)
 
     async def _put_scale(self, key: ObjectKey, replicas: int, seen: "_Version") -> Scale:
         place = {"namespace": key.namespace, "name": key.name}

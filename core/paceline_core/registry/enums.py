@@ -157,6 +157,8 @@ class ScaleReason(StrEnum):
     PAUSED = "paused"
     ADVISE = "advise"
     EXTERNAL = "external"
+    SCALER_CONFLICT = "scaler_conflict"
+    """Someone else sets the replicas too, and the autoscaler yields."""
 
 
 class ScaleLimit(StrEnum):

@@ -39,6 +39,7 @@ RESOURCES: Mapping[str, Resource] = {
         _own("InferenceRoute", "inferenceroutes"),
         _own("AcceleratorProfile", "acceleratorprofiles", namespaced=False),
         Resource("Deployment", "apps", "v1", "deployments"),
+        Resource("HorizontalPodAutoscaler", "autoscaling", "v2", "horizontalpodautoscalers"),
         Resource("Service", "", "v1", "services"),
         Resource("Namespace", "", "v1", "namespaces", namespaced=False),
         Resource("ConfigMap", "", "v1", "configmaps"),

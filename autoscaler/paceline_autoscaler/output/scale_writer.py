@@ -1,0 +1,144 @@
+"""All requests of the autoscaler about one service: its scales, its status, its Events, what it has learned.
+
+A write of a scale is guarded by the version that the decision was made with: a Conflict means that another writer
+scaled the pool, and the next pass observes again. Failures are counted, logged once while they last, and returned.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from paceline_autoscaler.types import Decision, LearnedState, ScalingSpec
+from paceline_core.errors import Conflict, PacelineError
+from paceline_core.kube import Cluster, Event, ObjectKey, Scale, ScaleTarget, ServiceRef
+from paceline_core.objects.metadata import INFERENCE_SERVICE
+from paceline_core.telemetry import FaultLog, Metrics, get_logger
+
+MANAGER = "paceline-autoscaler"
+OWN_WRITERS = frozenset((MANAGER, "paceline-operator", "paceline-replicas"))
+"""Field managers of paceline's own parts; the operator sets replicas when it creates a Deployment."""
+STATE_LIMIT = 32 << 10
+_STATE = TypeAdapter(LearnedState)
+_UNDELETED = "the states of services that are gone are not deleted"
+_log = get_logger(__name__)
+
+
+class ScaleWriter:
+    """The autoscaler's only writer of anything that belongs to a service."""
+
+    def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
+        self._cluster = cluster
+        self._metrics = metrics
+        self._complaints = FaultLog(_log)
+
+    async def scales(self, goal: ScalingSpec) -> dict[str, Scale]:
+        """The ordered replicas of each pool. Raises Unreachable, NotFound or Forbidden."""
+        key = ObjectKey.parse(goal.service)
+        return {pool.name: await self._cluster.get_scale(ScaleTarget(key, pool.name)) for pool in goal.pools}
+
+    async def scale(
+        self, key: ObjectKey, decision: Decision, scales: Mapping[str, Scale]
+    ) -> dict[str, Scale | PacelineError]:
+        """Order the decided replicas; returns the new scale or the error of each pool that changes."""
+        written: dict[str, Scale | PacelineError] = {}
+        for pool in decision.changes:
+            target, version = ScaleTarget(key, pool.name), scales[pool.name].version
+            try:
+                written[pool.name] = await self._cluster.set_scale(target, pool.replicas, version)
+            except PacelineError as error:
+                written[pool.name] = error
+                self._failed(key, "scale", error)
+            else:
+                self._complaints.end(_unwritten(key, "scale"))
+        return written
+
+    async def other_writer(self, key: ObjectKey, pool: str) -> str:
+        """Who set the pool's replicas last: a field manager or an autoscaler's object; empty if that is unknown."""
+        try:
+            return await self._cluster.scale_writer(ScaleTarget(key, pool))
+        except PacelineError as error:
+            _log.info("another writer is not known by name", extra={"service": str(key), "reason": str(error)})
+            return ""
+
+    async def announce(self, key: ObjectKey, kind: str, reason: str, sentence: str) -> None:
+        """Record an Event about the service; `kind` is Normal or Warning."""
+        await self._cluster.event(Event(INFERENCE_SERVICE, key, kind, reason, sentence))
+
+    async def write_status(self, key: ObjectKey, status: Mapping[str, Any]) -> bool:
+        try:
+            await self._cluster.patch_status(INFERENCE_SERVICE, key, status, MANAGER)
+        except PacelineError as error:
+            self._failed(key, "status", error)
+            return False
+        self._complaints.end(_unwritten(key, "status"))
+        return True
+
+    async def load_state(self, service: ServiceRef) -> LearnedState:
+        """The learned state of a service; empty if none is stored that this version can read.
+
+        Raises PacelineError if the API server does not answer.
+        """
+        try:
+            data = await self._cluster.get_state(service)
+        except PacelineError as error:
+            self._count(service.key)
+            self._complaints.begin(_unread(service.key), str(error))
+            raise
+        self._complaints.end(_unread(service.key))
+        if data is None or "state" not in data:
+            return LearnedState()
+        try:
+            return _STATE.validate_json(data["state"])
+        except ValidationError as error:
+            _log.warning(
+                "learned state is unreadable and starts anew",
+                extra={"service": str(service.key), "reason": str(error)},
+            )
+            return LearnedState()
+
+    async def save_state(self, service: ServiceRef, state: LearnedState) -> bool:
+        """Store the learned state; False if that failed."""
+        try:
+            await self._cluster.put_state(service, {"state": state_json(state)})
+        except PacelineError as error:
+            self._failed(service.key, "state", error)
+            return False
+        self._complaints.end(_unwritten(service.key, "state"))
+        return True
+
+    async def forget_gone(self, alive: Collection[ServiceRef]) -> bool:
+        """Delete the learned state of deleted services; False if some may remain."""
+        try:
+            for service in await self._cluster.list_states():
+                if service not in alive:
+                    await self._cluster.delete_state(service)
+                    _log.info("the state of a service that is gone is deleted", extra={"service": str(service.key)})
+        except PacelineError as error:
+            self._complaints.begin(_UNDELETED, str(error))
+            return False
+        self._complaints.end(_UNDELETED)
+        return True
+
+    def _failed(self, key: ObjectKey, what: str, error: PacelineError) -> None:
+        if isinstance(error, Conflict):
+            _log.info("another writer was faster", extra={"service": str(key), "what": what, "reason": str(error)})
+            return
+        self._count(key)
+        self._complaints.begin(_unwritten(key, what), str(error))
+
+    def _count(self, key: ObjectKey) -> None:
+        self._metrics.counter("paceline_autoscaler_actuation_errors_total", key.namespace, key.name).inc()
+
+
+def _unread(key: ObjectKey) -> str:
+    return f"the learned state of {key} is not read; nothing is stored over it"
+
+
+def _unwritten(key: ObjectKey, what: str) -> str:
+    return f"the {what} of {key} is not written"
+
+
+def state_json(state: LearnedState) -> str:
+    """The state as stored; at most STATE_LIMIT bytes by construction."""
+    return _STATE.dump_json(state).decode()
