@@ -43,6 +43,8 @@ MEASURED_S = 60.0
 REPEAT_S = 1800.0
 STATE_INTERVAL_S = 30.0
 STATE_RETRY_S = 10.0
+_LEFT_TO_OTHERS = (ScaleReason.EXTERNAL, ScaleReason.ADVISE)
+"""Where replicas are for others to set; the operator reports who does."""
 _EVENTS = {Direction.UP: "ScaledUp", Direction.DOWN: "ScaledDown"}
 
 
@@ -130,7 +132,8 @@ class ServiceScaler:
             self._scales.drop()
             raise
         edits = self._scales.on_read(found, existing, self._deps.clock.monotonic())
-        if why_hold(spec, self._deps.now()) is None:  # else replicas are the others' to set
+        hold = why_hold(spec, self._deps.now())
+        if hold is None or hold[0] not in _LEFT_TO_OTHERS:
             for pool, known, replicas in edits:
                 await self._on_edit(pool, known, replicas)
         return before != {pool: scale.replicas for pool, scale in found.items()}

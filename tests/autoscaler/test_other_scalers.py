@@ -118,6 +118,18 @@ async def test_where_others_are_to_scale_an_edit_is_none(rig: Rig, policy: str) 
     assert rig.cluster.calls["scale_writer"] == 0
 
 
+async def test_an_edit_during_a_pause_is_named_and_stays(rig: Rig) -> None:
+    await rig.start(ready=1)
+    paused = manifest(classes=SLO, annotations={"paceline.dev/pause-until": "2030-01-01T00:00:00Z"})
+    rig.autoscaler.on_service(Listed((paused,)))
+    await rig.seconds(1, ready=1)
+    rig.cluster.move(POOL, 2, "kubectl")
+    await a_read_later(rig, ready=1)
+    assert events(rig, "ExternallyScaled") == ["Pool main was scaled from 1 to 2 by kubectl."]
+    assert condition(rig, "ScalingActive")[1] == "Paused"
+    assert rig.cluster.written == []
+
+
 async def test_what_the_operator_sets_is_no_edit(rig: Rig) -> None:
     await rig.start(ready=1)
     await rig.seconds(1, ready=1)

@@ -26,13 +26,13 @@ def test_creation_a_scale_by_hand_a_kept_addition_and_an_undone_edit_are_events(
             return {event["reason"]: event["message"] for event in events}
 
         running.await_ready()
-        place.bench.kubectl.apply(service("chat", team))
+        place.bench.kubectl.apply(service("chat", team, scaling={"policy": "external"}))
         await_true("the Deployment is made", lambda: ("Deployment", "chat-main") in children(place.bench, team))
         await_true("its creation is told", lambda: "Deployment chat-main" in told().get("Created", ""))
         before = kubectl.json("get", "deployment", "chat-main")["spec"]["replicas"]
         kubectl("scale", "deployment/chat-main", "--replicas=4")
-        await_true("the scale is told", lambda: "ManuallyScaled" in told())
-        assert f"was scaled from {before} to 4 by kubectl" in told()["ManuallyScaled"]
+        await_true("the scale is told", lambda: "ExternallyScaled" in told())
+        assert f"was scaled from {before} to 4 by kubectl" in told()["ExternallyScaled"]
         kubectl("patch", "deployment", "chat-main", "--field-manager=meddler", "--patch", SIDECAR)
         await_true("the addition is told", lambda: "ForeignFieldsKept" in told())
         assert "has spec.template.spec.containers[sidecar] from meddler" in told()["ForeignFieldsKept"]

@@ -69,6 +69,8 @@ HOLDERS = {
         (
             (ALL, "update", "apps/deployments/scale", ""),
             (SYSTEM, "update", "apps/deployments/scale", "coredns"),
+            (ALL, "get", "apps/deployments", ""),
+            (ALL, "list", "autoscaling/horizontalpodautoscalers", ""),
             (ALL, "patch", "paceline.dev/inferenceservices/status", ""),
             (ALL, "list", "pods", ""),
             (HOME, "patch", "configmaps", "paceline-scaling.team.chat"),
@@ -83,6 +85,8 @@ HOLDERS = {
             (SYSTEM, "get", "configmaps", "coredns"),
             (KEYS, "create", "configmaps", ""),
             (ALL, "patch", "apps/deployments", ""),
+            (ALL, "list", "apps/deployments", ""),
+            (ALL, "update", "autoscaling/horizontalpodautoscalers", ""),
             (ALL, "create", "pods", ""),
             (ALL, "delete", "pods", ""),
             (ALL, "patch", "paceline.dev/inferenceservices", ""),

@@ -49,26 +49,26 @@ def test_in_a_bulk_start_a_first_creation_is_left_to_the_status() -> None:
     assert [one for _ in range(4) for one in operator.step(manifest, bulk_starts=40).events] == []
 
 
-def test_a_scale_by_hand_is_named_once_with_both_numbers_and_who_did_it() -> None:
-    operator, manifest = converged()
+def test_a_scale_that_the_policy_leaves_to_others_is_named_once_with_both_numbers_and_who_did_it() -> None:
+    operator, manifest = converged(scaling={"policy": "external"})
     assert scaled(operator, manifest, 5, "kubectl") == [
         (
-            "ManuallyScaled",
-            "Deployment chat-main was scaled from 1 to 5 by kubectl; the autoscaler decides on from there.",
+            "ExternallyScaled",
+            "Deployment chat-main was scaled from 1 to 5 by kubectl; policy external leaves it so.",
         )
     ]
     assert scaled(operator, manifest, 5, "kubectl") == []
     assert scaled(operator, manifest, 3, "") == []
-
-
-def test_a_policy_that_leaves_a_scale_alone_reports_it_and_an_hpa_is_no_hand() -> None:
-    operator, manifest = converged(scaling={"policy": "external"})
-    assert scaled(operator, manifest, 4, "kubectl")[0][1].endswith("by kubectl; policy external leaves it so.")
     assert scaled(operator, manifest, 6, "kube-controller-manager") == []
 
 
-def test_a_restarted_operator_names_no_scale_that_it_did_not_see() -> None:
+def test_a_scale_that_the_autoscaler_follows_is_for_the_autoscaler_to_report() -> None:
     operator, manifest = converged()
+    assert scaled(operator, manifest, 5, "kubectl") == []
+
+
+def test_a_restarted_operator_names_no_scale_that_it_did_not_see() -> None:
+    operator, manifest = converged(scaling={"policy": "external"})
     operator.restart()
     assert scaled(operator, manifest, 5, "kubectl") == []
 

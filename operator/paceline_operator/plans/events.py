@@ -1,9 +1,9 @@
-"""What `kubectl describe` shows of a service: made, repaired, scaled by hand, rolled out, removed, refused, degraded.
+"""What `kubectl describe` shows of a service: made, repaired, scaled by others, rolled out, removed, refused, degraded.
 
 A condition becomes an event when the status with it is written, so a restart does not repeat it. First creations are
 reported unless many services start at once, whose statuses report them. What others add to a Deployment stays there and
-is reported once by each operator; what they change of ours is restored and reported.
-Hole: a scale by hand that the autoscaler changes before this process sees it is not reported.
+is reported once by each operator; what they change of ours is restored and reported. Who else sets replicas is reported
+here only where the policy leaves them to others; elsewhere the autoscaler knows what it wrote itself, and reports it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from paceline_operator.plans.status import owned, rolls
 from paceline_operator.plans.types import Action, Apply, Delete, ObjectRef, ReconcileInput
 
 CREATED, REPAIRED, REMOVED = "Created", "Repaired", "PoolRemoved"
-SCALED, FOREIGN_FIELDS = "ManuallyScaled", "ForeignFieldsKept"
+SCALED, FOREIGN_FIELDS = "ExternallyScaled", "ForeignFieldsKept"
 OF_ACTIONS = frozenset((CREATED, REPAIRED, REMOVED))
 """Reasons of executed actions; no later plan reports these again."""
 HPA = "kube-controller-manager"
@@ -65,21 +65,19 @@ def reported_by_events(view: ReconcileInput) -> ReportedChildren:
 
 
 def _by_others(view: ReconcileInput) -> Iterator[tuple[str, str, str]]:
-    """Scales by hand, and fields of others that stay."""
+    """Replicas that the policy leaves to others, and fields of others that stay."""
     known = view.memo.reported if view.memo else None
+    scaling = view.service.get("spec", {}).get("scaling")
+    policy = scaling.get("policy") if isinstance(scaling, dict) else None
     for place, (uid, desired, added) in sorted(reported_by_events(view).items()):
         live = view.children[place]
         reported = (known or {}).get(place, (uid, desired, ()))
         if reported[0] != uid:
             reported = (uid, desired, ())
         by = live.replicas.scaled_by if live.replicas else ""
-        if by and by != HPA and desired != reported[1]:
-            scaling = view.service.get("spec", {}).get("scaling")
-            policy = scaling.get("policy") if isinstance(scaling, dict) else None
-            left = policy in {"external", "advise"}
-            after = f"policy {policy} leaves it so" if left else "the autoscaler decides on from there"
-            message = f"{live.kind} {live.key.name} was scaled from {reported[1]} to {desired} by {by}; {after}."
-            yield ("Normal", SCALED, message)
+        if policy in {"external", "advise"} and by and by != HPA and desired != reported[1]:
+            message = f"{live.kind} {live.key.name} was scaled from {reported[1]} to {desired} by {by}"
+            yield ("Normal", SCALED, f"{message}; policy {policy} leaves it so.")
         for manager, fields in added:
             if (manager, fields) not in reported[2]:
                 yield (
