@@ -35,24 +35,31 @@ def spread(key: ObjectKey) -> float:
 
 
 class ScaleCache:
-    """`existing` is `existing_replicas`, times are in seconds of a monotonic clock."""
+    """Each pass calls `on_existing` first; times are in seconds of a monotonic clock."""
 
     def __init__(self, key: ObjectKey) -> None:
         self.scales: dict[str, Scale] = {}
         self._read_at: float | None = None
         self._early_s = spread(key) * READ_S
         self._existing: Mapping[str, int] = {}
+        self._contradicted = False
         self._known: dict[str, int] = {}
         self._unanswered: dict[str, int] = {}
         """What the last write of a pool ordered, if it failed: it may have been done."""
 
-    def usable(self, pools: Collection[str], existing: Mapping[str, int], now: float) -> bool:
-        """Whether a decision may rest on the scales without another read."""
-        if self._read_at is None or now - self._read_at >= READ_S or set(pools) != self.scales.keys():
-            return False
-        return not any(self._contradicts(pool, existing.get(pool, 0)) for pool in pools)
+    def on_existing(self, existing: Mapping[str, int]) -> None:
+        """This many replicas of each pool exist now (`existing_replicas`)."""
+        for pool, scale in self.scales.items():
+            if existing.get(pool, 0) not in (scale.replicas, self._existing.get(pool, 0)):
+                self._contradicted = True
+        self._existing = existing
 
-    def on_read(self, scales: Mapping[str, Scale], existing: Mapping[str, int], now: float) -> list[Difference]:
+    def usable(self, pools: Collection[str], now: float) -> bool:
+        """Whether a decision may rest on the scales without another read."""
+        recent = self._read_at is not None and now - self._read_at < READ_S
+        return recent and not self._contradicted and set(pools) == self.scales.keys()
+
+    def on_read(self, scales: Mapping[str, Scale], now: float) -> list[Difference]:
         """All pools were read; returns the edits of other writers."""
         edits = [
             (pool, before, scale.replicas)
@@ -61,7 +68,7 @@ class ScaleCache:
             and self._unanswered.get(pool) != scale.replicas
         ]
         self._read_at, self._early_s = now - self._early_s, 0.0
-        self.scales, self._existing, self._unanswered = dict(scales), dict(existing), {}
+        self.scales, self._contradicted, self._unanswered = dict(scales), False, {}
         self._known = {pool: scale.replicas for pool, scale in scales.items()}
         return edits
 
@@ -84,6 +91,3 @@ class ScaleCache:
         """Another autoscaler may have written, or the Deployments are new: the next read has nothing to differ from."""
         self.drop()
         self._known, self._unanswered = {}, {}
-
-    def _contradicts(self, pool: str, existing: int) -> bool:
-        return existing not in (self.scales[pool].replicas, self._existing.get(pool, 0))

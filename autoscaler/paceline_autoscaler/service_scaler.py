@@ -114,13 +114,13 @@ class ServiceScaler:
     async def know_scales(self, spec: ScalingSpec, existing: Mapping[str, int], generation: int) -> bool:
         """Have scales that a decision may rest on; returns whether they were read. Raises what a read raises."""
         self._conflicts.on_spec(generation)
-        pools = [pool.name for pool in spec.pools]
-        if self._scales.usable(pools, existing, self._deps.clock.monotonic()):
+        self._scales.on_existing(existing)
+        if self._scales.usable([pool.name for pool in spec.pools], self._deps.clock.monotonic()):
             return False
-        await self.read_scales(spec, existing)
+        await self.read_scales(spec)
         return True
 
-    async def read_scales(self, spec: ScalingSpec, existing: Mapping[str, int]) -> bool:
+    async def read_scales(self, spec: ScalingSpec) -> bool:
         """Read all scales; returns whether they order other replicas than before. Raises what a read raises."""
         before = {pool: scale.replicas for pool, scale in self.scales.items()}
         try:
@@ -131,7 +131,7 @@ class ServiceScaler:
         except PacelineError:
             self._scales.drop()
             raise
-        edits = self._scales.on_read(found, existing, self._deps.clock.monotonic())
+        edits = self._scales.on_read(found, self._deps.clock.monotonic())
         hold = why_hold(spec, self._deps.now())
         if hold is None or hold[0] not in _LEFT_TO_OTHERS:
             for pool, known, replicas in edits:

@@ -51,11 +51,11 @@ def test_one_edit_is_named_for_ten_minutes_and_is_no_conflict() -> None:
 def test_after_three_conflicts_it_yields_and_names_who_scales_too() -> None:
     changes = three_conflicts()
     assert after(*changes[:-1]).other_scaler(120) == ""
-    assert after(*changes).other_scaler(120) == "HorizontalPodAutoscaler web scales pool main too"
+    assert after(*changes).other_scaler(120) == "pool main is scaled by HorizontalPodAutoscaler web too"
     nameless = [*changes[:-1], ReplicaChange(120, "main", 4, 5, "")]
     machine = after(*changes[:-1])
     machine.on_edit(nameless[-1])
-    assert machine.other_scaler(120) == "another writer scales pool main too"
+    assert machine.other_scaler(120) == "pool main is scaled by another writer too"
 
 
 def test_an_edit_that_the_next_write_reverses_counts_as_one_that_reverses_a_write_does() -> None:

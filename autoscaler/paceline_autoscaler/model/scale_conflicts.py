@@ -83,7 +83,7 @@ class ScaleConflicts:
         """Who scales which pool too, as a sentence without its full stop, while the autoscaler yields; else empty."""
         if self._edit is None or not self._yielding(now):
             return ""
-        return f"{self._edit.writer or UNKNOWN_WRITER} scales pool {self._edit.pool} too"
+        return f"pool {self._edit.pool} is scaled by {self._edit.writer or UNKNOWN_WRITER} too"
 
     def _yielding(self, now: float) -> bool:
         return self._yields and self._edit is not None and now - self._edit.at < WINDOW_S

@@ -1,4 +1,6 @@
-"""The autoscaler's own process on a real API server: it wakes a service at zero, and a restart of it moves nothing."""
+"""The autoscaler's own process on a real API server: it wakes a service at zero, a restart of it moves nothing, and it
+yields to whoever scales as well.
+"""
 
 import asyncio
 import os
@@ -118,6 +120,11 @@ class Autoscaler:
         found: Manifest = (await self.api.get(SERVICE, ObjectKey(self.place, NAME))).get("status") or {}
         return found
 
+    async def scaling_active(self) -> Manifest:
+        """The condition ScalingActive; empty while there is none."""
+        rows: list[Manifest] = (await self.status()).get("conditions", [])
+        return next((row for row in rows if row["type"] == "ScalingActive"), {})
+
     def gateway(self) -> FastAPI:
         """An admin port that tells what clients want."""
         app = FastAPI()
@@ -183,3 +190,23 @@ async def test_however_it_ends_and_starts_again_nothing_is_moved(autoscaler: Aut
     assert await autoscaler.replicas() == 3
     lease = await api.get(RESOURCES["Lease"], ObjectKey(place, LEASE))
     assert lease["spec"]["holderIdentity"]
+
+
+async def test_it_yields_to_whoever_reverses_it_three_times_and_names_the_writer(
+    autoscaler: Autoscaler, bench: Workbench
+) -> None:
+    place, api, kubectl = autoscaler.place, autoscaler.api, bench.kubectl.within(autoscaler.place)
+    await api.apply(SERVICE, wish(place, 1), "kubectl")
+    await api.apply(DEPLOYMENT, workload(place, 4), "paceline-operator")
+    await autoscaler.start()
+    await until(autoscaler.decided, bool)
+    for _ in range(2):
+        await asyncio.to_thread(kubectl, "scale", f"deployment/{deployment_name(NAME, 'main')}", "--replicas=6")
+        await until(autoscaler.replicas, lambda count: count == 4)
+    await asyncio.to_thread(kubectl, "scale", f"deployment/{deployment_name(NAME, 'main')}", "--replicas=6")
+    found = await until(autoscaler.scaling_active, lambda row: row.get("reason") == "ScalerConflict")
+    assert found["status"] == "False"
+    assert found["message"] == "Pool main is scaled by kubectl too; stop it or set scaling.policy: external."
+    assert await autoscaler.replicas() == 6
+    events = await api.list(RESOURCES["Event"], place, fields="reason=ExternallyScaled")
+    assert {event["message"] for event in events} == {"Pool main was scaled from 4 to 6 by kubectl."}
