@@ -19,7 +19,8 @@ from paceline_autoscaler.scale_cache import existing_replicas
 from paceline_autoscaler.service_scaler import ScalerDeps, ServiceScaler, record_age
 from paceline_autoscaler.signals import GatewayDemand, WorkerLoads
 from paceline_autoscaler.signals.attainment import AttainmentPoller
-from paceline_autoscaler.types import Decision, LearnedState, MissingSignal, Observation, ScalingSpec
+from paceline_autoscaler.state import State
+from paceline_autoscaler.types import Decision, MissingSignal, Observation, ScalingSpec
 from paceline_core.errors import Forbidden, NotFound
 from paceline_core.kube import Cluster, Listed, ObjectKey, ServiceEndpoints, WatchLost
 from paceline_core.kube.cluster import Manifest, WatchEvent
@@ -204,15 +205,15 @@ class Autoscaler:
             if self._candidate.leads:
                 await scaler.save_state()
 
-    async def _decide(self, scaler: ServiceScaler, spec: ScalingSpec) -> tuple[Observation, Decision, LearnedState]:
+    async def _decide(self, scaler: ServiceScaler, spec: ScalingSpec) -> tuple[Observation, Decision, State]:
         """Observe and decide; what is to be written is decided on scales that were read just now."""
         existing = existing_replicas(self.cluster_view.endpoints(scaler.key))
         just_read = await scaler.know_scales(spec, existing, self.cluster_view.services[scaler.key].metadata.generation)
         observation = observe(self._deps.now(), spec, self._snapshot(scaler, spec))
-        decision, state = decide(observation, scaler.state)
+        decision, state = decide(observation, scaler.state, scaler.knowledge)
         if decision.changes and not just_read and await scaler.read_scales(spec):
             observation = observe(self._deps.now(), spec, self._snapshot(scaler, spec))
-            decision, state = decide(observation, scaler.state)
+            decision, state = decide(observation, scaler.state, scaler.knowledge)
         return observation, decision, state
 
     def _snapshot(self, scaler: ServiceScaler, spec: ScalingSpec) -> SignalSnapshot:

@@ -31,7 +31,8 @@ from paceline_autoscaler.output.status import (
 )
 from paceline_autoscaler.policies.constraints import cost_per_hour, why_hold
 from paceline_autoscaler.scale_cache import ScaleCache, spread
-from paceline_autoscaler.types import Decision, LearnedState, MissingSignal, Now, Observation, ScalingSpec, SloTarget
+from paceline_autoscaler.state import Knowledge, State
+from paceline_autoscaler.types import Decision, MissingSignal, Now, Observation, ScalingSpec, SloTarget
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Forbidden, NotFound, PacelineError
 from paceline_core.kube import ObjectKey, Scale, ServiceRef
@@ -63,7 +64,8 @@ class ServiceScaler:
     def __init__(self, key: ObjectKey, uid: str, deps: ScalerDeps) -> None:
         self.key = key
         self.uid = uid
-        self.state = LearnedState()
+        self.state = State()
+        self.knowledge = Knowledge()
         self.unread = "not read yet"
         """Why the stored state is unknown; empty once it is known."""
         self._deps = deps
@@ -75,7 +77,7 @@ class ServiceScaler:
         self._written: Status | None = None
         self._written_at = 0.0
         self._repeat_s = REPEAT_S * (1 + spread(key)) / 2
-        self._stored = LearnedState()
+        self._stored = State()
         self._stored_at = deps.clock.monotonic()
         self._passed_at: float | None = None
         self._forbidden = ""
@@ -142,9 +144,9 @@ class ServiceScaler:
         """Another autoscaler may write from now on; what it writes is no edit."""
         self._scales.forget()
 
-    async def execute(self, observation: Observation, decision: Decision, state: LearnedState) -> None:
+    async def execute(self, observation: Observation, decision: Decision, state: State) -> None:
         """Enter a decision into the ledger, then write the replicas it orders; `state` is the state after it."""
-        self._deps.ledger.add(self.state, observation, decision)
+        self._deps.ledger.add(self.state, self.knowledge, observation, decision)
         self.state = state
         now = self._deps.clock.monotonic()
         elapsed_s = 0.0 if self._passed_at is None else now - self._passed_at
@@ -183,7 +185,7 @@ class ServiceScaler:
             latest=decision,
             observation=observation,
             quantiles=quantiles,
-            state=self.state,
+            learned=self.state.learned,
             lost=why,
             forbidden=self._forbidden,
         )
@@ -254,7 +256,7 @@ class ServiceScaler:
             return True
         if without_values(status) != without_values(self._written):
             return True
-        if self.state.idle_since is not None:  # no new values, and only the first empty ones are news
+        if self.state.learned.idle_since is not None:  # no new values, and only the first empty ones are news
             changed = measured_values(status).keys() != measured_values(self._written).keys()
         else:
             changed = measured_values(status) != measured_values(self._written)

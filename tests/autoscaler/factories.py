@@ -3,12 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-from paceline_autoscaler.policies import decide
+from paceline_autoscaler import policies
+from paceline_autoscaler.state import Knowledge, State
 from paceline_autoscaler.types import (
     Attainment,
     ClassSignals,
+    Decision,
     Demand,
-    LearnedState,
     Observation,
     PoolSpec,
     PoolStatus,
@@ -85,9 +86,14 @@ def observation(**changes: Any) -> Observation:
     return replace(made, **changes)
 
 
-def seasoned(seen: Observation, seconds: float = 600.0, state: LearnedState | None = None) -> LearnedState:
+def decide(seen: Observation, state: State) -> tuple[Decision, State]:
+    """A decision without special knowledge."""
+    return policies.decide(seen, state, Knowledge())
+
+
+def seasoned(seen: Observation, seconds: float = 600.0, state: State | None = None) -> State:
     """The state after the same has been seen for so long, once every five seconds, up to just before `seen.now`."""
-    known = state or LearnedState()
+    known = state or State()
     for ago in range(round(seconds), 0, -5):
         _, known = decide(replace(seen, now=seen.now - ago), known)
     return known

@@ -2,26 +2,27 @@
 
 from pathlib import Path
 
+from tests.autoscaler.factories import decide
 from tests.autoscaler.plant import Plant, goal_of
 
 from paceline_autoscaler.output.ledger import Ledger, LedgerQuery
 from paceline_autoscaler.output.ledger_entry import EntryKind, LedgerEntry
 from paceline_autoscaler.output.ledger_files import LedgerFiles, read
-from paceline_autoscaler.policies import decide
-from paceline_autoscaler.types import LearnedState, Observation
+from paceline_autoscaler.state import Knowledge, State
+from paceline_autoscaler.types import Observation
 
 ALL = LedgerQuery(limit=10_000)
 VOLUME = 1 << 30
 
 
-def entry_of(seen: Observation, state: LearnedState | None = None, kind: EntryKind = "change") -> LedgerEntry:
-    known = state or LearnedState()
-    return LedgerEntry(kind, 0, known, seen, decide(seen, known)[0])
+def entry_of(seen: Observation, state: State | None = None, kind: EntryKind = "change") -> LedgerEntry:
+    known = state or State()
+    return LedgerEntry(kind, 0, known, Knowledge(), seen, decide(seen, known)[0])
 
 
-def keep(ledger: Ledger, seen: Observation, state: LearnedState | None = None) -> LedgerEntry | None:
-    known = state or LearnedState()
-    return ledger.add(known, seen, decide(seen, known)[0])
+def keep(ledger: Ledger, seen: Observation, state: State | None = None) -> LedgerEntry | None:
+    known = state or State()
+    return ledger.add(known, Knowledge(), seen, decide(seen, known)[0])
 
 
 def burst_in(directory: Path) -> Path:
@@ -31,7 +32,7 @@ def burst_in(directory: Path) -> Path:
     for _ in range(300):
         known = plant.state
         seen, decision = plant.second()
-        ledger.add(known, seen, decision)
+        ledger.add(known, Knowledge(), seen, decision)
     return directory / "default.chat.jsonl"
 
 

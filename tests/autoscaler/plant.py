@@ -13,13 +13,12 @@ from random import Random
 from paceline_autoscaler.model.capacity import TokenMix, price
 from paceline_autoscaler.policies import decide
 from paceline_autoscaler.signals.live import DemandMeter
+from paceline_autoscaler.state import Knowledge, PoolSpeed, State
 from paceline_autoscaler.types import (
     Attainment,
     Decision,
-    LearnedState,
     Observation,
     PoolSpec,
-    PoolSpeed,
     PoolStatus,
     Replica,
     ScalingSpec,
@@ -79,7 +78,7 @@ class Plant:
     arrivals: int = 0
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
     desired_over_time: list[tuple[float, int]] = field(default_factory=list)
-    state: LearnedState = field(default_factory=LearnedState)
+    state: State = field(default_factory=State)
     meter: DemandMeter = field(default_factory=DemandMeter)
     _due: float = 0.0
     _named: int = 0
@@ -115,7 +114,7 @@ class Plant:
             self._step()
         self.meter.on(self._report(), self.now)
         seen = self.observation()
-        decision, self.state = decide(seen, self.state)
+        decision, self.state = decide(seen, self.state, Knowledge())
         self.decisions.append((self.elapsed, decision))
         self._order(decision.replicas)
         return seen, decision

@@ -11,7 +11,9 @@ import pytest
 from tests.autoscaler.plant import Plant, goal_of
 
 from paceline_autoscaler.model.capacity import usable
+from paceline_autoscaler.model.demand_history import DemandHistories
 from paceline_autoscaler.model.estimate import clear_s
+from paceline_autoscaler.state import Knowledge
 from paceline_core.registry.enums import Direction, ScaleReason
 
 BURST_START, BURST_END, END = 60.0, 180.0, 420.0
@@ -34,7 +36,7 @@ class Rate:
 
 
 WORK_S = Plant(goal_of(), lambda _: 0.0).work_s
-ENOUGH = next(n for n in range(1, 99) if n * usable(n) >= 4.0)
+ENOUGH = next(n for n in range(1, 99) if n * usable(n, Knowledge().staffing) >= 4.0)
 
 
 @pytest.fixture(scope="module", params=SEEDS, ids=lambda seed: f"seed {seed}" if seed else "even arrivals")
@@ -110,7 +112,8 @@ def test_an_engine_slower_than_its_model_is_found_out_by_attainment() -> None:
     plant.run(900)
     added = [d for _, d in plant.decisions if d.direction is Direction.UP and d.reason is ScaleReason.ATTAINMENT]
     assert added
-    assert plant.state.memories[0].derate < 1.0
+    assert isinstance(plant.state.own, DemandHistories)
+    assert plant.state.own.of("both").derate < 1.0
 
 
 def test_a_service_scales_to_zero_when_nobody_asks_and_wakes_for_the_first_who_does() -> None:

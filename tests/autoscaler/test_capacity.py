@@ -16,7 +16,8 @@ from paceline_autoscaler.model.capacity import (
     usable,
     work_rate,
 )
-from paceline_autoscaler.types import ClassSignals, PoolSpeed, RateWindow
+from paceline_autoscaler.state import Knowledge, PoolSpeed
+from paceline_autoscaler.types import ClassSignals, RateWindow
 from paceline_core.registry.enums import RequestClass
 from paceline_core.wire import StepTime
 
@@ -56,14 +57,17 @@ def test_each_half_of_a_split_service_pays_for_its_half() -> None:
     assert price(SPEED, mix, None, 2048, "decode") == TokenCost(0.0, whole.output)
 
 
+STAFFING = Knowledge().staffing
+
+
 @pytest.mark.parametrize(("replicas", "share"), [(0, 0.8), (1, 0.8), (2, 0.85), (4, 0.9), (16, 0.95), (1000, 0.95)])
 def test_large_pools_can_be_used_further(replicas: int, share: float) -> None:
-    assert usable(replicas) == pytest.approx(share)
+    assert usable(replicas, STAFFING) == pytest.approx(share)
 
 
 @given(st.integers(0, 200))
 def test_one_more_replica_always_adds_capacity(replicas: int) -> None:
-    assert (replicas + 1) * usable(replicas + 1) > replicas * usable(replicas)
+    assert (replicas + 1) * usable(replicas + 1, STAFFING) > replicas * usable(replicas, STAFFING)
 
 
 def arrivals(*windows: tuple[float, float], output: float | None = 10.0) -> ClassSignals:

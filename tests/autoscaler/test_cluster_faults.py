@@ -11,7 +11,8 @@ from tests.autoscaler.test_scaling_goals import manifest
 from paceline_autoscaler.controller import LEASE, LEASE_TTL_S, SWEEP_RETRY_S
 from paceline_autoscaler.output.scale_writer import state_json
 from paceline_autoscaler.service_scaler import STATE_RETRY_S
-from paceline_autoscaler.types import LearnedState, StartKind, StartSample
+from paceline_autoscaler.state import LearnedState, StartSample, State
+from paceline_autoscaler.types import StartKind
 from paceline_core.clock import rfc3339
 from paceline_core.errors import ApiError, Forbidden, PacelineError, Unauthorized, Unreachable
 from paceline_core.kube import Endpoint, Listed, ObjectKey, Scale, ScaleTarget, ServiceEndpoints, ServiceRef, WatchLost
@@ -290,7 +291,8 @@ async def test_stored_state_that_cannot_be_read_is_kept_and_holds_scale_downs_un
     fault: PacelineError, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig = Rig()
-    stored = {"state": state_json(LearnedState(policy="slo", starts=(StartSample("main", StartKind.COLD, 333.0),)))}
+    learned = LearnedState(starts=(StartSample("main", StartKind.COLD, 333.0),))
+    stored = {"state": state_json(State("slo", learned))}
     rig.cluster.states[CHAT], rig.cluster.broken["get_state"] = dict(stored), fault
     await rig.start(ready=3)
     await rig.seconds(90, ready=3)

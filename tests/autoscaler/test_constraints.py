@@ -5,15 +5,27 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.autoscaler.factories import NOW, answered, attainment, demand, goal, load, observation, pool, seasoned, view
+from tests.autoscaler.factories import (
+    NOW,
+    answered,
+    attainment,
+    decide,
+    demand,
+    goal,
+    load,
+    observation,
+    pool,
+    seasoned,
+    view,
+)
 from tests.every import cases
 
-from paceline_autoscaler.policies import POLICIES, decide
+from paceline_autoscaler.policies import POLICIES
+from paceline_autoscaler.state import State
 from paceline_autoscaler.types import (
     Attainment,
     Decision,
     Demand,
-    LearnedState,
     MissingSignal,
     Observation,
     PolicyName,
@@ -30,8 +42,8 @@ def idle_pool(rate: float = 0.5, ready: int = 4) -> Observation:
     return observation(demand=demand(rate), pools=(view(ready=ready),))
 
 
-def decided(seen: Observation, state: LearnedState | None = None) -> Decision:
-    return decide(seen, state or LearnedState())[0]
+def decided(seen: Observation, state: State | None = None) -> Decision:
+    return decide(seen, state or State())[0]
 
 
 def missing(seen: Observation, gap: MissingSignal) -> Observation:
@@ -64,7 +76,7 @@ def test_nothing_is_removed_while_a_part_is_missing(gap: MissingSignal) -> None:
         assert "otherwise 4→3" in decision.sentence
 
 
-def two_pools(silent: str, silent_s: float) -> tuple[Observation, LearnedState]:
+def two_pools(silent: str, silent_s: float) -> tuple[Observation, State]:
     """Two idle pools; the first worker of one of them has not reported its load for `silent_s`."""
     spec = goal(pools=(pool(name="a"), pool(name="b", dollars_per_hour=9.0)))
     views = tuple(renamed(view(ready=2), name) for name in "ab")

@@ -251,7 +251,7 @@ async def test_what_was_learned_is_found_by_the_next_one(rig: Rig) -> None:
     await fresh.autoscaler.close()
 
 
-@pytest.mark.parametrize("stored", [{"state": "nonsense"}, {"state": '{"starts": "long"}'}, {}])
+@pytest.mark.parametrize("stored", [{"state": "nonsense"}, {"state": '{"learned": {"starts": "long"}}'}, {}])
 async def test_learned_state_that_cannot_be_read_starts_anew(rig: Rig, stored: dict[str, str]) -> None:
     rig.cluster.states[CHAT] = stored
     await rig.start()

@@ -20,7 +20,8 @@ from paceline_autoscaler.output.ledger_entry import (
     packed,
     unpacked,
 )
-from paceline_autoscaler.types import LearnedState, Observation
+from paceline_autoscaler.state import LearnedState, State
+from paceline_autoscaler.types import Observation
 from paceline_core.errors import InvalidInput
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -33,8 +34,8 @@ VALUES = st.recursive(
 
 
 def lines_of(entry: LedgerEntry) -> list[bytes]:
-    record, line = encode(entry)
-    return [record.line, line]
+    records, line = encode(entry)
+    return [*(record.line for record in records), line]
 
 
 def decoded(lines: list[bytes]) -> list[LedgerEntry | InvalidInput]:
@@ -57,7 +58,7 @@ def test_every_float_is_read_back_bit_for_bit(values: list[float], ready: int) -
         pools=(view(replicas=replicas),),
         demand=demand(0.5, oldest_s=values[3], output_tokens=values[4]),
     )
-    state = LearnedState(at=values[5], drains_s=(values[6],))
+    state = State("slo", LearnedState(at=values[5], drains_s=(values[6],)))
     entry = replace(entry_of(observation()), observation=seen, state=state)
     (read,) = decoded(lines_of(entry))
     assert read == entry
@@ -67,19 +68,20 @@ def test_every_float_is_read_back_bit_for_bit(values: list[float], ready: int) -
     assert [(math.copysign(1, one.age_s), one.age_s) for one in read.observation.pools[0].replicas] == signs
 
 
-def test_an_entry_refers_to_its_spec_and_leaves_defaults_out() -> None:
-    record, line = encode(entry_of(observation(goal=goal(idle_after_s=300.0))))
+def test_an_entry_refers_to_its_spec_and_knowledge_and_leaves_defaults_out() -> None:
+    (spec, knowledge), line = encode(entry_of(observation(goal=goal(idle_after_s=300.0))))
     written = json.loads(line)
-    assert (record.record, record.digest) == ("spec", written["spec"])
-    assert record.content["idle_after_s"] == 300.0
+    assert (spec.record, spec.digest) == ("spec", written["spec"])
+    assert (knowledge.record, knowledge.digest) == ("knowledge", written["knowledge"])
+    assert spec.content["idle_after_s"] == 300.0
     assert "goal" not in written["observation"]
-    assert not {"pause_until", "budget_gpus"} & record.content.keys()
+    assert not {"pause_until", "budget_gpus"} & spec.content.keys()
     assert not {"endpoints_lost", "state_unread"} & written["observation"].keys()
 
 
 def test_the_same_spec_has_the_same_digest_and_another_one_has_not() -> None:
     one, same, other = (
-        encode(entry_of(seen))[0].digest
+        encode(entry_of(seen))[0][0].digest
         for seen in (
             observation(),
             observation(now=NOW + 9, demand=demand(2.0)),
@@ -114,32 +116,35 @@ def test_an_entry_for_programs_is_complete_and_without_inputs_it_is_short() -> N
 )
 def test_a_line_that_is_no_entry_is_named_and_the_others_are_read(line: bytes) -> None:
     entry = entry_of(observation())
-    record, written = encode(entry)
-    first, second, third = decoded([record.line, written, line, written])
+    *records, written = lines_of(entry)
+    first, second, third = decoded([*records, written, line, written])
     assert first == third == entry
     assert isinstance(second, InvalidInput)
-    assert str(second).startswith("ledger.jsonl:3: is not an entry of a ledger: ")
+    assert str(second).startswith("ledger.jsonl:4: is not an entry of a ledger: ")
 
 
 @pytest.mark.parametrize(
     "broken", [{"same": {}, "each": {"a": 1}}, {"same": 1, "each": {}}, {"same": {}, "each": {"a": [1], "b": []}}]
 )
 def test_columns_that_are_none_are_damage(broken: dict[str, Any]) -> None:
-    record, line = encode(entry_of(observation()))
+    *records, line = lines_of(entry_of(observation()))
     document = json.loads(line)
     document["observation"]["pools"] = broken
-    _, error = [None, *decoded([record.line, json.dumps(document).encode()])]
+    (error,) = decoded([*records, json.dumps(document).encode()])
     assert isinstance(error, InvalidInput)
 
 
 def test_an_entry_whose_spec_is_missing_or_forged_is_damage() -> None:
-    record, line = encode(entry_of(observation()))
-    (missing,) = decoded([line])
+    (record, knowledge), line = encode(entry_of(observation()))
+    (missing,) = decoded([knowledge.line, line])
     assert isinstance(missing, InvalidInput)
     assert f"refers to the spec {record.digest}, which is not in the lines before it" in str(missing)
     forged = record.line.replace(b'"step_tokens":2048', b'"step_tokens":2049')
     assert digest_of(json.loads(forged)["content"]) != record.digest
-    assert [str(error).partition(": ")[0] for error in decoded([forged, line])] == ["ledger.jsonl:1", "ledger.jsonl:2"]
+    assert [str(error).partition(": ")[0] for error in decoded([knowledge.line, forged, line])] == [
+        "ledger.jsonl:2",
+        "ledger.jsonl:3",
+    ]
 
 
 def seen_by(count: int) -> Observation:

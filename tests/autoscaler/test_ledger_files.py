@@ -63,7 +63,7 @@ def test_a_file_has_each_spec_once_and_after_a_rotation_again(tmp_path: Path) ->
     files = LedgerFiles(tmp_path, VOLUME, file_limit=6 * SIZE)
     append(files, *(entry(n, drain_limit_s=30.0 + (n % 2)) for n in range(7)))
     current, older = tmp_path / "default.chat.jsonl", tmp_path / "default.chat.jsonl.1"
-    assert older.read_bytes().count(b'{"record":') == 2
+    assert older.read_bytes().count(b'{"record":"spec"') == 2
     assert current.read_bytes().startswith(b'{"record":')
     assert [each.at - NOW for path in (older, current) for each in entries_in(path)] == list(range(7))
 
@@ -108,7 +108,7 @@ def test_only_the_line_of_a_killed_process_is_damaged(tmp_path: Path) -> None:
     append(files, entry(1))
     assert [each.at - NOW for each in files.newest("default/chat")] == [1, 0]
     (damaged,) = (found for found in read(path) if isinstance(found, InvalidInput))
-    assert str(damaged).startswith(f"{path}:3: is not an entry of a ledger: ")
+    assert str(damaged).startswith(f"{path}:4: is not an entry of a ledger: ")
 
 
 def test_a_deleted_service_has_no_files(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from tests.autoscaler.factories import (
     NOW,
     answered,
     attainment,
+    decide,
     demand,
     goal,
     load,
@@ -20,8 +21,8 @@ from tests.autoscaler.factories import (
 
 from paceline_autoscaler.model.history import learn
 from paceline_autoscaler.output.status import StatusInput, Transitions, rounded, status_of
-from paceline_autoscaler.policies import decide
-from paceline_autoscaler.types import BlockedPool, Decision, LearnedState, Observation, ScalingSpec, SloTarget
+from paceline_autoscaler.state import BlockedPool, LearnedState, State
+from paceline_autoscaler.types import Decision, Observation, ScalingSpec, SloTarget
 from paceline_core.objects.status import ServiceStatus
 from paceline_core.registry.enums import QueryResult
 
@@ -147,20 +148,20 @@ def test_a_start_that_never_ends_is_blocked_capacity_and_named_with_its_pool() -
     late = view(ready=1, starting=1)
     replicas = tuple(replace(replica, age_s=500.0) for replica in late.replicas)
     seen = observation(pools=(replace(late, replicas=replicas),))
-    status = told(seen, state=learn(seen, LearnedState()))
+    status = told(seen, learned=learn(seen, State()).learned)
     assert condition(status, "CapacityBlocked") == ("True", "StartsOverdue")
     again = "tried again at 2027-01-15T08:01:00Z"
     assert message(status, "CapacityBlocked") == f"Pool main: replica starting-0 is not ready after 40s, {again}."
     many = tuple(replace(replicas[1], name=f"r{n}") for n in range(5))
     seen = observation(pools=(replace(late, desired=5, replicas=many),))
-    names = message(told(seen, state=learn(seen, LearnedState())), "CapacityBlocked")
+    names = message(told(seen, learned=learn(seen, State()).learned), "CapacityBlocked")
     assert names == f"Pool main: replicas r0, r1, r2 and others are not ready after 40s, {again}."
 
 
 def test_a_replica_that_was_ready_until_just_now_is_not_overdue() -> None:
     seen = observation(pools=(view(ready=1, starting=1),))
-    state = learn(seen, LearnedState(started=("starting-0",)))
-    assert condition(told(seen, state=state), "CapacityBlocked") == ("False", "StartsInTime")
+    learned = learn(seen, State(learned=LearnedState(started=("starting-0",)))).learned
+    assert condition(told(seen, learned=learned), "CapacityBlocked") == ("False", "StartsInTime")
 
 
 def test_a_pause_is_two_conditions() -> None:
@@ -217,7 +218,7 @@ def test_a_limit_is_reported_by_its_own_numbers(wish: ScalingSpec, rate: float, 
 )
 def test_every_message_begins_with_a_capital_and_ends_with_a_full_stop(seen: Observation) -> None:
     block = BlockedPool("main", NOW + 60, 1, "replica starting-0 is not ready after 40s")
-    for row in told(seen, state=LearnedState(blocked=(block,)), forbidden="")["conditions"]:
+    for row in told(seen, learned=LearnedState(blocked=(block,)), forbidden="")["conditions"]:
         assert row["message"][0].isupper(), row
         assert row["message"].endswith("."), row
     refusal = told(seen, forbidden="scales may not be read.")

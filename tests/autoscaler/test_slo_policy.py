@@ -11,6 +11,7 @@ from tests.autoscaler.factories import (
     PROMPT,
     STEP,
     attainment,
+    decide,
     demand,
     flows,
     goal,
@@ -21,13 +22,13 @@ from tests.autoscaler.factories import (
     view,
 )
 
-from paceline_autoscaler.policies import decide
-from paceline_autoscaler.types import ClassSignals, Decision, LearnedState, Observation, PoolStatus, Replica
+from paceline_autoscaler.state import State
+from paceline_autoscaler.types import ClassSignals, Decision, Observation, PoolStatus, Replica
 from paceline_core.registry.enums import Direction, ReplicaState, RequestClass, ScaleLimit, ScaleReason
 
 
-def decided(seen: Observation, state: LearnedState | None = None) -> Decision:
-    return decide(seen, state or LearnedState())[0]
+def decided(seen: Observation, state: State | None = None) -> Decision:
+    return decide(seen, state or State())[0]
 
 
 @pytest.mark.parametrize(("rate", "replicas"), [(0.5, 1), (0.79, 1), (1.0, 2), (1.4, 2), (1.6, 3), (3.0, 5), (4.4, 7)])
@@ -256,13 +257,13 @@ def test_prefill_and_decode_are_sized_by_their_own_half() -> None:
 
 
 def test_starts_are_learned_from_what_is_observed() -> None:
-    state = LearnedState()
+    state = State()
     for age in (1.0, 31.0):
         ready = ReplicaState.READY if age > 30 else ReplicaState.STARTING
         replicas = (Replica("a", ReplicaState.READY, 99.0), Replica("b", ready, age))
         seen = observation(now=NOW + age, pools=(PoolStatus("main", 2, replicas, (load("a"),)),))
         _, state = decide(seen, state)
-    assert [sample.seconds for sample in state.starts] == [31.0]
+    assert [sample.seconds for sample in state.learned.starts] == [31.0]
     assert decided(observation(now=NOW + 32), state).reading.start_s == 31.0
 
 
@@ -294,7 +295,7 @@ def test_more_demand_never_means_fewer_replicas(
 def test_what_is_pending_is_never_ordered_twice(rate: float, ready: int, starting: int) -> None:
     """Carrying a decision out and deciding again at the same moment orders nothing more."""
     seen = observation(demand=demand(rate), pools=(view(ready, starting),))
-    first, state = decide(seen, LearnedState())
+    first, state = decide(seen, State())
     ordered = replace(seen.pools[0], desired=first.replicas)
     second, _ = decide(replace(seen, pools=(ordered,)), state)
     assert second.replicas == first.replicas
@@ -314,7 +315,7 @@ def test_nothing_is_released_under_a_backlog(rate: float, ready: int, queued: in
 def test_constant_demand_comes_to_rest(rate: float, start: int) -> None:
     """From any size, with starts of 20 s and drains of 10 s: after ten minutes nothing moves any more."""
     ages = [900.0] * start
-    state, moves = LearnedState(), []
+    state, moves = State(), []
     for second in range(0, 1500, 5):
         ages = [age + 5 for age in ages]
         replicas = tuple(

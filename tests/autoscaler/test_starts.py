@@ -8,7 +8,8 @@ from tests.autoscaler.factories import NOW, goal, observation, pool
 
 from paceline_autoscaler.model.history import learn
 from paceline_autoscaler.model.starts import PendingStart, blocked_pools, pending_starts, start_s
-from paceline_autoscaler.types import LearnedState, PoolStatus, Replica, StartKind, StartSample
+from paceline_autoscaler.state import LearnedState, StartSample, State
+from paceline_autoscaler.types import PoolStatus, Replica, StartKind
 from paceline_core.registry.enums import ReplicaState
 
 READY, STARTING = ReplicaState.READY, ReplicaState.STARTING
@@ -24,7 +25,8 @@ def after(
     state = known or LearnedState()
     for at, rows in moments:
         status = PoolStatus("main", desired, tuple(Replica(*row) for row in rows))
-        state = learn(observation(now=NOW + at, pools=(status,), endpoints_lost=lost), state)
+        seen = observation(now=NOW + at, pools=(status,), endpoints_lost=lost)
+        state = learn(seen, State(learned=state)).learned
     return state
 
 
@@ -161,11 +163,11 @@ def test_what_was_learned_of_one_pool_is_kept_while_another_starts() -> None:
         seen = observation(
             now=NOW + 50 * number, goal=TWO_POOLS, pools=(PoolStatus("main", 0), PoolStatus("spot", 1, rows))
         )
-        state = learn(seen, state)
+        state = learn(seen, State(learned=state)).learned
         ready = replace(
             seen, now=seen.now + 9, pools=(seen.pools[0], PoolStatus("spot", 1, (replace(rows[0], state=READY),)))
         )
-        state = learn(ready, state)
+        state = learn(ready, State(learned=state)).learned
     assert start_s(TWO_POOLS, state, "main") == 30.0
     assert start_s(TWO_POOLS, state, "spot") == 9.0
     assert len(state.starts) == 8 + 1 + 8

@@ -1,15 +1,16 @@
 """The well-known laws, on hand-computed vectors."""
 
-from tests.autoscaler.factories import demand, goal, load, observation, pool, seasoned, view
+from tests.autoscaler.factories import decide, demand, goal, load, observation, pool, seasoned, view
 from tests.every import cases
 
-from paceline_autoscaler.policies import decide
-from paceline_autoscaler.types import Decision, LearnedState, Observation, PolicyName
+from paceline_autoscaler.model.demand_history import DemandHistories
+from paceline_autoscaler.state import State
+from paceline_autoscaler.types import Decision, Observation, PolicyName
 from paceline_core.registry.enums import Direction, ScaleReason
 
 
-def decided(seen: Observation, state: LearnedState | None = None) -> Decision:
-    return decide(seen, state or LearnedState())[0]
+def decided(seen: Observation, state: State | None = None) -> Decision:
+    return decide(seen, state or State())[0]
 
 
 def under(policy: PolicyName, ready: int = 2, waiting: int = 0, kv_used: float = 0.1, **traffic: int) -> Observation:
@@ -49,7 +50,8 @@ def test_a_ratio_never_takes_the_last_replica() -> None:
 def test_changing_the_policy_forgets_the_old_policys_peaks() -> None:
     before = seasoned(under("concurrency", ready=6, in_flight=80))
     _, after = decide(under("queue", ready=6), before)
-    assert [peak.rate for memory in after.memories for peak in memory.peaks] == [0.0]
+    assert isinstance(after.own, DemandHistories)
+    assert [peak.rate for peak in after.own.of("both").peaks] == [0.0]
 
 
 def test_replicas_go_to_the_cheapest_pool_with_room() -> None:

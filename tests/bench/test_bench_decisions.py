@@ -8,16 +8,8 @@ from paceline_autoscaler.output.ledger import Ledger
 from paceline_autoscaler.output.ledger_entry import LedgerEntry, encode
 from paceline_autoscaler.output.ledger_files import LedgerFiles
 from paceline_autoscaler.policies import decide
-from paceline_autoscaler.types import (
-    ClassSignals,
-    Demand,
-    LearnedState,
-    Observation,
-    PoolSpec,
-    PoolStatus,
-    RateWindow,
-    ScalingSpec,
-)
+from paceline_autoscaler.state import Knowledge, State
+from paceline_autoscaler.types import ClassSignals, Demand, Observation, PoolSpec, PoolStatus, RateWindow, ScalingSpec
 from paceline_cli.bench.observation import decisions_since
 from paceline_core.registry import RequestClass
 
@@ -35,7 +27,7 @@ def ledger(tmp_path: Path) -> Path:
     kept = Ledger(LedgerFiles(tmp_path, limit=1 << 20))
     for now, service in ((1000.0, "default/chat"), (1030.0, "default/other"), (1070.0, "default/chat")):
         observation = seen(now, service)
-        kept.add(LearnedState(), observation, decide(observation, LearnedState())[0])
+        kept.add(State(), Knowledge(), observation, decide(observation, State(), Knowledge())[0])
     return tmp_path
 
 
@@ -62,11 +54,12 @@ def test_a_decision_that_does_not_replay_is_counted(ledger: Path) -> None:
 
 
 def test_a_ledger_that_was_rotated_during_the_run_is_read_whole(tmp_path: Path) -> None:
-    size = 2 * len(encode(LedgerEntry("change", 0, LearnedState(), seen(0.0), decide(seen(0.0), LearnedState())[0]))[1])
+    decision = decide(seen(0.0), State(), Knowledge())[0]
+    size = 2 * len(encode(LedgerEntry("change", 0, State(), Knowledge(), seen(0.0), decision))[1])
     kept = Ledger(LedgerFiles(tmp_path, limit=1 << 20, file_limit=2 * size))
     for number in range(5):
         observation = seen(1000.0 + 700 * number)
-        kept.add(LearnedState(), observation, decide(observation, LearnedState())[0])
+        kept.add(State(), Knowledge(), observation, decide(observation, State(), Knowledge())[0])
     assert len([*tmp_path.iterdir()]) == 2
     found = decisions_since(tmp_path, "default/chat", start=1000.0)
     assert found is not None

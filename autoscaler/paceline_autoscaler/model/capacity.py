@@ -9,9 +9,11 @@ are within what utilisation leaves free, and attainment corrects the rest.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from math import log2, sqrt
 
-from paceline_autoscaler.types import ClassSignals, PoolSpeed, Role, WorkerLoad
+from paceline_autoscaler.state import PoolSpeed, Staffing
+from paceline_autoscaler.types import ClassSignals, Role, WorkerLoad
 
 OUTPUT_PRIOR = 128.0
 _SURE_AFTER_S = 30.0
@@ -82,14 +84,19 @@ def held_tokens(mix: TokenMix) -> float:
     return mix.prompt_tokens + mix.output_tokens / 2
 
 
-def usable(replicas: int) -> float:
-    """The share of a pool's capacity that can be used before waits break the SLO: 0.8 of 1, 0.9 of 4, 0.95 from 16 on.
+def usable(replicas: int, staffing: Staffing) -> float:
+    """The share of a pool's capacity that can be used before waits break the SLO.
 
-    Large pools smooth arrivals better (square-root staffing); between the points the share is linear in log N.
+    Large pools smooth arrivals better (square-root staffing); between two points of `staffing` the share is linear in
+    the logarithm of the number.
     """
-    if replicas <= 4:
-        return 0.8 + 0.05 * log2(max(replicas, 1))
-    return min(0.9 + 0.025 * log2(replicas / 4), 0.95)
+    fewest, share = staffing[0]
+    if replicas <= fewest:
+        return share
+    for (below, low), (above, high) in pairwise(staffing):
+        if replicas <= above:
+            return low + (high - low) * log2(replicas / below) / log2(above / below)
+    return staffing[-1][1]
 
 
 def work_rate(classes: Iterable[ClassSignals], unit: TokenCost, learned_output: float | None) -> float:

@@ -13,9 +13,9 @@ from itertools import chain
 from paceline_autoscaler.model.capacity import TokenCost, TokenMix, mix_of, output_of, price, usable, work_rate
 from paceline_autoscaler.model.history import drain_s
 from paceline_autoscaler.model.starts import blocked_pools, pending_starts, start_s
+from paceline_autoscaler.state import Knowledge, LearnedState, Staffing
 from paceline_autoscaler.types import (
     ClassSignals,
-    LearnedState,
     MissingSignal,
     Observation,
     PoolSpec,
@@ -70,6 +70,7 @@ class RoleEstimate:
     backlog: float
     urgent: float
     burn: float | None
+    staffing: Staffing
 
     @property
     def desired(self) -> int:
@@ -91,7 +92,7 @@ class RoleEstimate:
 
     def capacity(self, counts: Mapping[str, int], derate: float) -> float:
         """Work rate that these many replicas can take on within the SLO."""
-        share = usable(sum(counts.values())) * derate
+        share = usable(sum(counts.values()), self.staffing) * derate
         return share * sum(counts[pool.spec.name] / pool.ratio for pool in self.pools)
 
     def counts(self) -> dict[str, int]:
@@ -150,9 +151,9 @@ def order_start_s(pools: tuple[PoolEstimate, ...]) -> float:
     return (with_room or list(pools))[0].start_s
 
 
-def estimate(observation: Observation, state: LearnedState) -> WorkEstimate:
+def estimate(observation: Observation, state: LearnedState, knowledge: Knowledge) -> WorkEstimate:
     roles = dict.fromkeys(pool.role for pool in observation.goal.pools)
-    groups = tuple(_role_estimate(observation, state, role) for role in roles)
+    groups = tuple(_role_estimate(observation, state, role, knowledge.staffing) for role in roles)
     return WorkEstimate(
         observation=observation,
         groups=groups,
@@ -224,7 +225,7 @@ def _attainment_missing(observation: Observation) -> bool:
     return attainment.result is not QueryResult.VALUE
 
 
-def _role_estimate(observation: Observation, state: LearnedState, role: Role) -> RoleEstimate:
+def _role_estimate(observation: Observation, state: LearnedState, role: Role, staffing: Staffing) -> RoleEstimate:
     classes = observation.demand.classes
     mix = mix_of(classes, state.output_tokens)
     specs = [pool for pool in observation.goal.pools if pool.role == role]
@@ -256,6 +257,7 @@ def _role_estimate(observation: Observation, state: LearnedState, role: Role) ->
         backlog=urgent + due,
         urgent=urgent,
         burn=worst_burn(observation, role),
+        staffing=staffing,
     )
 
 

@@ -1,12 +1,11 @@
-"""Learn between decisions: how long drains take, past peaks of demand, how fast replicas are. Pure.
+"""Learn between decisions: how long drains take, how long answers are, how fast replicas are. Pure.
 
 Everything has a fixed size, so the whole state fits a ConfigMap. After a gap between observations (a restart, an
-unreachable API server) conclusions that need continuous data are discarded: a peak may have been missed.
+unreachable API server) conclusions that need continuous data are discarded.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from math import exp, floor
+from dataclasses import replace
 
 from paceline_autoscaler.model.capacity import speed_of
 from paceline_autoscaler.model.starts import (
@@ -17,46 +16,27 @@ from paceline_autoscaler.model.starts import (
     merged_starts,
     upper_quartile,
 )
-from paceline_autoscaler.types import (
-    ClassSignals,
-    DemandHistory,
-    DemandPeak,
-    LearnedState,
-    Observation,
-    PoolSpeed,
-    Replica,
-    Role,
-    ScalingSpec,
-)
+from paceline_autoscaler.state import LearnedState, PoolSpeed, State
+from paceline_autoscaler.types import ClassSignals, Observation, Replica, ScalingSpec
 from paceline_core.registry.enums import ReplicaState
 
 DRAIN_PRIOR_S = 30.0
-DERATE_RECOVERY_S = 2 * 3600.0
 MAX_GAP_S = 15.0
-_MAX_PEAKS = 32
 _SPEED_NEWS = 0.05
-_DERATE_NEWS = 0.01
 _TYPICAL_PROMPT = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class DemandSample:
-    """What one pass adds to a history. `complete`: every gateway has reported; `behind`: work or a start is pending."""
-
-    now: float
-    rate: float
-    ready: int
-    complete: bool
-    backlog: float = 0.0
-    behind: bool = False
+def learn(observation: Observation, state: State) -> State:
+    """What all policies learn from an observation; another policy begins without a state of its own."""
+    own = state.own if state.policy == observation.goal.policy else None
+    learned = state.learned
+    if observation.now - learned.at > MAX_GAP_S:
+        learned = replace(learned, idle_since=None)
+        own = None if own is None else own.interrupted()
+    return State(observation.goal.policy, _learned(observation, learned), own)
 
 
-def learn(observation: Observation, state: LearnedState) -> LearnedState:
-    if state.policy != observation.goal.policy:
-        state = replace(state, policy=observation.goal.policy, memories=())
-    if observation.now - state.at > MAX_GAP_S:  # discard conclusions that assume continuous data
-        memories = tuple(replace(history, complete_since=None) for history in state.memories)
-        state = replace(state, idle_since=None, memories=memories)
+def _learned(observation: Observation, state: LearnedState) -> LearnedState:
     if not observation.endpoints_lost:
         state = _silences(observation, _drains(observation, learn_starts(observation, state)))
     before = {speed.pool: speed for speed in state.speeds}
@@ -76,43 +56,17 @@ def drain_s(spec: ScalingSpec, state: LearnedState) -> float:
     return min(usual_s, spec.drain_limit_s)
 
 
-def history_of(state: LearnedState, role: Role) -> DemandHistory:
-    return next((history for history in state.memories if history.role == role), DemandHistory(role))
-
-
-def with_history(state: LearnedState, history: DemandHistory) -> LearnedState:
-    others = tuple(other for other in state.memories if other.role != history.role)
-    return replace(state, memories=(*others, history))
-
-
-def record_demand(history: DemandHistory, sample: DemandSample, window_s: float) -> DemandHistory:
-    """Add a sample: updates the window's peak, since when data are complete, and since when supply is unchanged."""
-    now = sample.now
-    since = history.complete_since if history.complete_since is not None else now
-    if history.ready != sample.ready:
-        history = replace(history, ready=sample.ready, supply_since=now, backlog=sample.backlog, caught_up_at=None)
-    if history.caught_up_at is None and sample.complete and not sample.behind:
-        history = replace(history, caught_up_at=now)
-    return replace(
-        history,
-        peaks=_peaks(history.peaks, now, sample.rate, window_s),
-        complete_since=since if sample.complete else None,
-        derate=_recovered(history, now),
-        derate_at=now,
-    )
-
-
-def merge_states(stored: LearnedState, recent: LearnedState) -> LearnedState:
+def merge_states(stored: State, recent: State) -> State:
     """Merge an earlier process's stored state with what was learned until it could be read."""
-    if recent == LearnedState():
+    if recent == State():
         return stored
-    old = {history.role: history for history in stored.memories} if stored.policy == recent.policy else {}
-    memories = []
-    for new in recent.memories:  # keep the earlier, higher peaks and the lower derate
-        was, newest = old.get(new.role, new), new.peaks[:1]
-        before = tuple(peak for peak in was.peaks if all(peak.at < one.at and peak.rate > one.rate for one in newest))
-        derate = min(new.derate, _recovered(was, new.derate_at))
-        memories.append(replace(new, peaks=(*before, *new.peaks), derate=derate))
+    own = recent.own
+    if own is not None and stored.own is not None and stored.policy == recent.policy:
+        own = stored.own.merged(own)
+    return State(recent.policy, _merged(stored.learned, recent.learned), own)
+
+
+def _merged(stored: LearnedState, recent: LearnedState) -> LearnedState:
     return replace(
         recent,
         starts=merged_starts(stored.starts, recent.starts),
@@ -125,37 +79,30 @@ def merge_states(stored: LearnedState, recent: LearnedState) -> LearnedState:
         silent=_earlier(stored.silent, recent.silent),
         output_tokens=stored.output_tokens if recent.output_tokens is None else recent.output_tokens,
         speeds=tuple({speed.pool: speed for speed in (*stored.speeds, *recent.speeds)}.values()),
-        memories=tuple(memories),
     )
 
 
-def worth_storing(stored: LearnedState, state: LearnedState) -> bool:
+def worth_storing(stored: State, state: State) -> bool:
     """Whether a state says something that a crash must not lose, compared with the stored one.
 
-    After a crash the stored state may be old. Starts, drains, who is starting, draining or silent, the supply, the
-    policy and derates are news at once. Speeds are, once a typical step takes 5 % more or less, which a fit on one
-    step after a restart outdoes. Everything else may be as old as it likes. Peaks, `complete_since` and `idle_since`
-    of a crash are discarded in any case, since it takes longer than MAX_GAP_S to be replaced: the cooldown and the
-    idle time begin again, and no replica is removed meanwhile. Gateways repeat `output_tokens` with their first report.
-    A missing `caught_up_at` is found again later than it was, so that less is learned from attainment, not more.
+    After a crash the stored state may be old. Starts, drains, who is starting, draining or silent, the policy and what
+    it finds worth storing are news at once. Speeds are, once a typical step takes 5 % more or less, which a fit on one
+    step after a restart outdoes. Everything else may be as old as it likes. `idle_since` of a crash is discarded in any
+    case, since it takes longer than MAX_GAP_S to be replaced: the idle time begins again, and no replica is removed
+    meanwhile. Gateways repeat `output_tokens` with their first report.
     """
-    if _occurrences(stored) != _occurrences(state):
+    if stored.policy != state.policy or _occurrences(stored.learned) != _occurrences(state.learned):
         return True
-    before = {speed.pool: speed for speed in stored.speeds}
-    if any(speed.pool not in before or _faster_or_slower(before[speed.pool], speed) for speed in state.speeds):
+    before = {speed.pool: speed for speed in stored.learned.speeds}
+    if any(speed.pool not in before or _faster_or_slower(before[speed.pool], speed) for speed in state.learned.speeds):
         return True
-    known = {history.role: history for history in stored.memories}
-    return any(
-        abs(history.derate - _recovered(known[history.role], history.derate_at)) > _DERATE_NEWS
-        for history in state.memories
-    )
+    return state.own is not None and (stored.own is None or state.own.worth_storing(stored.own))
 
 
 def _occurrences(state: LearnedState) -> tuple[object, ...]:
-    """What has happened, not what is measured; `memories` has the same roles wherever this is equal."""
-    supply = sorted((history.role, history.ready, history.supply_since) for history in state.memories)
+    """What has happened, not what is measured."""
     since = (state.starting, state.started, state.draining, state.silent)
-    return state.policy, state.starts, state.nodes, state.blocked, state.drains_s, since, supply
+    return state.starts, state.nodes, state.blocked, state.drains_s, since
 
 
 def _faster_or_slower(before: PoolSpeed, now: PoolSpeed) -> bool:
@@ -177,30 +124,6 @@ def _earlier(
 ) -> tuple[tuple[str, float], ...]:
     known = dict(stored)
     return tuple((name, min(at, known.get(name, at))) for name, at in recent)
-
-
-def _recovered(history: DemandHistory, now: float) -> float:
-    return 1 - (1 - history.derate) * exp(-max(now - history.derate_at, 0.0) / DERATE_RECOVERY_S)
-
-
-def peak(history: DemandHistory) -> float:
-    """The highest rate of the window."""
-    return max((peak.rate for peak in history.peaks), default=0.0)
-
-
-def covered_s(history: DemandHistory, now: float) -> float:
-    """For how long every gateway has reported."""
-    return 0.0 if history.complete_since is None else now - history.complete_since
-
-
-def _peaks(peaks: tuple[DemandPeak, ...], now: float, rate: float, window_s: float) -> tuple[DemandPeak, ...]:
-    """A sliding maximum: keeps only peaks that may still become the maximum, at most one for each bin, newest last."""
-    width = max(window_s / _MAX_PEAKS, 1e-3)
-    at = (floor(now / width) + 1) * width
-    live = [peak for peak in peaks if now - window_s <= peak.at <= at and peak.rate > rate]
-    if live and live[-1].at == at:
-        return tuple(live)
-    return (*live, DemandPeak(at, rate))
 
 
 def _drains(observation: Observation, state: LearnedState) -> LearnedState:

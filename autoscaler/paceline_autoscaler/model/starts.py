@@ -15,17 +15,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
-from paceline_autoscaler.types import (
-    BlockedPool,
-    KnownNode,
-    LearnedState,
-    Observation,
-    PoolStatus,
-    Replica,
-    ScalingSpec,
-    StartKind,
-    StartSample,
-)
+from paceline_autoscaler.state import BlockedPool, KnownNode, LearnedState, StartSample
+from paceline_autoscaler.types import Observation, PoolStatus, Replica, ScalingSpec, StartKind
 from paceline_core.registry.enums import ReplicaState
 from paceline_core.units import counted, duration
 

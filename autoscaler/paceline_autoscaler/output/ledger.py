@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from paceline_autoscaler.output.ledger_entry import EntryKind, LedgerEntry, encode
 from paceline_autoscaler.output.ledger_files import LedgerFiles
-from paceline_autoscaler.types import Decision, LearnedState, Observation
+from paceline_autoscaler.state import Knowledge, State
+from paceline_autoscaler.types import Decision, Observation
 from paceline_core.telemetry import FaultLog, get_logger
 
 KEYFRAME_S = 60.0
@@ -56,7 +57,9 @@ class Ledger:
         self._unwritten: set[str] = set()
         self._faults = FaultLog(_log)
 
-    def add(self, state: LearnedState, observation: Observation, decision: Decision) -> LedgerEntry | None:
+    def add(
+        self, state: State, knowledge: Knowledge, observation: Observation, decision: Decision
+    ) -> LedgerEntry | None:
         """Write a decision or count it as held; `state` is the state that it was made with."""
         service = observation.goal.service
         last = self._last.get(service)
@@ -64,7 +67,7 @@ class Ledger:
         if kind is None:
             self._last[service].held += 1
             return None
-        entry = LedgerEntry(kind, 0 if last is None else last.held, state, observation, decision)
+        entry = LedgerEntry(kind, 0 if last is None else last.held, state, knowledge, observation, decision)
         self._last[service] = _Last(entry)
         self._entries.append(entry)
         self._write(entry)

@@ -1,8 +1,9 @@
 """The lines of a ledger's file: entries, and the records that entries refer to. Pure.
 
-An entry has everything that its decision was made from, the state before it and the observation, so that the decision
-can be computed again. An input that many entries have in common, the ScalingSpec, is a record of its own: a kind, a
-content and the content's digest. A file has each record once, before the first entry that refers to it.
+An entry has everything that its decision was made from, the state before it, the observation and the knowledge, so that
+the decision can be computed again. Inputs that many entries have in common, the ScalingSpec and the knowledge, are
+records of their own: a kind, a content and the content's digest. A file has each record once, before the first entry
+that refers to it.
 
 Entries are short: fields with their default are left out, and four or more objects with the same fields are written as
 columns, `{"same": {"slots": 64}, "each": {"worker": [...], "running": [...]}}`. Floats are read back bit for bit.
@@ -12,12 +13,14 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from paceline_autoscaler.types import Decision, LearnedState, Observation
+from paceline_autoscaler.policies import dump_state, load_state
+from paceline_autoscaler.state import Knowledge, State
+from paceline_autoscaler.types import Decision, Observation
 from paceline_core.clock import rfc3339
 from paceline_core.errors import InvalidInput
 
@@ -32,7 +35,8 @@ class LedgerEntry:
 
     kind: EntryKind
     held: int
-    state: LearnedState
+    state: Annotated[State, PlainSerializer(dump_state), PlainValidator(load_state)]
+    knowledge: Knowledge
     observation: Observation
     decision: Decision
 
@@ -76,13 +80,14 @@ def digest_of(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(to_json(content)).hexdigest()[:16]
 
 
-def encode(entry: LedgerEntry) -> tuple[LedgerRecord, bytes]:
-    """The record that an entry refers to, and the entry's line without its line end."""
+def encode(entry: LedgerEntry) -> tuple[tuple[LedgerRecord, ...], bytes]:
+    """The records that an entry refers to, and the entry's line without its line end."""
     document = _ENTRY.dump_python(entry, mode="json", exclude_defaults=True)
-    content = document["observation"].pop("goal")
-    record = LedgerRecord("spec", digest_of(content), content)
-    head = {"kind": document.pop("kind"), "held": document.pop("held"), "spec": record.digest}
-    return record, to_json(head | packed(document))
+    contents = {"spec": document["observation"].pop("goal"), "knowledge": document.pop("knowledge")}
+    records = tuple(LedgerRecord(kind, digest_of(content), content) for kind, content in contents.items())
+    references = {record.record: record.digest for record in records}
+    head = {"kind": document.pop("kind"), "held": document.pop("held"), **references}
+    return records, to_json(head | packed(document))
 
 
 def decode(lines: Iterator[bytes], origin: str) -> Iterator[LedgerEntry | InvalidInput]:
@@ -111,17 +116,22 @@ def decode_entry(line: bytes, records: Records) -> LedgerEntry:
     document = from_json(line)
     if not isinstance(document, dict) or not isinstance(document.get("observation"), dict):
         raise ValueError("it has no observation")  # noqa: TRY004 - a damaged line, like any other
-    digest = str(document.pop("spec", ""))
-    if ("spec", digest) not in records:
-        raise ValueError(f"it refers to the spec {digest}, which is not in the lines before it")
+    spec, knowledge = (_referred(document, kind, records) for kind in ("spec", "knowledge"))
     document = unpacked(document)
-    document["observation"]["goal"] = records["spec", digest]
-    return _ENTRY.validate_python(document)
+    document["observation"]["goal"] = spec
+    return _ENTRY.validate_python({**document, "knowledge": knowledge})
+
+
+def _referred(document: dict[str, Any], kind: str, records: Records) -> Mapping[str, Any]:
+    digest = str(document.pop(kind, ""))
+    if (kind, digest) not in records:
+        raise ValueError(f"it refers to the {kind} {digest}, which is not in the lines before it")
+    return records[kind, digest]
 
 
 def entry_json(entry: LedgerEntry, *, inputs: bool = True) -> bytes:
-    """An entry for programs, complete by itself; `time`, and without `inputs` neither state nor observation."""
-    document = _ENTRY.dump_python(entry, mode="json", exclude=None if inputs else {"state", "observation"})
+    """An entry for programs, complete by itself; `time`, and without `inputs` the decision alone."""
+    document = _ENTRY.dump_python(entry, mode="json", exclude=None if inputs else {"state", "knowledge", "observation"})
     return to_json({"time": entry.time, "at": entry.at, "service": entry.service, **document})
 
 

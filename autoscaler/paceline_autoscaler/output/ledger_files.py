@@ -1,6 +1,6 @@
 """The files of a ledger: for each service `<namespace>.<name>.jsonl` and an older one, which ends in `.1`.
 
-A full file becomes the older one, and the new file begins with the record that its entries refer to, so that each file
+A full file becomes the older one, and the new file begins with the records that its entries refer to, so that each file
 can be read by itself. A new process appends, and writes its records once more.
 
 Two bounds hold: FILE_LIMIT for one file, and `limit` for all of them together, because a pod is evicted when its volume
@@ -49,18 +49,18 @@ class LedgerFiles:
         self._file_limit = min(file_limit, limit // 2)
         self._files = {service: _ServiceFiles(*sizes) for service, sizes in _listed(directory).items()}
 
-    def append(self, service: str, record: LedgerRecord, entry: bytes) -> None:
-        """Write an entry, and its record if the file does not have it. Raises OSError if that fails or is too much."""
+    def append(self, service: str, records: tuple[LedgerRecord, ...], entry: bytes) -> None:
+        """Write an entry, and its records if the file lacks them. Raises OSError if that fails or is too much."""
         files, path = self._opened(service), file_of(self.directory, service)
-        text = _text(files, record, entry)
+        text = _text(files, records, entry)
         if files.current and files.current + len(text) > self._rotated_at(len(text)):
             path.replace(older(path))
             files.current, files.older, files.digests = 0, files.current, set()
-            text = _text(files, record, entry)
+            text = _text(files, records, entry)
         self._make_room(len(text))
         _append(path, text, files.current)
         files.current += len(text)
-        files.digests.add(record.digest)
+        files.digests.update(record.digest for record in records)
 
     def newest(self, service: str) -> Iterator[LedgerEntry]:
         """The entries of both files, newest first, without what cannot be read; twice if they are rotated meanwhile."""
@@ -137,9 +137,9 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _text(files: _ServiceFiles, record: LedgerRecord, entry: bytes) -> bytes:
-    lines = (entry,) if record.digest in files.digests else (record.line, entry)
-    return b"".join(line + b"\n" for line in lines)
+def _text(files: _ServiceFiles, records: tuple[LedgerRecord, ...], entry: bytes) -> bytes:
+    lines = [record.line for record in records if record.digest not in files.digests]
+    return b"".join(line + b"\n" for line in (*lines, entry))
 
 
 def _end_line(path: Path) -> None:

@@ -19,7 +19,7 @@ def replay(entries: Iterable[LedgerEntry]) -> list[LedgerEntry]:
     return [
         entry
         for entry in entries
-        if decision_json(decide(entry.observation, entry.state)[0]) != decision_json(entry.decision)
+        if decision_json(decide(entry.observation, entry.state, entry.knowledge)[0]) != decision_json(entry.decision)
     ]
 
 

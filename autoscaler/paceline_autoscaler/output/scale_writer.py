@@ -7,9 +7,11 @@ scaled the pool, and the next pass observes again. Failures are counted, logged 
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
 
-from paceline_autoscaler.types import Decision, LearnedState, ScalingSpec
+from paceline_autoscaler.policies import dump_state, load_state
+from paceline_autoscaler.state import State
+from paceline_autoscaler.types import Decision, ScalingSpec
 from paceline_core.errors import Conflict, PacelineError
 from paceline_core.kube import Cluster, Event, ObjectKey, Scale, ScaleTarget, ServiceRef
 from paceline_core.objects.metadata import INFERENCE_SERVICE
@@ -19,7 +21,6 @@ MANAGER = "paceline-autoscaler"
 OWN_WRITERS = frozenset((MANAGER, "paceline-operator", "paceline-replicas"))
 """Field managers of paceline's own parts; the operator sets replicas when it creates a Deployment."""
 STATE_LIMIT = 32 << 10
-_STATE = TypeAdapter(LearnedState)
 _UNDELETED = "the states of services that are gone are not deleted"
 _log = get_logger(__name__)
 
@@ -74,8 +75,8 @@ class ScaleWriter:
         self._complaints.end(_unwritten(key, "status"))
         return True
 
-    async def load_state(self, service: ServiceRef) -> LearnedState:
-        """The learned state of a service; empty if none is stored that this version can read.
+    async def load_state(self, service: ServiceRef) -> State:
+        """The stored state of a service; empty if none is stored that this version can read.
 
         Raises PacelineError if the API server does not answer.
         """
@@ -87,17 +88,17 @@ class ScaleWriter:
             raise
         self._complaints.end(_unread(service.key))
         if data is None or "state" not in data:
-            return LearnedState()
+            return State()
         try:
-            return _STATE.validate_json(data["state"])
-        except ValidationError as error:
+            return load_state(from_json(data["state"]))
+        except ValueError as error:
             _log.warning(
                 "learned state is unreadable and starts anew",
                 extra={"service": str(service.key), "reason": str(error)},
             )
-            return LearnedState()
+            return State()
 
-    async def save_state(self, service: ServiceRef, state: LearnedState) -> bool:
+    async def save_state(self, service: ServiceRef, state: State) -> bool:
         """Store the learned state; False if that failed."""
         try:
             await self._cluster.put_state(service, {"state": state_json(state)})
@@ -139,6 +140,6 @@ def _unwritten(key: ObjectKey, what: str) -> str:
     return f"the {what} of {key} is not written"
 
 
-def state_json(state: LearnedState) -> str:
+def state_json(state: State) -> str:
     """The state as stored; at most STATE_LIMIT bytes by construction."""
-    return _STATE.dump_json(state).decode()
+    return to_json(dump_state(state)).decode()

@@ -20,7 +20,8 @@ from paceline_autoscaler.model.capacity import mix_of
 from paceline_autoscaler.model.estimate import burn_of
 from paceline_autoscaler.model.starts import blocked_pools
 from paceline_autoscaler.policies.constraints import budget_words, cost_per_hour, why_hold, why_paused
-from paceline_autoscaler.types import Decision, LearnedState, MissingSignal, Observation, SloCounts, SloTarget
+from paceline_autoscaler.state import LearnedState
+from paceline_autoscaler.types import Decision, MissingSignal, Observation, SloCounts, SloTarget
 from paceline_core.clock import rfc3339
 from paceline_core.objects.status import ServiceStatus
 from paceline_core.registry.enums import ScaleLimit, ScaleReason
@@ -38,7 +39,7 @@ Transitions = Mapping[str, tuple[str, str]]
 class StatusInput:
     """The published decision, since when (RFC 3339), the latest decision and its observation.
 
-    `state`: what was learned until then. `lost`: why a watch is broken; `forbidden`: why the API server refused to set
+    `learned`: by then, of the service. `lost`: why a watch is broken; `forbidden`: why the API server refused to set
     replicas.
     """
 
@@ -47,7 +48,7 @@ class StatusInput:
     latest: Decision
     observation: Observation
     quantiles: Mapping[SloTarget, float]
-    state: LearnedState
+    learned: LearnedState
     lost: Mapping[MissingSignal, str] = field(default_factory=dict)
     forbidden: str = ""
 
@@ -241,7 +242,7 @@ def _scaling_limited(source: StatusInput) -> Fact:
 
 
 def _capacity_blocked(source: StatusInput) -> Fact:
-    blocked = blocked_pools(source.state, source.observation.now)
+    blocked = blocked_pools(source.learned, source.observation.now)
     if not blocked:
         usual = source.latest.reading.start_s
         return "False", "StartsInTime", f"replicas start in about {duration(float(round(usual)))}"

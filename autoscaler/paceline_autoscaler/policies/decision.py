@@ -6,25 +6,30 @@ replays the ledger, and a simulator can call it: the same input gives the same o
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from paceline_autoscaler.model.estimate import RoleEstimate, WorkEstimate, estimate
 from paceline_autoscaler.model.history import learn
 from paceline_autoscaler.policies.constraints import constrain
 from paceline_autoscaler.policies.slo import SloPolicy
 from paceline_autoscaler.policies.target_tracking import Fixed, TargetTracking, kv_pages, open_requests, waiting
-from paceline_autoscaler.types import Decision, LearnedState, Observation, PolicyName, Recommendation
+from paceline_autoscaler.state import Knowledge, PolicyState, State
+from paceline_autoscaler.types import Decision, Observation, PolicyName, Recommendation
 from paceline_core.registry.enums import ScaleReason
 from paceline_core.units import counted
 
 
 class ScalingPolicy(Protocol):
-    """A policy's own rule for the pools of one role; learning, scale to zero and constraints are common to all."""
+    """A policy's own rule for the pools of one role; learning, scale to zero and constraints are common to all.
 
-    def recommend(
-        self, group: RoleEstimate, work: WorkEstimate, state: LearnedState
-    ) -> tuple[Recommendation, LearnedState]:
-        """This policy's recommendation, and the state to remember."""
+    `state_type` is the dataclass of what it remembers; it begins with its defaults.
+    """
+
+    @property
+    def state_type(self) -> type[Any]: ...
+
+    def recommend(self, group: RoleEstimate, work: WorkEstimate, own: Any) -> tuple[Recommendation, Any]:
+        """This policy's recommendation, and what to remember."""
         ...
 
 
@@ -46,25 +51,26 @@ POLICIES: Mapping[PolicyName, ScalingPolicy] = {
 }
 
 
-def decide(observation: Observation, state: LearnedState) -> tuple[Decision, LearnedState]:
+def decide(observation: Observation, state: State, knowledge: Knowledge) -> tuple[Decision, State]:
     """Decide by the service's policy; returns the decision and the state to remember."""
     state = learn(observation, state)
-    work = estimate(observation, state)
-    recommendation, state = recommend(work, state)
-    return constrain(work, recommendation), state
+    work = estimate(observation, state.learned, knowledge)
+    recommendation, own = recommend(work, state.own)
+    return constrain(work, recommendation), replace(state, own=own)
 
 
-def recommend(work: WorkEstimate, state: LearnedState) -> tuple[Recommendation, LearnedState]:
+def recommend(work: WorkEstimate, own: PolicyState | None) -> tuple[Recommendation, PolicyState]:
     """The policy's recommendation, with scale to and from zero, before any constraint."""
-    parts = []
+    policy, parts = POLICIES[work.spec.policy], []
+    remembered = policy.state_type() if own is None else own
     for group in work.groups:
-        part, state = POLICIES[work.spec.policy].recommend(group, work, state)
+        part, remembered = policy.recommend(group, work, remembered)
         parts.append(part)
     # the reason of the part that changes most: up before down before cooldown before hold
     first = max(parts, key=lambda part: _PRECEDENCE.get(part.reason, 0))
     counts = {name: count for part in parts for name, count in part.counts.items()}
     joined = replace(first, counts=counts, capacity=min(part.capacity for part in parts))
-    return _scale_from_zero(work, _scale_to_zero(work, joined)), state
+    return _scale_from_zero(work, _scale_to_zero(work, joined)), remembered
 
 
 def _scale_to_zero(work: WorkEstimate, recommendation: Recommendation) -> Recommendation:

@@ -14,9 +14,9 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 
 from paceline_autoscaler.model.capacity import usable
+from paceline_autoscaler.model.demand_history import DemandHistories, DemandHistory, DemandSample
 from paceline_autoscaler.model.estimate import PoolEstimate, RoleEstimate, WorkEstimate
-from paceline_autoscaler.model.history import DemandSample, covered_s, history_of, peak, record_demand, with_history
-from paceline_autoscaler.types import DemandHistory, LearnedState, MissingSignal, Recommendation
+from paceline_autoscaler.types import MissingSignal, Recommendation
 from paceline_core.registry.enums import ScaleReason
 from paceline_core.units import counted
 
@@ -31,13 +31,15 @@ METRICS_LAG_S = 15.0
 class SloPolicy:
     """Has no settings: it learns what it needs."""
 
+    state_type = DemandHistories
+
     def recommend(
-        self, group: RoleEstimate, work: WorkEstimate, state: LearnedState
-    ) -> tuple[Recommendation, LearnedState]:
+        self, group: RoleEstimate, work: WorkEstimate, own: DemandHistories
+    ) -> tuple[Recommendation, DemandHistories]:
         complete = MissingSignal.GATEWAYS not in work.missing
         behind = work.backlogged or bool(group.pending)
         sample = DemandSample(work.observation.now, group.demand, group.ready, complete, group.urgent, behind)
-        history = record_demand(history_of(state, group.role), sample, work.round_trip_s)
+        history = own.of(group.role).with_sample(sample, work.round_trip_s)
         ctx = _Context(group, work, history, FluidModel(group, work.start_s, work.clear_s, history.derate))
         if not group.speed_known:
             reason = ScaleReason.MISSING_DATA
@@ -56,7 +58,7 @@ class SloPolicy:
                 history = replace(history, derate=max(min(proven, ctx.history.derate), MIN_DERATE))
         else:
             recommendation = _down_or_hold(ctx)
-        return recommendation, with_history(state, history)
+        return recommendation, own.having(history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class FluidModel:
 
     def supply(self, counts: dict[str, int]) -> float:
         """Replica-seconds that can be done within the horizon."""
-        share = usable(sum(counts.values())) * self.derate
+        share = usable(sum(counts.values()), self.group.staffing) * self.derate
         return share * sum(self._seconds(pool, counts[pool.spec.name]) / pool.ratio for pool in self.group.pools)
 
     def _seconds(self, pool: PoolEstimate, count: int) -> float:
@@ -187,7 +189,7 @@ def _one_more(ctx: _Context) -> Recommendation:
 
 def _down_or_hold(ctx: _Context) -> Recommendation:
     group, work = ctx.group, ctx.work
-    highest = max(peak(ctx.history), group.demand)
+    highest = max(ctx.history.peak, group.demand)
     fewer = _one_fewer(ctx)
     if fewer is None:
         return _hold(ctx)
@@ -195,7 +197,7 @@ def _down_or_hold(ctx: _Context) -> Recommendation:
     demand = f"peak {highest:.2f} of the last {work.round_trip_s:.0f} s"
     if highest * SPARE > capacity or not ctx.fluid.fits(fewer):
         return _hold(ctx, f"{total}: {demand} would not fit capacity {capacity:.2f}")
-    left_s = work.round_trip_s - covered_s(ctx.history, work.observation.now)
+    left_s = work.round_trip_s - ctx.history.covered_s(work.observation.now)
     if left_s > 0:
         body = f"scale to {total} pending: {left_s:.0f} s of cooldown left"
         return ctx.recommend(ctx.counts, ScaleReason.COOLDOWN, body)

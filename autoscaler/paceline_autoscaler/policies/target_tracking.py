@@ -10,10 +10,11 @@ an integral, so it keeps growing while replicas start, and more are ordered than
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
+from typing import ClassVar
 
+from paceline_autoscaler.model.demand_history import DemandHistories, DemandSample
 from paceline_autoscaler.model.estimate import RoleEstimate, WorkEstimate
-from paceline_autoscaler.model.history import DemandSample, covered_s, history_of, peak, record_demand, with_history
-from paceline_autoscaler.types import LearnedState, MissingSignal, Recommendation, WorkerLoad
+from paceline_autoscaler.types import MissingSignal, Recommendation, WorkerLoad
 from paceline_core.registry.enums import ScaleReason
 
 WINDOW_S = 300.0
@@ -31,22 +32,23 @@ class TargetTracking:
 
     name: str
     signal: Signal
+    state_type: ClassVar = DemandHistories
 
     def recommend(
-        self, group: RoleEstimate, work: WorkEstimate, state: LearnedState
-    ) -> tuple[Recommendation, LearnedState]:
+        self, group: RoleEstimate, work: WorkEstimate, own: DemandHistories
+    ) -> tuple[Recommendation, DemandHistories]:
         need = self.signal(group, work)
         sample = DemandSample(work.observation.now, need, group.ready, MissingSignal.GATEWAYS not in work.missing)
-        history = record_demand(history_of(state, group.role), sample, WINDOW_S)
-        highest = peak(history) if covered_s(history, sample.now) >= WINDOW_S else None
-        state = with_history(state, history)
+        history = own.of(group.role).with_sample(sample, WINDOW_S)
+        highest = history.peak if history.covered_s(sample.now) >= WINDOW_S else None
+        own = own.having(history)
         words = f"{self.name} needs {need:.2f} replicas at the target"
         if need > group.desired * (1 + TOLERANCE):
-            return Recommendation(spread(group, ceil(need)), ScaleReason.DEMAND, words), state
+            return Recommendation(spread(group, ceil(need)), ScaleReason.DEMAND, words), own
         if highest is not None and 0 < ceil(highest) < group.desired and need < group.desired * (1 - TOLERANCE):
             body = f"{words}, and {highest:.2f} at most in the last {WINDOW_S:.0f} s"
-            return Recommendation(spread(group, ceil(highest)), ScaleReason.CONSOLIDATE, body), state
-        return Recommendation(group.counts(), ScaleReason.STEADY, words), state
+            return Recommendation(spread(group, ceil(highest)), ScaleReason.CONSOLIDATE, body), own
+        return Recommendation(group.counts(), ScaleReason.STEADY, words), own
 
 
 def spread(group: RoleEstimate, total: int) -> dict[str, int]:
@@ -91,13 +93,15 @@ def _loads(group: RoleEstimate) -> list[WorkerLoad]:
 
 
 class Fixed:
-    """Keeps every pool at its minimum; has no state."""
+    """Keeps every pool at its minimum; remembers nothing."""
+
+    state_type = DemandHistories
 
     def recommend(
-        self, group: RoleEstimate, work: WorkEstimate, state: LearnedState
-    ) -> tuple[Recommendation, LearnedState]:
+        self, group: RoleEstimate, work: WorkEstimate, own: DemandHistories
+    ) -> tuple[Recommendation, DemandHistories]:
         minima = {pool.name: pool.min for pool in work.spec.pools}
         moved = any(pool.desired != minima[pool.name] for pool in work.observation.pools)
         counts = {pool.spec.name: pool.spec.min for pool in group.pools}
         reason = ScaleReason.BOUNDS if moved else ScaleReason.STEADY
-        return Recommendation(counts, reason, "policy fixed keeps each pool at its minimum"), state
+        return Recommendation(counts, reason, "policy fixed keeps each pool at its minimum"), own
