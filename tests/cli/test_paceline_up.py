@@ -133,6 +133,7 @@ def test_why_tells_the_last_decisions_in_sentences(shared: Up) -> None:
     (entry, *_) = json.loads(said("why", "quick", "--json", *state).stdout)
     told = said("why", "default/quick", *state).stdout
     assert entry["decision"]["sentence"] in told
+    assert said("why", "quick", "--since", "1h", *state).stdout.startswith("20")
     unknown = said("why", "nobody", *state)
     assert (unknown.returncode, "the services are default/quick" in unknown.stderr) == (1, True)
 

@@ -3,30 +3,37 @@
 Also the autoscaler's decisions and a service's Events as lines, oldest first.
 """
 
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from paceline_cli.ui.rows import age, legend, row, table
-from paceline_core.clock import rfc3339
 from paceline_core.objects import InferenceService, read
 from paceline_core.objects.naming import ANNOTATION_PAUSE_REASON, ANNOTATION_PAUSE_UNTIL
 from paceline_core.objects.status import ServiceStatus
 from paceline_core.units import counted
 
 
+def decision_lines(entries: Sequence[Mapping[str, Any]], query: Mapping[str, str]) -> Iterator[str]:
+    """The entries of a ledger, oldest first; `query` says whether they are only changes, and how many at most."""
+    changes = query.get("kind") == "change"
+    if "since" in query and len(entries) == int(query["limit"]):
+        yield f"the newest {len(entries)}; older ones are left out"
+    for entry in reversed(entries):
+        yield from entry_lines(entry)
+        if entry["held"] and not changes:
+            yield f"    before it, {counted(entry['held'], 'pass', 'passes')} decided the same as the one above"
+
+
 def entry_lines(entry: Mapping[str, Any]) -> Iterator[str]:
     """A decision: when, in which direction, why in one sentence; then what limited it and what was rejected."""
     decision = entry["decision"]
-    moment = rfc3339(datetime.fromtimestamp(entry["observation"]["now"], UTC))
-    yield f"{moment}  {decision['direction']:<4}  {decision['reason']}: {decision['sentence']}"
+    yield f"{entry['time']}  {decision['direction']:<4}  {decision['reason']}: {decision['sentence']}"
     if decision["limit"] != "none":
         yield f"    bound by {decision['limit']}"
     if decision["gaps"]:
         yield f"    missing: {', '.join(decision['gaps'])}"
     yield from (f"    not {rejected}" for rejected in decision["rejected"])
-    if entry["held"]:
-        yield f"    before it, {counted(entry['held'], 'pass', 'passes')} decided the same as the one above"
 
 
 def last(scaling: Mapping[str, Any]) -> Iterator[str]:

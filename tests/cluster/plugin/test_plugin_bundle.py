@@ -16,8 +16,9 @@ CANARIES = {name: f"canary-{name}" for name in ("env", "argument", "annotation",
 ADMIN = """
 import json, os, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
-ENTRY = {"observation": {"now": 1769860800.0}, "held": 2, "decision": {"direction": "up", "reason": "demand",
-         "sentence": "1 -> 2: demand needs 1.6 replicas.", "limit": "max", "gaps": [], "rejected": ["1: too few"]}}
+ENTRY = {"time": "2026-01-31T12:00:00Z", "at": 1769860800.0, "kind": "change", "held": 2, "decision": {
+         "direction": "up", "reason": "demand", "sentence": "1 -> 2: demand needs 1.6 replicas.", "limit": "max",
+         "gaps": [], "rejected": ["1: too few"]}}
 class Reply(BaseHTTPRequestHandler):
     def do_GET(self):
         known = self.path.startswith("/debug/decisions") and "other" not in self.path

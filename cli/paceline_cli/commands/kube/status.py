@@ -3,23 +3,23 @@
 The columns are made from the CRD's own rows, so that both always agree.
 
 `why` shows the last decisions about a service from the best source that the user may read. The autoscaler's ledger has
-all of them, with what was rejected. It is read through the API server's pod proxy (needs `get` on `pods/proxy`), from
-each replica, since only the one that holds the Lease decides. Without it the object's status has the last decision, and
-Events have the last changes.
+all of them, with what was rejected. Without the right to read it the object's status has the last decision, and Events
+have the last changes.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from paceline_cli.commands import command_app
+from paceline_cli.commands.decisions import Limit, Since, decision_query
 from paceline_cli.commands.kube import Output, written
+from paceline_cli.kube.ledger import LedgerAnswer, read_ledger
 from paceline_cli.kube.services import absent, holders, named, service, services
 from paceline_cli.kube.session import (
     SYSTEM,
@@ -29,14 +29,12 @@ from paceline_cli.kube.session import (
     Namespace,
     System,
     place,
-    proxied,
     run,
-    text,
 )
-from paceline_cli.ui.detail import detail, entry_lines, event_line, event_time, last
+from paceline_cli.ui.detail import decision_lines, detail, event_line, event_time, last
 from paceline_cli.ui.rows import age, table
 from paceline_core.clock import SystemClock
-from paceline_core.errors import Forbidden, NotFound, PacelineError
+from paceline_core.errors import Forbidden
 from paceline_core.kube import ObjectKey
 from paceline_core.kube.client.client import KubeClient
 from paceline_core.kube.client.resource import RESOURCES
@@ -103,47 +101,10 @@ def _columns() -> tuple[tuple[str, str, str], ...]:
     return tuple((column["name"], column["type"], column["jsonPath"]) for column in shown)
 
 
-AUTOSCALER: Final = "app.kubernetes.io/name=paceline-autoscaler"
-PORT: Final = 8090
-LEDGER_LIMIT: Final = 8 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Ledger:
-    """Entries, newest first, and their source; if there are none, `source` says why."""
-
-    source: str
-    entries: tuple[dict[str, Any], ...] = ()
-
-
-async def ledger(api: KubeClient, system: str, key: ObjectKey, limit: int) -> Ledger:
-    """Read from every autoscaler pod; never raises for missing or forbidden ones."""
-    try:
-        pods = await api.list(RESOURCES["Pod"], system, selector=AUTOSCALER)
-    except PacelineError as error:
-        return Ledger(f"the autoscaler's pods cannot be listed ({error})")
-    reasons = [f"no autoscaler runs in namespace {system}"] if not pods else []
-    query = {"service": str(key), "limit": str(limit)}
-    for pod in pods:
-        name = pod["metadata"]["name"]
-        try:
-            url = proxied(ObjectKey(system, name), PORT, "/debug/decisions")
-            entries = json.loads(await text(api, url, query, limit=LEDGER_LIMIT))
-            if not isinstance(entries, list):
-                raise NotFound("its answer is no list of decisions")
-        except (PacelineError, ValueError) as error:
-            reasons.append(f"{name} cannot be asked ({error})")
-            continue
-        if entries:
-            return Ledger(f"the ledger of {system}/{name}", tuple(entries))
-        reasons.append(f"{name} has decided nothing about it")
-    return Ledger("; ".join(reasons))
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     key: ObjectKey
-    ledger: Ledger
+    ledger: LedgerAnswer
     scaling: dict[str, Any]
     events: list[dict[str, Any]] | None
 
@@ -151,7 +112,8 @@ class Answer:
 @why_app.command(help="Explain the last decisions about NAME, oldest first.")
 def why(  # noqa: PLR0913, PLR0917 - one argument for each option
     name: Annotated[str, typer.Argument(help="Name, or namespace/name.")],
-    limit: Annotated[int, typer.Option("--limit", min=1, max=512, help="Number of decisions.")] = 10,
+    limit: Limit = None,
+    since: Since = "",
     output: Output = None,
     namespace: Namespace = "",
     system: System = SYSTEM,
@@ -159,7 +121,9 @@ def why(  # noqa: PLR0913, PLR0917 - one argument for each option
     context: Context = "",
 ) -> None:
     where = place(kubeconfig, context, namespace, system)
-    found = run(where, lambda api: _asked(api, where, named(name, where), limit))
+    key = named(name, where)
+    query = decision_query(str(key), limit, since, inputs=output is not None)
+    found = run(where, lambda api: _asked(api, where, key, query))
     if output:
         document = {
             "service": str(found.key),
@@ -170,26 +134,25 @@ def why(  # noqa: PLR0913, PLR0917 - one argument for each option
         }
         typer.echo(written(document, output))
         return
-    typer.echo("\n".join(lines(found)))
+    typer.echo("\n".join(lines(found, query)))
 
 
-async def _asked(api: KubeClient, where: KubeTarget, key: ObjectKey, limit: int) -> Answer:
+async def _asked(api: KubeClient, where: KubeTarget, key: ObjectKey, query: Mapping[str, str]) -> Answer:
     manifest = await service(api, key)
     scaling = (manifest.get("status") or {}).get("scaling") or {}
     fields = f"involvedObject.kind=InferenceService,involvedObject.name={key.name}"
     event_rows = None
     with suppress(Forbidden):
         found = await api.list(RESOURCES["Event"], key.namespace, fields=fields)
-        event_rows = sorted(found, key=event_time)[-limit:]
-    return Answer(key, await ledger(api, where.system, key, limit), scaling, event_rows)
+        event_rows = sorted(found, key=event_time)[-int(query["limit"]) :]
+    return Answer(key, await read_ledger(api, where.system, query), scaling, event_rows)
 
 
-def lines(found: Answer) -> Iterator[str]:
+def lines(found: Answer, query: Mapping[str, str]) -> Iterator[str]:
     """The source first, since a status has one decision and a ledger has many."""
     if found.ledger.entries:
         yield f"source: {found.ledger.source}"
-        for entry in reversed(found.ledger.entries):
-            yield from entry_lines(entry)
+        yield from decision_lines(found.ledger.entries, query)
         return
     yield f"source: status and Events, since {found.ledger.source}"
     decisions = list(last(found.scaling))

@@ -7,8 +7,9 @@ from urllib.parse import urlencode
 import typer
 
 from paceline_cli.commands import command_app
+from paceline_cli.commands.decisions import Limit, Since, decision_query
 from paceline_cli.commands.local.state import DEFAULT, AsJson, State, ask, get, served
-from paceline_cli.ui.detail import entry_lines
+from paceline_cli.ui.detail import decision_lines
 from paceline_cli.ui.rows import legend, line, row
 from paceline_local.rundir import read_record
 
@@ -47,17 +48,17 @@ def status(
 @why_app.command(help="Explain the last decisions about SERVICE, oldest first.")
 def why(
     service: Annotated[str, typer.Argument(help="Name, or namespace/name.")],
-    limit: Annotated[int, typer.Option("--limit", min=1, max=512, help="Number of decisions.")] = 10,
+    limit: Limit = None,
+    since: Since = "",
     state: State = DEFAULT,
     as_json: AsJson = False,
 ) -> None:
     key = served(ask(state, "GET", "/run"), service)
-    query = urlencode({"service": key, "limit": limit})
-    entries = get("autoscaler", f"{read_record(state).autoscaler}/debug/decisions?{query}")
+    query = decision_query(key, limit, since, inputs=as_json)
+    entries = get("autoscaler", f"{read_record(state).autoscaler}/debug/decisions?{urlencode(query)}")
     if as_json:
         typer.echo(json.dumps(entries, indent=1))
-        return
-    for entry in reversed(entries):
-        typer.echo("\n".join(entry_lines(entry)))
-    if not entries:
-        typer.echo(f"nothing was decided about {key} yet")
+    elif entries:
+        typer.echo("\n".join(decision_lines(entries, query)))
+    else:
+        typer.echo(f"nothing was decided about {key} {f'since {since}' if since else 'yet'}")

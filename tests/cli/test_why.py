@@ -1,0 +1,159 @@
+"""`kubectl paceline why` and `paceline why`: the question, several autoscalers' answers, the lines."""
+
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+from tests.cli.test_detail import document
+from tests.every import cases
+
+from paceline_autoscaler import process
+from paceline_cli.commands.decisions import MAX_DECISIONS, decision_query
+from paceline_cli.main import plugin
+from paceline_core.errors import InvalidInput
+
+SERVICE = "/apis/paceline.dev/v1alpha1/namespaces/team/inferenceservices/chat"
+PODS = "/api/v1/namespaces/paceline-system/pods"
+Answers = dict[str, Any]
+
+
+def entry(at: int, sentence: str, held: int = 0) -> dict[str, Any]:
+    decision = {
+        "direction": "up",
+        "reason": "demand",
+        "sentence": sentence,
+        "limit": "none",
+        "gaps": [],
+        "rejected": [],
+    }
+    return {"time": f"2026-01-31T12:00:{at:02}Z", "at": at, "kind": "change", "held": held, "decision": decision}
+
+
+class ApiServer(http.server.ThreadingHTTPServer):
+    """An API server with one service, and autoscaler pods that answer as `answers` says, by name; None: an error."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: Answers = {}
+        self.asked: list[dict[str, str]] = []
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: ApiServer
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        found: Any = {"items": [], "metadata": {}}
+        if url.path == SERVICE:
+            found = document()
+        elif url.path == PODS:
+            found["items"] = [{"metadata": {"name": name}} for name in self.server.answers]
+        elif url.path.startswith(PODS):
+            self.server.asked.append({name: value for name, (value,) in parse_qs(url.query).items()})
+            found = self.server.answers[url.path.removeprefix(f"{PODS}/").partition(":")[0]]
+        self.send_response(500 if found is None else 200)
+        self.end_headers()
+        self.wfile.write(found if isinstance(found, bytes) else json.dumps(found).encode())
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+
+@pytest.fixture
+def cluster() -> Iterator[ApiServer]:
+    server = ApiServer()
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def why(cluster: ApiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., str]:
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{cluster.server_port}"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+
+    def run(*arguments: str) -> str:
+        with pytest.raises(SystemExit) as left:
+            plugin(["why", "chat", "--kubeconfig", str(tmp_path / "kubeconfig"), *arguments])
+        out, err = capsys.readouterr()
+        assert left.value.code in (None, 0), err
+        return out
+
+    return run
+
+
+def test_entries_of_several_autoscalers_are_merged_by_time(cluster: ApiServer, why: Callable[..., str]) -> None:
+    cluster.answers = {"one": [entry(40, "4→5", held=2), entry(10, "1→2")], "two": [entry(30, "3→4"), entry(20, "2→3")]}
+    assert why().splitlines() == [
+        "source: the ledger of paceline-system/one and paceline-system/two",
+        "2026-01-31T12:00:10Z  up    demand: 1→2",
+        "2026-01-31T12:00:20Z  up    demand: 2→3",
+        "2026-01-31T12:00:30Z  up    demand: 3→4",
+        "2026-01-31T12:00:40Z  up    demand: 4→5",
+        "    before it, 2 passes decided the same as the one above",
+    ]
+    assert [line.split()[-1] for line in why("--limit", "2").splitlines()[1:3]] == ["3→4", "4→5"]
+
+
+def test_autoscalers_that_share_a_volume_have_each_entry_once(cluster: ApiServer, why: Callable[..., str]) -> None:
+    cluster.answers = {"one": [entry(20, "2→3"), entry(10, "1→2")], "two": [entry(10, "1→2")]}
+    assert len(json.loads(why("-o", "json"))["decisions"]) == 2
+
+
+@pytest.mark.parametrize("answer", [None, b"[{", {"error": "x"}])
+def test_an_autoscaler_that_cannot_be_asked_is_named_beside_the_others(
+    cluster: ApiServer, why: Callable[..., str], answer: Any
+) -> None:
+    cluster.answers = {"one": answer, "two": [entry(10, "1→2")]}
+    source, decision = why().splitlines()
+    assert source.startswith("source: the ledger of paceline-system/two; one cannot be asked (")
+    assert decision.endswith("1→2")
+
+
+def test_since_shows_only_changes_and_says_what_is_left_out(cluster: ApiServer, why: Callable[..., str]) -> None:
+    cluster.answers = {"one": [entry(20, "2→3", held=7), entry(10, "1→2")]}
+    lines = why("--since", "24h", "--limit", "2").splitlines()
+    assert cluster.asked == [
+        {"service": "team/chat", "limit": "2", "inputs": "false", "since": "86400", "kind": "change"}
+    ]
+    assert lines[1:] == [
+        "the newest 2; older ones are left out",
+        "2026-01-31T12:00:10Z  up    demand: 1→2",
+        "2026-01-31T12:00:20Z  up    demand: 2→3",
+    ]
+
+
+def test_for_programs_since_has_every_entry_with_its_inputs(cluster: ApiServer, why: Callable[..., str]) -> None:
+    cluster.answers = {"one": [entry(20, "2→3")]}
+    why("--since", "2026-01-31T13:00:00+01:00", "-o", "json")
+    assert cluster.asked == [{"service": "team/chat", "limit": "2000", "since": "2026-01-31T12:00:00Z"}]
+
+
+def test_without_a_change_since_then_the_status_answers(cluster: ApiServer, why: Callable[..., str]) -> None:
+    cluster.answers = {"one": []}
+    assert "one has decided nothing about it since then" in why("--since", "1h")
+
+
+def test_the_limit_is_that_of_the_autoscaler() -> None:
+    assert MAX_DECISIONS == process.MAX_DECISIONS
+    assert decision_query("a/b", None, "", inputs=True) == {"service": "a/b", "limit": "10"}
+
+
+@cases("since", ["yesterday", "24", "2026-01-31T12:00:00", "-1h"])
+def test_a_since_that_is_no_time_is_refused_with_the_fix(since: str) -> None:
+    with pytest.raises(InvalidInput, match=r"--since: .* write "):
+        decision_query("a/b", None, since, inputs=False)
