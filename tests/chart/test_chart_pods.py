@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from tests.chart.rendering import FORMS, NAMESPACE, PARTS, Rendered, rendered, template
+from tests.chart.rendering import CHART, FORMS, NAMESPACE, PARTS, Rendered, helm, rendered, template
 from tests.chart.restricted import violations
 from tests.every import cases
 
@@ -138,6 +138,42 @@ def test_there_are_two_of_each_part_and_an_eviction_takes_one_at_a_time() -> Non
         assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
         spread = dict(chart.pods())[f"paceline-{part}"]["topologySpreadConstraints"]
         assert {rule["whenUnsatisfiable"] for rule in spread} == {"ScheduleAnyway"}
+
+
+def ledger_of(chart: Rendered) -> tuple[Any, Any]:
+    """The volume that the autoscaler's ledger is in, and the strategy of its Deployment."""
+    config = parse(AutoscalerConfig, chart.config("autoscaler"), "autoscaler.yaml")
+    spec = dict(chart.pods())["paceline-autoscaler"]
+    [mounted] = [each for each in spec["containers"][0]["volumeMounts"] if each["mountPath"] == str(config.ledger_dir)]
+    [volume] = [each for each in spec["volumes"] if each.pop("name") == mounted["name"]]
+    return volume, chart.one("Deployment", "paceline-autoscaler")["spec"].get("strategy")
+
+
+def test_the_ledger_has_a_volume_of_the_size_that_the_autoscaler_knows() -> None:
+    chart = template("--set", "autoscaler.ledger.size=512Mi")
+    assert chart.config("autoscaler")["ledger_size"] == "512Mi"
+    assert ledger_of(chart) == ({"emptyDir": {"sizeLimit": "512Mi"}}, None)
+    assert chart.of("PersistentVolumeClaim") == []
+
+
+def test_a_ledger_that_outlives_its_pods_has_a_claim_that_all_of_them_mount() -> None:
+    chart = rendered("with everything said")
+    claim = chart.one("PersistentVolumeClaim", "paceline-autoscaler-ledger")["spec"]
+    assert claim == {
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": "shared",
+        "resources": {"requests": {"storage": "20Gi"}},
+    }
+    assert ledger_of(chart) == ({"persistentVolumeClaim": {"claimName": "paceline-autoscaler-ledger"}}, None)
+
+
+def test_a_claim_for_one_node_serves_one_replica_which_goes_before_the_next_comes() -> None:
+    once = "autoscaler.ledger.persistence.enabled=true,autoscaler.ledger.persistence.accessModes={ReadWriteOnce}"
+    refused = helm("template", "paceline", str(CHART), "--set", once)
+    assert "accessModes: more than one replica needs ReadWriteMany; or set autoscaler.replicas to 1" in refused.stderr
+    chart = template("--set", f"{once},autoscaler.replicas=1,autoscaler.ledger.persistence.existingClaim=mine")
+    assert ledger_of(chart) == ({"persistentVolumeClaim": {"claimName": "mine"}}, {"type": "Recreate"})
+    assert chart.of("PersistentVolumeClaim") == []
 
 
 def test_a_gateway_has_time_to_settle_and_to_drain() -> None:

@@ -72,6 +72,9 @@ def test_the_install_page_has_a_row_for_every_value() -> None:
         ("operator.resources.limits.memory=-1Gi", "memory"),
         ("prometheus.storage=much", "storage"),
         ("monitoring.runbooks=wiki/runbooks", "runbooks"),
+        ("autoscaler.ledger.size=1", "size"),
+        ("autoscaler.ledger.persistence.accessModes={ReadOnlyMany}", "accessModes"),
+        ("autoscaler.ledger.persistence.existingClaim=A", "existingClaim"),
     ],
 )
 def test_what_cannot_be_right_is_refused_and_named(said: str, names: str, tool: str) -> None:
