@@ -67,15 +67,14 @@ def reported_by_events(view: ReconcileInput) -> ReportedChildren:
 def _by_others(view: ReconcileInput) -> Iterator[tuple[str, str, str]]:
     """Replicas that the policy leaves to others, and fields of others that stay."""
     known = view.memo.reported if view.memo else None
-    scaling = view.service.get("spec", {}).get("scaling")
-    policy = scaling.get("policy") if isinstance(scaling, dict) else None
+    policy = _policy(view.service.get("spec"))
     for place, (uid, desired, added) in sorted(reported_by_events(view).items()):
         live = view.children[place]
         reported = (known or {}).get(place, (uid, desired, ()))
         if reported[0] != uid:
             reported = (uid, desired, ())
         by = live.replicas.scaled_by if live.replicas else ""
-        if policy in {"external", "advise"} and by and by != HPA and desired != reported[1]:
+        if policy in ("external", "advise") and by and by != HPA and desired != reported[1]:
             message = f"{live.kind} {live.key.name} was scaled from {reported[1]} to {desired} by {by}"
             yield ("Normal", SCALED, f"{message}; policy {policy} leaves it so.")
         for manager, fields in added:
@@ -85,6 +84,12 @@ def _by_others(view: ReconcileInput) -> Iterator[tuple[str, str, str]]:
                     FOREIGN_FIELDS,
                     f"{live.kind} {live.key.name} has {fields} from {manager}; paceline keeps it.",
                 )
+
+
+def _policy(spec: Any) -> Any:
+    """The policy of any spec, valid or not."""
+    scaling = spec.get("scaling") if isinstance(spec, dict) else None
+    return scaling.get("policy") if isinstance(scaling, dict) else None
 
 
 def _turned_conditions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
