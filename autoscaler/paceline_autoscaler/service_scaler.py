@@ -6,7 +6,7 @@ answer), passes continue with what they learn themselves, nothing is scaled down
 At rest it reads each scale once a minute and writes nothing for 15 to 30 minutes. The status is written at once when
 its decision, a condition, a count or the cost changes; its measured numbers are refreshed once a minute while requests
 are served. The state is stored when it says something that a crash must not lose (`worth_storing`), and when the
-process ends. Both are repeated every REPEAT_S, in case someone removed them.
+process ends. Both are repeated after that time, in case someone removed them.
 
 The autoscaler does not choose which workers a scale-down removes: the supervisor or Kubernetes drains workers of its
 own choice, and each worker finishes its streams.
@@ -42,6 +42,8 @@ from paceline_core.telemetry import Metrics
 
 MEASURED_S = 60.0
 REPEAT_S = 1800.0
+"""The longest time between two writes. Each service has its own, from a half to the whole of it, so that a pass never
+repeats all of them."""
 STATE_INTERVAL_S = 30.0
 STATE_RETRY_S = 10.0
 _LEFT_TO_OTHERS = (ScaleReason.EXTERNAL, ScaleReason.ADVISE)

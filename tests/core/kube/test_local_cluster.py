@@ -122,6 +122,11 @@ async def test_a_scale_is_set_once_a_version(cluster: LocalCluster, changes: lis
     assert changes == ["scale"]
 
 
+async def test_who_set_a_scale_is_not_known(cluster: LocalCluster) -> None:
+    await cluster.set_scale(MAIN, 4, (await cluster.get_scale(MAIN)).version)
+    assert await cluster.scale_writer(MAIN) == ""
+
+
 async def test_an_unknown_pool_is_not_found(cluster: LocalCluster) -> None:
     with pytest.raises(NotFound, match="no pool 'other'"):
         await cluster.get_scale(ScaleTarget(CHAT, "other"))
