@@ -208,7 +208,7 @@ class Autoscaler:
     async def _decide(self, scaler: ServiceScaler, spec: ScalingSpec) -> tuple[Observation, Decision, State]:
         """Observe and decide; what is to be written is decided on scales that were read just now."""
         existing = existing_replicas(self.cluster_view.endpoints(scaler.key))
-        just_read = await scaler.know_scales(spec, existing, self.cluster_view.services[scaler.key].metadata.generation)
+        just_read = await scaler.know_scales(self.cluster_view.services[scaler.key], spec, existing)
         observation = observe(self._deps.now(), spec, self._snapshot(scaler, spec))
         decision, state = decide(observation, scaler.state, scaler.knowledge)
         if decision.changes and not just_read and await scaler.read_scales(spec):

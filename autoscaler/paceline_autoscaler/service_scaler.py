@@ -28,6 +28,7 @@ from paceline_autoscaler.output.status import (
     sentence,
     status_of,
     without_values,
+    yielded_to,
 )
 from paceline_autoscaler.policies.constraints import cost_per_hour, why_hold
 from paceline_autoscaler.scale_cache import ScaleCache, spread
@@ -115,9 +116,11 @@ class ServiceScaler:
             self.state, self.unread = merge_states(stored, self.state), ""
             self._stored = stored
 
-    async def know_scales(self, spec: ScalingSpec, existing: Mapping[str, int], generation: int) -> bool:
+    async def know_scales(self, service: InferenceService, spec: ScalingSpec, existing: Mapping[str, int]) -> bool:
         """Have scales that a decision may rest on; returns whether they were read. Raises what a read raises."""
-        self._conflicts.on_spec(generation)
+        if self._passed_at is None and (scaler := yielded_to(service)):
+            self._conflicts.resume(scaler, self._deps.now())
+        self._conflicts.on_spec(service.metadata.generation)
         self._scales.on_existing(existing)
         if self._scales.usable([pool.name for pool in spec.pools], self._deps.clock.monotonic()):
             return False

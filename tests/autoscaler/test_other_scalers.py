@@ -1,6 +1,7 @@
 """Other writers of the replicas: named, followed, and yielded to after three conflicts."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from tests.autoscaler.fake_cluster import FakeCluster
@@ -39,6 +40,11 @@ async def in_conflict(rig: Rig) -> None:
     for _ in range(3):
         rig.cluster.move(POOL, 4, HPA)
         await a_read_later(rig, ready=2)
+
+
+def condition_row(rig: Rig) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = rig.cluster.statuses[-1][1]["conditions"]
+    return next(row for row in rows if row["type"] == "ScalingActive")
 
 
 def events(rig: Rig, reason: str) -> list[str]:
@@ -106,6 +112,31 @@ async def test_it_scales_again_at_once_when_the_spec_changes(rig: Rig) -> None:
     rig.autoscaler.on_service(Listed((changed,)))
     await rig.seconds(1, ready=2)
     assert rig.cluster.scales[POOL].replicas == 2
+
+
+async def taken_over(rig: Rig, generation: int) -> Rig:
+    """Another process over the same cluster, after the first one has ended; the status is as that one left it."""
+    await rig.autoscaler.close()
+    heir = Rig(cluster=rig.cluster, name="b")
+    heir.clock.advance(rig.clock.monotonic())
+    standing = {**manifest(classes=SLO, pools=TWO_AT_MOST), "status": rig.cluster.statuses[-1][1]}
+    standing["metadata"]["generation"] = generation
+    heir.autoscaler.on_service(Listed((standing,)))
+    await heir.gateways.find()
+    await heir.see(2)
+    await heir.seconds(2, ready=2)
+    return heir
+
+
+async def test_the_next_process_yields_on_unless_the_spec_has_changed(rig: Rig) -> None:
+    await in_conflict(rig)
+    generation = condition_row(rig)["observedGeneration"]
+    heir = await taken_over(rig, generation)
+    assert heir.cluster.scales[POOL].replicas == 4
+    assert "is scaled by HorizontalPodAutoscaler web too" in condition(heir, "ScalingActive")[2]
+    last = await taken_over(heir, generation + 1)
+    assert last.cluster.scales[POOL].replicas == 2
+    await last.autoscaler.close()
 
 
 @pytest.mark.parametrize("policy", ["external", "advise"])

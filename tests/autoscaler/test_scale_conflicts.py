@@ -95,6 +95,16 @@ def test_another_generation_of_the_service_ends_the_yielding_at_once() -> None:
     assert machine.other_scaler(140) != ""
 
 
+def test_one_that_takes_over_yields_on_and_to_the_next_conflict_after_that() -> None:
+    scaler = "pool main is scaled by HorizontalPodAutoscaler web too"
+    heir = ScaleConflicts()
+    heir.resume(scaler, 1000)
+    assert (heir.other_scaler(1599), heir.other_scaler(1600)) == (scaler, "")
+    heir.on_write(write(1700, 5, 4))
+    heir.on_edit(edit(1710, 4, 5))
+    assert heir.other_scaler(1710) == scaler
+
+
 STEPS = st.lists(
     st.tuples(st.booleans(), st.integers(1, 1500), st.sampled_from(["main", "spot"]), st.integers(-3, 3).filter(bool)),
     max_size=30,

@@ -6,8 +6,9 @@ third conflict of an hour makes the autoscaler yield: whoever scales as well wou
 reversal starts and drains replicas for nothing. It scales again after WINDOW_S without an edit, or at once when the
 service's spec changes; conflicts of the last hour still count then, so the next one makes it yield again.
 
-Holes: edits between two reads of the scale are one edit, and one that is undone before the next read is none. All of
-this is in memory: after a restart or a hand-over it takes three conflicts again.
+After a restart or a hand-over the next process yields on (`resume`): the condition in the service's status says to
+whom. Holes: edits between two reads of the scale are one edit, and one that is undone before the next read is none.
+Conflicts before the third are in memory alone.
 """
 
 from collections import deque
@@ -48,17 +49,20 @@ class ScaleConflicts:
         """Edits after which the autoscaler has not written, and that are no conflicts yet."""
         self._conflicts: deque[float] = deque(maxlen=CONFLICTS)
         self._edit: ReplicaChange | None = None
-        self._yields = False
+        self._scaler = ""
+        """To whom the autoscaler yields, as long as edits follow one another; empty if to nobody."""
+        self._edited_at = 0.0
         self._generation: int | None = None
 
     def on_edit(self, edit: ReplicaChange) -> None:
         """Another writer changed a pool."""
-        self._yields = self._yielding(edit.at)
-        self._edit = edit
+        yielding = bool(self.other_scaler(edit.at))
+        self._edit, self._edited_at = edit, edit.at
+        self._scaler = _other_scaler(edit) if yielding else ""
         write = self._writes.get(edit.pool)
         if write is not None and edit.reverses(write):
             self._unanswered.pop(edit.pool, None)
-            self._count(edit.at)
+            self._count(edit, edit.at)
         else:
             self._unanswered[edit.pool] = edit
 
@@ -67,13 +71,18 @@ class ScaleConflicts:
         self._writes[write.pool] = write
         edit = self._unanswered.pop(write.pool, None)
         if edit is not None and write.reverses(edit):
-            self._count(write.at)
+            self._count(edit, write.at)
 
     def on_spec(self, generation: int) -> None:
         """The service has this generation: if it is another one than before, the autoscaler scales again."""
         if self._generation not in (None, generation):
-            self._yields = False
+            self._scaler = ""
         self._generation = generation
+
+    def resume(self, scaler: str, now: float) -> None:
+        """An earlier process yielded to `scaler` (its `other_scaler`); the next conflict counts as one of its own."""
+        self._conflicts.extend([now] * (CONFLICTS - 1))
+        self._scaler, self._edited_at = scaler, now
 
     def recent_edit(self, now: float) -> str:
         """The last edit within WINDOW_S as a sentence without its full stop; empty if there is none."""
@@ -81,14 +90,13 @@ class ScaleConflicts:
 
     def other_scaler(self, now: float) -> str:
         """Who scales which pool too, as a sentence without its full stop, while the autoscaler yields; else empty."""
-        if self._edit is None or not self._yielding(now):
-            return ""
-        return f"pool {self._edit.pool} is scaled by {self._edit.writer or UNKNOWN_WRITER} too"
+        return self._scaler if now - self._edited_at < WINDOW_S else ""
 
-    def _yielding(self, now: float) -> bool:
-        return self._yields and self._edit is not None and now - self._edit.at < WINDOW_S
-
-    def _count(self, at: float) -> None:
+    def _count(self, edit: ReplicaChange, at: float) -> None:
         self._conflicts.append(at)
         if len(self._conflicts) == CONFLICTS and at - self._conflicts[0] <= CONFLICTS_S:
-            self._yields = True
+            self._scaler = _other_scaler(edit)
+
+
+def _other_scaler(edit: ReplicaChange) -> str:
+    return f"pool {edit.pool} is scaled by {edit.writer or UNKNOWN_WRITER} too"

@@ -23,6 +23,7 @@ from paceline_autoscaler.policies.constraints import budget_words, cost_per_hour
 from paceline_autoscaler.state import LearnedState
 from paceline_autoscaler.types import Decision, MissingSignal, Observation, SloCounts, SloTarget
 from paceline_core.clock import rfc3339
+from paceline_core.objects import InferenceService
 from paceline_core.objects.status import ServiceStatus
 from paceline_core.registry.enums import ScaleLimit, ScaleReason
 from paceline_core.units import brief, duration
@@ -87,6 +88,16 @@ def _plain(part: BaseModel) -> Status:
 def forbidden_message(error: str) -> str:
     """The API server's own error, which begins with a resource's name."""
     return sentence(f"the API server refuses: {error}")
+
+
+def yielded_to(service: InferenceService) -> str:
+    """The `other_scaler` that an earlier process wrote into the status, if it is about this generation; else empty."""
+    for row in service.status.conditions:
+        if row.type == "ScalingActive" and row.reason == "ScalerConflict":
+            current = row.observed_generation == service.metadata.generation
+            scaler = row.message.partition(";")[0]
+            return f"{scaler[:1].lower()}{scaler[1:]}" if current else ""
+    return ""
 
 
 def sentence(text: str) -> str:
