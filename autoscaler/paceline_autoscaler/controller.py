@@ -198,10 +198,7 @@ class Autoscaler:
             await scaler.execute(observation, decision, state)
             self._faults.end(_failed(key))
             if self._candidate.leads:
-                quantiles = dict(self._signals.attainment.quantiles(spec.service))
-                await scaler.report(
-                    self.cluster_view.services[key], observation, decision, quantiles, self.cluster_view.lost
-                )
+                await scaler.report(self.cluster_view.services[key], observation, decision, self.cluster_view.lost)
             if self._candidate.leads:
                 await scaler.save_state()
 
@@ -218,8 +215,9 @@ class Autoscaler:
 
     def _snapshot(self, scaler: ServiceScaler, spec: ScalingSpec) -> SignalSnapshot:
         key, signals, metrics = scaler.key, self._signals, self._deps.metrics
-        record_age(metrics, key, "gateways", signals.gateways.age_s())
-        record_age(metrics, key, "attainment", signals.attainment.age_s(spec.service))
+        demand_age_s, attainment_age_s = signals.gateways.age_s(), signals.attainment.age_s(spec.service)
+        record_age(metrics, key, "gateways", demand_age_s)
+        record_age(metrics, key, "attainment", attainment_age_s)
         return SignalSnapshot(
             demand=signals.gateways.demand(spec.service),
             scales=scaler.scales,
@@ -228,6 +226,9 @@ class Autoscaler:
             objects_lost=MissingSignal.OBJECTS in self.cluster_view.lost,
             loads=signals.workers.loads(spec.service),
             attainment=signals.attainment.attainment(spec.service),
+            latencies=signals.attainment.latencies(spec.service),
+            demand_age_s=demand_age_s,
+            attainment_age_s=attainment_age_s,
             state_unread=bool(scaler.unread),
             recent_edit=scaler.recent_edit,
             other_scaler=scaler.other_scaler,

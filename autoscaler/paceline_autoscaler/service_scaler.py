@@ -33,7 +33,7 @@ from paceline_autoscaler.output.status import (
 from paceline_autoscaler.policies.constraints import cost_per_hour, why_hold
 from paceline_autoscaler.scale_cache import ScaleCache, spread
 from paceline_autoscaler.state import Knowledge, State
-from paceline_autoscaler.types import Decision, MissingSignal, Now, Observation, ScalingSpec, SloTarget
+from paceline_autoscaler.types import Decision, MissingSignal, Now, Observation, ScalingSpec
 from paceline_core.clock import Clock, rfc3339
 from paceline_core.errors import Forbidden, NotFound, PacelineError
 from paceline_core.kube import ObjectKey, Scale, ServiceRef
@@ -172,7 +172,6 @@ class ServiceScaler:
         service: InferenceService,
         observation: Observation,
         decision: Decision,
-        quantiles: dict[SloTarget, float],
         lost: Mapping[MissingSignal, str],
     ) -> None:
         if self._standing is None:
@@ -189,7 +188,6 @@ class ServiceScaler:
             decision=self._standing,
             latest=decision,
             observation=observation,
-            quantiles=quantiles,
             learned=self.state.learned,
             lost=why,
             forbidden=self._forbidden,

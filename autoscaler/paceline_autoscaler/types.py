@@ -207,7 +207,8 @@ class MeasuredLatency:
 class Observation:
     """Everything that a decision may depend on. `endpoints_lost`, `objects_lost`: workers, services are stale.
 
-    `latencies`: of the targets that were measured. `state_unread`: the state that an earlier autoscaler stored cannot
+    `latencies`: of the targets that were measured; `demand_age_s` and `attainment_age_s`: how old the oldest part of
+    those signals is, None before the first. `state_unread`: the state that an earlier autoscaler stored cannot
     be read. `recent_edit`: what another writer did to the replicas lately; `other_scaler`: who keeps doing so, while
     the autoscaler yields; both sentences, or empty.
     """
@@ -218,6 +219,8 @@ class Observation:
     pools: tuple[PoolStatus, ...]
     attainment: Attainment | None
     latencies: tuple[MeasuredLatency, ...] = ()
+    demand_age_s: float | None = None
+    attainment_age_s: float | None = None
     endpoints_lost: bool = False
     objects_lost: bool = False
     state_unread: bool = False

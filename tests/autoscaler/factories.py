@@ -10,6 +10,7 @@ from paceline_autoscaler.types import (
     ClassSignals,
     Decision,
     Demand,
+    MeasuredLatency,
     Observation,
     PoolSpec,
     PoolStatus,
@@ -77,12 +78,17 @@ def attainment(good: float = 100, bad: float = 0) -> Attainment:
     return Attainment(QueryResult.VALUE, 60.0, (SloCounts(INTERACTIVE, "ttft_p95", good, bad),))
 
 
+def measured(seconds: float) -> tuple[MeasuredLatency, ...]:
+    """The interactive TTFT's p95."""
+    return (MeasuredLatency(INTERACTIVE, "ttft", 0.95, seconds),)
+
+
 def answered(result: QueryResult) -> Attainment:
     return Attainment(result, 60.0)
 
 
 def observation(**changes: Any) -> Observation:
-    made = Observation(NOW, goal(), demand(0.5), (view(),), attainment())
+    made = Observation(NOW, goal(), demand(0.5), (view(),), attainment(), measured(0.4219))
     return replace(made, **changes)
 
 

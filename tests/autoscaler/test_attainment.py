@@ -70,7 +70,7 @@ async def test_a_round_brings_verdicts_and_quantiles() -> None:
     assert asking.attainment("default/chat") == Attainment(
         QueryResult.VALUE, WINDOW_S, (SloCounts(INTERACTIVE, "ttft_p95", 95, 5),), Source.address
     )
-    assert asking.quantiles("default/chat") == {goal().targets[0]: 0.42}
+    assert [latency.seconds for latency in asking.latencies("default/chat")] == [0.42]
     assert asking.age_s("default/chat") == 1.0
 
 
@@ -83,7 +83,7 @@ async def test_every_other_answer_is_passed_on_as_what_it_is(answer: QueryAnswer
     assert asking.attainment("default/chat") == Attainment(
         answer.result, WINDOW_S, (), Source.address, cause_of(answer)
     )
-    assert asking.quantiles("default/chat") == {}
+    assert asking.latencies("default/chat") == ()
     assert asking.age_s("default/chat") is None
 
 

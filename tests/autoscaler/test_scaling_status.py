@@ -13,6 +13,7 @@ from tests.autoscaler.factories import (
     demand,
     goal,
     load,
+    measured,
     observation,
     pool,
     seasoned,
@@ -32,7 +33,7 @@ TTFT = SloTarget(INTERACTIVE, "ttft", 0.95, 0.5)
 
 def told(seen: Observation, turned: Transitions | None = None, **changes: Any) -> dict[str, Any]:
     decision: Decision = decide(seen, seasoned(seen, 60))[0]
-    standing = StatusInput(SINCE, decision, decision, seen, {TTFT: 0.4219}, LearnedState())
+    standing = StatusInput(SINCE, decision, decision, seen, LearnedState())
     return status_of(replace(standing, **changes), turned or {}, 7, NOW_TEXT)
 
 
@@ -47,7 +48,7 @@ def message(status: dict[str, Any], kind: str) -> str:
 
 @pytest.mark.parametrize("seen", [0.0, 0.0042, 0.42, 2.3, 75.0, 5400.0])
 def test_the_status_is_one_that_the_objects_model_takes(seen: float) -> None:
-    status = told(observation(attainment=attainment(80, 20)), quantiles={TTFT: seen})
+    status = told(observation(attainment=attainment(80, 20), latencies=measured(seen)))
     assert ServiceStatus.model_validate(status).scaling.desired == 1
 
 
@@ -106,11 +107,11 @@ def test_missing_answers_are_reported_and_not_taken_for_a_kept_slo(result: Query
 
 def test_a_source_that_fails_is_named_with_its_address_and_the_cause() -> None:
     failed = replace(answered(QueryResult.ERROR), source="http://prometheus:9090", cause="unreachable: refused")
-    status = told(observation(attainment=failed), quantiles={})
+    status = told(observation(attainment=failed, latencies=()))
     said = "The metrics source http://prometheus:9090 answers error (unreachable: refused)"
     assert message(status, "SLOMet") == f"{said}."
     assert message(status, "MetricsFresh") == f"{said}; nothing is scaled down meanwhile."
-    unasked = told(observation(attainment=None), quantiles={})
+    unasked = told(observation(attainment=None, latencies=()))
     assert message(unasked, "MetricsFresh").startswith("The metrics source has not been asked yet")
 
 
@@ -134,7 +135,7 @@ def test_a_service_without_targets_or_traffic_reports_it() -> None:
 
 def test_a_limit_that_grows_with_the_prompt_is_reported_for_a_mean_one() -> None:
     longer = replace(TTFT, per_prompt_token=1e-3)
-    status = told(observation(goal=goal(targets=(longer,))), quantiles={longer: 4.2})
+    status = told(observation(goal=goal(targets=(longer,)), latencies=measured(4.2)))
     assert status["slo"][0]["target"] == "4s500ms"
     assert status["scaling"]["promise"] == "ttft p95 4.2s/4.5s"
 
@@ -241,7 +242,7 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
 
 
 def test_nothing_measured_is_left_out_and_not_zero() -> None:
-    status = told(observation(attainment=answered(QueryResult.ERROR)), quantiles={})
+    status = told(observation(attainment=answered(QueryResult.ERROR), latencies=()))
     assert status["scaling"]["promise"] == "ttft p95 -/500ms"
     assert "burn" not in status["scaling"]
     assert status["slo"][0].keys() == {"class", "metric", "quantile", "target"}

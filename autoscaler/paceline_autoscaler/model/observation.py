@@ -7,6 +7,7 @@ from datetime import datetime
 from paceline_autoscaler.types import (
     Attainment,
     Demand,
+    MeasuredLatency,
     Observation,
     PoolSpec,
     PoolStatus,
@@ -91,6 +92,9 @@ class SignalSnapshot:
     objects_lost: bool
     loads: Mapping[str, WorkerLoad]
     attainment: Attainment | None
+    latencies: tuple[MeasuredLatency, ...] = ()
+    demand_age_s: float | None = None
+    attainment_age_s: float | None = None
     state_unread: bool = False
     recent_edit: str = ""
     other_scaler: str = ""
@@ -113,6 +117,9 @@ def observe(now: float, spec: ScalingSpec, signals: SignalSnapshot) -> Observati
         demand=signals.demand,
         pools=tuple(pools),
         attainment=signals.attainment,
+        latencies=signals.latencies,
+        demand_age_s=signals.demand_age_s,
+        attainment_age_s=signals.attainment_age_s,
         endpoints_lost=signals.endpoints_lost,
         objects_lost=signals.objects_lost,
         state_unread=signals.state_unread,

@@ -151,7 +151,14 @@ def _without_times(observation: Observation) -> Observation:
         replace(pool, replicas=tuple(replace(replica, age_s=0.0) for replica in pool.replicas))
         for pool in observation.pools
     )
-    return replace(observation, now=0.0, demand=replace(demand, classes=classes), pools=pools)
+    return replace(
+        observation,
+        now=0.0,
+        demand_age_s=None,
+        attainment_age_s=None,
+        demand=replace(demand, classes=classes),
+        pools=pools,
+    )
 
 
 def _distinct(entries: Iterable[LedgerEntry]) -> Iterator[LedgerEntry]:

@@ -48,7 +48,6 @@ class StatusInput:
     decision: Decision
     latest: Decision
     observation: Observation
-    quantiles: Mapping[SloTarget, float]
     learned: LearnedState
     lost: Mapping[MissingSignal, str] = field(default_factory=dict)
     forbidden: str = ""
@@ -124,7 +123,8 @@ def _scaling(source: StatusInput) -> Status:
 
 def _promise(source: StatusInput) -> str:
     """`ttft p95 420ms/500ms` of the target nearest to breach; `ttft p95 -/500ms` of the first before any is."""
-    shares = {target: seconds / _limit(target, source) for target, seconds in source.quantiles.items()}
+    quantiles = _quantiles(source)
+    shares = {target: seconds / _limit(target, source) for target, seconds in quantiles.items()}
     if not shares:
         first = next(iter(source.observation.goal.targets), None)
         return (
@@ -132,8 +132,15 @@ def _promise(source: StatusInput) -> str:
         )
     worst = max(shares, key=lambda target: shares[target])
     quantile = f"p{round(worst.quantile * 100)}"
-    observed = brief(rounded(max(source.quantiles[worst], 0.0)))
+    observed = brief(rounded(max(quantiles[worst], 0.0)))
     return f"{worst.metric} {quantile} {observed}/{brief(_limit(worst, source))}"
+
+
+def _quantiles(source: StatusInput) -> dict[SloTarget, float]:
+    """The measured seconds of each target's quantile, where known."""
+    measured = {(each.cls, each.metric, each.quantile): each.seconds for each in source.observation.latencies}
+    keys = {target: (target.cls, target.metric, target.quantile) for target in source.observation.goal.targets}
+    return {target: measured[key] for target, key in keys.items() if key in measured}
 
 
 def _limit(target: SloTarget, source: StatusInput) -> float:
@@ -153,8 +160,8 @@ def _target(target: SloTarget, rows: Mapping[Any, SloCounts], source: StatusInpu
         "quantile": f"p{round(target.quantile * 100)}",
         "target": duration(_limit(target, source)),
     }
-    if target in source.quantiles:
-        slo["observed"] = duration(rounded(max(source.quantiles[target], 0.0)))
+    if (seconds := _quantiles(source).get(target)) is not None:
+        slo["observed"] = duration(rounded(max(seconds, 0.0)))
     if burn is not None:
         slo["burn"] = rounded(burn)
     return slo

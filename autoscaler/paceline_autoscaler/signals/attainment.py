@@ -5,8 +5,8 @@ of the targets. The results age: after three missed rounds they are stale, whate
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from paceline_autoscaler.metrics_source.base import (
     MetricsSource,
@@ -17,7 +17,7 @@ from paceline_autoscaler.metrics_source.base import (
     observed,
     verdicts,
 )
-from paceline_autoscaler.types import Attainment, ScalingSpec, SloCounts, SloTarget
+from paceline_autoscaler.types import Attainment, MeasuredLatency, ScalingSpec, SloCounts
 from paceline_core.clock import Clock
 from paceline_core.registry.enums import QueryResult, RequestClass, Verdict
 from paceline_core.telemetry import Metrics, get_logger
@@ -32,7 +32,7 @@ _log = get_logger(__name__)
 class _Round:
     at: float
     answer: QueryAnswer
-    quantiles: Mapping[SloTarget, float] = field(default_factory=dict)
+    latencies: tuple[MeasuredLatency, ...] = ()
 
 
 class AttainmentPoller:
@@ -71,10 +71,10 @@ class AttainmentPoller:
         rows = slo_counts(found.answer) if isinstance(found.answer, Value) else ()
         return Attainment(found.answer.result, WINDOW_S, rows, self._source.address, cause_of(found.answer))
 
-    def quantiles(self, service: str) -> Mapping[SloTarget, float]:
-        """Measured seconds of each target's quantile, where known."""
+    def latencies(self, service: str) -> tuple[MeasuredLatency, ...]:
+        """The measured quantile of each target, where known."""
         found = self._rounds.get(service)
-        return {} if found is None else found.quantiles
+        return () if found is None else found.latencies
 
     def age_s(self, service: str) -> float | None:
         """Seconds since the newest sample of the last answer."""
@@ -90,13 +90,12 @@ class AttainmentPoller:
         questions += [observed(namespace, name, metric, quantile, WINDOW_S) for metric, quantile in kinds]
         first, *rest = await asyncio.gather(*(self._ask(question) for question in questions))
         by_kind = dict(zip(kinds, rest, strict=True))
-        quantiles: dict[SloTarget, float] = {}
-        for target in goal.targets:
-            answer = by_kind[target.metric, target.quantile]
-            for sample in answer.samples if isinstance(answer, Value) else ():
-                if sample.labels.get("class") == target.cls:
-                    quantiles.setdefault(target, sample.value)
-        return _Round(self._clock.monotonic(), first, quantiles)
+        latencies = tuple(
+            MeasuredLatency(target.cls, target.metric, target.quantile, seconds)
+            for target in goal.targets
+            for seconds in _of_class(by_kind[target.metric, target.quantile], target.cls)
+        )
+        return _Round(self._clock.monotonic(), first, latencies)
 
     async def _ask(self, question: Query) -> QueryAnswer:
         async with self._gate:
@@ -105,6 +104,12 @@ class AttainmentPoller:
         if answer.result in {QueryResult.PARTIAL, QueryResult.ERROR}:
             _log.warning("SLO attainment could not be measured", extra={"answer": repr(answer)[:300]})
         return answer
+
+
+def _of_class(answer: QueryAnswer, cls: RequestClass) -> list[float]:
+    """The class's value, if the answer has one."""
+    samples = answer.samples if isinstance(answer, Value) else ()
+    return [sample.value for sample in samples if sample.labels.get("class") == cls][:1]
 
 
 def slo_counts(answer: Value) -> tuple[SloCounts, ...]:
