@@ -280,7 +280,8 @@ async def test_a_worker_is_believed_of_its_own_service_and_by_the_name_it_is_lis
 
     await eventually(opened_again)
     assert heard == [("default/chat", "main-2")]
-    assert set(workers.loads("default/chat")) == {"main-2"}
+    loads = workers.loads("default/chat")
+    assert {name: load.worker for name, load in loads.items()} == {"main-2": "main-2"}
     await workers.close()
 
 
@@ -290,7 +291,7 @@ def test_a_report_is_reduced_to_what_policies_read() -> None:
         waiting={RequestClass.INTERACTIVE: 2, RequestClass.BATCH: 5},
         queued_tokens={RequestClass.INTERACTIVE: 800, RequestClass.BATCH: 200},
     )
-    load = load_of(report)
+    load = load_of("main-1", report)
     assert load is not None
     assert (load.running, load.waiting, load.queued_tokens, load.kv_tokens) == (3, 7, 1000, 64_000)
     assert load.kv_used == pytest.approx(0.1)
@@ -307,4 +308,4 @@ def test_a_report_is_reduced_to_what_policies_read() -> None:
     ],
 )
 def test_a_worker_that_cannot_speak_of_its_speed_yet_is_not_believed(changes: dict[str, Any]) -> None:
-    assert load_of(load_report(**changes)) is None
+    assert load_of("main-1", load_report(**changes)) is None

@@ -241,7 +241,7 @@ class WorkerLoads:
     def loads(self, service: str) -> dict[str, WorkerLoad]:
         """Loads by worker, for ready workers that reported recently."""
         fresh = self._streams.fresh(LOAD_SILENCE_S).items()
-        found = {source.name: load_of(report) for source, report in fresh if source.audience == service}
+        found = {source.name: load_of(source.name, report) for source, report in fresh if source.audience == service}
         return {name: load for name, load in found.items() if load is not None}
 
     def _on_report(self, source: StreamSource, report: LoadReport) -> None:
@@ -252,13 +252,16 @@ class WorkerLoads:
         await self._streams.close()
 
 
-def load_of(report: LoadReport) -> WorkerLoad | None:
-    """The part of a report that policies read; None if the worker is not ready or does not know its speed yet."""
+def load_of(worker: str, report: LoadReport) -> WorkerLoad | None:
+    """The part of a report that policies read; None if the worker is not ready or does not know its speed yet.
+
+    `worker` is its name in the list of workers: in a cluster a worker does not know its own.
+    """
     step = report.step_time
     if report.state is not WorkerState.READY or report.kv.total <= 0 or step.base + step.prefill <= 0:
         return None
     return WorkerLoad(
-        worker=report.worker,
+        worker=worker,
         slots=report.slots,
         running=report.running,
         waiting=sum(report.waiting.values()),
